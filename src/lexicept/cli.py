@@ -1,0 +1,401 @@
+"""The command line. Each command imports what it needs, so that ``--help`` and words are quick."""
+
+from __future__ import annotations
+
+import json
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lexicept.errors import InputError, LexiceptError
+
+if TYPE_CHECKING:
+    from lexicept.derive import VocabularySettings
+    from lexicept.index import Index
+
+app = typer.Typer(
+    help="Words and concepts in one inverted index.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+class VocabularyChoice(StrEnum):
+    """What to build or search."""
+
+    words = "words"
+    concepts = "concepts"
+    both = "both"
+
+    @property
+    def names(self) -> list[str]:
+        return ["words", "concepts"] if self is VocabularyChoice.both else [self.value]
+
+
+class WeightingChoice(StrEnum):
+    """How activations become weights."""
+
+    bm25 = "bm25"
+    splade = "splade"
+
+
+CorpusArgument = Annotated[
+    str,
+    typer.Argument(
+        help="A BEIR folder, a .jsonl or .tsv file, a folder of .txt and .md files, an "
+        "ir_datasets name, or python-docs."
+    ),
+]
+IndexArgument = Annotated[Path, typer.Argument(help="An index folder.")]
+OutOption = Annotated[Path, typer.Option(help="Where the index will be; must not exist.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+SearchVocabularyOption = Annotated[
+    VocabularyChoice | None, typer.Option(help="Default: all that the index has.")
+]
+
+
+def main() -> None:
+    """Run the command line; errors that name their cause are one line, without a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        # Documents hold any character, terminals and pipes do not take every one.
+        stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+    try:
+        app()
+    except LexiceptError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        sys.exit(130)
+
+
+@app.command()
+def build(
+    corpus: CorpusArgument,
+    out: OutOption,
+    vocabulary: Annotated[
+        VocabularyChoice, typer.Option(help="Words need no model; concepts need torch.")
+    ] = VocabularyChoice.both,
+    language: Annotated[str, typer.Option(help="Of the words: stop words and stemming.")] = "en",
+    model: Annotated[
+        Path | None,
+        typer.Option(help="A saved concept model; without one it is trained on the corpus."),
+    ] = None,
+    backbone: Annotated[
+        str, typer.Option(help="Hugging Face encoder under the concepts.")
+    ] = "sentence-transformers/all-MiniLM-L6-v2",
+    layer: Annotated[
+        int | None, typer.Option(help="Blocks of the backbone to run; all by default.")
+    ] = None,
+    num_latents: Annotated[int, typer.Option(help="Concepts to learn.")] = 8192,
+    k: Annotated[int, typer.Option(help="Active concepts per token.")] = 8,
+    train_tokens: Annotated[
+        int, typer.Option(help="Tokens the concepts are learned from.")
+    ] = 2_000_000,
+    weighting: Annotated[
+        WeightingChoice, typer.Option(help="Of the concepts; splade suits trained heads.")
+    ] = WeightingChoice.bm25,
+    query_max_active_dims: Annotated[
+        int | None, typer.Option(help="Concepts left in a query; all by default.")
+    ] = None,
+    document_max_active_dims: Annotated[
+        int | None, typer.Option(help="Concepts left in a document; all by default.")
+    ] = None,
+    seed: int = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Index a corpus by words, by concepts, or by both.
+
+    Concepts are learned from the corpus itself unless a model is given. A build that was killed
+    goes on where it stopped when the same command is run again.
+    """
+    from lexicept.corpora import read_documents
+    from lexicept.display import ProgressBars
+    from lexicept.indexing import IndexBuilder
+    from lexicept.words import WordVectorizer
+
+    names = vocabulary.names
+    concept_settings = {
+        "backbone": backbone,
+        "layer": layer,
+        "num_latents": num_latents,
+        "k": k,
+        "train_tokens": train_tokens,
+        "seed": seed,
+        "model": None if model is None else str(model.resolve()),
+    }
+    settings = {
+        name: _vocabulary_settings(name, weighting, query_max_active_dims, document_max_active_dims)
+        for name in names
+    }
+    words = WordVectorizer(language)  # an unknown language is refused before any work
+    if "concepts" in names:
+        _require_concepts()
+    builder = IndexBuilder(out)
+    with ProgressBars() as progress:
+        builder.add_documents(
+            read_documents(corpus), concept_settings if "concepts" in names else {}
+        )
+        if "words" in names:
+            builder.add_vocabulary(words, settings["words"], progress)
+        if "concepts" in names:
+            from lexicept.concepts import BackboneSettings, ConceptVectorizer
+            from lexicept.sae import SAESettings
+
+            if model is not None:
+                concepts = ConceptVectorizer.load(model)
+            else:
+                concepts = ConceptVectorizer.train(
+                    builder.contents,
+                    BackboneSettings(backbone, layer),
+                    SAESettings(num_latents, k, train_tokens, seed=seed),
+                    builder.work / "training",
+                    progress,
+                )
+            concepts.learn_terms(builder.contents, progress)
+            builder.add_vocabulary(concepts, settings["concepts"], progress)
+        index = builder.commit()
+    _print_info(index, as_json)
+
+
+@app.command()
+def search(
+    index: IndexArgument,
+    query: str,
+    top_k: Annotated[int, typer.Option(min=1, help="Results.")] = 10,
+    vocabulary: SearchVocabularyOption = None,
+    explain: Annotated[bool, typer.Option(help="Show what each score is made of.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Search an index."""
+    from lexicept.index import Index
+
+    _require_text(query)
+    opened = Index.open(index)
+    name = _single_vocabulary(opened, vocabulary)
+    hits = opened.search(query, top_k, name)
+    results = [
+        (
+            hit,
+            opened.document(hit.document_id),
+            opened.explain(query, hit.document_id, name) if explain else [],
+        )
+        for hit in hits
+    ]
+    if not as_json:
+        from rich.console import Console
+
+        from lexicept.display import results_table
+
+        console = Console()
+        if results:
+            console.print(results_table(query, results))
+        else:
+            console.print("no results: the query has no word or concept that a document has")
+        return
+    rows = []
+    for rank, (hit, document, contributions) in enumerate(results, 1):
+        row: dict[str, Any] = {"rank": rank, "id": hit.document_id, "score": hit.score}
+        row |= {"title": document.title, "text": document.text}
+        if explain:
+            row["contributions"] = [
+                {**part._asdict(), "share": part.score / hit.score} for part in contributions
+            ]
+        rows.append(row)
+    _print_json({"query": query, "results": rows})
+
+
+@app.command()
+def evaluate(
+    index: IndexArgument,
+    dataset: Annotated[str, typer.Argument(help="A BEIR folder or an ir_datasets name.")],
+    split: Annotated[str, typer.Option(help="Which judgements.")] = "test",
+    vocabulary: SearchVocabularyOption = None,
+    measure: Annotated[
+        list[str] | None, typer.Option(help="More measures, in ir_measures' notation.")
+    ] = None,
+    run: Annotated[Path | None, typer.Option(help="Write the TREC run here.")] = None,
+    compare: Annotated[
+        Path | None, typer.Option(help="Test nDCG@10 against this TREC run (paired t-test).")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Effectiveness and cost on judged queries."""
+    from lexicept import evaluation
+    from lexicept.corpora import read_qrels, read_queries
+    from lexicept.index import Index
+
+    opened = Index.open(index)
+    name = _single_vocabulary(opened, vocabulary)
+    queries, qrels = list(read_queries(dataset, split)), list(read_qrels(dataset, split))
+    found = evaluation.evaluate_index(opened, queries, qrels, name, measure or [])
+    report: dict[str, Any] = dict(found.values)
+    if run is not None:
+        evaluation.write_run(run, found.run)
+    if compare is not None:
+        ours = evaluation.evaluate_queries(qrels, found.run, ["nDCG@10"])["nDCG@10"]
+        other_run = evaluation.read_run(compare)
+        other = evaluation.evaluate_queries(qrels, other_run, ["nDCG@10"])["nDCG@10"]
+        report["t_test"] = evaluation.paired_t_test(ours, other)._asdict()
+    if as_json:
+        _print_json(report)
+    else:
+        rows = [(key, f"{value:.4f}") for key, value in found.values.items()]
+        if compare is not None:
+            rows += [(f"t-test {key}", f"{v:.4f}") for key, v in report["t_test"].items()]
+        _print_table(f"{dataset}, {split}: {len(found.run)} queries", rows)
+
+
+@app.command()
+def update(index: IndexArgument, corpus: CorpusArgument, as_json: JsonOption = False) -> None:
+    """Add a corpus' documents to an index, replacing those whose ids are there."""
+    from lexicept import indexing
+    from lexicept.corpora import read_documents
+    from lexicept.display import ProgressBars
+
+    with ProgressBars() as progress:
+        added, replaced = indexing.update(index, read_documents(corpus), progress)
+    _report({"added": added, "replaced": replaced}, as_json)
+
+
+@app.command()
+def delete(
+    index: IndexArgument,
+    document_ids: Annotated[list[str], typer.Argument(metavar="ID...")],
+    as_json: JsonOption = False,
+) -> None:
+    """Delete documents from an index."""
+    from lexicept import indexing
+
+    _report({"deleted": indexing.delete(index, document_ids)}, as_json)
+
+
+@app.command()
+def rra(
+    index: IndexArgument,
+    out: OutOption,
+    alpha: Annotated[
+        str, typer.Option(help="A number above 0, or auto: chosen on pseudo-queries.")
+    ] = "auto",
+    iterations: Annotated[int, typer.Option(min=1)] = 1,
+    transform: Annotated[str, typer.Option(help="f of a weight (RRA, equation 1).")] = "1+x",
+    as_json: JsonOption = False,
+) -> None:
+    """Re-weight an index by pragmatic reasoning (Rational Retrieval Acts) into another one."""
+    from lexicept import indexing
+    from lexicept.derive import RRASettings
+    from lexicept.index import Index
+
+    report: dict[str, Any] = {}
+    indexing.refuse_existing(out)
+    if alpha == "auto":
+        chosen, tried = indexing.choose_alpha(Index.open(index), iterations, transform)
+        report["pseudo_query_nDCG@10"] = {str(value): tried[value] for value in tried}
+    else:
+        try:
+            chosen = float(alpha)
+        except ValueError:
+            raise InputError(f"--alpha takes a number or auto, not {alpha!r}") from None
+    indexing.reweight(index, out, RRASettings(chosen, iterations, transform))
+    _report({"alpha": chosen, **report}, as_json)
+
+
+@app.command()
+def info(index: IndexArgument, as_json: JsonOption = False) -> None:
+    """What an index holds; verifies the checksums of all its files."""
+    from lexicept.index import Index
+
+    _print_info(Index.open(index, checksums=True), as_json)
+
+
+def _vocabulary_settings(
+    name: str, weighting: WeightingChoice, query_dims: int | None, document_dims: int | None
+) -> VocabularySettings:
+    from lexicept.derive import VocabularySettings
+    from lexicept.weighting import BM25, Splade
+
+    if name == "words":
+        return VocabularySettings(BM25())
+    kind = Splade() if weighting is WeightingChoice.splade else BM25(k3=1.0)
+    return VocabularySettings(kind, query_dims, document_dims)
+
+
+def _require_concepts() -> None:
+    from importlib.util import find_spec
+
+    if find_spec("sentence_transformers") is None:
+        raise InputError(
+            "concepts need torch and sentence-transformers: pip install 'lexicept[concepts]', "
+            "or build with --vocabulary words"
+        )
+
+
+def _require_text(query: str) -> None:
+    try:
+        query.encode()
+    except UnicodeEncodeError:
+        raise InputError("the query is not valid UTF-8") from None
+
+
+def _single_vocabulary(index: Index, choice: VocabularyChoice | None) -> str | None:
+    """The vocabulary to search alone, or None for all of them."""
+    if choice is None:
+        return None
+    present = [vocabulary.name for vocabulary in index.vocabularies]
+    for name in choice.names:
+        if name not in present:
+            raise InputError(f"{index.path} has no {name}, only {', '.join(present)}")
+    return choice.names[0] if len(choice.names) == 1 else None
+
+
+def _print_info(index: Index, as_json: bool) -> None:
+    files = index.manifest["files"].values()
+    report: dict[str, Any] = {
+        "path": str(index.path),
+        "documents": len(index),
+        "vocabularies": index.manifest["vocabularies"],
+        "rra": index.manifest["rra"],
+        "postings": int(index.engine.documents.size),
+        "bytes": sum(entry["size"] for entry in files),
+        "written_by": f"lexicept {index.manifest['lexicept']}",
+    }
+    if as_json:
+        _print_json(report)
+        return
+    rows = [("documents", f"{len(index):,}")]
+    for entry in report["vocabularies"]:
+        weighting = dict(entry["weighting"])
+        name = weighting.pop("name")
+        arguments = ", ".join(f"{key} {value}" for key, value in weighting.items())
+        rows.append((entry["name"], f"{entry['size']:,} dimensions, {name} {arguments}".rstrip()))
+        for side in ("query", "document"):
+            if entry[f"{side}_max_active_dims"] is not None:
+                rows.append(("", f"{entry[f'{side}_max_active_dims']} in a {side}"))
+    if index.rra is not None:
+        rows.append(("rra", ", ".join(f"{k} {v}" for k, v in report["rra"].items())))
+    rows.append(("postings", f"{report['postings']:,}"))
+    rows.append(("size", f"{report['bytes'] / 1e6:,.1f} MB"))
+    _print_table(str(index.path), rows)
+
+
+def _report(values: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        _print_json(values)
+    else:
+        _print_table("", [(key, str(value)) for key, value in values.items()])
+
+
+def _print_table(title: str, rows: list[tuple[str, str]]) -> None:
+    from rich.console import Console
+
+    from lexicept.display import key_values
+
+    Console().print(key_values(title, rows))
+
+
+def _print_json(content: dict[str, Any]) -> None:
+    print(json.dumps(content, ensure_ascii=False, indent=1))

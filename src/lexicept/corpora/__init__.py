@@ -1,0 +1,96 @@
+"""Corpora, queries and judgements, read as a stream from files, folders and known datasets."""
+
+import os
+import re
+from collections.abc import Iterator
+
+from lexicept.corpora import (
+    beir,
+    ir_datasets_reader,
+    json_lines,
+    python_docs,
+    text_folder,
+    tsv,
+)
+from lexicept.corpora.records import Document, Place, Qrel, Query, checked
+from lexicept.errors import InputError
+
+__all__ = ["Document", "Qrel", "Query", "read_documents", "read_qrels", "read_queries"]
+
+_DOCUMENT_SOURCES = (
+    "python-docs, a BEIR folder, a folder of .txt and .md files, a .jsonl, .ndjson, .json or .tsv "
+    "file (each may end in .gz), a name that ir_datasets knows (such as beir/scifact)"
+)
+_QUERY_SOURCES = "a BEIR folder, a name that ir_datasets knows (such as beir/scifact)"
+_DATASET_PREFIX = "ir_datasets:"
+
+
+def read_documents(source: str | os.PathLike[str]) -> Iterator[Document]:
+    """Open a corpus, with the reader that fits the source, and return its documents as a stream.
+
+    Raises:
+        InputError: no reader fits (now), or one meets bad input (while iterating).
+    """
+    return checked(_read_documents(os.fspath(source)))
+
+
+def read_queries(source: str | os.PathLike[str], split: str = "test") -> Iterator[Query]:
+    """Open the queries of a BEIR folder or an ir_datasets name: those that the split judges.
+
+    Raises:
+        InputError: no such source or split, bad judgements (now), bad queries (while iterating).
+    """
+    judged = {qrel.query_id for qrel in read_qrels(source, split)}
+    return (
+        query for query in checked(_read_queries(os.fspath(source), split)) if query.id in judged
+    )
+
+
+def read_qrels(source: str | os.PathLike[str], split: str = "test") -> Iterator[Qrel]:
+    """Open the judgements that a BEIR folder or an ir_datasets name has for a split.
+
+    Raises:
+        InputError: no such source or split (now), or bad judgements (while iterating).
+    """
+    # The split becomes part of a path, so nothing that could leave the folder is let through.
+    if not re.fullmatch(r"[\w.-]+", split):
+        raise InputError(f"bad split {split!r}: a split is a plain name such as test")
+    name = os.fspath(source)
+    if os.path.isdir(name):
+        return beir.read_qrels(name, split)
+    return ir_datasets_reader.read_qrels(_dataset(name, _QUERY_SOURCES), split)
+
+
+def _read_documents(source: str) -> Iterator[tuple[Place, Document]]:
+    if source == "python-docs":
+        return python_docs.read_documents()
+    if os.path.isdir(source):
+        corpus = beir.corpus_file(source)
+        return json_lines.read_documents(corpus) if corpus else text_folder.read_documents(source)
+    if os.path.exists(source):
+        match os.path.splitext(source.lower().removesuffix(".gz"))[1]:
+            case ".jsonl" | ".ndjson" | ".json":
+                return json_lines.read_documents(source)
+            case ".tsv":
+                return tsv.read_documents(source)
+    return ir_datasets_reader.read_documents(_dataset(source, _DOCUMENT_SOURCES))
+
+
+def _read_queries(source: str, split: str) -> Iterator[tuple[Place, Query]]:
+    if os.path.isdir(source):
+        return beir.read_queries(source)
+    return ir_datasets_reader.read_queries(_dataset(source, _QUERY_SOURCES), split)
+
+
+def _dataset(source: str, accepted: str) -> str:
+    """The name by which ir_datasets knows the source."""
+    name = source.removeprefix(_DATASET_PREFIX)
+    problem = "not a kind of file that is read here"
+    if not os.path.exists(source):
+        try:
+            ir_datasets_reader.load(name)
+        except InputError as error:
+            problem = f"no such file or folder, and {error}"
+        else:
+            return name
+    raise InputError(f"{source}: {problem}; accepted: {accepted}")

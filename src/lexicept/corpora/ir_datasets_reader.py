@@ -1,0 +1,112 @@
+"""Datasets that the optional package ir_datasets knows by name."""
+
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any
+
+from lexicept.corpora.records import Document, Place, Qrel, Query, readable
+from lexicept.errors import InputError
+
+
+def read_documents(name: str) -> Iterator[tuple[Place, Document]]:
+    """Open the dataset and return an iterator over its documents.
+
+    Raises:
+        InputError: ir_datasets is missing, or does not know the name, or has no documents for it.
+    """
+    dataset = load(name)
+    if not dataset.has_docs():
+        raise InputError(f"{name}: ir_datasets has no documents for it")
+    return _documents(name, dataset)
+
+
+def read_queries(name: str, split: str) -> Iterator[tuple[Place, Query]]:
+    """Open the dataset's split and return an iterator over its queries.
+
+    Raises:
+        InputError: ir_datasets is missing, or does not know the name, or has no queries for it.
+    """
+    dataset = _load_split(name, split)
+    if not dataset.has_queries():
+        raise _missing("queries", name, split)
+    return _queries(name, dataset)
+
+
+def read_qrels(name: str, split: str) -> Iterator[Qrel]:
+    """Open the dataset's split and return an iterator over its judgements.
+
+    Raises:
+        InputError: ir_datasets is missing, or does not know the name, or has no qrels for it.
+    """
+    dataset = _load_split(name, split)
+    if not dataset.has_qrels():
+        raise _missing("qrels", name, split)
+    return _qrels(name, dataset)
+
+
+def _package() -> Any:
+    try:
+        return import_module("ir_datasets")
+    except ImportError as error:
+        raise InputError(
+            "names of datasets need `pip install ir_datasets` (the extra lexicept[ir-datasets])"
+        ) from error
+
+
+def load(name: str) -> Any:
+    """The dataset of that name.
+
+    Raises:
+        InputError: ir_datasets is missing or does not know the name.
+    """
+    package = _package()
+    try:
+        return package.load(name)
+    except KeyError as error:
+        raise InputError(f"ir_datasets knows no {name!r}") from error
+
+
+def _load_split(name: str, split: str) -> Any:
+    try:
+        return load(f"{name}/{split}")
+    except InputError:
+        return load(name)
+
+
+def _missing(what: str, name: str, split: str) -> InputError:
+    below = sorted(known for known in _package().registry if known.startswith(f"{name}/"))
+    known = ", ".join(below) or "nothing"
+    return InputError(
+        f"{name}: no {what} for the split {split!r}; ir_datasets has below it: {known}"
+    )
+
+
+def _documents(name: str, dataset: Any) -> Iterator[tuple[Place, Document]]:
+    with readable(name):
+        for number, document in enumerate(dataset.docs_iter(), 1):
+            title = getattr(document, "title", None) or ""
+            text = _without(title, _text(document))
+            yield Place(name, number, "document"), Document(document.doc_id, text, title)
+
+
+def _without(title: str, text: str) -> str:
+    """The text after its title: most default texts begin with it, and it must not count twice."""
+    rest = text.removeprefix(title)
+    return rest.lstrip() if not rest or rest[0].isspace() else text
+
+
+def _queries(name: str, dataset: Any) -> Iterator[tuple[Place, Query]]:
+    with readable(name):
+        for number, query in enumerate(dataset.queries_iter(), 1):
+            yield Place(name, number, "query"), Query(query.query_id, _text(query))
+
+
+def _qrels(name: str, dataset: Any) -> Iterator[Qrel]:
+    with readable(name):
+        for qrel in dataset.qrels_iter():
+            yield Qrel(qrel.query_id, qrel.doc_id, int(qrel.relevance))
+
+
+def _text(record: Any) -> str:
+    text: str = record.default_text() if hasattr(record, "default_text") else record.text
+    return text

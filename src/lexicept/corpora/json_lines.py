@@ -1,0 +1,76 @@
+"""JSON Lines: one JSON object a line."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from lexicept.corpora.lines import read_lines
+from lexicept.corpora.records import Document, Place, Query
+
+_DOCUMENT_IDS = ("_id", "id", "docno", "doc_id")
+_DOCUMENT_TEXTS = ("text", "contents", "body")
+_QUERY_IDS = ("_id", "id", "query_id", "qid")
+_QUERY_TEXTS = ("text", "query")
+
+
+def read_documents(path: str) -> Iterator[tuple[Place, Document]]:
+    """Yield the documents of a JSON Lines file.
+
+    Raises:
+        InputError: broken JSON, or a field that is missing or of the wrong type.
+    """
+    for place, fields in _read_objects(path):
+        title = _text(place, fields, ("title",)) if "title" in fields else ""
+        text = _text(place, fields, _DOCUMENT_TEXTS)
+        yield place, Document(_id(place, fields, _DOCUMENT_IDS), text, title)
+
+
+def read_queries(path: str) -> Iterator[tuple[Place, Query]]:
+    """Yield the queries of a JSON Lines file.
+
+    Raises:
+        InputError: broken JSON, or a field that is missing or of the wrong type.
+    """
+    for place, fields in _read_objects(path):
+        yield place, Query(_id(place, fields, _QUERY_IDS), _text(place, fields, _QUERY_TEXTS))
+
+
+def _read_objects(path: str) -> Iterator[tuple[Place, dict[str, Any]]]:
+    for place, line in read_lines(path):
+        try:
+            value = json.loads(line)
+        except json.JSONDecodeError as error:
+            # The error's own line number counts within this line and would mislead.
+            problem = f"{error.msg} (column {error.colno})"
+            raise place.error(f"not valid JSON: {problem}") from error
+        except (ValueError, RecursionError) as error:  # an endless number, endless nesting
+            raise place.error(f"not valid JSON: {error}") from error
+        if not isinstance(value, dict):
+            raise place.error(f"not a JSON object but {_kind(value)}")
+        yield place, value
+
+
+def _id(place: Place, fields: dict[str, Any], keys: tuple[str, ...]) -> str:
+    value = _first(place, fields, keys)
+    # bool is an int to Python but no id to anyone.
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise place.error(f"the id must be a string or an integer, not {_kind(value)}")
+    return str(value)
+
+
+def _text(place: Place, fields: dict[str, Any], keys: tuple[str, ...]) -> str:
+    value = _first(place, fields, keys)
+    if not isinstance(value, str):
+        raise place.error(f"the {keys[0]} must be a string, not {_kind(value)}")
+    return value
+
+
+def _first(place: Place, fields: dict[str, Any], keys: tuple[str, ...]) -> Any:
+    for key in keys:
+        if key in fields:
+            return fields[key]
+    raise place.error(f"the object has none of the keys {', '.join(keys)}")
+
+
+def _kind(value: Any) -> str:
+    return "null" if value is None else type(value).__name__

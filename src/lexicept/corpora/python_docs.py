@@ -1,0 +1,89 @@
+"""The docstrings and help topics of the running Python's standard library, read without import."""
+
+import ast
+import os
+import sysconfig
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+
+from lexicept.corpora.records import Document, Place, readable
+from lexicept.errors import InputError
+
+_SKIPPED = {"test", "tests", "idle_test", "lib2to3"}
+_TOPICS = "pydoc_data.topics"
+_BLOCKS = (ast.stmt, ast.excepthandler, ast.match_case)
+_DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def read_documents() -> Iterator[tuple[Place, Document]]:
+    """Yield every docstring (id: its dotted name) and help topic (id: topic:NAME), file by file.
+
+    Raises:
+        InputError: the standard library is zipped, absent or cannot be read.
+    """
+    stdlib = sysconfig.get_paths()["stdlib"]
+    if not os.path.isfile(os.path.join(stdlib, "os.py")):
+        raise InputError(f"python-docs: no Python source in the standard library folder {stdlib}")
+    return _read_library(stdlib)
+
+
+def _read_library(stdlib: str) -> Iterator[tuple[Place, Document]]:
+    seen: Counter[str] = Counter()
+    for module, path in sorted(_modules(stdlib)):
+        with readable(path), open(path, "rb") as file:
+            source = file.read()
+        try:
+            # Only around the parser: the filters are global and must not outlast a yield.
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                tree = ast.parse(source)
+        except (SyntaxError, ValueError, RecursionError):
+            continue  # a template or test data that only looks like Python
+        for line, name, text in _docstrings(tree, module):
+            seen[name] += 1
+            number = f"#{seen[name]}" if seen[name] > 1 else ""
+            yield Place(path, line), Document(name + number, text, name)
+        if module == _TOPICS:
+            for name, text in _topics(tree):
+                yield Place(path), Document(f"topic:{name}", text, name)
+
+
+def _modules(stdlib: str) -> Iterator[tuple[str, str]]:
+    with readable(stdlib):
+        for folder, folders, files in os.walk(stdlib):
+            # What is no identifier cannot be imported: site-packages, dist-packages, lib-dynload.
+            folders[:] = [name for name in folders if name.isidentifier() and name not in _SKIPPED]
+            package = [] if folder == stdlib else os.path.relpath(folder, stdlib).split(os.sep)
+            for file in files:
+                stem, ending = os.path.splitext(file)
+                if ending == ".py" and stem.isidentifier():
+                    names = package if stem == "__init__" and package else [*package, stem]
+                    yield ".".join(names), os.path.join(folder, file)
+
+
+def _docstrings(
+    node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef, name: str
+) -> Iterator[tuple[int, str, str]]:
+    if text := ast.get_docstring(node):
+        yield getattr(node, "lineno", 1), name, text
+    for definition in _definitions(node):
+        yield from _docstrings(definition, f"{name}.{definition.name}")
+
+
+def _definitions(
+    node: ast.AST,
+) -> Iterator[ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef]:
+    """The definitions in a body, those under `if`, `try`, `with` and the like included."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, _DEFINITIONS):
+            yield child
+        elif isinstance(child, _BLOCKS):
+            yield from _definitions(child)
+
+
+def _topics(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    for statement in tree.body:
+        match statement:
+            case ast.Assign(targets=[ast.Name(id="topics")], value=ast.Dict() as topics):
+                yield from sorted(ast.literal_eval(topics).items())

@@ -1,0 +1,96 @@
+"""What a corpus is made of, and the checks that every record passes whatever file it came from."""
+
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple, TypeVar
+
+from lexicept.errors import InputError
+
+
+class Document(NamedTuple):
+    """A document: `title` may be empty."""
+
+    id: str
+    text: str
+    title: str = ""
+
+    @property
+    def content(self) -> str:
+        """Title and text in one string, as retrieval models read them."""
+        return f"{self.title} {self.text}".strip()
+
+
+class Query(NamedTuple):
+    """A query."""
+
+    id: str
+    text: str
+
+
+class Qrel(NamedTuple):
+    """One judgement: how relevant a document is to a query."""
+
+    query_id: str
+    document_id: str
+    relevance: int
+
+
+class Place(NamedTuple):
+    """Where a record stands: a file and a line, or a source and a count."""
+
+    source: str
+    number: int = 0
+    unit: str = "line"
+
+    def __str__(self) -> str:
+        return f"{self.source}, {self.unit} {self.number}" if self.number else self.source
+
+    def error(self, problem: str) -> InputError:
+        """The error to raise for a `problem` found here."""
+        return InputError(f"{self}: {problem}")
+
+
+Record = TypeVar("Record", Document, Query)
+
+
+def checked(records: Iterable[tuple[Place, Record]]) -> Iterator[Record]:
+    """Yield the records of one source.
+
+    Raises:
+        InputError: a malformed or repeated id, or text that UTF-8 cannot hold.
+    """
+    # Only the number is kept, not the place: corpora of millions of ids pass through here.
+    numbers: dict[str, int] = {}
+    for place, record in records:
+        check_id(place, record.id)
+        for field in record:
+            _check_encodable(place, field)
+        if record.id in numbers:
+            first = numbers[record.id]
+            raise place.error(f"id {record.id!r} was already used in {place.unit} {first}")
+        numbers[record.id] = place.number
+        yield record
+
+
+def check_id(place: Place, value: str) -> None:
+    """Raise InputError unless `value` can stand in a TREC run or qrels file."""
+    if value.split() != [value] or "\0" in value:
+        raise place.error(f"bad id {value!r}: an id is not empty and holds no whitespace or NUL")
+
+
+def _check_encodable(place: Place, text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        surrogate = text[error.start]
+        raise place.error(f"lone surrogate {surrogate!r}: UTF-8 cannot hold it") from error
+
+
+@contextmanager
+def readable(source: str) -> Iterator[None]:
+    """Turn what goes wrong while reading `source` (permissions, broken gzip) into InputError."""
+    try:
+        yield
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(f"{source}: cannot be read: {error}") from error

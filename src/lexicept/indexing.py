@@ -1,0 +1,396 @@
+"""Writing indexes: build, update, delete and re-weight.
+
+Everything is written under another name and renamed when it is whole. A build keeps what took
+long in ``<index>.partial``, so that the same command continues where a killed one stopped.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from lexicept import pseudo_queries
+from lexicept.corpora import Document
+from lexicept.derive import Derived, RRASettings, VocabularySettings
+from lexicept.errors import InputError
+from lexicept.index import FORMAT, VERSION, Index, Vectorizer, read_manifest
+from lexicept.progress import Progress, silent
+from lexicept.storage import (
+    TextStore,
+    describe_files,
+    load_csr,
+    read_json,
+    save_csr,
+    sha256,
+    sync_folder,
+    write_json,
+)
+from lexicept.vectors import Integers
+
+SHARD = 512
+"""Documents encoded between two points from which a killed build can go on."""
+
+ALPHAS = (0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0)
+"""What ``alpha="auto"`` chooses from."""
+
+
+class IndexBuilder:
+    """Builds one index, step by step: documents, then each vocabulary, then ``commit``.
+
+    Args:
+        path: where the index will be. Until ``commit`` renames it, everything is in
+            ``<path>.partial``.
+
+    Raises:
+        InputError: something is at ``path`` already, or another process is building there.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        refuse_existing(self.path)
+        self.work = self.path.with_name(self.path.name + ".partial")
+        self.work.mkdir(parents=True, exist_ok=True)
+        self._lock = lock(self.work)
+        self._generation = self.work / "index" / "000001"
+        self._frequencies: list[sp.csr_array] = []
+        self._settings: dict[str, VocabularySettings] = {}
+
+    def add_documents(self, documents: Iterable[Document], settings: Mapping[str, Any]) -> None:
+        """Store the documents, and forget unfinished work on other documents or settings.
+
+        Args:
+            documents: read once, never held in memory together.
+            settings: JSON values; what later steps depend on.
+
+        Raises:
+            InputError: no documents, or a duplicate id.
+        """
+        shutil.rmtree(self.work / "index", ignore_errors=True)
+        self._generation.mkdir(parents=True)
+        count = write_documents(self._generation, documents)
+        if not count:
+            raise InputError("the corpus has no documents")
+        digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
+        for name in ("ids.bin", "ids.offsets.npy", "texts.bin", "titles.bin", "texts.offsets.npy"):
+            digest.update(sha256(self._generation / name).encode())
+        state = {"fingerprint": digest.hexdigest(), "lexicept": version("lexicept")}
+        state_file = self.work / "state.json"
+        if not state_file.exists() or read_json(state_file) != state:
+            for entry in self.work.iterdir():
+                if entry.is_dir() and entry.name != "index":
+                    shutil.rmtree(entry)
+            write_json(state_file, state)
+        self.contents = Contents(self._generation)
+
+    def add_vocabulary(
+        self, vectorizer: Vectorizer, settings: VocabularySettings, progress: Progress = silent
+    ) -> None:
+        """Find the vocabulary's frequencies in all documents."""
+        shards = None if vectorizer.grows else self.work / f"{vectorizer.name}-frequencies"
+        matrix = frequencies_of(vectorizer, self.contents, shards, progress)
+        write_vocabulary(self._generation / vectorizer.name, vectorizer, matrix)
+        self._frequencies.append(matrix)
+        self._settings[vectorizer.name] = settings
+
+    def commit(self, rra: RRASettings | None = None) -> Index:
+        """Weigh, invert and publish. Afterwards the unfinished work is gone."""
+        if not self._frequencies:
+            raise InputError("an index needs at least one vocabulary")
+        commit_generation(
+            self.work / "index", self._generation, self._frequencies, self._settings, rra
+        )
+        self.close()
+        refuse_existing(self.path)
+        (self.work / "index").rename(self.path)
+        shutil.rmtree(self.work)
+        return Index.open(self.path)
+
+    def close(self) -> None:
+        """Let another process build here. Called by ``commit``."""
+        os.close(self._lock)
+
+
+class Contents(Sequence[str]):
+    """What vectorizers see of stored documents: title and text."""
+
+    def __init__(self, folder: Path) -> None:
+        self._ids = TextStore(folder / "ids")
+        self._titles = TextStore(folder / "titles")
+        self._texts = TextStore(folder / "texts")
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    def __getitem__(self, position: Any) -> Any:
+        if isinstance(position, slice):
+            return [self[i] for i in range(*position.indices(len(self)))]
+        return Document("", self._texts[position], self._titles[position]).content
+
+
+def update(
+    path: str | os.PathLike[str], documents: Iterable[Document], progress: Progress = silent
+) -> tuple[int, int]:
+    """Add documents, and replace those whose ids are there; return how many of each.
+
+    A replaced document keeps its place. The other documents' frequencies are taken over as they
+    are; weights, RRA and postings are made anew.
+
+    Raises:
+        InputError: duplicate ids among ``documents``, or another process is writing.
+        IndexFormatError: ``path`` is no index.
+    """
+    with writing(path) as index:
+        known = {name: number for number, name in enumerate(index.ids)}
+        fresh: dict[str, Document] = {}
+        for document in documents:
+            if document.id in fresh:
+                raise InputError(f"duplicate document id {document.id!r}")
+            fresh[document.id] = document
+        order = list(range(len(index)))
+        for place, document_id in enumerate(fresh, len(index)):
+            if document_id in known:
+                order[known[document_id]] = place
+            else:
+                order.append(place)
+        if fresh:
+            _rewrite(index, list(fresh.values()), np.array(order), progress)
+    added = len(order) - len(known)
+    return added, len(fresh) - added
+
+
+def delete(path: str | os.PathLike[str], document_ids: Iterable[str]) -> int:
+    """Delete documents and return their number.
+
+    Raises:
+        InputError: an unknown id (nothing is deleted then), nothing would be left, or another
+            process is writing.
+        IndexFormatError: ``path`` is no index.
+    """
+    with writing(path) as index:
+        numbers = {index.document_number(document_id) for document_id in document_ids}
+        kept = np.array([n for n in range(len(index)) if n not in numbers], dtype=np.int64)
+        if not kept.size:
+            raise InputError(f"{index.path}: an index can't be left without documents")
+        if numbers:
+            _rewrite(index, [], kept, silent)
+    return len(numbers)
+
+
+def reweight(
+    path: str | os.PathLike[str], out: str | os.PathLike[str], settings: RRASettings
+) -> Index:
+    """Write the collection of ``path``, re-weighted by RRA, as another index.
+
+    Raises:
+        InputError: ``out`` exists, or settings that ``rra.reweight`` refuses.
+        IndexFormatError: ``path`` is no index.
+    """
+    index = Index.open(path)
+    target = Path(out)
+    refuse_existing(target)
+    staged = target.with_name(target.name + ".partial") / "index"
+    shutil.rmtree(staged, ignore_errors=True)
+    staged.mkdir(parents=True)
+    generation = staged / index.folder.name
+    link_folder(index.folder, generation)
+    shutil.rmtree(generation / "postings")
+    commit_generation(staged, generation, index.frequencies(), index.settings, settings)
+    staged.rename(target)
+    staged.parent.rmdir()
+    return Index.open(target)
+
+
+def choose_alpha(
+    index: Index, iterations: int = 1, transform: str = "1+x", seed: int = 0
+) -> tuple[float, dict[float, float]]:
+    """RRA's α without labels: the best nDCG@10 on pseudo-queries.
+
+    The pseudo-queries are a random sentence each of 500 random documents, or the strongest
+    dimensions of documents that have no sentences.
+
+    Returns:
+        The first best of ``ALPHAS``, and the nDCG@10 of each.
+    """
+    weights = Derived.compute(index.frequencies(), list(index.settings.values()), None).engine
+    sources, texts = pseudo_queries.from_texts(Contents(index.folder), seed=seed)
+    if texts:
+        queries = index.query_vectors(texts)
+    else:
+        sources, queries = pseudo_queries.from_vectors(weights.matrix(), seed=seed)
+    values = {}
+    for alpha in ALPHAS:
+        derived = Derived.reweighted(weights.matrix(), RRASettings(alpha, iterations, transform))
+        found = derived.engine.search(queries, 10, queries @ derived.background)
+        values[alpha] = pseudo_queries.known_item_ndcg([hits for hits, _ in found], sources)
+    return max(values, key=lambda alpha: values[alpha]), values
+
+
+def _rewrite(index: Index, fresh: Sequence[Document], order: Integers, progress: Progress) -> None:
+    """Publish the next generation: rows ``order`` of the present documents and the fresh ones."""
+    folder = index.path / f"{int(index.folder.name) + 1:06d}"
+    shutil.rmtree(folder, ignore_errors=True)  # left by a change that was killed
+    folder.mkdir()
+    stored = list(fresh)
+    old = len(index)
+    write_documents(
+        folder,
+        (index.stored(int(i)) if i < old else stored[int(i) - old] for i in order),
+    )
+    frequencies = []
+    for vocabulary, before in zip(index.vocabularies, index.frequencies(), strict=True):
+        target = folder / vocabulary.name
+        if fresh:
+            vectorizer = index.vectorizer(vocabulary.name)
+            new = frequencies_of(vectorizer, [d.content for d in fresh], None, progress)
+            shape = (old, vectorizer.size)
+            before = sp.csr_array((before.data, before.indices, before.indptr), shape=shape)
+            matrix = sp.csr_array(sp.vstack([before, new], format="csr"))[order]
+        else:
+            matrix = before[order]
+        link_folder(index.folder / vocabulary.name, target, replaced=("frequencies.", "terms."))
+        if fresh:
+            TextStore.write(target / "terms", index.vectorizer(vocabulary.name).terms)
+        else:
+            TextStore.write(target / "terms", vocabulary.terms or ())
+        save_csr(target / "frequencies", matrix)
+        frequencies.append(matrix)
+    commit_generation(index.path, folder, frequencies, index.settings, index.rra)
+    shutil.rmtree(index.folder)
+
+
+def frequencies_of(
+    vectorizer: Vectorizer, texts: Sequence[str], shards: Path | None, progress: Progress
+) -> sp.csr_array:
+    """Frequencies [N, size] of all texts, shard by shard; finished ones stay in ``shards``."""
+    parts = []
+    for start in range(0, len(texts), SHARD):
+        part = None if shards is None else shards / f"{start:012d}"
+        if part is not None and part.exists():
+            parts.append(load_csr(part / "frequencies", vectorizer.size))
+        else:
+            parts.append(vectorizer.documents(texts[start : start + SHARD]))
+            if part is not None:
+                unfinished = part.with_suffix(".unfinished")
+                shutil.rmtree(unfinished, ignore_errors=True)
+                unfinished.mkdir(parents=True)
+                save_csr(unfinished / "frequencies", parts[-1])
+                unfinished.rename(part)
+        progress(vectorizer.name, min(start + SHARD, len(texts)), len(texts))
+    # A growing vocabulary made the first parts narrower than the last.
+    wide = [
+        sp.csr_array((p.data, p.indices, p.indptr), shape=(p.shape[0], vectorizer.size))
+        for p in parts
+    ]
+    return sp.csr_array(sp.vstack(wide, format="csr"))
+
+
+def write_documents(folder: Path, documents: Iterable[Document]) -> int:
+    """Store ids, titles and texts as they come; return their number."""
+    names: set[str] = set()
+    titles: list[str] = []
+
+    def texts() -> Iterator[str]:
+        for document in documents:
+            if document.id in names:
+                raise InputError(f"duplicate document id {document.id!r}")
+            names.add(document.id)
+            ids.append(document.id)
+            titles.append(document.title)
+            yield document.text
+
+    ids: list[str] = []
+    count = TextStore.write(folder / "texts", texts())
+    TextStore.write(folder / "ids", ids)
+    TextStore.write(folder / "titles", titles)
+    return count
+
+
+def write_vocabulary(folder: Path, vectorizer: Vectorizer, frequencies: sp.csr_array) -> None:
+    """A vocabulary's folder: its vectorizer, its terms and the documents' frequencies."""
+    folder.mkdir()
+    vectorizer.save(folder)
+    save_csr(folder / "frequencies", frequencies)
+
+
+def commit_generation(
+    path: Path,
+    generation: Path,
+    frequencies: Sequence[sp.csr_array],
+    settings: Mapping[str, VocabularySettings],
+    rra: RRASettings | None,
+) -> None:
+    """Derive the postings, then make this generation the one that readers see."""
+    Derived.compute(frequencies, list(settings.values()), rra).save(generation / "postings")
+    sync_folder(generation)
+    manifest = {
+        "format": FORMAT,
+        "version": VERSION,
+        "lexicept": version("lexicept"),
+        "generation": generation.name,
+        "documents": frequencies[0].shape[0],
+        "vocabularies": [
+            {"name": name, "size": matrix.shape[1], **setting.to_json()}
+            for (name, setting), matrix in zip(settings.items(), frequencies, strict=True)
+        ],
+        "rra": None if rra is None else asdict(rra),
+        "files": describe_files(generation, path),
+    }
+    write_json(path / "manifest.json", manifest)
+
+
+def link_folder(source: Path, target: Path, replaced: tuple[str, ...] = ()) -> None:
+    """Copy a folder of files that never change, by links where the file system can.
+
+    Files whose names begin with one of ``replaced`` are left out.
+    """
+
+    def copy(old: str, new: str) -> None:
+        try:
+            os.link(old, new)
+        except OSError:
+            shutil.copy2(old, new)
+
+    def left_out(_: str, names: list[str]) -> list[str]:
+        return [name for name in names if name.startswith(replaced)] if replaced else []
+
+    shutil.copytree(source, target, copy_function=copy, ignore=left_out)
+
+
+def refuse_existing(path: Path) -> None:
+    """Raises InputError where something is at the path of a new index."""
+    if path.exists():
+        raise InputError(f"{path} exists already: name another place or remove it first")
+
+
+def lock(folder: Path) -> int:
+    """An exclusive lock that ends with the process. Raises InputError where another holds it."""
+    descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise InputError(f"{folder}: another process is writing here") from None
+    return descriptor
+
+
+@contextmanager
+def writing(path: str | os.PathLike[str]) -> Iterator[Index]:
+    """The newest generation of an index, with no other writer. Readers are not held up."""
+    read_manifest(Path(path))  # a lock file must not be left where there is no index
+    descriptor = lock(Path(path))
+    try:
+        yield Index.open(path)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,1 @@
+"""Kernels: for each, a plain reference and a fast twin with the same signature."""

@@ -1,0 +1,186 @@
+"""Files on disk: atomic replacement, checksums, arrays and texts that are read without loading."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+import scipy.sparse as sp
+
+from lexicept.errors import IndexFormatError
+from lexicept.vectors import Integers
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a file so that readers and crashes see the old content or the new, never a part."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)  # mkstemp's 0600 would hide the file from other readers
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def sync_folder(folder: Path) -> None:
+    """Flush every file below a folder, and the folders, to disk."""
+    for path in [*sorted(folder.rglob("*")), folder]:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def sha256(path: Path) -> str:
+    """Hexadecimal SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def describe_files(folder: Path, root: Path) -> dict[str, dict[str, Any]]:
+    """Size and checksum of every file below ``folder``, by its path relative to ``root``."""
+    return {
+        path.relative_to(root).as_posix(): {"size": path.stat().st_size, "sha256": sha256(path)}
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def check_files(root: Path, files: dict[str, dict[str, Any]], *, checksums: bool) -> None:
+    """Compare files with ``describe_files``' description, by size or by checksum too.
+
+    Raises:
+        IndexFormatError: naming the first file that is missing, truncated or altered.
+    """
+    for name, expected in files.items():
+        path = root / name
+        if not path.is_file():
+            raise IndexFormatError(f"{root}: {name} is missing")
+        size = path.stat().st_size
+        if size != expected["size"]:
+            raise IndexFormatError(f"{root}: {name} has {size} bytes instead of {expected['size']}")
+        if checksums and sha256(path) != expected["sha256"]:
+            raise IndexFormatError(f"{root}: the content of {name} does not match its checksum")
+
+
+def save_array(path: Path, array: Any) -> None:
+    """Write a .npy file."""
+    np.save(path, np.ascontiguousarray(array), allow_pickle=False)
+
+
+def load_array(path: Path, dtype: type | str, ndim: int = 1) -> Any:
+    """Memory-map a .npy file.
+
+    Raises:
+        IndexFormatError: not a .npy file, truncated, or of another type than expected.
+    """
+    try:
+        array = np.lib.format.open_memmap(path, mode="r")
+    except (OSError, ValueError, EOFError) as error:
+        raise IndexFormatError(f"{path}: {error}") from None
+    if array.dtype != np.dtype(dtype) or array.ndim != ndim:
+        raise IndexFormatError(
+            f"{path}: {array.dtype} [{array.ndim}-d], expected {dtype} [{ndim}-d]"
+        )
+    # A plain view: the memmap class would slow down every slice and scalar.
+    return np.asarray(array)
+
+
+def save_csr(prefix: Path, matrix: sp.csr_array) -> None:
+    """Write a CSR matrix as three arrays ``<prefix>.{indptr,indices,data}.npy`` and its width."""
+    save_array(prefix.with_name(f"{prefix.name}.indptr.npy"), matrix.indptr.astype(np.int64))
+    save_array(prefix.with_name(f"{prefix.name}.indices.npy"), matrix.indices.astype(np.int32))
+    save_array(prefix.with_name(f"{prefix.name}.data.npy"), matrix.data.astype(np.float32))
+
+
+def load_csr(prefix: Path, columns: int) -> sp.csr_array:
+    """Memory-map what ``save_csr`` wrote. Raises IndexFormatError where the parts disagree."""
+    indptr = load_array(prefix.with_name(f"{prefix.name}.indptr.npy"), np.int64)
+    indices = load_array(prefix.with_name(f"{prefix.name}.indices.npy"), np.int32)
+    data = load_array(prefix.with_name(f"{prefix.name}.data.npy"), np.float32)
+    sound = (
+        indptr.size > 0
+        and indptr[0] == 0
+        and indptr[-1] == indices.size == data.size
+        and bool((np.diff(indptr) >= 0).all())
+        and (not indices.size or (indices.min() >= 0 and indices.max() < columns))
+    )
+    if not sound:
+        raise IndexFormatError(f"{prefix}: the parts of this matrix do not fit together")
+    return sp.csr_array((data, indices, indptr), shape=(indptr.size - 1, columns))
+
+
+class TextStore(Sequence[str]):
+    """Texts on disk, ``<prefix>.offsets.npy`` and ``<prefix>.bin``, read one at a time."""
+
+    def __init__(self, prefix: Path) -> None:
+        self._offsets = load_array(prefix.with_name(f"{prefix.name}.offsets.npy"), np.int64)
+        path = prefix.with_name(f"{prefix.name}.bin")
+        if not path.is_file():
+            raise IndexFormatError(f"{path}: missing")
+        if not self._offsets.size or self._offsets[-1] != path.stat().st_size:
+            raise IndexFormatError(f"{path}: its size does not match its offsets")
+        empty = not self._offsets[-1]  # an empty file can't be mapped
+        self._bytes: Any = b"" if empty else np.memmap(path, dtype=np.uint8, mode="r")
+
+    @staticmethod
+    def write(prefix: Path, texts: Iterable[str]) -> int:
+        """Write texts as they come and return their number."""
+        with prefix.with_name(f"{prefix.name}.bin").open("wb") as file:
+            lengths = [file.write(text.encode()) for text in texts]
+        offsets = np.cumsum(np.array([0, *lengths], np.int64))
+        save_array(prefix.with_name(f"{prefix.name}.offsets.npy"), offsets)
+        return len(lengths)
+
+    def __len__(self) -> int:
+        return int(self._offsets.size) - 1
+
+    @overload
+    def __getitem__(self, position: int) -> str: ...
+    @overload
+    def __getitem__(self, position: slice) -> list[str]: ...
+    def __getitem__(self, position: int | slice) -> str | list[str]:
+        if isinstance(position, slice):
+            return [self[i] for i in range(*position.indices(len(self)))]
+        if position < 0:
+            position += len(self)
+        if not 0 <= position < len(self):
+            raise IndexError(position)
+        start, end = self._offsets[position], self._offsets[position + 1]
+        return bytes(self._bytes[start:end]).decode()
+
+    def __iter__(self) -> Iterator[str]:
+        return (self[i] for i in range(len(self)))
+
+    def lengths(self) -> Integers:
+        """Bytes of every text."""
+        sizes: Integers = np.diff(self._offsets)
+        return sizes
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object. Raises IndexFormatError for anything else."""
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise IndexFormatError(f"{path}: {error}") from None
+    if not isinstance(content, dict):
+        raise IndexFormatError(f"{path}: not a JSON object")
+    return content
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Write a JSON object atomically."""
+    replace_file(path, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())

@@ -1,0 +1,168 @@
+"""Sparse vectors: the one value type that every stage of the pipeline passes on.
+
+A collection is a CSR matrix of non-negative weights [N, V], one id per row, and the vocabularies
+that its V dimensions come from, side by side: words first, say, then concepts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from lexicept.errors import InputError
+
+Floats = np.ndarray[Any, np.dtype[np.floating[Any]]]
+Integers = np.ndarray[Any, np.dtype[np.integer[Any]]]
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """A range of dimensions with a name, such as ``words`` or ``concepts``."""
+
+    name: str
+    size: int
+    """Number of dimensions."""
+    terms: Sequence[str] | None = None
+    """What a person sees for each dimension; None shows its number."""
+
+    def __post_init__(self) -> None:
+        if self.terms is not None and len(self.terms) != self.size:
+            raise InputError(
+                f"vocabulary {self.name!r}: {len(self.terms)} terms for {self.size} dimensions"
+            )
+
+
+class SparseVectors:
+    """Documents or queries as sparse vectors.
+
+    Args:
+        weights: any SciPy sparse matrix [N, V] of finite, non-negative weights. It is stored as
+            CSR with sorted indices, without duplicates or explicit zeros.
+        ids: N distinct document or query ids.
+        vocabularies: where the V dimensions come from, in order; their sizes add up to V.
+
+    Raises:
+        InputError: NaN, infinite or negative weights, duplicate ids, or sizes that disagree.
+    """
+
+    def __init__(
+        self, weights: Any, ids: Sequence[str], vocabularies: Sequence[Vocabulary]
+    ) -> None:
+        self.weights = canonical_csr(weights, ids)
+        self.ids = list(ids)
+        self.vocabularies = tuple(vocabularies)
+        rows, columns = self.weights.shape
+        if len(self.ids) != rows:
+            raise InputError(f"{len(self.ids)} ids for {rows} vectors")
+        if len(set(self.ids)) != rows:
+            seen: set[str] = set()
+            twice = next(i for i in self.ids if i in seen or seen.add(i))  # type: ignore[func-returns-value]
+            raise InputError(f"duplicate id {twice!r}")
+        if sum(v.size for v in self.vocabularies) != columns:
+            sizes = " + ".join(f"{v.name} {v.size}" for v in self.vocabularies)
+            raise InputError(f"vocabularies ({sizes}) do not add up to {columns} dimensions")
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __repr__(self) -> str:
+        names = ", ".join(f"{v.name}: {v.size:,}" for v in self.vocabularies)
+        return f"SparseVectors({len(self):,} vectors, {{{names}}}, {self.weights.nnz:,} non-zeros)"
+
+    def span(self, name: str) -> slice:
+        """The dimensions of one vocabulary. Raises InputError where there is no such name."""
+        start = 0
+        for vocabulary in self.vocabularies:
+            if vocabulary.name == name:
+                return slice(start, start + vocabulary.size)
+            start += vocabulary.size
+        names = ", ".join(v.name for v in self.vocabularies)
+        raise InputError(f"no vocabulary {name!r} here, only: {names}")
+
+    def select(self, name: str) -> SparseVectors:
+        """The same texts in one of the vocabularies."""
+        span = self.span(name)
+        kept = [v for v in self.vocabularies if v.name == name]
+        return SparseVectors(self.weights[:, span], self.ids, kept)
+
+    def prune(self, max_active_dims: int) -> SparseVectors:
+        """Keep the largest weights of every vector (static pruning; ESPLADE section 3)."""
+        return SparseVectors(prune_rows(self.weights, max_active_dims), self.ids, self.vocabularies)
+
+    @staticmethod
+    def concatenate(parts: Sequence[SparseVectors]) -> SparseVectors:
+        """The same texts, in the same order, in several vocabularies side by side."""
+        if not parts:
+            raise InputError("nothing to concatenate")
+        if any(part.ids != parts[0].ids for part in parts):
+            raise InputError("vectors of different texts can't be concatenated: the ids differ")
+        vocabularies = [v for part in parts for v in part.vocabularies]
+        names = [v.name for v in vocabularies]
+        if len(set(names)) != len(names):
+            raise InputError(f"vocabularies of the same name can't be told apart: {names}")
+        return SparseVectors(stack_columns([p.weights for p in parts]), parts[0].ids, vocabularies)
+
+
+def canonical_csr(weights: Any, ids: Sequence[str] | None = None) -> sp.csr_array:
+    """CSR with sorted indices and no explicit zeros; refuses NaN, infinite and negative weights.
+
+    ``ids`` only serve to name the row in the error.
+    """
+    if not sp.issparse(weights):
+        raise InputError(f"expected a SciPy sparse matrix, not {type(weights).__name__}")
+    matrix = sp.csr_array(weights, copy=False)
+    if matrix.dtype.kind != "f":
+        matrix = matrix.astype(np.float32)
+    bad = np.flatnonzero(~(np.isfinite(matrix.data) & (matrix.data >= 0)))
+    if bad.size:
+        row = int(np.searchsorted(matrix.indptr, bad[0], side="right")) - 1
+        name = f"{ids[row]!r} (row {row})" if ids is not None and row < len(ids) else f"row {row}"
+        raise InputError(
+            f"weight {matrix.data[bad[0]]} in {name}: weights must be finite and not negative"
+        )
+    if not matrix.has_canonical_format or not matrix.data.all():
+        matrix = matrix.copy()
+        matrix.sum_duplicates()
+        matrix.eliminate_zeros()
+    return matrix
+
+
+def stack_columns(matrices: Sequence[sp.csr_array]) -> sp.csr_array:
+    """Matrices [N, V1], [N, V2], ... side by side as one CSR matrix [N, V1 + V2 + ...]."""
+    return matrices[0] if len(matrices) == 1 else sp.csr_array(sp.hstack(matrices, format="csr"))
+
+
+def row_numbers(matrix: sp.csr_array) -> Integers:
+    """The row of every stored value of a CSR matrix, in storage order."""
+    return np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+
+
+def prune_rows(
+    matrix: sp.csr_array, max_active_dims: int, importance: Floats | None = None
+) -> sp.csr_array:
+    """Keep the ``max_active_dims`` largest weights of every row; ties go to the lower dimension.
+
+    Args:
+        matrix: CSR [n, V].
+        max_active_dims: non-zero dimensions left in a row, at least 1.
+        importance: a factor per dimension [V] for the comparison only; the weights stay.
+
+    Raises:
+        InputError: ``max_active_dims`` below 1.
+    """
+    if max_active_dims < 1:
+        raise InputError(f"max_active_dims must be at least 1, not {max_active_dims}")
+    lengths = np.diff(matrix.indptr)
+    if not lengths.size or lengths.max() <= max_active_dims:
+        return matrix
+    rows = row_numbers(matrix)
+    impact = matrix.data if importance is None else matrix.data * importance[matrix.indices]
+    order = np.lexsort((matrix.indices, -impact, rows))
+    rank = np.arange(rows.size) - matrix.indptr[rows[order]]
+    kept = np.sort(order[rank < max_active_dims])
+    indptr = np.concatenate([[0], np.cumsum(np.minimum(lengths, max_active_dims))])
+    return sp.csr_array((matrix.data[kept], matrix.indices[kept], indptr), shape=matrix.shape)

@@ -1,0 +1,106 @@
+"""From frequencies to weights: what makes words and concepts commensurable.
+
+A vectorizer emits *frequencies*: how often a word occurs, how strongly a latent fires. A weighting
+turns them into document and query weights. BM25 treats a latent as a word whose term frequency is
+its activation, so that words and concepts share one scoring function, one idf and one scale.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import scipy.sparse as sp
+
+from lexicept.errors import InputError
+from lexicept.vectors import Floats, row_numbers
+
+
+class Weighting(Protocol):
+    """Document weights from a collection's frequencies, query weights from a query's own."""
+
+    def documents(self, frequencies: sp.csr_array) -> sp.csr_array:
+        """CSR [N, V] of weights from CSR [N, V] of the whole collection's frequencies."""
+
+    def queries(self, frequencies: sp.csr_array) -> sp.csr_array:
+        """CSR [n, V] of weights from CSR [n, V] of frequencies."""
+
+    def settings(self) -> dict[str, Any]:
+        """What ``from_settings`` needs to make it again."""
+
+
+@dataclass(frozen=True)
+class BM25:
+    """BM25, Lucene's variant: ``idf(t) · f / (f + k1 (1 − b + b |d| / avgdl))``.
+
+    Robertson and Zaragoza 2009; the variant is "BM25 accurate Lucene" of Kamphuis et al. 2020,
+    without the constant factor k1 + 1. |d| is the sum of the document's frequencies.
+    """
+
+    k1: float = 1.5
+    """Saturation of a frequency in a document; at least 0."""
+    b: float = 0.75
+    """Length normalisation, 0 (none) to 1 (full)."""
+    k3: float | None = None
+    """Saturation of a frequency in a query, ``f / (f + k3)``; None keeps the frequency."""
+
+    def __post_init__(self) -> None:
+        if not (self.k1 >= 0 and 0 <= self.b <= 1 and (self.k3 is None or self.k3 > 0)):
+            raise InputError(f"{self}: k1 must be at least 0, b within 0 and 1, k3 above 0 or None")
+
+    def documents(self, frequencies: sp.csr_array) -> sp.csr_array:
+        lengths = np.asarray(frequencies.sum(axis=1), dtype=np.float64).ravel()
+        average = lengths.mean() if lengths.any() else 1.0
+        pivot = self.k1 * (1 - self.b + self.b * lengths / average)
+        idf = lucene_idf(frequencies)[frequencies.indices]
+        values = frequencies.data.astype(np.float64)
+        weights = idf * values / (values + pivot[row_numbers(frequencies)])
+        return _with_data(frequencies, weights)
+
+    def queries(self, frequencies: sp.csr_array) -> sp.csr_array:
+        if self.k3 is None:
+            return frequencies.astype(np.float32)
+        return _with_data(frequencies, frequencies.data / (frequencies.data + self.k3))
+
+    def settings(self) -> dict[str, Any]:
+        return {"name": "bm25", **asdict(self)}
+
+
+@dataclass(frozen=True)
+class Splade:
+    """SPLADE's saturation, ``log(1 + f)``, on both sides: for heads that were trained for it."""
+
+    def documents(self, frequencies: sp.csr_array) -> sp.csr_array:
+        return _with_data(frequencies, np.log1p(frequencies.data))
+
+    queries = documents
+
+    def settings(self) -> dict[str, Any]:
+        return {"name": "splade"}
+
+
+def from_settings(settings: dict[str, Any]) -> Weighting:
+    """The weighting that ``settings()`` described. Raises InputError for an unknown one."""
+    kinds: dict[str, type[BM25] | type[Splade]] = {"bm25": BM25, "splade": Splade}
+    arguments = dict(settings)
+    name = arguments.pop("name", None)
+    if name not in kinds:
+        raise InputError(f"no weighting {name!r}, only: {', '.join(kinds)}")
+    try:
+        return kinds[name](**arguments)
+    except TypeError as error:
+        raise InputError(f"weighting {name!r}: {error}") from None
+
+
+def lucene_idf(frequencies: sp.csr_array) -> Floats:
+    """``ln(1 + (N − df + ½) / (df + ½))`` for every dimension [V], always positive."""
+    documents, dimensions = frequencies.shape
+    df = np.bincount(frequencies.indices, minlength=dimensions)
+    idf: Floats = np.log1p((documents - df + 0.5) / (df + 0.5))
+    return idf
+
+
+def _with_data(matrix: sp.csr_array, data: Floats) -> sp.csr_array:
+    parts = (data.astype(np.float32), matrix.indices, matrix.indptr)
+    return sp.csr_array(parts, shape=matrix.shape)

@@ -1,0 +1,473 @@
+"""Every reader of corpora, queries and judgements, and every input it refuses."""
+
+import gzip
+import json
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lexicept.corpora import Document, Qrel, Query, read_documents, read_qrels, read_queries
+from lexicept.errors import InputError
+
+Write = Callable[[str, str | bytes], Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Write a file below tmp_path, gzipped if its name says so."""
+
+    def write(name: str, content: str | bytes) -> Path:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        data = content.encode() if isinstance(content, str) else content
+        path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+        return path
+
+    return write
+
+
+def refusal(records: Callable[[], Iterable[object]]) -> str:
+    with pytest.raises(InputError) as caught:
+        list(records())
+    return str(caught.value)
+
+
+def test_content_joins_title_and_text() -> None:
+    assert Document("1", "text", "Title").content == "Title text"
+    assert Document("1", "text").content == "text"
+    assert Document("1", "", "Title").content == "Title"
+
+
+# JSON Lines
+
+
+@pytest.mark.parametrize("ending", [".jsonl", ".ndjson", ".json", ".jsonl.gz", ".JSONL"])
+def test_json_lines(write: Write, ending: str) -> None:
+    lines = [
+        '{"_id": "a", "id": "unused", "title": "T", "text": "x", "metadata": {}}',
+        "",
+        '{"id": 7, "contents": "y"}\r',
+        '{"docno": "c", "body": ""}',
+        '{"doc_id": "d", "text": "one\u2028line\x85and\u2029more"}',
+    ]
+    assert list(read_documents(write("c" + ending, "\ufeff" + "\n".join(lines)))) == [
+        Document("a", "x", "T"),
+        Document("7", "y"),
+        Document("c", ""),
+        Document("d", "one\u2028line\x85and\u2029more"),
+    ]
+
+
+def test_reading_streams(write: Write) -> None:
+    documents = read_documents(str(write("c.jsonl", '{"id": "a", "text": "x"}\nbroken')))
+    assert next(documents) == Document("a", "x")
+    with pytest.raises(InputError):
+        next(documents)
+
+
+@pytest.mark.parametrize("name", ["c.jsonl", "c.tsv", "folder"])
+def test_an_empty_corpus_has_no_documents(write: Write, name: str) -> None:
+    path = write("folder/empty.bin" if name == "folder" else name, "")
+    assert list(read_documents(path.parent if name == "folder" else path)) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ('{"id": "a", "text": }', "not valid JSON: Expecting value (column 21)"),
+        ("[" * 100_000, "not valid JSON: "),
+        ("1" * 5000, "not valid JSON: "),
+        ('["a", "text"]', "not a JSON object but list"),
+        ("null", "not a JSON object but null"),
+        ('{"text": "x"}', "none of the keys _id, id, docno, doc_id"),
+        ('{"id": "a"}', "none of the keys text, contents, body"),
+        ('{"id": 1.5, "text": "x"}', "the id must be a string or an integer, not float"),
+        ('{"id": true, "text": "x"}', "the id must be a string or an integer, not bool"),
+        ('{"id": "a", "text": 5}', "the text must be a string, not int"),
+        ('{"id": "a", "text": "x", "title": null}', "the title must be a string, not null"),
+        ('{"id": "", "text": "x"}', "bad id ''"),
+        ('{"id": "a b", "text": "x"}', "bad id 'a b'"),
+        ('{"id": "a\\t", "text": "x"}', r"bad id 'a\t'"),
+        ('{"id": "a\\u0000", "text": "x"}', r"bad id 'a\x00'"),
+        ('{"id": "a", "text": "x \\ud800"}', r"lone surrogate '\ud800'"),
+        ('{"id": "a\\udfff", "text": "x"}', r"lone surrogate '\udfff'"),
+        ('{"id": "first", "text": "again"}', "id 'first' was already used in line 1"),
+        (b'{"id": "a", "text": "\xff"}', "not UTF-8: invalid start byte"),
+    ],
+)
+def test_json_lines_refused(write: Write, line: str | bytes, problem: str) -> None:
+    raw = line.encode() if isinstance(line, str) else line
+    path = write("corpus.jsonl", b'{"id": "first", "text": "x"}\n\n' + raw + b"\n")
+    message = refusal(lambda: read_documents(path))
+    assert message.startswith(f"{path}, line 3: ")
+    assert problem in message
+
+
+def test_broken_gzip_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "c.jsonl.gz"
+    whole = gzip.compress(b'{"id": "a", "text": "x"}\n' * 100)
+    flipped = whole[:20] + bytes([whole[20] ^ 0xFF]) + whole[21:]
+    for data in (whole[:-12], flipped, b'{"id": "a", "text": "x"}'):
+        path.write_bytes(data)
+        assert str(path) in refusal(lambda: read_documents(path))
+
+
+# TSV
+
+
+@pytest.mark.parametrize(
+    "header", ["", "id\ttext\n", "doc_id\ttext\n", "ID\tText\r\n", "id\ttitle\ttext\n"]
+)
+@pytest.mark.parametrize("name", ["c.tsv", "c.tsv.gz"])
+def test_tsv(write: Write, header: str, name: str) -> None:
+    path = write(name, "\ufeff" + header + "a\tx\r\n\n2\tT\ty\u2028z\nc\t\n")
+    assert list(read_documents(path)) == [
+        Document("a", "x"),
+        Document("2", "y\u2028z", "T"),
+        Document("c", ""),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("lonely", "1 columns, expected id, text or id, title, text"),
+        ("a\tb\tc\td", "4 columns, expected id, text or id, title, text"),
+        ("\tx", "bad id ''"),
+        ("a b\tx", "bad id 'a b'"),
+        ("first\tagain", "id 'first' was already used in line 2"),
+        (b"a\t\xff", "not UTF-8"),
+    ],
+)
+def test_tsv_refused(write: Write, line: str | bytes, problem: str) -> None:
+    raw = line.encode() if isinstance(line, str) else line
+    path = write("c.tsv", b"id\ttext\nfirst\tx\n" + raw)
+    message = refusal(lambda: read_documents(path))
+    assert message.startswith(f"{path}, line 3: {problem}")
+
+
+# Folders of text
+
+
+def test_text_folder(write: Write, tmp_path: Path) -> None:
+    write("b.txt", "\ufeffplain # text\n")
+    write("a b/100%.md", "intro\n```\n# comment\n```\n# The Title \r\nrest\n# second\n")
+    write("a/ä.MD", "no heading")
+    write("c/empty.txt", "")
+    write("ignored.rst", b"\xff")
+    assert list(read_documents(tmp_path)) == [
+        Document("a%20b/100%25.md", "intro\n```\n# comment\n```\nrest\n# second", "The Title"),
+        Document("a/ä.MD", "no heading"),
+        Document("b.txt", "plain # text\n"),
+        Document("c/empty.txt", ""),
+    ]
+
+
+def test_text_folder_refused(write: Write, tmp_path: Path) -> None:
+    path = write("a.txt", b"good \xff bad")
+    assert f"{path}: not UTF-8 at byte 5" in refusal(lambda: read_documents(tmp_path))
+    path.unlink()
+    path.symlink_to("nowhere")
+    assert f"{path}: cannot be read" in refusal(lambda: read_documents(tmp_path))
+
+
+# BEIR folders
+
+
+@pytest.mark.parametrize("gz", ["", ".gz"])
+@pytest.mark.parametrize(
+    ("name", "queries"),
+    [
+        ("queries.jsonl", '{"_id": "q1", "text": "one"}\n{"_id": 2, "text": "two"}\n'),
+        ("queries.tsv", "qid\ttext\nq1\tone\n2\ttwo\n"),
+    ],
+)
+def test_beir_folder(write: Write, tmp_path: Path, name: str, queries: str, gz: str) -> None:
+    write("corpus.jsonl" + gz, '{"_id": "d1", "title": "T", "text": "x"}')
+    write(name + gz, queries)
+    write("qrels/test.tsv" + gz, "query-id\tcorpus-id\tscore\n2\td1\t1\n\n2\td2\t-1\r\n")
+    write("qrels/dev.tsv" + gz, "q1 0 d1 3\n")
+    assert list(read_documents(tmp_path)) == [Document("d1", "x", "T")]
+    assert list(read_qrels(tmp_path)) == [Qrel("2", "d1", 1), Qrel("2", "d2", -1)]
+    assert list(read_qrels(tmp_path, "dev")) == [Qrel("q1", "d1", 3)]
+    assert list(read_queries(tmp_path)) == [Query("2", "two")]
+    assert list(read_queries(str(tmp_path), "dev")) == [Query("q1", "one")]
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("q1\td1\tmany", "the relevance 'many' is not an integer"),
+        ("q1\td1\t1.0", "the relevance '1.0' is not an integer"),
+        ("q1 0 d1 1_0", "the relevance '1_0' is not an integer"),
+        ("q1\td1", "2 columns, expected 3 (BEIR) or 4 (TREC)"),
+        ("q1\td\0\t1", r"bad id 'd\x00'"),
+        (b"q1\t\xff\t1", "not UTF-8"),
+    ],
+)
+def test_qrels_refused(write: Write, tmp_path: Path, line: str | bytes, problem: str) -> None:
+    raw = line.encode() if isinstance(line, str) else line
+    path = write("qrels/test.tsv", b"query-id\tcorpus-id\tscore\n" + raw)
+    for read in (read_qrels, read_queries):
+        message = refusal(lambda read=read: read(tmp_path))  # type: ignore[misc]
+        assert message.startswith(f"{path}, line 2: {problem}")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "problem"),
+    [
+        ("queries.tsv", "q1\tone\tmore", "line 1: 3 columns, expected id, text"),
+        ("queries.tsv", "q1\tone\nq1\ttwo", "line 2: id 'q1' was already used in line 1"),
+        ("queries.jsonl", '\n{"_id": "q1"}', "line 2: the object has none of the keys text"),
+    ],
+)
+def test_queries_refused(
+    write: Write, tmp_path: Path, name: str, content: str, problem: str
+) -> None:
+    write("qrels/test.tsv", "q1\td1\t1")
+    path = write(name, content)
+    assert refusal(lambda: read_queries(tmp_path)).startswith(f"{path}, {problem}")
+
+
+def test_missing_queries_and_splits_are_named(write: Write, tmp_path: Path) -> None:
+    assert "no split 'test'; splits here: none" in refusal(lambda: read_qrels(tmp_path))
+    write("qrels/test.tsv", "q1\td1\t1")
+    write("qrels/train.tsv.gz", "")
+    message = refusal(lambda: read_queries(tmp_path, "dev"))
+    assert message == f"{tmp_path / 'qrels'}: no split 'dev'; splits here: test, train"
+    assert refusal(lambda: read_queries(tmp_path)).startswith(f"{tmp_path}: no queries.jsonl")
+
+
+@pytest.mark.parametrize("split", ["", "../test", "a\\b", "/etc/passwd", "a\0"])
+def test_a_split_is_no_path(tmp_path: Path, split: str) -> None:
+    assert f"bad split {split!r}" in refusal(lambda: read_qrels(tmp_path, split))
+    assert f"bad split {split!r}" in refusal(lambda: read_queries(tmp_path, split))
+
+
+# Sources that no reader fits, and ir_datasets
+
+
+def test_unknown_sources_are_refused_at_once(write: Write) -> None:
+    path = write("c.pdf", "")
+    message = refusal(lambda: read_documents(path))
+    assert message.startswith(f"{path}: not a kind of file that is read here; accepted: python-d")
+    with pytest.raises(InputError, match=r"python-docs: no such file or folder.*a BEIR folder"):
+        read_queries("python-docs")
+
+
+@pytest.mark.parametrize("source", ["no/such", "ir_datasets:no/such", "", "a\0b", "x" * 5000])
+def test_a_name_nobody_knows(source: str) -> None:
+    pytest.importorskip("ir_datasets")
+    message = refusal(lambda: read_documents(source))
+    assert message.startswith(f"{source}: no such file or folder, and ir_datasets knows no ")
+    assert "accepted: python-docs, a BEIR folder" in message
+
+
+def test_without_ir_datasets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ir_datasets", None)
+    assert "lexicept[ir-datasets]" in refusal(lambda: read_documents("beir/scifact"))
+
+
+class Dataset:
+    """As much of an ir_datasets dataset as the reader uses."""
+
+    def __init__(self, **records: list[Any]) -> None:
+        self._records = records
+
+    def __getattr__(self, name: str) -> Callable[[], object]:
+        if name.startswith("has_"):
+            return lambda: name.removeprefix("has_") in self._records
+        return lambda: iter(self._records[name.removesuffix("_iter")])
+
+
+@pytest.fixture
+def datasets(monkeypatch: pytest.MonkeyPatch) -> dict[str, Dataset]:
+    """Known datasets by name, in place of those of ir_datasets."""
+    known: dict[str, Dataset] = {}
+    fake = SimpleNamespace(load=known.__getitem__, registry=known)
+    monkeypatch.setitem(sys.modules, "ir_datasets", fake)
+    return known
+
+
+def test_ir_datasets(datasets: dict[str, Dataset]) -> None:
+    docs = [
+        SimpleNamespace(doc_id="1", title="Cat", default_text=lambda: "Cat sat"),
+        SimpleNamespace(doc_id="2", title="Cat", default_text=lambda: "Category"),
+        SimpleNamespace(doc_id="3", title=None, text="plain"),
+    ]
+    queries = [SimpleNamespace(query_id=id, default_text=lambda: "what") for id in ("q1", "q2")]
+    qrels = [SimpleNamespace(query_id="q2", doc_id="1", relevance=2)]
+    datasets["toy"] = Dataset(docs=docs)
+    datasets["toy/test"] = Dataset(docs=docs, queries=queries, qrels=qrels)
+    expected = [Document("1", "sat", "Cat"), Document("2", "Category", "Cat")]
+    for source in ("toy", "ir_datasets:toy"):
+        assert list(read_documents(source)) == [*expected, Document("3", "plain")]
+        assert list(read_qrels(source)) == [Qrel("q2", "1", 2)]
+        assert list(read_queries(source)) == [Query("q2", "what")]
+    assert list(read_queries("toy/test")) == [Query("q2", "what")]
+    message = refusal(lambda: read_qrels("toy", "dev"))
+    assert message == "toy: no qrels for the split 'dev'; ir_datasets has below it: toy/test"
+
+
+def test_ir_datasets_refused(datasets: dict[str, Dataset]) -> None:
+    doc = SimpleNamespace(doc_id="1", text="x")
+    datasets["twice"] = Dataset(docs=[doc, doc], qrels=[])
+    message = refusal(lambda: read_documents("twice"))
+    assert message == "twice, document 2: id '1' was already used in document 1"
+    assert "no queries for the split 'test'" in refusal(lambda: read_queries("twice"))
+    datasets["bare"] = Dataset()
+    assert "bare: ir_datasets has no documents" in refusal(lambda: read_documents("bare"))
+
+
+def test_the_real_ir_datasets_knows_its_names() -> None:
+    pytest.importorskip("ir_datasets")
+    read_documents("beir/scifact")  # opens nothing before the first document
+    message = refusal(lambda: read_qrels("beir/scifact", "dev"))
+    assert "beir/scifact/test, beir/scifact/train" in message
+
+
+# The standard library
+
+
+def test_python_docs() -> None:
+    documents = {document.id: document for document in read_documents("python-docs")}
+    total = sum(1 for _ in read_documents("python-docs"))
+    assert 5000 < total == len(documents)
+    assert documents["posixpath.join"].title == "posixpath.join"
+    assert documents["posixpath.join"].text.startswith("Join two or more pathname components")
+    assert documents["json"].text.startswith("JSON (JavaScript Object Notation)")
+    assert "json.decoder.JSONDecoder.raw_decode" in documents
+    assert documents["topic:assert"].title == "assert"
+    assert "assert" in documents["topic:assert"].text
+    assert not any(id.startswith(("test.", "idlelib.idle_test", "lib2to3")) for id in documents)
+
+
+def python_docs_of(
+    stdlib: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, bytes]
+) -> list[Document]:
+    for name, source in files.items():
+        path = stdlib / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(source)
+    monkeypatch.setattr(sysconfig, "get_paths", lambda: {"stdlib": str(stdlib)})
+    return list(read_documents("python-docs"))
+
+
+def test_python_docs_walks_and_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = b'''"""Os."""
+try:
+    def f(): "One."
+except ImportError:
+    async def f(): "Two."
+class C:
+    "\\d"
+    def bare(self):
+        def inner(): "In."
+'''
+    files = {
+        "os.py": module,
+        "pkg/__init__.py": b'"""Pkg."""',
+        "pkg/tests/a.py": b'"""No."""',
+        "site-packages/b.py": b'"""No."""',
+        "pydoc_data/topics.py": b"topics = {'b': 'B text', 'a': 'A text'}",
+        "bad_syntax.py": b"def",
+        "bad_bytes.py": b'"""\xff"""',
+        "bad_nul.py": b"\0",
+    }
+    assert python_docs_of(tmp_path, monkeypatch, files) == [
+        Document("os", "Os.", "os"),
+        Document("os.f", "One.", "os.f"),
+        Document("os.f#2", "Two.", "os.f"),
+        Document("os.C", "\\d", "os.C"),
+        Document("os.C.bare.inner", "In.", "os.C.bare.inner"),
+        Document("pkg", "Pkg.", "pkg"),
+        Document("topic:a", "A text", "a"),
+        Document("topic:b", "B text", "b"),
+    ]
+
+
+def test_python_docs_without_a_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match=r"^python-docs: no Python source"):
+        python_docs_of(tmp_path / "python311.zip", monkeypatch, {})
+
+
+def test_nothing_heavy_or_odd_is_imported() -> None:
+    script = """
+import sys
+import lexicept.corpora as corpora
+assert not {"numpy", "torch", "ir_datasets"} & set(sys.modules)
+assert sum(1 for _ in corpora.read_documents("python-docs")) > 5000
+assert not {"antigravity", "this", "idlelib", "tkinter"} & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-W", "error", "-c", script], check=True)
+
+
+# Properties
+
+# "Cs" is what UTF-8 cannot hold; a byte order mark would count as the file's own.
+texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\ufeff"))
+ids = texts.map(lambda text: "".join(text.replace("\0", "").split())).filter(bool)
+columns = texts.map(lambda text: text.translate(dict.fromkeys(map(ord, "\t\r\n"))))
+
+
+def corpora(field: st.SearchStrategy[str]) -> st.SearchStrategy[list[Document]]:
+    documents = st.builds(Document, ids, field, field)
+    return st.lists(documents, unique_by=lambda document: document.id)
+
+
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("properties")
+
+
+@given(documents=corpora(texts), ascii=...)
+def test_json_lines_round_trip(scratch: Path, documents: list[Document], ascii: bool) -> None:
+    path = scratch / "round.jsonl"
+    lines = (json.dumps(document._asdict(), ensure_ascii=ascii) + "\n" for document in documents)
+    path.write_bytes("".join(lines).encode())
+    assert list(read_documents(path)) == documents
+
+
+@given(documents=corpora(columns))
+def test_tsv_round_trip(scratch: Path, documents: list[Document]) -> None:
+    path = scratch / "round.tsv"
+    lines = (f"{document.id}\t{document.title}\t{document.text}\n" for document in documents)
+    path.write_bytes(("id\ttitle\ttext\n" + "".join(lines)).encode())
+    assert list(read_documents(path)) == documents
+
+
+# Bytes that come near to being right reach further than random ones.
+near = st.sampled_from(
+    [
+        b'{"id":"a","text":"',
+        b'"}',
+        b"\n",
+        b"\t",
+        b" ",
+        b"\\ud800",
+        b"id",
+        b"1",
+        b"[",
+        b"\xef\xbb\xbf",
+    ]
+)
+data = st.lists(near | st.binary(max_size=8)).map(b"".join)
+
+
+@pytest.mark.parametrize("name", ["any.jsonl", "any.tsv", "any.jsonl.gz", "qrels/test.tsv"])
+@given(data=data)
+def test_bytes_raise_nothing_but_input_errors(scratch: Path, name: str, data: bytes) -> None:
+    path = scratch / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(data)
+    with suppress(InputError):
+        list(read_qrels(scratch) if name.startswith("qrels") else read_documents(path))

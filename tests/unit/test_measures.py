@@ -1,0 +1,68 @@
+"""Costs by hand and by brute force, and E² as the paper prints it."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from strategies import collections, sparse_matrices
+
+from lexicept.errors import InputError
+from lexicept.measures import e2, mean_length, posting_list_flops, qd_flops
+
+QUERIES = sp.csr_array([[1.0, 0, 2], [0, 0, 3]])
+DOCUMENTS = sp.csr_array([[1.0, 1, 1], [0, 1, 1], [5, 0, 0], [0, 0, 0]])
+
+
+def test_qd_flops_by_hand() -> None:
+    # The first query shares 2, 1, 1 and 0 dimensions with the documents, the second 1, 1, 0, 0.
+    assert qd_flops(QUERIES, DOCUMENTS) == 6 / 8
+    assert posting_list_flops(QUERIES, [2, 2, 2], 4) == 6 / 8
+
+
+@given(collections())
+def test_three_counts_of_the_same_pairs(pair: tuple[sp.csr_array, sp.csr_array]) -> None:
+    queries, documents = pair
+    shared = [
+        np.count_nonzero((q > 0) & (d > 0)) for q in queries.toarray() for d in documents.toarray()
+    ]
+    expected = float(np.mean(shared)) if shared else 0.0
+    lengths = np.count_nonzero(documents.toarray(), axis=0)
+    assert qd_flops(queries, documents) == pytest.approx(expected, rel=1e-12)
+    assert posting_list_flops(queries, lengths, documents.shape[0]) == pytest.approx(
+        expected, rel=1e-12
+    )
+
+
+def test_explicit_zeros_cost_nothing() -> None:
+    stored_zero = sp.csr_array((np.array([0.0, 1.0]), [0, 1], [0, 2]), shape=(1, 2))
+    assert qd_flops(stored_zero, sp.csr_array([[1.0, 1.0]])) == 1.0
+    assert mean_length(stored_zero) == 1.0
+
+
+def test_mean_length() -> None:
+    assert mean_length(DOCUMENTS) == 6 / 4
+    assert mean_length(sp.csr_array((0, 3))) == 0.0
+
+
+@given(sparse_matrices())
+def test_mean_length_counts_non_zeros(matrix: sp.csr_array) -> None:
+    counts = [np.count_nonzero(row) for row in matrix.toarray()]
+    assert mean_length(matrix) == pytest.approx(float(np.mean(counts)) if counts else 0.0)
+
+
+def test_bad_weights_are_refused() -> None:
+    with pytest.raises(InputError, match="row 0"):
+        qd_flops(sp.csr_array([[np.nan]]), sp.csr_array([[1.0]]))
+
+
+@pytest.mark.parametrize(
+    ("mrr", "flops", "printed"), [(0.377, 1.47, 18.1), (0.381, 5.36, 9.5), (0.183, 0.13, 0.0)]
+)
+def test_e2_against_bm25_as_the_paper_prints_it(mrr: float, flops: float, printed: float) -> None:
+    assert round(100 * (e2(mrr, flops) - e2(0.183, 0.13)), 1) == printed
+
+
+def test_e2_at_the_threshold_and_far_beyond() -> None:
+    # At τ softplus is ln(2) / 2; far above it is F − τ, without overflow.
+    assert e2(0.4, 5.0) == pytest.approx(0.4 - 0.05 - 0.09 * np.log(2) / 2, rel=1e-12)
+    assert e2(0.4, 10_005.0) == pytest.approx(0.4 - 100.05 - 900.0, rel=1e-12)

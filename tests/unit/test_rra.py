@@ -1,0 +1,199 @@
+"""The closed form against the paper's equations 2 to 4 on dense matrices, and bad input."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import REALS, sparse_matrices
+
+from lexicept.errors import InputError
+from lexicept.rra import TRANSFORMS, reweight
+
+F = {
+    "1+x": lambda x: 1 + x,
+    "x": lambda x: x,
+    "lambda*x": lambda x: 2 * x,
+    "log(1+x)": lambda x: np.log(1 + x),
+    "exp(x)": np.exp,
+    "tanh(x)": np.tanh,
+}
+
+
+def divide(values: Any, sums: Any) -> Any:
+    """0/0 = 0."""
+    return values / np.where(sums == 0, 1, sums)
+
+
+def brute_force(w: Any, alpha: float, iterations: int, prior: Any, f: Any) -> Any:
+    """L_i(d|t) as a dense [N, V]: equation 2, then equations 3 and 4 for every iteration."""
+    P = (np.full(len(w), 1.0) if prior is None else np.array(prior, float))[:, None]
+    P = P / P.sum() if len(w) else P
+    L = divide(P * f(w), (P * f(w)).sum(axis=0, keepdims=True))
+    for _ in range(iterations):
+        S = divide(L**alpha, (L**alpha).sum(axis=1, keepdims=True))
+        L = divide(P * S, (P * S).sum(axis=0, keepdims=True))
+    return L
+
+
+def assert_scores_equal(w: Any, prior: Any = None, **settings: Any) -> None:
+    """Scores of one-word queries are N · L1 up to a constant per query: N · min(c) · l_t."""
+    alpha, iterations = settings.get("alpha", 1.0), settings.get("iterations", 1)
+    f = F[settings.get("transform", "1+x")]
+    num_documents, num_dimensions = w.shape
+    L = brute_force(w.astype(np.float64), alpha, iterations, prior, f)
+    result = reweight(sp.csr_array(w), prior=prior, **settings)
+    assert result.documents.shape == (num_documents, num_dimensions + 1)
+    assert (result.weights.data >= 0).all()
+    assert (result.offsets >= 0).all()
+    queries = result.queries(sp.eye_array(num_dimensions, format="csr"))
+    assert queries.shape == (num_dimensions, num_dimensions + 1)
+    scores = (queries @ result.documents.T).toarray().T
+    missing = num_documents * L - scores  # one constant per column, if both agree
+    if not num_documents or not num_dimensions:
+        assert missing.size == 0
+        return
+    scale = max(num_documents * L.max(), 1e-300)
+    assert (np.ptp(missing, axis=0) <= 1e-9 * scale).all()
+    # Where nothing is at its minimum, the constant is the smallest background of the column.
+    assert (missing >= -1e-9 * scale).all()
+
+
+@given(
+    sparse_matrices(weights=REALS, dtype=np.float64),
+    st.sampled_from(list(F)),
+    st.sampled_from([0.3, 1.0, 1.7, 4.0]),
+    st.integers(1, 3),
+    st.data(),
+)
+def test_closed_form_equals_the_equations(
+    w: sp.csr_array, transform: str, alpha: float, iterations: int, data: st.DataObject
+) -> None:
+    size = w.shape[0]
+    prior = data.draw(st.none() | st.lists(st.floats(0.01, 10), min_size=size, max_size=size))
+    assert_scores_equal(
+        w.toarray(), prior, alpha=alpha, iterations=iterations, transform=transform
+    )
+
+
+@pytest.mark.parametrize("transform", list(F))
+@pytest.mark.parametrize("iterations", [1, 2, 3])
+@pytest.mark.parametrize("alpha", [0.5, 1.0, 2.0, 8.0])
+@pytest.mark.parametrize("uniform", [True, False])
+def test_closed_form_on_a_larger_collection(
+    transform: str, iterations: int, alpha: float, uniform: bool
+) -> None:
+    random = np.random.default_rng(3)
+    w = random.gamma(1.0, 1.5, (60, 40)) * (random.random((60, 40)) < 0.15)
+    w[[0, 17, 59]] = 0
+    w[:, [0, 8, 39]] = 0
+    prior = None if uniform else random.random(60) + 0.1
+    assert_scores_equal(w, prior, alpha=alpha, iterations=iterations, transform=transform)
+
+
+def test_the_transforms_are_the_papers() -> None:
+    assert list(TRANSFORMS) == list(F)
+
+
+def test_by_hand() -> None:
+    # f = 1 + x: [[2, 1], [1, 1]]; columns: [[2/3, 1/2], [1/3, 1/2]]; rows: [[4/7, 3/7],
+    # [2/5, 3/5]]; columns again: L1 = [[10/17, 5/12], [7/17, 7/12]].
+    result = reweight(sp.csr_array([[1.0, 0], [0, 0]]))
+    scores = (result.queries(sp.csr_array(np.eye(2))) @ result.documents.T).toarray()
+    assert scores[0, 0] - scores[0, 1] == pytest.approx(2 * (10 - 7) / 17, rel=1e-12)
+    assert scores[1, 0] - scores[1, 1] == pytest.approx(2 * (5 - 7) / 12, rel=1e-12)
+
+
+@given(sparse_matrices(weights=REALS), st.sampled_from(list(F)), st.integers(1, 3))
+def test_the_score_of_a_query_is_the_sum_over_its_words(
+    w: sp.csr_array, transform: str, iterations: int
+) -> None:
+    result = reweight(w, transform=transform, iterations=iterations)
+    query = np.arange(1.0, w.shape[1] + 1)[None]
+    whole = (result.queries(sp.csr_array(query)) @ result.documents.T).toarray()
+    single = result.queries(sp.eye_array(w.shape[1], format="csr")) @ result.documents.T
+    np.testing.assert_allclose(whole, query @ single.toarray(), rtol=1e-12, atol=1e-12)
+
+
+@given(sparse_matrices(weights=REALS), st.floats(0.1, 10))
+def test_a_prior_counts_up_to_its_scale(w: sp.csr_array, factor: float) -> None:
+    prior = np.arange(1.0, w.shape[0] + 1)
+    a, b = reweight(w, prior=prior), reweight(w, prior=prior * factor)
+    np.testing.assert_allclose(a.documents.toarray(), b.documents.toarray(), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("transform", ["x", "lambda*x", "tanh(x)", "log(1+x)"])
+def test_without_background_there_are_no_offsets(transform: str) -> None:
+    result = reweight(sp.csr_array([[1.0, 2], [3, 0], [0, 0]]), transform=transform)
+    assert not result.offsets.any() or not result.background.any()
+
+
+def test_lambda_is_divided_out_again() -> None:
+    w = sp.csr_array([[1.0, 2, 0], [3, 0, 1]])
+    a, b = reweight(w, transform="x"), reweight(w, transform="lambda*x")
+    np.testing.assert_allclose(a.weights.toarray(), b.weights.toarray(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("transform", list(F))
+@pytest.mark.parametrize("alpha", [0.01, 50.0, 1000.0])
+def test_extreme_alphas_stay_finite(transform: str, alpha: float) -> None:
+    random = np.random.default_rng(5)
+    w = random.random((50, 30)) * (random.random((50, 30)) < 0.2)
+    result = reweight(sp.csr_array(w), alpha=alpha, iterations=3, transform=transform)
+    assert np.isfinite(result.documents.data).all()
+    assert np.isfinite(result.background).all()
+    assert result.weights.data.any()
+
+
+@pytest.mark.parametrize("shape", [(0, 0), (0, 4), (4, 0), (4, 3)])
+@pytest.mark.parametrize("transform", list(F))
+def test_nothing_to_weigh(shape: tuple[int, int], transform: str) -> None:
+    result = reweight(sp.csr_array(shape), transform=transform, iterations=2)
+    assert result.documents.shape == (shape[0], shape[1] + 1)
+    assert result.documents.nnz == 0
+    assert result.queries(sp.csr_array((2, shape[1]))).shape == (2, shape[1] + 1)
+
+
+EXAMPLE = sp.csr_array([[1.0, 0], [0, 2.0]])
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -1.0])
+def test_bad_weights_are_refused(bad: float) -> None:
+    matrix = sp.csr_array([[1.0, 0], [0, bad]])
+    with pytest.raises(InputError, match="row 1"):
+        reweight(matrix)
+    with pytest.raises(InputError, match="row 1"):
+        reweight(EXAMPLE).queries(matrix)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"alpha": 0}, "alpha must be a finite number above 0, not 0"),
+        ({"alpha": -1}, "not -1"),
+        ({"alpha": np.nan}, "not nan"),
+        ({"alpha": np.inf}, "not inf"),
+        ({"iterations": 0}, "iterations must be at least 1, not 0"),
+        ({"transform": "x^2"}, "no transform 'x.2', only: 1.x, x, lambda"),
+        ({"prior": [1.0]}, r"shape \(1,\) for 2 documents"),
+        ({"prior": [[1.0, 1.0]]}, r"shape \(1, 2\) for 2 documents"),
+        ({"prior": [1.0, 0.0]}, "above 0 for every document"),
+        ({"prior": [1.0, np.nan]}, "above 0 for every document"),
+        ({"prior": [1.0, np.inf]}, "above 0 for every document"),
+    ],
+)
+def test_arguments_out_of_range_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        reweight(EXAMPLE, **settings)
+
+
+def test_weights_too_large_for_a_transform_are_refused() -> None:
+    with pytest.raises(InputError, match=r"weight 1000.0 is too large for the transform 'exp\(x\)"):
+        reweight(sp.csr_array([[1000.0]]), transform="exp(x)")
+
+
+def test_queries_of_another_width_are_refused() -> None:
+    with pytest.raises(InputError, match="queries of 3 dimensions for documents of 2"):
+        reweight(EXAMPLE).queries(sp.csr_array((1, 3)))

@@ -1,0 +1,134 @@
+"""Sparse vectors: what is refused, and the operations against brute force."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import sparse_matrices
+
+from lexicept.errors import InputError
+from lexicept.vectors import SparseVectors, Vocabulary, canonical_csr, prune_rows, row_numbers
+
+WORDS = Vocabulary("words", 2, ("cat", "dog"))
+CONCEPTS = Vocabulary("concepts", 1)
+
+
+def vectors() -> SparseVectors:
+    return SparseVectors(sp.csr_array([[1.0, 0, 2], [0, 3, 0]]), ["a", "b"], [WORDS, CONCEPTS])
+
+
+def test_canonical_form_sums_duplicates_sorts_and_drops_zeros() -> None:
+    parts = (np.array([1.0, 2, 4, 0], np.float32), [2, 0, 2, 1], [0, 0, 4, 4])
+    given_matrix = sp.csr_array(parts, shape=(3, 3))
+    matrix = canonical_csr(given_matrix)
+    assert matrix.indptr.tolist() == [0, 0, 2, 2]
+    assert matrix.indices.tolist() == [0, 2]
+    assert matrix.data.tolist() == [2, 5]
+    assert given_matrix.data.tolist() == [1, 2, 4, 0]  # the caller's matrix stays as it was
+
+
+@pytest.mark.parametrize("kind", [sp.coo_array, sp.csc_array, sp.csr_matrix, sp.lil_array])
+def test_any_sparse_layout_is_accepted(kind: type) -> None:
+    matrix = canonical_csr(kind(np.array([[0, 1], [2, 0], [0, 0]])))
+    assert isinstance(matrix, sp.csr_array)
+    assert matrix.dtype == np.float32
+    assert matrix.toarray().tolist() == [[0, 1], [2, 0], [0, 0]]
+
+
+def test_dense_arrays_are_refused() -> None:
+    with pytest.raises(InputError, match="sparse matrix, not ndarray"):
+        canonical_csr(np.eye(2))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, -1.0])
+def test_bad_weights_are_refused_by_the_name_of_their_text(bad: float) -> None:
+    matrix = sp.csr_array([[0, 0], [0, 0], [1.0, bad], [1.0, 1.0]])
+    with pytest.raises(InputError, match=rf"weight {bad} in 'third' \(row 2\)"):
+        SparseVectors(matrix, ["first", "second", "third", "fourth"], [WORDS])
+    with pytest.raises(InputError, match="in row 2:"):
+        canonical_csr(matrix)
+
+
+def test_duplicate_ids_are_refused() -> None:
+    with pytest.raises(InputError, match="duplicate id 'x'"):
+        SparseVectors(sp.csr_array((3, 2)), ["x", "y", "x"], [WORDS])
+
+
+def test_sizes_that_disagree_are_refused() -> None:
+    with pytest.raises(InputError, match="1 ids for 2 vectors"):
+        SparseVectors(sp.csr_array((2, 2)), ["a"], [WORDS])
+    with pytest.raises(InputError, match=r"words 2 \+ concepts 1.* 2 dimensions"):
+        SparseVectors(sp.csr_array((1, 2)), ["a"], [WORDS, CONCEPTS])
+    with pytest.raises(InputError, match="1 terms for 2 dimensions"):
+        Vocabulary("words", 2, ["cat"])
+
+
+def test_span_and_select() -> None:
+    assert len(vectors()) == 2
+    assert vectors().span("words") == slice(0, 2)
+    assert vectors().span("concepts") == slice(2, 3)
+    concepts = vectors().select("concepts")
+    assert concepts.weights.toarray().tolist() == [[2], [0]]
+    assert concepts.ids == ["a", "b"]
+    assert concepts.vocabularies == (CONCEPTS,)
+    with pytest.raises(InputError, match="no vocabulary 'latents' here, only: words, concepts"):
+        vectors().select("latents")
+
+
+def test_concatenate_undoes_select() -> None:
+    parts = [vectors().select("words"), vectors().select("concepts")]
+    whole = SparseVectors.concatenate(parts)
+    assert whole.weights.toarray().tolist() == vectors().weights.toarray().tolist()
+    assert whole.vocabularies == vectors().vocabularies
+
+
+def test_concatenate_refuses_other_texts_repeated_names_and_nothing() -> None:
+    words = vectors().select("words")
+    other = SparseVectors(words.weights, ["b", "a"], [Vocabulary("other", 2)])
+    with pytest.raises(InputError, match="ids differ"):
+        SparseVectors.concatenate([words, other])
+    with pytest.raises(InputError, match="same name"):
+        SparseVectors.concatenate([words, words])
+    with pytest.raises(InputError, match="nothing to concatenate"):
+        SparseVectors.concatenate([])
+
+
+@given(sparse_matrices())
+def test_row_numbers(matrix: sp.csr_array) -> None:
+    assert row_numbers(matrix).tolist() == matrix.tocoo().coords[0].tolist()
+
+
+@given(sparse_matrices(), st.integers(1, 6), st.data())
+def test_prune_rows_keeps_each_rows_best(
+    matrix: sp.csr_array, max_active_dims: int, data: st.DataObject
+) -> None:
+    width = matrix.shape[1]
+    factors = st.lists(st.integers(1, 4), min_size=width, max_size=width)
+    importance = data.draw(st.none() | factors.map(lambda f: np.array(f, np.float64)))
+    expected = np.zeros(matrix.shape)
+    for row, weights in enumerate(matrix.toarray()):
+        impact = weights * (1 if importance is None else importance)
+        best = sorted(np.flatnonzero(weights), key=lambda t: (-impact[t], t))[:max_active_dims]
+        expected[row, best] = weights[best]
+    pruned = prune_rows(matrix, max_active_dims, importance)
+    assert pruned.toarray().tolist() == expected.tolist()
+    assert pruned.has_canonical_format
+
+
+def test_prune_ties_go_to_the_lower_dimension() -> None:
+    pruned = prune_rows(sp.csr_array([[1.0, 2, 1, 2, 2]]), 2)
+    assert pruned.toarray().tolist() == [[0, 2, 0, 2, 0]]
+
+
+def test_importance_decides_and_weights_stay() -> None:
+    pruned = prune_rows(sp.csr_array([[5.0, 1, 2]]), 1, np.array([0.1, 1, 1]))
+    assert pruned.toarray().tolist() == [[0, 0, 2]]
+
+
+def test_prune_keeps_ids_and_vocabularies() -> None:
+    pruned = vectors().prune(1)
+    assert pruned.weights.toarray().tolist() == [[0, 0, 2], [0, 3, 0]]
+    assert (pruned.ids, pruned.vocabularies) == (["a", "b"], (WORDS, CONCEPTS))
+    with pytest.raises(InputError, match="at least 1, not 0"):
+        vectors().prune(0)

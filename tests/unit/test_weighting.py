@@ -1,0 +1,111 @@
+"""BM25 and SPLADE weights by hand, their settings, and collections without words."""
+
+from math import log
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import sparse_matrices
+
+from lexicept.errors import InputError
+from lexicept.weighting import BM25, Splade, from_settings, lucene_idf
+
+# Lengths 4, 2 and 0: the average is 2. Document frequencies 2, 1 and 0.
+FREQUENCIES = sp.csr_array(np.array([[3, 1, 0], [2, 0, 0], [0, 0, 0]], np.float32))
+
+
+def test_lucene_idf_by_hand() -> None:
+    expected = [log(1 + 1.5 / 2.5), log(1 + 2.5 / 1.5), log(1 + 3.5 / 0.5)]
+    assert lucene_idf(FREQUENCIES) == pytest.approx(expected, rel=1e-12)
+
+
+def test_bm25_by_hand() -> None:
+    # k1 (1 - b + b |d| / avgdl): 1.5 (.25 + .75 · 2) = 2.625 and 1.5 (.25 + .75) = 1.5
+    idf_0, idf_1 = log(1.6), log(1 + 5 / 3)
+    expected = [
+        [idf_0 * 3 / (3 + 2.625), idf_1 * 1 / (1 + 2.625), 0],
+        [idf_0 * 2 / (2 + 1.5), 0, 0],
+        [0, 0, 0],
+    ]
+    weights = BM25(k1=1.5, b=0.75).documents(FREQUENCIES)
+    assert weights.dtype == np.float32
+    assert weights.toarray() == pytest.approx(np.array(expected), rel=1e-6)
+
+
+def test_bm25_of_a_literal_value() -> None:
+    # ln(1.6) · 2 / 3.5
+    assert BM25().documents(FREQUENCIES)[1, 0] == pytest.approx(0.268573, abs=1e-6)
+
+
+@given(sparse_matrices())
+def test_without_length_normalisation_and_saturation_only_idf_is_left(
+    frequencies: sp.csr_array,
+) -> None:
+    idf = (frequencies.toarray() > 0) * lucene_idf(frequencies)
+    np.testing.assert_allclose(BM25(k1=0, b=0).documents(frequencies).toarray(), idf, rtol=1e-6)
+
+
+def test_queries_keep_their_frequencies_without_k3() -> None:
+    assert BM25().queries(FREQUENCIES).toarray().tolist() == FREQUENCIES.toarray().tolist()
+
+
+def test_k3_saturates_query_frequencies() -> None:
+    weights = BM25(k3=1.0).queries(FREQUENCIES)
+    expected = np.array([[3 / 4, 1 / 2, 0], [2 / 3, 0, 0], [0, 0, 0]])
+    assert weights.toarray() == pytest.approx(expected, rel=1e-6)
+
+
+def test_splade_is_log1p_on_both_sides() -> None:
+    expected = np.array([[log(4), log(2), 0], [log(3), 0, 0], [0, 0, 0]])
+    assert Splade().documents(FREQUENCIES).toarray() == pytest.approx(expected, rel=1e-6)
+    assert Splade().queries(FREQUENCIES).toarray() == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("weighting", [BM25(), BM25(0.9, 0.4, 8.0), BM25(0, 0), Splade()])
+def test_settings_round_trip(weighting: BM25 | Splade) -> None:
+    assert from_settings(weighting.settings()) == weighting
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"name": "tfidf"}, "no weighting 'tfidf', only: bm25, splade"),
+        ({}, "no weighting None"),
+        ({"name": "bm25", "k2": 1}, "weighting 'bm25'.*k2"),
+        ({"name": "bm25", "k1": "1"}, "weighting 'bm25'"),
+    ],
+)
+def test_unknown_settings_are_refused(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        from_settings(settings)
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [{"k1": -0.1}, {"k1": np.nan}, {"k1": np.inf}, {"b": -0.1}, {"b": 1.1}, {"b": np.nan}]
+    + [{"k3": 0}, {"k3": np.nan}],
+)
+def test_parameters_out_of_range_are_refused(parameters: dict[str, float]) -> None:
+    with pytest.raises(InputError, match="k1 must be at least 0"):
+        BM25(**parameters)
+
+
+@pytest.mark.parametrize("shape", [(0, 0), (0, 3), (3, 0), (2, 3)])
+@pytest.mark.parametrize("weighting", [BM25(), BM25(b=1, k3=1.0), BM25(k1=0), Splade()])
+def test_collections_without_words(weighting: BM25 | Splade, shape: tuple[int, int]) -> None:
+    empty = sp.csr_array(shape, dtype=np.float32)
+    for weights in (weighting.documents(empty), weighting.queries(empty)):
+        assert weights.shape == shape
+        assert weights.nnz == 0
+
+
+@given(sparse_matrices(), st.floats(0, 3), st.floats(0, 1), st.floats(0.1, 10))
+def test_weights_are_positive_and_finite_exactly_where_frequencies_are(
+    frequencies: sp.csr_array, k1: float, b: float, k3: float
+) -> None:
+    weighting = BM25(k1, b, k3)
+    for weights in (weighting.documents(frequencies), weighting.queries(frequencies)):
+        assert np.isfinite(weights.data).all()
+        assert ((weights.toarray() > 0) == (frequencies.toarray() > 0)).all()

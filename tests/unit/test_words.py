@@ -1,0 +1,115 @@
+"""Terms of several languages as literal values, the vocabulary, and saving it."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lexicept.errors import InputError
+from lexicept.words import BIGRAM_LANGUAGES, STEMMERS, Tokenizer, WordVectorizer
+
+
+@pytest.mark.parametrize(
+    ("text", "terms"),
+    [
+        ("The Cats are running to the cat-like houses", "cat run cat like hous"),
+        ("a I x I'll", "ll"),  # one letter is no word, and what an apostrophe cuts off is one
+        ("Retrieval retrieves; RETRIEVED!", "retriev retriev retriev"),
+        ("over_all 42 a1 3", "over_al 42 a1"),
+        ("", ""),
+        ("the of and", ""),
+    ],
+)
+def test_english(text: str, terms: str) -> None:
+    assert Tokenizer("en")(text) == terms.split()
+
+
+def test_stop_words_are_the_languages_own() -> None:
+    assert Tokenizer("en")("the und") == ["und"]
+    assert Tokenizer("de")("the und") == ["the"]
+
+
+def test_stemming_is_the_languages_own() -> None:
+    assert Tokenizer("en")("houses häuser") == ["hous", "häuser"]
+    assert Tokenizer("de")("häuser haus") == ["haus", "haus"]
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "terms"),
+    [
+        ("zh", "我爱Python编程 a,3 中", ["我爱", "python", "编程", "a", "3", "中"]),
+        ("ja", "東京でPython3を学ぶ", ["東京", "京で", "python3", "を学", "学ぶ"]),
+        ("ko", "한국어 text", ["한국", "국어", "text"]),
+        ("th", "ผมใช้ Python", ["ผม", "มใ", "ใช", "ช้", "python"]),
+    ],
+)
+def test_bigrams_with_embedded_latin_words(language: str, text: str, terms: list[str]) -> None:
+    assert Tokenizer(language)(text) == terms
+
+
+def test_hindi_marks_stay_in_the_word() -> None:
+    assert Tokenizer("hi")("हिन्दी") == ["हिन्द"]  # the stemmer takes the last vowel sign only
+    assert Tokenizer("hi")("किताब") == ["किताब"]
+
+
+def test_arabic_marks_stay_in_the_word() -> None:
+    # The same word with and without vowel signs: the stemmer removes them.
+    assert Tokenizer("ar")("كِتَاب") == Tokenizer("ar")("كتاب") == ["كتاب"]
+
+
+def test_an_unknown_language_lists_the_known_ones() -> None:
+    with pytest.raises(InputError, match=r"no language 'xx', only: ar, ca, .*en, .*zh"):
+        Tokenizer("xx")
+
+
+@given(st.sampled_from([*STEMMERS, *BIGRAM_LANGUAGES]), st.text())
+def test_any_text_in_any_language_makes_non_empty_terms(language: str, text: str) -> None:
+    tokenizer = Tokenizer(language)
+    terms = tokenizer(text)
+    assert terms == tokenizer(text)
+    assert all(terms)
+    assert not any(character.isspace() for term in terms for character in term)
+
+
+def test_counts() -> None:
+    vectorizer = WordVectorizer("en")
+    counts = vectorizer.documents(["", "cats and dogs and a cat", "dog"])
+    assert vectorizer.terms == ["cat", "dog"]
+    assert counts.toarray().tolist() == [[0, 0], [2, 1], [0, 1]]
+    assert counts.has_canonical_format
+
+
+def test_unknown_words_of_queries_are_left_out() -> None:
+    vectorizer = WordVectorizer("en")
+    vectorizer.documents(["cats dogs"])
+    assert vectorizer.queries(["dog zebra dog", "zebra", ""]).toarray().tolist() == [
+        [0, 2],
+        [0, 0],
+        [0, 0],
+    ]
+    assert vectorizer.terms == ["cat", "dog"]
+
+
+def test_a_growing_vocabulary_keeps_its_dimensions() -> None:
+    vectorizer = WordVectorizer("en", ["zebra"])
+    vectorizer.documents(["dog cat"])
+    assert vectorizer.terms == ["zebra", "dog", "cat"]
+    assert vectorizer.documents(["bird cat zebra"]).toarray().tolist() == [[1, 0, 1, 1]]
+    assert vectorizer.terms == ["zebra", "dog", "cat", "bird"]
+    assert vectorizer.size == 4
+
+
+def test_no_texts() -> None:
+    assert WordVectorizer("en").documents([]).shape == (0, 0)
+
+
+@pytest.mark.parametrize("texts", [[], ["Straßen und Häuser", "naïve Häuser"]])
+def test_saved_words_come_back(tmp_path: Path, texts: list[str]) -> None:
+    vectorizer = WordVectorizer("de")
+    counts = vectorizer.documents(texts)
+    vectorizer.save(tmp_path)
+    loaded = WordVectorizer.load(tmp_path)
+    assert loaded.tokenizer.language == "de"
+    assert loaded.terms == vectorizer.terms
+    assert loaded.queries(texts).toarray().tolist() == counts.toarray().tolist()
