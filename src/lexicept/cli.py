@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -65,7 +66,7 @@ def main() -> None:
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     try:
         app()
-    except LexiceptError as error:
+    except (LexiceptError, OSError) as error:  # OSError: a full disk, a folder without permission
         print(f"error: {error}", file=sys.stderr)
         sys.exit(1)
     except KeyboardInterrupt:
@@ -95,15 +96,15 @@ def build(
     k: Annotated[int, typer.Option(help="Active concepts per token.")] = 8,
     train_tokens: Annotated[
         int, typer.Option(help="Tokens the concepts are learned from.")
-    ] = 2_000_000,
+    ] = 1_000_000,
     weighting: Annotated[
         WeightingChoice, typer.Option(help="Of the concepts; splade suits trained heads.")
     ] = WeightingChoice.bm25,
     query_max_active_dims: Annotated[
-        int | None, typer.Option(help="Concepts left in a query; all by default.")
+        int | None, typer.Option(min=1, help="Concepts left in a query; all by default.")
     ] = None,
     document_max_active_dims: Annotated[
-        int | None, typer.Option(help="Concepts left in a document; all by default.")
+        int | None, typer.Option(min=1, help="Concepts left in a document; all by default.")
     ] = None,
     seed: int = 0,
     as_json: JsonOption = False,
@@ -398,4 +399,6 @@ def _print_table(title: str, rows: list[tuple[str, str]]) -> None:
 
 
 def _print_json(content: dict[str, Any]) -> None:
-    print(json.dumps(content, ensure_ascii=False, indent=1))
+    text = json.dumps(content, ensure_ascii=False, indent=1)
+    # JSON lets C1 controls through, which a terminal obeys.
+    print(re.sub("[\x7f-\x9f]", lambda control: f"\\u{ord(control[0]):04x}", text))

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from types import TracebackType
 
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
@@ -17,6 +16,9 @@ from lexicept.index import Contribution, Hit
 
 SNIPPET = 240
 """Characters of a document shown under a result."""
+
+# C0 and C1 would let a document send commands to the terminal, bidi marks reorder other text.
+_CONTROLS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 _COLOURS = {"words": "cyan", "concepts": "magenta"}
 
@@ -53,6 +55,11 @@ class ProgressBars:
         self._bars.update(self._tasks[stage], completed=done, total=total, detail=detail)
 
 
+def safe(text: str) -> str:
+    """A document's text without what a terminal would obey instead of show."""
+    return _CONTROLS.sub("\ufffd", text)
+
+
 def snippet(text: str, query: str) -> str:
     """The part of a text around the first word of the query that it holds, or its beginning."""
     flat = " ".join(text.split())
@@ -70,16 +77,16 @@ def results_table(
 ) -> Table:
     """Results, best first, each with its contributions where there are any."""
     table = Table(
-        title=Text(query), title_justify="left", show_header=False, box=None, padding=(0, 1)
+        title=Text(safe(query)), title_justify="left", show_header=False, box=None, padding=(0, 1)
     )
     table.add_column(justify="right", style="bold")
     table.add_column(justify="right", style="green")
     table.add_column(overflow="fold")
     for rank, (hit, document, contributions) in enumerate(results, 1):
-        body = Text(f"{document.title or document.id}", style="bold")
+        body = Text(safe(document.title or document.id), style="bold")
         if document.title and document.title != document.id:
-            body.append(f"  {document.id}", style="dim")
-        body.append(f"\n{snippet(document.text, query)}", style="not bold")
+            body.append(f"  {safe(document.id)}", style="dim")
+        body.append(f"\n{safe(snippet(document.text, query))}", style="not bold")
         if contributions:
             body.append("\n")
             body.append(explanation(contributions, hit.score))
@@ -93,7 +100,7 @@ def explanation(contributions: Sequence[Contribution], score: float, most: int =
     for vocabulary, term, part in contributions[:most]:
         text.append(f"{part / score:>5.0%} ", style="green")
         text.append(f"{vocabulary.removesuffix('s')} ", style="dim")
-        text.append(f"{term}\n", style=_COLOURS.get(vocabulary, ""))
+        text.append(f"{safe(term)}\n", style=_COLOURS.get(vocabulary, ""))
     rest = sum(part for _, _, part in contributions[most:])
     if rest > 0:
         text.append(f"{rest / score:>5.0%} ", style="green")
@@ -104,7 +111,7 @@ def explanation(contributions: Sequence[Contribution], score: float, most: int =
 
 def key_values(title: str, rows: Sequence[tuple[str, str]]) -> Table:
     """Names and values side by side."""
-    table = Table(title=Text(title), title_justify="left", show_header=False, box=None)
+    table = Table(title=Text(safe(title)), title_justify="left", show_header=False, box=None)
     for name, value in rows:
-        table.add_row(escape(name), escape(value))
+        table.add_row(Text(safe(name)), Text(safe(value)))
     return table

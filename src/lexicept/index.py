@@ -178,8 +178,21 @@ class Index:
     def vectorizer(self, name: str) -> Vectorizer:
         """What turns texts into this vocabulary's frequencies; loaded once."""
         if name not in self._vectorizers:
-            self._vectorizers[name] = load_vectorizer(name, self.folder / name)
+            self._vectorizers[name] = self._load_vectorizer(name)
         return self._vectorizers[name]
+
+    def _load_vectorizer(self, name: str) -> Vectorizer:
+        folder = self.folder
+        while True:
+            try:
+                return load_vectorizer(name, folder / name)
+            except (IndexFormatError, OSError):
+                # An update may have removed this generation; in the next ones vocabularies only
+                # grow, so that their first dimensions are ours.
+                newest = self.path / read_manifest(self.path)["generation"]
+                if newest == folder:
+                    raise
+                folder = newest
 
     def document_number(self, document_id: str) -> int:
         """The row of a document. Raises InputError for an unknown id."""
@@ -227,7 +240,7 @@ class Index:
                 parts.append(sp.csr_array((len(queries), entry.size), dtype=np.float32))
                 continue
             setting = self.settings[entry.name]
-            frequencies = self.vectorizer(entry.name).queries(queries)
+            frequencies = self.vectorizer(entry.name).queries(queries)[:, : entry.size]
             weights = setting.weighting.queries(canonical_csr(frequencies))
             if setting.query_max_active_dims is not None:
                 weights = prune_rows(weights, setting.query_max_active_dims, bounds)
@@ -255,6 +268,7 @@ class Index:
 
     def search_vectors(self, queries: sp.csr_array, top_k: int = 10) -> list[list[Hit]]:
         """The same for query weights [n, V]."""
+        top_k = min(top_k, max(len(self), 1))  # the compiled search takes 64 bits
         found = self.engine.search(queries, top_k, queries @ self.derived.background)
         return [
             [Hit(self.ids[int(d)], float(s)) for d, s in zip(documents, scores, strict=True)]

@@ -200,15 +200,23 @@ def reweight(
     index = Index.open(path)
     target = Path(out)
     refuse_existing(target)
-    staged = target.with_name(target.name + ".partial") / "index"
-    shutil.rmtree(staged, ignore_errors=True)
-    staged.mkdir(parents=True)
+    work = target.with_name(target.name + ".partial")
+    work.mkdir(parents=True, exist_ok=True)
+    descriptor = lock(work)
+    staged = work / "index"
     generation = staged / index.folder.name
-    link_folder(index.folder, generation)
-    shutil.rmtree(generation / "postings")
-    commit_generation(staged, generation, index.frequencies(), index.settings, settings)
-    staged.rename(target)
-    staged.parent.rmdir()
+    try:
+        shutil.rmtree(staged, ignore_errors=True)
+        staged.mkdir()
+        link_folder(index.folder, generation)
+        shutil.rmtree(generation / "postings")
+        commit_generation(staged, generation, index.frequencies(), index.settings, settings)
+        refuse_existing(target)
+        staged.rename(target)
+        shutil.rmtree(work)  # may hold more: what a killed build left
+    finally:
+        shutil.rmtree(staged, ignore_errors=True)
+        os.close(descriptor)
     return Index.open(target)
 
 
@@ -267,7 +275,9 @@ def _rewrite(index: Index, fresh: Sequence[Document], order: Integers, progress:
         save_csr(target / "frequencies", matrix)
         frequencies.append(matrix)
     commit_generation(index.path, folder, frequencies, index.settings, index.rra)
-    shutil.rmtree(index.folder)
+    for entry in index.path.iterdir():  # the one before, and any that a killed change left
+        if entry.name.isdigit() and entry != folder:
+            shutil.rmtree(entry)
 
 
 def frequencies_of(

@@ -88,7 +88,7 @@ def load_array(path: Path, dtype: type | str, ndim: int = 1) -> Any:
     """
     try:
         array = np.lib.format.open_memmap(path, mode="r")
-    except (OSError, ValueError, EOFError) as error:
+    except Exception as error:  # NumPy parses headers as Python: damage raises SyntaxError and more
         raise IndexFormatError(f"{path}: {error}") from None
     if array.dtype != np.dtype(dtype) or array.ndim != ndim:
         raise IndexFormatError(
@@ -130,8 +130,15 @@ class TextStore(Sequence[str]):
         path = prefix.with_name(f"{prefix.name}.bin")
         if not path.is_file():
             raise IndexFormatError(f"{path}: missing")
-        if not self._offsets.size or self._offsets[-1] != path.stat().st_size:
+        sound = (
+            self._offsets.size > 0
+            and self._offsets[0] == 0
+            and self._offsets[-1] == path.stat().st_size
+            and bool((np.diff(self._offsets) >= 0).all())
+        )
+        if not sound:
             raise IndexFormatError(f"{path}: its size does not match its offsets")
+        self._path = path
         empty = not self._offsets[-1]  # an empty file can't be mapped
         self._bytes: Any = b"" if empty else np.memmap(path, dtype=np.uint8, mode="r")
 
@@ -159,7 +166,10 @@ class TextStore(Sequence[str]):
         if not 0 <= position < len(self):
             raise IndexError(position)
         start, end = self._offsets[position], self._offsets[position + 1]
-        return bytes(self._bytes[start:end]).decode()
+        try:
+            return bytes(self._bytes[start:end]).decode()
+        except UnicodeDecodeError as error:
+            raise IndexFormatError(f"{self._path}: text {position}: {error}") from None
 
     def __iter__(self) -> Iterator[str]:
         return (self[i] for i in range(len(self)))
@@ -174,7 +184,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """A JSON object. Raises IndexFormatError for anything else."""
     try:
         content = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise IndexFormatError(f"{path}: {error}") from None
     if not isinstance(content, dict):
         raise IndexFormatError(f"{path}: not a JSON object")

@@ -46,7 +46,8 @@ class BM25:
     """Saturation of a frequency in a query, ``f / (f + k3)``; None keeps the frequency."""
 
     def __post_init__(self) -> None:
-        if not (self.k1 >= 0 and 0 <= self.b <= 1 and (self.k3 is None or self.k3 > 0)):
+        k3_sound = self.k3 is None or 0 < self.k3 < np.inf
+        if not (0 <= self.k1 < np.inf and 0 <= self.b <= 1 and k3_sound):
             raise InputError(f"{self}: k1 must be at least 0, b within 0 and 1, k3 above 0 or None")
 
     def documents(self, frequencies: sp.csr_array) -> sp.csr_array:

@@ -7,10 +7,10 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import REALS, sparse_matrices
 
 from lexicept.errors import InputError
 from lexicept.rra import TRANSFORMS, reweight
+from strategies import REALS, sparse_matrices
 
 F = {
     "1+x": lambda x: 1 + x,
@@ -57,7 +57,6 @@ def assert_scores_equal(w: Any, prior: Any = None, **settings: Any) -> None:
         return
     scale = max(num_documents * L.max(), 1e-300)
     assert (np.ptp(missing, axis=0) <= 1e-9 * scale).all()
-    # Where nothing is at its minimum, the constant is the smallest background of the column.
     assert (missing >= -1e-9 * scale).all()
 
 
@@ -73,9 +72,7 @@ def test_closed_form_equals_the_equations(
 ) -> None:
     size = w.shape[0]
     prior = data.draw(st.none() | st.lists(st.floats(0.01, 10), min_size=size, max_size=size))
-    assert_scores_equal(
-        w.toarray(), prior, alpha=alpha, iterations=iterations, transform=transform
-    )
+    assert_scores_equal(w.toarray(), prior, alpha=alpha, iterations=iterations, transform=transform)
 
 
 @pytest.mark.parametrize("transform", list(F))
@@ -125,9 +122,12 @@ def test_a_prior_counts_up_to_its_scale(w: sp.csr_array, factor: float) -> None:
 
 
 @pytest.mark.parametrize("transform", ["x", "lambda*x", "tanh(x)", "log(1+x)"])
-def test_without_background_there_are_no_offsets(transform: str) -> None:
+def test_where_f_of_0_is_0_there_is_no_background(transform: str) -> None:
     result = reweight(sp.csr_array([[1.0, 2], [3, 0], [0, 0]]), transform=transform)
-    assert not result.offsets.any() or not result.background.any()
+    assert result.background.tolist() == [0, 0]
+    assert (
+        result.documents.toarray()[2] * result.queries(sp.csr_array([[1.0, 1]])).toarray()
+    ).sum() == 0  # the empty document
 
 
 def test_lambda_is_divided_out_again() -> None:

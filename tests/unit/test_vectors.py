@@ -5,10 +5,10 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import sparse_matrices
 
 from lexicept.errors import InputError
 from lexicept.vectors import SparseVectors, Vocabulary, canonical_csr, prune_rows, row_numbers
+from strategies import sparse_matrices
 
 WORDS = Vocabulary("words", 2, ("cat", "dog"))
 CONCEPTS = Vocabulary("concepts", 1)

@@ -38,8 +38,8 @@ class ExactEngine:
     @classmethod
     def build(cls, documents: Any, offsets: npt.ArrayLike | None = None) -> ExactEngine:
         """Invert a SciPy sparse matrix [N, V]. Raises InputError for NaN or negative weights."""
-        matrix = canonical_csr(documents)
-        postings = sp.csc_array(matrix.astype(np.float32, copy=False))
+        matrix = _single_precision(documents)
+        postings = sp.csc_array(matrix)
         prior = np.zeros(matrix.shape[0]) if offsets is None else np.asarray(offsets)
         if prior.shape != (matrix.shape[0],):
             raise InputError(f"offsets of shape {prior.shape} for {matrix.shape[0]} documents")
@@ -94,7 +94,7 @@ class ExactEngine:
         Raises:
             InputError: NaN or negative weights, another V, or ``top_k`` below 1.
         """
-        matrix = canonical_csr(queries)
+        matrix = _single_precision(queries)
         if matrix.shape[1] != self.num_dimensions:
             raise InputError(
                 f"queries of {matrix.shape[1]} dimensions for an index of {self.num_dimensions}"
@@ -103,6 +103,8 @@ class ExactEngine:
             raise InputError(f"top_k must be at least 1, not {top_k}")
         count = matrix.shape[0]
         factors = np.zeros(count) if query_offsets is None else np.asarray(query_offsets)
+        if factors.shape != (count,) or not np.isfinite(factors).all():
+            raise InputError(f"query offsets must be {count} finite numbers, one for each query")
         workers = min(os.cpu_count() or 1, count)
         if workers < 2:
             return self._search_rows(matrix, factors, top_k, range(count))
@@ -137,7 +139,7 @@ class ExactEngine:
             self.weights,
             self.offsets,
             dimensions.astype(np.int64),
-            weights.astype(np.float32),
+            weights,
             factor,
             top_k,
         )
@@ -152,3 +154,12 @@ class ExactEngine:
             if position < end and self.documents[position] == document:
                 added[i] = float(weights[i]) * float(self.weights[position])
         return added
+
+
+def _single_precision(weights: Any) -> sp.csr_array:
+    matrix = canonical_csr(weights)
+    with np.errstate(over="ignore"):
+        single = matrix.astype(np.float32, copy=False)
+    if not np.isfinite(single.data).all():
+        raise InputError(f"weight {matrix.data.max()} is too large for single precision")
+    return single

@@ -1,0 +1,1 @@
+"""What lexicept is measured by; see README.md."""

@@ -1,0 +1,119 @@
+"""Effectiveness on judged collections: words, concepts, both, and RRA. Needs the data folder."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from statistics import mean
+
+import bm25s
+import numpy as np
+import scipy.sparse as sp
+import Stemmer
+
+from benchmarks.collections import splade_vectors
+from benchmarks.common import README, Table
+from benchmarks.start_up import LEXICEPT
+from lexicept import evaluation, pseudo_queries
+from lexicept.corpora import Qrel, read_documents, read_qrels, read_queries
+from lexicept.derive import Derived, RRASettings, VocabularySettings
+from lexicept.index import Index
+from lexicept.indexing import ALPHAS
+from lexicept.weighting import BM25
+from lexicept.words import WordVectorizer
+
+NDCG = "nDCG@10"
+Found = Iterable[tuple[np.ndarray, np.ndarray]]
+
+
+def run(data: Path, index: Path | None = None) -> list[Table]:
+    """All tables whose data there is."""
+    index = index or README.parent / ".cache" / "scifact"
+    vocabulary, tables = data / "bert_vocab" / "vocab.txt", []
+    scifact, nfcorpus = data / "scifact", data / "nfcorpus_splade_v3"
+    if scifact.is_dir():
+        tables += [words(scifact), vocabularies(scifact, index)]
+    else:
+        print(f"SKIPPED words, vocabularies: there is no {scifact}")
+    if nfcorpus.is_dir() and vocabulary.exists():
+        tables += [rra(nfcorpus, vocabulary)]
+    else:
+        print(f"SKIPPED rra_effectiveness: there is no {nfcorpus} or no {vocabulary}")
+    return tables
+
+
+def ndcg(
+    query_ids: Sequence[str], document_ids: Sequence[str], found: Found, qrels: Sequence[Qrel]
+) -> dict[str, float]:
+    """nDCG@10 of every query from its documents' numbers and scores, best first."""
+    run = {
+        query: {document_ids[int(d)]: float(s) for d, s in zip(*result, strict=True) if s > 0}
+        for query, result in zip(query_ids, found, strict=True)
+    }
+    return evaluation.evaluate_queries(qrels, run, [NDCG])[NDCG]
+
+
+def words(folder: Path) -> Table:
+    """lexicept's words against bm25s, at two settings of BM25."""
+    ids, contents = zip(*((d.id, d.content) for d in read_documents(folder)), strict=True)
+    query_ids, texts = zip(*read_queries(folder), strict=True)
+    qrels = list(read_qrels(folder))
+    options = {"stopwords": "en", "stemmer": Stemmer.Stemmer("english"), "show_progress": False}
+    tokens, query_tokens = (bm25s.tokenize(list(t), **options) for t in (contents, texts))
+    vectorizer = WordVectorizer()
+    counts, query_counts = vectorizer.documents(contents), vectorizer.queries(texts)
+    rows = []
+    for k1, b in ((0.9, 0.4), (1.5, 0.75)):
+        peer = bm25s.BM25(method="lucene", k1=k1, b=b)
+        peer.index(tokens, show_progress=False)
+        found = zip(*peer.retrieve(query_tokens, k=10, show_progress=False), strict=True)
+        engine = Derived.compute([counts], [VocabularySettings(BM25(k1, b))], None).engine
+        values = [
+            mean(ndcg(query_ids, ids, results, qrels).values())
+            for results in (found, engine.search(query_counts, 10))
+        ]
+        rows.append([f"k1 {k1}, b {b}", *(f"{value:.4f}" for value in values)])
+    return Table("words", ["SciFact, nDCG@10", "bm25s", "lexicept words"], rows)
+
+
+def vocabularies(folder: Path, path: Path) -> Table:
+    """What each vocabulary of an index finds and costs."""
+    if not path.exists():
+        subprocess.run([LEXICEPT, "build", str(folder), "--out", str(path)], check=True)
+    index = Index.open(path)
+    queries, qrels = list(read_queries(folder)), list(read_qrels(folder))
+    columns = [NDCG, "R@100", "qd_flops", "query_length", "document_length"]
+    names = [vocabulary.name for vocabulary in index.vocabularies]
+    rows = []
+    for name in [*names, None] if len(names) > 1 else names:
+        values = evaluation.evaluate_index(index, queries, qrels, name).values
+        shown = [f"{values[column]:.{4 if '@' in column else 2}f}" for column in columns]
+        rows.append([name or "both", *shown])
+    return Table("vocabularies", ["SciFact", *columns], rows)
+
+
+def rra(folder: Path, vocabulary: Path, fixed: float = 1.25) -> Table:
+    """RRA on SPLADE-v3 vectors, at a fixed α and at the one that pseudo-queries choose."""
+    ids, X, query_ids, Q = splade_vectors(folder, vocabulary)
+    sources, pseudo = pseudo_queries.from_vectors(X)
+    qrels, derived, known_item = list(read_qrels(folder)), {}, {}
+    for alpha in (None, *dict.fromkeys((fixed, *ALPHAS))):
+        derived[alpha] = Derived.reweighted(X, alpha and RRASettings(alpha))
+        found = search(derived[alpha], pseudo)
+        known_item[alpha] = pseudo_queries.known_item_ndcg([hits for hits, _ in found], sources)
+    chosen = max(ALPHAS, key=lambda alpha: known_item[alpha])
+    rows, plain = [], {}
+    for name, alpha in (("no RRA", None), (f"α {fixed}", fixed), (f"α {chosen}, chosen", chosen)):
+        values = ndcg(query_ids, ids, search(derived[alpha], Q), qrels)
+        plain = plain or values
+        test = evaluation.paired_t_test(values, plain)
+        shown = ["–", "–"] if alpha is None else [f"{test.difference:+.4f}", f"{test.p:.4f}"]
+        rows.append([name, f"{known_item[alpha]:.4f}", f"{mean(values.values()):.4f}", *shown])
+    columns = ["NFCorpus, SPLADE-v3", "pseudo-queries", NDCG, "difference", "p"]
+    return Table("rra_effectiveness", columns, rows)
+
+
+def search(derived: Derived, queries: sp.csr_array) -> Found:
+    """The ten best of every query, document offsets included."""
+    return derived.engine.search(queries, 10, queries @ derived.background)

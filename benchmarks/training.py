@@ -1,0 +1,117 @@
+"""Tokens per second of SAE training: lexicept, textbook autograd, EleutherAI's sparsify."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from itertools import cycle
+from statistics import median
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from benchmarks.common import Table, interleaved, ratio
+from lexicept.sae.training import SAESettings, Trainer, initial_sae, remove_parallel_gradient
+
+Step = Callable[[Tensor], object]
+
+
+def synthetic_states(tokens: int, d: int, num_features: int = 4096, active: int = 8) -> Tensor:
+    """Sums of a few of many directions, and noise: what an SAE assumes that states are."""
+    generator = torch.Generator().manual_seed(0)
+    features = F.normalize(torch.randn(num_features, d, generator=generator), dim=1)
+    # The square makes some features far more frequent than others.
+    uniform = torch.rand(tokens, active, generator=generator)
+    chosen = (uniform.square() * num_features).long()
+    strengths = 0.5 + torch.rand(tokens, active, generator=generator)
+    states = F.embedding_bag(chosen, features, mode="sum", per_sample_weights=strengths)
+    return states + 0.02 * torch.randn(tokens, d, generator=generator)
+
+
+def lexicept_step(states: Tensor, num_latents: int, k: int, **settings: int) -> Step:
+    """lexicept's own step."""
+    chosen = SAESettings(num_latents=num_latents, k=k, batch_size=len(states), **settings)
+    return Trainer(initial_sae(states, chosen), chosen).step
+
+
+def textbook_step(states: Tensor, num_latents: int, k: int) -> Step:
+    """The same model as it is written down: autograd through dense activations."""
+    d = states.shape[1]
+    W_dec = F.normalize(torch.randn(num_latents, d), dim=1).requires_grad_()
+    W_enc = W_dec.detach().clone().requires_grad_()
+    b_enc = torch.zeros(num_latents, requires_grad=True)
+    b_dec = states.mean(dim=0).requires_grad_()
+    optimizer = torch.optim.AdamW([W_enc, b_enc, W_dec, b_dec], lr=1e-3)
+
+    def step(x: Tensor) -> None:
+        pre = F.relu((x - b_dec) @ W_enc.T + b_enc)
+        values, latents = pre.topk(k, dim=1)
+        acts = torch.zeros_like(pre).scatter(1, latents, values)
+        loss = (acts @ W_dec + b_dec - x).square().sum(dim=1).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        remove_parallel_gradient(W_dec)
+        optimizer.step()
+        with torch.no_grad():
+            W_dec.copy_(F.normalize(W_dec, dim=1))
+
+    return step
+
+
+def sparsify_step(states: Tensor, num_latents: int, k: int) -> Step:
+    """The step of sparsify's trainer with its defaults: schedule-free signum, no AuxK loss."""
+    # Its Triton kernels need a GPU and would be chosen wherever Triton is installed.
+    os.environ["SPARSIFY_DISABLE_TRITON"] = "1"
+    from schedulefree import ScheduleFreeWrapper
+    from sparsify import SparseCoder, SparseCoderConfig
+    from sparsify.sign_sgd import SignSGD
+
+    coder = SparseCoder(states.shape[1], SparseCoderConfig(num_latents=num_latents, k=k))
+    rate = 5e-3 / (num_latents / 2**14) ** 0.5
+    optimizer = ScheduleFreeWrapper(SignSGD(coder.parameters(), lr=rate), momentum=0.95)
+    optimizer.train()
+
+    def step(x: Tensor) -> None:
+        coder.set_decoder_norm_to_unit_norm()
+        coder(x).fvu.backward()
+        coder.remove_gradient_parallel_to_decoder_directions()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+def run(
+    d: int = 384, num_latents: int = 8192, k: int = 8, batch: int = 2048, steps: int = 4,
+    rounds: int = 9,
+) -> list[Table]:  # fmt: skip
+    """Each round times ``steps`` steps of every trainer."""
+    torch.manual_seed(0)
+    states = synthetic_states(4 * batch, d).split(batch)
+    first = states[0]
+    trainers = {
+        "lexicept": lexicept_step(first, num_latents, k),
+        # Whatever misses a single batch counts as dead: far more than in any real training.
+        "lexicept, most costly auxiliary loss": lexicept_step(
+            first, num_latents, k, dead_tokens=batch
+        ),
+        "textbook autograd": textbook_step(first, num_latents, k),
+        "sparsify": sparsify_step(first, num_latents, k),
+    }
+
+    def repeated(step: Step) -> Callable[[], None]:
+        batches = cycle(states)
+
+        def work() -> None:
+            for _ in range(steps):
+                step(next(batches))
+
+        return work
+
+    times = interleaved({name: repeated(step) for name, step in trainers.items()}, rounds)
+    rows = [
+        [name, f"{steps * batch / median(took):,.0f}", f"{ratio(took, times['lexicept']):.2f} ×"]
+        for name, took in times.items()
+    ]
+    return [Table("training", ["SAE training", "tokens/s", "time / lexicept's"], rows)]

@@ -1,0 +1,106 @@
+"""Token states for training: a corpus larger than memory, read in random order, shuffled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lexicept.backbone import Backbone
+
+
+class Position(NamedTuple):
+    """Where a stream of batches stands: enough to go on with the same batches."""
+
+    epoch: int = 0
+    document: int = 0
+    """How many documents of the epoch came before the buffer's first."""
+    batch: int = 0
+    """How many of the buffer's batches were used."""
+    whole: bool = False
+    """Whether the buffer holds the whole corpus, and is kept from epoch to epoch."""
+
+
+class StateStream:
+    """Endless batches of shuffled token states of a corpus.
+
+    Documents are read in a new random order every epoch. A buffer is filled with the states of as
+    many as it takes, its tokens are shuffled and handed out in batches, and it is filled again. A
+    corpus that fits the buffer goes through the backbone once. All is a function of the seed and
+    the position, so that a resumed stream gives the batches of an unbroken one.
+
+    Args:
+        backbone: encoder whose states are read.
+        texts: the corpus.
+        batch_size: tokens of a batch; batches of one buffer differ by one at most.
+        buffer_tokens: tokens to shuffle together; 4 d bytes each.
+        seed: of the orders.
+        filling: called with the number of tokens in the buffer while it fills.
+    """
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        texts: Sequence[str],
+        batch_size: int,
+        buffer_tokens: int,
+        seed: int,
+        filling: Callable[[int], None],
+    ) -> None:
+        self._backbone = backbone
+        self._texts = texts
+        self._batch_size = batch_size
+        self._buffer_tokens = buffer_tokens
+        self._seed = seed
+        self._filling = filling
+        self._whole: Tensor | None = None
+
+    def batches(self, start: Position) -> Iterator[tuple[Position, Tensor]]:
+        """Batches [n, d] from a position on, each with the position after it. Ends only where no
+        text has a token."""
+        position = start
+        while True:
+            states, documents = self._buffer(position)
+            position = position._replace(whole=documents == len(self._texts))
+            if len(states):
+                order = torch.from_numpy(
+                    self._random(position.epoch, position.document).permutation(len(states))
+                )
+                parts = order.tensor_split(-(-len(states) // self._batch_size))
+                for number in range(position.batch, len(parts)):
+                    position = position._replace(batch=number + 1)
+                    yield position, states[parts[number]]
+            elif position.whole:
+                return
+            after = position.document + documents
+            if after >= len(self._texts):
+                position = Position(position.epoch + 1, whole=position.whole)
+            else:
+                position = Position(position.epoch, after)
+
+    def _random(self, *key: int) -> np.random.Generator:
+        return np.random.default_rng((self._seed, *key))
+
+    def _buffer(self, position: Position) -> tuple[Tensor, int]:
+        """States of the documents from a position on, and how many documents they are of."""
+        if self._whole is not None:
+            return self._whole, len(self._texts)
+        start = position.document
+        order = self._random(0 if position.whole else position.epoch).permutation(len(self._texts))
+        parts: list[Tensor] = []
+        tokens, place = 0, start
+        while tokens < self._buffer_tokens and place < len(order):
+            texts = [self._texts[int(i)] for i in order[place : place + 64]]
+            place += len(texts)
+            windows = self._backbone.windows(texts)
+            for _, states in self._backbone.token_states(windows):
+                parts.append(states.float())
+                tokens += len(states)
+            self._filling(tokens)
+        states = torch.cat(parts).clone() if parts else torch.empty(0, 0)
+        if start == 0 and place == len(order):
+            self._whole = states
+        return states, place - start

@@ -1,0 +1,55 @@
+"""Fixtures shared by the tests: real text, the packaged backbone, and a small SAE on its states."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+TEXTS = [
+    "How do I join two file paths? Use os.path.join.",
+    "Cats and dogs are the most popular pets.",
+    "",
+    "The bank of the river was covered with spring flowers.",
+    "A bank lends money and pays interest on deposits.",
+    "In spring the coil of a metal spring expands.",
+    "long " * 600 + "end",
+    "Sorting a list takes n log n comparisons.",
+]
+
+
+@pytest.fixture(scope="session")
+def data() -> Path:
+    """Real collections, in a folder of their own that not every machine has."""
+    default = Path(__file__).parents[2] / "shared" / "data"
+    folder = Path(os.environ.get("LEXICEPT_DATA", default))
+    if not folder.is_dir():
+        pytest.skip(f"no collections in {folder} (LEXICEPT_DATA names another folder)")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def texts() -> list[str]:
+    return list(TEXTS)
+
+
+@pytest.fixture(scope="session")
+def backbone():
+    from lexicept.backbone import Backbone
+
+    return Backbone.from_pretrained(layer=2)
+
+
+@pytest.fixture(scope="session")
+def encoder(backbone, texts):
+    """An untrained but sensible encoder: decoder rows are token states."""
+    import torch
+
+    from lexicept.encoder import make_encoder
+    from lexicept.heads import SAEHead
+    from lexicept.sae.training import SAESettings, initial_sae
+
+    states = torch.cat([s for _, s in backbone.token_states(backbone.windows(texts))])
+    sae = initial_sae(states.clone(), SAESettings(num_latents=256, k=4)).eval()
+    return make_encoder(backbone, SAEHead(sae.requires_grad_(False)))

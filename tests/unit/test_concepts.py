@@ -1,0 +1,95 @@
+import numpy as np
+import pytest
+
+from lexicept import Document, Index, IndexBuilder
+from lexicept.concepts import BackboneSettings, ConceptVectorizer, name_latents, word_activations
+from lexicept.derive import VocabularySettings
+from lexicept.errors import InputError
+from lexicept.indexing import delete, update
+from lexicept.sae import SAESettings
+from lexicept.weighting import BM25
+from lexicept.words import WordVectorizer
+
+
+def test_words_of_a_latent(encoder):
+    texts = ["Unbelievable, unbelievable!"]
+    totals = word_activations(encoder, texts)
+    words = {word for latent in totals.values() for word in latent}
+    assert words == {"unbelievable", ",", "!"}
+    expected = sum(sum(latent.values()) for latent in totals.values())
+    every = 0.0
+    for window in encoder[0].windows(texts):
+        for _, states in encoder[0].token_states([window]):
+            every += float(encoder[1].encode(states)[0].sum())
+    assert expected == pytest.approx(every, rel=1e-4)
+
+
+def test_names():
+    totals = {0: {"the": 9.0, "cat": 2.0, "dog": 3.0, "!": 5.0}, 2: {"of": 1.0}}
+    assert name_latents(totals, 3) == ["dog cat #0", "#1", "of #2"]
+
+
+def test_save_and_load(encoder, texts, tmp_path):
+    vectorizer = ConceptVectorizer(encoder)
+    vectorizer.learn_terms(texts)
+    vectorizer.save(tmp_path)
+    loaded = ConceptVectorizer.load(tmp_path)
+    assert list(loaded.terms) == list(vectorizer.terms)
+    assert (loaded.documents(texts) != vectorizer.documents(texts)).nnz == 0
+    alone = ConceptVectorizer.load(tmp_path / "model")
+    assert list(alone.terms)[:2] == ["#0", "#1"]
+    with pytest.raises(InputError):
+        ConceptVectorizer.load(tmp_path / "nowhere")
+
+
+@pytest.fixture(scope="module")
+def index(encoder, texts, tmp_path_factory):
+    path = tmp_path_factory.mktemp("index") / "both"
+    builder = IndexBuilder(path)
+    builder.add_documents([Document(f"d{i}", text) for i, text in enumerate(texts)], {})
+    builder.add_vocabulary(WordVectorizer(), VocabularySettings(BM25()))
+    concepts = ConceptVectorizer(encoder)
+    concepts.learn_terms(builder.contents)
+    builder.add_vocabulary(concepts, VocabularySettings(BM25(k3=1.0), 6, 20))
+    return builder.commit()
+
+
+def test_words_and_concepts_are_searched_in_one_pass(index):
+    query = "money in the bank"
+    scores = {
+        name: {hit.document_id: hit.score for hit in index.search(query, 10, name)}
+        for name in ("words", "concepts", None)
+    }
+    for document, score in scores[None].items():
+        parts = scores["words"].get(document, 0) + scores["concepts"].get(document, 0)
+        assert score == pytest.approx(parts, rel=1e-5)
+    assert index.search(query)[0].document_id == "d4"
+    contributions = index.explain(query, "d4")
+    assert sum(part.score for part in contributions) == pytest.approx(scores[None]["d4"], rel=1e-6)
+    assert {part.vocabulary for part in contributions} == {"words", "concepts"}
+
+
+def test_limits_of_concepts(index):
+    lengths = np.diff(index.document_vectors().select("concepts").weights.indptr)
+    assert lengths.max() == 20
+    query = index.query_vectors(["money in the bank of a river in spring"], "concepts")
+    assert query.nnz == 6
+
+
+def test_update_and_delete_with_concepts(index, texts):
+    before = index.search("cats", 3)
+    assert update(index.path, [Document("d1", texts[1]), Document("new", "A kitten.")]) == (1, 1)
+    opened = Index.open(index.path)
+    assert len(opened) == len(texts) + 1
+    assert opened.search("kitten", 1)[0].document_id == "new"
+    assert delete(index.path, ["new"]) == 1
+    again = Index.open(index.path).search("cats", 3)
+    assert [hit.document_id for hit in again] == [hit.document_id for hit in before]
+    assert [hit.score for hit in again] == pytest.approx([hit.score for hit in before], rel=1e-5)
+
+
+def test_train_from_texts(texts):
+    settings = SAESettings(num_latents=32, k=4, tokens=1000, batch_size=100)
+    trained = ConceptVectorizer.train(texts, BackboneSettings(layer=1), settings)
+    assert trained.size == 32
+    assert trained.documents(texts).nnz > 0

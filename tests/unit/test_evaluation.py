@@ -1,0 +1,215 @@
+"""Measures by hand and as ir_measures computes them, significance, and TREC runs."""
+
+from math import inf, log2
+from pathlib import Path
+
+import ir_measures
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import ttest_rel
+
+from lexicept.corpora import Qrel
+from lexicept.errors import InputError
+from lexicept.evaluation import (
+    MEASURES,
+    evaluate,
+    evaluate_queries,
+    paired_t_test,
+    read_run,
+    write_run,
+)
+
+QRELS = [Qrel("1", "a", 2), Qrel("1", "b", 1), Qrel("1", "c", 0), Qrel("2", "a", 1)]
+RUN = {"1": {"c": 3.0, "a": 2.0, "b": 1.0}, "2": {"b": 1.0, "a": 0.5}}
+
+
+def test_by_hand() -> None:
+    first = (2 / log2(3) + 1 / log2(4)) / (2 / log2(2) + 1 / log2(3))
+    second = 1 / log2(3)
+    values = evaluate_queries(QRELS, RUN, ["nDCG@10", "RR@10", "R@1", "Success@1", "P@2"])
+    assert values["nDCG@10"] == pytest.approx({"1": first, "2": second}, rel=1e-6)
+    assert values["RR@10"] == {"1": 0.5, "2": 0.5}
+    assert values["R@1"] == {"1": 0, "2": 0}
+    assert values["Success@1"] == {"1": 0, "2": 0}
+    assert values["P@2"] == {"1": 0.5, "2": 0.5}
+    assert evaluate(QRELS, RUN, ["nDCG@10"])["nDCG@10"] == pytest.approx(
+        (first + second) / 2, rel=1e-6
+    )
+
+
+IDS = st.sampled_from("abcdefgh")
+# Scores differ: how ir_measures breaks ties is not what is compared here.
+RESULTS = st.permutations("abcdefgh").flatmap(
+    lambda order: st.integers(1, 8).map(lambda n: {d: 9.0 - i for i, d in enumerate(order[:n])})
+)
+
+
+@given(
+    st.dictionaries(IDS, st.dictionaries(IDS, st.integers(0, 3), min_size=1), min_size=1),
+    st.dictionaries(IDS, RESULTS),
+)
+def test_means_are_those_of_ir_measures(
+    judged: dict[str, dict[str, int]], run: dict[str, dict[str, float]]
+) -> None:
+    qrels = [Qrel(q, d, r) for q, documents in judged.items() for d, r in documents.items()]
+    # ir_measures leaves a query without results out of its means: give it a useless one.
+    padded = {query: run.get(query, {"none": 1.0}) for query in judged}
+    parsed = [ir_measures.parse_measure(name) for name in MEASURES]
+    expected = ir_measures.calc_aggregate(parsed, judged, padded)
+    assert evaluate(qrels, run) == pytest.approx(
+        {str(measure): value for measure, value in expected.items()}, abs=1e-12
+    )
+
+
+@pytest.mark.parametrize("results", [{}, {"2": {}}])
+def test_a_judged_query_without_results_scores_0(results: dict[str, dict[str, float]]) -> None:
+    run = {"1": {"a": 1.0}, **results}
+    assert evaluate_queries(QRELS, run, ["RR@10"]) == {"RR@10": {"1": 1.0, "2": 0.0}}
+    assert evaluate(QRELS, run, ["RR@10"]) == {"RR@10": 0.5}
+
+
+def test_an_empty_run_scores_0() -> None:
+    assert evaluate(QRELS, {}) == dict.fromkeys(MEASURES, 0.0)
+
+
+def test_queries_without_judgements_are_ignored() -> None:
+    assert evaluate(QRELS, {**RUN, "3": {"a": 1.0}}) == evaluate(QRELS, RUN)
+
+
+def test_two_names_of_one_measure_both_get_its_value() -> None:
+    assert evaluate(QRELS, RUN, ["RR@10", "MRR@10"]) == {"RR@10": 0.5, "MRR@10": 0.5}
+
+
+def test_no_judgements_are_refused() -> None:
+    with pytest.raises(InputError, match="no judgements"):
+        evaluate([], RUN)
+
+
+@pytest.mark.parametrize(
+    "name", ["nDGC@10", "", "nDCG@", "P", "P@0", "P@-1", "nDCG(dcg='x')@10", "RBP", "P@5 P@6"]
+)
+@pytest.mark.parametrize("run", [RUN, {}])
+def test_unknown_measures_are_refused(name: str, run: dict[str, dict[str, float]]) -> None:
+    with pytest.raises(InputError) as caught:
+        evaluate(QRELS, run, ["RR@10", name])
+    assert str(caught.value).startswith(f"no measure {name!r}; examples: nDCG@10, RR@10,")
+
+
+# Significance
+
+
+@given(st.lists(st.tuples(st.integers(0, 100), st.integers(0, 100)), min_size=3, max_size=20))
+def test_the_t_test_is_scipys(pairs: list[tuple[int, int]]) -> None:
+    x, y = [a / 100 for a, _ in pairs], [b / 100 for _, b in pairs]
+    if len({a - b for a, b in pairs}) == 1:
+        return  # constant differences: below
+    a = {str(i): value for i, value in enumerate(x)}
+    b = {str(i): y[i] for i in reversed(range(len(y)))}  # queries are matched by name
+    test, expected = paired_t_test(a, b), ttest_rel(x, y)
+    assert test.difference == pytest.approx(sum(x) / len(x) - sum(y) / len(y), abs=1e-12)
+    assert test.t == pytest.approx(expected.statistic, rel=1e-12)
+    assert test.p == pytest.approx(expected.pvalue, rel=1e-12)
+
+
+def test_the_t_test_by_hand() -> None:
+    # Differences .1, .2, .3: mean .2, standard error .1 / sqrt(3).
+    test = paired_t_test({"1": 0.1, "2": 0.2, "3": 0.3}, dict.fromkeys("123", 0.0))
+    assert test.difference == pytest.approx(0.2)
+    assert test.t == pytest.approx(2 * 3**0.5)
+    assert test.p == pytest.approx(0.0741799, abs=1e-7)
+
+
+def test_identical_runs_do_not_differ() -> None:
+    assert paired_t_test({"1": 0.3, "2": 0.7}, {"2": 0.7, "1": 0.3}) == (0.0, 0.0, 1.0)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_same_difference_everywhere_is_certain(sign: int) -> None:
+    better = {"1": 0.5 + sign * 0.25, "2": 0.25 + sign * 0.25}
+    assert paired_t_test(better, {"1": 0.5, "2": 0.25}) == (sign * 0.25, sign * inf, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("a", "b"), [({"1": 1.0}, {"1": 0.0}), ({"1": 1.0, "2": 1.0}, {"1": 1.0, "3": 1.0}), ({}, {})]
+)
+def test_unpaired_values_are_refused(a: dict[str, float], b: dict[str, float]) -> None:
+    with pytest.raises(InputError, match="same queries twice"):
+        paired_t_test(a, b)
+
+
+# Runs
+
+
+def test_a_run_is_written_best_first(tmp_path: Path) -> None:
+    write_run(tmp_path / "run", {"q1": {"a": 0.5, "b": 2.0}, "q2": {"a": 1e-7}}, tag="t")
+    assert (tmp_path / "run").read_text() == ("q1 Q0 b 1 2 t\nq1 Q0 a 2 0.5 t\nq2 Q0 a 1 1e-07 t\n")
+
+
+NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(
+    lambda name: name.split() == [name]
+)
+SCORES = st.floats(allow_nan=False, allow_infinity=False, width=32)
+
+
+@given(st.dictionaries(NAMES, st.dictionaries(NAMES, SCORES, min_size=1)))
+def test_a_written_run_is_read_back(
+    tmp_path_factory: pytest.TempPathFactory, run: dict[str, dict[str, float]]
+) -> None:
+    path = tmp_path_factory.mktemp("run") / "run"
+    write_run(path, run)
+    read = read_run(path)
+    assert read.keys() == run.keys()
+    for query, documents in run.items():
+        # Nine digits tell single-precision scores apart.
+        assert read[query] == pytest.approx(documents, rel=1e-8, abs=0)
+        ranked = list(read[query].values())
+        assert ranked == sorted(ranked, reverse=True)
+
+
+@given(st.binary() | st.text("1aQ0 .e-\t\n\r\0\x85é", max_size=60).map(str.encode))
+def test_any_bytes_are_a_run_or_refused(
+    tmp_path_factory: pytest.TempPathFactory, content: bytes
+) -> None:
+    path = tmp_path_factory.mktemp("run") / "run"
+    path.write_bytes(content)
+    try:
+        run = read_run(path)
+    except InputError as error:
+        problem = str(error)
+    else:
+        lines = [line for line in content.decode().split("\n") if line.strip()]
+        assert sum(map(len, run.values())) == len(lines)
+        return
+    assert str(path) in problem
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"q Q0 a 1 2.5 t\n\nq Q0 b 2 x t\n", "line 3: score 'x' is not a finite number"),
+        (b"q Q0 a 1 nan t\n", "line 1: score 'nan' is not a finite number"),
+        (b"q Q0 a 1 1e999 t\n", "line 1: score '1e999' is not a finite number"),
+        (b"q Q0 a 1 2.5 t\nq Q0 b 2 2.0\n", "line 2: 5 columns, a run has 6"),
+        (b"q Q0 a 1 2 t\nr Q0 a 1 2 t\nq Q0 a 2 1 t\n", "line 3: 'a' again for query 'q'"),
+        (b"q Q0 \xff 1 2 t\n", "not UTF-8 at byte 5"),
+    ],
+)
+def test_damaged_runs_name_the_line(tmp_path: Path, content: bytes, problem: str) -> None:
+    path = tmp_path / "x.run"
+    path.write_bytes(content)
+    with pytest.raises(InputError) as caught:
+        read_run(path)
+    assert str(path) in str(caught.value)
+    assert problem in str(caught.value)
+
+
+def test_windows_line_ends_and_tabs_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "x.run"
+    path.write_bytes(b"q\tQ0\ta\t1\t2.5\tt\r\nq Q0 b 2 -1 t\r\n")
+    assert read_run(path) == {"q": {"a": 2.5, "b": -1.0}}
+
+
+def test_a_missing_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="No such file"):
+        read_run(tmp_path / "none")

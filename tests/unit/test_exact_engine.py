@@ -1,0 +1,232 @@
+"""The exact engine: the compiled kernel, its reference and the dense product, and bad input."""
+
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lexicept.engines import ExactEngine
+from lexicept.errors import InputError
+from lexicept.ops.postings import search_postings, search_postings_reference
+from strategies import REALS, collections
+
+DOCUMENTS = sp.csr_array(np.array([[1, 0, 2], [0, 0, 0], [1, 0, 0], [3, 0, 2]], np.float32))
+
+
+def as_lists(results: Any) -> list[tuple[list[int], list[float]]]:
+    return [(documents.tolist(), scores.tolist()) for documents, scores in results]
+
+
+def dense_search(queries: Any, documents: Any, offsets: Any, factors: Any, top_k: int) -> Any:
+    """What the docstrings promise, from the dense product."""
+    Q, D = queries.toarray().astype(np.float64), documents.toarray().astype(np.float64)
+    results = []
+    for query, factor in zip(Q, factors, strict=True):
+        scores = D @ query + offsets * factor
+        if not (D[:, query > 0] > 0).any():
+            scores[:] = 0
+        ranking = sorted(np.flatnonzero(scores > 0).tolist(), key=lambda d: (-scores[d], d))
+        results.append((ranking[:top_k], [scores[d] for d in ranking[:top_k]]))
+    return results
+
+
+def quarters(size: int) -> st.SearchStrategy[Any]:
+    number = st.integers(-8, 8).map(lambda n: n / 4)
+    return st.lists(number, min_size=size, max_size=size).map(np.array)
+
+
+@given(collections(), st.integers(1, 15), st.data())
+def test_search_is_the_dense_product(
+    pair: tuple[sp.csr_array, sp.csr_array], top_k: int, data: st.DataObject
+) -> None:
+    queries, documents = pair  # of weights with exact products: equal scores are really equal
+    offsets = data.draw(quarters(documents.shape[0]))
+    factors = data.draw(quarters(queries.shape[0]))
+    engine = ExactEngine.build(documents, offsets)
+    found = engine.search(queries, top_k, factors)
+    assert as_lists(found) == dense_search(queries, documents, offsets, factors, top_k)
+    # Without offsets' factors, offsets count for nothing.
+    zeros = np.zeros(queries.shape[0])
+    assert as_lists(engine.search(queries, top_k)) == dense_search(
+        queries, documents, offsets, zeros, top_k
+    )
+
+
+@given(collections(REALS), st.integers(1, 15), st.data())
+def test_kernel_and_reference_are_twins(
+    pair: tuple[sp.csr_array, sp.csr_array], top_k: int, data: st.DataObject
+) -> None:
+    queries, documents = pair
+    engine = ExactEngine.build(documents, data.draw(quarters(documents.shape[0])))
+    for row in range(queries.shape[0]):
+        span = slice(queries.indptr[row], queries.indptr[row + 1])
+        arguments = (
+            *(getattr(engine, field.name) for field in fields(engine)),
+            queries.indices[span].astype(np.int64),
+            queries.data[span],
+            data.draw(st.sampled_from([0.0, 0.25, -1.0])),
+            top_k,
+        )
+        compiled, reference = search_postings(*arguments), search_postings_reference(*arguments)
+        assert as_lists([compiled]) == as_lists([reference])
+
+
+@given(collections(REALS), st.integers(1, 15))
+def test_a_batch_is_its_single_queries(pair: tuple[sp.csr_array, sp.csr_array], top_k: int) -> None:
+    queries, documents = pair
+    engine = ExactEngine.build(documents)
+    singles = [engine.search(queries[row : row + 1], top_k)[0] for row in range(queries.shape[0])]
+    assert as_lists(engine.search(queries, top_k)) == as_lists(singles)
+
+
+def test_a_large_batch_keeps_its_order() -> None:
+    eye = sp.eye_array(50, format="csr")
+    found = ExactEngine.build(eye).search(eye)
+    assert [documents.tolist() for documents, _ in found] == [[i] for i in range(50)]
+
+
+@pytest.mark.parametrize("top_k", [1, 3, 10, 64, 200])
+def test_ties_are_in_document_order(top_k: int) -> None:
+    scores = np.random.default_rng(0).integers(0, 4, 100).astype(np.float32)
+    engine = ExactEngine.build(sp.csr_array(scores[:, None]))
+    ((documents, found),) = engine.search(sp.csr_array([[1.0]]), top_k)
+    expected = sorted(np.flatnonzero(scores).tolist(), key=lambda d: (-scores[d], d))[:top_k]
+    assert documents.tolist() == expected
+    assert found.tolist() == scores[expected].tolist()
+
+
+def test_by_hand() -> None:
+    queries = sp.csr_array([[1.0, 0, 2], [0, 0, 0], [0, 5, 0], [2, 1, 0]])
+    assert as_lists(ExactEngine.build(DOCUMENTS).search(queries, top_k=9)) == [
+        ([3, 0, 2], [7, 5, 1]),
+        ([], []),
+        ([], []),
+        ([3, 0, 2], [6, 2, 2]),
+    ]
+
+
+def test_offsets_count_by_the_querys_factor() -> None:
+    engine = ExactEngine.build(DOCUMENTS, [0, 4, 8, 0])
+    query = sp.csr_array([[1.0, 0, 0]])
+    assert as_lists(engine.search(query, 10, [0.5])) == [([2, 3, 1, 0], [5, 3, 2, 1])]
+    assert as_lists(engine.search(query, 10, [-1])) == [([3, 0], [3, 1])]
+
+
+def test_offsets_alone_are_no_match() -> None:
+    engine = ExactEngine.build(DOCUMENTS, [0, 4, 8, 0])
+    assert as_lists(engine.search(sp.csr_array([[0.0, 1, 0], [0, 0, 0]]), 10, [1, 1])) == [
+        ([], []),
+        ([], []),
+    ]
+
+
+@pytest.mark.parametrize("shape", [(0, 0), (0, 3), (3, 0), (3, 3)])
+def test_nothing_to_find(shape: tuple[int, int]) -> None:
+    engine = ExactEngine.build(sp.csr_array(shape))
+    assert (engine.num_documents, engine.num_dimensions) == shape
+    assert as_lists(engine.search(sp.csr_array(np.ones((2, shape[1]))))) == [([], [])] * 2
+    assert engine.search(sp.csr_array((0, shape[1]))) == []
+
+
+@given(collections())
+def test_the_matrix_comes_back(pair: tuple[sp.csr_array, sp.csr_array]) -> None:
+    documents = pair[1]
+    matrix = ExactEngine.build(documents).matrix()
+    assert matrix.shape == documents.shape
+    assert matrix.toarray().tolist() == documents.toarray().tolist()
+
+
+@given(collections(), st.data())
+def test_contributions_add_up_to_the_score(
+    pair: tuple[sp.csr_array, sp.csr_array], data: st.DataObject
+) -> None:
+    queries, documents = pair
+    offsets = data.draw(quarters(documents.shape[0]))
+    engine = ExactEngine.build(documents, offsets)
+    factors = np.full(queries.shape[0], 0.5)
+    found = engine.search(queries, 20, factors)
+    for row, (numbers, scores) in enumerate(found):
+        span = slice(queries.indptr[row], queries.indptr[row + 1])
+        dimensions, weights = queries.indices[span], queries.data[span]
+        for document, score in zip(numbers, scores, strict=True):
+            added = engine.contributions(int(document), dimensions, weights)
+            dense = documents.toarray()[document, dimensions] * weights
+            assert added.tolist() == dense.tolist()
+            assert added.sum() + offsets[document] * 0.5 == score
+
+
+def sound() -> dict[str, Any]:
+    engine = ExactEngine.build(DOCUMENTS)
+    return {field.name: getattr(engine, field.name) for field in fields(engine)}
+
+
+def test_postings_by_hand() -> None:
+    parts = sound()
+    assert parts["indptr"].tolist() == [0, 3, 3, 5]
+    assert parts["documents"].tolist() == [0, 2, 3, 0, 3]
+    assert parts["weights"].tolist() == [1, 1, 3, 2, 2]
+    assert ExactEngine(**parts).num_documents == 4
+
+
+@pytest.mark.parametrize(
+    ("part", "values"),
+    [
+        ("documents", [0, 2, 4, 0, 3]),
+        ("documents", [0, 2, -1, 0, 3]),
+        ("documents", [0, 2, 3, 0]),
+        ("indptr", [0, 4, 3, 5]),
+        ("indptr", [0, 3, 3, 6]),
+        ("indptr", [1, 3, 3, 5]),
+        ("indptr", []),
+        ("weights", [1, 1, 3, 2]),
+        ("offsets", [0, 0, 0]),
+    ],
+)
+def test_damaged_postings_are_refused(part: str, values: list[int]) -> None:
+    parts = sound()
+    parts[part] = np.array(values, parts[part].dtype)
+    with pytest.raises(InputError, match="do not fit together"):
+        ExactEngine(**parts)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -1.0])
+def test_bad_weights_are_refused(bad: float) -> None:
+    matrix = sp.csr_array([[1.0, 0, 0], [0, bad, 0]])
+    with pytest.raises(InputError, match="row 1"):
+        ExactEngine.build(matrix)
+    with pytest.raises(InputError, match="row 1"):
+        ExactEngine.build(DOCUMENTS).search(matrix)
+
+
+@pytest.mark.parametrize("offsets", [[1.0], [[0.0] * 4], [0, 0, 0, np.nan], [0, 0, 0, np.inf]])
+def test_bad_offsets_are_refused(offsets: Any) -> None:
+    with pytest.raises(InputError, match="offsets"):
+        ExactEngine.build(DOCUMENTS, offsets)
+
+
+@pytest.mark.parametrize("offsets", [[], [1.0, 1.0], [[1.0]], [np.nan]])
+def test_bad_query_offsets_are_refused(offsets: Any) -> None:
+    with pytest.raises(InputError, match="query offsets"):
+        ExactEngine.build(DOCUMENTS).search(sp.csr_array([[1.0, 0, 0]]), 10, offsets)
+
+
+def test_weights_beyond_single_precision_are_refused() -> None:
+    with pytest.raises(InputError, match="single precision"):
+        ExactEngine.build(sp.csr_array([[1e300]]))
+    with pytest.raises(InputError, match="single precision"):
+        ExactEngine.build(sp.csr_array([[1.0]])).search(sp.csr_array([[1e300]]))
+
+
+@pytest.mark.parametrize("top_k", [0, -1])
+def test_top_k_below_1_is_refused(top_k: int) -> None:
+    with pytest.raises(InputError, match=f"top_k must be at least 1, not {top_k}"):
+        ExactEngine.build(DOCUMENTS).search(DOCUMENTS, top_k)
+
+
+def test_queries_of_another_width_are_refused() -> None:
+    with pytest.raises(InputError, match="queries of 2 dimensions for an index of 3"):
+        ExactEngine.build(DOCUMENTS).search(sp.csr_array((1, 2)))

@@ -1,0 +1,439 @@
+"""Searching and explaining an opened index, and refusing what is not one."""
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import lexicept.index
+from lexicept.corpora import Document
+from lexicept.derive import RRASettings, VocabularySettings
+from lexicept.engines import ExactEngine
+from lexicept.errors import IndexFormatError, InputError
+from lexicept.index import Contribution, Index
+from lexicept.indexing import IndexBuilder
+from lexicept.storage import TextStore
+from lexicept.vectors import SparseVectors, Vocabulary
+from lexicept.weighting import BM25, Splade
+from lexicept.words import WordVectorizer
+
+
+class Vowels:
+    """A vectorizer that does not grow: counts of the five vowels."""
+
+    name = "concepts"
+    grows = False
+    size = 5
+    terms: Sequence[str] = "aeiou"
+    encoded: ClassVar[list[str]] = []
+    """Every text that was encoded as a document."""
+
+    def documents(self, texts: Sequence[str]) -> sp.csr_array:
+        Vowels.encoded += texts
+        return self.queries(texts)
+
+    def queries(self, texts: Sequence[str]) -> sp.csr_array:
+        rows = [[text.count(vowel) for vowel in "aeiou"] for text in texts]
+        return sp.csr_array(np.array(rows, np.float32).reshape(-1, 5))
+
+    def save(self, folder: Path) -> None:
+        TextStore.write(folder / "terms", self.terms)
+
+    @classmethod
+    def load(cls, folder: Path) -> "Vowels":
+        if list(TextStore(folder / "terms")) != list("aeiou"):
+            raise IndexFormatError(f"{folder}: other vowels")
+        return cls()
+
+
+@pytest.fixture
+def _vowels(monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds = {**lexicept.index.VECTORIZERS, "concepts": (__name__, "Vowels")}
+    monkeypatch.setattr(lexicept.index, "VECTORIZERS", kinds)
+    Vowels.encoded.clear()
+
+
+ANIMALS = {"a": "cat", "b": "cat dog", "c": "dog dog", "d": ""}
+
+
+def build(
+    path: Path,
+    texts: dict[str, str],
+    *,
+    concepts: VocabularySettings | None = None,
+    rra: RRASettings | None = None,
+    words: VocabularySettings | None = None,
+) -> Index:
+    """An index of words, and of vowels where ``concepts`` says how to weigh them."""
+    builder = IndexBuilder(path)
+    builder.add_documents([Document(name, text) for name, text in texts.items()], {})
+    builder.add_vocabulary(WordVectorizer("en"), words or VocabularySettings(BM25()))
+    if concepts is not None:
+        builder.add_vocabulary(Vowels(), concepts)
+    return builder.commit(rra)
+
+
+def as_scores(index: Index, query: str, vocabulary: str | None = None) -> dict[str, float]:
+    return dict(index.search(query, 100, vocabulary))
+
+
+def test_ranking_and_scores_of_words(tmp_path: Path) -> None:
+    index = build(tmp_path / "index", {k: ANIMALS[k] for k in "abc"})
+    # idf = ln(1 + 1.5 / 2.5); lengths 1, 2, 2; a: 1 / (1 + 1.5 (0.25 + 0.75 · 3 / 5)).
+    idf = np.log(1.6)
+    assert index.search("cat") == [
+        ("a", pytest.approx(idf / 2.05, rel=1e-6)),
+        ("b", pytest.approx(idf / 2.725, rel=1e-6)),
+    ]
+    assert [hit.document_id for hit in index.search("dogs")] == ["c", "b"]
+    assert [hit.document_id for hit in index.search("cat", top_k=1)] == ["a"]
+
+
+def test_scores_are_the_matrix_product_of_bm25(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    words = ["river", "stone", "lake", "moss", "fern", "owl"]
+    texts = {f"d{i}": " ".join(random.choice(words, 1 + i % 7)) for i in range(20)}
+    index = build(tmp_path / "index", texts)
+    vectorizer = WordVectorizer("en")
+    documents = BM25().documents(vectorizer.documents(list(texts.values())))
+    queries = ["owl", "river river moss", "stones lakes ferns unknown"]
+    scores = (vectorizer.queries(queries) @ documents.T).toarray()
+    for query, row in zip(queries, scores, strict=True):
+        expected = {name: float(s) for name, s in zip(texts, row, strict=True) if s > 0}
+        assert as_scores(index, query) == pytest.approx(expected, rel=1e-5)
+        ranked = [hit.score for hit in index.search(query, 100)]
+        assert ranked == sorted(ranked, reverse=True)
+
+
+def test_ties_come_in_document_order_and_top_k_may_exceed_them(tmp_path: Path) -> None:
+    index = build(tmp_path / "index", {"z": "cat", "m": "cat", "a": "cat"})
+    assert [hit.document_id for hit in index.search("cat", top_k=2)] == ["z", "m"]
+    assert [hit.document_id for hit in index.search("cat", top_k=10**30)] == ["z", "m", "a"]
+    with pytest.raises(InputError, match="top_k must be at least 1, not 0"):
+        index.search("cat", top_k=0)
+
+
+def test_open_gives_what_was_built(tmp_path: Path) -> None:
+    built = build(tmp_path / "index", ANIMALS, rra=RRASettings(1.5))
+    opened = Index.open(tmp_path / "index", checksums=True)
+    assert opened.search("cat dog") == built.search("cat dog") != []
+    assert opened.rra == RRASettings(1.5)
+    assert list(opened.documents()) == [Document(name, text) for name, text in ANIMALS.items()]
+    assert opened.document("b") == Document("b", "cat dog")
+    assert len(opened) == 4
+    assert not (tmp_path / "index.partial").exists()
+
+
+def test_titles_are_searched_and_returned(tmp_path: Path) -> None:
+    builder = IndexBuilder(tmp_path / "index")
+    builder.add_documents([Document("x", "purrs", "The Cat"), Document("y", "barks")], {})
+    builder.add_vocabulary(WordVectorizer("en"), VocabularySettings(BM25()))
+    index = builder.commit()
+    assert [hit.document_id for hit in index.search("cats")] == ["x"]
+    assert index.document("x") == Document("x", "purrs", "The Cat")
+
+
+def test_queries_without_results(tmp_path: Path) -> None:
+    index = build(tmp_path / "index", ANIMALS)
+    for query in ("", "zebra", "the", "\0 ?!", "d"):
+        assert index.search(query) == []
+    assert index.search_batch([]) == []
+    assert index.search_batch(["zebra", "cat"])[0] == []
+
+
+def test_empty_documents_are_kept_and_never_found(tmp_path: Path) -> None:
+    index = build(tmp_path / "index", ANIMALS, rra=RRASettings(1.0))
+    assert index.document("d").text == ""
+    assert index.document_vectors().weights[[3]].nnz == 0
+    plain = build(tmp_path / "plain", ANIMALS)
+    assert set(as_scores(plain, "cat dog")) == {"a", "b", "c"}
+    nothing = build(tmp_path / "nothing", {"x": "", "y": "the"})
+    assert len(nothing) == 2
+    assert nothing.search("the cat") == []
+    assert Index.open(tmp_path / "nothing", checksums=True).document("y").text == "the"
+
+
+def test_a_document_of_a_megabyte(tmp_path: Path) -> None:
+    text = "cat " * 250_000 + "yak"
+    index = build(tmp_path / "index", {"big": text, "small": "cat"})
+    assert index.document("big").text == text
+    assert [hit.document_id for hit in index.search("yak")] == ["big"]
+
+
+@pytest.mark.usefixtures("_vowels")
+def test_two_vocabularies_add_up(tmp_path: Path) -> None:
+    texts = {**ANIMALS, "e": "ibex", "f": "cat ibex ibex"}
+    built = build(tmp_path / "index", texts, concepts=VocabularySettings(BM25(k3=1.0)))
+    for index in (built, Index.open(tmp_path / "index")):
+        query = "cats ibex"
+        words = as_scores(index, query, "words")
+        concepts = as_scores(index, query, "concepts")
+        assert set(words) == {"a", "b", "e", "f"}  # "ibex" is stemmed alike on both sides
+        assert set(concepts) == {"a", "b", "e", "f"}  # a, i, e
+        both = {name: words.get(name, 0) + concepts.get(name, 0) for name in {*words, *concepts}}
+        assert as_scores(index, query) == pytest.approx(both, rel=1e-5)
+    only = build(tmp_path / "only", texts)
+    assert as_scores(only, "cats ibex") == pytest.approx(words, rel=1e-6)
+    with pytest.raises(InputError, match="no vocabulary 'colours'"):
+        built.search("cat", vocabulary="colours")
+
+
+@pytest.mark.usefixtures("_vowels")
+@pytest.mark.parametrize("rra", [None, RRASettings(1.25), RRASettings(0.5, 2)])
+def test_explanations_add_up_to_the_score(tmp_path: Path, rra: RRASettings | None) -> None:
+    texts = {**ANIMALS, "e": "ibex", "f": "cat ibex ibex"}
+    index = build(tmp_path / "index", texts, concepts=VocabularySettings(Splade()), rra=rra)
+    priors = 0
+    for vocabulary in ("words", "concepts", None):
+        hits = index.search("cat ibex", 10, vocabulary)
+        assert len(hits) >= 4
+        for name, score in hits:
+            parts = index.explain("cat ibex", name, vocabulary)
+            assert sum(part.score for part in parts) == pytest.approx(score, rel=1e-5)
+            shown = [part.score for part in parts if part.vocabulary != "prior"]
+            assert shown == sorted(shown, reverse=True)
+            assert min(part.score for part in parts) > 0
+            kinds = {part.vocabulary for part in parts} - {"prior"}
+            assert kinds <= ({"words", "concepts"} if vocabulary is None else {vocabulary})
+            priors += "prior" in {part.vocabulary for part in parts}
+            assert "prior" not in {part.vocabulary for part in parts[:-1]}
+    assert (priors > 0) == (rra is not None)
+
+
+def test_an_explanation_in_words(tmp_path: Path) -> None:
+    index = build(tmp_path / "index", {k: ANIMALS[k] for k in "abc"})
+    part = pytest.approx(np.log(1.6) / 2.725, rel=1e-6)
+    assert index.explain("dogs cats cats", "b") == [
+        Contribution("words", "cat", pytest.approx(2 * np.log(1.6) / 2.725, rel=1e-6)),
+        Contribution("words", "dog", part),
+    ]
+    assert index.explain("zebra", "b") == []
+    with pytest.raises(InputError, match="no document 'zz'"):
+        index.explain("cat", "zz")
+
+
+@pytest.mark.usefixtures("_vowels")
+def test_max_active_dims(tmp_path: Path) -> None:
+    texts = {"x": "aaaaee", "y": "eeeia", "z": "oou"}
+    settings = VocabularySettings(Splade(), query_max_active_dims=1, document_max_active_dims=2)
+    index = build(tmp_path / "index", texts, concepts=settings)
+    vectors = index.document_vectors().select("concepts").weights.toarray()
+    log2, log3, log4, log5 = np.log([2, 3, 4, 5])
+    # Of the equal "a" and "i" in y the first stays.
+    expected = [[log5, log3, 0, 0, 0], [log2, log4, 0, 0, 0], [0, 0, 0, log3, log2]]
+    np.testing.assert_allclose(vectors, expected, rtol=1e-6)
+    # The weight times the largest document weight decides: a 2 · ln 5 > u 3 · ln 2.
+    weights = index.query_vectors(["aa uuu"], "concepts").toarray()[0, -5:]
+    np.testing.assert_allclose(weights, [log3, 0, 0, 0, 0], rtol=1e-6)
+    assert index.query_vectors(["aa uuu eee"]).nnz == 1
+    # The words of the same query are not pruned.
+    assert index.query_vectors(["aaaaee oou i"], "words").nnz == 2
+    assert set(as_scores(index, "aa uuu", "concepts")) == {"x", "y"}
+
+
+def test_query_counts_are_the_weights_of_words(tmp_path: Path) -> None:
+    index = build(tmp_path / "index", ANIMALS)
+    query = "cat dog dogs of zebra"
+    found = index.query_vectors([query])
+    terms = index.vocabularies[0].terms
+    assert terms is not None
+    counts = {terms[int(i)]: float(w) for i, w in zip(found.indices, found.data, strict=True)}
+    assert counts == Counter({"dog": 2, "cat": 1})
+
+
+def test_bad_weights_are_refused() -> None:
+    for value in (np.nan, np.inf, -1.0):
+        matrix = sp.csr_array(np.array([[1.0, 0.0], [0.0, value]], np.float32))
+        with pytest.raises(InputError, match=r"in 'y' \(row 1\)"):
+            SparseVectors(matrix, ["x", "y"], [Vocabulary("words", 2)])
+        with pytest.raises(InputError, match="row 1"):
+            ExactEngine.build(matrix)
+        engine = ExactEngine.build(sp.csr_array(np.eye(2, dtype=np.float32)))
+        with pytest.raises(InputError, match="row 1"):
+            engine.search(matrix)
+
+
+# What is not an index.
+
+
+def test_no_index(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("x")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "manifest.json").write_text('{"name": "a web app"}')
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    for path, problem in [
+        (file, "no index here"),
+        (tmp_path / "missing", "no index here"),
+        (empty, "never finished"),
+        (folder, "not a lexicept index"),
+    ]:
+        with pytest.raises(IndexFormatError, match=problem):
+            Index.open(path)
+
+
+def test_a_damaged_manifest(tmp_path: Path) -> None:
+    path = tmp_path / "index"
+    build(path, ANIMALS)
+    file = path / "manifest.json"
+    whole = file.read_text()
+    for text in ["", "[]", "null", "{", whole[:-3], whole[: len(whole) // 2], "\xff", "[" * 10_000]:
+        file.write_text(text, encoding="latin-1")
+        with pytest.raises(IndexFormatError):
+            Index.open(path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"version": 99}, "index version 99; this lexicept reads up to version 1"),
+        ({"version": "1"}, "version"),
+        ({"version": None}, "version"),
+        ({"format": "zip"}, "not a lexicept index"),
+        ({"generation": "../x"}, "damaged"),
+        ({"generation": "/etc"}, "damaged"),
+        ({"generation": 1}, "damaged"),
+        ({"generation": "000009"}, "000009"),
+        ({"files": []}, "damaged"),
+        ({"files": {"000001/ids.bin": 3}}, "damaged"),
+        ({"files": {"000001/ids.bin": {}}}, "damaged"),
+        ({"documents": 3}, "different numbers of documents"),
+        ({"documents": None}, "different numbers of documents"),
+        ({"vocabularies": []}, "differ in dimensions"),
+        ({"vocabularies": None}, "damaged"),
+        ({"vocabularies": ["words"]}, "damaged"),
+        ({"rra": {"beta": 1}}, "damaged"),
+        ({"rra": "auto"}, "damaged"),
+    ],
+)
+def test_a_manifest_of_another_kind(
+    tmp_path: Path, changes: dict[str, object], problem: str
+) -> None:
+    path = tmp_path / "index"
+    build(path, ANIMALS)
+    manifest = json.loads((path / "manifest.json").read_text())
+    (path / "manifest.json").write_text(json.dumps(manifest | changes))
+    with pytest.raises(IndexFormatError, match=problem):
+        Index.open(path)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"name": "colours"},
+        {"name": 5},
+        {"size": 3},
+        {"size": "2"},
+        {"weighting": {"name": "tf"}},
+        {"weighting": {"name": "bm25", "k1": -1}},
+        {"weighting": {"name": "bm25", "k1": "x"}},
+        {"weighting": {"name": "bm25", "k9": 1}},
+        {"weighting": 3},
+    ],
+)
+def test_a_manifest_with_another_vocabulary(tmp_path: Path, changes: dict[str, object]) -> None:
+    path = tmp_path / "index"
+    build(path, ANIMALS)
+    manifest = json.loads((path / "manifest.json").read_text())
+    manifest["vocabularies"][0] |= changes
+    (path / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(IndexFormatError):
+        Index.open(path)
+
+
+def files_below(path: Path) -> list[Path]:
+    return sorted(p for p in path.rglob("*") if p.is_file() and p.name != "manifest.json")
+
+
+@pytest.mark.usefixtures("_vowels")
+def test_every_truncated_or_missing_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "index"
+    build(path, ANIMALS, concepts=VocabularySettings(BM25()), rra=RRASettings())
+    files = files_below(path)
+    assert len(files) >= 20
+    for file in files:
+        content = file.read_bytes()
+        if content:
+            file.write_bytes(content[:-1])
+            with pytest.raises(IndexFormatError, match=file.name):
+                Index.open(path)
+        file.write_bytes(content + b"x")
+        with pytest.raises(IndexFormatError, match=file.name):
+            Index.open(path)
+        file.unlink()
+        with pytest.raises(IndexFormatError, match=file.name):
+            Index.open(path)
+        file.write_bytes(content)
+    (path / "manifest.json").rename(path / "kept")
+    with pytest.raises(IndexFormatError, match="no manifest"):
+        Index.open(path)
+    (path / "kept").rename(path / "manifest.json")
+    assert Index.open(path, checksums=True).search("cat")
+
+
+@pytest.mark.usefixtures("_vowels")
+def test_truncated_arrays_are_refused_although_the_manifest_agrees(tmp_path: Path) -> None:
+    path = tmp_path / "index"
+    build(path, ANIMALS, concepts=VocabularySettings(BM25()))
+    manifest = json.loads((path / "manifest.json").read_text())
+    for name, entry in manifest["files"].items():
+        content = (path / name).read_bytes()
+        if not name.endswith(".npy"):
+            continue
+        (path / name).write_bytes(content[:-1])
+        entry["size"] -= 1
+        (path / "manifest.json").write_text(json.dumps(manifest))
+        with pytest.raises(IndexFormatError):
+            Index.open(path).frequencies()
+        (path / name).write_bytes(content)
+        entry["size"] += 1
+
+
+def test_every_altered_file_fails_its_checksum(tmp_path: Path) -> None:
+    path = tmp_path / "index"
+    build(path, ANIMALS)
+    for file in files_below(path):
+        content = bytearray(file.read_bytes())
+        if not content:
+            continue
+        content[-1] ^= 1
+        file.write_bytes(content)
+        with pytest.raises(IndexFormatError, match=rf"{file.name} does not match its checksum"):
+            Index.open(path, checksums=True)
+        content[-1] ^= 1
+        file.write_bytes(content)
+    Index.open(path, checksums=True)
+
+
+def test_altered_numbers_do_not_reach_the_compiled_search(tmp_path: Path) -> None:
+    path = tmp_path / "index"
+    build(path, ANIMALS)
+    for name, value in [("documents", 10**6), ("documents", -1), ("indptr", 10**6)]:
+        file = path / "000001" / "postings" / f"{name}.npy"
+        content = file.read_bytes()
+        array = np.load(file)
+        array[-1] = value
+        np.save(file, array)
+        with pytest.raises(IndexFormatError):
+            Index.open(path)
+        file.write_bytes(content)
+
+
+def test_parts_of_two_indexes(tmp_path: Path) -> None:
+    build(tmp_path / "one", ANIMALS)
+    build(tmp_path / "two", {"a": "cat", "b": "yak gnu"})
+    for part in ("postings", "words"):
+        mixed = tmp_path / f"mixed-{part}"
+        shutil.copytree(tmp_path / "one", mixed)
+        shutil.rmtree(mixed / "000001" / part)
+        shutil.copytree(tmp_path / "two" / "000001" / part, mixed / "000001" / part)
+        with pytest.raises(IndexFormatError):
+            Index.open(mixed)

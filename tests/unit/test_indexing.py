@@ -1,0 +1,534 @@
+"""Building, updating, deleting, re-weighting; what survives a kill and what is refused."""
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_index import Vowels, _vowels, build
+
+from lexicept import indexing, rra
+from lexicept.corpora import Document
+from lexicept.derive import RRASettings, VocabularySettings
+from lexicept.errors import IndexFormatError, InputError
+from lexicept.index import Index
+from lexicept.indexing import IndexBuilder, choose_alpha, delete, reweight, update
+from lexicept.weighting import BM25
+from lexicept.words import WordVectorizer
+
+__all__ = ["_vowels"]  # a fixture
+
+TEXTS = {"a": "cat owl", "b": "cat dog yak", "c": "dog dog elk"}
+CONCEPTS = VocabularySettings(BM25(k3=1.0))
+
+
+def documents(texts: dict[str, str]) -> list[Document]:
+    return [Document(name, text) for name, text in texts.items()]
+
+
+def weights_by_term(index: Index) -> dict[tuple[str, str, str], float]:
+    """(document, vocabulary, term) → weight: the index without the order of its dimensions."""
+    labels = [(v.name, t) for v in index.vocabularies for t in v.terms or ()]
+    matrix = index.document_vectors().weights.tocoo()
+    return {
+        (index.ids[int(row)], *labels[int(column)]): float(weight)
+        for row, column, weight in zip(matrix.row, matrix.col, matrix.data, strict=True)
+    }
+
+
+def assert_same(found: Index, expected: Index, queries: Sequence[str]) -> None:
+    assert list(found.documents()) == list(expected.documents())
+    assert weights_by_term(found) == weights_by_term(expected)
+    assert found.rra == expected.rra
+    assert found.settings == expected.settings
+    for query in queries:
+        for vocabulary in (None, *found.settings):
+            ours = found.search(query, 100, vocabulary)
+            theirs = expected.search(query, 100, vocabulary)
+            # Sums in another order of dimensions may differ in the last bit.
+            assert dict(ours) == pytest.approx(dict(theirs), rel=1e-5)
+
+
+QUERIES = ("cat", "dog dog owl", "elk yak cat", "aeiou")
+
+
+@pytest.mark.usefixtures("_vowels")
+def test_update_adds_and_replaces_in_place(tmp_path: Path) -> None:
+    path = tmp_path / "index"
+    build(path, TEXTS, concepts=CONCEPTS)
+    Vowels.encoded.clear()
+    assert update(path, documents({"d": "emu elk", "a": "owl", "b": TEXTS["b"]})) == (1, 2)
+    assert sorted(Vowels.encoded) == sorted(["emu elk", "owl", TEXTS["b"]])
+    index = Index.open(path, checksums=True)
+    after = {"a": "owl", "b": TEXTS["b"], "c": TEXTS["c"], "d": "emu elk"}
+    assert list(index.ids) == ["a", "b", "c", "d"]
+    assert_same(index, build(tmp_path / "fresh", after, concepts=CONCEPTS), QUERIES)
+
+
+@pytest.mark.usefixtures("_vowels")
+def test_delete(tmp_path: Path) -> None:
+    path = tmp_path / "index"
+    build(path, TEXTS, concepts=CONCEPTS)
+    Vowels.encoded.clear()
+    assert delete(path, ["b", "b"]) == 1
+    assert Vowels.encoded == []
+    index = Index.open(path, checksums=True)
+    kept = {"a": TEXTS["a"], "c": TEXTS["c"]}
+    assert_same(index, build(tmp_path / "fresh", kept, concepts=CONCEPTS), QUERIES)
+    assert index.search("yak") == []
+    with pytest.raises(InputError, match="no document 'b'"):
+        index.document("b")
+
+
+def test_deleted_documents_can_come_back(tmp_path: Path) -> None:
+    path = tmp_path / "index"
+    build(path, TEXTS)
+    delete(path, ["a"])
+    assert update(path, documents({"a": TEXTS["a"]})) == (1, 0)
+    index = Index.open(path)
+    assert list(index.ids) == ["b", "c", "a"]
+    assert [hit.document_id for hit in index.search("owl")] == ["a"]
+
+
+WORDS = st.sampled_from(["cat", "dog", "owl", "yak", "elk", "emu", "the"])
+TEXT = st.lists(WORDS, max_size=5).map(" ".join)
+IDS = st.sampled_from("abcdef")
+COLLECTION = st.dictionaries(IDS, TEXT, min_size=1, max_size=4)
+EDITS = st.lists(COLLECTION | st.sets(IDS, min_size=1, max_size=2), max_size=3)
+
+
+@pytest.mark.usefixtures("_vowels")
+@settings(max_examples=20)
+@given(COLLECTION, EDITS, st.lists(TEXT, min_size=1, max_size=3))
+def test_edits_equal_a_new_index(
+    texts: dict[str, str], edits: list[dict[str, str] | set[str]], queries: list[str]
+) -> None:
+    texts = dict(texts)
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "index"
+        build(path, texts, concepts=CONCEPTS)
+        for edit in edits:
+            Vowels.encoded.clear()
+            if isinstance(edit, dict):
+                new = len(edit.keys() - texts.keys())
+                assert update(path, documents(edit)) == (new, len(edit) - new)
+                assert Vowels.encoded == list(edit.values())
+                texts |= edit
+            elif edit < texts.keys():
+                assert delete(path, edit) == len(edit)
+                assert Vowels.encoded == []
+                texts = {name: text for name, text in texts.items() if name not in edit}
+            else:
+                with pytest.raises(InputError):
+                    delete(path, edit)
+        found = Index.open(path, checksums=True)
+        fresh = build(Path(folder) / "fresh", texts, concepts=CONCEPTS)
+        assert_same(found, fresh, queries)
+
+
+@pytest.mark.usefixtures("_vowels")
+def test_update_of_a_reweighted_index_reweights(tmp_path: Path) -> None:
+    path = tmp_path / "index"
+    setting = RRASettings(1.25, 2)
+    before = build(path, TEXTS, concepts=CONCEPTS, rra=setting)
+    update(path, documents({"d": "emu cat cat"}))
+    fresh = build(tmp_path / "fresh", {**TEXTS, "d": "emu cat cat"}, concepts=CONCEPTS, rra=setting)
+    after = Index.open(path)
+    assert list(after.documents()) == list(fresh.documents())
+    assert weights_by_term(after) == pytest.approx(weights_by_term(fresh), rel=1e-5)
+    for query in QUERIES:
+        ours, theirs = dict(after.search(query)), dict(fresh.search(query))
+        assert ours == pytest.approx(theirs, rel=1e-5, abs=1e-6)
+    assert dict(after.search("cat"))["a"] != pytest.approx(dict(before.search("cat"))["a"])
+
+
+def snapshot(path: Path) -> dict[str, bytes]:
+    return {
+        str(p.relative_to(path)): p.read_bytes()
+        for p in path.rglob("*")
+        if p.is_file() and p.name != ".lock"
+    }
+
+
+def test_refused_changes_leave_the_index_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "index"
+    build(path, TEXTS)
+    before = snapshot(path)
+
+    def broken() -> Iterator[Document]:
+        yield Document("d", "emu")
+        raise InputError("line 2: broken")
+
+    changes: list[tuple[str, Callable[[], object]]] = [
+        ("no document 'zz'", lambda: delete(path, ["a", "zz"])),
+        ("without documents", lambda: delete(path, ["c", "b", "a"])),
+        ("duplicate document id 'd'", lambda: update(path, [Document("d", "emu")] * 2)),
+        ("line 2: broken", lambda: update(path, broken())),
+    ]
+    for problem, change in changes:
+        with pytest.raises(InputError, match=problem):
+            change()
+        assert snapshot(path) == before
+    assert update(path, []) == (0, 0)
+    assert delete(path, []) == 0
+    assert snapshot(path) == before
+
+
+def test_one_writer_at_a_time(tmp_path: Path) -> None:
+    path = tmp_path / "index"
+    build(path, TEXTS)
+    held = indexing.lock(path)
+    try:
+        with pytest.raises(InputError, match="another process is writing here"):
+            update(path, documents({"d": "emu"}))
+        with pytest.raises(InputError, match="another process is writing here"):
+            delete(path, ["a"])
+        assert len(Index.open(path)) == 3  # readers are not held up
+    finally:
+        os.close(held)
+    assert update(path, documents({"d": "emu"})) == (1, 0)
+
+
+def test_one_builder_at_a_time(tmp_path: Path) -> None:
+    first = IndexBuilder(tmp_path / "index")
+    with pytest.raises(InputError, match="another process is writing here"):
+        IndexBuilder(tmp_path / "index")
+    first.close()
+    IndexBuilder(tmp_path / "index").close()
+
+
+@pytest.mark.usefixtures("_vowels")
+@pytest.mark.parametrize("used", [True, False], ids=["after a search", "before any search"])
+def test_a_reader_opened_before_updates_keeps_its_view(tmp_path: Path, used: bool) -> None:
+    path = tmp_path / "index"
+    expected = build(path, TEXTS, concepts=CONCEPTS).search("cats dogs emu")
+    reader = Index.open(path)
+    if used:
+        assert reader.search("cats dogs emu") == expected
+    update(path, documents({"a": "emu", "d": "cat emu gnu"}))
+    delete(path, ["c"])
+    assert reader.search("cats dogs emu") == expected
+    assert [part.term for part in reader.explain("dog elk", "c", "words")] == ["elk", "dog"]
+    assert list(reader.documents()) == documents(TEXTS)
+    assert list(Index.open(path).ids) == ["a", "b", "d"]
+
+
+def test_a_change_leaves_one_generation(tmp_path: Path) -> None:
+    path = tmp_path / "index"
+    build(path, TEXTS)
+    (path / "000002").mkdir()  # what killed changes left: one before the manifest, one after it
+    (path / "000002" / "ids.bin").write_bytes(b"half")
+    (path / "000000").mkdir()
+    update(path, documents({"d": "emu"}))
+    generation = Index.open(path, checksums=True).folder.name
+    assert sorted(p.name for p in path.iterdir()) == [".lock", generation, "manifest.json"]
+
+
+def test_changes_refuse_what_is_no_index(tmp_path: Path) -> None:
+    for change in (
+        lambda path: update(path, documents(TEXTS)),
+        lambda path: delete(path, ["a"]),
+        lambda path: reweight(path, tmp_path / "out", RRASettings()),
+    ):
+        with pytest.raises(IndexFormatError):
+            change(tmp_path)
+        with pytest.raises(IndexFormatError):
+            change(tmp_path / "missing")
+    assert list(tmp_path.iterdir()) == []
+
+
+# RRA.
+
+
+@pytest.mark.usefixtures("_vowels")
+def test_reweight_is_rra_on_the_document_vectors(tmp_path: Path) -> None:
+    plain = build(tmp_path / "plain", TEXTS, concepts=CONCEPTS)
+    index = reweight(tmp_path / "plain", tmp_path / "out", RRASettings(1.5, 2, "exp(x)"))
+    by_hand = rra.reweight(plain.document_vectors().weights, 1.5, 2, transform="exp(x)")
+    for query in QUERIES:
+        vector = plain.query_vectors([query])
+        scores = (by_hand.queries(vector) @ by_hand.documents.T).toarray()[0]
+        expected = {name: s for name, s in zip(TEXTS, scores, strict=True) if s > 0}
+        assert dict(index.search(query)) == pytest.approx(expected, rel=1e-4)
+    assert Index.open(tmp_path / "out", checksums=True).rra == RRASettings(1.5, 2, "exp(x)")
+    assert list(index.documents()) == documents(TEXTS)
+    # The source is as it was, and neither follows the other's changes.
+    update(tmp_path / "out", documents({"a": "emu"}))
+    assert Index.open(tmp_path / "plain", checksums=True).search("cat") == plain.search("cat")
+    assert plain.rra is None
+
+
+def test_reweight_replaces_an_earlier_reweighting(tmp_path: Path) -> None:
+    build(tmp_path / "plain", TEXTS)
+    once = reweight(tmp_path / "plain", tmp_path / "once", RRASettings(2.0))
+    twice = reweight(tmp_path / "once", tmp_path / "twice", RRASettings(0.5))
+    direct = reweight(tmp_path / "plain", tmp_path / "direct", RRASettings(0.5))
+    assert twice.search("cat dog") == direct.search("cat dog") != once.search("cat dog")
+
+
+def test_reweight_refusals(tmp_path: Path) -> None:
+    build(tmp_path / "plain", TEXTS)
+    before = snapshot(tmp_path / "plain")
+    for out in (tmp_path / "plain", tmp_path):
+        with pytest.raises(InputError, match="exists already"):
+            reweight(tmp_path / "plain", out, RRASettings())
+    for bad in (
+        RRASettings(0.0),
+        RRASettings(float("nan")),
+        RRASettings(1.0, 0),
+        RRASettings(1.0, 1, "x²"),
+    ):
+        with pytest.raises(InputError):
+            reweight(tmp_path / "plain", tmp_path / "out", bad)
+        assert not (tmp_path / "out").exists()
+    held = indexing.lock(tmp_path / "out.partial")
+    with pytest.raises(InputError, match="another process is writing here"):
+        reweight(tmp_path / "plain", tmp_path / "out", RRASettings())
+    os.close(held)
+    assert snapshot(tmp_path / "plain") == before
+    assert reweight(tmp_path / "plain", tmp_path / "out", RRASettings()).search("cat")
+
+
+def test_reweight_where_a_build_was_killed(tmp_path: Path) -> None:
+    build(tmp_path / "plain", TEXTS)
+    killed = IndexBuilder(tmp_path / "out")
+    killed.add_documents(documents(TEXTS), {})
+    killed.close()
+    assert reweight(tmp_path / "plain", tmp_path / "out", RRASettings()).search("cat")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["out", "plain"]
+
+
+def test_choose_alpha_is_deterministic(tmp_path: Path) -> None:
+    words = ["river", "stone", "lake", "moss", "fern", "owl", "peak", "sand"]
+    random = np.random.default_rng(3)
+    texts = {f"d{i}": f"{' '.join(random.choice(words, 8))}. Short one." for i in range(15)}
+    index = build(tmp_path / "index", texts)
+    alpha, tried = choose_alpha(index)
+    assert list(tried) == [0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0]
+    assert tried[alpha] == max(tried.values())
+    assert 0 < min(tried.values()) <= max(tried.values()) <= 1
+    assert choose_alpha(Index.open(tmp_path / "index")) == (alpha, tried)
+    # What the index was re-weighted by before plays no part.
+    out = reweight(tmp_path / "index", tmp_path / "out", RRASettings(3.0))
+    assert choose_alpha(out) == (alpha, tried)
+
+
+def test_choose_alpha_without_sentences(tmp_path: Path) -> None:
+    _, tried = choose_alpha(build(tmp_path / "index", {"a": "cat", "b": "dog", "c": ""}))
+    assert set(tried.values()) == {1.0}
+    alpha, tried = choose_alpha(build(tmp_path / "empty", {"a": "", "b": "the"}))
+    assert (alpha, set(tried.values())) == (0.5, {0.0})
+
+
+# Builds that are refused, or go on.
+
+
+def test_documents_that_are_refused(tmp_path: Path) -> None:
+    for wrong, problem in [
+        ([], "the corpus has no documents"),
+        ([Document("a", "x"), Document("b", "y"), Document("a", "z")], "duplicate document id 'a'"),
+    ]:
+        builder = IndexBuilder(tmp_path / "index")
+        with pytest.raises(InputError, match=problem):
+            builder.add_documents(wrong, {})
+        builder.close()
+        assert not (tmp_path / "index").exists()
+    assert build(tmp_path / "index", TEXTS).search("cat")
+
+
+def test_an_index_needs_a_vocabulary(tmp_path: Path) -> None:
+    builder = IndexBuilder(tmp_path / "index")
+    builder.add_documents(documents(TEXTS), {})
+    with pytest.raises(InputError, match="at least one vocabulary"):
+        builder.commit()
+    builder.close()
+
+
+def test_nothing_is_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("precious")
+    for path in (tmp_path / "file", tmp_path):
+        with pytest.raises(InputError, match="exists already"):
+            IndexBuilder(path)
+    late = IndexBuilder(tmp_path / "late")
+    late.add_documents(documents(TEXTS), {})
+    late.add_vocabulary(WordVectorizer("en"), VocabularySettings(BM25()))
+    (tmp_path / "late").write_text("precious")
+    with pytest.raises(InputError, match="exists already"):
+        late.commit()
+    assert (tmp_path / "late").read_text() == (tmp_path / "file").read_text() == "precious"
+
+
+def test_the_parent_folder_is_made(tmp_path: Path) -> None:
+    assert build(tmp_path / "new" / "er" / "index", TEXTS).search("cat")
+
+
+class Failing(Vowels):
+    """Fails at one text, as a killed process would."""
+
+    def documents(self, texts: Sequence[str]) -> sp.csr_array:
+        if "emu" in texts:
+            raise KeyboardInterrupt
+        return super().documents(texts)
+
+
+FIVE = {"a": "cat", "b": "dog", "c": "owl", "d": "yak", "e": "emu"}
+
+
+def interrupted(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A build of FIVE that stops in its last shard."""
+    monkeypatch.setattr(indexing, "SHARD", 2)
+    builder = IndexBuilder(path)
+    builder.add_documents(documents(FIVE), {"k": 8})
+    with pytest.raises(KeyboardInterrupt):
+        builder.add_vocabulary(Failing(), CONCEPTS)
+    builder.close()
+    assert Vowels.encoded == ["cat", "dog", "owl", "yak"]
+    Vowels.encoded.clear()
+    for unfinished in (path, path.with_name(f"{path.name}.partial")):
+        with pytest.raises(IndexFormatError):
+            Index.open(unfinished)
+
+
+@pytest.mark.usefixtures("_vowels")
+@pytest.mark.parametrize(
+    ("changed", "number", "encoded"),
+    [
+        ({}, 8, ["emu"]),
+        ({}, 16, ["cat", "dog", "owl", "yak", "emu"]),
+        ({"a": "gnu"}, 8, ["gnu", "dog", "owl", "yak", "emu"]),
+    ],
+    ids=["the same", "other settings", "other documents"],
+)
+def test_a_build_goes_on_where_it_stopped(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    changed: dict[str, str],
+    number: int,
+    encoded: list[str],
+) -> None:
+    interrupted(tmp_path / "index", monkeypatch)
+    builder = IndexBuilder(tmp_path / "index")
+    builder.add_documents(documents(FIVE | changed), {"k": number})
+    builder.add_vocabulary(Vowels(), CONCEPTS)
+    assert Vowels.encoded == encoded
+    index = builder.commit()
+    expected = [[text.count(v) for v in "aeiou"] for text in (FIVE | changed).values()]
+    assert index.frequencies()[0].toarray().tolist() == expected
+    assert [p.name for p in tmp_path.iterdir()] == ["index"]
+
+
+@pytest.mark.usefixtures("_vowels")
+def test_shards_give_what_one_pass_gives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = build(tmp_path / "whole", TEXTS, concepts=CONCEPTS)
+    monkeypatch.setattr(indexing, "SHARD", 1)
+    calls: list[tuple[str, int, int]] = []
+    builder = IndexBuilder(tmp_path / "parts")
+    builder.add_documents(documents(TEXTS), {})
+    builder.add_vocabulary(
+        WordVectorizer("en"), VocabularySettings(BM25()), lambda *call: calls.append(call)
+    )
+    builder.add_vocabulary(Vowels(), CONCEPTS)
+    assert_same(builder.commit(), whole, QUERIES)
+    assert calls == [("words", 1, 3), ("words", 2, 3), ("words", 3, 3)]
+
+
+# Real kills.
+
+
+def wait_and_kill(command: list[str], reached: Callable[[], bool]) -> int:
+    """Run a command and kill it (SIGKILL) as soon as it reached a point; its exit status."""
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while process.poll() is None and not reached():
+        assert time.monotonic() < deadline
+        time.sleep(0.0005)
+    process.kill()
+    return process.wait()
+
+
+def exists_in(folder: Path, pattern: str) -> Callable[[], bool]:
+    return lambda: any(True for _ in folder.glob(pattern))
+
+
+def command(*arguments: object) -> list[str]:
+    main = "from lexicept.cli import main; main()"
+    return [sys.executable, "-c", main, *map(str, arguments)]
+
+
+def write_corpus(path: Path, count: int, word: str = "cat") -> Path:
+    path.write_text("".join(f'{{"_id": "{i}", "text": "{word} n{i}"}}\n' for i in range(count)))
+    return path
+
+
+def test_a_killed_build_can_be_run_again(tmp_path: Path) -> None:
+    corpus = write_corpus(tmp_path / "corpus.jsonl", 5000)
+    out = tmp_path / "index"
+    building = command("build", corpus, "--vocabulary", "words", "--out", out)
+    partial = "index.partial/index/000001"
+    kills = 0
+    for point in ("index.partial", f"{partial}/texts.bin", f"{partial}/words", f"{partial}/p*"):
+        status = wait_and_kill(building, exists_in(tmp_path, point))
+        if status == 0:  # it was quicker than the kill
+            continue
+        assert status == -signal.SIGKILL
+        kills += 1
+        for path in (out, tmp_path / "index.partial"):
+            with pytest.raises(IndexFormatError):
+                Index.open(path)
+    assert kills >= 2
+    if not out.exists():
+        subprocess.run(building, check=True, capture_output=True)
+    index = Index.open(out, checksums=True)
+    assert len(index) == 5000
+    assert [hit.document_id for hit in index.search("n4321")] == ["4321"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["corpus.jsonl", "index"]
+
+
+def test_a_killed_update_leaves_the_old_index_or_the_new_one(tmp_path: Path) -> None:
+    path = tmp_path / "index"
+    build(path, {str(i): f"cat n{i}" for i in range(2000)})
+    for word, file in zip(("dog", "owl"), ("texts.bin", "postings"), strict=True):
+        corpus = write_corpus(tmp_path / "corpus.jsonl", 2000, word)
+        before = Index.open(path)
+        following = f"{int(before.folder.name) + 1:06d}"
+        point = exists_in(path, f"{following}/{file}")
+        wait_and_kill(command("update", path, corpus), point)
+        index = Index.open(path, checksums=True)
+        found = [len(index.search(w, 5000)) for w in ("cat", "dog", "owl")]
+        assert sorted(found) == [0, 0, 2000]  # never a mixture
+    assert update(path, documents({str(i): "emu" for i in range(2000)})) == (0, 2000)
+    assert len(Index.open(path, checksums=True).search("emu", 5000)) == 2000
+
+
+def test_a_reader_sees_whole_indexes_while_another_process_writes(tmp_path: Path) -> None:
+    path = tmp_path / "index"
+    build(path, {"a": "cat", "b": "cat"})
+    script = (
+        "import sys\nfrom lexicept.indexing import update\nfrom lexicept.corpora import Document\n"
+        "for word in ['dog', 'cat'] * 8:\n"
+        "    update(sys.argv[1], [Document('a', word), Document('b', word)])\n"
+    )
+    writer = subprocess.Popen([sys.executable, "-c", script, str(path)])
+    seen = set()
+    for attempt in itertools.count():
+        done = writer.poll() is not None
+        index = Index.open(path)
+        found = index.search("cat"), index.search("dog")
+        assert sorted(map(len, found)) == [0, 2]
+        seen.add(index.folder.name)
+        if done:
+            break
+        assert attempt < 100_000
+    assert writer.returncode == 0
+    assert Index.open(path).folder.name == "000017"
+    assert "000017" in seen

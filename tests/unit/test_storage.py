@@ -1,0 +1,305 @@
+"""Files on disk: round trips, damage of every kind, and replacement in one step."""
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lexicept.errors import IndexFormatError
+from lexicept.storage import (
+    TextStore,
+    check_files,
+    describe_files,
+    load_array,
+    load_csr,
+    read_json,
+    replace_file,
+    save_array,
+    save_csr,
+    sha256,
+    sync_folder,
+    write_json,
+)
+from strategies import sparse_matrices
+
+Folders = pytest.TempPathFactory
+
+
+# Texts
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=20), max_size=8))
+def test_texts_come_back(tmp_path_factory: Folders, texts: list[str]) -> None:
+    prefix = tmp_path_factory.mktemp("texts") / "t"
+    assert TextStore.write(prefix, iter(texts)) == len(texts)
+    store = TextStore(prefix)
+    assert len(store) == len(texts)
+    assert list(store) == texts
+    assert [store[i] for i in range(-len(texts), len(texts))] == texts * 2
+    assert store[1:] == texts[1:]
+    assert store[::-1] == texts[::-1]
+    assert store.lengths().tolist() == [len(text.encode()) for text in texts]
+    for outside in (len(texts), -len(texts) - 1):
+        with pytest.raises(IndexError):
+            store[outside]
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> Path:
+    TextStore.write(tmp_path / "t", ["one", "", "zwölf", "猫"])
+    return tmp_path / "t"
+
+
+def truncate(path: Path, size: int = -1) -> None:
+    path.write_bytes(path.read_bytes()[:size])
+
+
+@pytest.mark.parametrize("name", ["t.bin", "t.offsets.npy"])
+@pytest.mark.parametrize("size", [-1, 0, 5])
+def test_truncated_texts_are_refused(texts: Path, name: str, size: int) -> None:
+    truncate(texts.with_name(name), size)
+    with pytest.raises(IndexFormatError, match=name):
+        TextStore(texts)
+
+
+@pytest.mark.parametrize("name", ["t.bin", "t.offsets.npy"])
+def test_missing_texts_are_refused(texts: Path, name: str) -> None:
+    texts.with_name(name).unlink()
+    with pytest.raises(IndexFormatError, match=name):
+        TextStore(texts)
+
+
+@pytest.mark.parametrize("offsets", [[], [3, 12], [0, 9, 3, 12], [0, -1, 12]])
+def test_offsets_that_do_not_fit_are_refused(texts: Path, offsets: list[int]) -> None:
+    assert texts.with_name("t.bin").stat().st_size == 12
+    save_array(texts.with_name("t.offsets.npy"), np.array(offsets, np.int64))
+    with pytest.raises(IndexFormatError, match=r"t\.bin"):
+        TextStore(texts)
+
+
+def test_bytes_that_are_no_text_are_refused_when_read(texts: Path) -> None:
+    path = texts.with_name("t.bin")
+    path.write_bytes(path.read_bytes().replace("ö".encode(), b"\xff\xff"))
+    store = TextStore(texts)
+    assert store[0] == "one"
+    with pytest.raises(IndexFormatError, match=r"t\.bin: text 2"):
+        store[2]
+
+
+# Arrays and matrices
+
+
+@pytest.mark.parametrize("array", [[], [1, 2, 3]])
+def test_arrays_come_back(tmp_path: Path, array: list[int]) -> None:
+    save_array(tmp_path / "a.npy", np.array(array, np.int64))
+    assert load_array(tmp_path / "a.npy", np.int64).tolist() == array
+
+
+def test_arrays_of_another_type_are_refused(tmp_path: Path) -> None:
+    save_array(tmp_path / "a.npy", np.zeros(3, np.int32))
+    with pytest.raises(IndexFormatError, match=r"a.npy: int32 \[1-d\]"):
+        load_array(tmp_path / "a.npy", np.int64)
+    save_array(tmp_path / "b.npy", np.zeros((3, 3)))
+    with pytest.raises(IndexFormatError, match=r"float64 \[2-d\]"):
+        load_array(tmp_path / "b.npy", np.float64)
+    assert load_array(tmp_path / "b.npy", np.float64, ndim=2).shape == (3, 3)
+
+
+@given(st.data())
+def test_damaged_arrays_are_refused_or_read(tmp_path_factory: Folders, data: st.DataObject) -> None:
+    path = tmp_path_factory.mktemp("array") / "a.npy"
+    save_array(path, np.arange(4, dtype=np.int64))
+    content = bytearray(path.read_bytes())
+    for place in data.draw(st.lists(st.integers(0, len(content) - 1), max_size=3)):
+        content[place] = data.draw(st.integers(0, 255))
+    path.write_bytes(content[: data.draw(st.integers(0, len(content)))])
+    try:
+        array = load_array(path, np.int64)
+    except IndexFormatError as error:
+        problem = str(error)
+    else:
+        assert (array.dtype, array.ndim) == (np.int64, 1)
+        return
+    assert str(path) in problem
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"PK\x05\x06" + bytes(18), b"text"])
+def test_other_files_are_no_arrays(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "a.npy").write_bytes(content)
+    with pytest.raises(IndexFormatError, match=r"a\.npy"):
+        load_array(tmp_path / "a.npy", np.int64)
+
+
+@given(sparse_matrices())
+def test_matrices_come_back(tmp_path_factory: Folders, matrix: sp.csr_array) -> None:
+    prefix = tmp_path_factory.mktemp("matrix") / "m"
+    save_csr(prefix, matrix)
+    loaded = load_csr(prefix, matrix.shape[1])
+    assert loaded.shape == matrix.shape
+    assert loaded.toarray().tolist() == matrix.toarray().tolist()
+
+
+@pytest.fixture
+def matrix(tmp_path: Path) -> Path:
+    save_csr(tmp_path / "m", sp.csr_array([[1.0, 0, 2], [0, 0, 0], [0, 3, 0]]))
+    return tmp_path / "m"
+
+
+@pytest.mark.parametrize("part", ["indptr", "indices", "data"])
+def test_truncated_and_missing_parts_are_refused(matrix: Path, part: str) -> None:
+    path = matrix.with_name(f"m.{part}.npy")
+    truncate(path)
+    with pytest.raises(IndexFormatError, match=path.name):
+        load_csr(matrix, 3)
+    path.unlink()
+    with pytest.raises(IndexFormatError, match=path.name):
+        load_csr(matrix, 3)
+
+
+@pytest.mark.parametrize(
+    ("part", "array"),
+    [
+        ("indptr", np.array([], np.int64)),
+        ("indptr", np.array([1, 2, 2, 3])),
+        ("indptr", np.array([0, 3, 2, 3])),
+        ("indptr", np.array([0, 2, 2, 4])),
+        ("indices", np.array([0, 3, 1], np.int32)),
+        ("indices", np.array([0, -1, 1], np.int32)),
+        ("indices", np.array([0, 2], np.int32)),
+        ("data", np.ones(4, np.float32)),
+    ],
+)
+def test_inconsistent_parts_are_refused(matrix: Path, part: str, array: np.ndarray) -> None:
+    save_array(matrix.with_name(f"m.{part}.npy"), array)
+    with pytest.raises(IndexFormatError, match="do not fit together"):
+        load_csr(matrix, 3)
+
+
+def test_fewer_columns_than_indices_are_refused(matrix: Path) -> None:
+    with pytest.raises(IndexFormatError, match="do not fit together"):
+        load_csr(matrix, 2)
+
+
+def test_object_arrays_are_not_unpickled(matrix: Path) -> None:
+    class Bomb:
+        def __reduce__(self) -> tuple[object, ...]:
+            return os.mkdir, (str(matrix.with_name("exploded")),)
+
+    np.save(matrix.with_name("m.data.npy"), np.array([Bomb()] * 3), allow_pickle=True)
+    with pytest.raises(IndexFormatError, match=r"m\.data\.npy"):
+        load_csr(matrix, 3)
+    assert not matrix.with_name("exploded").exists()
+
+
+# Files
+
+
+def test_replace_file_makes_its_folder(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "file"
+    replace_file(path, b"one")
+    replace_file(path, b"two")
+    assert path.read_bytes() == b"two"
+    assert path.stat().st_mode & 0o777 == 0o644
+    assert os.listdir(path.parent) == ["file"]
+
+
+@pytest.mark.parametrize("step", ["fsync", "replace"])
+def test_a_failed_write_keeps_the_old_content(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    path = tmp_path / "file"
+    replace_file(path, b"old")
+
+    def fail(*_: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(os, step, fail)
+    with pytest.raises(OSError, match="disk full"):
+        replace_file(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_checksum_of_a_file(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"abc")
+    expected = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    assert sha256(tmp_path / "f") == expected
+
+
+def test_check_files_finds_every_damage(tmp_path: Path) -> None:
+    (tmp_path / "part" / "deep").mkdir(parents=True)
+    path = tmp_path / "part" / "deep" / "f"
+    path.write_bytes(b"abc")
+    files = describe_files(tmp_path / "part", tmp_path)
+    assert list(files) == ["part/deep/f"]
+    assert files["part/deep/f"]["size"] == 3
+    check_files(tmp_path, files, checksums=True)
+
+    path.write_bytes(b"abd")
+    check_files(tmp_path, files, checksums=False)
+    with pytest.raises(IndexFormatError, match="part/deep/f does not match its checksum"):
+        check_files(tmp_path, files, checksums=True)
+    path.write_bytes(b"ab")
+    with pytest.raises(IndexFormatError, match="part/deep/f has 2 bytes instead of 3"):
+        check_files(tmp_path, files, checksums=False)
+    path.unlink()
+    with pytest.raises(IndexFormatError, match="part/deep/f is missing"):
+        check_files(tmp_path, files, checksums=False)
+
+
+def test_sync_folder_visits_every_file_and_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "f").write_bytes(b"x")
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(os.fstat(descriptor).st_ino))
+    sync_folder(tmp_path)
+    assert set(synced) == {p.stat().st_ino for p in (tmp_path, tmp_path / "a", tmp_path / "a/f")}
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text('aé猫\n"\\'),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("abé"), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.text("abé"), JSON, max_size=4))
+def test_json_comes_back(tmp_path_factory: Folders, content: dict[str, object]) -> None:
+    path = tmp_path_factory.mktemp("json") / "f.json"
+    write_json(path, content)
+    assert read_json(path) == content
+
+
+@given(st.binary() | JSON.map(lambda value: json.dumps(value).encode()))
+def test_any_bytes_are_a_json_object_or_refused(tmp_path_factory: Folders, content: bytes) -> None:
+    path = tmp_path_factory.mktemp("json") / "f.json"
+    path.write_bytes(content)
+    try:
+        value = read_json(path)
+    except IndexFormatError as error:
+        problem = str(error)
+    else:
+        assert value == json.loads(content)
+        assert isinstance(value, dict)
+        return
+    assert str(path) in problem
+
+
+@pytest.mark.parametrize("content", [b"[1]", b"", b"\xff", b"{", b"[" * 100_000])
+def test_what_is_no_json_object_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "f.json"
+    path.write_bytes(content)
+    with pytest.raises(IndexFormatError, match=r"f\.json"):
+        read_json(path)
+
+
+def test_a_missing_json_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(IndexFormatError, match=r"none\.json"):
+        read_json(tmp_path / "none.json")
