@@ -6,6 +6,11 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# The first call of a compiled kernel takes longer than any deadline.
+settings.register_profile("lexicept", deadline=None)
+settings.load_profile("lexicept")
 
 TEXTS = [
     "How do I join two file paths? Use os.path.join.",

@@ -304,7 +304,7 @@ def test_ir_datasets(datasets: dict[str, Dataset]) -> None:
         SimpleNamespace(doc_id="2", title="Cat", default_text=lambda: "Category"),
         SimpleNamespace(doc_id="3", title=None, text="plain"),
     ]
-    queries = [SimpleNamespace(query_id=id, default_text=lambda: "what") for id in ("q1", "q2")]
+    queries = [SimpleNamespace(query_id=name, default_text=lambda: "what") for name in ("q1", "q2")]
     qrels = [SimpleNamespace(query_id="q2", doc_id="1", relevance=2)]
     datasets["toy"] = Dataset(docs=docs)
     datasets["toy/test"] = Dataset(docs=docs, queries=queries, qrels=qrels)
@@ -348,7 +348,7 @@ def test_python_docs() -> None:
     assert "json.decoder.JSONDecoder.raw_decode" in documents
     assert documents["topic:assert"].title == "assert"
     assert "assert" in documents["topic:assert"].text
-    assert not any(id.startswith(("test.", "idlelib.idle_test", "lib2to3")) for id in documents)
+    assert not any(name.startswith(("test.", "idlelib.idle_test", "lib2to3")) for name in documents)
 
 
 def python_docs_of(
@@ -429,10 +429,10 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("properties")
 
 
-@given(documents=corpora(texts), ascii=...)
-def test_json_lines_round_trip(scratch: Path, documents: list[Document], ascii: bool) -> None:
+@given(documents=corpora(texts), escaped=...)
+def test_json_lines_round_trip(scratch: Path, documents: list[Document], escaped: bool) -> None:
     path = scratch / "round.jsonl"
-    lines = (json.dumps(document._asdict(), ensure_ascii=ascii) + "\n" for document in documents)
+    lines = (json.dumps(document._asdict(), ensure_ascii=escaped) + "\n" for document in documents)
     path.write_bytes("".join(lines).encode())
     assert list(read_documents(path)) == documents
 

@@ -15,7 +15,7 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_index import Vowels, _vowels, build
+from test_index import Vowels, _vowels, _without_fsync, build
 
 from lexicept import indexing, rra
 from lexicept.corpora import Document
@@ -26,7 +26,7 @@ from lexicept.indexing import IndexBuilder, choose_alpha, delete, reweight, upda
 from lexicept.weighting import BM25
 from lexicept.words import WordVectorizer
 
-__all__ = ["_vowels"]  # a fixture
+__all__ = ["_vowels", "_without_fsync"]  # fixtures
 
 TEXTS = {"a": "cat owl", "b": "cat dog yak", "c": "dog dog elk"}
 CONCEPTS = VocabularySettings(BM25(k3=1.0))
@@ -85,7 +85,7 @@ def test_delete(tmp_path: Path) -> None:
     index = Index.open(path, checksums=True)
     kept = {"a": TEXTS["a"], "c": TEXTS["c"]}
     assert_same(index, build(tmp_path / "fresh", kept, concepts=CONCEPTS), QUERIES)
-    assert index.search("yak") == []
+    assert index.search("yak", vocabulary="words") == []
     with pytest.raises(InputError, match="no document 'b'"):
         index.document("b")
 
@@ -108,7 +108,7 @@ EDITS = st.lists(COLLECTION | st.sets(IDS, min_size=1, max_size=2), max_size=3)
 
 
 @pytest.mark.usefixtures("_vowels")
-@settings(max_examples=20)
+@settings(max_examples=20, deadline=None)
 @given(COLLECTION, EDITS, st.lists(TEXT, min_size=1, max_size=3))
 def test_edits_equal_a_new_index(
     texts: dict[str, str], edits: list[dict[str, str] | set[str]], queries: list[str]

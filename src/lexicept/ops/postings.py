@@ -8,6 +8,10 @@ from numba import njit
 from lexicept.vectors import Floats, Integers
 
 
+BLOCK = 256
+"""Scores that are compared with the worst result at once."""
+
+
 def search_postings_reference(
     indptr: Integers,
     documents: Integers,
@@ -44,8 +48,11 @@ def search_postings(  # pragma: no cover - compiled
     """Compiled twin of ``search_postings_reference``."""
     scores = np.empty(offsets.size, np.float32)
     factor = np.float32(query_offset)
-    for document in range(offsets.size):
-        scores[document] = offsets[document] * factor
+    if factor == 0:
+        scores[:] = 0
+    else:
+        for document in range(offsets.size):
+            scores[document] = offsets[document] * factor
     for i in range(dimensions.size):
         weight = np.float32(query_weights[i])
         for p in range(indptr[dimensions[i]], indptr[dimensions[i] + 1]):
@@ -57,24 +64,34 @@ def search_postings(  # pragma: no cover - compiled
     heap_scores = np.empty(top_k, np.float32)
     heap_documents = np.empty(top_k, np.int64)
     size = 0
-    for document in range(scores.size):
-        score = scores[document]
-        if score <= 0 or (size == top_k and score <= heap_scores[0]):
+    bar = np.float32(0)  # what a later document must exceed
+    for block in range(0, scores.size, BLOCK):
+        end = min(block + BLOCK, scores.size)
+        above = 0
+        for document in range(block, end):  # without branches, so that it is vectorised
+            above += scores[document] > bar
+        if above == 0:
             continue
-        if size < top_k:
-            hole = size
-            size += 1
-            while hole > 0:
-                parent = (hole - 1) // 2
-                if score > heap_scores[parent]:
-                    break
-                heap_scores[hole] = heap_scores[parent]
-                heap_documents[hole] = heap_documents[parent]
-                hole = parent
-        else:
-            hole = _sift_down(heap_scores, heap_documents, size, score, document)
-        heap_scores[hole] = score
-        heap_documents[hole] = document
+        for document in range(block, end):
+            score = scores[document]
+            if score <= bar:
+                continue
+            if size < top_k:
+                hole = size
+                size += 1
+                while hole > 0:
+                    parent = (hole - 1) // 2
+                    if score > heap_scores[parent]:
+                        break
+                    heap_scores[hole] = heap_scores[parent]
+                    heap_documents[hole] = heap_documents[parent]
+                    hole = parent
+            else:
+                hole = _sift_down(heap_scores, heap_documents, size, score, document)
+            heap_scores[hole] = score
+            heap_documents[hole] = document
+            if size == top_k:
+                bar = heap_scores[0]
     found_scores = heap_scores[:size].copy()
     found_documents = heap_documents[:size].copy()
     for end in range(size - 1, -1, -1):

@@ -1,0 +1,462 @@
+"""The command line: what it prints, its exit codes, and one line for every error."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from test_index import Vowels, _vowels, _without_fsync
+
+from lexicept.cli import main
+from lexicept.corpora import Document
+from lexicept.derive import VocabularySettings
+from lexicept.evaluation import read_run
+from lexicept.index import Index
+from lexicept.indexing import IndexBuilder
+from lexicept.weighting import BM25, Splade
+from lexicept.words import WordVectorizer
+
+__all__ = ["_vowels", "_without_fsync"]  # fixtures
+
+
+class Result(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        assert self.code == 0, self.err
+        return json.loads(self.out)
+
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs the command line in this process."""
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def call(*arguments: object) -> Result:
+        monkeypatch.setattr(sys, "argv", ["lexicept", *map(str, arguments)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as exit_:
+            main()
+        code = exit_.value.code
+        return Result(0 if code is None else int(code), *capsys.readouterr())
+
+    return call
+
+
+def assert_error(result: Result, *parts: str) -> None:
+    """Exit code 1 and one line on standard error (after a progress bar), no traceback."""
+    assert result.code == 1
+    lines = [line for line in result.err.splitlines() if line.startswith("error: ")]
+    assert len(lines) == 1
+    assert result.err.rstrip("\n").endswith(lines[0])
+    assert "Traceback" not in result.err
+    for part in parts:
+        assert part in lines[0]
+
+
+@pytest.fixture
+def beir(tmp_path: Path) -> Path:
+    """Three documents, two judged queries and one that is not judged."""
+    folder = tmp_path / "beir"
+    (folder / "qrels").mkdir(parents=True)
+    texts = {"d1": "apple banana", "d2": "apple", "d3": "cherry"}
+    (folder / "corpus.jsonl").write_text(
+        "".join(json.dumps({"_id": i, "title": "", "text": t}) + "\n" for i, t in texts.items())
+    )
+    queries = {"q1": "apple", "q2": "cherry", "q3": "banana"}
+    (folder / "queries.jsonl").write_text(
+        "".join(json.dumps({"_id": i, "text": t}) + "\n" for i, t in queries.items())
+    )
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td1\t1\nq2\td3\t1\n")
+    return folder
+
+
+@pytest.fixture
+def index(beir: Path, tmp_path: Path, run: Run) -> Path:
+    path = tmp_path / "index"
+    assert run("build", beir, "--vocabulary", "words", "--out", path).code == 0
+    return path
+
+
+def test_build(beir: Path, tmp_path: Path, run: Run) -> None:
+    built = run("build", beir, "--vocabulary", "words", "--out", tmp_path / "x", "--json").json
+    assert built["documents"] == 3
+    assert built["postings"] == 4
+    assert built["rra"] is None
+    assert built["vocabularies"] == [
+        {
+            "name": "words",
+            "size": 3,
+            "weighting": {"name": "bm25", "k1": 1.5, "b": 0.75, "k3": None},
+            "query_max_active_dims": None,
+            "document_max_active_dims": None,
+        }
+    ]
+    assert run("info", tmp_path / "x", "--json").json == built
+    table = run("info", tmp_path / "x").out
+    assert "3 dimensions, bm25 k1 1.5, b 0.75" in table
+    files = [p for p in (tmp_path / "x" / "000001").rglob("*") if p.is_file()]
+    assert built["bytes"] == sum(p.stat().st_size for p in files)
+
+
+def test_search(index: Path, run: Run) -> None:
+    # idf ln(1 + 1.5 / 2.5); lengths 2, 1, 1, mean 4 / 3; d2: 1 + 1.5 (0.25 + 0.75 · 3 / 4).
+    found = run("search", index, "apples", "--json").json
+    assert found["query"] == "apples"
+    assert [(row["rank"], row["id"]) for row in found["results"]] == [(1, "d2"), (2, "d1")]
+    assert found["results"][0]["score"] == pytest.approx(0.4700036 / 2.21875, rel=1e-6)
+    assert found["results"][1]["score"] == pytest.approx(0.4700036 / 3.0625, rel=1e-6)
+    assert found["results"][1]["text"] == "apple banana"
+    table = run("search", index, "apples").out
+    assert "0.212" in table
+    assert table.index("d2") < table.index("d1")
+
+
+def test_explain(index: Path, run: Run) -> None:
+    found = run("search", index, "apples banana", "--explain", "--json").json["results"]
+    assert [row["id"] for row in found] == ["d1", "d2"]
+    parts = found[0]["contributions"]
+    assert [(part["vocabulary"], part["term"]) for part in parts] == [
+        ("words", "banana"),
+        ("words", "appl"),
+    ]
+    assert sum(part["score"] for part in parts) == pytest.approx(found[0]["score"], rel=1e-6)
+    # Shares are those of the idfs, ln(1 + 2.5 / 1.5) and ln(1 + 1.5 / 2.5).
+    assert parts[0]["share"] == pytest.approx(0.9808293 / (0.9808293 + 0.4700036), rel=1e-6)
+    assert [part["share"] for part in found[1]["contributions"]] == [pytest.approx(1)]
+    table = run("search", index, "apples banana", "--explain").out
+    assert "68% word banana" in table
+    assert "32% word appl" in table
+    assert "100% word appl" in table
+
+
+def test_top_k(index: Path, run: Run) -> None:
+    for top_k, count in (("1", 1), ("2", 2), ("1000", 2), ("9" * 30, 2)):
+        found = run("search", index, "apple", "--top-k", top_k, "--json").json
+        assert len(found["results"]) == count
+    assert run("search", index, "apple", "--top-k", "0").code == 2
+
+
+def test_no_results(index: Path, run: Run) -> None:
+    assert run("search", index, "zebra", "--json").json == {"query": "zebra", "results": []}
+    assert run("search", index, "").out.startswith("no results")
+
+
+def test_vocabulary_that_is_not_there(index: Path, beir: Path, run: Run) -> None:
+    assert run("search", index, "apple", "--vocabulary", "words").code == 0
+    for name in ("concepts", "both"):
+        assert_error(run("search", index, "apple", "--vocabulary", name), "no concepts, only words")
+        assert_error(run("evaluate", index, beir, "--vocabulary", name), "no concepts, only words")
+    assert run("search", index, "apple", "--vocabulary", "colours").code == 2
+
+
+@pytest.mark.usefixtures("_vowels")
+def test_pruning_is_shown(tmp_path: Path, run: Run) -> None:
+    builder = IndexBuilder(tmp_path / "x")
+    builder.add_documents([Document("d", "apple"), Document("e", "owl")], {})
+    builder.add_vocabulary(WordVectorizer("en"), VocabularySettings(BM25()))
+    builder.add_vocabulary(Vowels(), VocabularySettings(Splade(), 1, 2))
+    builder.commit()
+    lines = [line.split() for line in run("info", tmp_path / "x").out.splitlines()]
+    assert "1 in a query".split() in lines
+    assert "2 in a document".split() in lines
+    found = run("search", tmp_path / "x", "apple", "--explain", "--vocabulary", "both").out
+    assert "word appl" in found
+    assert "concept a" in found
+    alone = run("search", tmp_path / "x", "apple", "--explain", "--vocabulary", "concepts").out
+    assert "word appl" not in alone
+    assert "100% concept a" in alone
+
+
+def test_evaluate(index: Path, beir: Path, tmp_path: Path, run: Run) -> None:
+    report = run("evaluate", index, beir, "--json", "--measure", "P@1").json
+    # q1 finds d1 second, q2 finds d3 first; q1 shares a word with two documents, q2 with one.
+    assert report == {
+        "nDCG@10": pytest.approx((0.6309297535714575 + 1) / 2),
+        "RR@10": pytest.approx(0.75),
+        "R@100": pytest.approx(1),
+        "Success@5": pytest.approx(1),
+        "P@1": pytest.approx(0.5),
+        "qd_flops": pytest.approx(0.5),
+        "query_length": pytest.approx(1),
+        "document_length": pytest.approx(4 / 3),
+        "e2": pytest.approx(0.744994447, rel=1e-8),  # 0.75 − 0.005 − 0.09 · ln(1 + e⁻⁹) / 2
+        "delta_e2": 0,
+    }
+    assert "2 queries" in run("evaluate", index, beir).out
+    assert_error(run("evaluate", index, beir, "--measure", "nope"), "no measure 'nope'")
+    assert_error(run("evaluate", index, beir, "--split", "dev"), "no split 'dev'")
+    assert_error(run("evaluate", index, beir, "--split", "../test"), "bad split")
+
+
+def test_evaluate_with_rra_counts_the_offset(index: Path, beir: Path, run: Run) -> None:
+    out = index.with_name("rra")
+    assert run("rra", index, "--out", out, "--alpha", "1").code == 0
+    report = run("evaluate", out, beir, "--json").json
+    assert report["qd_flops"] == pytest.approx(0.5)
+    assert report["qd_flops_with_offset"] == pytest.approx(1.5)
+    # ΔE² is against BM25, not against the index's own weights.
+    assert report["delta_e2"] == pytest.approx(report["e2"] - 0.744994447, abs=1e-8)
+
+
+def test_runs(index: Path, beir: Path, tmp_path: Path, run: Run) -> None:
+    file = tmp_path / "run.txt"
+    assert run("evaluate", index, beir, "--run", file).code == 0
+    expected = {
+        q: dict(Index.open(index).search(t)) for q, t in (("q1", "apple"), ("q2", "cherry"))
+    }
+    written = read_run(file)
+    assert written.keys() == expected.keys()
+    for query in expected:
+        assert list(written[query]) == list(expected[query])
+        assert written[query] == pytest.approx(expected[query], rel=1e-6)
+    assert file.read_text().splitlines()[0].startswith("q1 Q0 d2 1 0.2118")
+
+    # Against itself, and against a run that is right: differences −0.369 and 0, so that t = −1.
+    same = run("evaluate", index, beir, "--compare", file, "--json").json["t_test"]
+    assert same["difference"] == 0
+    best = tmp_path / "best.txt"
+    best.write_text("q1 Q0 d1 1 2 x\nq2 Q0 d3 1 2 x\n")
+    test = run("evaluate", index, beir, "--compare", best, "--json").json["t_test"]
+    assert test == {
+        "difference": pytest.approx(-0.18453512321427),
+        "t": pytest.approx(-1),
+        "p": pytest.approx(0.5),
+    }
+    assert "t-test difference" in run("evaluate", index, beir, "--compare", best).out
+
+    best.write_text("q1 Q0 d1 1 2\n")
+    assert_error(run("evaluate", index, beir, "--compare", best), "line 1", "5 columns")
+    assert_error(run("evaluate", index, beir, "--compare", tmp_path / "none"), "none")
+    assert_error(run("evaluate", index, beir, "--run", beir / "corpus.jsonl" / "x"))
+
+
+def test_update_and_delete(index: Path, tmp_path: Path, run: Run) -> None:
+    more = tmp_path / "more.jsonl"
+    more.write_text('{"_id": "d3", "text": "quince"}\n{"_id": "d4", "text": "apple quince"}\n')
+    assert run("update", index, more, "--json").json == {"added": 1, "replaced": 1}
+    ids = [r["id"] for r in run("search", index, "quince", "--json").json["results"]]
+    assert ids == ["d3", "d4"]
+    assert run("search", index, "cherry", "--json").json["results"] == []
+    assert run("delete", index, "d4", "d1", "--json").json == {"deleted": 2}
+    assert run("info", index, "--json").json["documents"] == 2
+    assert_error(run("delete", index, "d2", "nope"), "no document 'nope'")
+    assert_error(run("delete", index, "d2", "d3"), "can't be left without documents")
+    assert run("info", index, "--json").json["documents"] == 2
+    table = run("update", index, more).out.split()
+    assert table == ["added", "1", "replaced", "1"]
+
+
+def test_rra(index: Path, run: Run) -> None:
+    chosen = run("rra", index, "--out", index.with_name("auto"), "--json").json
+    tried = chosen["pseudo_query_nDCG@10"]
+    assert list(tried) == ["0.5", "0.75", "1.0", "1.25", "1.5", "2.0", "3.0"]
+    assert tried[str(chosen["alpha"])] == max(tried.values())
+    fixed = index.with_name("fixed")
+    arguments = ("rra", index, "--out", fixed, "--alpha", "1.25", "--iterations", "2")
+    assert run(*arguments, "--json").json == {"alpha": 1.25}
+    settings = {"alpha": 1.25, "iterations": 2, "transform": "1+x"}
+    assert run("info", fixed, "--json").json["rra"] == settings
+    assert "alpha 1.25, iterations 2, transform 1+x" in run("info", fixed).out
+    assert run("search", fixed, "banana", "--json").json["results"][0]["id"] == "d1"
+    assert_error(run(*arguments), "exists already")
+
+
+def test_rra_refusals(index: Path, run: Run) -> None:
+    out = index.with_name("out")
+    for alpha in ("abc", "", "0", "-1", "nan", "inf"):
+        assert_error(run("rra", index, "--out", out, f"--alpha={alpha}"), "alpha")
+    assert_error(run("rra", index, "--out", out, "--alpha=1", "--transform", "x²"), "x²")
+    assert_error(run("rra", index, "--out", index), "exists already")
+    assert_error(run("rra", out, "--out", out), "no index here")
+    assert run("rra", index, "--out", out, "--alpha=1", "--iterations", "0").code == 2
+    assert not out.exists()
+
+
+# Bad input.
+
+
+@pytest.mark.parametrize(
+    ("content", "problems"),
+    [
+        (b"", ["no documents"]),
+        (b"\n  \n", ["no documents"]),
+        (b'{"_id": "a", "text": "x"}\n{"_id": "b", "text"\n', ["line 2", "not valid JSON"]),
+        (b'{"_id": "a", "text": "x"}\n{"_id": "b", "text": "\xff"}\n', ["line 2", "not UTF-8"]),
+        (b'{"_id": "a", "text": "x"}\n{"_id": "a", "text": "y"}\n', ["line 2", "'a'"]),
+        (b'{"_id": "a", "text": 3}\n', ["line 1", "text must be a string"]),
+        (b"[]\n", ["line 1", "not a JSON object"]),
+        (b'{"_id": "a b", "text": "x"}\n', ["line 1", "bad id 'a b'"]),
+        (b'{"_id": "a", "text": "\\ud800"}\n', ["line 1", "surrogate"]),
+        (b'{"text": "x"}\n', ["line 1", "_id"]),
+    ],
+)
+def test_bad_corpora(
+    index: Path, tmp_path: Path, run: Run, content: bytes, problems: list[str]
+) -> None:
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_bytes(content)
+    out = tmp_path / "out"
+    result = run("build", corpus, "--vocabulary", "words", "--out", out)
+    assert_error(result, *problems)
+    assert not out.exists()
+    if problems != ["no documents"]:
+        assert_error(run("update", index, corpus), *problems)
+    assert run("info", index, "--json").json["documents"] == 3
+    corpus.write_text('{"_id": "a", "text": "mended"}\n')
+    assert run("build", corpus, "--vocabulary", "words", "--out", out).code == 0
+
+
+def test_what_build_refuses(beir: Path, tmp_path: Path, run: Run) -> None:
+    def build(*arguments: object) -> Result:
+        return run("build", beir, "--vocabulary", "words", *arguments)
+
+    (tmp_path / "file").write_text("precious")
+    assert_error(build("--out", tmp_path / "file"), "exists already")
+    assert_error(build("--out", tmp_path), "exists already")
+    assert_error(build("--out", tmp_path / "file" / "x"), "file")
+    assert_error(build("--out", "/proc/nowhere/x"), "/proc/nowhere")
+    assert_error(build("--out", tmp_path / "x", "--language", "xx"), "no language 'xx'")
+    assert_error(
+        run("build", tmp_path / "none.jsonl", "--vocabulary", "words", "--out", tmp_path / "y")
+    )
+    assert (tmp_path / "file").read_text() == "precious"
+    assert not (tmp_path / "x").exists()
+    for option in ("--query-max-active-dims", "--document-max-active-dims"):
+        assert build("--out", tmp_path / "x", option, "0").code == 2
+    assert build("--out", tmp_path / "a" / "new" / "parent").code == 0
+
+
+def test_what_is_no_index(index: Path, beir: Path, tmp_path: Path, run: Run) -> None:
+    damaged = index / "000001" / "titles.offsets.npy"
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    corpus = beir / "corpus.jsonl"
+    for path in (index, corpus, beir, tmp_path / "missing"):
+        for arguments in (
+            ("search", path, "apple"),
+            ("info", path),
+            ("evaluate", path, beir),
+            ("update", path, corpus),
+            ("delete", path, "d1"),
+            ("rra", path, "--out", tmp_path / "out"),
+        ):
+            assert_error(run(*arguments), path.name)
+    assert not (tmp_path / "out").exists()
+
+
+def test_info_verifies_checksums(index: Path, run: Run) -> None:
+    text = index / "000001" / "texts.bin"
+    text.write_bytes(text.read_bytes().replace(b"cherry", b"CHERRY"))
+    assert run("search", index, "apple").code == 0
+    assert_error(run("info", index), "texts.bin does not match its checksum")
+
+
+def test_bugs_keep_their_traceback(monkeypatch: pytest.MonkeyPatch, run: Run, index: Path) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Index, "search", broken)
+    with pytest.raises(ZeroDivisionError):
+        run("search", index, "apple")
+
+
+# Documents that speak to the terminal.
+
+MARKUP = "[bold]x[/bold] [/nope] :cat: [link=http://evil]y[/link] \\[z]"
+
+
+def subprocess_run(*arguments: object, **environment: str) -> subprocess.CompletedProcess[bytes]:
+    script = "from lexicept.cli import main; main()"
+    return subprocess.run(
+        [sys.executable, "-c", script, *map(str, arguments)],
+        capture_output=True,
+        env={**os.environ, "COLUMNS": "200", **environment},
+    )
+
+
+def test_markup_and_control_characters_of_documents(tmp_path: Path, run: Run) -> None:
+    escapes = "\x1b[31mred\x1b]0;owned\x07 \x9b31m \x08\x00\x7f \u202emirrored"
+    corpus = tmp_path / "corpus.jsonl"
+    record = {
+        "_id": "\x1b[2J[i]",
+        "title": f"{MARKUP} {escapes}",
+        "text": f"cat {MARKUP} {escapes}",
+    }
+    corpus.write_text(json.dumps(record) + "\n")
+    index = tmp_path / "[red]:dog:"
+    assert run("build", corpus, "--vocabulary", "words", "--out", index).code == 0
+    results = [
+        run("search", index, "cat [bold]b[/bold] :cat: \x1b[1m", "--explain"),
+        run("search", index, "cat", "--explain", "--json"),
+        run("info", index),
+    ]
+    for result in results:
+        assert result.code == 0
+        assert not set(result.out) & {*map(chr, (*range(10), *range(11, 32), *range(127, 160)))}
+    shown = results[0].out
+    assert shown.count(MARKUP) == 2
+    assert "cat [bold]b[/bold] :cat:" in shown
+    assert "\u202e" not in shown
+    assert "[31mred" in shown
+    assert "[red]:dog:" in results[2].out
+    # As JSON the text is whole.
+    assert json.loads(results[1].out)["results"][0]["text"] == record["text"]
+
+    # A terminal gets colours, but none that the document chose.
+    coloured = subprocess_run("search", index, "cat", FORCE_COLOR="1", TERM="xterm-256color")
+    assert coloured.returncode == 0
+    assert b"\x1b[1m" in coloured.stdout
+    assert b"\x1b[31m" not in coloured.stdout
+    assert b"\x1b]" not in coloured.stdout
+    assert b"\x1b[2J" not in coloured.stdout
+    assert "\x9b".encode() not in coloured.stdout
+
+
+def test_output_that_takes_no_unicode(tmp_path: Path) -> None:
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text(json.dumps({"_id": "d", "text": "cat 猫 😀"}) + "\n")
+    out = tmp_path / "index"
+    plain = {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "LC_ALL": "C"}
+    built = subprocess_run("build", corpus, "--vocabulary", "words", "--out", out, **plain)
+    assert built.returncode == 0, built.stderr
+    for flag in ([], ["--json"]):
+        found = subprocess_run("search", out, "猫 cat", *flag, **plain)
+        assert found.returncode == 0, found.stderr
+        assert b"cat" in found.stdout
+
+
+def test_a_query_that_is_no_text(index: Path) -> None:
+    script = "from lexicept.cli import main; main()"
+    arguments = [sys.executable, "-c", script, "search", str(index), b"caf\xe9"]
+    done = subprocess.run(arguments, capture_output=True)
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert done.stderr == b"error: the query is not valid UTF-8\n"
+
+
+def test_a_closed_pipe_is_no_error(index: Path) -> None:
+    script = "from lexicept.cli import main; main()"
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [sys.executable, "-c", script, "search", str(index), "apple", "--json"],
+        stdout=write,
+        stderr=subprocess.PIPE,
+    )
+    os.close(write)
+    assert b"Traceback" not in done.stderr
+
+
+def test_errors_of_a_real_process(tmp_path: Path) -> None:
+    done = subprocess_run("search", tmp_path / "missing", "cat")
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert done.stderr.decode() == f"error: {tmp_path / 'missing'}: there is no index here\n"

@@ -1,0 +1,44 @@
+"""What ``import lexicept`` offers."""
+
+import importlib
+
+import pytest
+
+import lexicept
+
+NAMES = ["Document", "Index", "IndexBuilder", "LexiceptError", "SparseVectors", "read_documents"]
+
+
+def test_the_names_are_few_and_known() -> None:
+    assert set(NAMES) <= set(lexicept.__all__)
+    assert len(lexicept.__all__) <= 15
+    assert lexicept.__all__ == sorted(set(lexicept.__all__))
+    assert set(lexicept._HOMES) == set(lexicept.__all__)
+    assert set(lexicept.__all__) <= set(dir(lexicept))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_is_the_object_of_its_module(name: str) -> None:
+    home = importlib.import_module(lexicept._HOMES[name])
+    assert getattr(lexicept, name) is getattr(home, name)
+
+
+def test_unknown_names_are_attribute_errors() -> None:
+    with pytest.raises(AttributeError, match="module 'lexicept' has no attribute 'Indx'"):
+        _ = lexicept.Indx  # type: ignore[attr-defined]
+    assert not hasattr(lexicept, "__wrapped__")
+    with pytest.raises(ImportError):
+        exec("from lexicept import Indx")
+
+
+def test_star_import() -> None:
+    names: dict[str, object] = {}
+    exec(f"from lexicept import {', '.join(NAMES)}", names)
+    assert names.keys() - {"__builtins__"} == set(NAMES)
+
+
+def test_every_error_is_a_lexicept_error() -> None:
+    errors = importlib.import_module("lexicept.errors")
+    assert issubclass(errors.InputError, lexicept.LexiceptError)
+    assert issubclass(errors.IndexFormatError, lexicept.LexiceptError)
+    assert issubclass(errors.InputError, ValueError)

@@ -1,0 +1,22 @@
+"""The README's Python runs and says what it says."""
+
+import re
+from pathlib import Path
+
+import scipy.sparse as sp
+
+README = (Path(__file__).parents[2] / "README.md").read_text()
+BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+
+
+def test_the_first_example_finds_the_cats(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    exec(BLOCKS[0], {})
+    assert capsys.readouterr().out.startswith("[Hit(document_id='d1', score=")
+
+
+def test_the_second_example_ranks_as_the_vectors_do():
+    documents = sp.csr_array([[0.0, 2.0], [3.0, 1.0], [0.0, 0.0]])
+    names = {"documents": documents, "queries": sp.csr_array([[1.0, 0.0]])}
+    exec(BLOCKS[1], names)
+    assert names["scores"].toarray().argmax() == 1

@@ -1,0 +1,62 @@
+"""What needs no model imports none of the packages that models need."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HEAVY = {"torch", "transformers", "sentence_transformers", "safetensors", "tokenizers"}
+
+
+def loaded_after(code: str, *arguments: object) -> set[str]:
+    """The top-level modules that a fresh interpreter has loaded at its exit."""
+    script = (
+        "import atexit, json, sys\n"
+        "show = lambda: sys.stderr.write('\\n' + json.dumps([*sys.modules]))\n"
+        f"atexit.register(show)\n{code}"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, *map(str, arguments)], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return {name.partition(".")[0] for name in json.loads(done.stderr.splitlines()[-1])}
+
+
+MAIN = "from lexicept.cli import main\nmain()"
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["build", "--help"], ["search", "--help"]])
+def test_help(arguments: list[str]) -> None:
+    loaded = loaded_after(MAIN, *arguments)
+    assert "typer" in loaded
+    assert not loaded & (HEAVY | {"numpy", "scipy", "numba", "ir_measures"})
+
+
+def test_import_loads_nothing() -> None:
+    loaded = loaded_after("import lexicept")
+    assert "lexicept" in loaded
+    assert not loaded & (HEAVY | {"numpy", "scipy", "numba", "typer", "rich"})
+
+
+def test_public_names_need_no_model() -> None:
+    loaded = loaded_after("from lexicept import *")
+    assert "numpy" in loaded
+    assert not loaded & HEAVY
+
+
+def test_words_need_no_model(tmp_path: Path) -> None:
+    (tmp_path / "qrels").mkdir()
+    (tmp_path / "corpus.jsonl").write_text('{"_id": "d", "title": "", "text": "a cat"}\n')
+    (tmp_path / "queries.jsonl").write_text('{"_id": "q", "text": "cats"}\n')
+    (tmp_path / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq\td\t1\n")
+    index = tmp_path / "index"
+    for arguments in (
+        ["build", tmp_path, "--vocabulary", "words", "--out", index],
+        ["search", index, "cat", "--explain"],
+        ["evaluate", index, tmp_path],
+        ["update", index, tmp_path],
+        ["info", index],
+    ):
+        assert not loaded_after(MAIN, *arguments) & HEAVY
