@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterable, Sequence
+from copy import copy
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from statistics import mean
 
@@ -19,7 +22,8 @@ from lexicept import evaluation, pseudo_queries
 from lexicept.corpora import Qrel, read_documents, read_qrels, read_queries
 from lexicept.derive import Derived, RRASettings, VocabularySettings
 from lexicept.index import Index
-from lexicept.indexing import ALPHAS
+from lexicept.indexing import ALPHAS, Contents
+from lexicept.measures import qd_flops
 from lexicept.weighting import BM25
 from lexicept.words import WordVectorizer
 
@@ -33,9 +37,9 @@ def run(data: Path, index: Path | None = None) -> list[Table]:
     vocabulary, tables = data / "bert_vocab" / "vocab.txt", []
     scifact, nfcorpus = data / "scifact", data / "nfcorpus_splade_v3"
     if scifact.is_dir():
-        tables += [words(scifact), vocabularies(scifact, index)]
+        tables += [words(scifact), vocabularies(scifact, index), pruning(scifact, index)]
     else:
-        print(f"SKIPPED words, vocabularies: there is no {scifact}")
+        print(f"SKIPPED words, vocabularies, pruning: there is no {scifact}")
     if nfcorpus.is_dir() and vocabulary.exists():
         tables += [rra(nfcorpus, vocabulary)]
     else:
@@ -91,6 +95,36 @@ def vocabularies(folder: Path, path: Path) -> Table:
         shown = [f"{values[column]:.{4 if '@' in column else 2}f}" for column in columns]
         rows.append([name or "both", *shown])
     return Table("vocabularies", ["SciFact", *columns], rows)
+
+
+def pruning(folder: Path, path: Path, budget: float = 4.0) -> Table:
+    """The limits that pseudo-queries choose within a budget of QD-FLOPs."""
+    index = Index.open(path)
+    queries, qrels = list(read_queries(folder)), list(read_qrels(folder))
+    sources, texts = pseudo_queries.from_texts(Contents(index.folder))
+    tried = []
+    for limits in product((20, 30, 40, 60), (150, 200, 300, 400)):
+        limited = copy(index)
+        concepts = replace(
+            index.settings["concepts"],
+            query_max_active_dims=limits[0],
+            document_max_active_dims=limits[1],
+        )
+        limited.settings = index.settings | {"concepts": concepts}
+        limited.derived = Derived.compute(
+            index.frequencies(), list(limited.settings.values()), None
+        )
+        # Words find nearly every sentence's document: only concepts alone tell limits apart.
+        alone, both = (limited.query_vectors(texts, name) for name in ("concepts", None))
+        found = [documents for documents, _ in limited.engine.search(alone, 10)]
+        cost = qd_flops(both, limited.engine.matrix())
+        tried.append((pseudo_queries.known_item_ndcg(found, sources), cost, limits, limited))
+    value, cost, limits, limited = max(entry for entry in tried if entry[1] <= budget)
+    test = evaluation.evaluate_index(limited, queries, qrels).values
+    shown = [f"{value:.4f}", f"{cost:.2f}", f"{test[NDCG]:.4f}", f"{test['qd_flops']:.2f}"]
+    pseudo = ["pseudo-queries, concepts", "pseudo-queries, QD-FLOPs"]
+    columns = [f"SciFact, chosen for QD-FLOPs ≤ {budget:g}", *pseudo, NDCG, "QD-FLOPs"]
+    return Table("pruning", columns, [[f"queries {limits[0]}, documents {limits[1]}", *shown]])
 
 
 def rra(folder: Path, vocabulary: Path, fixed: float = 1.25) -> Table:

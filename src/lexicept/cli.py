@@ -114,6 +114,8 @@ def build(
     Concepts are learned from the corpus itself unless a model is given. A build that was killed
     goes on where it stopped when the same command is run again.
     """
+    from contextlib import closing
+
     from lexicept.corpora import read_documents
     from lexicept.display import ProgressBars
     from lexicept.indexing import IndexBuilder
@@ -137,7 +139,7 @@ def build(
     if "concepts" in names:
         _require_concepts()
     builder = IndexBuilder(out)
-    with ProgressBars() as progress:
+    with closing(builder), ProgressBars() as progress:
         builder.add_documents(
             read_documents(corpus), concept_settings if "concepts" in names else {}
         )

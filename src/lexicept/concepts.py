@@ -14,6 +14,7 @@ from lexicept.backbone import DEFAULT_BACKBONE, Backbone, Window
 from lexicept.encoder import encode_activations, load_encoder, make_encoder, token_activations
 from lexicept.heads import SAEHead
 from lexicept.progress import Progress, silent
+from lexicept.sae.states import READ
 from lexicept.sae.training import SAESettings, train_sae
 from lexicept.storage import TextStore
 from lexicept.words import STOP_WORDS
@@ -115,8 +116,8 @@ def word_activations(
     words: dict[str, int] = {}
     keys: list[np.ndarray] = []
     values: list[np.ndarray] = []
-    for start in range(0, len(sample), 64):
-        batch = [texts[i] for i in sample[start : start + 64]]
+    for start in range(0, len(sample), READ):
+        batch = [texts[i] for i in sample[start : start + READ]]
         windows = encoder[0].windows(batch)
         for acts, latents, tokens in token_activations(encoder, windows):
             spelled = [word_of(batch, windows[window], place) for window, place in tokens]

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import shutil
+import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -42,8 +43,8 @@ from lexicept.vectors import Integers
 SHARD = 512
 """Documents encoded between two points from which a killed build can go on."""
 
-ALPHAS = (0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0)
-"""What ``alpha="auto"`` chooses from."""
+ALPHAS = (1.0, 1.25, 0.75, 1.5, 0.5, 2.0, 3.0)
+"""What ``choose_alpha`` chooses from; of equal ones the first, the nearest to the paper's 1."""
 
 
 class IndexBuilder:
@@ -62,7 +63,7 @@ class IndexBuilder:
         refuse_existing(self.path)
         self.work = self.path.with_name(self.path.name + ".partial")
         self.work.mkdir(parents=True, exist_ok=True)
-        self._lock = lock(self.work)
+        self._unlock = weakref.finalize(self, os.close, lock(self.work))
         self._generation = self.work / "index" / "000001"
         self._frequencies: list[sp.csr_array] = []
         self._settings: dict[str, VocabularySettings] = {}
@@ -118,8 +119,8 @@ class IndexBuilder:
         return Index.open(self.path)
 
     def close(self) -> None:
-        """Let another process build here. Called by ``commit``."""
-        os.close(self._lock)
+        """Let others build here. Called by ``commit``; may be called again."""
+        self._unlock()
 
 
 class Contents(Sequence[str]):

@@ -168,8 +168,8 @@ def test_pruning_is_shown(tmp_path: Path, run: Run) -> None:
     builder.add_vocabulary(Vowels(), VocabularySettings(Splade(), 1, 2))
     builder.commit()
     lines = [line.split() for line in run("info", tmp_path / "x").out.splitlines()]
-    assert "1 in a query".split() in lines
-    assert "2 in a document".split() in lines
+    assert ["1", "in", "a", "query"] in lines
+    assert ["2", "in", "a", "document"] in lines
     found = run("search", tmp_path / "x", "apple", "--explain", "--vocabulary", "both").out
     assert "word appl" in found
     assert "concept a" in found
@@ -430,7 +430,7 @@ def test_output_that_takes_no_unicode(tmp_path: Path) -> None:
     built = subprocess_run("build", corpus, "--vocabulary", "words", "--out", out, **plain)
     assert built.returncode == 0, built.stderr
     for flag in ([], ["--json"]):
-        found = subprocess_run("search", out, "猫 cat", *flag, **plain)
+        found = subprocess_run("search", out, "cat", *flag, **plain)
         assert found.returncode == 0, found.stderr
         assert b"cat" in found.stdout
 

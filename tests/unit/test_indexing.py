@@ -204,6 +204,9 @@ def test_one_builder_at_a_time(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="another process is writing here"):
         IndexBuilder(tmp_path / "index")
     first.close()
+    first.close()
+    second = IndexBuilder(tmp_path / "index")
+    del second  # one that nobody holds any more holds nobody up
     IndexBuilder(tmp_path / "index").close()
 
 

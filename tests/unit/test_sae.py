@@ -210,8 +210,9 @@ def stream(backbone, texts, buffer_tokens):
 
 @pytest.mark.parametrize("buffer_tokens", [100, 10**6])
 def test_a_stream_gives_every_token_once_an_epoch_and_goes_on_anywhere(
-    backbone, texts, buffer_tokens
+    backbone, texts, buffer_tokens, monkeypatch
 ):
+    monkeypatch.setattr("lexicept.sae.states.READ", 3)
     every = torch.cat([s for _, s in backbone.token_states(backbone.windows(texts))])
     unbroken = []
     for position, batch in stream(backbone, texts, buffer_tokens).batches(Position()):
@@ -229,7 +230,8 @@ def test_a_stream_gives_every_token_once_an_epoch_and_goes_on_anywhere(
         assert torch.equal(batch, unbroken[place + 1][1])
 
 
-def test_training_resumes_to_the_same_weights(backbone, texts, tmp_path):
+def test_training_resumes_to_the_same_weights(backbone, texts, tmp_path, monkeypatch):
+    monkeypatch.setattr("lexicept.sae.states.READ", 3)
     settings = SAESettings(num_latents=32, k=4, tokens=2500, batch_size=100, buffer_tokens=400)
     unbroken = train_sae(backbone, texts, settings)
 

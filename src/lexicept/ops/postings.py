@@ -7,7 +7,6 @@ from numba import njit
 
 from lexicept.vectors import Floats, Integers
 
-
 BLOCK = 256
 """Scores that are compared with the worst result at once."""
 

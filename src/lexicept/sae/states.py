@@ -11,6 +11,9 @@ from torch import Tensor
 
 from lexicept.backbone import Backbone
 
+READ = 512
+"""Documents that are read together: enough that texts of one length share a batch."""
+
 
 class Position(NamedTuple):
     """Where a stream of batches stands: enough to go on with the same batches."""
@@ -93,7 +96,7 @@ class StateStream:
         parts: list[Tensor] = []
         tokens, place = 0, start
         while tokens < self._buffer_tokens and place < len(order):
-            texts = [self._texts[int(i)] for i in order[place : place + 64]]
+            texts = [self._texts[int(i)] for i in order[place : place + READ]]
             place += len(texts)
             windows = self._backbone.windows(texts)
             for _, states in self._backbone.token_states(windows):
