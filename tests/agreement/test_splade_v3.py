@@ -1,0 +1,62 @@
+"""RRA on real SPLADE-v3 vectors of NFCorpus, against the numbers of the closed form's notes."""
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from lexicept.corpora import Qrel
+from lexicept.engines import ExactEngine
+from lexicept.evaluation import evaluate
+from lexicept.rra import reweight
+
+
+@pytest.fixture(scope="module")
+def nfcorpus(data):
+    folder = data / "nfcorpus_splade_v3"
+    terms = (data / "bert_vocab" / "vocab.txt").read_text(encoding="utf-8").split("\n")
+    number = {term: place for place, term in enumerate(terms[:30522])}
+
+    def matrix(rows):
+        cells = [(row, number[t], w) for row, vector in enumerate(rows) for t, w in vector.items()]
+        row, column, weight = zip(*cells, strict=True)
+        shape = (len(rows), 30522)
+        return sp.csr_array((np.array(weight, np.float64), (row, column)), shape=shape)
+
+    with gzip.open(folder / "documents.jsonl.gz", "rt") as file:
+        documents = [json.loads(line) for line in file]
+    queries = {}
+    with gzip.open(folder / "queries.tsv.gz", "rt") as file:
+        for line in file:
+            query, pieces = line.rstrip("\n").split("\t")
+            queries[query] = {piece: pieces.split().count(piece) for piece in pieces.split()}
+    lines = (folder / "qrels" / "test.tsv").read_text().split("\n")[1:]
+    judged = [line.split("\t") for line in lines if line]
+    return (
+        [document["id"] for document in documents],
+        matrix([document["vector"] for document in documents]) / 100,
+        list(queries),
+        matrix(list(queries.values())),
+        [Qrel(query, document, int(grade)) for query, document, grade in judged],
+    )
+
+
+def ndcg(nfcorpus, documents, queries):
+    ids, _, query_ids, _, qrels = nfcorpus
+    found = ExactEngine.build(documents).search(queries, 10)
+    run = {
+        query: {ids[d]: float(s) for d, s in zip(*result, strict=True)}
+        for query, result in zip(query_ids, found, strict=True)
+    }
+    return evaluate(qrels, run, ["nDCG@10"])["nDCG@10"]
+
+
+def test_rra_raises_splade_v3_as_noted(nfcorpus):
+    _, documents, _, queries, _ = nfcorpus
+    assert ndcg(nfcorpus, documents, queries) == pytest.approx(0.3624, abs=5e-5)
+    for alpha, expected in ((1.0, 0.3642), (1.25, 0.3653), (1.5, 0.3646)):
+        result = reweight(documents, alpha=alpha)
+        found = ndcg(nfcorpus, result.documents, result.queries(queries))
+        assert found == pytest.approx(expected, abs=1e-4), alpha
