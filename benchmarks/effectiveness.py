@@ -20,10 +20,12 @@ from benchmarks.common import README, Table
 from benchmarks.start_up import LEXICEPT
 from lexicept import evaluation, pseudo_queries
 from lexicept.corpora import Qrel, read_documents, read_qrels, read_queries
-from lexicept.derive import Derived, RRASettings, VocabularySettings
+from lexicept.derive import Derived, RRASettings, VocabularySettings, largest_weights
+from lexicept.engines import ExactEngine
 from lexicept.index import Index
 from lexicept.indexing import ALPHAS, Contents
 from lexicept.measures import qd_flops
+from lexicept.vectors import prune_rows
 from lexicept.weighting import BM25
 from lexicept.words import WordVectorizer
 
@@ -102,28 +104,31 @@ def pruning(folder: Path, path: Path, budget: float = 4.0) -> Table:
     index = Index.open(path)
     queries, qrels = list(read_queries(folder)), list(read_qrels(folder))
     sources, texts = pseudo_queries.from_texts(Contents(index.folder))
+    documents, pseudo = index.document_vectors(), index.query_vectors(texts)
+    span = documents.span("concepts")
+    words, concepts = documents.select("words").weights, documents.select("concepts").weights
+    pseudo_words, pseudo_concepts = pseudo[:, documents.span("words")], pseudo[:, span]
     tried = []
-    for limits in product((20, 30, 40, 60), (150, 200, 300, 400)):
-        limited = copy(index)
-        concepts = replace(
-            index.settings["concepts"],
-            query_max_active_dims=limits[0],
-            document_max_active_dims=limits[1],
-        )
-        limited.settings = index.settings | {"concepts": concepts}
-        limited.derived = Derived.compute(
-            index.frequencies(), list(limited.settings.values()), None
-        )
+    for limits in product(range(16, 41, 4), (150, 200, 250, 300, 400)):
+        kept = prune_rows(concepts, limits[1])
+        asked = prune_rows(pseudo_concepts, limits[0], largest_weights(kept))
         # Words find nearly every sentence's document: only concepts alone tell limits apart.
-        alone, both = (limited.query_vectors(texts, name) for name in ("concepts", None))
-        found = [documents for documents, _ in limited.engine.search(alone, 10)]
-        cost = qd_flops(both, limited.engine.matrix())
-        tried.append((pseudo_queries.known_item_ndcg(found, sources), cost, limits, limited))
-    value, cost, limits, limited = max(entry for entry in tried if entry[1] <= budget)
+        found = [documents for documents, _ in ExactEngine.build(kept).search(asked, 10)]
+        cost = qd_flops(asked, kept) + qd_flops(pseudo_words, words)
+        tried.append((pseudo_queries.known_item_ndcg(found, sources), cost, limits))
+    value, cost, limits = max(entry for entry in tried if entry[1] <= budget)
+    limited = copy(index)
+    setting = replace(
+        index.settings["concepts"],
+        query_max_active_dims=limits[0],
+        document_max_active_dims=limits[1],
+    )
+    limited.settings = index.settings | {"concepts": setting}
+    limited.derived = Derived.compute(index.frequencies(), list(limited.settings.values()), None)
     test = evaluation.evaluate_index(limited, queries, qrels).values
     shown = [f"{value:.4f}", f"{cost:.2f}", f"{test[NDCG]:.4f}", f"{test['qd_flops']:.2f}"]
-    pseudo = ["pseudo-queries, concepts", "pseudo-queries, QD-FLOPs"]
-    columns = [f"SciFact, chosen for QD-FLOPs ≤ {budget:g}", *pseudo, NDCG, "QD-FLOPs"]
+    columns = [f"SciFact, chosen for QD-FLOPs ≤ {budget:g}"]
+    columns += ["pseudo-queries, concepts", "pseudo-queries, QD-FLOPs", NDCG, "QD-FLOPs"]
     return Table("pruning", columns, [[f"queries {limits[0]}, documents {limits[1]}", *shown]])
 
 
