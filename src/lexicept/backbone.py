@@ -97,8 +97,7 @@ class Backbone(Transformer):  # type: ignore[misc]
     @property
     def window(self) -> int:
         """Tokens of a window, special tokens included."""
-        limits = (self.max_seq_length, LONGEST_WINDOW if self.max_seq_length is None else None)
-        return min(limit for limit in limits if limit is not None)
+        return self.max_seq_length or LONGEST_WINDOW
 
     def windows(self, texts: Sequence[str]) -> list[Window]:
         """Cut texts into overlapping windows. An empty text still has one of special tokens."""

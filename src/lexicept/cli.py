@@ -14,8 +14,11 @@ import typer
 from lexicept.errors import InputError, LexiceptError
 
 if TYPE_CHECKING:
+    from lexicept.concepts import ConceptVectorizer
     from lexicept.derive import VocabularySettings
     from lexicept.index import Index
+    from lexicept.indexing import IndexBuilder
+    from lexicept.progress import Progress
 
 app = typer.Typer(
     help="Words and concepts in one inverted index.",
@@ -146,20 +149,7 @@ def build(
         if "words" in names:
             builder.add_vocabulary(words, settings["words"], progress)
         if "concepts" in names:
-            from lexicept.concepts import BackboneSettings, ConceptVectorizer
-            from lexicept.sae import SAESettings
-
-            if model is not None:
-                concepts = ConceptVectorizer.load(model)
-            else:
-                concepts = ConceptVectorizer.train(
-                    builder.contents,
-                    BackboneSettings(backbone, layer),
-                    SAESettings(num_latents, k, train_tokens, seed=seed),
-                    builder.work / "training",
-                    progress,
-                )
-            concepts.learn_terms(builder.contents, progress)
+            concepts = _concepts(builder, concept_settings, model, progress)
             builder.add_vocabulary(concepts, settings["concepts"], progress)
         index = builder.commit()
     _print_info(index, as_json)
@@ -325,6 +315,32 @@ def _vocabulary_settings(
         return VocabularySettings(BM25())
     kind = Splade() if weighting is WeightingChoice.splade else BM25(k3=1.0)
     return VocabularySettings(kind, query_dims, document_dims)
+
+
+def _concepts(
+    builder: IndexBuilder, settings: dict[str, Any], model: Path | None, progress: Progress
+) -> ConceptVectorizer:
+    """A model's concepts, or those of the corpus, named by the corpus' words."""
+    from lexicept.concepts import BackboneSettings, ConceptVectorizer
+    from lexicept.sae import SAESettings
+
+    if model is not None:
+        concepts = ConceptVectorizer.load(model)
+    else:
+        concepts = ConceptVectorizer.train(
+            builder.contents,
+            BackboneSettings(settings["backbone"], settings["layer"]),
+            SAESettings(
+                settings["num_latents"],
+                settings["k"],
+                settings["train_tokens"],
+                seed=settings["seed"],
+            ),
+            builder.work / "training",
+            progress,
+        )
+    concepts.learn_terms(builder.contents, progress)
+    return concepts
 
 
 def _require_concepts() -> None:

@@ -14,7 +14,6 @@ import numpy as np
 import scipy.sparse as sp
 
 from lexicept.errors import IndexFormatError
-from lexicept.vectors import Integers
 
 
 def replace_file(path: Path, content: bytes) -> None:
@@ -173,11 +172,6 @@ class TextStore(Sequence[str]):
 
     def __iter__(self) -> Iterator[str]:
         return (self[i] for i in range(len(self)))
-
-    def lengths(self) -> Integers:
-        """Bytes of every text."""
-        sizes: Integers = np.diff(self._offsets)
-        return sizes
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -17,7 +17,7 @@ import scipy.sparse as sp
 import Stemmer
 from bm25s import stopwords
 
-from lexicept.errors import InputError
+from lexicept.errors import IndexFormatError, InputError
 from lexicept.storage import TextStore, read_json, write_json
 
 STEMMERS = {
@@ -167,5 +167,8 @@ class WordVectorizer:
     @classmethod
     def load(cls, folder: Path) -> WordVectorizer:
         """Read what ``save`` wrote. Raises IndexFormatError for anything else."""
-        settings = read_json(folder / "tokenizer.json")
-        return cls(str(settings.get("language")), TextStore(folder / "terms"))
+        language = str(read_json(folder / "tokenizer.json").get("language"))
+        try:
+            return cls(language, TextStore(folder / "terms"))
+        except InputError as error:
+            raise IndexFormatError(f"{folder}: {error}") from None
