@@ -1,17 +1,23 @@
-"""The command line. Each command imports what it needs, so that ``--help`` and words are quick."""
+"""Commands on an index: build, search, evaluate, update, delete, rra, info."""
 
 from __future__ import annotations
 
-import json
-import re
-import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lexicept.errors import InputError, LexiceptError
+from lexicept.cli.common import (
+    CorpusArgument,
+    IndexArgument,
+    JsonOption,
+    print_json,
+    print_report,
+    print_table,
+    require_concepts,
+)
+from lexicept.errors import InputError
 
 if TYPE_CHECKING:
     from lexicept.concepts import ConceptVectorizer
@@ -20,12 +26,7 @@ if TYPE_CHECKING:
     from lexicept.indexing import IndexBuilder
     from lexicept.progress import Progress
 
-app = typer.Typer(
-    help="Words and concepts in one inverted index.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
+app = typer.Typer()
 
 
 class VocabularyChoice(StrEnum):
@@ -47,34 +48,10 @@ class WeightingChoice(StrEnum):
     splade = "splade"
 
 
-CorpusArgument = Annotated[
-    str,
-    typer.Argument(
-        help="A BEIR folder, a .jsonl or .tsv file, a folder of .txt and .md files, an "
-        "ir_datasets name, or python-docs."
-    ),
-]
-IndexArgument = Annotated[Path, typer.Argument(help="An index folder.")]
 OutOption = Annotated[Path, typer.Option(help="Where the index will be; must not exist.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 SearchVocabularyOption = Annotated[
     VocabularyChoice | None, typer.Option(help="Default: all that the index has.")
 ]
-
-
-def main() -> None:
-    """Run the command line; errors that name their cause are one line, without a traceback."""
-    for stream in (sys.stdout, sys.stderr):
-        # Documents hold any character, terminals and pipes do not take every one.
-        stream.reconfigure(errors="replace")  # type: ignore[union-attr]
-    try:
-        app()
-    except (LexiceptError, OSError) as error:  # OSError: a full disk, a folder without permission
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(1)
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        sys.exit(130)
 
 
 @app.command()
@@ -140,7 +117,7 @@ def build(
     }
     words = WordVectorizer(language)  # an unknown language is refused before any work
     if "concepts" in names:
-        _require_concepts()
+        require_concepts()
     builder = IndexBuilder(out)
     with closing(builder), ProgressBars() as progress:
         builder.add_documents(
@@ -199,7 +176,7 @@ def search(
                 {**part._asdict(), "share": part.score / hit.score} for part in contributions
             ]
         rows.append(row)
-    _print_json({"query": query, "results": rows})
+    print_json({"query": query, "results": rows})
 
 
 @app.command()
@@ -235,12 +212,12 @@ def evaluate(
         other = evaluation.evaluate_queries(qrels, other_run, ["nDCG@10"])["nDCG@10"]
         report["t_test"] = evaluation.paired_t_test(ours, other)._asdict()
     if as_json:
-        _print_json(report)
+        print_json(report)
     else:
         rows = [(key, f"{value:.4f}") for key, value in found.values.items()]
         if compare is not None:
             rows += [(f"t-test {key}", f"{v:.4f}") for key, v in report["t_test"].items()]
-        _print_table(f"{dataset}, {split}: {len(found.run)} queries", rows)
+        print_table(f"{dataset}, {split}: {len(found.run)} queries", rows)
 
 
 @app.command()
@@ -252,7 +229,7 @@ def update(index: IndexArgument, corpus: CorpusArgument, as_json: JsonOption = F
 
     with ProgressBars() as progress:
         added, replaced = indexing.update(index, read_documents(corpus), progress)
-    _report({"added": added, "replaced": replaced}, as_json)
+    print_report({"added": added, "replaced": replaced}, as_json)
 
 
 @app.command()
@@ -264,7 +241,7 @@ def delete(
     """Delete documents from an index."""
     from lexicept import indexing
 
-    _report({"deleted": indexing.delete(index, document_ids)}, as_json)
+    print_report({"deleted": indexing.delete(index, document_ids)}, as_json)
 
 
 @app.command()
@@ -294,7 +271,7 @@ def rra(
         except ValueError:
             raise InputError(f"--alpha takes a number or auto, not {alpha!r}") from None
     indexing.reweight(index, out, RRASettings(chosen, iterations, transform))
-    _report({"alpha": chosen, **report}, as_json)
+    print_report({"alpha": chosen, **report}, as_json)
 
 
 @app.command()
@@ -343,16 +320,6 @@ def _concepts(
     return concepts
 
 
-def _require_concepts() -> None:
-    from importlib.util import find_spec
-
-    if find_spec("sentence_transformers") is None:
-        raise InputError(
-            "concepts need torch and sentence-transformers: pip install 'lexicept[concepts]', "
-            "or build with --vocabulary words"
-        )
-
-
 def _require_text(query: str) -> None:
     try:
         query.encode()
@@ -383,7 +350,7 @@ def _print_info(index: Index, as_json: bool) -> None:
         "written_by": f"lexicept {index.manifest['lexicept']}",
     }
     if as_json:
-        _print_json(report)
+        print_json(report)
         return
     rows = [("documents", f"{len(index):,}")]
     for entry in report["vocabularies"]:
@@ -398,25 +365,4 @@ def _print_info(index: Index, as_json: bool) -> None:
         rows.append(("rra", ", ".join(f"{k} {v}" for k, v in report["rra"].items())))
     rows.append(("postings", f"{report['postings']:,}"))
     rows.append(("size", f"{report['bytes'] / 1e6:,.1f} MB"))
-    _print_table(str(index.path), rows)
-
-
-def _report(values: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        _print_json(values)
-    else:
-        _print_table("", [(key, str(value)) for key, value in values.items()])
-
-
-def _print_table(title: str, rows: list[tuple[str, str]]) -> None:
-    from rich.console import Console
-
-    from lexicept.display import key_values
-
-    Console().print(key_values(title, rows))
-
-
-def _print_json(content: dict[str, Any]) -> None:
-    text = json.dumps(content, ensure_ascii=False, indent=1)
-    # JSON lets C1 controls through, which a terminal obeys.
-    print(re.sub("[\x7f-\x9f]", lambda control: f"\\u{ord(control[0]):04x}", text))
+    print_table(str(index.path), rows)
