@@ -1,0 +1,205 @@
+"""Sparsity regularisers: vectors [n, V], non-negative → one number to minimise.
+
+All but ``anti_zero`` are 0, with a zero gradient, for all-zero vectors and for none.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from lexicept.errors import InputError
+
+ScheduleKind = Literal["constant", "linear", "quadratic"]
+
+
+def flops(vectors: Tensor) -> Tensor:
+    """Σ_t (mean_b w_t)² (Paria et al. 2020; SPLADE).
+
+    Raises:
+        InputError: vectors that are no matrix.
+    """
+    return _mean(vectors).square().sum()
+
+
+def l1(vectors: Tensor) -> Tensor:
+    """mean_b Σ_t |w_t|.
+
+    Raises:
+        InputError: vectors that are no matrix.
+    """
+    return _mean(vectors.abs()).sum()
+
+
+def joint_flops(queries: Tensor, documents: Tensor) -> Tensor:
+    """⟨mean_b w(q), mean_b w(d)⟩ (ESPLADE equation 3), from [B, V] and [D, V].
+
+    Raises:
+        InputError: no matrices, or of different V.
+    """
+    query, document = _mean(queries), _mean(documents)
+    if query.shape != document.shape:
+        raise InputError(
+            f"queries have {len(query)} dimensions, documents have {len(document)} dimensions"
+        )
+    return query @ document
+
+
+def df_flops(vectors: Tensor, penalties: Tensor) -> Tensor:
+    """Σ_t (a_t mean_b w_t)² (DF-FLOPS, Porco et al. 2025; SPLARE).
+
+    Args:
+        vectors: [n, V].
+        penalties: a [V], from ``df_penalties``.
+
+    Raises:
+        InputError: no matrix, or penalties for another V.
+    """
+    mean = _mean(vectors)
+    if penalties.shape != mean.shape:
+        raise InputError(f"penalties must be [{len(mean)}], not {list(penalties.shape)}")
+    return (penalties * mean).square().sum()
+
+
+def df_penalties(ratios: Tensor, alpha: float = 0.1, beta: float = 10.0) -> Tensor:
+    """How much each dimension's use counts: a = 1 / (1 + (x^(log_α 2) − 1)^β) (Porco et al. 2025).
+
+    Increasing in the share x of documents: 0 at x = 0, 1/2 at x = α, 1 at x = 1.
+
+    Args:
+        ratios: x, document frequencies divided by the number of documents; floats in [0, 1].
+        alpha: the share from which a dimension is frequent, between 0 and 1.
+        beta: steepness, positive.
+
+    Returns:
+        As ``ratios``.
+
+    Raises:
+        InputError: any argument outside its range.
+    """
+    if not 0 < alpha < 1:
+        raise InputError(f"alpha must be between 0 and 1, not {alpha}")
+    if not 0 < beta < math.inf:
+        raise InputError(f"beta must be positive, not {beta}")
+    if not bool(((ratios >= 0) & (ratios <= 1)).all()):
+        raise InputError("document frequency ratios must be between 0 and 1")
+    # expm1 is exact where x is almost 1, and never below 0, where a power would be NaN.
+    base = torch.expm1(torch.log(ratios) * (math.log(2) / math.log(alpha)))
+    return 1 / (1 + base**beta)
+
+
+def anti_zero(vectors: Tensor) -> Tensor:
+    """1 / (1 + Σ of all weights)²: keeps a batch from collapsing to all-zero vectors.
+
+    After naver/splade, which adds 1 / Σ² for queries and for documents and so is infinite where
+    everything is zero. With the 1, the loss is at most 1 and the gradient of a weight is
+    −2 / (1 + Σ)³: finite, and largest (−2) where everything is zero. Sums of a healthy batch are
+    in the hundreds, where the two forms agree.
+
+    Raises:
+        InputError: vectors that are no matrix.
+    """
+    return (1 + _matrix(vectors).sum()).pow(-2)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A regulariser's weight over training: λ at once, or growing to λ in ``steps`` steps.
+
+    Args:
+        kind: ``constant`` λ, ``linear`` λ·min(1, t/T) or ``quadratic`` λ·min(1, (t/T)²) (SPLADE).
+        weight: λ, at least 0.
+        steps: T, at least 1; without a meaning for ``constant``.
+
+    Raises:
+        InputError: any argument outside its range.
+    """
+
+    kind: ScheduleKind
+    weight: float
+    steps: int = 0
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(ScheduleKind):
+            raise InputError(f"kind is one of {get_args(ScheduleKind)}, not {self.kind!r}")
+        if not 0 <= self.weight < math.inf:
+            raise InputError(f"weight must be at least 0, not {self.weight}")
+        if self.kind != "constant" and self.steps < 1:
+            raise InputError(f"a {self.kind} schedule needs at least 1 step, not {self.steps}")
+
+    def at(self, step: int) -> float:
+        """The weight after ``step`` steps.
+
+        Raises:
+            InputError: a step below 0.
+        """
+        if step < 0:
+            raise InputError(f"step must be at least 0, not {step}")
+        if self.kind == "constant":
+            return self.weight
+        share = min(1.0, step / self.steps)
+        return self.weight * (share if self.kind == "linear" else share**2)
+
+
+class DocumentFrequencies(nn.Module):
+    """The share of recent documents in which each dimension is active, for DF-FLOPS.
+
+    The exact share until ``window`` documents were seen, then an average in which n new documents
+    count n / window. Both buffers are in the state dict: ``ratios`` [V], 0 at first, to be kept in
+    single precision (a half can't count that far), and ``count``, the documents seen.
+
+    Args:
+        num_dimensions: V.
+        window: documents.
+
+    Raises:
+        InputError: an argument below 1.
+    """
+
+    ratios: Tensor
+    count: Tensor
+
+    def __init__(self, num_dimensions: int, window: int = 10_000) -> None:
+        super().__init__()
+        if num_dimensions < 1 or window < 1:
+            raise InputError(
+                f"num_dimensions and window must be at least 1, not {num_dimensions} and {window}"
+            )
+        self.window = window
+        self.register_buffer("ratios", torch.zeros(num_dimensions))
+        self.register_buffer("count", torch.zeros((), dtype=torch.int64))
+
+    def update(self, vectors: Tensor) -> None:
+        """Count a batch of documents [n, V]; of more than ``window``, the last.
+
+        Raises:
+            InputError: vectors of another V.
+        """
+        if vectors.ndim != 2 or vectors.shape[1] != len(self.ratios):
+            raise InputError(f"vectors must be [n, {len(self.ratios)}], not {list(vectors.shape)}")
+        if not len(vectors):
+            return
+        recent = vectors[-self.window :]
+        self.count += len(vectors)
+        weight = len(recent) / self.count.clamp(max=self.window)
+        active = (recent > 0).sum(dim=0) / len(recent)
+        self.ratios.lerp_(active.to(self.ratios), weight.to(self.ratios))
+
+    def penalties(self, alpha: float = 0.1, beta: float = 10.0) -> Tensor:
+        """``df_penalties`` of the shares [V]."""
+        return df_penalties(self.ratios, alpha, beta)
+
+
+def _matrix(vectors: Tensor) -> Tensor:
+    if vectors.ndim != 2:
+        raise InputError(f"vectors must be [n, V], not {list(vectors.shape)}")
+    return vectors
+
+
+def _mean(vectors: Tensor) -> Tensor:
+    """mean_b w [V]; 0 for no vectors."""
+    return _matrix(vectors).sum(dim=0) / max(len(vectors), 1)

@@ -1,0 +1,289 @@
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lexicept.errors import InputError
+from lexicept.losses import (
+    in_batch_softmax,
+    kl_divergence,
+    margin_mse,
+    mask_divergence,
+    mask_top_k,
+)
+
+LN2, LN3 = math.log(2), math.log(3)
+
+
+def lists(*shape, seed=0):
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def with_gradient(loss, scores, *args, **kwargs):
+    """The loss and its gradient for the scores."""
+    scores = scores.clone().requires_grad_()
+    value = loss(scores, *args, **kwargs)
+    value.backward()
+    return value.detach(), scores.grad
+
+
+def reversed_mask_divergence(masked_scores, scores, **kwargs):
+    """With the arguments of the other losses: what learns first, the teacher second."""
+    return mask_divergence(scores, masked_scores, **kwargs)
+
+
+LIST_LOSSES = [kl_divergence, margin_mse, reversed_mask_divergence]
+
+
+def test_kl_divergence_by_hand():
+    teacher = torch.tensor([[LN3, 0.0], [0.0, 0.0]])  # shares 3/4, 1/4 and 1/2, 1/2
+    scores = torch.tensor([[0.0, 0.0], [LN3, 0.0]])
+    first = 0.75 * math.log(1.5) + 0.25 * math.log(0.5)
+    second = 0.5 * math.log(2 / 3) + 0.5 * math.log(2)
+    assert kl_divergence(scores, teacher).item() == pytest.approx((first + second) / 2)
+    assert kl_divergence(scores[:1], teacher[:1]).item() == pytest.approx(0.130812, abs=1e-6)
+    assert kl_divergence(scores[1:], teacher[1:]).item() == pytest.approx(0.143841, abs=1e-6)
+
+
+def test_temperatures_divide_and_nothing_is_multiplied():
+    teacher, scores = torch.tensor([[5 * LN3, 0.0]]), torch.tensor([[-80 * LN3, 0.0]])
+    # Shares 3/4, 1/4 against 1/4, 3/4: KL = (3/4 − 1/4) ln 3.
+    value = kl_divergence(scores, teacher, temperature=80, teacher_temperature=5)
+    assert value.item() == pytest.approx(LN3 / 2)
+
+
+def test_margin_mse_by_hand():
+    scores = torch.tensor([[3.0, 1.0, 2.0], [1.0, 1.0, 1.0]])
+    teacher = torch.tensor([[5.0, 1.0, 4.5], [0.0, 1.0, -2.0]])
+    # Margins 2, 1, 0, 0 against 4, 0.5, −1, 2.
+    assert margin_mse(scores, teacher).item() == (4 + 0.25 + 1 + 4) / 4
+    # Each pair counts once, whatever the length of its list.
+    mask = torch.tensor([[True, True, True], [True, True, False]])
+    assert margin_mse(scores, teacher, mask=mask).item() == (4 + 0.25 + 1) / 3
+
+
+def test_margin_mse_needs_the_positive():
+    mask = torch.tensor([[False, True, True], [True, True, False]])
+    value, gradient = with_gradient(margin_mse, lists(2, 3), lists(2, 3, seed=1), mask=mask)
+    assert value == margin_mse(lists(2, 3)[1:, :2], lists(2, 3, seed=1)[1:, :2])
+    assert not gradient[0].any()
+
+
+def test_in_batch_softmax_by_hand():
+    scores = torch.tensor([[LN2, 0.0, 0.0], [0.0, LN3, 0.0]])
+    positives = torch.tensor([0, 1])
+    expected = (math.log(4 / 2) + math.log(5 / 3)) / 2
+    assert in_batch_softmax(scores, positives).item() == pytest.approx(expected)
+    assert in_batch_softmax(scores, positives.int()).item() == pytest.approx(expected)
+    halved = in_batch_softmax(2 * scores, positives, temperature=2)
+    assert halved.item() == pytest.approx(expected)
+    # The first query's own positive stays in its denominator, the third document does not.
+    excluded = torch.tensor([[True, False, True], [False, False, False]])
+    expected = (math.log(3 / 2) + math.log(5 / 3)) / 2
+    value, gradient = with_gradient(in_batch_softmax, scores, positives, excluded=excluded)
+    assert value.item() == pytest.approx(expected)
+    assert torch.equal(gradient == 0, torch.tensor([[False, False, True], [False] * 3]))
+
+
+def test_two_queries_may_share_a_positive():
+    value = in_batch_softmax(torch.zeros(3, 2), torch.tensor([1, 1, 1]))
+    assert value.item() == pytest.approx(LN2)
+
+
+def test_mask_top_k_by_hand():
+    vectors = torch.tensor([[0.5, 3.0, 0.0, 2.0], [0.0, 0.0, 1.0, 0.0], [0.0] * 4])
+    one, two = mask_top_k(vectors, 1), mask_top_k(vectors, 2)
+    assert one.tolist() == [[0, 3, 0, 0], [0, 0, 1, 0], [0] * 4]
+    assert two.tolist() == [[0, 3, 0, 2], [0, 0, 1, 0], [0] * 4]
+    assert mask_top_k(vectors, 4) is mask_top_k(vectors, 9) is vectors
+
+
+def test_mask_top_k_leaves_a_gradient_where_it_leaves_a_weight():
+    vectors = torch.tensor([[0.5, 3.0, 0.0, 2.0], [0.0, 0.0, 1.0, 0.0]], requires_grad=True)
+    (mask_top_k(vectors, 2) * torch.arange(1.0, 5.0)).sum().backward()
+    # The second row has one weight: no zero takes the other place.
+    assert vectors.grad.tolist() == [[0, 2, 0, 4], [0, 0, 3, 0]]
+
+
+@given(
+    rows=st.lists(st.lists(st.integers(0, 3), min_size=5, max_size=5), max_size=4),
+    k=st.integers(1, 6),
+)
+def test_mask_top_k_keeps_the_largest(rows, k):
+    vectors = torch.tensor(rows, dtype=torch.float32).reshape(-1, 5)
+    masked = mask_top_k(vectors, k)
+    assert bool(((masked == vectors) | (masked == 0)).all())
+    for row, cut in zip(vectors.tolist(), masked.tolist(), strict=True):
+        expected = sorted(row, reverse=True)[:k]
+        assert sorted(cut, reverse=True)[:k] == expected
+        assert sum(weight > 0 for weight in cut) <= k
+
+
+def test_mask_top_k_of_long_rows():
+    vectors = lists(3, 2**15).relu()
+    masked = mask_top_k(vectors, 7)
+    assert torch.equal(masked.topk(7).values, vectors.topk(7).values)
+    assert masked.count_nonzero() == 21
+
+
+def test_mask_divergence_by_hand():
+    whole = torch.tensor([[3 * LN3, 0.0]], requires_grad=True)
+    cut = torch.tensor([[0.0, 0.0]], requires_grad=True)
+    value = mask_divergence(whole, cut, temperature=3)
+    assert value.item() == pytest.approx(0.130812, abs=1e-6)
+    value.backward()
+    assert whole.grad is None
+    # (1/2 − 3/4) / 3 and its opposite: the cut vectors follow the whole ones.
+    assert cut.grad.tolist() == [pytest.approx([-1 / 12, 1 / 12])]
+
+
+def test_mask_divergence_of_equal_rankings_is_zero():
+    assert mask_divergence(lists(3, 4), lists(3, 4) + 1).item() == pytest.approx(0, abs=1e-12)
+
+
+@pytest.mark.parametrize("loss", LIST_LOSSES)
+def test_gradients_of_list_losses_by_finite_differences(loss):
+    mask = torch.ones(4, 5, dtype=torch.bool)
+    mask[1, 3:] = mask[2, 1:] = mask[3] = False
+    teacher = lists(4, 5, seed=1)
+    for kwargs in ({}, {"mask": mask}):
+        for scores in (lists(4, 5), torch.zeros(4, 5, dtype=torch.float64)):
+            scores.requires_grad_()
+            assert torch.autograd.gradcheck(lambda s, kw=kwargs: loss(s, teacher, **kw), scores)
+
+
+@pytest.mark.parametrize("loss", [kl_divergence, reversed_mask_divergence])
+def test_gradients_with_temperatures_by_finite_differences(loss):
+    scores = lists(3, 4).requires_grad_()
+    teacher = lists(3, 4, seed=1)
+    assert torch.autograd.gradcheck(lambda s: loss(s, teacher, temperature=0.3), scores)
+
+
+def test_gradient_of_in_batch_softmax_by_finite_differences():
+    excluded = lists(3, 7, seed=2) > 1
+    positives = torch.tensor([0, 6, 2])
+    scores = lists(3, 7).requires_grad_()
+    for marks in (None, excluded, torch.ones_like(excluded)):
+        assert torch.autograd.gradcheck(
+            lambda s, m=marks: in_batch_softmax(s, positives, temperature=0.5, excluded=m), scores
+        )
+
+
+def test_gradient_of_mask_top_k_by_finite_differences():
+    vectors = torch.tensor(
+        [[0.1, 0.4, 0.2, 0.3], [0.9, 0.8, 0.1, 0.2]], dtype=torch.float64, requires_grad=True
+    )
+    assert torch.autograd.gradcheck(lambda v: mask_top_k(v, 2), vectors)
+
+
+@pytest.mark.parametrize("loss", [kl_divergence, margin_mse])
+def test_the_teacher_is_a_constant(loss):
+    teacher = lists(2, 3, seed=1).requires_grad_()
+    _, gradient = with_gradient(loss, lists(2, 3), teacher)
+    assert gradient.any()
+    assert teacher.grad is None
+
+
+@given(
+    sizes=st.lists(st.integers(0, 4), min_size=1, max_size=4),
+    padding=st.integers(0, 2),
+    filler=st.sampled_from([0.0, 1e300, math.inf, -math.inf, math.nan]),
+    seed=st.integers(0, 99),
+)
+@pytest.mark.parametrize("loss", LIST_LOSSES)
+def test_padding_changes_nothing(loss, sizes, padding, filler, seed):
+    width = max(sizes) + padding
+    scores, teacher = lists(len(sizes), width, seed=seed), lists(len(sizes), width, seed=seed + 100)
+    mask = torch.arange(width) < torch.tensor(sizes)[:, None]
+    value, gradient = with_gradient(
+        loss,
+        scores.masked_fill(~mask, filler),
+        teacher.masked_fill(~mask, filler),
+        mask=mask,
+    )
+    alone = [
+        with_gradient(loss, scores[i : i + 1, :n], teacher[i : i + 1, :n])
+        for i, n in enumerate(sizes)
+    ]
+    # One at a time; a list of n counts n − 1 pairs or one query.
+    counts = [max(n - 1, 0) if loss is margin_mse else int(n >= 2) for n in sizes]
+    total = max(sum(counts), 1)
+    expected = sum(v * c for (v, _), c in zip(alone, counts, strict=True)) / total
+    assert value.item() == pytest.approx(float(expected), rel=1e-12, abs=1e-14)
+    assert not gradient[~mask].any()
+    for i, n in enumerate(sizes):
+        torch.testing.assert_close(gradient[i, :n], alone[i][1][0] * counts[i] / total)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("loss", LIST_LOSSES)
+def test_padding_in_low_precision(loss, dtype):
+    scores = torch.tensor([[40.0, 42.0, 50.0, 0.0]]).repeat(3, 1)
+    teacher = torch.tensor([[61.0, 60.0, 9.0, 70.0]]).repeat(3, 1)
+    mask = torch.tensor([[True, True, False, False], [True, False, False, False], [False] * 4])
+    value, gradient = with_gradient(loss, scores.to(dtype), teacher.to(dtype), mask=mask)
+    assert value.dtype == dtype
+    assert value.item() == pytest.approx(loss(scores, teacher, mask=mask).item(), rel=0.03)
+    assert bool(gradient.isfinite().all())
+    assert gradient[0, :2].any()
+    assert not gradient[~mask].any()
+
+
+@pytest.mark.parametrize("loss", LIST_LOSSES)
+@pytest.mark.parametrize("shape", [(0, 4), (3, 0), (3, 1)])
+def test_nothing_to_rank(loss, shape):
+    value, gradient = with_gradient(loss, lists(*shape), lists(*shape, seed=1))
+    assert value.item() == 0
+    assert not gradient.any()
+
+
+def test_no_queries_in_the_batch():
+    empty = torch.zeros(0, dtype=torch.int64)
+    value, gradient = with_gradient(in_batch_softmax, lists(0, 4), empty)
+    assert value.item() == 0
+    assert gradient.shape == (0, 4)
+    assert mask_top_k(lists(0, 4), 2).shape == (0, 4)
+
+
+@pytest.mark.parametrize("loss", LIST_LOSSES)
+def test_lists_that_do_not_fit(loss):
+    with pytest.raises(InputError, match=r"\[2, 3\] and \[2, 4\]"):
+        loss(lists(2, 3), lists(2, 4))
+    with pytest.raises(InputError, match=r"\[3\] and \[3\]"):
+        loss(lists(3), lists(3))
+    with pytest.raises(InputError, match=r"mask must be \[2, 3\] of torch.bool, not \[2, 2\]"):
+        loss(lists(2, 3), lists(2, 3), mask=torch.ones(2, 2, dtype=torch.bool))
+    with pytest.raises(InputError, match=r"not \[2, 3\] of torch.int64"):
+        loss(lists(2, 3), lists(2, 3), mask=torch.ones(2, 3, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("temperature", [0.0, -1.0, math.inf, math.nan])
+def test_impossible_temperatures(temperature):
+    scores, message = lists(2, 3), f"not {temperature}"
+    with pytest.raises(InputError, match=message):
+        kl_divergence(scores, scores, temperature=temperature)
+    with pytest.raises(InputError, match=message):
+        kl_divergence(scores, scores, teacher_temperature=temperature)
+    with pytest.raises(InputError, match=message):
+        mask_divergence(scores, scores, temperature=temperature)
+    with pytest.raises(InputError, match=message):
+        in_batch_softmax(scores, torch.tensor([0, 1]), temperature=temperature)
+
+
+@pytest.mark.parametrize("positives", [[0, 3], [-1, 0], [-100, 0], [0.0, 1.0]])
+def test_positives_that_are_no_columns(positives):
+    with pytest.raises(InputError, match="columns 0 to 2"):
+        in_batch_softmax(lists(2, 3), torch.tensor(positives))
+
+
+def test_batches_that_do_not_fit():
+    with pytest.raises(InputError, match=r"\[2, 3\] and \[3\]"):
+        in_batch_softmax(lists(2, 3), torch.tensor([0, 1, 2]))
+    with pytest.raises(InputError, match=r"excluded must be \[2, 3\]"):
+        in_batch_softmax(lists(2, 3), torch.tensor([0, 1]), excluded=torch.zeros(2, 3))
+    with pytest.raises(InputError, match="k must be at least 1, not 0"):
+        mask_top_k(lists(2, 3), 0)
+    with pytest.raises(InputError, match=r"not \[3\]"):
+        mask_top_k(lists(3), 1)

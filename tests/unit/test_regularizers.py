@@ -1,0 +1,312 @@
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lexicept.errors import InputError
+from lexicept.regularizers import (
+    DocumentFrequencies,
+    Schedule,
+    anti_zero,
+    df_flops,
+    df_penalties,
+    flops,
+    joint_flops,
+    l1,
+)
+
+GAMMA = torch.tensor([[0.405, 0.588, 0.955]], dtype=torch.float64)
+PENALTIES = torch.tensor([0.0, 0.5, 2.0], dtype=torch.float64)
+
+
+def weights(n, size=3, seed=0):
+    return torch.rand(n, size, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+REGULARISERS = [
+    flops,
+    l1,
+    lambda vectors: joint_flops(vectors, GAMMA),
+    lambda vectors: joint_flops(GAMMA, vectors),
+    lambda vectors: df_flops(vectors, PENALTIES),
+    anti_zero,
+]
+
+
+def test_the_splade_chapter_s_example():
+    assert flops(GAMMA).item() == pytest.approx(1.42, abs=0.005)  # the chapter misprints 1.27
+    assert l1(GAMMA).item() == pytest.approx(1.948)
+    query = torch.tensor([[0.1, 0.2, 0.3]])
+    assert flops(query).item() == pytest.approx(0.14)
+    assert l1(query).item() == pytest.approx(0.6)
+
+
+def test_flops_squares_means_and_l1_adds_them():
+    vectors = torch.tensor([[1.0, 0.0, 2.0], [3.0, 0.0, 0.0]])
+    assert flops(vectors).item() == 2**2 + 1**2
+    assert l1(vectors).item() == 2 + 1
+    assert l1(-vectors).item() == 3
+
+
+def test_joint_flops_by_hand():
+    queries = torch.tensor([[1.0, 0.0, 2.0], [3.0, 0.0, 0.0]])  # means 2, 0, 1
+    documents = torch.tensor([[3.0, 6.0, 0.0], [0.0, 0.0, 3.0], [0.0, 0.0, 12.0]])  # 1, 2, 5
+    assert joint_flops(queries, documents).item() == 2 * 1 + 0 * 2 + 1 * 5
+    assert joint_flops(queries, queries) == flops(queries)
+
+
+def test_df_flops_by_hand():
+    vectors = torch.tensor([[1.0, 0.0, 2.0], [3.0, 0.0, 0.0]])
+    assert df_flops(vectors, torch.tensor([0.5, 1.0, 3.0])).item() == 1**2 + 3**2
+    assert df_flops(vectors, torch.ones(3)) == flops(vectors)
+
+
+def test_anti_zero_by_hand():
+    vectors = torch.tensor([[1.0, 0.0], [0.5, 1.5]], requires_grad=True)
+    value = anti_zero(vectors)
+    assert value.item() == 1 / 16
+    value.backward()
+    assert vectors.grad.tolist() == [[-2 / 64] * 2] * 2
+
+
+def test_anti_zero_is_naver_s_for_a_healthy_batch():
+    vectors = weights(1000, 100)
+    assert anti_zero(vectors).item() == pytest.approx(1 / vectors.sum().item() ** 2, rel=1e-4)
+
+
+def test_anti_zero_pulls_hardest_from_zero():
+    vectors = torch.zeros(2, 3, requires_grad=True)
+    value = anti_zero(vectors)
+    assert value.item() == 1
+    value.backward()
+    assert vectors.grad.tolist() == [[-2.0] * 3] * 2
+
+
+@pytest.mark.parametrize("regulariser", REGULARISERS)
+@pytest.mark.parametrize("vectors", [weights(4), weights(1), weights(4) + 10, weights(0)])
+def test_gradients_by_finite_differences(regulariser, vectors):
+    vectors = vectors.clone().requires_grad_()
+    assert torch.autograd.gradcheck(regulariser, vectors)
+
+
+@pytest.mark.parametrize("regulariser", [r for r in REGULARISERS if r is not l1])
+def test_gradients_of_all_zero_vectors_by_finite_differences(regulariser):
+    vectors = torch.zeros(2, 3, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(regulariser, vectors)
+
+
+def test_gradients_of_all_zero_vectors_are_zero():
+    for regulariser in (flops, l1, lambda v: joint_flops(v, v), lambda v: df_flops(v, PENALTIES)):
+        for n in (0, 2):
+            vectors = torch.zeros(n, 3, dtype=torch.float64, requires_grad=True)
+            value = regulariser(vectors)
+            value.backward()
+            assert value.item() == 0
+            assert torch.equal(vectors.grad, torch.zeros(n, 3, dtype=torch.float64))
+
+
+def test_gradient_of_joint_flops_for_both_sides():
+    queries, documents = weights(2).requires_grad_(), weights(5, seed=1).requires_grad_()
+    assert torch.autograd.gradcheck(joint_flops, (queries, documents))
+
+
+def test_shapes_that_do_not_fit():
+    for regulariser in REGULARISERS:
+        with pytest.raises(InputError, match=r"\[n, V\], not \[3\]"):
+            regulariser(torch.ones(3))
+    with pytest.raises(InputError, match="queries have 2 dimensions, documents have 3"):
+        joint_flops(torch.ones(1, 2), torch.ones(1, 3))
+    with pytest.raises(InputError, match=r"penalties must be \[3\], not \[4\]"):
+        df_flops(torch.ones(1, 3), torch.ones(4))
+
+
+def test_df_penalties_by_hand():
+    # x = α³ gives 2³ − 1 = 7, x = α^log₂3 gives 3 − 1 = 2, and x = √α gives √2 − 1.
+    ratios = torch.tensor([0.0, 0.1**3, 0.1 ** math.log2(3), 0.1, 0.1**0.5, 1.0]).double()
+    expected = [0, 1 / (1 + 7**10), 1 / 1025, 0.5, 1 / (1 + (2**0.5 - 1) ** 10), 1]
+    assert df_penalties(ratios).tolist() == pytest.approx(expected, rel=1e-5)
+    steeper = df_penalties(torch.tensor([0.25, 0.0625, 0.5**0.5]), alpha=0.25, beta=1)
+    assert steeper.tolist() == pytest.approx([1 / 2, 1 / 4, 2**-0.25])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize(("alpha", "beta"), [(0.1, 10.0), (0.5, 0.1), (0.9, 100.0), (1e-3, 7.0)])
+def test_df_penalties_are_defined_everywhere(dtype, alpha, beta):
+    tiny = torch.finfo(dtype).tiny
+    edges = [0.0, tiny, 1e-30, 1e-10, alpha, 1 - torch.finfo(dtype).eps, 1.0]
+    penalties = df_penalties(torch.tensor(edges, dtype=dtype), alpha, beta)
+    assert penalties.dtype == dtype
+    assert penalties[0] == 0
+    assert penalties[-1] == 1
+    assert bool((penalties.diff() >= 0).all())  # false for NaN
+
+
+@given(st.lists(st.floats(0, 1), min_size=2, max_size=20))
+def test_df_penalties_increase(ratios):
+    penalties = df_penalties(torch.tensor(sorted(ratios), dtype=torch.float64))
+    assert bool((penalties.diff() >= -1e-15).all())
+    assert bool(((penalties >= 0) & (penalties <= 1)).all())
+
+
+def test_df_penalties_agree_with_the_formula_as_it_stands():
+    ratios = torch.linspace(0.01, 0.99, 99, dtype=torch.float64)
+    plain = 1 / (1 + (ratios ** (math.log(2) / math.log(0.1)) - 1) ** 10)
+    torch.testing.assert_close(df_penalties(ratios), plain)
+
+
+def test_df_penalties_of_dimensions_in_almost_every_document():
+    ratios = 1 - 2.0 ** -torch.arange(10, 24)
+    torch.testing.assert_close(
+        df_penalties(ratios, beta=0.5), df_penalties(ratios.double(), beta=0.5).float()
+    )
+
+
+@pytest.mark.parametrize(
+    ("ratio", "alpha", "beta"),
+    [
+        (-0.1, 0.1, 10),
+        (1.1, 0.1, 10),
+        (math.nan, 0.1, 10),
+        (0.5, 0.0, 10),
+        (0.5, 1.0, 10),
+        (0.5, math.nan, 10),
+        (0.5, 0.1, 0),
+        (0.5, 0.1, math.inf),
+    ],
+)
+def test_df_penalties_outside_their_range(ratio, alpha, beta):
+    with pytest.raises(InputError, match="must be"):
+        df_penalties(torch.tensor([ratio]), alpha, beta)
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [("constant", [4, 4, 4, 4, 4]), ("linear", [0, 1, 2, 4, 4]), ("quadratic", [0, 0.25, 1, 4, 4])],
+)
+def test_schedules(kind, expected):
+    schedule = Schedule(kind, 4.0, 8)
+    assert [schedule.at(step) for step in (0, 2, 4, 8, 9)] == expected
+
+
+def test_a_constant_schedule_needs_no_steps():
+    assert Schedule("constant", 0.5).at(10**9) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("cubic", 1.0, 5), "'cubic'"),
+        (("linear", -1.0, 5), "not -1.0"),
+        (("linear", math.inf, 5), "not inf"),
+        (("linear", math.nan, 5), "not nan"),
+        (("linear", 1.0, 0), "at least 1 step, not 0"),
+        (("quadratic", 1.0), "at least 1 step, not 0"),
+    ],
+)
+def test_impossible_schedules(arguments, message):
+    with pytest.raises(InputError, match=message):
+        Schedule(*arguments)
+
+
+def test_a_step_before_the_first():
+    with pytest.raises(InputError, match="not -1"):
+        Schedule("constant", 1.0).at(-1)
+
+
+def active(*documents):
+    """Vectors whose weights are 0 or some positive number."""
+    return 0.3 * torch.tensor(documents, dtype=torch.float32)
+
+
+def test_document_frequencies_by_hand():
+    frequencies = DocumentFrequencies(3, window=4)
+    assert frequencies.ratios.tolist() == frequencies.penalties().tolist() == [0, 0, 0]
+    frequencies.update(active([1, 0, 2], [1, 0, 0]))
+    assert frequencies.ratios.tolist() == [1, 0, 0.5]
+    frequencies.update(active([0, 5, 0]))
+    assert frequencies.ratios.tolist() == pytest.approx([2 / 3, 1 / 3, 1 / 3])
+    frequencies.update(active([0, 1, 0]))
+    assert frequencies.ratios.tolist() == pytest.approx([2 / 4, 2 / 4, 1 / 4])
+    # The window is full: two new documents take half of it.
+    frequencies.update(active([0, 1, 0], [0, 0, 0]))
+    assert frequencies.ratios.tolist() == pytest.approx([1 / 4, 1 / 2, 1 / 8])
+    assert frequencies.count.item() == 6
+    # Of more than a window, the last ones.
+    frequencies.update(active([1, 0, 0], [1, 0, 1], [1, 0, 1], [1, 0, 0], [1, 0, 0]))
+    assert frequencies.ratios.tolist() == [1, 0, 0.5]
+    assert frequencies.count.item() == 11
+
+
+def test_penalties_are_those_of_the_ratios():
+    frequencies = DocumentFrequencies(2)
+    frequencies.update(active(*[[1, int(i < 1)] for i in range(10)]))
+    assert frequencies.penalties().tolist() == pytest.approx([1, 0.5], abs=1e-5)
+    assert frequencies.penalties(alpha=0.01, beta=1)[1].item() == pytest.approx(2**-0.5)
+
+
+@given(sizes=st.lists(st.integers(0, 5), max_size=6), seed=st.integers(0, 99))
+def test_shares_are_exact_within_the_window(sizes, seed):
+    vectors = (weights(sum(sizes), seed=seed) - 0.5).relu().float()
+    frequencies = DocumentFrequencies(3, window=30)
+    for batch in vectors.split(sizes):
+        frequencies.update(batch)
+    expected = (vectors > 0).float().sum(dim=0) / max(len(vectors), 1)
+    torch.testing.assert_close(frequencies.ratios, expected)
+
+
+@given(
+    counts=st.lists(st.lists(st.integers(0, 1), min_size=3, max_size=3), max_size=60),
+    size=st.integers(1, 9),
+    window=st.integers(1, 12),
+)
+def test_shares_stay_shares(counts, size, window):
+    frequencies = DocumentFrequencies(3, window)
+    vectors = torch.tensor(counts, dtype=torch.float32).reshape(-1, 3)
+    for batch in vectors.split(size):
+        frequencies.update(batch)
+        assert bool(((frequencies.ratios >= 0) & (frequencies.ratios <= 1)).all())
+        assert bool(frequencies.penalties().isfinite().all())
+
+
+def test_old_documents_are_forgotten():
+    frequencies = DocumentFrequencies(1, window=100)
+    frequencies.update(active(*[[1]] * 100))
+    for _ in range(100):
+        frequencies.update(active(*[[0]] * 10))
+    assert frequencies.ratios.item() == pytest.approx(0.9**100, rel=1e-4)
+
+
+def test_saved_and_loaded_frequencies_go_on_alike(tmp_path):
+    frequencies = DocumentFrequencies(5, window=20)
+    frequencies.update(weights(13, 5).sub(0.7).relu())
+    torch.save(frequencies.state_dict(), tmp_path / "state.pt")
+    loaded = DocumentFrequencies(5, window=20)
+    loaded.load_state_dict(torch.load(tmp_path / "state.pt"))
+    for seed in range(1, 4):
+        for one in (frequencies, loaded):
+            one.update(weights(4, 5, seed).sub(0.7).relu())
+        assert torch.equal(loaded.ratios, frequencies.ratios)
+    assert loaded.count.item() == frequencies.count.item() == 25
+    assert len(frequencies.ratios.unique()) == 5
+
+
+def test_counting_leaves_no_gradient():
+    vectors = weights(4).requires_grad_()
+    frequencies = DocumentFrequencies(3)
+    frequencies.update(vectors)
+    df_flops(vectors, frequencies.penalties()).backward()
+    assert not frequencies.ratios.requires_grad
+    assert vectors.grad.any()
+
+
+def test_frequencies_of_another_vocabulary():
+    with pytest.raises(InputError, match=r"\[n, 3\], not \[2, 4\]"):
+        DocumentFrequencies(3).update(torch.ones(2, 4))
+    with pytest.raises(InputError, match=r"not \[3\]"):
+        DocumentFrequencies(3).update(torch.ones(3))
+    with pytest.raises(InputError, match="not 0 and 5"):
+        DocumentFrequencies(0, 5)
+    with pytest.raises(InputError, match="not 5 and 0"):
+        DocumentFrequencies(5, 0)
