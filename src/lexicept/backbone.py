@@ -99,20 +99,26 @@ class Backbone(Transformer):  # type: ignore[misc]
         """Tokens of a window, special tokens included."""
         return self.max_seq_length or LONGEST_WINDOW
 
-    def windows(self, texts: Sequence[str]) -> list[Window]:
-        """Cut texts into overlapping windows. An empty text still has one of special tokens."""
+    def windows(self, texts: Sequence[str], max_tokens: int | None = None) -> list[Window]:
+        """Cut texts into overlapping windows. An empty text still has one of special tokens.
+
+        Args:
+            max_tokens: texts end with the window that reaches so many tokens, special tokens
+                included; no window is longer.
+        """
         if not texts:
             return []
+        length = min(self.window, max_tokens or self.window)
         encoded = self.tokenizer(
             list(texts),
             truncation=True,
-            max_length=self.window,
-            stride=self.overlap,
+            max_length=length,
+            stride=min(self.overlap, max(0, length - 8)),
             return_overflowing_tokens=True,
             return_special_tokens_mask=True,
             return_offsets_mapping=True,
         )
-        return [
+        windows = [
             Window(
                 encoded["overflow_to_sample_mapping"][number],
                 encoded["input_ids"][number],
@@ -122,6 +128,15 @@ class Backbone(Transformer):  # type: ignore[misc]
             )
             for number in range(len(encoded["input_ids"]))
         ]
+        if max_tokens is None:
+            return windows
+        kept, per_text = [], -(-max_tokens // length)
+        counts = dict.fromkeys(range(len(texts)), 0)
+        for window in windows:
+            counts[window.text] += 1
+            if counts[window.text] <= per_text:
+                kept.append(window)
+        return kept
 
     def save(self, output_path: str, *args: Any, **kwargs: Any) -> None:
         """Write the encoder, as far as it is run, and its tokenizer."""
@@ -129,9 +144,13 @@ class Backbone(Transformer):  # type: ignore[misc]
             super().save(output_path, *args, **kwargs)
 
     def preprocess(
-        self, inputs: Sequence[Any], prompt: str | None = None, **kwargs: Any
+        self,
+        inputs: Sequence[Any],
+        prompt: str | None = None,
+        max_length: int | None = None,
+        **kwargs: Any,
     ) -> dict[str, Any]:
-        """Texts to padded windows.
+        """Texts to padded windows; of ``max_length`` tokens at most where that is given.
 
         Raises:
             InputError: an input that is not a text.
@@ -140,7 +159,7 @@ class Backbone(Transformer):  # type: ignore[misc]
             if not isinstance(text, str):
                 raise InputError(f"expected texts, not {type(text).__name__}: {text!r:.80}")
         texts = self._prepend_prompt(list(inputs), prompt) if prompt else list(inputs)
-        windows = self.windows(texts)
+        windows = self.windows(texts, max_length)
         return self._pad(windows) if windows else {}
 
     def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:

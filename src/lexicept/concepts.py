@@ -12,11 +12,12 @@ from sentence_transformers import SparseEncoder
 
 from lexicept.backbone import DEFAULT_BACKBONE, Backbone, Window
 from lexicept.encoder import encode_activations, load_encoder, make_encoder, token_activations
-from lexicept.heads import SAEHead
+from lexicept.heads import Head, SAEHead
 from lexicept.progress import Progress, silent
 from lexicept.sae.states import READ
 from lexicept.sae.training import SAESettings, train_sae
 from lexicept.storage import TextStore
+from lexicept.weighting import BM25, Splade, Unchanged, Weighting
 from lexicept.words import STOP_WORDS
 
 NAMING_TOKENS = 100_000
@@ -36,11 +37,11 @@ class BackboneSettings:
 
 
 class ConceptVectorizer:
-    """Texts to the largest activation of every latent.
+    """Texts to the pooled activation of every dimension of a head.
 
     Args:
-        encoder: a ``SparseEncoder`` of backbone, SAE head and pooling.
-        terms: a name per latent; the latent's number by default.
+        encoder: a ``SparseEncoder`` of backbone and head.
+        terms: a name per dimension; the head's own or its number by default.
     """
 
     name = "concepts"
@@ -48,8 +49,9 @@ class ConceptVectorizer:
 
     def __init__(self, encoder: SparseEncoder, terms: Sequence[str] | None = None) -> None:
         self.encoder = encoder
-        numbers = [f"#{latent}" for latent in range(self.size)] if terms is None else terms
-        self._terms = list(numbers)
+        if terms is None:
+            terms = self.head.terms or [f"#{latent}" for latent in range(self.size)]
+        self._terms = list(terms)
 
     @classmethod
     def train(
@@ -65,23 +67,45 @@ class ConceptVectorizer:
         return cls(make_encoder(base, SAEHead(train_sae(base, texts, sae, checkpoints, progress))))
 
     @property
+    def head(self) -> Head:
+        """The encoder's head."""
+        head: Head = self.encoder[1]
+        return head
+
+    @property
     def size(self) -> int:
-        """Number of latents."""
-        return int(self.encoder[1].num_latents)
+        """Number of dimensions."""
+        return self.head.size
+
+    @property
+    def weighting(self) -> Weighting:
+        """What makes weights of the activations: BM25 unless the head was trained for ranking."""
+        settings = self.head.settings
+        if not settings.ranks:
+            return BM25(k3=1.0)
+        kind = Splade if settings.pooling == "max" else Unchanged
+        return kind(settings.query_scale)
 
     @property
     def terms(self) -> Sequence[str]:
-        """The name of every latent."""
+        """The name of every dimension."""
         return self._terms
 
     def documents(self, texts: Sequence[str]) -> sp.csr_array:
-        """The largest activation of every latent in every text [n, size]."""
-        return encode_activations(self.encoder, texts)
+        """The pooled activation of every dimension in every document [n, size]."""
+        return encode_activations(self.encoder, texts, "document")
 
-    queries = documents
+    def queries(self, texts: Sequence[str]) -> sp.csr_array:
+        """The same for queries."""
+        return encode_activations(self.encoder, texts, "query")
 
     def learn_terms(self, texts: Sequence[str], progress: Progress = silent) -> None:
-        """Name each latent by the words of the texts that fire it most, in a sample of them."""
+        """Name each latent by the words of the texts that fire it most, in a sample of them.
+
+        Dimensions that have terms of their own keep them.
+        """
+        if self.head.terms is not None:
+            return
         totals = word_activations(self.encoder, texts, progress)
         self._terms = name_latents(totals, self.size)
 

@@ -18,7 +18,7 @@ from lexicept import rra
 from lexicept.engines import ExactEngine
 from lexicept.errors import IndexFormatError, InputError
 from lexicept.storage import load_array, save_array
-from lexicept.vectors import Floats, prune_rows, stack_columns
+from lexicept.vectors import Floats, largest_weights, prune_rows, stack_columns
 from lexicept.weighting import Weighting, from_settings
 
 
@@ -126,10 +126,3 @@ class Derived:
         if not bounds.size == background.size == engine.num_dimensions:
             raise IndexFormatError(f"{folder}: arrays of different numbers of dimensions")
         return cls(engine, bounds, background)
-
-
-def largest_weights(matrix: sp.csr_array) -> Floats:
-    """The largest weight of every dimension [V]; 0 for an empty one."""
-    bounds = np.zeros(matrix.shape[1], np.float32)
-    np.maximum.at(bounds, matrix.indices, matrix.data.astype(np.float32))
-    return bounds

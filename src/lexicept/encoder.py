@@ -1,7 +1,8 @@
-"""The encoder: backbone, head and pooling as a ``SparseEncoder`` of sentence-transformers."""
+"""The encoder: backbone and head as a ``SparseEncoder`` of sentence-transformers."""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,33 +14,27 @@ from sentence_transformers import SparseEncoder
 
 from lexicept.backbone import Backbone, Window
 from lexicept.errors import InputError
-from lexicept.heads import SAEHead
-from lexicept.pooling import SparseMaxPooling, max_pool
+from lexicept.heads import Head, SAEHead, VocabularyHead
 
 POOL_CELLS = 2**24
-"""Cells of the dense [texts, latents] array that activations are pooled in: 64 MB."""
+"""Cells of the dense [texts, vocabulary] array that activations are pooled in: 64 MB."""
+
+_HEADS = {head.__name__: head for head in (SAEHead, VocabularyHead)}
 
 
-def make_encoder(
-    backbone: Backbone,
-    head: SAEHead,
-    query_max_active_dims: int | None = None,
-    document_max_active_dims: int | None = None,
-) -> SparseEncoder:
+def make_encoder(backbone: Backbone, head: Head) -> SparseEncoder:
     """A ``SparseEncoder`` with the library's own ``save``, ``encode_query``, ``encode_document``.
 
     A saved folder is loaded by ``load_encoder``, or by
     ``SparseEncoder(path, trust_remote_code=True)``.
 
     Raises:
-        InputError: the SAE was made for states of another size.
+        InputError: the head was made for states of another size.
     """
     d = backbone.get_embedding_dimension()
-    if head.sae.d_in != d:
-        raise InputError(f"an SAE for states of size {head.sae.d_in} on a backbone of size {d}")
-    limits = (query_max_active_dims, document_max_active_dims)
-    pooling = SparseMaxPooling(head.num_latents, *limits)
-    return SparseEncoder(modules=[backbone, head, pooling], similarity_fn_name="dot").eval()
+    if head.d_in != d:
+        raise InputError(f"a head for states of size {head.d_in} on a backbone of size {d}")
+    return SparseEncoder(modules=[backbone, head], similarity_fn_name="dot").eval()
 
 
 def load_encoder(path: str | os.PathLike[str]) -> SparseEncoder:
@@ -48,63 +43,71 @@ def load_encoder(path: str | os.PathLike[str]) -> SparseEncoder:
     Raises:
         InputError: not such a folder.
     """
-    folder = str(path)
-    if not (Path(folder) / "modules.json").exists():
+    folder = Path(path)
+    if not (folder / "modules.json").exists():
         raise InputError(f"{folder}: no saved encoder (modules.json is missing)")
     try:
-        modules = [
-            Backbone.load(folder),
-            SAEHead.load(folder, subfolder="1_SAEHead"),
-            SparseMaxPooling.load(folder, subfolder="2_SparseMaxPooling"),
-        ]
-    except (OSError, ValueError, TypeError) as error:
+        _, entry = json.loads((folder / "modules.json").read_bytes())
+        head_type = _HEADS[entry["type"].rpartition(".")[2]]
+        backbone = Backbone.load(str(folder))
+        head = head_type.read(folder / entry["path"])
+    except (OSError, ValueError, TypeError, KeyError, IndexError) as error:
         raise InputError(f"{folder}: this encoder can't be loaded: {error}") from None
-    return SparseEncoder(modules=modules, similarity_fn_name="dot").eval()
+    return make_encoder(backbone, head)
 
 
-def encode_activations(encoder: SparseEncoder, texts: Sequence[str]) -> sp.csr_array:
-    """The largest activation of every latent in every text, before log1p: CSR [n, num_latents].
+def encode_activations(
+    encoder: SparseEncoder, texts: Sequence[str], task: str = "document"
+) -> sp.csr_array:
+    """The pooled activations of texts: CSR [n, size].
 
-    The same as pooling's input to log1p, without padding in the head and without a dense result.
+    With max pooling these are the values before log1p, with sum pooling the sums after it. The
+    head sees no padding, and the result is never dense.
     """
     head = encoder[1]
-    step = max(1, POOL_CELLS // head.num_latents)
+    step = max(1, POOL_CELLS // head.size)
     parts = [
-        _encode_part(encoder, texts[start : start + step]) for start in range(0, len(texts), step)
+        _encode_part(encoder, texts[start : start + step], task)
+        for start in range(0, len(texts), step)
     ]
     if not parts:
-        return sp.csr_array((0, head.num_latents), dtype=np.float32)
+        return sp.csr_array((0, head.size), dtype=np.float32)
     return sp.csr_array(sp.vstack(parts, format="csr"))
 
 
-def _encode_part(encoder: SparseEncoder, texts: Sequence[str]) -> sp.csr_array:
-    size = encoder[1].num_latents
-    pooled = torch.zeros(len(texts), size)
+def _encode_part(encoder: SparseEncoder, texts: Sequence[str], task: str) -> sp.csr_array:
+    head = encoder[1]
+    pooled = torch.zeros(len(texts), head.size)
     windows = encoder[0].windows(texts)
-    for acts, latents, tokens in token_activations(encoder, windows):
-        text = torch.tensor([windows[window].text for window, _ in tokens])
-        rows, inverse = torch.unique(text, return_inverse=True)
-        pooled[rows] = torch.maximum(
-            pooled[rows], max_pool(acts, latents, inverse, len(rows), size)
+    for numbers, states in encoder[0].token_states(windows):
+        text = torch.tensor(
+            [windows[i].text for i in numbers for special in windows[i].special if not special]
         )
+        rows, inverse = torch.unique(text, return_inverse=True)
+        with torch.inference_mode():
+            found = head.pool(states, inverse.to(states.device), len(rows), task).cpu()
+        if head.settings.pooling == "max":
+            pooled[rows] = torch.maximum(pooled[rows], found)
+        else:
+            pooled[rows] += found
     return sp.csr_array(pooled.numpy())
 
 
 def token_activations(
     encoder: SparseEncoder, windows: Sequence[Window]
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor, list[tuple[int, int]]]]:
-    """Active latents of the real tokens of windows, batch by batch, on the CPU.
+    """The most active dimensions of the real tokens of windows, batch by batch, on the CPU.
 
     Yields:
-        Activations [tokens, k], latents [tokens, k], and the window and place of each token.
+        Activations [tokens, k], dimensions [tokens, k], and the window and place of each token.
     """
     for numbers, states in encoder[0].token_states(windows):
         with torch.inference_mode():
-            acts, latents = encoder[1].encode(states)
+            acts, dimensions = encoder[1].encode(states)
         tokens = [
             (number, place)
             for number in numbers
             for place, special in enumerate(windows[number].special)
             if not special
         ]
-        yield acts.cpu(), latents.cpu(), tokens
+        yield acts.cpu(), dimensions.cpu(), tokens

@@ -166,3 +166,10 @@ def prune_rows(
     kept = np.sort(order[rank < max_active_dims])
     indptr = np.concatenate([[0], np.cumsum(np.minimum(lengths, max_active_dims))])
     return sp.csr_array((matrix.data[kept], matrix.indices[kept], indptr), shape=matrix.shape)
+
+
+def largest_weights(matrix: sp.csr_array) -> Floats:
+    """The largest weight of every dimension [V]; 0 for an empty one."""
+    bounds = np.zeros(matrix.shape[1], np.float32)
+    np.maximum.at(bounds, matrix.indices, matrix.data.astype(np.float32))
+    return bounds

@@ -72,18 +72,43 @@ class BM25:
 class Splade:
     """SPLADE's saturation, ``log(1 + f)``, on both sides: for heads that were trained for it."""
 
+    query_scale: float = 1.0
+    """A factor on queries, where a head was trained beside words."""
+
     def documents(self, frequencies: sp.csr_array) -> sp.csr_array:
         return _with_data(frequencies, np.log1p(frequencies.data))
 
-    queries = documents
+    def queries(self, frequencies: sp.csr_array) -> sp.csr_array:
+        return _with_data(frequencies, np.log1p(frequencies.data) * self.query_scale)
 
     def settings(self) -> dict[str, Any]:
-        return {"name": "splade"}
+        return {"name": "splade", **asdict(self)}
+
+
+@dataclass(frozen=True)
+class Unchanged:
+    """Frequencies that are weights already, as sum pooling's are."""
+
+    query_scale: float = 1.0
+    """A factor on queries, where a head was trained beside words."""
+
+    def documents(self, frequencies: sp.csr_array) -> sp.csr_array:
+        return frequencies.astype(np.float32)
+
+    def queries(self, frequencies: sp.csr_array) -> sp.csr_array:
+        return _with_data(frequencies, frequencies.data * self.query_scale)
+
+    def settings(self) -> dict[str, Any]:
+        return {"name": "unchanged", **asdict(self)}
 
 
 def from_settings(settings: dict[str, Any]) -> Weighting:
     """The weighting that ``settings()`` described. Raises InputError for an unknown one."""
-    kinds: dict[str, type[BM25] | type[Splade]] = {"bm25": BM25, "splade": Splade}
+    kinds: dict[str, type[BM25] | type[Splade] | type[Unchanged]] = {
+        "bm25": BM25,
+        "splade": Splade,
+        "unchanged": Unchanged,
+    }
     arguments = dict(settings)
     name = arguments.pop("name", None)
     if name not in kinds:

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +9,6 @@ from lexicept.backbone import Backbone, resolve
 from lexicept.encoder import encode_activations, load_encoder, make_encoder
 from lexicept.errors import InputError
 from lexicept.heads import SAEHead
-from lexicept.pooling import max_pool
 from lexicept.sae import TopKSAE
 
 
@@ -71,26 +72,6 @@ def test_only_texts(encoder):
         encoder[0].preprocess([3])
 
 
-def test_max_pool_by_hand():
-    acts = torch.tensor([[1.0, 2.0], [3.0, 0.5], [4.0, 0.0]])
-    latents = torch.tensor([[0, 2], [0, 1], [2, 1]])
-    pooled = max_pool(acts, latents, torch.tensor([0, 0, 2]), num_texts=3, size=4)
-    assert pooled.tolist() == [[3, 0.5, 2, 0], [0, 0, 0, 0], [0, 0, 4, 0]]
-
-
-def test_max_pool_gradient_is_a_dense_maximum_s():
-    generator = torch.Generator().manual_seed(0)
-    acts = torch.rand(10, 3, generator=generator, dtype=torch.double, requires_grad=True)
-    latents = torch.stack([torch.randperm(6, generator=generator)[:3] for _ in range(10)])
-    text = torch.arange(10) // 5
-    weights = torch.rand(2, 6, generator=generator, dtype=torch.double)
-    (max_pool(acts, latents, text, 2, 6) * weights).sum().backward()
-    ours, acts.grad = acts.grad, None
-    dense = torch.zeros(10, 6, dtype=torch.double).scatter(1, latents, acts)
-    (dense.view(2, 5, 6).amax(1) * weights).sum().backward()
-    assert torch.allclose(ours, acts.grad)
-
-
 def dense_reference(encoder, text):
     """One text alone, window by window, with every latent written out."""
     backbone, sae = encoder[0], encoder[1].sae
@@ -132,8 +113,14 @@ def test_the_sparse_encoder_pools_with_log1p(encoder, texts):
     np.testing.assert_allclose(vectors.to_dense().numpy(), expected, atol=2e-4)
 
 
+def with_limits(encoder):
+    limits = {"query_max_active_dims": 3, "document_max_active_dims": 7}
+    settings = replace(encoder[1].settings, **limits)
+    return make_encoder(encoder[0], SAEHead(encoder[1].sae, settings))
+
+
 def test_queries_and_documents_have_their_own_limits(encoder, texts):
-    limited = make_encoder(encoder[0], encoder[1], 3, 7)
+    limited = with_limits(encoder)
     for encode, limit in ((limited.encode_query, 3), (limited.encode_document, 7)):
         vectors = encode(texts).to_dense()
         assert (vectors > 0).sum(dim=1).max() == limit
@@ -145,7 +132,7 @@ def test_queries_and_documents_have_their_own_limits(encoder, texts):
 
 
 def test_save_and_load_in_both_ways(encoder, texts, tmp_path):
-    limited = make_encoder(encoder[0], encoder[1], 3, 7)
+    limited = with_limits(encoder)
     limited.save(str(tmp_path / "model"), create_model_card=False)
     expected = limited.encode_query(texts).to_dense()
     for loaded in (

@@ -21,10 +21,10 @@ from lexicept.errors import InputError
 
 if TYPE_CHECKING:
     from lexicept.concepts import ConceptVectorizer
-    from lexicept.derive import VocabularySettings
     from lexicept.index import Index
     from lexicept.indexing import IndexBuilder
     from lexicept.progress import Progress
+    from lexicept.weighting import Weighting
 
 app = typer.Typer()
 
@@ -78,8 +78,9 @@ def build(
         int, typer.Option(help="Tokens the concepts are learned from.")
     ] = 1_000_000,
     weighting: Annotated[
-        WeightingChoice, typer.Option(help="Of the concepts; splade suits trained heads.")
-    ] = WeightingChoice.bm25,
+        WeightingChoice | None,
+        typer.Option(help="Of the concepts; by default what their model was trained for."),
+    ] = None,
     query_max_active_dims: Annotated[
         int | None, typer.Option(min=1, help="Concepts left in a query; all by default.")
     ] = None,
@@ -97,8 +98,10 @@ def build(
     from contextlib import closing
 
     from lexicept.corpora import read_documents
+    from lexicept.derive import VocabularySettings
     from lexicept.display import ProgressBars
     from lexicept.indexing import IndexBuilder
+    from lexicept.weighting import BM25
     from lexicept.words import WordVectorizer
 
     names = vocabulary.names
@@ -111,10 +114,6 @@ def build(
         "seed": seed,
         "model": None if model is None else str(model.resolve()),
     }
-    settings = {
-        name: _vocabulary_settings(name, weighting, query_max_active_dims, document_max_active_dims)
-        for name in names
-    }
     words = WordVectorizer(language)  # an unknown language is refused before any work
     if "concepts" in names:
         require_concepts()
@@ -124,10 +123,17 @@ def build(
             read_documents(corpus), concept_settings if "concepts" in names else {}
         )
         if "words" in names:
-            builder.add_vocabulary(words, settings["words"], progress)
+            builder.add_vocabulary(words, VocabularySettings(BM25()), progress)
         if "concepts" in names:
             concepts = _concepts(builder, concept_settings, model, progress)
-            builder.add_vocabulary(concepts, settings["concepts"], progress)
+            chosen = concepts.weighting if weighting is None else _weighting(weighting)
+            limits = concepts.head.settings
+            settings = VocabularySettings(
+                chosen,
+                query_max_active_dims or limits.query_max_active_dims,
+                document_max_active_dims or limits.document_max_active_dims,
+            )
+            builder.add_vocabulary(concepts, settings, progress)
         index = builder.commit()
     _print_info(index, as_json)
 
@@ -282,16 +288,10 @@ def info(index: IndexArgument, as_json: JsonOption = False) -> None:
     _print_info(Index.open(index, checksums=True), as_json)
 
 
-def _vocabulary_settings(
-    name: str, weighting: WeightingChoice, query_dims: int | None, document_dims: int | None
-) -> VocabularySettings:
-    from lexicept.derive import VocabularySettings
+def _weighting(choice: WeightingChoice) -> Weighting:
     from lexicept.weighting import BM25, Splade
 
-    if name == "words":
-        return VocabularySettings(BM25())
-    kind = Splade() if weighting is WeightingChoice.splade else BM25(k3=1.0)
-    return VocabularySettings(kind, query_dims, document_dims)
+    return Splade() if choice is WeightingChoice.splade else BM25(k3=1.0)
 
 
 def _concepts(

@@ -160,7 +160,7 @@ class Trainer:
                 "rate or normalise=True may help"
             )
         self._optimizer.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         remove_parallel_gradient(sae.W_dec)
         torch.nn.utils.clip_grad_norm_(sae.parameters(), self.settings.max_grad_norm)
         for group in self._optimizer.param_groups:
