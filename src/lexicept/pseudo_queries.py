@@ -1,17 +1,27 @@
-"""Pseudo-queries: judged queries made from the documents themselves, to choose settings on."""
+"""Pseudo-queries: judged queries made from the documents themselves, to choose settings on and to
+train on."""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
 
+from lexicept.corpora import Document
+from lexicept.errors import InputError
+from lexicept.part_file import replacing
 from lexicept.vectors import Integers
 
 _SENTENCE_END = re.compile(r"(?<=[.!?。！？])\s+|\n+")
 _MIN_WORDS, _MAX_WORDS = 5, 30
+_MAX_SPAN = 15
 
 
 def from_texts(texts: Sequence[str], count: int = 500, seed: int = 0) -> tuple[Integers, list[str]]:
@@ -59,6 +69,105 @@ def from_vectors(
     flat = np.concatenate(columns) if columns else np.zeros(0, np.int32)
     shape = (sources.size, documents.shape[1])
     return sources, sp.csr_array((np.ones(flat.size, np.float32), flat, indptr), shape=shape)
+
+
+def random_for(seed: int, name: str) -> np.random.Generator:
+    """Random numbers of a document or query, the same whatever others there are."""
+    return np.random.default_rng((seed, *hashlib.sha256(name.encode()).digest()))
+
+
+def generate(
+    documents: Iterable[Document], kind: str = "mixed", per_document: int = 1, seed: int = 0
+) -> Iterator[tuple[str, str]]:
+    """Yield ids of documents and queries, up to ``per_document`` different ones of each.
+
+    They depend on the seed and the document alone: more documents change nothing for the others.
+
+    Args:
+        kind: ``title``; ``sentence``, a random one of the text of 5 words or more, cut at 30;
+            ``span``, a random run of 5 to 15 words of the text; or ``mixed``, each of a random
+            kind of these that the document has.
+
+    Raises:
+        InputError: no such kind, or ``per_document`` below 1.
+    """
+    if kind not in (*_SOURCES, "mixed"):
+        raise InputError(f"no kind {kind!r} of pseudo-queries, only: {', '.join(_SOURCES)}, mixed")
+    if per_document < 1:
+        raise InputError(f"per_document must be at least 1, not {per_document}")
+    makers = list(_SOURCES.values()) if kind == "mixed" else [_SOURCES[kind]]
+    return _generate(documents, makers, per_document, seed)
+
+
+def _generate(
+    documents: Iterable[Document], makers: Sequence[_Source], per_document: int, seed: int
+) -> Iterator[tuple[str, str]]:
+    for document in documents:
+        random = random_for(seed, document.id)
+        sources = [make(document, random) for make in makers]
+        found: set[str] = set()
+        while sources and len(found) < per_document:
+            source = sources[random.integers(len(sources))]
+            query = next(source, None)
+            if query is None:
+                sources.remove(source)
+            elif query not in found:
+                found.add(query)
+                yield document.id, query
+
+
+def _title(document: Document, random: np.random.Generator) -> Iterator[str]:
+    if words := document.title.split():
+        yield " ".join(words)
+
+
+def _sentences(document: Document, random: np.random.Generator) -> Iterator[str]:
+    sentences = [sentence.split() for sentence in _SENTENCE_END.split(document.text)]
+    long = [words for words in sentences if len(words) >= _MIN_WORDS]
+    for number in random.permutation(len(long)):
+        yield " ".join(long[number][:_MAX_WORDS])
+
+
+def _spans(document: Document, random: np.random.Generator) -> Iterator[str]:
+    words = document.text.split()
+    for start in random.permutation(max(0, len(words) - _MIN_WORDS + 1)):
+        length = random.integers(_MIN_WORDS, min(_MAX_SPAN, len(words) - start), endpoint=True)
+        yield " ".join(words[start : start + length])
+
+
+_Source = Callable[[Document, np.random.Generator], Iterator[str]]
+_SOURCES: dict[str, _Source] = {"title": _title, "sentence": _sentences, "span": _spans}
+
+
+def write(folder: str | os.PathLike[str], pairs: Iterable[tuple[str, str]]) -> int:
+    """Write pseudo-queries as a BEIR folder's ``queries.jsonl`` and ``qrels/train.tsv``.
+
+    Args:
+        pairs: ids of documents and queries. A query's id is its document's with a number.
+
+    Returns:
+        The number of queries.
+
+    Raises:
+        InputError: no pairs, or the folder has queries already.
+    """
+    queries = Path(folder, "queries.jsonl")
+    qrels = Path(folder, "qrels", "train.tsv")
+    for path in (queries, qrels):
+        if path.exists():
+            raise InputError(f"{path} exists already: name another folder or remove it first")
+    counts: Counter[str] = Counter()
+    with replacing(queries) as query_file, replacing(qrels) as qrels_file:
+        qrels_file.write("query-id\tcorpus-id\tscore\n")
+        for document, query in pairs:
+            counts[document] += 1
+            name = f"{document}-{counts[document]}"
+            fields = {"_id": name, "text": query}
+            query_file.write(json.dumps(fields, ensure_ascii=False) + "\n")
+            qrels_file.write(f"{name}\t{document}\t1\n")
+        if not counts:
+            raise InputError(f"{queries}: there are no pseudo-queries to write")
+    return counts.total()
 
 
 def known_item_ndcg(found: Sequence[Integers], sources: Integers) -> float:

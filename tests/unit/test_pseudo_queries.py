@@ -1,6 +1,9 @@
 """Pseudo-queries: where they come from, their seed, and known-item nDCG by hand."""
 
+import os
+from collections import Counter
 from math import log2
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,7 +11,9 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lexicept.pseudo_queries import from_texts, from_vectors, known_item_ndcg
+from lexicept.corpora import Document, Qrel, Query, read_documents, read_qrels, read_queries
+from lexicept.errors import InputError
+from lexicept.pseudo_queries import from_texts, from_vectors, generate, known_item_ndcg, write
 from strategies import sparse_matrices
 
 TEXTS = [
@@ -111,3 +116,128 @@ def test_vector_queries_draw_from_four_times_as_many_dimensions() -> None:
     documents = sp.csr_array(weights[None])
     drawn = {t for seed in range(60) for t in from_vectors(documents, 1, 2, seed)[1].indices}
     assert drawn == set(np.flatnonzero(weights > 42).tolist())
+
+
+# Queries to train on
+
+WORDS = [f"w{i}" for i in range(40)]
+DOCUMENTS = [
+    Document("d1", "One two three four five. Too short. Six seven eight nine ten!", "A title "),
+    Document("d2", "", "Only a title"),
+    Document("d3", "too short"),
+    Document("d4", " ".join(WORDS) + "."),
+]
+
+
+def by_document(kind: str, per_document: int = 100, seed: int = 0) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for document, query in generate(DOCUMENTS, kind, per_document, seed):
+        found.setdefault(document, []).append(query)
+    return found
+
+
+def test_titles_and_sentences() -> None:
+    assert by_document("title") == {"d1": ["A title"], "d2": ["Only a title"]}
+    found = by_document("sentence")
+    assert sorted(found) == ["d1", "d4"]
+    assert sorted(found["d1"]) == ["One two three four five.", "Six seven eight nine ten!"]
+    assert found["d4"] == [" ".join(WORDS[:30])]
+
+
+def test_spans_are_runs_of_5_to_15_words() -> None:
+    found = {query for seed in range(40) for query in by_document("span", seed=seed)["d4"]}
+    starts, lengths = set(), set()
+    words = DOCUMENTS[3].text.split()
+    for query in found:
+        span = query.split()
+        start = words.index(span[0])
+        assert words[start : start + len(span)] == span
+        starts.add(start)
+        lengths.add(len(span))
+    assert starts == set(range(36))
+    assert lengths == set(range(5, 16))
+    assert sorted(by_document("span")) == ["d1", "d4"]
+
+
+def test_mixed_queries_are_of_every_kind_that_a_document_has() -> None:
+    kinds = Counter(
+        "title" if query == "A title" else "sentence" if query[-1] in ".!" else "span"
+        for seed in range(300)
+        for query in by_document("mixed", 1, seed)["d1"]
+    )
+    assert sorted(kinds) == ["sentence", "span", "title"]
+    assert min(kinds.values()) > 40
+    assert kinds.total() == 300
+    found = by_document("mixed")
+    assert found["d2"] == ["Only a title"]
+    assert "d3" not in found
+    assert {"A title", "One two three four five.", "Six seven eight nine ten!"} < set(found["d1"])
+
+
+@pytest.mark.parametrize("kind", ["sentence", "span", "mixed"])
+@pytest.mark.parametrize("per_document", [1, 2, 3])
+def test_queries_of_a_document_differ(kind: str, per_document: int) -> None:
+    repeated = Document("r", "one two three four five. " * 5)
+    for queries in by_document(kind, per_document).values():
+        assert len(set(queries)) == len(queries) <= per_document
+    assert len(list(generate([repeated], "sentence", 9))) == 1
+
+
+@given(st.lists(st.sampled_from(DOCUMENTS), unique=True), st.integers(0, 3))
+def test_other_documents_change_nothing(documents: list[Document], seed: int) -> None:
+    alone = [pair for d in documents for pair in generate([d], per_document=2, seed=seed)]
+    assert list(generate(iter(documents), per_document=2, seed=seed)) == alone
+
+
+def test_equal_documents_have_different_queries() -> None:
+    documents = [Document(f"d{i}", DOCUMENTS[3].text) for i in range(5)]
+    assert len({query for _, query in generate(documents, "span")}) > 3
+
+
+def test_seeds_of_generated_queries() -> None:
+    assert by_document("span", 2, 1) == by_document("span", 2, 1) != by_document("span", 2, 2)
+
+
+def test_arguments_of_generate() -> None:
+    with pytest.raises(InputError, match="no kind 'word' of pseudo-queries, only: title, sent"):
+        generate(DOCUMENTS, "word")
+    with pytest.raises(InputError, match="at least 1, not 0"):
+        generate(DOCUMENTS, per_document=0)
+
+
+def test_pseudo_queries_become_a_beir_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "new"
+    assert write(folder, iter([("d1", "ä b"), ("d2", "c"), ("d1", "d")])) == 3
+    assert list(read_queries(folder, "train")) == [
+        Query("d1-1", "ä b"),
+        Query("d2-1", "c"),
+        Query("d1-2", "d"),
+    ]
+    assert list(read_qrels(folder, "train")) == [
+        Qrel("d1-1", "d1", 1),
+        Qrel("d2-1", "d2", 1),
+        Qrel("d1-2", "d1", 1),
+    ]
+    assert sorted(os.listdir(folder)) == ["qrels", "queries.jsonl"]
+    assert os.listdir(folder / "qrels") == ["train.tsv"]
+
+
+def test_queries_that_exist_are_kept(tmp_path: Path) -> None:
+    for path in (tmp_path / "a" / "queries.jsonl", tmp_path / "b" / "qrels" / "train.tsv"):
+        path.parent.mkdir(parents=True)
+        path.write_text("precious")
+        with pytest.raises(InputError, match=f"{path.name} exists already"):
+            write(tmp_path / path.relative_to(tmp_path).parts[0], [("d", "q")])
+        assert path.read_text() == "precious"
+    with pytest.raises(InputError, match="no pseudo-queries"):
+        write(tmp_path / "c", [])
+    assert [name for _, _, names in os.walk(tmp_path / "c") for name in names] == []
+
+
+def test_generated_queries_of_real_text(data: Path, tmp_path: Path) -> None:
+    documents = list(read_documents(data / "scifact"))[:500]
+    texts = {document.id: " ".join(document.text.split()) for document in documents}
+    assert write(tmp_path, generate(documents, "sentence", 2)) > 950
+    sources = {qrel.query_id: qrel.document_id for qrel in read_qrels(tmp_path, "train")}
+    for query in read_queries(tmp_path, "train"):
+        assert query.text in texts[sources[query.id]]

@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from lexicept.cli import index
+from lexicept.cli import index, lists, train
 from lexicept.errors import LexiceptError
 
 app = typer.Typer(
@@ -16,6 +16,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(index.app)
+app.add_typer(lists.app)
+app.add_typer(train.app)
 
 
 def main() -> None:

@@ -24,13 +24,16 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 def require_concepts() -> None:
     """Raises InputError where torch and sentence-transformers are missing."""
+    require("concepts", "sentence_transformers", hint=", or build with --vocabulary words")
+
+
+def require(extra: str, *modules: str, hint: str = "") -> None:
+    """Raises InputError where a package of an optional extra is missing."""
     from importlib.util import find_spec
 
-    if find_spec("sentence_transformers") is None:
-        raise InputError(
-            "concepts need torch and sentence-transformers: pip install 'lexicept[concepts]', "
-            "or build with --vocabulary words"
-        )
+    missing = [name for name in modules if find_spec(name) is None]
+    if missing:
+        raise InputError(f"{', '.join(missing)} missing: pip install 'lexicept[{extra}]'{hint}")
 
 
 def print_report(values: dict[str, Any], as_json: bool) -> None:

@@ -1,0 +1,205 @@
+"""Training data on the command line: from documents to scored lists, and what is refused."""
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_cli import Result, Run, assert_error, run
+from test_index import _without_fsync
+from test_start_up import HEAVY, MAIN, loaded_after
+from test_teachers import bert, dense
+
+from lexicept import pseudo_queries
+from lexicept.cli.lists import KindChoice
+from lexicept.corpora import read_qrels, read_queries
+from lexicept.index import Index
+from lexicept.lists import CandidateList, Lists
+from lexicept.teachers import standardised
+
+__all__ = ["_without_fsync", "bert", "dense", "run"]  # fixtures
+
+DOCUMENTS = {
+    "d1": "the cat sleeps all day long",
+    "d2": "a dog barks at the cat",
+    "d3": "some banks lend a lot of money",
+    "d4": "rivers flood their banks in spring rain",
+}
+
+
+@pytest.fixture
+def beir(tmp_path: Path) -> Path:
+    """Four documents and three queries judged for training, one of them as not relevant."""
+    folder = tmp_path / "beir"
+    (folder / "qrels").mkdir(parents=True)
+    (folder / "corpus.jsonl").write_text(
+        "".join(json.dumps({"_id": i, "text": text}) + "\n" for i, text in DOCUMENTS.items())
+    )
+    queries = {"q1": "sleeping cats", "q2": "bank money", "q3": "river", "q4": "dog"}
+    (folder / "queries.jsonl").write_text(
+        "".join(json.dumps({"_id": i, "text": text}) + "\n" for i, text in queries.items())
+    )
+    judgements = "query-id\tcorpus-id\tscore\nq1\td1\t1\nq2\td3\t2\nq3\td3\t0\n"
+    (folder / "qrels" / "train.tsv").write_text(judgements)
+    (folder / "qrels" / "dev.tsv").write_text("q4 0 d2 1\n")
+    return folder
+
+
+@pytest.fixture
+def index(beir: Path, tmp_path: Path, run: Run) -> Path:
+    path = tmp_path / "index"
+    assert run("build", beir, "--vocabulary", "words", "--out", path).code == 0
+    return path
+
+
+@pytest.fixture
+def mined(index: Path, beir: Path, tmp_path: Path, run: Run) -> Path:
+    out = tmp_path / "mined.jsonl"
+    report = run("mine", index, beir, "--out", out, "--json").json
+    assert report == {"lists": 3, "file": str(out)}
+    return out
+
+
+def test_pseudo_queries(beir: Path, tmp_path: Path, run: Run) -> None:
+    out = tmp_path / "queries"
+    arguments = ("--kind", "span", "--per-document", 2, "--seed", 3)
+    report = run("pseudo-queries", beir, "--out", out, *arguments, "--json").json
+    texts = {query.id: query.text for query in read_queries(out, "train")}
+    assert report == {"queries": len(texts), "folder": str(out)}
+    found: dict[str, list[str]] = {}
+    for qrel in read_qrels(out, "train"):
+        found.setdefault(qrel.document_id, []).append(texts[qrel.query_id])
+    assert {document: len(queries) for document, queries in found.items()} == dict.fromkeys(
+        DOCUMENTS, 2
+    )
+    for document, queries in found.items():
+        assert all(query in DOCUMENTS[document] for query in queries)
+    assert_error(run("pseudo-queries", beir, "--out", out), "queries.jsonl exists already")
+    assert_error(
+        run("pseudo-queries", beir, "--out", tmp_path / "none", "--kind", "title"), "no pseudo"
+    )
+    assert run("pseudo-queries", beir, "--out", tmp_path / "x", "--kind", "word").code == 2
+    assert [kind.value for kind in KindChoice] == [*pseudo_queries._SOURCES, "mixed"]
+
+
+def test_mine(mined: Path, index: Path, beir: Path, tmp_path: Path, run: Run) -> None:
+    assert list(Lists.open(mined)) == [
+        CandidateList("q1", ("d1", "d2"), 1),
+        CandidateList("q2", ("d3", "d4"), 1),
+        CandidateList("q3", ("d4",), 0),
+    ]
+    out = tmp_path / "out"
+    arguments = ("--depth", 0, "--random-negatives", 9, "--seed", 1, "--vocabulary", "words")
+    assert run("mine", index, beir, "--split", "dev", "--out", out, *arguments).code == 0
+    (item,) = Lists.open(out)
+    assert (item.documents[0], item.relevant) == ("d2", 1)
+    assert sorted(item.documents) == sorted(DOCUMENTS)
+    out.unlink()
+    # d2 has one of the two words of q1: more than a tenth of the score of d1.
+    assert run("mine", index, beir, "--out", out, "--max-positive-share", 0.1).code == 0
+    assert [item.documents for item in Lists.open(out)] == [("d1",), ("d3",), ("d4",)]
+
+
+def test_what_mine_refuses(mined: Path, index: Path, beir: Path, tmp_path: Path, run: Run) -> None:
+    def mine(*arguments: object) -> Result:
+        return run("mine", index, beir, "--out", tmp_path / "out", *arguments)
+
+    assert_error(run("mine", index, beir, "--out", mined), "mined.jsonl exists already")
+    assert_error(mine("--split", "test"), "no split 'test'")
+    assert_error(mine("--vocabulary", "x"), "no vocabulary 'x'")
+    assert_error(mine("--max-positive-share", "-1"), "max_positive_share must be above 0")
+    assert_error(run("mine", beir, beir, "--out", tmp_path / "out"), "no index")
+    (beir / "qrels" / "train.tsv").write_text("q1 0 nope 1\n")
+    assert_error(mine(), "query 'q1': no document 'nope'")
+    assert mine("--depth", "-1").code == 2
+    assert not (tmp_path / "out").exists()
+
+
+def test_score_by_bm25(mined: Path, index: Path, beir: Path, tmp_path: Path, run: Run) -> None:
+    out = tmp_path / "scored.jsonl"
+    arguments = ("score", mined, beir, beir, "--teacher", "bm25", "--out", out)
+    assert run(*arguments, "--json").json == {"lists": 3, "file": str(out)}
+    hits = {hit.document_id: hit.score for hit in Index.open(index).search("sleeping cats")}
+    first = Lists.open(out)[0]
+    assert first._replace(scores=None) == Lists.open(mined)[0]
+    assert first.scores == pytest.approx([hits["d1"], hits["d2"]])
+    assert_error(run(*arguments), "scored.jsonl exists already")
+
+
+def test_score_by_a_blend(mined: Path, beir: Path, tmp_path: Path, dense: Path, run: Run) -> None:
+    def score(name: str, *teachers: str) -> list[tuple[float, ...]]:
+        out = tmp_path / name
+        options = [text for teacher in teachers for text in ("--teacher", teacher)]
+        cache = ("--cache", tmp_path / "cache")
+        assert run("score", mined, beir, beir, *options, "--out", out, *cache).code == 0
+        return [item.scores or () for item in Lists.open(out)]
+
+    words, vectors = score("a", "bm25"), score("b", f"dense:{dense}")
+    assert len(list((tmp_path / "cache").glob("*.npy"))) == 2
+    both = score("c", "bm25=0.25", f"dense:{dense}")
+    assert len(list((tmp_path / "cache").glob("*.npy"))) == 2
+    assert len(both) == 3
+    for a, b, c in zip(words, vectors, both, strict=True):
+        expected = 0.25 * standardised(np.array(a)) + standardised(np.array(b))
+        assert c == pytest.approx(expected.tolist(), abs=1e-6)
+
+
+def test_score_by_a_cross_encoder(
+    mined: Path, beir: Path, tmp_path: Path, bert: Path, run: Run
+) -> None:
+    out = tmp_path / "out"
+    options = ("--teacher", f"cross-encoder:{bert}", "--out", out)
+    assert run("score", mined, beir, beir, *options).code == 0
+    assert all(len(item.scores or ()) == len(item.documents) for item in Lists.open(out))
+
+
+@pytest.mark.parametrize(
+    ("teachers", "problem"),
+    [
+        (["x"], "--teacher 'x': only bm25"),
+        (["cross-encoder"], "--teacher 'cross-encoder': only bm25"),
+        (["bm25:xx"], "no language 'xx'"),
+        (["bm25=a"], "--teacher 'bm25=a': the weight 'a' is no number"),
+        (["bm25", "bm25=2"], "--teacher 'bm25' is there twice"),
+        (["bm25", "bm25:de=nan"], "finite weights"),
+        (["dense:/nowhere/x"], "teacher '/nowhere/x' can't be loaded"),
+    ],
+)
+def test_teachers_that_are_refused(
+    mined: Path, beir: Path, tmp_path: Path, run: Run, teachers: list[str], problem: str
+) -> None:
+    options = [text for teacher in teachers for text in ("--teacher", teacher)]
+    assert_error(run("score", mined, beir, beir, *options, "--out", tmp_path / "out"), problem)
+    assert not (tmp_path / "out").exists()
+
+
+def test_lists_that_are_not_scored(mined: Path, beir: Path, tmp_path: Path, run: Run) -> None:
+    def score(lists: Path, corpus: Path = beir, split: str = "train") -> Result:
+        options = ("--teacher", "bm25", "--out", tmp_path / "out", "--split", split)
+        return run("score", lists, corpus, beir, *options)
+
+    assert_error(score(beir / "corpus.jsonl"), "corpus.jsonl, line 1: not a line of lists")
+    assert_error(score(mined, split="dev"), "list 1: no text for the query 'q1'")
+    other = tmp_path / "other.jsonl"
+    other.write_text('{"_id": "d1", "text": "x"}\n')
+    assert_error(score(mined, other), "list 1: no text for the document 'd2'")
+    assert not (tmp_path / "out").exists()
+
+
+def test_words_need_no_model(beir: Path, tmp_path: Path) -> None:
+    index, queries, lists = (tmp_path / name for name in ("index", "queries", "lists"))
+    for arguments in (
+        ["build", beir, "--vocabulary", "words", "--out", index],
+        ["pseudo-queries", beir, "--out", queries],
+        ["mine", index, queries, "--out", lists],
+        ["score", lists, beir, queries, "--teacher", "bm25", "--out", tmp_path / "scored"],
+    ):
+        assert not loaded_after(MAIN, *arguments) & HEAVY
+    assert (tmp_path / "scored").exists()
+    loaded = loaded_after(MAIN, "score", "--help")
+    assert not loaded & (HEAVY | {"numpy", "scipy", "numba"})
+
+
+def test_nothing_is_left_behind(mined: Path, tmp_path: Path) -> None:
+    assert sorted(os.listdir(tmp_path)) == ["beir", "index", "mined.jsonl"]

@@ -1,0 +1,307 @@
+"""Mining: lists by hand, random negatives, suspects left out, and going on after a kill."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_index import _without_fsync
+
+from lexicept import mining
+from lexicept.corpora import Document, read_documents, read_qrels, read_queries
+from lexicept.derive import RRASettings, VocabularySettings
+from lexicept.errors import InputError
+from lexicept.index import Index
+from lexicept.indexing import IndexBuilder, reweight
+from lexicept.lists import CandidateList, from_qrels
+from lexicept.mining import mine
+from lexicept.weighting import BM25
+from lexicept.words import WordVectorizer
+
+__all__ = ["_without_fsync"]  # fixture
+
+DOCUMENTS = {
+    "d1": "apple",
+    "d2": "apple banana",
+    "d3": "apple banana cherry",
+    "d4": "apple apple",
+    "d5": "quince",
+}
+QUERIES = {"q1": "apples", "q2": "banana cherry", "q3": "unknown", "q4": "quince", "q5": "the"}
+RELEVANT = {"q1": ["d3", "d5", "d3"], "q2": ["d2"], "q3": ["d1"]}
+
+
+def build(path: Path, documents: dict[str, str]) -> Index:
+    builder = IndexBuilder(path)
+    builder.add_documents((Document(i, text) for i, text in documents.items()), {})
+    builder.add_vocabulary(WordVectorizer("en"), VocabularySettings(BM25()))
+    return builder.commit()
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Index:
+    return build(tmp_path / "index", DOCUMENTS)
+
+
+def test_lists_by_hand(index: Index, tmp_path: Path) -> None:
+    # Repeated, then shorter documents first for apple: d4, d1, d2, d3.
+    assert [hit.document_id for hit in index.search("apples")] == ["d4", "d1", "d2", "d3"]
+    lists = mine(index, QUERIES, RELEVANT, tmp_path / "out")
+    assert list(lists) == [
+        CandidateList("q1", ("d3", "d5", "d4", "d1", "d2"), 2),
+        CandidateList("q2", ("d2", "d3"), 1),
+        CandidateList("q3", ("d1",), 1),
+        CandidateList("q4", ("d5",), 0),
+    ]
+    assert sorted(os.listdir(tmp_path)) == ["index", "out"]
+
+
+@pytest.mark.parametrize(("depth", "expected"), [(1, ["d4"]), (2, ["d4", "d1"]), (0, [])])
+def test_depth_counts_without_the_relevant(
+    index: Index, tmp_path: Path, depth: int, expected: list[str]
+) -> None:
+    relevant = {"q1": ["d2", "d3"]}
+    random = 0 if depth else 1
+    (item,) = mine(
+        index, {"q1": "apple"}, relevant, tmp_path / "out", depth=depth, random_negatives=random
+    )
+    assert item.documents[: 2 + depth] == ("d2", "d3", *expected)
+
+
+def test_suspects_are_left_out(index: Index, tmp_path: Path) -> None:
+    scores = {hit.document_id: hit.score for hit in index.search("apple")}
+    share = (scores["d1"] + scores["d2"]) / 2 / scores["d3"]
+    queries, out = {"q1": "apple", "q2": "quince"}, tmp_path / "out"
+    relevant = {"q1": ["d3", "d5"]}
+    lists = mine(index, queries, relevant, out, max_positive_share=share)
+    # The best relevant document, d3, sets the limit; a query without one has none.
+    assert list(lists) == [
+        CandidateList("q1", ("d3", "d5", "d2"), 2),
+        CandidateList("q2", ("d5",), 0),
+    ]
+
+
+def test_the_score_of_a_relevant_document_is_that_of_a_search(index: Index, tmp_path: Path) -> None:
+    for name, opened in (
+        ("plain", index),
+        ("rra", reweight(index.path, tmp_path / "rra", RRASettings(1.25))),
+    ):
+        vectors = opened.query_vectors(["apple banana", "cherry quince"])
+        for row, hits in enumerate(opened.search_vectors(vectors)):
+            assert hits
+            for hit in hits:
+                score = mining._score(opened, vectors, row, hit.document_id)
+                assert score == pytest.approx(hit.score, rel=1e-5), name
+
+
+def test_one_vocabulary(index: Index, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no vocabulary 'concepts'"):
+        mine(index, QUERIES, RELEVANT, tmp_path / "out", vocabulary="concepts")
+    assert len(mine(index, QUERIES, RELEVANT, tmp_path / "out", vocabulary="words")) == 4
+
+
+# Random negatives
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Index:
+    documents = {f"d{i}": f"word{i} {'apple' if i < 10 else 'pear'}" for i in range(100)}
+    return build(tmp_path_factory.mktemp("large") / "index", documents)
+
+
+def random_part(index: Index, out: Path, queries: dict[str, str], **arguments: Any) -> list[Any]:
+    """The documents of each list that are not apples."""
+    lists = mine(index, queries, {"q": ["d3", "d50"]}, out, depth=4, **arguments)
+    return [item.documents[item.relevant + 4 :] for item in lists]
+
+
+def test_random_negatives(large: Index, tmp_path: Path) -> None:
+    queries = {"q": "apple", "r": "apple"}
+    drawn = random_part(large, tmp_path / "a", queries, random_negatives=20)
+    assert [len(set(part)) for part in drawn] == [20, 20]
+    assert "d50" not in drawn[0]
+    # q finds d0 to d5, r d0 to d5 too (as many as the batch needs); none of them is drawn.
+    assert not set(drawn[0] + drawn[1]) & {f"d{i}" for i in range(6)}
+    assert set(drawn[0]) != set(drawn[1])
+    # The same whatever other queries there are, another for another seed.
+    alone = random_part(large, tmp_path / "b", {"q": "apple"}, random_negatives=20)
+    assert alone == drawn[:1]
+    other = random_part(large, tmp_path / "c", {"q": "apple"}, random_negatives=20, seed=1)
+    assert other != alone
+    # All are drawn in the end, each as good as another.
+    counts = [0] * 100
+    for seed in range(50):
+        path = tmp_path / f"seed{seed}"
+        for name in random_part(large, path, {"q": "apple"}, random_negatives=30, seed=seed)[0]:
+            counts[int(name[1:])] += 1
+    drawable = [count for number, count in enumerate(counts) if number > 5 and number != 50]
+    assert min(drawable) > 3  # mean 50 · 30 / 93 = 16, deviation 3.3
+    assert max(drawable) < 30
+
+
+def test_no_more_random_negatives_than_there_are(large: Index, tmp_path: Path) -> None:
+    (drawn,) = random_part(large, tmp_path / "a", {"q": "apple"}, random_negatives=1000)
+    assert sorted(drawn) == sorted({f"d{i}" for i in range(6, 100)} - {"d50"})
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ({"depth": -1}, "depth -1"),
+        ({"depth": 0}, "nothing to mine"),
+        ({"random_negatives": -1}, "-1 random negatives"),
+        ({"max_positive_share": 0.0}, "max_positive_share must be above 0"),
+        ({"max_positive_share": float("nan")}, "max_positive_share"),
+    ],
+)
+def test_arguments(index: Index, tmp_path: Path, arguments: Any, problem: str) -> None:
+    with pytest.raises(InputError, match=problem):
+        mine(index, QUERIES, RELEVANT, tmp_path / "out", **arguments)
+    assert os.listdir(tmp_path) == ["index"]
+
+
+def test_unknown_documents(index: Index, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="query 'q2': no document 'x' in"):
+        mine(index, QUERIES, {"q2": ["d1", "x"]}, tmp_path / "out")
+    assert os.listdir(tmp_path) == ["index"]
+
+
+def test_nothing_found(index: Index, tmp_path: Path) -> None:
+    for queries in ({}, {"q": "unknown"}):
+        with pytest.raises(InputError, match="nothing to write"):
+            mine(index, queries, {}, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_exists_is_kept(index: Index, tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("precious")
+    with pytest.raises(InputError, match="exists already"):
+        mine(index, QUERIES, RELEVANT, tmp_path / "out")
+    assert (tmp_path / "out").read_text() == "precious"
+    assert sorted(os.listdir(tmp_path)) == ["index", "out"]
+
+
+# Killed and started again
+
+
+class Killed(Exception):  # noqa: N818
+    pass
+
+
+def kill_at(position: int) -> Any:
+    def progress(stage: str, done: int, total: int, detail: str = "") -> None:
+        assert (stage, total) == ("mining", 5)
+        if done == position:
+            raise Killed
+
+    return progress
+
+
+@pytest.fixture(autouse=True)
+def _small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mining, "BATCH", 2)
+
+
+@pytest.mark.parametrize("torn", [b"", b'{"query_id": "q', b'{"query_id": "other"}\n' * 3])
+def test_killed_mining_goes_on(
+    index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, torn: bytes
+) -> None:
+    whole = tmp_path / "whole"
+    mine(index, QUERIES, RELEVANT, whole, random_negatives=2)
+    out = tmp_path / "out"
+    for position in (2, 4):
+        with pytest.raises(Killed):
+            mine(index, QUERIES, RELEVANT, out, random_negatives=2, progress=kill_at(position))
+        with (tmp_path / "out.partial" / "lines").open("ab") as file:
+            file.write(torn)  # of a batch that was being written
+    assert not out.exists()
+    searched: list[str] = []
+    vectors = index.query_vectors
+    monkeypatch.setattr(index, "query_vectors", lambda q, v: (searched.extend(q), vectors(q, v))[1])
+    mine(index, QUERIES, RELEVANT, out, random_negatives=2)
+    assert out.read_bytes() == whole.read_bytes()
+    assert searched == ["the"]
+    assert sorted(os.listdir(tmp_path)) == ["index", "out", "whole"]
+
+
+@pytest.mark.parametrize(
+    "change", ["depth", "seed", "queries", "relevant", "max_positive_share", "index", "lost"]
+)
+def test_other_work_is_not_gone_on_with(index: Index, tmp_path: Path, change: str) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(Killed):
+        mine(index, QUERIES, RELEVANT, out, random_negatives=1, progress=kill_at(2))
+    queries, relevant, arguments = dict(QUERIES), dict(RELEVANT), {"random_negatives": 1}
+    match change:
+        case "queries":
+            queries["q1"] = "pears"
+        case "relevant":
+            relevant["q1"] = ["d1"]
+        case "index":
+            index = build(tmp_path / "other", {**DOCUMENTS, "d4": "pear"})
+        case "lost":  # a crash of the machine lost lines that the state counts
+            (tmp_path / "out.partial" / "lines").write_bytes(b"")
+        case _:
+            arguments[change] = 1
+    done: list[int] = []
+    resumed = mine(
+        index, queries, relevant, out, progress=lambda *report: done.append(report[1]), **arguments
+    )
+    assert done == [2, 4, 5]
+    fresh = mine(index, queries, relevant, tmp_path / "fresh", **arguments)
+    assert list(resumed) == list(fresh)
+
+
+def test_a_real_kill(index: Index, tmp_path: Path) -> None:
+    script = (
+        "import os, signal\n"
+        "from lexicept import mining\n"
+        "from lexicept.index import Index\n"
+        f"mining.BATCH = 2\n"
+        "def progress(stage, done, total, detail=''):\n"
+        "    if done == 4: os.kill(os.getpid(), signal.SIGKILL)\n"
+        f"mining.mine(Index.open({str(index.path)!r}), {QUERIES}, {RELEVANT},"
+        f" {str(tmp_path / 'out')!r}, progress=progress)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    state = json.loads((tmp_path / "out.partial" / "state.json").read_text())
+    assert state["done"] == 4
+    mine(index, QUERIES, RELEVANT, tmp_path / "out")
+    mine(index, QUERIES, RELEVANT, tmp_path / "whole")
+    assert (tmp_path / "out").read_bytes() == (tmp_path / "whole").read_bytes()
+
+
+def test_two_at_once(index: Index, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+
+    def intrude(*_: object) -> None:
+        with pytest.raises(InputError, match="another process is writing here"):
+            mine(index, QUERIES, RELEVANT, out)
+
+    assert len(mine(index, QUERIES, RELEVANT, out, progress=intrude)) == 4
+
+
+# Real text
+
+
+def test_scifact(data: Path, tmp_path: Path) -> None:
+    folder = data / "scifact"
+    texts = {d.id: d.content for d in read_documents(folder)}
+    index = build(tmp_path / "index", texts)
+    queries = dict(list(read_queries(folder, "train"))[:20])
+    relevant = {item.query_id: item.documents for item in from_qrels(read_qrels(folder, "train"))}
+    lists = mine(index, queries, relevant, tmp_path / "out", depth=30)
+    assert [item.query_id for item in lists] == list(queries)
+    for item in lists:
+        assert item.documents[: item.relevant] == relevant[item.query_id]
+        hits = [hit.document_id for hit in index.search(queries[item.query_id], 40)]
+        found = [name for name in hits if name not in relevant[item.query_id]]
+        assert item.documents[item.relevant :] == tuple(found[:30])

@@ -1,0 +1,203 @@
+"""Queries of a language model: a tiny random one, against a loop of argmax by hand."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_index import _without_fsync
+
+from lexicept.corpora import Document
+from lexicept.errors import InputError
+from lexicept.query_generation import (
+    PROMPT,
+    GenerationSettings,
+    _queries,
+    generate_with_model,
+)
+
+__all__ = ["_without_fsync"]  # fixture
+
+WORDS = [f"w{i}" for i in range(40)]
+DOCUMENTS = [
+    Document("d1", "w1 w2 w3", "w9"),
+    Document("d2", ""),
+    Document("d3", " ".join(WORDS)),
+    Document("d4", "w5 w6 w7 w8"),
+    Document("d5", "w7"),
+]
+GREEDY = GenerationSettings("w0 {text} w1", max_new_tokens=6, max_text_tokens=12, batch_size=2)
+SAMPLED = GenerationSettings(
+    "w0 {text}", per_document=3, temperature=1.0, max_new_tokens=4, batch_size=2, seed=1
+)
+
+
+@pytest.fixture(scope="module")
+def gpt2(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A GPT-2 with random weights that reads 48 tokens, and a tokenizer of 40 words."""
+    import torch
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+    from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+
+    from lexicept.backbone import quiet_transformers
+
+    folder = tmp_path_factory.mktemp("gpt2")
+    vocabulary = {word: number for number, word in enumerate(["<end>", "<unk>", *WORDS])}
+    words = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    words.post_processor = processors.TemplateProcessing("<end> $A", special_tokens=[("<end>", 0)])
+    PreTrainedTokenizerFast(
+        tokenizer_object=words, eos_token="<end>", unk_token="<unk>"
+    ).save_pretrained(folder)
+    torch.manual_seed(0)
+    config = GPT2Config(
+        vocab_size=len(vocabulary), n_positions=48, n_embd=16, n_layer=1, n_head=2,
+        initializer_range=0.5, bos_token_id=0, eos_token_id=0,
+    )  # fmt: skip
+    with quiet_transformers():
+        GPT2LMHeadModel(config).save_pretrained(folder)
+    return folder
+
+
+def by_hand(folder: Path, prompt: str, length: int, special: bool = True) -> str:
+    """The likeliest words, one at a time, of a text alone."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForCausalLM.from_pretrained(folder).eval()
+    ids = tokenizer(prompt, add_special_tokens=special).input_ids
+    start = len(ids)
+    with torch.inference_mode():
+        for _ in range(length):
+            ids.append(int(model(torch.tensor([ids])).logits[0, -1].argmax()))
+            if ids[-1] == 0:
+                break
+    return str(tokenizer.decode(ids[start:], skip_special_tokens=True))
+
+
+def test_greedy_queries_are_the_likeliest_words(gpt2: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    found = generate_with_model(str(gpt2), DOCUMENTS, out, GREEDY)
+    prompts = {
+        "d1": "w0 w9 w1 w2 w3 w1",
+        "d2": "w0 w1",
+        "d3": f"w0 {' '.join(WORDS[:12])} w1",  # cut
+        "d4": "w0 w5 w6 w7 w8 w1",
+        "d5": "w0 w7 w1",
+    }
+    expected = {name: by_hand(gpt2, prompt, 6) for name, prompt in prompts.items()}
+    assert dict(found) == {name: query for name, query in expected.items() if query}
+    assert len(found) >= 3
+    lines = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [(line["document_id"], line["query"]) for line in lines] == found
+    assert os.listdir(tmp_path) == ["out"]
+
+
+def test_a_text_is_cut_to_what_the_model_takes(gpt2: Path, tmp_path: Path) -> None:
+    settings = GenerationSettings("w0 {text} w1", max_new_tokens=20, batch_size=2)
+    found = dict(generate_with_model(str(gpt2), DOCUMENTS[2:3], tmp_path / "out", settings))
+    # 48 positions, one for the start, 2 words of the prompt, 20 new tokens, 8 to spare.
+    assert found == {"d3": by_hand(gpt2, f"w0 {' '.join(WORDS[:17])} w1", 20)}
+    with pytest.raises(InputError, match="prompt and answer take 47 of the model's 48 tokens"):
+        generate_with_model(
+            str(gpt2), DOCUMENTS, tmp_path / "b", GenerationSettings("{text}", max_new_tokens=46)
+        )
+
+
+def test_sampled_queries(gpt2: Path, tmp_path: Path) -> None:
+    found = generate_with_model(str(gpt2), DOCUMENTS, tmp_path / "a", SAMPLED)
+    again = generate_with_model(str(gpt2), DOCUMENTS, tmp_path / "b", SAMPLED)
+    assert found == again
+    assert len(set(found)) == len(found) > len(DOCUMENTS)
+    assert max(sum(name == d.id for name, _ in found) for d in DOCUMENTS) <= 3
+    other = GenerationSettings(
+        "w0 {text}", per_document=3, temperature=1.0, max_new_tokens=4, batch_size=2, seed=2
+    )
+    assert generate_with_model(str(gpt2), DOCUMENTS, tmp_path / "c", other) != found
+
+
+def test_equal_documents_have_different_queries(gpt2: Path, tmp_path: Path) -> None:
+    documents = [Document(f"d{i}", "w1 w2") for i in range(4)]
+    settings = GenerationSettings("{text}", temperature=1.0, max_new_tokens=8, batch_size=1)
+    found = generate_with_model(str(gpt2), documents, tmp_path / "out", settings)
+    assert len({query for _, query in found}) > 2
+
+
+def test_the_random_numbers_of_others_are_left_alone(gpt2: Path, tmp_path: Path) -> None:
+    import torch
+
+    torch.manual_seed(3)
+    expected = torch.rand(1)
+    torch.manual_seed(3)
+    generate_with_model(str(gpt2), DOCUMENTS, tmp_path / "a", SAMPLED)
+    assert torch.rand(1) == expected
+
+
+def test_chat_templates_are_used(gpt2: Path, tmp_path: Path) -> None:
+    from shutil import copytree
+
+    from transformers import AutoTokenizer
+
+    chat = tmp_path / "chat"
+    copytree(gpt2, chat)
+    tokenizer = AutoTokenizer.from_pretrained(chat)
+    tokenizer.chat_template = (
+        "{% for m in messages %}w30 {{ m.role }} {{ m.content }} {% endfor %}"
+        "{% if add_generation_prompt %}w31{% endif %}"
+    )
+    tokenizer.save_pretrained(chat)
+    found = dict(generate_with_model(str(chat), DOCUMENTS[:1], tmp_path / "out", GREEDY))
+    assert found == {"d1": by_hand(gpt2, "w30 user w0 w9 w1 w2 w3 w1 w31", 6, special=False)}
+
+
+def test_a_query_is_the_first_line_of_an_answer() -> None:
+    answers = ["\n what  is\tit? \nmore", "what is it?", "", " \n ", "another"]
+    assert _queries(answers) == ["what is it?", "another"]
+
+
+class Killed(Exception):  # noqa: N818
+    pass
+
+
+@pytest.mark.parametrize("settings", [GREEDY, SAMPLED])
+def test_killed_generation_goes_on(
+    gpt2: Path, tmp_path: Path, settings: GenerationSettings
+) -> None:
+    whole, out = tmp_path / "whole", tmp_path / "out"
+    expected = generate_with_model(str(gpt2), DOCUMENTS, whole, settings)
+    reports: list[tuple[Any, ...]] = []
+
+    def kill_at(position: int) -> Callable[..., None]:
+        def progress(*report: Any) -> None:
+            reports.append(report)
+            if report[1] == position:
+                raise Killed
+
+        return progress
+
+    for position in (2, 4):
+        with pytest.raises(Killed):
+            generate_with_model(str(gpt2), DOCUMENTS, out, settings, kill_at(position))
+    assert not out.exists()
+    assert generate_with_model(str(gpt2), DOCUMENTS, out, settings, kill_at(-1)) == expected
+    assert reports == [("generating", done, 5) for done in (2, 4, 5)]
+    assert out.read_bytes() == whole.read_bytes()
+
+
+def test_what_is_refused(gpt2: Path, tmp_path: Path) -> None:
+    for arguments, problem in (
+        ({"prompt": "no place"}, r"no \{text\}"),
+        ({"per_document": 2}, "2 queries at temperature 0"),
+        ({"temperature": -1.0}, "temperature -1"),
+    ):
+        with pytest.raises(InputError, match=problem):
+            GenerationSettings(**arguments)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match=r"language model '.*empty' can't be loaded"):
+        generate_with_model(str(tmp_path / "empty"), DOCUMENTS, tmp_path / "out")
+    with pytest.raises(InputError, match="nothing to write"):
+        generate_with_model(str(gpt2), [], tmp_path / "out", GREEDY)
+    assert "{text}" in PROMPT
