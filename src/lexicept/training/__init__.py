@@ -1,0 +1,1 @@
+"""Training encoders for ranking: any head, on a frozen backbone or a whole one."""

@@ -1,0 +1,301 @@
+"""The configuration of a training run: frozen dataclasses, read from YAML."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from lexicept.backbone import DEFAULT_BACKBONE
+from lexicept.errors import InputError
+from lexicept.sae.training import SAESettings
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """The encoder that is trained."""
+
+    start: str | None = None
+    """A saved encoder to start from; without one it is made as the fields below say."""
+    backbone: str = DEFAULT_BACKBONE
+    """A hub name or a folder."""
+    layer: int | None = None
+    """Blocks to run; all by default."""
+    head: Literal["sae", "mlm", "expanded", "random"] = "sae"
+    """A sparse autoencoder, trained on the documents first; the backbone's own masked-language
+    head; one whose rows are means over words' pieces; or one with random rows."""
+    sae: SAESettings = field(default_factory=SAESettings)
+    """For the head ``sae``."""
+    size: int | None = None
+    """Dimensions of the heads ``expanded`` (the most frequent words of the documents) and
+    ``random``."""
+    pooling: Literal["max", "sum"] | None = None
+    """How tokens become a text; the head's own by default, max for a new one."""
+    query_k: int | None = None
+    """Active dimensions per query token; null for the head's own, 0 for no constraint."""
+    document_k: int | None = None
+    """Active dimensions per document token; null for the head's own, 0 for no constraint."""
+    query_max_active_dims: int | None = None
+    """Dimensions left in a query of the trained model; null keeps all."""
+    document_max_active_dims: int | None = None
+    """Dimensions left in a document of the trained model; null keeps all."""
+    trained: Literal["head", "lora", "all"] = "head"
+    """The head alone, on cached states of a frozen backbone; the head and low-rank adapters of
+    the backbone; or everything."""
+    lora_rank: int = 16
+    """Rank of the adapters."""
+
+
+@dataclass(frozen=True)
+class DataSettings:
+    """What it is trained on."""
+
+    corpus: str = ""
+    """Documents: whatever ``lexicept build`` reads."""
+    queries: str | None = None
+    """A BEIR folder or an ir_datasets name with queries and judgements. Without one,
+    pseudo-queries are made of the documents."""
+    split: str = "train"
+    """Which judgements of ``queries``."""
+    pseudo_queries: int = 4
+    """Pseudo-queries per document, where there are no others."""
+    lists: str | None = None
+    """A file of candidate lists (see ``lexicept mine``); mined by words where there is none."""
+    mining_depth: int = 100
+    """Candidates per query, where they are mined."""
+    negatives: int = 1
+    """Candidates drawn from a query's list besides its relevant document, anew each time."""
+    positive_share: float = 1.0
+    """Share of samples that hold their query's relevant document; the others have one more
+    candidate instead, from which only a teacher can be learned."""
+    max_query_tokens: int = 64
+    """Longer queries are cut in training."""
+    max_document_tokens: int = 256
+    """Longer documents are cut in training."""
+
+
+@dataclass(frozen=True)
+class TeacherSettings:
+    """Scores for every query and document of a batch: dense · cosine + bm25 · BM25."""
+
+    dense: str | None = None
+    """A model for ``SentenceTransformer``; its embeddings are cached on disk."""
+    dense_weight: float = 20.0
+    """Of the cosine (the inverse of a temperature)."""
+    bm25_weight: float = 0.0
+    """Of BM25 over the words of the documents."""
+
+
+@dataclass(frozen=True)
+class LossSettings:
+    """The ranking loss: a weighted sum; see ``lexicept.losses``."""
+
+    kl: float = 1.0
+    """KL distillation of the teacher over the batch's documents, or, with scored lists and no
+    teacher, over each query's candidates."""
+    margin_mse: float = 0.0
+    """MarginMSE on the candidates of each query that has its relevant document."""
+    in_batch: float = 0.0
+    """Softmax of the relevant document against all documents of the batch."""
+    temperature: float = 1.0
+    """Of the student's scores, before the learnable scale."""
+    teacher_temperature: float = 1.0
+    """Of the teacher's scores in KL."""
+    scale: float = 1.0
+    """The learnable factor on the student's scores at the start (SAE-SPLADE's code)."""
+    scale_learning_rate: float = 0.02
+    """Its own; 0 keeps the factor as it is."""
+    words: float = 0.0
+    """Above 0: a document's score is the student's and this times BM25's, so that the head
+    learns what words miss; learnable with the factor."""
+    query_top_k: int | None = None
+    """q_K: the ranking loss sees only the largest weights of a query (ESPLADE)."""
+    document_top_k: int | None = None
+    """d_K: the same for a document."""
+    dual: bool = True
+    """With top_k: the ranking loss counts on masked and on whole vectors (ESPLADE)."""
+    mask_divergence: float = 0.0
+    """With top_k: weight of the KL from the whole vectors' ranking to the masked ones'."""
+
+
+@dataclass(frozen=True)
+class RegularizerSettings:
+    """What keeps one side's vectors sparse; see ``lexicept.regularizers``."""
+
+    kind: Literal["flops", "l1", "df_flops"] = "flops"
+    weight: float = 0.0
+    """λ at the end of its schedule."""
+    schedule: Literal["constant", "linear", "quadratic"] = "quadratic"
+    steps: int = 200
+    """Steps until λ is whole."""
+    anti_zero: float = 0.0
+    """Weight of what keeps vectors from becoming all zero."""
+
+
+@dataclass(frozen=True)
+class JointSettings:
+    """Joint FLOPS: what queries and documents share (ESPLADE)."""
+
+    weight: float = 0.0
+    schedule: Literal["constant", "linear", "quadratic"] = "quadratic"
+    steps: int = 200
+
+
+@dataclass(frozen=True)
+class OptimizerSettings:
+    """AdamW and the steps it takes."""
+
+    steps: int = 1000
+    batch_size: int = 32
+    """Queries of a step and process."""
+    accumulation: int = 1
+    """Batches whose gradients are added up for one step."""
+    mini_batch: int | None = None
+    """Texts that go through the model at once: gradient caching, for batches larger than
+    memory. Null takes the whole batch."""
+    learning_rate: float = 1e-3
+    warmup_steps: int = 30
+    schedule: Literal["linear", "cosine", "constant"] = "linear"
+    """The learning rate after warm-up."""
+    weight_decay: float = 0.0
+    max_grad_norm: float = 1.0
+    bf16: bool = False
+    """Mixed precision, where the processor has it."""
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class ValidationSettings:
+    """Retrieval on judged queries while training, and which checkpoint is the best."""
+
+    queries: str | None = None
+    """A BEIR folder or ir_datasets name; without one, pseudo-queries left out of training."""
+    corpus: str | None = None
+    """Its documents; the training corpus by default."""
+    split: str = "dev"
+    count: int = 500
+    """Queries at most, drawn with the seed."""
+    every: int = 250
+    """Steps between two validations, and two checkpoints."""
+    select: Literal["ndcg", "e2"] = "ndcg"
+    """The best checkpoint: by nDCG@10 within ``max_qd_flops``, or by E²."""
+    max_qd_flops: float | None = None
+    """A budget: within it nDCG@10 decides, above it the nearest to it wins."""
+    query_max_active_dims: int | None = None
+    """Pruning while validating; the model's own by default."""
+    document_max_active_dims: int | None = None
+    patience: int | None = None
+    """Validations without a better one after which training stops; null never stops."""
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """One training run."""
+
+    data: DataSettings = field(default_factory=DataSettings)
+    model: ModelSettings = field(default_factory=ModelSettings)
+    teacher: TeacherSettings = field(default_factory=TeacherSettings)
+    loss: LossSettings = field(default_factory=LossSettings)
+    query_regularizer: RegularizerSettings = field(default_factory=RegularizerSettings)
+    document_regularizer: RegularizerSettings = field(default_factory=RegularizerSettings)
+    joint_regularizer: JointSettings = field(default_factory=JointSettings)
+    optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
+    validation: ValidationSettings = field(default_factory=ValidationSettings)
+
+    def __post_init__(self) -> None:
+        if not self.data.corpus:
+            raise InputError("data.corpus is missing: where the documents are")
+        positive = {
+            "data.negatives": self.data.negatives,
+            "data.mining_depth": self.data.mining_depth,
+            "data.pseudo_queries": self.data.pseudo_queries,
+            "optimizer.steps": self.optimizer.steps,
+            "optimizer.batch_size": self.optimizer.batch_size,
+            "optimizer.accumulation": self.optimizer.accumulation,
+            "optimizer.learning_rate": self.optimizer.learning_rate,
+            "validation.every": self.validation.every,
+            "validation.count": self.validation.count,
+            "loss.temperature": self.loss.temperature,
+            "loss.teacher_temperature": self.loss.teacher_temperature,
+            "loss.scale": self.loss.scale,
+        }
+        for name, value in positive.items():
+            if value <= 0:
+                raise InputError(f"{name} must be above 0, not {value}")
+        if self.model.head in ("expanded", "random") and not (self.model.size or self.model.start):
+            raise InputError(f"model.size is missing: dimensions of the head {self.model.head!r}")
+
+
+def load_config(path: str | Path) -> TrainingConfig:
+    """Read a YAML file.
+
+    Raises:
+        InputError: no such file, not YAML, a key or value that is not known, with the nearest
+            name that is.
+    """
+    try:
+        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
+    try:
+        return typing.cast(TrainingConfig, from_mapping(TrainingConfig, content))
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+
+
+def from_mapping(kind: type[Any], content: Any, place: str = "") -> Any:
+    """A dataclass from nested mappings.
+
+    Raises:
+        InputError: naming the place of an unknown key, or of a value of another type.
+    """
+    if not isinstance(content, Mapping):
+        raise InputError(f"{place or 'the configuration'} must be a mapping, not {content!r:.60}")
+    hints = typing.get_type_hints(kind)
+    values = {}
+    for key, value in content.items():
+        where = f"{place}.{key}" if place else str(key)
+        if key not in hints:
+            near = difflib.get_close_matches(str(key), list(hints), n=1, cutoff=0.4)
+            hint = f"; the nearest name is {near[0]!r}" if near else ""
+            raise InputError(f"unknown key {where!r}{hint} (known: {', '.join(hints)})")
+        values[key] = _value(hints[key], value, where)
+    return kind(**values)
+
+
+def _value(kind: Any, value: Any, place: str) -> Any:
+    options = typing.get_args(kind)
+    if typing.get_origin(kind) in (typing.Union, types.UnionType):
+        if value is None and type(None) in options:
+            return None
+        return _value(next(o for o in options if o is not type(None)), value, place)
+    if typing.get_origin(kind) is Literal:
+        if value not in options:
+            raise InputError(f"{place} is one of {', '.join(map(str, options))}, not {value!r}")
+        return value
+    if dataclasses.is_dataclass(kind):
+        return from_mapping(typing.cast(type[Any], kind), value, place)
+    if kind is float and isinstance(value, str):
+        try:  # YAML 1.1 reads 1e-3 as a text
+            return float(value)
+        except ValueError:
+            pass
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise InputError(f"{place} must be of type {kind.__name__}, not {value!r:.60}")
+    return value
+
+
+def to_mapping(config: Any) -> dict[str, Any]:
+    """The whole configuration, defaults included, as nested mappings."""
+    return dataclasses.asdict(config)

@@ -1,0 +1,237 @@
+"""What a training step sees: samples of candidate lists, read from disk when they are drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from lexicept.backbone import Backbone
+from lexicept.errors import InputError
+from lexicept.lists import Lists
+from lexicept.training.states import CachedStates
+from lexicept.vectors import Floats
+
+
+@dataclass(frozen=True)
+class TeacherScores:
+    """A teacher that can score any query with any document, from arrays on disk."""
+
+    queries: Floats | None = None
+    """Unit vectors [queries, d]."""
+    documents: Floats | None = None
+    """Unit vectors [documents, d]."""
+    dense_weight: float = 0.0
+    bm25_weight: float = 0.0
+
+
+class TrainingData:
+    """Queries, documents and candidate lists.
+
+    Args:
+        query_ids, queries: ids and texts.
+        document_ids, documents: ids and texts.
+        lists: of queries and documents among these.
+        word_queries, word_documents: BM25 weights of their words, CSR [n, V], where a teacher or
+            the score needs them.
+
+    Raises:
+        InputError: lists that name an unknown query or document, or no lists.
+    """
+
+    def __init__(
+        self,
+        query_ids: Sequence[str],
+        queries: Sequence[str],
+        document_ids: Sequence[str],
+        documents: Sequence[str],
+        lists: Lists,
+        word_queries: sp.csr_array | None = None,
+        word_documents: sp.csr_array | None = None,
+        teacher: TeacherScores | None = None,
+    ) -> None:
+        if not len(lists):
+            raise InputError("there are no candidate lists to train on")
+        self.query_ids, self.queries = query_ids, queries
+        self.documents = documents
+        self.lists = lists
+        self.word_queries, self.word_documents = word_queries, word_documents
+        self.teacher = teacher
+        self._query_rows = {name: row for row, name in enumerate(query_ids)}
+        self._document_rows = {name: row for row, name in enumerate(document_ids)}
+
+    def query_row(self, query_id: str) -> int:
+        """Raises InputError for an id that is not there."""
+        return _row(self._query_rows, query_id, "query")
+
+    def document_rows(self, document_ids: Sequence[str]) -> list[int]:
+        """Raises InputError for an id that is not there."""
+        return [_row(self._document_rows, name, "document") for name in document_ids]
+
+    def words(self, queries: Sequence[int], documents: Sequence[int]) -> Tensor:
+        """BM25 of every pair [queries, documents]."""
+        if self.word_queries is None or self.word_documents is None:
+            raise InputError("these training data have no words")
+        scores = self.word_queries[queries] @ self.word_documents[documents].T
+        return torch.from_numpy(scores.toarray()).float()
+
+    def teach(self, queries: Sequence[int], documents: Sequence[int]) -> Tensor | None:
+        """The teacher's score of every pair [queries, documents]; None without one."""
+        if self.teacher is None:
+            return None
+        scores = torch.zeros(len(queries), len(documents))
+        if self.teacher.bm25_weight:
+            scores += self.teacher.bm25_weight * self.words(queries, documents)
+        if self.teacher.queries is not None and self.teacher.documents is not None:
+            q = torch.from_numpy(np.asarray(self.teacher.queries[queries], np.float32))
+            d = torch.from_numpy(np.asarray(self.teacher.documents[documents], np.float32))
+            scores += self.teacher.dense_weight * (q @ d.T)
+        return scores
+
+
+def _row(rows: dict[str, int], name: str, kind: str) -> int:
+    if name not in rows:
+        raise InputError(f"a candidate list names {kind} {name!r}, which is not among the {kind}s")
+    return rows[name]
+
+
+class Sample(NamedTuple):
+    """One query of a step."""
+
+    query: int
+    documents: list[int]
+    """Rows of its candidates, a relevant one first where ``relevant`` says so."""
+    relevant: bool
+    scores: list[float] | None
+    """The list's own, where it has scores."""
+    known: list[int]
+    """Rows of all documents that are known to be relevant."""
+
+
+class Sampler:
+    """The sample of every number: a function of the seed, so that a resumed run sees the same.
+
+    Every pass goes over all lists in a new order and draws new candidates.
+    """
+
+    def __init__(self, data: TrainingData, negatives: int, positive_share: float, seed: int):
+        self._data = data
+        self._negatives = negatives
+        self._positive_share = positive_share
+        self._seed = seed
+        self._order: tuple[int, np.ndarray] = (-1, np.empty(0))
+
+    def __getitem__(self, number: int) -> Sample:
+        epoch, place = divmod(number, len(self._data.lists))
+        if self._order[0] != epoch:
+            random = np.random.default_rng((self._seed, epoch))
+            self._order = (epoch, random.permutation(len(self._data.lists)))
+        found = self._data.lists[int(self._order[1][place])]
+        random = np.random.default_rng((self._seed, 1, number))
+        chosen: list[int] = []
+        share = self._positive_share if len(found.documents) - found.relevant else 1.0
+        relevant = bool(found.relevant) and random.random() < share
+        if relevant:
+            chosen.append(int(random.integers(found.relevant)))
+        rest = len(found.documents) - found.relevant
+        wanted = min(rest, self._negatives + (not relevant))
+        if wanted:
+            drawn = random.choice(rest, wanted, replace=False) + found.relevant
+            chosen.extend(int(n) for n in drawn)
+        return Sample(
+            self._data.query_row(found.query_id),
+            self._data.document_rows([found.documents[n] for n in chosen]),
+            relevant,
+            None if found.scores is None else [found.scores[n] for n in chosen],
+            self._data.document_rows(found.documents[: found.relevant]),
+        )
+
+
+class Collator:
+    """Sample numbers → one batch: features of queries and of distinct documents, and targets.
+
+    ``targets`` hold, for B queries, D distinct documents and lists of n: ``columns`` [B, n], the
+    place of each candidate among the documents, ``mask`` [B, n], real candidates, ``relevant``
+    [B], whether column 0 is a relevant one, ``known`` [B, D], known relevant documents,
+    ``queries`` [B], rows, and where they are needed ``scores`` [B, n], ``teacher`` [B, D] and
+    ``words`` [B, D].
+
+    Args:
+        sampler: gives a sample for a number.
+        data: texts and teachers.
+        source: a backbone, which then runs in the model, or caches for queries and documents.
+        max_tokens: of a query and a document; the rest is cut.
+        mini_batch: texts that go through the model at once; None for all.
+        words: whether the score needs BM25.
+    """
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        data: TrainingData,
+        source: Backbone | tuple[CachedStates, CachedStates],
+        max_tokens: tuple[int, int] = (64, 256),
+        mini_batch: int | None = None,
+        words: bool = False,
+    ) -> None:
+        self._sampler, self._data, self._source = sampler, data, source
+        self._max_tokens, self._mini_batch, self._words = max_tokens, mini_batch, words
+
+    def __call__(self, numbers: Sequence[dict[str, int]]) -> dict[str, Any]:
+        """A batch. Rows of ``numbers`` are those of a ``datasets.Dataset``."""
+        samples = [self._sampler[row["number"]] for row in numbers]
+        queries = [sample.query for sample in samples]
+        documents = sorted({row for sample in samples for row in sample.documents})
+        return {
+            "query": self._features(0, queries),
+            "document": self._features(1, documents),
+            "targets": self._targets(samples, queries, documents),
+        }
+
+    def _targets(
+        self, samples: Sequence[Sample], queries: list[int], documents: list[int]
+    ) -> dict[str, Tensor]:
+        place = {row: column for column, row in enumerate(documents)}
+        longest = max(len(sample.documents) for sample in samples)
+        columns = torch.zeros(len(samples), longest, dtype=torch.long)
+        mask = torch.zeros(len(samples), longest, dtype=torch.bool)
+        scores = torch.zeros(len(samples), longest)
+        known = torch.zeros(len(samples), len(documents), dtype=torch.bool)
+        for number, sample in enumerate(samples):
+            size = len(sample.documents)
+            columns[number, :size] = torch.tensor([place[row] for row in sample.documents])
+            mask[number, :size] = True
+            if sample.scores is not None:
+                scores[number, :size] = torch.tensor(sample.scores)
+            known[number, [place[row] for row in sample.known if row in place]] = True
+        targets = {
+            "columns": columns,
+            "mask": mask,
+            "known": known,
+            "relevant": torch.tensor([sample.relevant for sample in samples]),
+            "queries": torch.tensor(queries),
+        }
+        if all(sample.scores is not None for sample in samples):
+            targets["scores"] = scores
+        teacher = self._data.teach(queries, documents)
+        if teacher is not None:
+            targets["teacher"] = teacher
+        if self._words:
+            targets["words"] = self._data.words(queries, documents)
+        return targets
+
+    def _features(self, side: int, rows: list[int]) -> list[dict[str, Any]]:
+        step = self._mini_batch or len(rows)
+        return [self._part(side, rows[start : start + step]) for start in range(0, len(rows), step)]
+
+    def _part(self, side: int, rows: list[int]) -> dict[str, Any]:
+        limit = self._max_tokens[side]
+        if isinstance(self._source, tuple):
+            return self._source[side].features(rows, limit)
+        texts = self._data.documents if side else self._data.queries
+        return self._source.preprocess([texts[row] for row in rows], max_length=limit)

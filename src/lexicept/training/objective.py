@@ -1,0 +1,264 @@
+"""The training objective: ranking losses and regularisers of one batch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lexicept import losses, regularizers
+from lexicept.errors import InputError
+from lexicept.regularizers import DocumentFrequencies, Schedule
+from lexicept.training.config import (
+    JointSettings,
+    LossSettings,
+    RegularizerSettings,
+    TrainingConfig,
+)
+
+Batch = dict[str, Any]
+Features = list[dict[str, Any]]
+
+
+class Objective(nn.Module):
+    """Encoder and batch to a dictionary of weighted losses; their sum is minimised.
+
+    Its own state, the learnable scale and the documents' frequencies, is in ``own_state``.
+
+    Args:
+        model: the encoder; named so because the trainer replaces it by a wrapped one.
+        size: dimensions of the vocabulary.
+        cached: whether a batch goes through the model twice, in parts, so that only one part's
+            activations are in memory (Gao et al. 2021).
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        size: int,
+        loss: LossSettings,
+        query: RegularizerSettings,
+        document: RegularizerSettings,
+        joint: JointSettings,
+        cached: bool = False,
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self.settings = loss
+        self.cached = cached
+        learns = loss.scale_learning_rate > 0
+        self.log_scale = nn.Parameter(torch.tensor(math.log(loss.scale)), requires_grad=learns)
+        self.word_weight = nn.Parameter(
+            torch.tensor(float(loss.words)), requires_grad=learns and loss.words > 0
+        )
+        self.sides = {"query": query, "document": document}
+        self._schedules = {
+            side: Schedule(settings.schedule, settings.weight, settings.steps)
+            for side, settings in self.sides.items()
+        }
+        self._joint = Schedule(joint.schedule, joint.weight, joint.steps)
+        self.frequencies = nn.ModuleDict(
+            {
+                side: DocumentFrequencies(size)
+                for side, settings in self.sides.items()
+                if settings.kind == "df_flops"
+            }
+        )
+        self.step = 0
+        """Optimiser steps so far; the trainer sets it."""
+
+    @classmethod
+    def from_config(cls, model: nn.Module, size: int, config: TrainingConfig) -> Objective:
+        """The objective of a configuration."""
+        return cls(
+            model,
+            size,
+            config.loss,
+            config.query_regularizer,
+            config.document_regularizer,
+            config.joint_regularizer,
+            config.optimizer.mini_batch is not None,
+        )
+
+    def own_state(self) -> dict[str, Tensor]:
+        """What a checkpoint needs besides the model."""
+        state = self.state_dict()
+        return {name: value for name, value in state.items() if not name.startswith("model.")}
+
+    def load_own_state(self, state: dict[str, Tensor]) -> None:
+        """Continue from ``own_state``."""
+        missing, unexpected = self.load_state_dict(state, strict=False)
+        lost = [name for name in missing if not name.startswith("model.")]
+        if lost or unexpected:
+            raise InputError(f"a checkpoint of another objective: {[*lost, *unexpected]}")
+
+    @property
+    def query_scale(self) -> float:
+        """The factor on query weights that keeps them right beside words of weight 1."""
+        if not self.settings.words:
+            return 1.0
+        scale = float(self.log_scale.detach().exp()) / self.settings.temperature
+        return scale / max(float(self.word_weight.detach()), 1e-6)
+
+    def forward(self, batch: Batch, _labels: None = None) -> dict[str, Tensor]:
+        """Weighted losses of a batch of ``Collator``."""
+        if self.cached and torch.is_grad_enabled():
+            return self._forward_cached(batch)
+        queries, documents = (
+            torch.cat([self._embed(part, side) for part in batch[side]])
+            for side in ("query", "document")
+        )
+        return self.components(queries, documents, batch["targets"])
+
+    def components(
+        self, queries: Tensor, documents: Tensor, targets: dict[str, Tensor]
+    ) -> dict[str, Tensor]:
+        """Weighted losses of query vectors [B, V] and document vectors [D, V]."""
+        # Sums over a large vocabulary lose too much in half precision.
+        with torch.autocast(queries.device.type, enabled=False):
+            queries, documents = queries.float(), documents.float()
+            found = self._ranking_losses(queries, documents, targets)
+            return found | self._regularizers(queries, documents)
+
+    def scores(self, queries: Tensor, documents: Tensor, targets: dict[str, Tensor]) -> Tensor:
+        """The student's score of every pair [B, D]."""
+        scores = self.log_scale.exp() / self.settings.temperature * (queries @ documents.T)
+        return scores + self.word_weight * targets["words"] if self.settings.words else scores
+
+    def _embed(self, part: dict[str, Any], task: str) -> Tensor:
+        vectors: Tensor = self.model(dict(part), task=task)["sentence_embedding"]
+        return vectors
+
+    def _ranking_losses(
+        self, queries: Tensor, documents: Tensor, targets: dict[str, Tensor]
+    ) -> dict[str, Tensor]:
+        q_top_k, d_top_k = self.settings.query_top_k, self.settings.document_top_k
+        whole = self.scores(queries, documents, targets)
+        if q_top_k is None and d_top_k is None:
+            return self._rank(whole, targets)
+        masked_q = queries if q_top_k is None else losses.mask_top_k(queries, q_top_k)
+        masked_d = documents if d_top_k is None else losses.mask_top_k(documents, d_top_k)
+        masked = self.scores(masked_q, masked_d, targets)
+        found = {f"masked_{name}": loss for name, loss in self._rank(masked, targets).items()}
+        if self.settings.dual:
+            found |= self._rank(whole, targets)
+        if self.settings.mask_divergence:
+            divergence = losses.mask_divergence(whole, masked)
+            found["mask_divergence"] = self.settings.mask_divergence * divergence
+        return found
+
+    def _rank(self, scores: Tensor, targets: dict[str, Tensor]) -> dict[str, Tensor]:
+        settings, found = self.settings, {}
+        lists, mask = scores.gather(1, targets["columns"]), targets["mask"]
+        teacher = targets.get("teacher")
+        taught = targets.get("scores")
+        if taught is None and teacher is not None:
+            taught = teacher.gather(1, targets["columns"])
+        if settings.kl:
+            if teacher is not None:
+                kl = losses.kl_divergence(
+                    scores, teacher, teacher_temperature=settings.teacher_temperature
+                )
+            elif taught is not None:
+                kl = losses.kl_divergence(
+                    lists, taught, teacher_temperature=settings.teacher_temperature, mask=mask
+                )
+            else:
+                raise InputError("KL distillation needs a teacher, or lists with scores")
+            found["kl"] = settings.kl * kl
+        if settings.margin_mse:
+            if taught is None:
+                raise InputError("MarginMSE needs a teacher, or lists with scores")
+            pairs = mask & targets["relevant"][:, None]
+            found["margin_mse"] = settings.margin_mse * losses.margin_mse(lists, taught, mask=pairs)
+        if settings.in_batch:
+            rows = torch.nonzero(targets["relevant"]).ravel()
+            if len(rows):
+                positives = targets["columns"][rows, 0]
+                found["in_batch"] = settings.in_batch * losses.in_batch_softmax(
+                    scores[rows], positives, excluded=targets["known"][rows]
+                )
+        return found
+
+    def _regularizers(self, queries: Tensor, documents: Tensor) -> dict[str, Tensor]:
+        found = {}
+        for side, vectors in (("query", queries), ("document", documents)):
+            settings, weight = self.sides[side], self._schedules[side].at(self.step)
+            if side in self.frequencies and self.training:
+                self._frequency(side).update(vectors.detach())
+            if weight:
+                found[f"{side}_{settings.kind}"] = weight * self._sparsity(side, vectors)
+            if settings.anti_zero:
+                found[f"{side}_anti_zero"] = settings.anti_zero * regularizers.anti_zero(vectors)
+        joint = self._joint.at(self.step)
+        if joint:
+            found["joint_flops"] = joint * regularizers.joint_flops(queries, documents)
+        return found
+
+    def _frequency(self, side: str) -> DocumentFrequencies:
+        module = self.frequencies[side]
+        assert isinstance(module, DocumentFrequencies)
+        return module
+
+    def _sparsity(self, side: str, vectors: Tensor) -> Tensor:
+        kind = self.sides[side].kind
+        if kind == "df_flops":
+            return regularizers.df_flops(vectors, self._frequency(side).penalties())
+        return regularizers.flops(vectors) if kind == "flops" else regularizers.l1(vectors)
+
+    def _forward_cached(self, batch: Batch) -> dict[str, Tensor]:
+        parts = [(side, part) for side in ("query", "document") for part in batch[side]]
+        states, leaves = [], []
+        with torch.no_grad():
+            for side, part in parts:
+                states.append(_random_state())
+                leaves.append(self._embed(part, side).detach().requires_grad_())
+        count = len(batch["query"])
+        queries, documents = torch.cat(leaves[:count]), torch.cat(leaves[count:])
+        found = self.components(queries, documents, batch["targets"])
+        own = [p for p in (self.log_scale, self.word_weight) if p.requires_grad]
+        total = torch.stack(list(found.values())).sum()
+        gradients = torch.autograd.grad(total, [*leaves, *own], allow_unused=True)
+        found = {name: loss.detach() for name, loss in found.items()}
+        # The trainer sums the losses and goes backwards from there: one of them carries the hook.
+        carrier = torch.zeros((), device=total.device, requires_grad=True)
+        carrier.register_hook(partial(self._backward_cached, parts, states, own, gradients))
+        first = next(iter(found))
+        return found | {first: found[first] + carrier}
+
+    def _backward_cached(
+        self,
+        parts: Sequence[tuple[str, dict[str, Any]]],
+        states: Sequence[Any],
+        own: Sequence[nn.Parameter],
+        gradients: Sequence[Tensor | None],
+        factor: Tensor,
+    ) -> None:
+        for parameter, gradient in zip(own, gradients[len(parts) :], strict=True):
+            if gradient is not None:
+                add = gradient * factor
+                parameter.grad = add if parameter.grad is None else parameter.grad + add
+        now = _random_state()
+        for (side, part), state, gradient in zip(parts, states, gradients, strict=False):
+            if gradient is None:
+                continue
+            _restore_random_state(state)  # the same dropout as in the first pass
+            with torch.enable_grad():
+                vectors = self._embed(part, side)
+                (vectors * (gradient * factor)).sum().backward()
+        _restore_random_state(now)
+
+
+def _random_state() -> tuple[Tensor, list[Tensor]]:
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    return torch.get_rng_state(), cuda
+
+
+def _restore_random_state(state: tuple[Tensor, list[Tensor]]) -> None:
+    torch.set_rng_state(state[0])
+    if state[1]:
+        torch.cuda.set_rng_state_all(state[1])

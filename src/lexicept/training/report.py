@@ -1,0 +1,105 @@
+"""What a run leaves for people: curves and a model card."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml
+from sentence_transformers import SparseEncoder
+
+from lexicept.storage import replace_file
+from lexicept.training.config import TrainingConfig, to_mapping
+
+_CARD = """---
+library_name: sentence-transformers
+tags:
+- sparse-encoder
+- learned-sparse-retrieval
+- lexicept
+---
+
+# {title}
+
+A learned sparse encoder, trained with lexicept: {backbone}, {layers} blocks, then a {head} of
+{size:,} dimensions with {pooling} pooling.
+
+```python
+from lexicept.encoder import load_encoder
+
+encoder = load_encoder("path/to/this/folder")
+queries = encoder.encode_query(["a question"])
+documents = encoder.encode_document(["a document"])
+```
+
+`lexicept build documents/ --out index --model path/to/this/folder` indexes with it.
+
+## Validation
+
+{validation}
+
+## Configuration
+
+```yaml
+{config}```
+"""
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """The lines of a run's ``metrics.jsonl``."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def write_curves(metrics: list[dict[str, Any]], path: Path) -> None:
+    """Losses, nDCG@10 and QD-FLOPs against steps as one PNG."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    training = [line for line in metrics if "loss" in line]
+    validation = [line for line in metrics if "eval_ndcg" in line]
+    known = {"step", "loss", "grad_norm", "learning_rate"}
+    parts = sorted({name for line in training for name in line} - known)
+    figure, axes = pyplot.subplots(1, 3, figsize=(15, 4), constrained_layout=True)
+    for name in ["loss", *parts]:
+        lines = [line for line in training if name in line]
+        axes[0].plot([line["step"] for line in lines], [line[name] for line in lines], label=name)
+    axes[0].legend()
+    for axis, name in zip(axes[1:], ("eval_ndcg", "eval_qd_flops"), strict=True):
+        steps = [line["step"] for line in validation]
+        axis.plot(steps, [line[name] for line in validation], marker="o")
+    titles = ("training loss", "validation nDCG@10", "validation QD-FLOPs")
+    for axis, title in zip(axes, titles, strict=True):
+        axis.set(title=title, xlabel="step")
+    unfinished = path.with_suffix(".unfinished.png")
+    figure.savefig(unfinished, dpi=100)
+    pyplot.close(figure)
+    unfinished.replace(path)
+
+
+def write_card(
+    encoder: SparseEncoder, config: TrainingConfig, metrics: list[dict[str, Any]], path: Path
+) -> None:
+    """A model card: what it is, how well it did in validation, and how it was trained."""
+    rows = [line for line in metrics if "eval_ndcg" in line]
+    columns = ("step", "eval_ndcg", "eval_mrr", "eval_qd_flops", "eval_document_length", "eval_e2")
+    table = "There was none.\n"
+    if rows:
+        lines = [[f"{row[name]:.4g}" for name in columns] for row in rows]
+        names = [name.removeprefix("eval_") for name in columns]
+        body = [names, ["---"] * len(names), *lines]
+        table = "".join(f"| {' | '.join(line)} |\n" for line in body)
+    backbone, head = encoder[0], encoder[1]
+    content = _CARD.format(
+        title=path.parent.parent.name,
+        backbone=config.model.backbone,
+        layers=backbone.num_layers,
+        head=type(head).__name__,
+        size=head.size,
+        pooling=head.settings.pooling,
+        validation=table,
+        config=yaml.safe_dump(to_mapping(config), sort_keys=False),
+    )
+    replace_file(path, content.encode())

@@ -1,0 +1,342 @@
+"""A training run in one folder: data, states, checkpoints, metrics, curves and the model."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+import yaml
+from sentence_transformers import SparseEncoder
+from transformers.trainer_utils import get_last_checkpoint
+
+from lexicept import pseudo_queries
+from lexicept.backbone import Backbone
+from lexicept.corpora import Qrel, read_documents, read_qrels, read_queries
+from lexicept.derive import VocabularySettings
+from lexicept.encoder import load_encoder, make_encoder
+from lexicept.errors import InputError
+from lexicept.heads import Head, SAEHead, masked_language_head
+from lexicept.index import Index
+from lexicept.indexing import Contents, IndexBuilder, lock
+from lexicept.lists import Lists
+from lexicept.mining import mine
+from lexicept.progress import Progress, silent
+from lexicept.sae.training import train_sae
+from lexicept.storage import replace_file
+from lexicept.training.config import ModelSettings, TrainingConfig, to_mapping
+from lexicept.training.data import Collator, Sampler, TeacherScores, TrainingData
+from lexicept.training.objective import Objective
+from lexicept.training.report import read_metrics, write_card, write_curves
+from lexicept.training.states import CachedStates
+from lexicept.training.trainer import Trainer
+from lexicept.training.validation import RetrievalEvaluator, Words
+from lexicept.weighting import BM25
+from lexicept.words import WordVectorizer
+
+
+def train(
+    config: TrainingConfig, folder: str | os.PathLike[str], progress: Progress = silent
+) -> Path:
+    """Train an encoder; a run that was killed goes on from its last checkpoint.
+
+    The folder holds ``config.yaml``, ``metrics.jsonl``, ``curves.png`` and, at the end, ``model``
+    with a model card; ``work`` has what can be made again: data, states and checkpoints.
+
+    Returns:
+        The folder of the trained encoder.
+
+    Raises:
+        InputError: the folder holds a run of another configuration or a finished one, another
+            process works there, or data that do not fit together.
+        LexiceptError: a loss that is not finite, with the ids of the batch's queries.
+    """
+    path = Path(folder)
+    if (path / "model").exists():
+        raise InputError(f"{path}: this run is finished; name another folder")
+    path.mkdir(parents=True, exist_ok=True)
+    descriptor = lock(path)
+    try:
+        _keep_config(config, path / "config.yaml")
+        return _Run(config, path, progress).train()
+    finally:
+        os.close(descriptor)
+
+
+def _keep_config(config: TrainingConfig, path: Path) -> None:
+    content = yaml.safe_dump(to_mapping(config), sort_keys=False)
+    if path.exists() and path.read_text() != content:
+        raise InputError(f"{path}: a run of another configuration; name another folder")
+    replace_file(path, content.encode())
+
+
+class _Run:
+    def __init__(self, config: TrainingConfig, path: Path, progress: Progress) -> None:
+        self.config, self.path, self.progress = config, path, progress
+        self.work = path / "work"
+        self.work.mkdir(exist_ok=True)
+
+    def train(self) -> Path:
+        config = self.config
+        index = word_index(config.data.corpus, self.work / "words", self.progress)
+        queries, qrels = self._queries(index)
+        validation_queries, validation_qrels, queries, qrels = self._split(queries, qrels)
+        lists = self._lists(index, queries, qrels)
+        data = self._data(index, queries, lists)
+        torch.manual_seed(config.optimizer.seed)
+        encoder = self._encoder(data)
+        source: Backbone | tuple[CachedStates, CachedStates] = encoder[0]
+        model = encoder
+        if config.model.trained == "head":
+            source = (
+                self._states(encoder[0], data.queries, "queries"),
+                self._states(encoder[0], data.documents, "documents"),
+            )
+            model = SparseEncoder(modules=[encoder[1]], similarity_fn_name="dot")
+        objective = Objective.from_config(model, encoder[1].size, config)
+        evaluator = self._evaluator(
+            index, encoder[0], objective, validation_queries, validation_qrels
+        )
+        settings = config.data
+        sampler = Sampler(data, settings.negatives, settings.positive_share, config.optimizer.seed)
+        collator = Collator(
+            sampler,
+            data,
+            source,
+            (settings.max_query_tokens, settings.max_document_tokens),
+            config.optimizer.mini_batch,
+            words=config.loss.words > 0,
+        )
+        set_trainable(encoder, config.model)
+        trainer = Trainer(
+            model,
+            objective,
+            collator,
+            config,
+            self.work,
+            evaluator,
+            self.progress,
+            lambda row: data.query_ids[row],
+        )
+        checkpoints = self.work / "checkpoints"
+        last = get_last_checkpoint(str(checkpoints)) if checkpoints.exists() else None
+        trainer.train(resume_from_checkpoint=last)
+        return self._finish(encoder, objective)
+
+    def _queries(self, index: Index) -> tuple[dict[str, str], dict[str, list[str]]]:
+        """Texts and relevant documents of the training queries."""
+        data = self.config.data
+        if data.queries is not None:
+            qrels = read_qrels(data.queries, data.split)
+            queries = {query.id: query.text for query in read_queries(data.queries, data.split)}
+            return queries, relevant(qrels)
+        pairs = pseudo_queries.generate(
+            index.documents(), "mixed", data.pseudo_queries, self.config.optimizer.seed
+        )
+        queries, sources, counts = {}, {}, dict.fromkeys(index.ids, 0)
+        for document, text in pairs:
+            name = f"{document}-{counts[document]}"
+            counts[document] += 1
+            queries[name], sources[name] = text, [document]
+        if not queries:
+            raise InputError(f"{data.corpus}: no pseudo-queries can be made of these documents")
+        return queries, sources
+
+    def _split(
+        self, queries: dict[str, str], qrels: dict[str, list[str]]
+    ) -> tuple[dict[str, str], list[Qrel], dict[str, str], dict[str, list[str]]]:
+        """Validation's queries and judgements, and what is left for training."""
+        settings = self.config.validation
+        random = np.random.default_rng(self.config.optimizer.seed)
+        if settings.queries is not None:
+            found = {q.id: q.text for q in read_queries(settings.queries, settings.split)}
+            chosen = sorted(found)
+            random.shuffle(chosen)
+            chosen = chosen[: settings.count]
+            kept = {name: found[name] for name in chosen}
+            judged = [q for q in read_qrels(settings.queries, settings.split) if q.query_id in kept]
+            return kept, judged, queries, qrels
+        names = sorted(queries)
+        random.shuffle(names)
+        held = set(names[: min(settings.count, len(names) // 10)])
+        kept = {name: queries[name] for name in sorted(held)}
+        judged = [Qrel(name, document, 1) for name in kept for document in qrels[name]]
+        return (
+            kept,
+            judged,
+            {name: text for name, text in queries.items() if name not in held},
+            {name: found for name, found in qrels.items() if name not in held},
+        )
+
+    def _lists(self, index: Index, queries: dict[str, str], qrels: dict[str, list[str]]) -> Lists:
+        if self.config.data.lists is not None:
+            return Lists.open(self.config.data.lists)
+        path = self.work / "lists.jsonl"
+        if path.exists():
+            return Lists.open(path)
+        return mine(
+            index, queries, qrels, path, depth=self.config.data.mining_depth, progress=self.progress
+        )
+
+    def _data(self, index: Index, queries: dict[str, str], lists: Lists) -> TrainingData:
+        teacher, documents = self.config.teacher, Contents(index.folder)
+        words: tuple[sp.csr_array | None, sp.csr_array | None] = (None, None)
+        if teacher.bm25_weight or self.config.loss.words:
+            words = (
+                index.query_vectors(list(queries.values())),
+                sp.csr_array(index.document_vectors().weights),
+            )
+        scores = None
+        if teacher.dense is not None or teacher.bm25_weight:
+            vectors: tuple[Any, Any] = (None, None)
+            if teacher.dense is not None:
+                from lexicept.neural_teachers import embeddings
+
+                texts = (list(queries.values()), documents)
+                folder = self.work / "teacher"
+                vectors = embeddings(teacher.dense, *texts, folder, self.progress)
+            weights = (teacher.dense_weight, teacher.bm25_weight)
+            scores = TeacherScores(*vectors, *weights)
+        ids = (list(queries), list(queries.values()), index.ids, documents)
+        return TrainingData(*ids, lists, *words, scores)
+
+    def _encoder(self, data: TrainingData) -> SparseEncoder:
+        settings = self.config.model
+        if settings.start is not None:
+            encoder = load_encoder(settings.start)
+        else:
+            backbone = Backbone.from_pretrained(settings.backbone, settings.layer)
+            encoder = make_encoder(backbone, self._head(settings, backbone, data))
+        head: Head = encoder[1]
+        changes: dict[str, Any] = {
+            name: getattr(settings, name) or None
+            for name in ("query_k", "document_k")
+            if getattr(settings, name) is not None
+        }
+        for name in ("pooling", "query_max_active_dims", "document_max_active_dims"):
+            if getattr(settings, name) is not None:
+                changes[name] = getattr(settings, name)
+        head.configure(**changes)
+        return encoder
+
+    def _head(self, settings: ModelSettings, backbone: Backbone, data: TrainingData) -> Head:
+        if settings.head == "sae":
+            sae = train_sae(
+                backbone, data.documents, settings.sae, self.work / "sae", self.progress
+            )
+            return SAEHead(sae)
+        head = masked_language_head(settings.backbone)
+        if settings.head == "mlm":
+            return head
+        size = settings.size or 0
+        if settings.head == "random":
+            return head.random(size, self.config.optimizer.seed)
+        from lexicept.expanded import expanded_words
+
+        words, pieces = expanded_words(data.documents, backbone.tokenizer, size)
+        return head.expanded(pieces, words)
+
+    def _states(self, backbone: Backbone, texts: Sequence[str], name: str) -> CachedStates:
+        return CachedStates.build(self.work / "states" / name, backbone, texts, self.progress)
+
+    def _evaluator(
+        self,
+        index: Index,
+        backbone: Backbone,
+        objective: Objective,
+        queries: dict[str, str],
+        qrels: list[Qrel],
+    ) -> RetrievalEvaluator | None:
+        settings = self.config.validation
+        if not queries:
+            return None
+        if settings.corpus is not None:
+            index = word_index(settings.corpus, self.work / "validation-words", self.progress)
+        texts, documents = list(queries.values()), Contents(index.folder)
+        sources: tuple[Any, Any] = (texts, documents)
+        if self.config.model.trained == "head":
+            name = "documents" if settings.corpus is None else "validation-documents"
+            sources = (
+                self._states(backbone, texts, "validation-queries"),
+                self._states(backbone, documents, name),
+            )
+        words = None
+        if self.config.loss.words:
+            words = Words(
+                index.query_vectors(texts),
+                sp.csr_array(index.document_vectors().weights),
+                lambda: objective.query_scale,
+            )
+        return RetrievalEvaluator(
+            list(queries),
+            sources[0],
+            index.ids,
+            sources[1],
+            qrels,
+            settings,
+            words,
+            self.config.optimizer.bf16,
+        )
+
+    def _finish(self, encoder: SparseEncoder, objective: Objective) -> Path:
+        """Publish the model, with its card and curves."""
+        merge_adapters(encoder)
+        encoder[1].configure(query_scale=objective.query_scale, ranks=True)
+        metrics = read_metrics(self.work / "metrics.jsonl")
+        unfinished = self.path / "model.unfinished"
+        shutil.rmtree(unfinished, ignore_errors=True)
+        encoder.eval().save(str(unfinished), create_model_card=False)
+        write_card(encoder, self.config, metrics, unfinished / "README.md")
+        write_curves(metrics, self.path / "curves.png")
+        shutil.copy(self.work / "metrics.jsonl", self.path / "metrics.jsonl")
+        model = self.path / "model"
+        unfinished.rename(model)
+        return model
+
+
+def word_index(corpus: str, path: Path, progress: Progress) -> Index:
+    """The documents and their words: made once, opened afterwards."""
+    if path.exists():
+        return Index.open(path)
+    with closing(IndexBuilder(path)) as builder:
+        builder.add_documents(read_documents(corpus), {})
+        builder.add_vocabulary(WordVectorizer(), VocabularySettings(BM25()), progress)
+        return builder.commit()
+
+
+def relevant(qrels: Any) -> dict[str, list[str]]:
+    """Query id → ids of its relevant documents."""
+    found: dict[str, list[str]] = {}
+    for qrel in qrels:
+        if qrel.relevance > 0:
+            found.setdefault(qrel.query_id, []).append(qrel.document_id)
+    return found
+
+
+def set_trainable(encoder: SparseEncoder, settings: ModelSettings) -> None:
+    """Which parameters learn: the head's, adapters of the backbone too, or all."""
+    backbone, head = encoder[0], encoder[1]
+    backbone.requires_grad_(settings.trained == "all")
+    if settings.trained == "lora":
+        from peft import LoraConfig, get_peft_model
+
+        adapter = LoraConfig(
+            r=settings.lora_rank, lora_alpha=2 * settings.lora_rank, target_modules="all-linear"
+        )
+        backbone.model = get_peft_model(backbone.model, adapter)
+    head.requires_grad_(True)
+    if isinstance(head, SAEHead):
+        head.sae.W_dec.requires_grad_(False)
+
+
+def merge_adapters(encoder: SparseEncoder) -> None:
+    """Add low-rank adapters to the weights that they adapt."""
+    backbone = encoder[0]
+    if hasattr(backbone.model, "merge_and_unload"):
+        backbone.model = backbone.model.merge_and_unload()

@@ -1,0 +1,124 @@
+"""Token states of a frozen backbone on disk: what the head is trained on where only it learns."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lexicept.backbone import Backbone
+from lexicept.errors import InputError
+from lexicept.progress import Progress, silent
+from lexicept.storage import load_array, read_json, save_array, write_json
+from lexicept.vectors import Integers
+
+SHARD = 512
+"""Texts of a file."""
+
+
+class CachedStates:
+    """Token states in half precision, text by text, memory-mapped.
+
+    Args:
+        folder: where ``build`` put them.
+        count: number of texts.
+    """
+
+    def __init__(self, folder: Path, count: int) -> None:
+        self._count = count
+        shards = range(-(-count // SHARD))
+        self._states = [np.load(folder / f"{i:06d}.npy", mmap_mode="r") for i in shards]
+        self._starts = [load_array(folder / f"{i:06d}.starts.npy", np.int64) for i in shards]
+
+    @classmethod
+    def build(
+        cls,
+        folder: Path,
+        backbone: Backbone,
+        texts: Sequence[str],
+        progress: Progress = silent,
+    ) -> CachedStates:
+        """Run texts through a backbone; files that are there already are kept.
+
+        Args:
+            folder: of this backbone and these texts alone.
+
+        Raises:
+            InputError: the folder holds states of another backbone or other texts.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        _check_fingerprint(folder / "settings.json", _fingerprint(backbone, texts))
+        for number, start in enumerate(range(0, len(texts), SHARD)):
+            path = folder / f"{number:06d}.npy"
+            if not path.exists():
+                states, starts = _states(backbone, texts[start : start + SHARD])
+                save_array(folder / f"{number:06d}.starts.npy", starts)
+                unfinished = folder / f"{number:06d}.unfinished.npy"
+                save_array(unfinished, states)
+                unfinished.rename(path)
+            progress("states", min(start + SHARD, len(texts)), len(texts))
+        return cls(folder, len(texts))
+
+    def __len__(self) -> int:
+        return self._count
+
+    def read(self, numbers: Sequence[int], max_tokens: int | None = None) -> tuple[Tensor, Tensor]:
+        """States [tokens, d] of the first tokens of some texts, in single precision, and the
+        place of each token's text among ``numbers`` [tokens]."""
+        parts = []
+        for number in numbers:
+            shard, place = divmod(int(number), SHARD)
+            start, end = self._starts[shard][place : place + 2]
+            parts.append(self._states[shard][start:end][:max_tokens])
+        lengths = torch.tensor([len(part) for part in parts])
+        states = torch.from_numpy(np.concatenate(parts)).float()
+        return states, torch.repeat_interleave(torch.arange(len(parts)), lengths)
+
+    def features(self, numbers: Sequence[int], max_tokens: int | None = None) -> dict[str, Tensor]:
+        """The same as a backbone's output, for a head: every token a window of its own."""
+        states, text = self.read(numbers, max_tokens)
+        # A text without tokens still counts, as a window without a real token.
+        empty = torch.ones(len(numbers), dtype=torch.bool)
+        empty[text] = False
+        missing = torch.nonzero(empty).ravel()
+        mask = torch.arange(len(text) + len(missing)) < len(text)
+        padded = torch.cat([states, states.new_zeros(len(missing), states.shape[1])])
+        return {
+            "token_embeddings": padded[:, None],
+            "token_mask": mask[:, None],
+            "window_text": torch.cat([text, missing]),
+        }
+
+
+def _states(backbone: Backbone, texts: Sequence[str]) -> tuple[np.ndarray, Integers]:
+    windows = backbone.windows(texts)
+    parts: list[np.ndarray] = [np.empty((0, 0), np.float16)] * len(windows)
+    for numbers, states in backbone.token_states(windows):
+        lengths = [len(windows[i].special) - sum(windows[i].special) for i in numbers]
+        for number, part in zip(numbers, states.split(lengths), strict=True):
+            parts[number] = part.half().cpu().numpy()
+    starts = np.zeros(len(texts) + 1, np.int64)
+    for window, part in zip(windows, parts, strict=True):
+        starts[window.text + 1] += len(part)
+    return np.concatenate(parts), np.cumsum(starts)
+
+
+def _fingerprint(backbone: Backbone, texts: Sequence[str]) -> dict[str, object]:
+    digest = hashlib.sha256()
+    for parameter in backbone.parameters():
+        digest.update(parameter.detach().cpu().contiguous().view(torch.uint8).numpy())
+    for text in texts:
+        digest.update(hashlib.sha256(text.encode()).digest())
+    return {"sha256": digest.hexdigest()}
+
+
+def _check_fingerprint(path: Path, fingerprint: dict[str, object]) -> None:
+    if not path.exists():
+        write_json(path, fingerprint)
+    elif json.dumps(read_json(path)) != json.dumps(fingerprint):
+        raise InputError(f"{path.parent}: states of other texts or of another backbone")

@@ -1,0 +1,127 @@
+"""Validation by real retrieval: nDCG@10 and cost on judged queries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from sentence_transformers import SparseEncoder
+from sentence_transformers.base.evaluation import BaseEvaluator
+
+from lexicept import evaluation
+from lexicept.corpora import Qrel
+from lexicept.encoder import encode_activations
+from lexicept.engines import ExactEngine
+from lexicept.measures import e2, mean_length, qd_flops
+from lexicept.training.config import ValidationSettings
+from lexicept.training.states import CachedStates
+from lexicept.vectors import largest_weights, prune_rows, stack_columns
+
+BATCH = 64
+"""Texts of cached states that are pooled together."""
+
+Texts = Sequence[str] | CachedStates
+
+
+@dataclass(frozen=True)
+class Words:
+    """BM25 weights of the validation's queries and documents, CSR [n, V]."""
+
+    queries: sp.csr_array
+    documents: sp.csr_array
+    query_scale: Callable[[], float]
+    """The factor on the other vocabulary's query weights, as learned so far."""
+
+
+class RetrievalEvaluator(BaseEvaluator):  # type: ignore[misc]
+    """Encodes all documents and queries and searches exactly.
+
+    Args:
+        queries, documents: texts, or cached states of them.
+        query_ids, document_ids: their ids.
+        qrels: judgements.
+        words: searched together with the encoder's vocabulary, where given.
+        bf16: low precision chooses the active dimensions.
+    """
+
+    def __init__(
+        self,
+        query_ids: Sequence[str],
+        queries: Texts,
+        document_ids: Sequence[str],
+        documents: Texts,
+        qrels: Sequence[Qrel],
+        settings: ValidationSettings,
+        words: Words | None = None,
+        bf16: bool = False,
+    ) -> None:
+        super().__init__()
+        self.query_ids, self.queries = query_ids, queries
+        self.document_ids, self.documents = document_ids, documents
+        self.qrels = qrels
+        self.settings = settings
+        self.words = words
+        self.bf16 = bf16
+
+    def __call__(self, model: SparseEncoder, *_: Any, **__: Any) -> dict[str, float]:
+        """``ndcg``, ``mrr``, ``qd_flops``, ``query_length``, ``document_length``, ``e2`` and
+        ``selection``, of which the largest is the best checkpoint."""
+        documents = self.encode(model, self.documents, "document")
+        queries = self.encode(model, self.queries, "query")
+        limit = self.settings.document_max_active_dims
+        if limit is not None:
+            documents = prune_rows(documents, limit)
+        limit = self.settings.query_max_active_dims
+        if limit is not None:
+            queries = prune_rows(queries, limit, largest_weights(documents))
+        lengths = {
+            "query_length": mean_length(queries),
+            "document_length": mean_length(documents),
+        }
+        if self.words is not None:
+            queries = stack_columns([self.words.queries, queries * self.words.query_scale()])
+            documents = stack_columns([self.words.documents, documents])
+        found = ExactEngine.build(documents).search(queries, 10)
+        run = {
+            query: {self.document_ids[int(d)]: float(s) for d, s in zip(*hits, strict=True)}
+            for query, hits in zip(self.query_ids, found, strict=True)
+        }
+        values = evaluation.evaluate(self.qrels, run, ["nDCG@10", "RR@10"])
+        cost = qd_flops(queries, documents)
+        report = {"ndcg": values["nDCG@10"], "mrr": values["RR@10"], "qd_flops": cost, **lengths}
+        report["e2"] = e2(values["RR@10"], cost)
+        return report | {"selection": self.selection(report)}
+
+    def selection(self, report: dict[str, float]) -> float:
+        """What the best checkpoint has most of."""
+        if self.settings.select == "e2":
+            return report["e2"]
+        budget = self.settings.max_qd_flops
+        over = 0.0 if budget is None else report["qd_flops"] - budget
+        return report["ndcg"] if over <= 0 else -over
+
+    def encode(self, model: SparseEncoder, texts: Texts, task: str) -> sp.csr_array:
+        """Weights [n, V] of texts, unpruned and without the query scale."""
+        head = model[-1]
+        if not isinstance(texts, CachedStates):
+            pooled = encode_activations(model, texts, task)
+        else:
+            parts = []
+            device = head.rows.device
+            for start in range(0, len(texts), BATCH):
+                numbers = range(start, min(start + BATCH, len(texts)))
+                states, text = (part.to(device) for part in texts.read(numbers))
+                with (
+                    torch.inference_mode(),
+                    torch.autocast(device.type, torch.bfloat16, enabled=self.bf16),
+                ):
+                    part = head.pool(states, text, len(numbers), task)
+                parts.append(sp.csr_array(part.float().cpu().numpy()))
+            pooled = sp.csr_array(sp.vstack(parts, format="csr"))
+        if head.settings.pooling == "max":
+            pooled.data = np.log1p(pooled.data)
+        return pooled
