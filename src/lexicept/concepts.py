@@ -11,7 +11,13 @@ import scipy.sparse as sp
 from sentence_transformers import SparseEncoder
 
 from lexicept.backbone import DEFAULT_BACKBONE, Backbone, Window
-from lexicept.encoder import encode_activations, load_encoder, make_encoder, token_activations
+from lexicept.encoder import (
+    encode_activations,
+    load_encoder,
+    make_encoder,
+    parts,
+    token_activations,
+)
 from lexicept.heads import Head, SAEHead
 from lexicept.progress import Progress, silent
 from lexicept.sae.states import READ
@@ -69,8 +75,7 @@ class ConceptVectorizer:
     @property
     def head(self) -> Head:
         """The encoder's head."""
-        head: Head = self.encoder[1]
-        return head
+        return parts(self.encoder).head
 
     @property
     def size(self) -> int:
@@ -142,7 +147,7 @@ def word_activations(
     values: list[np.ndarray] = []
     for start in range(0, len(sample), READ):
         batch = [texts[i] for i in sample[start : start + READ]]
-        windows = encoder[0].windows(batch)
+        windows = parts(encoder).backbone.windows(batch)
         for acts, latents, tokens in token_activations(encoder, windows):
             spelled = [word_of(batch, windows[window], place) for window, place in tokens]
             number = np.array([words.setdefault(word, len(words)) for word in spelled])

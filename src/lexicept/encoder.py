@@ -6,35 +6,67 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 import torch
 from sentence_transformers import SparseEncoder
+from sentence_transformers.base.modules import Router
 
 from lexicept.backbone import Backbone, Window
 from lexicept.errors import InputError
 from lexicept.heads import Head, SAEHead, VocabularyHead
+from lexicept.lookup import Lookup
 
 POOL_CELLS = 2**24
 """Cells of the dense [texts, vocabulary] array that activations are pooled in: 64 MB."""
 
-_HEADS = {head.__name__: head for head in (SAEHead, VocabularyHead)}
+_MODULES = {
+    f"{kind.__module__}.{kind.__name__}": kind
+    for kind in (Backbone, SAEHead, VocabularyHead, Lookup)
+}
 
 
-def make_encoder(backbone: Backbone, head: Head) -> SparseEncoder:
+class Parts(NamedTuple):
+    """What an encoder is made of."""
+
+    backbone: Backbone
+    head: Head
+    lookup: Lookup | None
+    """The query side, where that needs no inference."""
+
+
+def make_encoder(backbone: Backbone, head: Head, lookup: Lookup | None = None) -> SparseEncoder:
     """A ``SparseEncoder`` with the library's own ``save``, ``encode_query``, ``encode_document``.
 
     A saved folder is loaded by ``load_encoder``, or by
     ``SparseEncoder(path, trust_remote_code=True)``.
 
+    Args:
+        lookup: encodes queries instead of backbone and head.
+
     Raises:
-        InputError: the head was made for states of another size.
+        InputError: head, backbone and lookup were made for different sizes.
     """
     d = backbone.get_embedding_dimension()
     if head.d_in != d:
         raise InputError(f"a head for states of size {head.d_in} on a backbone of size {d}")
-    return SparseEncoder(modules=[backbone, head], similarity_fn_name="dot").eval()
+    modules = [backbone, head]
+    if lookup is not None:
+        if lookup.num_dimensions != head.size:
+            raise InputError(f"a lookup of {lookup.num_dimensions} for a head of {head.size}")
+        modules = [Router.for_query_document([lookup], modules)]
+    return SparseEncoder(modules=modules, similarity_fn_name="dot").eval()
+
+
+def parts(encoder: SparseEncoder) -> Parts:
+    """Backbone, head and lookup of an encoder that ``make_encoder`` made."""
+    if isinstance(encoder[0], Router):
+        routes = encoder[0].sub_modules
+        backbone, head = routes["document"]
+        return Parts(backbone, head, routes["query"][0])
+    return Parts(encoder[0], encoder[1], None)
 
 
 def load_encoder(path: str | os.PathLike[str]) -> SparseEncoder:
@@ -47,13 +79,18 @@ def load_encoder(path: str | os.PathLike[str]) -> SparseEncoder:
     if not (folder / "modules.json").exists():
         raise InputError(f"{folder}: no saved encoder (modules.json is missing)")
     try:
-        _, entry = json.loads((folder / "modules.json").read_bytes())
-        head_type = _HEADS[entry["type"].rpartition(".")[2]]
-        backbone = Backbone.load(str(folder))
-        head = head_type.read(folder / entry["path"])
-    except (OSError, ValueError, TypeError, KeyError, IndexError) as error:
+        entries = json.loads((folder / "modules.json").read_bytes())
+        if len(entries) == 1:
+            router = Router.load(str(folder), entries[0]["path"], module_classes=_MODULES)
+            routes = router.sub_modules
+            (lookup,), (backbone, head) = routes["query"], routes["document"]
+        else:
+            lookup, head_type = None, _MODULES[entries[1]["type"]]
+            backbone = Backbone.load(str(folder))
+            head = head_type.load(str(folder), subfolder=entries[1]["path"])
+        return make_encoder(backbone, head, lookup)
+    except (OSError, ValueError, TypeError, KeyError, IndexError, ImportError) as error:
         raise InputError(f"{folder}: this encoder can't be loaded: {error}") from None
-    return make_encoder(backbone, head)
 
 
 def encode_activations(
@@ -64,22 +101,31 @@ def encode_activations(
     With max pooling these are the values before log1p, with sum pooling the sums after it. The
     head sees no padding, and the result is never dense.
     """
-    head = encoder[1]
+    backbone, head, lookup = parts(encoder)
     step = max(1, POOL_CELLS // head.size)
-    parts = [
-        _encode_part(encoder, texts[start : start + step], task)
-        for start in range(0, len(texts), step)
-    ]
-    if not parts:
-        return sp.csr_array((0, head.size), dtype=np.float32)
-    return sp.csr_array(sp.vstack(parts, format="csr"))
+    found = [sp.csr_array((0, head.size), dtype=np.float32)]
+    for start in range(0, len(texts), step):
+        some = texts[start : start + step]
+        if task == "query" and lookup is not None:
+            found.append(_look_up(lookup, some, head.settings.pooling))
+        else:
+            found.append(_encode_part(backbone, head, some, task))
+    return sp.csr_array(sp.vstack(found, format="csr"))
 
 
-def _encode_part(encoder: SparseEncoder, texts: Sequence[str], task: str) -> sp.csr_array:
-    head = encoder[1]
+def _look_up(lookup: Lookup, texts: Sequence[str], pooling: str) -> sp.csr_array:
+    with torch.inference_mode():
+        weights = lookup(lookup.preprocess(list(texts)))["sentence_embedding"]
+    found = sp.csr_array(weights.cpu().numpy())
+    if pooling == "max":  # what log1p makes the weights of
+        found.data = np.expm1(found.data)
+    return found
+
+
+def _encode_part(backbone: Backbone, head: Head, texts: Sequence[str], task: str) -> sp.csr_array:
     pooled = torch.zeros(len(texts), head.size)
-    windows = encoder[0].windows(texts)
-    for numbers, states in encoder[0].token_states(windows):
+    windows = backbone.windows(texts)
+    for numbers, states in backbone.token_states(windows):
         text = torch.tensor(
             [windows[i].text for i in numbers for special in windows[i].special if not special]
         )
@@ -101,9 +147,10 @@ def token_activations(
     Yields:
         Activations [tokens, k], dimensions [tokens, k], and the window and place of each token.
     """
-    for numbers, states in encoder[0].token_states(windows):
+    backbone, head, _ = parts(encoder)
+    for numbers, states in backbone.token_states(windows):
         with torch.inference_mode():
-            acts, dimensions = encoder[1].encode(states)
+            acts, dimensions = head.encode(states)
         tokens = [
             (number, place)
             for number in numbers

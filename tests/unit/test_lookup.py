@@ -1,0 +1,124 @@
+"""The inference-free query side."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import SparseEncoder
+
+from lexicept.backbone import Backbone
+from lexicept.encoder import encode_activations, load_encoder, make_encoder, parts
+from lexicept.errors import InputError
+from lexicept.expanded import expanded_words
+from lexicept.heads import SAEHead, masked_language_head
+from lexicept.lookup import Lookup
+from lexicept.sae.model import TopKSAE
+
+TEXTS = ["apples and pears", "apples and unbelievability", "Pears!"]
+
+
+@pytest.fixture(scope="module")
+def backbone():
+    return Backbone.from_pretrained(layer=1)
+
+
+@pytest.fixture(scope="module")
+def head():
+    return masked_language_head("sentence-transformers/all-MiniLM-L6-v2")
+
+
+def named(vectors, terms):
+    return [
+        {terms[j]: round(float(row[j]), 4) for j in np.flatnonzero(row)}
+        for row in vectors.toarray()
+    ]
+
+
+def test_a_query_has_its_sub_words(backbone, head):
+    lookup = Lookup.for_head(head, backbone.tokenizer)
+    with torch.no_grad():
+        lookup.weight[backbone.tokenizer.convert_tokens_to_ids("and")] = -3.0
+    encoder = make_encoder(backbone, head, lookup)
+    found = np.log1p(
+        encode_activations(encoder, ["Apples apples and unbelievability", ""], "query")
+    )
+    pieces = backbone.tokenizer.tokenize("apples unbelievability")
+    assert len(pieces) > 2
+    # A word twice counts once, and no weight is below zero.
+    assert named(found, head.terms) == [dict.fromkeys(pieces, 1.0), {}]
+
+
+def test_a_query_has_its_words(backbone, head):
+    words, pieces = expanded_words(TEXTS, backbone.tokenizer, 10)
+    expanded = head.expanded(pieces, words)
+    lookup = Lookup.for_head(expanded, backbone.tokenizer)
+    encoder = make_encoder(backbone, expanded, lookup)
+    found = np.log1p(encode_activations(encoder, ["Unbelievability, pears and plums"], "query"))
+    assert named(found, words) == [{"unbelievability": 1.0, "pears": 1.0, "and": 1.0}]
+
+
+def test_idf_of_a_collection(backbone, head):
+    words, pieces = expanded_words(TEXTS, backbone.tokenizer, 10)
+    lookup = Lookup.for_head(head.expanded(pieces, words), backbone.tokenizer)
+    lookup.set_idf(TEXTS)
+    weight = dict(zip(words, lookup.weight.tolist(), strict=True))
+    assert weight["apples"] == pytest.approx(math.log(1 + 1.5 / 2.5))
+    assert weight["unbelievability"] == pytest.approx(math.log(1 + 2.5 / 1.5))
+    with pytest.raises(InputError, match="idf needs documents"):
+        lookup.set_idf([])
+
+
+def test_special_tokens_have_no_weight(backbone, head):
+    lookup = Lookup.for_head(head, backbone.tokenizer)
+    lookup.set_idf(TEXTS)
+    assert lookup.weight[backbone.tokenizer.all_special_ids].tolist() == [0.0] * 5
+
+
+def test_weights_learn_where_a_query_names_them(backbone, head):
+    lookup = Lookup.for_head(head, backbone.tokenizer)
+    vectors = lookup(lookup.preprocess(["apples", "pears"]))["sentence_embedding"]
+    vectors.sum().backward()
+    assert torch.nonzero(lookup.weight.grad).ravel().tolist() == sorted(
+        set(backbone.tokenizer("apples pears", add_special_tokens=False)["input_ids"])
+    )
+
+
+@pytest.mark.parametrize("words", [False, True])
+def test_save_and_load(backbone, head, tmp_path, words):
+    if words:
+        names, pieces = expanded_words(TEXTS, backbone.tokenizer, 10)
+        head = head.expanded(pieces, names)
+    lookup = Lookup.for_head(head, backbone.tokenizer)
+    lookup.set_idf(TEXTS)
+    encoder = make_encoder(backbone, head, lookup)
+    encoder.save(str(tmp_path / "model"), create_model_card=False)
+    for loaded in (
+        load_encoder(tmp_path / "model"),
+        SparseEncoder(str(tmp_path / "model"), trust_remote_code=True),
+    ):
+        for encode in ("encode_query", "encode_document"):
+            ours = getattr(encoder, encode)(TEXTS).to_dense()
+            assert torch.equal(getattr(loaded, encode)(TEXTS).to_dense(), ours)
+        assert parts(loaded).lookup is not None
+        assert list(parts(loaded).head.terms) == list(head.terms)
+
+
+def test_documents_go_through_the_backbone(backbone, head):
+    plain, routed = (
+        make_encoder(backbone, head, lookup)
+        for lookup in (None, Lookup.for_head(head, backbone.tokenizer))
+    )
+    found = [encode_activations(encoder, TEXTS).toarray() for encoder in (plain, routed)]
+    np.testing.assert_array_equal(*found)
+
+
+def test_latents_have_no_lookup(backbone):
+    with pytest.raises(InputError, match="dimensions that texts name"):
+        Lookup.for_head(SAEHead(TopKSAE(384, 8, 2)), backbone.tokenizer)
+
+
+def test_sizes_that_do_not_fit(backbone, head):
+    lookup = Lookup(backbone.tokenizer, torch.ones(5))
+    with pytest.raises(InputError, match="a lookup of 5 for a head of 30522"):
+        make_encoder(backbone, head, lookup)
