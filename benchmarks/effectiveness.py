@@ -20,12 +20,12 @@ from benchmarks.common import README, Table
 from benchmarks.start_up import LEXICEPT
 from lexicept import evaluation, pseudo_queries
 from lexicept.corpora import Qrel, read_documents, read_qrels, read_queries
-from lexicept.derive import Derived, RRASettings, VocabularySettings, largest_weights
+from lexicept.derive import Derived, RRASettings, VocabularySettings
 from lexicept.engines import ExactEngine
 from lexicept.index import Index
 from lexicept.indexing import ALPHAS, Contents
 from lexicept.measures import qd_flops
-from lexicept.vectors import prune_rows
+from lexicept.vectors import largest_weights, prune_rows
 from lexicept.weighting import BM25
 from lexicept.words import WordVectorizer
 
