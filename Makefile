@@ -11,7 +11,7 @@ export TOKENIZERS_PARALLELISM ?= false
 $(STAMP): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install -q torch==2.13.0
-	$(BIN)/pip install -q -e '.[concepts,offline,dev]'
+	$(BIN)/pip install -q -e '.[train,offline,dev]'
 	touch $(STAMP)
 
 demo: $(STAMP)

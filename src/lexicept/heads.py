@@ -26,13 +26,15 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 from transformers.activations import ACT2FN
 
 from lexicept.backbone import quiet_transformers, resolve
-from lexicept.errors import InputError
+from lexicept.errors import IndexFormatError, InputError
 from lexicept.ops.pooling import pool_max, pool_sum
 from lexicept.ops.topk import top_columns
 from lexicept.sae.model import TopKSAE
 from lexicept.storage import TextStore, replace_file, write_json
 
 Task = Literal["query", "document"]
+
+_DAMAGED = (SafetensorError, IndexFormatError)
 
 
 @dataclass(frozen=True)
@@ -208,7 +210,7 @@ class Head(Module):  # type: ignore[misc]
     def read_settings(folder: Path) -> tuple[HeadSettings, dict[str, Any]]:
         """A saved head's settings, and what else its configuration holds."""
         try:
-            config = json.loads((folder / "config.json").read_bytes())
+            config = {**json.loads((folder / "config.json").read_bytes())}
             names = HeadSettings.__dataclass_fields__
             settings = HeadSettings(**{n: config.pop(n) for n in list(config) if n in names})
         except (OSError, ValueError, TypeError, AttributeError) as error:
@@ -259,14 +261,14 @@ class VocabularyHead(Head):
     """A masked-language-modelling head: dimensions are sub-words or words.
 
     ``v = rows · LayerNorm(act(dense · h)) + bias``. SPLADE takes the backbone's own rows, ESPLADE
-    the means of sub-words' rows; see ``masked_language_head``,
-    ``expanded`` and ``random``.
+    the means of sub-words' rows; see ``masked_language_head``, ``expanded`` and ``random``.
 
     Args:
         rows: [size, d]; copied.
         bias: [size].
         terms: what each dimension stands for.
         activation: a name that transformers knows.
+        final_norm: whether h goes through a norm first, as in ModernBERT after the last block.
     """
 
     def __init__(
@@ -276,6 +278,7 @@ class VocabularyHead(Head):
         terms: Sequence[str],
         activation: str = "gelu",
         layer_norm_eps: float = 1e-12,
+        final_norm: bool = False,
         settings: HeadSettings | None = None,
     ) -> None:
         super().__init__()
@@ -286,6 +289,7 @@ class VocabularyHead(Head):
         d = rows.shape[1]
         self.settings = settings or HeadSettings()
         self.activation = activation
+        self.final = nn.LayerNorm(d, eps=layer_norm_eps) if final_norm else nn.Identity()
         self.dense = nn.Linear(d, d)
         self.norm = nn.LayerNorm(d, eps=layer_norm_eps)
         with torch.no_grad():
@@ -297,7 +301,7 @@ class VocabularyHead(Head):
         self._act = ACT2FN[activation]
 
     def transform(self, states: Tensor) -> Tensor:
-        return cast(Tensor, self.norm(self._act(self.dense(states))))
+        return cast(Tensor, self.norm(self._act(self.dense(self.final(states)))))
 
     @property
     def rows(self) -> Tensor:
@@ -315,10 +319,10 @@ class VocabularyHead(Head):
         self, rows: Tensor, bias: Tensor, terms: Sequence[str], settings: HeadSettings | None = None
     ) -> VocabularyHead:
         """The same transform over another vocabulary."""
-        eps = self.norm.eps
-        head = VocabularyHead(rows, bias, terms, self.activation, eps, settings or self.settings)
-        head.dense.load_state_dict(self.dense.state_dict())
-        head.norm.load_state_dict(self.norm.state_dict())
+        own = self._own_config()
+        head = VocabularyHead(rows, bias, terms, **own, settings=settings or self.settings)
+        for name in ("final", "dense", "norm"):
+            getattr(head, name).load_state_dict(getattr(self, name).state_dict())
         return head
 
     def expanded(self, pieces: Sequence[Sequence[int]], words: Sequence[str]) -> VocabularyHead:
@@ -349,9 +353,15 @@ class VocabularyHead(Head):
         rows = torch.randn((size, self.d_in), generator=generator) * deviation
         return self.with_rows(rows, torch.zeros(size), [f"#{number}" for number in range(size)])
 
+    def _own_config(self) -> dict[str, Any]:
+        return {
+            "activation": self.activation,
+            "layer_norm_eps": self.norm.eps,
+            "final_norm": isinstance(self.final, nn.LayerNorm),
+        }
+
     def get_config_dict(self) -> dict[str, Any]:
-        own = {"activation": self.activation, "layer_norm_eps": self.norm.eps}
-        return {**super().get_config_dict(), **own}
+        return {**super().get_config_dict(), **self._own_config()}
 
     def save(self, output_path: str, *args: Any, **kwargs: Any) -> None:
         """Write rows, transform, terms and settings into a module folder."""
@@ -369,7 +379,7 @@ class VocabularyHead(Head):
             terms = TextStore(folder / "terms")
             head = cls(tensors["weight"], tensors["offset"], terms, **own, settings=settings)
             head.load_state_dict(tensors)
-        except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RuntimeError, *_DAMAGED) as error:
             raise InputError(f"{folder}: not a saved head: {error}") from None
         return head
 
@@ -377,7 +387,7 @@ class VocabularyHead(Head):
 def masked_language_head(name: str) -> VocabularyHead:
     """The head that a backbone was pretrained with; see ``VocabularyHead``.
 
-    Where a checkpoint has none, the rows are its input embeddings and the transform passes states
+    Where a checkpoint has none, the rows are its input embeddings and the dense layer passes states
     on: such a head needs ``pretraining`` before it means anything.
 
     Args:
@@ -405,16 +415,26 @@ def masked_language_head(name: str) -> VocabularyHead:
     terms += [f"#{n}" for n in range(len(terms), len(rows))]
     new = {key.rsplit(".", 1)[0] for key in report["missing_keys"]}
     trained = not any(model.get_submodule(key) in dense for key in new if key)
+    # A backbone's states are those before any final norm.
+    final = getattr(model.base_model, "final_norm", None)
+    own: dict[str, Any] = {"final_norm": final is not None}
+    if final is not None:
+        own["layer_norm_eps"] = final.eps
+    bias = torch.zeros(len(rows))
+    if trained:
+        if len(dense) != 1 or len(norms) != 1 or dense[0].weight.shape[0] != rows.shape[1]:
+            raise InputError(f"{name}: its head is not one dense layer, activation and norm")
+        known = ("classifier_activation", "activation", "hidden_act")
+        config = model.config
+        own["activation"] = next(str(getattr(config, key)) for key in known if hasattr(config, key))
+        own["layer_norm_eps"] = norms[0].eps
+        rows, bias = output.weight, bias if output.bias is None else output.bias
+    head = VocabularyHead(rows, bias, terms, **own)
+    if final is not None:
+        head.final.load_state_dict(final.state_dict(), strict=False)  # it may have no bias
     if not trained:
-        return VocabularyHead(rows, torch.zeros(len(rows)), terms)
-    if len(dense) != 1 or len(norms) != 1 or dense[0].weight.shape[0] != rows.shape[1]:
-        raise InputError(f"{name}: its head is not made of one dense layer, activation and norm")
-    config = model.config
-    known = ("classifier_activation", "activation", "hidden_act")
-    activation = next(str(getattr(config, key)) for key in known if hasattr(config, key))
-    bias = output.bias if output.bias is not None else torch.zeros(len(rows))
-    head = VocabularyHead(output.weight, bias, terms, activation, norms[0].eps)
-    head.norm.load_state_dict(norms[0].state_dict())
+        return head
+    head.norm.load_state_dict(norms[0].state_dict(), strict=False)
     with torch.no_grad():
         head.dense.weight.copy_(dense[0].weight)
         if dense[0].bias is not None:

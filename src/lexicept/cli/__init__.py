@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from lexicept.cli import index, lists, train
+from lexicept.cli import index, lists, pretrain, sweep, train
 from lexicept.errors import LexiceptError
 
 app = typer.Typer(
@@ -17,6 +17,8 @@ app = typer.Typer(
 )
 app.add_typer(index.app)
 app.add_typer(lists.app)
+app.add_typer(pretrain.app)
+app.add_typer(sweep.app)
 app.add_typer(train.app)
 
 

@@ -152,7 +152,7 @@ def search(
 
     _require_text(query)
     opened = Index.open(index)
-    name = _single_vocabulary(opened, vocabulary)
+    name = single_vocabulary(opened, vocabulary)
     hits = opened.search(query, top_k, name)
     results = [
         (
@@ -206,7 +206,7 @@ def evaluate(
     from lexicept.index import Index
 
     opened = Index.open(index)
-    name = _single_vocabulary(opened, vocabulary)
+    name = single_vocabulary(opened, vocabulary)
     queries, qrels = list(read_queries(dataset, split)), list(read_qrels(dataset, split))
     found = evaluation.evaluate_index(opened, queries, qrels, name, measure or [])
     report: dict[str, Any] = dict(found.values)
@@ -327,7 +327,7 @@ def _require_text(query: str) -> None:
         raise InputError("the query is not valid UTF-8") from None
 
 
-def _single_vocabulary(index: Index, choice: VocabularyChoice | None) -> str | None:
+def single_vocabulary(index: Index, choice: VocabularyChoice | None) -> str | None:
     """The vocabulary to search alone, or None for all of them."""
     if choice is None:
         return None

@@ -16,6 +16,10 @@ app = typer.Typer()
 def train(
     config: Annotated[Path, typer.Argument(help="A YAML file; see configs/.")],
     out: Annotated[Path, typer.Option(help="The folder of the run.")],
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Change a value: data.corpus=PATH."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Train an encoder for ranking, with labels or from documents alone.
@@ -23,13 +27,16 @@ def train(
     A run that was killed goes on from its last checkpoint when the same command is run again.
     `lexicept build --model OUT/model` indexes with the result.
     """
-    require("train", "sentence_transformers", "datasets", "accelerate", "yaml", "matplotlib")
+    modules = ("sentence_transformers", "datasets", "accelerate", "peft", "yaml", "matplotlib")
+    require("train", *modules)
     from lexicept.display import ProgressBars
-    from lexicept.training.config import load_config
+    from lexicept.training.config import load_config, with_value
     from lexicept.training.report import read_metrics
     from lexicept.training.run import train as run
 
     settings = load_config(config)
+    for change in changes or []:
+        settings = with_value(settings, change)
     with ProgressBars() as progress:
         model = run(settings, out, progress)
     lines = [line for line in read_metrics(out / "metrics.jsonl") if "eval_ndcg" in line]

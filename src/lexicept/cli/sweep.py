@@ -1,0 +1,131 @@
+"""Effectiveness against cost of an index under many settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from lexicept.cli.common import IndexArgument, JsonOption, print_json, require
+from lexicept.cli.index import SearchVocabularyOption, single_vocabulary
+from lexicept.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from lexicept.sweep import Point
+
+Number = TypeVar("Number", int, float)
+Word = TypeVar("Word")
+
+app = typer.Typer()
+
+
+@app.command()
+def sweep(
+    index: IndexArgument,
+    dataset: Annotated[str, typer.Argument(help="A BEIR folder or an ir_datasets name.")],
+    out: Annotated[Path, typer.Option(help="Folder of the points and the plot.")],
+    split: Annotated[
+        str, typer.Option(help="Which judgements: dev or train, never those of the test.")
+    ] = "dev",
+    vocabulary: SearchVocabularyOption = None,
+    query_dims: Annotated[
+        str, typer.Option(help="Dimensions left in a query; all is no limit.")
+    ] = "8,16,32,all",
+    document_dims: Annotated[
+        str, typer.Option(help="Dimensions left in a document; all is no limit.")
+    ] = "50,100,200,all",
+    k: Annotated[
+        str,
+        typer.Option(
+            help="Active concepts per token; own is the model's own, all no constraint. Each value "
+            "but own encodes all documents again."
+        ),
+    ] = "own",
+    alpha: Annotated[
+        str, typer.Option(help="RRA's rationality; none is without RRA.")
+    ] = "none,1,1.25",
+    as_json: JsonOption = False,
+) -> None:
+    """Plot effectiveness against cost for all combinations of some settings.
+
+    What is chosen here is chosen on judgements: sweep on a dev or train split, never on test. Where
+    words and concepts are searched together, the limits are those of the concepts. A sweep that
+    was killed goes on where it stopped when the same command is run again.
+    """
+    require("train", "matplotlib")
+    from lexicept import sweep as sweeping
+    from lexicept.corpora import read_qrels, read_queries
+    from lexicept.display import ProgressBars
+    from lexicept.index import Index
+
+    grid = sweeping.SweepGrid(
+        _values("--query-dims", query_dims, int, {"all": None}),
+        _values("--document-dims", document_dims, int, {"all": None}),
+        _values("--k", k, int, {"own": None, "all": "all"}),
+        _values("--alpha", alpha, float, {"none": None}),
+    )
+    opened = Index.open(index)
+    name = single_vocabulary(opened, vocabulary)
+    queries, qrels = list(read_queries(dataset, split)), list(read_qrels(dataset, split))
+    with ProgressBars() as progress:
+        points = sweeping.sweep(opened, queries, qrels, grid, out, name, progress)
+    sweeping.write_plot(points, out / "pareto.png")
+    front = sweeping.pareto_front(points)
+    if as_json:
+        print_json(
+            {
+                "points": len(points),
+                "folder": str(out),
+                "front": [point.to_json() for point in front],
+            }
+        )
+    else:
+        from rich.console import Console
+
+        Console().print(_table(front, f"{len(front)} of {len(points)} points: {out}"))
+
+
+def _values(
+    option: str, text: str, number: Callable[[str], Number], words: Mapping[str, Word]
+) -> tuple[Number | Word, ...]:
+    """A list between commas. Raises InputError for what is neither a number nor a known word."""
+    values: list[Number | Word] = []
+    for part in text.split(","):
+        name = part.strip()
+        try:
+            values.append(words[name] if name in words else number(name))
+        except ValueError:
+            kind = "a whole number" if number is int else "a number"
+            known = " or ".join([kind, *words])
+            raise InputError(f"{option} {text!r}: {name!r} is not {known}") from None
+    return tuple(values)
+
+
+def _table(front: list[Point], title: str) -> Table:
+    """The Pareto front, settings as the options take them."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from lexicept.display import safe
+
+    table = Table(title=Text(safe(title)), title_justify="left")
+    columns = ("QD-FLOPs", "nDCG@10", "RR@10", "E²", "query dims", "document dims", "k", "alpha")
+    for column in columns:
+        table.add_column(column, justify="right")
+    for point in front:
+        setting = point.setting
+        table.add_row(
+            f"{point.qd_flops:.3g}",
+            f"{point.ndcg:.4f}",
+            f"{point.mrr:.4f}",
+            f"{point.e2:.4f}",
+            str(setting.query_max_active_dims or "all"),
+            str(setting.document_max_active_dims or "all"),
+            str(setting.k or "own"),
+            "none" if setting.alpha is None else f"{setting.alpha:g}",
+        )
+    return table

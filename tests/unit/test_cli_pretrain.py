@@ -1,0 +1,211 @@
+"""Pretraining on the command line: a model that the other commands take, and what is refused."""
+
+import inspect
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from test_cli import Result, Run, assert_error, run
+from test_index import _without_fsync
+from test_start_up import HEAVY, MAIN, loaded_after
+from test_vocabulary_head import VOCABULARY, save
+
+from lexicept import pretraining
+from lexicept.cli.pretrain import pretrain
+from lexicept.encoder import load_encoder
+from lexicept.heads import VocabularyHead, masked_language_head
+from lexicept.pretraining import PretrainingSettings
+
+__all__ = ["_without_fsync", "run"]  # fixtures
+
+DOCUMENTS = ["the lovely cat sat on a mat", "a dog ran away from the cats", "the dog and it"]
+WORDS = {"the", "lovely", "cat", "sat", "on", "a", "mat", "dog", "ran", "away", "from", "cats"}
+
+
+@pytest.fixture
+def bert(tmp_path: Path) -> Path:
+    save(tmp_path / "bert", "Bert")
+    return tmp_path / "bert"
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    path = tmp_path / "corpus.jsonl"
+    lines = [json.dumps({"_id": str(n), "text": text}) for n, text in enumerate(DOCUMENTS)]
+    path.write_text("\n".join(lines))
+    return path
+
+
+@pytest.fixture
+def go(run: Run, corpus: Path, bert: Path, tmp_path: Path) -> Any:
+    """Pretrains into ``tmp_path / "model"``, in few steps."""
+
+    def call(*arguments: object) -> Result:
+        settings = ("--backbone", bert, "--steps", 3, "--batch-size", 2)
+        return run("pretrain", corpus, "--out", tmp_path / "model", *settings, *arguments)
+
+    return call
+
+
+def head_of(folder: Path) -> VocabularyHead:
+    head: VocabularyHead = load_encoder(folder)[1]
+    return head
+
+
+def test_the_backbone_s_own_head(go: Any, bert: Path, tmp_path: Path) -> None:
+    report = go("--json").json
+    size = len(VOCABULARY)
+    assert report == {"model": str(tmp_path / "model"), "dimensions": size, "steps": 3}
+    encoder, before = load_encoder(tmp_path / "model"), masked_language_head(str(bert))
+    assert list(encoder[1].terms) == VOCABULARY
+    moved = (encoder[1].rows - before.rows).abs().max()
+    assert 0 < float(moved.detach()) < 0.1
+    weights = encoder[0].model.state_dict()
+    from lexicept.backbone import Backbone
+
+    frozen = Backbone.from_pretrained(str(bert)).model.state_dict()
+    assert all(torch.equal(value, weights[name]) for name, value in frozen.items())
+    assert not (tmp_path / "model.partial").exists()
+
+
+def test_an_expanded_head_that_build_takes(
+    go: Any, run: Run, corpus: Path, bert: Path, tmp_path: Path
+) -> None:
+    arguments = ("--head", "expanded", "--train-backbone", "--layer", 1, "--bf16", "--seed", 4)
+    assert go(*arguments, "--json").json["dimensions"] == len(WORDS) + 2
+    encoder = load_encoder(tmp_path / "model")
+    assert encoder[0].num_layers == 1
+    assert set(encoder[1].terms) == WORDS | {"and", "it"}
+    assert encoder[1].terms[0] == "the"
+    index = tmp_path / "index"
+    options = ("--vocabulary", "concepts", "--model", tmp_path / "model")
+    built = run("build", corpus, "--out", index, *options, "--json").json
+    assert built["vocabularies"][0]["size"] == len(WORDS) + 2
+    best = run("search", index, "lovely", "--explain", "--json").json["results"][0]
+    assert {part["term"] for part in best["contributions"]} <= WORDS | {"and", "it"}
+
+
+def test_words_are_as_many_as_is_said(go: Any, tmp_path: Path) -> None:
+    assert go("--head", "expanded", "--size", 3, "--json").json["dimensions"] == 3
+    assert list(head_of(tmp_path / "model").terms) == ["the", "a", "dog"]
+
+
+@pytest.mark.parametrize("masking", ["words", "subwords", None])
+def test_random_rows(go: Any, bert: Path, tmp_path: Path, masking: str | None) -> None:
+    arguments = () if masking is None else ("--masking", masking)
+    assert go("--head", "random", "--seed", 1, *arguments, "--learning-rate", 1e-9).code == 0
+    head, own = head_of(tmp_path / "model"), masked_language_head(str(bert))
+    if masking == "words":
+        assert set(head.terms) == WORDS | {"and", "it"}
+    else:
+        assert list(head.terms) == VOCABULARY
+    expected = own.random(head.size, 1)
+    assert torch.allclose(head.rows, expected.rows, atol=1e-5)
+    assert torch.allclose(head.dense.weight, own.dense.weight, atol=1e-5)
+
+
+def test_the_same_command_goes_on_where_it_was_killed(
+    go: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go()
+    whole = head_of(tmp_path / "model").state_dict()
+    (tmp_path / "model").rename(tmp_path / "unbroken")
+    monkeypatch.setattr(pretraining, "CHECKPOINT_SECONDS", 0)
+    step, taken = pretraining.Trainer.step, []
+
+    def killed_after_two(trainer: pretraining.Trainer, batch: Any) -> str:
+        taken.append(trainer.steps)
+        if taken == [0, 1, 2]:
+            raise KeyboardInterrupt
+        return step(trainer, batch)
+
+    monkeypatch.setattr(pretraining.Trainer, "step", killed_after_two)
+    assert go().code == 130
+    assert not (tmp_path / "model").exists()
+    assert (tmp_path / "model.partial" / "training" / "checkpoint.pt").exists()
+    assert go().code == 0
+    assert taken == [0, 1, 2, 2]
+    again = head_of(tmp_path / "model").state_dict()
+    assert all(torch.equal(value, again[name]) for name, value in whole.items())
+
+
+@pytest.mark.parametrize("change", ["settings", "texts"])
+def test_unfinished_work_on_something_else_is_forgotten(
+    go: Any, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("lexicept.storage.sync_folder", killed)
+        assert go().code == 130
+    steps: list[int] = []
+    step = pretraining.Trainer.step
+
+    def counted(trainer: pretraining.Trainer, batch: Any) -> str:
+        steps.append(trainer.steps)
+        return step(trainer, batch)
+
+    monkeypatch.setattr(pretraining.Trainer, "step", counted)
+    if change == "texts":
+        corpus.write_text(corpus.read_text().replace("lovely", "running"))
+    assert go(*(("--seed", 1) if change == "settings" else ())).code == 0
+    assert steps == [0, 1, 2]
+
+
+def test_what_is_refused(go: Any, run: Run, corpus: Path, tmp_path: Path) -> None:
+    assert_error(go("--masking", "words"), "--head mlm can't be trained with --masking words")
+    assert_error(
+        go("--head", "expanded", "--masking", "subwords"),
+        "--head expanded can't be trained with --masking subwords",
+    )
+    assert_error(go("--size", 5), "--size is a number of words")
+    assert_error(go("--head", "random", "--size", 5), "--size is a number of words")
+    assert_error(go("--steps", 0), "steps must be at least 1, not 0")
+    assert_error(go("--learning-rate", "nan"), "learning_rate must be above 0, not nan")
+    assert not (tmp_path / "model.partial").exists()  # nothing was begun
+    assert_error(go("--head", "expanded", "--size", 0), "at least 1 word, not 0")
+    assert_error(go("--backbone", tmp_path / "none"), "can't be loaded")
+    assert_error(go("--layer", 3), "layer 3: ")
+    assert go("--head", "sae").code == 2
+    corpus.write_text('{"_id": "d", "text": "? !"}')
+    assert_error(go("--head", "expanded"), "the texts have no words")
+    assert_error(run("pretrain", tmp_path / "x", "--out", tmp_path / "model"), "x: no such")
+    corpus.write_text("")
+    assert_error(go(), "corpus")
+    assert not (tmp_path / "model").exists()
+    (tmp_path / "model").mkdir()
+    assert_error(go(), "model exists already")
+
+
+def test_two_at_once(go: Any, tmp_path: Path) -> None:
+    import os
+
+    from lexicept.indexing import lock
+
+    (tmp_path / "model.partial").mkdir()
+    held = lock(tmp_path / "model.partial")
+    assert_error(go(), "another process is writing here")
+    os.close(held)
+    assert go().code == 0
+
+
+def test_options_are_the_settings(go: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[PretrainingSettings] = []
+    monkeypatch.setattr(pretraining, "pretrain", lambda *given: seen.append(given[3]))
+    options = ("--bf16", "--train-backbone", "--seed", 7, "--learning-rate", 0.5)
+    assert go("--head", "expanded", *options).code == 0
+    expected = {"masking": "words", "trained": "all", "bf16": True, "seed": 7}
+    assert seen == [
+        PretrainingSettings(**expected, learning_rate=0.5, steps=3, batch_size=2)  # type: ignore[arg-type]
+    ]
+    defaults = PretrainingSettings()
+    for name, parameter in inspect.signature(pretrain).parameters.items():
+        if hasattr(defaults, name) and name != "masking":
+            assert parameter.default == getattr(defaults, name), name
+
+
+def test_help_needs_no_model() -> None:
+    assert not loaded_after(MAIN, "pretrain", "--help") & (HEAVY | {"numpy", "scipy"})

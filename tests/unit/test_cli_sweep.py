@@ -1,0 +1,144 @@
+"""Sweeps on the command line: what is printed and written, what is refused, what is imported."""
+
+import json
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from test_cli import Result, Run, assert_error, run
+from test_cli_lists import beir, index
+from test_index import _without_fsync
+from test_indexing import command, wait_and_kill
+from test_start_up import HEAVY, MAIN, loaded_after
+
+from lexicept.corpora import read_qrels, read_queries
+from lexicept.index import Index
+from lexicept.sweep import SweepGrid, read_points, sweep
+
+__all__ = ["_without_fsync", "beir", "index", "run"]  # fixtures
+
+
+def test_sweep(index: Path, beir: Path, tmp_path: Path, run: Run) -> None:
+    out = tmp_path / "out"
+    arguments = ("--query-dims", "1, all", "--document-dims", "2", "--alpha", "none,1.25")
+    found = run("sweep", index, beir, "--split", "train", "--out", out, *arguments, "--json").json
+    queries, qrels = list(read_queries(beir, "train")), list(read_qrels(beir, "train"))
+    grid = SweepGrid((1, None), (2,), (None,), (None, 1.25))
+    points = sweep(Index.open(index), queries, qrels, grid, tmp_path / "expected")
+    assert read_points(out / "points.jsonl") == points
+    assert found["points"] == 4
+    assert found["folder"] == str(out)
+    assert found["front"]
+    assert all(row in [point.to_json() for point in points] for row in found["front"])
+    assert (out / "pareto.png").read_bytes().startswith(b"\x89PNG")
+    table = run("sweep", index, beir, "--split", "train", "--out", out, *arguments).out
+    first, *_ = found["front"]
+    assert f"{len(found['front'])} of 4 points" in table
+    rows = [line.split("│")[1:-1] for line in table.splitlines() if line.startswith("│")]
+    assert [cell.strip() for cell in rows[0]] == [
+        f"{first['qd_flops']:.3g}",
+        f"{first['ndcg']:.4f}",
+        f"{first['mrr']:.4f}",
+        f"{first['e2']:.4f}",
+        str(first["query_max_active_dims"] or "all"),
+        "2",
+        "own",
+        str(first["alpha"] or "none"),
+    ]
+    assert len(rows) == len(found["front"])
+
+
+def test_the_split_is_dev_and_the_grid_has_a_default(
+    index: Path, beir: Path, tmp_path: Path, run: Run
+) -> None:
+    out = tmp_path / "out"
+    assert run("sweep", index, beir, "--out", out, "--vocabulary", "words", "--json").json
+    settings = [point.setting for point in read_points(out / "points.jsonl")]
+    dims = ((8, 16, 32, None), (50, 100, 200, None))
+    assert settings == SweepGrid(*dims, (None,), (None, 1.0, 1.25)).settings()
+    state = json.loads((out / "sweep.json").read_text())
+    expected = tmp_path / "expected"
+    queries, qrels = list(read_queries(beir, "dev")), list(read_qrels(beir, "dev"))
+    sweep(Index.open(index), queries, qrels, SweepGrid(), expected)
+    assert state == json.loads((expected / "sweep.json").read_text())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["--query-dims", "8,x"], ["--query-dims '8,x': 'x' is not a whole number or all"]),
+        (["--query-dims", "8,,9"], ["'' is not a whole number or all"]),
+        (["--document-dims", "1.5"], ["--document-dims '1.5'", "'1.5' is not a whole number"]),
+        (["--document-dims", "0"], ["document_max_active_dims", "at least 1, not 0"]),
+        (["--k", "none"], ["--k 'none'", "is not a whole number or own or all"]),
+        (["--k", "8"], ["words have none"]),
+        (["--alpha", "own"], ["--alpha 'own': 'own' is not a number or none"]),
+        (["--alpha", "1,nan"], ["alpha must be a finite number above 0, not nan"]),
+        (["--alpha", "1,1.0"], ["alpha: a value is there twice"]),
+        (["--split", "test"], ["no split 'test'"]),
+        (["--vocabulary", "both"], ["has no concepts, only words"]),
+    ],
+)
+def test_what_is_refused(
+    arguments: list[str], parts: list[str], index: Path, beir: Path, tmp_path: Path, run: Run
+) -> None:
+    out = tmp_path / "out"
+    assert_error(run("sweep", index, beir, "--out", out, *arguments), *parts)
+    assert not out.exists()
+
+
+def test_other_errors(
+    index: Path, beir: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def sweep_to(out: Path, *arguments: object) -> Result:
+        return run("sweep", index, beir, "--out", out, "--query-dims", 1, *arguments)
+
+    assert_error(run("sweep", beir, beir, "--out", tmp_path / "out"), "no index")
+    assert_error(sweep_to(beir), "not empty, and no sweep")
+    assert_error(sweep_to(beir / "corpus.jsonl"), "File exists")
+    assert sweep_to(tmp_path / "out").code == 0
+    assert_error(sweep_to(tmp_path / "out", "--split", "train"), "a sweep of another dataset")
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    assert_error(sweep_to(tmp_path / "out"), "matplotlib missing: pip install 'lexicept[train]'")
+
+
+def has_points(out: Path, count: int) -> Callable[[], bool]:
+    def reached() -> bool:
+        path = out / "points.jsonl"
+        return path.exists() and len(path.read_bytes().splitlines()) >= count
+
+    return reached
+
+
+def test_a_killed_sweep_can_be_run_again(index: Path, beir: Path, tmp_path: Path, run: Run) -> None:
+    out = tmp_path / "out"
+    alphas = ",".join(str(number / 100) for number in range(1, 201))
+    arguments = ("sweep", index, beir, "--query-dims", "1,2", "--alpha", alphas)
+    status = wait_and_kill(command(*arguments, "--out", out), has_points(out, 5))
+    assert status == -signal.SIGKILL
+    before = read_points(out / "points.jsonl")
+    assert 5 <= len(before) < 1600
+    few = ("sweep", index, beir, "--query-dims", "1,2", "--alpha", "0.01,0.02")
+    assert run(*few, "--out", out).code == 0
+    after = read_points(out / "points.jsonl")
+    assert after[: len(before)] == before
+    assert run(*few, "--out", tmp_path / "whole").code == 0
+    whole = read_points(tmp_path / "whole" / "points.jsonl")
+    assert len(whole) == 16
+    assert set(whole) <= set(after)
+
+
+def test_help_says_what_to_sweep_on(run: Run) -> None:
+    text = " ".join(run("sweep", "--help").out.split())
+    assert "sweep on a dev or train split, never on test" in text
+
+
+def test_start_up(index: Path, beir: Path, tmp_path: Path) -> None:
+    for arguments in (["--help"], ["sweep", "--help"]):
+        loaded = loaded_after(MAIN, *arguments)
+        assert "lexicept" in loaded
+        assert not loaded & (HEAVY | {"numpy", "scipy", "matplotlib"})
+    loaded = loaded_after(MAIN, "sweep", index, beir, "--out", tmp_path / "out")
+    assert "matplotlib" in loaded
+    assert not loaded & HEAVY

@@ -1,0 +1,520 @@
+"""Masking by count and by chance, batches that go on anywhere, and heads that learn."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from test_vocabulary_head import TEXT, VOCABULARY, save
+
+from lexicept import pretraining
+from lexicept.backbone import Backbone
+from lexicept.errors import InputError, LexiceptError
+from lexicept.expanded import Span, expanded_words
+from lexicept.heads import VocabularyHead, masked_language_head
+from lexicept.pretraining import (
+    Example,
+    Masked,
+    Position,
+    PretrainingSettings,
+    Trainer,
+    WindowStream,
+    learning_rate,
+    mask,
+    pretrain,
+    subword_spans,
+)
+
+MASK = VOCABULARY.index("[MASK]")
+REPLACEMENTS = np.arange(5, len(VOCABULARY))
+TEXTS = [
+    "the cat sat on a mat",
+    "",
+    "a dog ran away from the lovely cats",
+    "it sat and the dog ran.",
+    "running from a lovely dog!",
+    " ".join(VOCABULARY[5 + i * i % 61 % 12] for i in range(60)),
+    "the mats",
+]
+SMALL = PretrainingSettings(steps=12, batch_size=3, warmup_steps=2, learning_rate=1e-2)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Callable[[], tuple[Backbone, VocabularyHead]]:
+    """Makes a tiny BERT, the same each time, and its head over the words of ``TEXTS``."""
+    save(tmp_path / "bert", "Bert")
+
+    def make() -> tuple[Backbone, VocabularyHead]:
+        backbone = Backbone.from_pretrained(str(tmp_path / "bert"))
+        words, pieces = expanded_words(TEXTS, backbone.tokenizer, 100)
+        return backbone, masked_language_head(str(tmp_path / "bert")).expanded(pieces, words)
+
+    return make
+
+
+@pytest.fixture
+def subwords(tmp_path: Path) -> tuple[Backbone, VocabularyHead]:
+    """The same BERT with its own head."""
+    save(tmp_path / "bert", "Bert")
+    folder = str(tmp_path / "bert")
+    return Backbone.from_pretrained(folder), masked_language_head(folder)
+
+
+def masked(ids: list[int], spans: list[Span], share: float = 0.15, seed: int = 0) -> Masked:
+    return mask(ids, spans, share, MASK, REPLACEMENTS, np.random.default_rng(seed))
+
+
+# Masking
+
+
+@pytest.mark.parametrize(
+    ("tokens", "share", "count"),
+    [(1, 0.15, 1), (3, 0.15, 1), (9, 0.15, 1), (12, 0.15, 2), (20, 0.15, 3), (100, 0.15, 15),
+     (200, 0.15, 30), (7, 1.0, 7), (10, 0.52, 5)],
+)  # fmt: skip
+def test_an_exact_share_of_the_tokens_is_masked(tokens: int, share: float, count: int) -> None:
+    ids = [2, *[5 + i % 20 for i in range(tokens)], 3]
+    spans = subword_spans(ids, [i not in (2, 3) for i in ids])
+    chosen = Counter[int]()
+    for seed in range(50):
+        window = masked(ids, spans, share, seed)
+        assert len(set(window.places)) == len(window.places) == len(window.labels) == count
+        assert [ids[place] for place in window.places] == window.labels
+        others = set(range(len(ids))) - set(window.places)
+        assert all(window.token_ids[place] == ids[place] for place in others)
+        chosen.update(window.places)
+    assert set(chosen) <= set(range(1, tokens + 1))
+    if 50 * count > 20 * tokens:  # every place is chosen now and then
+        assert len(chosen) == tokens
+
+
+def test_the_input_of_masking_is_not_changed() -> None:
+    ids = [2, 5, 6, 7, 3]
+    masked(ids, subword_spans(ids, [False, True, True, True, False]), 1.0)
+    assert ids == [2, 5, 6, 7, 3]
+
+
+def test_eighty_ten_ten() -> None:
+    ids = [6] * 500  # 6 is one of 20 replacements
+    spans = subword_spans(ids, [True] * 500)
+    random = np.random.default_rng(0)
+    found = Counter[int]()
+    for _ in range(100):
+        window = mask(ids, spans, 0.2, MASK, REPLACEMENTS, random)
+        found.update(window.token_ids[place] for place in window.places)
+    total = 100 * 100
+    assert found.total() == total
+    # Standard deviations of these shares are at most 0.004.
+    assert found[MASK] / total == pytest.approx(0.8, abs=0.016)
+    assert found[6] / total == pytest.approx(0.1 + 0.1 / 20, abs=0.016)
+    others = [found[i] / total for i in REPLACEMENTS.tolist() if i != 6]
+    assert sum(others) == pytest.approx(0.1 * 19 / 20, abs=0.016)
+    assert min(others) > 0
+    assert set(found) == {MASK, *REPLACEMENTS.tolist()}
+
+
+def test_words_are_masked_whole_and_share_one_fate() -> None:
+    ids = [2, *[17, 18, 19] * 40, 3]
+    spans = [Span(1 + 3 * n, 4 + 3 * n, 1000 + n) for n in range(40)]
+    random = np.random.default_rng(0)
+    fates = Counter[str]()
+    for _ in range(300):
+        window = mask(ids, spans, 0.15, MASK, REPLACEMENTS, random)
+        assert len(window.places) == 3 * 6
+        for first in range(0, len(window.places), 3):
+            start, label = window.places[first], window.labels[first]
+            assert window.places[first : first + 3] == [start, start + 1, start + 2]
+            assert window.labels[first : first + 3] == [label] * 3
+            assert label == 1000 + (start - 1) // 3
+            now = window.token_ids[start : start + 3]
+            kept = now == [17, 18, 19]
+            fates["mask" if now == [MASK] * 3 else "kept" if kept else "random"] += 1
+            assert now == [MASK] * 3 or MASK not in now
+    total = 300 * 6
+    # Standard deviations are at most 0.0095.
+    assert fates["mask"] / total == pytest.approx(0.8, abs=0.038)
+    assert fates["kept"] / total == pytest.approx(0.1, abs=0.03)
+    assert fates["random"] / total == pytest.approx(0.1, abs=0.03)
+
+
+def test_masking_is_a_function_of_the_seed() -> None:
+    ids = list(range(5, 25)) * 5
+    spans = subword_spans(ids, [True] * 100)
+    assert masked(ids, spans, seed=1) == masked(ids, spans, seed=1)
+    assert masked(ids, spans, seed=1) != masked(ids, spans, seed=2)
+
+
+# Batches
+
+
+def stream(backbone: Backbone, head: VocabularyHead, **changes: Any) -> WindowStream:
+    return WindowStream(backbone, head, TEXTS, replace(SMALL, **changes))
+
+
+def test_sub_words_of_a_batch_are_all_but_special_tokens(
+    subwords: tuple[Backbone, VocabularyHead],
+) -> None:
+    backbone, head = subwords
+    texts = ["the cats [SEP] sat unknown", ""]
+    settings = replace(SMALL, masking="subwords")
+    _, batch = next(WindowStream(backbone, head, texts, settings).batches(Position()))
+    (example,) = batch
+    names = [VOCABULARY[i] for i in example.token_ids]
+    assert names == ["[CLS]", "the", "cat", "##s", "[SEP]", "sat", "[UNK]", "[SEP]"]
+    the, cat, plural, sat = (VOCABULARY.index(t) for t in ("the", "cat", "##s", "sat"))
+    expected = [Span(1, 2, the), Span(2, 3, cat), Span(3, 4, plural), Span(5, 6, sat)]
+    assert example.spans == expected
+
+
+def test_words_of_a_batch_are_the_head_s(model: Any) -> None:
+    backbone, head = model()
+    terms = list(head.terms)
+    assert "lovely" in terms
+    for _, batch in islice(stream(backbone, head).batches(Position()), 20):
+        for example in batch:
+            for start, end, dimension in example.spans:
+                tokens = [VOCABULARY[i].removeprefix("##") for i in example.token_ids[start:end]]
+                assert "".join(tokens) == terms[dimension]
+    few = head.with_rows(head.rows[:1], head.bias[:1], ["lovely"])
+    batches = stream(backbone, few).batches(Position())
+    found = [example for _, batch in islice(batches, 4) for example in batch]
+    assert all([span.dimension for span in example.spans] == [0] for example in found)
+
+
+def test_every_window_once_an_epoch_and_words_that_windows_cut_are_left_out(
+    subwords: tuple[Backbone, VocabularyHead], model: Any
+) -> None:
+    backbone, head = subwords
+    windows = [w for w in backbone.windows(TEXTS) if len(w.token_ids) > 2]
+    assert len(windows) == len({tuple(w.token_ids) for w in windows}) > len(TEXTS)
+    batches = stream(backbone, head, masking="subwords").batches(Position())
+    epochs: dict[int, list[Example]] = {0: [], 1: [], 2: []}
+    for position, batch in batches:
+        if position.epoch == 3:
+            break
+        assert 1 <= len(batch) <= SMALL.batch_size
+        epochs[position.epoch] += batch
+    orders = [[tuple(example.token_ids) for example in epoch] for epoch in epochs.values()]
+    for order in orders:
+        assert Counter(order) == Counter(tuple(window.token_ids) for window in windows)
+    assert orders[0] != orders[1] != orders[2]
+    # The long text's windows: the first word of the later ones is not sure to be whole.
+    _, head = model()
+    spans = {
+        tuple(example.token_ids): [span.start for span in example.spans]
+        for _, batch in islice(stream(backbone, head).batches(Position()), 20)
+        for example in batch
+    }
+    long = [w for w in windows if w.text == 5]
+    assert [spans[tuple(w.token_ids)][0] for w in long] == [1, *[2] * (len(long) - 1)]
+    ends = [spans[tuple(w.token_ids)][-1] - len(w.token_ids) for w in long]
+    assert ends == [*[-3] * (len(long) - 1), -2]
+
+
+def test_a_stream_goes_on_anywhere(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pretraining, "SHUFFLED_BATCHES", 1)  # 3 texts together
+    backbone, head = model()
+    unbroken = list(islice(stream(backbone, head).batches(Position()), 15))
+    assert {position.epoch for position, _ in unbroken} >= {0, 1}
+    assert {position.document for position, _ in unbroken} == {0, 3, 6}
+    for place, (position, _) in enumerate(unbroken[:-1]):
+        assert next(stream(backbone, head).batches(position)) == unbroken[place + 1]
+    other = list(islice(stream(backbone, head, seed=1).batches(Position()), 15))
+    assert other != unbroken
+
+
+@pytest.mark.parametrize("texts", [[], ["", " "], ["unknown . !"]])
+def test_texts_with_nothing_to_mask(model: Any, texts: list[str]) -> None:
+    with pytest.raises(InputError, match="no words to mask"):
+        pretrain(*model(), texts, SMALL)
+
+
+# Training
+
+
+def parameters(*modules: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return {
+        f"{number}.{name}": value.detach().clone()
+        for number, module in enumerate(modules)
+        for name, value in module.state_dict().items()
+    }
+
+
+def loss_of(detail: str) -> float:
+    return float(detail.split()[1])
+
+
+def losses(
+    models: tuple[Backbone, VocabularyHead],
+    settings: PretrainingSettings,
+    checkpoints: Path | None = None,
+    texts: Sequence[str] = TEXTS,
+) -> list[float]:
+    """Those of the steps of a whole pretraining."""
+    found: list[float] = []
+
+    def watch(stage: str, done: int, total: int, detail: str = "") -> None:
+        found.append(loss_of(detail))
+
+    pretrain(*models, texts, settings, checkpoints, watch)
+    return found
+
+
+def test_the_loss_is_cross_entropy_at_the_masked_places(model: Any) -> None:
+    backbone, head = model()
+    trainer = Trainer(backbone, head, SMALL)
+    window = backbone.windows([TEXT])[0]
+    short = Masked([2, 6, MASK, 3], [2], [4])
+    long = Masked(list(window.token_ids), [1, 4, 5], [0, 7, 7])
+    with torch.no_grad():
+        total, right = trainer._loss([long, short])
+        expected, best = [], []
+        for item in (long, short):  # one by one: no padding
+            ids = torch.tensor([item.token_ids])
+            states = backbone.states(ids, torch.ones_like(ids))[0, item.places]
+            logits = F.linear(head.transform(states), head.rows, head.bias)
+            labels = torch.tensor(item.labels)
+            expected.append(float(-logits.log_softmax(1)[range(len(labels)), labels].sum()))
+            best += (logits.argmax(1) == labels).tolist()
+    assert float(total) == pytest.approx(sum(expected), rel=1e-5)
+    assert right == sum(best)
+    with torch.no_grad():
+        labels = torch.cat([logits.argmax(1)])
+        assert trainer._loss([short._replace(labels=labels.tolist())])[1] == 1
+
+
+def first_batch(backbone: Backbone, head: VocabularyHead, batch_size: int) -> list[Example]:
+    settings = replace(SMALL, batch_size=batch_size)
+    _, batch = next(WindowStream(backbone, head, TEXTS, settings).batches(Position()))
+    return batch
+
+
+def test_a_step_clips_decays_matrices_and_follows_the_schedule(model: Any) -> None:
+    backbone, head = model()
+    settings = replace(SMALL, trained="all", max_grad_norm=1e-3, weight_decay=0.25)
+    trainer = Trainer(backbone, head, settings)
+    batch = first_batch(backbone, head, 3)
+    for step in range(3):
+        trainer.step(batch)
+        rates = {group["lr"] for group in trainer._optimizer.param_groups}
+        assert rates == {learning_rate(step, settings)}
+    named = [*backbone.named_parameters(), *head.named_parameters()]
+    gradients = [p.grad for _, p in named if p.grad is not None]
+    assert float(torch.nn.utils.get_total_norm(gradients)) == pytest.approx(1e-3, rel=0.01)
+    decays = {
+        id(parameter): group["weight_decay"]
+        for group in trainer._optimizer.param_groups
+        for parameter in group["params"]
+    }
+    assert decays == {id(p): 0.25 if p.ndim > 1 else 0.0 for _, p in named}
+
+
+def test_every_step_masks_anew_and_never_with_special_tokens(
+    model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = []
+
+    def watched(ids: Any, spans: Any, share: float, mask_id: int, others: Any, random: Any) -> Any:
+        assert (share, mask_id, others.tolist()) == (0.15, MASK, REPLACEMENTS.tolist())
+        found.append(mask(ids, spans, share, mask_id, others, random))
+        return found[-1]
+
+    monkeypatch.setattr(pretraining, "mask", watched)
+    for _ in range(2):
+        backbone, head = model()
+        trainer = Trainer(backbone, head, SMALL)
+        batch = first_batch(backbone, head, 3)
+        trainer.step(batch)
+        trainer.step(batch)
+    assert found[:6] == found[6:]
+    assert found[:3] != found[3:6]
+
+
+def test_a_frozen_backbone_has_no_dropout(model: Any) -> None:
+    backbone, head = model()
+    backbone.train()
+    assert losses((backbone, head), SMALL) == losses(model(), SMALL)
+
+
+@pytest.mark.parametrize("trained", ["head", "all"])
+def test_a_batch_in_parts_has_the_gradient_of_the_whole(
+    model: Any, monkeypatch: pytest.MonkeyPatch, trained: Any
+) -> None:
+    changed = []
+    for tokens in (10**6, 10):
+        monkeypatch.setattr(pretraining, "BATCH_TOKENS", tokens)
+        backbone, head = model()
+        for dropout in backbone.modules():
+            if isinstance(dropout, torch.nn.Dropout):
+                dropout.p = 0.0
+        settings = replace(SMALL, trained=trained, batch_size=8, max_grad_norm=1e9)
+        backbone.model.config._attn_implementation = "eager"
+        trainer = Trainer(backbone, head, settings)
+        _, batch = next(WindowStream(backbone, head, TEXTS[:5], settings).batches(Position()))
+        assert len({len(example.token_ids) for example in batch}) > 2
+        gradients = {}
+        monkeypatch.setattr(trainer._optimizer, "step", lambda: None)
+        detail = trainer.step(batch)
+        for number, module in enumerate((backbone, head)):
+            for name, parameter in module.named_parameters():
+                if parameter.grad is not None:
+                    gradients[f"{number}.{name}"] = parameter.grad.clone()
+        changed.append((detail.split("tokens")[0].split("  ")[:2], gradients))
+    (shown, whole), (again, parts) = changed
+    assert shown == again
+    assert whole.keys() == parts.keys()
+    assert any(name.startswith("0.") for name in whole) == (trained == "all")
+    for name, gradient in whole.items():
+        assert torch.allclose(gradient, parts[name], atol=1e-5), name
+
+
+@pytest.mark.parametrize("trained", ["head", "all"])
+@pytest.mark.parametrize("masking", ["words", "subwords"])
+def test_heads_learn_from_the_context_and_a_frozen_backbone_stays(
+    model: Any, subwords: Any, trained: Any, masking: Any
+) -> None:
+    backbone, head = model() if masking == "words" else subwords
+    settings = replace(SMALL, masking=masking, trained=trained, steps=100, batch_size=16)
+    before = parameters(backbone, head)
+    state = torch.random.get_rng_state()
+    texts = ["the cat sat on a mat", "it ran away from the dogs"] * 8
+    found = losses((backbone, head), settings, texts=texts)
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert len(found) == 100
+    # Of the 12 words one comes twice: who knows no more than that has a loss of 2.37.
+    frequencies_alone = math.log(12) - math.log(2) / 6
+    assert sum(found[-20:]) / 20 < 0.6 * frequencies_alone
+    changed = {n for n, v in parameters(backbone, head).items() if not torch.equal(v, before[n])}
+    assert any(name.startswith("0.") for name in changed) == (trained == "all")
+    assert {n.split(".")[1] for n in changed if n[0] == "1"} == {
+        "dense",
+        "norm",
+        "weight",
+        "offset",
+    }
+    assert not backbone.training
+    assert not head.training
+    assert all(p.grad is None for module in (backbone, head) for p in module.parameters())
+
+
+class KilledError(Exception):
+    pass
+
+
+@pytest.mark.parametrize("trained", ["head", "all"])
+def test_training_resumes_to_the_same_losses_and_weights(
+    model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trained: Any
+) -> None:
+    monkeypatch.setattr(pretraining, "SHUFFLED_BATCHES", 1)
+    monkeypatch.setattr(pretraining, "CHECKPOINT_SECONDS", 0)
+    settings = replace(SMALL, trained=trained)  # with dropout where all is trained
+    unbroken = model()
+    expected = losses(unbroken, settings)
+    assert len(expected) == 12
+    done_before = 0
+    for stop in (1, 2, 7, 11):
+
+        def watch(stage: str, done: int, total: int, detail: str = "", stop: int = stop) -> None:
+            assert (stage, total) == ("pretraining", 12)
+            assert loss_of(detail) == expected[done - 1]
+            nonlocal done_before
+            done_before += 1
+            if done > stop:  # the step is lost: there is no checkpoint of it yet
+                raise KilledError
+
+        with pytest.raises(KilledError):
+            pretrain(*model(), TEXTS, settings, tmp_path / "work", watch)
+    assert done_before == 2 + 2 + 6 + 5
+    resumed = model()
+    assert losses(resumed, settings, tmp_path / "work") == expected[-1:]
+    weights = parameters(*resumed)
+    assert all(torch.equal(value, weights[n]) for n, value in parameters(*unbroken).items())
+    finished = model()
+    assert losses(finished, settings, tmp_path / "work") == []  # nothing left to do
+    again = parameters(*finished)
+    assert all(torch.equal(value, again[n]) for n, value in weights.items())
+
+
+def test_checkpoints_that_do_not_fit(model: Any, subwords: Any, tmp_path: Path) -> None:
+    pretrain(*model(), TEXTS, SMALL, tmp_path)
+    with pytest.raises(InputError, match="other settings"):
+        pretrain(*model(), TEXTS, replace(SMALL, seed=1), tmp_path)
+    backbone, head = model()
+    with pytest.raises(InputError, match=r"can't be read: .*\n.*size mismatch"):
+        pretrain(backbone, head.random(3), TEXTS, SMALL, tmp_path)
+    (tmp_path / "checkpoint.pt").write_bytes(b"PK\x03\x04 broken")
+    with pytest.raises(InputError, match="can't be read"):
+        pretrain(*model(), TEXTS, SMALL, tmp_path)
+
+
+def test_a_loss_that_is_not_finite_stops_training(model: Any, tmp_path: Path) -> None:
+    backbone, head = model()
+    with torch.no_grad():
+        head.rows[3, 3] = math.nan
+    before = parameters(head)
+    with pytest.raises(LexiceptError, match="the loss is nan at step 0"):
+        pretrain(backbone, head, TEXTS, SMALL, tmp_path)
+    assert all(
+        torch.equal(v.nan_to_num(), before[n].nan_to_num()) for n, v in parameters(head).items()
+    )
+    assert not (tmp_path / "checkpoint.pt").exists()
+    assert not head.training
+
+
+def test_bfloat16_is_close(model: Any) -> None:
+    settings = replace(SMALL, trained="all")
+    whole, (backbone, head) = losses(model(), settings), model()
+    half = losses((backbone, head), replace(settings, bf16=True))
+    assert {p.dtype for m in (backbone, head) for p in m.parameters()} == {torch.float32}
+    assert half == pytest.approx(whole, rel=0.1)
+    assert half != whole
+
+
+def test_learning_rate_schedule() -> None:
+    settings = PretrainingSettings(steps=100, learning_rate=2.0, warmup_steps=10)
+    rates = [learning_rate(step, settings) for step in range(100)]
+    assert rates[:3] == pytest.approx([0.2, 0.4, 0.6])
+    assert rates[9:11] == [2.0, 2.0]
+    assert rates[55] == pytest.approx(1.0)
+    assert rates[99] == pytest.approx(2 / 90)
+    flat = PretrainingSettings(steps=4, learning_rate=2.0, warmup_steps=0)
+    assert [learning_rate(step, flat) for step in range(4)] == [2.0, 1.5, 1.0, 0.5]
+    short = PretrainingSettings(steps=2, learning_rate=2.0, warmup_steps=4)
+    assert [learning_rate(step, short) for step in range(2)] == [0.5, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "problem"),
+    [
+        ({"steps": 0}, "steps must be at least 1, not 0"),
+        ({"batch_size": 0}, "batch_size must be at least 1"),
+        ({"warmup_steps": -1}, "warmup_steps must be at least 0"),
+        ({"seed": -1}, "seed must be at least 0"),
+        ({"weight_decay": math.nan}, "weight_decay must be at least 0, not nan"),
+        ({"learning_rate": 0.0}, r"learning_rate must be above 0, not 0\.0"),
+        ({"max_grad_norm": math.nan}, "max_grad_norm must be above 0"),
+        ({"mask_share": 0.0}, "mask_share is above 0 and at most 1"),
+        ({"mask_share": 1.1}, "mask_share is above 0 and at most 1"),
+        ({"masking": "letters"}, "subwords or words, not 'letters'"),
+        ({"trained": "lora"}, "head or all, not 'lora'"),
+    ],
+)
+def test_impossible_settings(wrong: dict[str, Any], problem: str) -> None:
+    with pytest.raises(InputError, match=problem):
+        PretrainingSettings(**wrong)
+
+
+def test_models_that_can_t_be_pretrained(model: Any) -> None:
+    backbone, head = model()
+    with pytest.raises(InputError, match=f"size {head.size} over {len(VOCABULARY)} sub-words"):
+        pretrain(backbone, head, TEXTS, replace(SMALL, masking="subwords"))
+    backbone.tokenizer.mask_token = None
+    with pytest.raises(InputError, match="no mask token"):
+        pretrain(backbone, head, TEXTS, SMALL)

@@ -1,0 +1,435 @@
+"""Points are those of indexes with their settings; fronts, plots, and going on after a kill."""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from test_index import Vowels, _vowels, _without_fsync, build
+from test_start_up import HEAVY, loaded_after
+
+from lexicept import indexing
+from lexicept.corpora import Document, Qrel, Query
+from lexicept.derive import Derived, RRASettings, VocabularySettings
+from lexicept.errors import InputError
+from lexicept.evaluation import evaluate_index
+from lexicept.index import Index
+from lexicept.measures import e2
+from lexicept.sweep import (
+    Point,
+    Setting,
+    SweepGrid,
+    pareto_front,
+    read_points,
+    sweep,
+    write_plot,
+)
+from lexicept.vectors import prune_rows
+from lexicept.weighting import BM25, Splade
+
+__all__ = ["_vowels", "_without_fsync"]  # fixtures
+
+WORDS = ["cat", "dog", "owl", "yak", "elk", "emu", "ibis", "orca", "gaur", "koala", "bee", "ape"]
+
+
+def make_texts(count: int, most: int, seed: int) -> list[str]:
+    random = np.random.default_rng(seed)
+    return [" ".join(random.choice(WORDS, random.integers(0, most))) for _ in range(count)]
+
+
+# Short texts of few words: many documents tie, also around the tenth place.
+TEXTS = {f"d{number}": text for number, text in enumerate(make_texts(60, 8, 0))}
+QUERIES = [Query(f"q{number}", text) for number, text in enumerate(make_texts(12, 6, 1))]
+QRELS = [
+    Qrel(query.id, f"d{document}", int(relevance))
+    for row, query in enumerate(QUERIES)
+    for document, relevance in enumerate(np.random.default_rng(row).integers(0, 3, 60))
+    if relevance
+]
+QRELS += [Qrel("never asked", "d0", 1)]
+
+WORD_SETTINGS = VocabularySettings(BM25(k1=0.9), 3, 4)
+CONCEPT_SETTINGS = VocabularySettings(Splade(0.5), 2, 3)
+GRID = SweepGrid((1, 2, None), (1, 2, None), alpha=(None, 0.5, 1.25))
+
+
+@pytest.fixture
+def index(tmp_path: Path, _vowels: None) -> Index:
+    """Words and vowels with limits of their own, which a sweep replaces, and with RRA."""
+    rra = RRASettings(3.0, 2, "exp(x)")
+    settings = {"words": WORD_SETTINGS, "concepts": CONCEPT_SETTINGS}
+    return build(tmp_path / "index", TEXTS, **settings, rra=rra)
+
+
+def assert_equal(point: Point, index: Index, vocabulary: str | None = None) -> None:
+    """A point has the very numbers that an index's evaluation has."""
+    values = evaluate_index(index, QUERIES, QRELS, vocabulary).values
+    names = ("nDCG@10", "RR@10", "qd_flops", "query_length", "document_length", "e2")
+    assert list(point[1:]) == [values[name] for name in names], point.setting
+
+
+@pytest.mark.parametrize("vocabulary", [None, "words", "concepts"])
+def test_points_are_those_of_indexes(index: Index, vocabulary: str | None, tmp_path: Path) -> None:
+    points = sweep(index, QUERIES, QRELS, GRID, tmp_path / "out", vocabulary)
+    assert [point.setting for point in points] == GRID.settings()
+    assert len(set(points)) == len({point[1:] for point in points}) == 27
+    for number, point in enumerate(points):
+        _, query, document, alpha = point.setting
+        words, concepts = WORD_SETTINGS, CONCEPT_SETTINGS
+        if vocabulary == "words":
+            words = VocabularySettings(words.weighting, query, document)
+        else:
+            concepts = VocabularySettings(concepts.weighting, query, document)
+        rra = None if alpha is None else RRASettings(alpha, 2, "exp(x)")
+        path = tmp_path / str(number)
+        built = build(path, TEXTS, words=words, concepts=concepts, rra=rra)
+        assert_equal(point, built, vocabulary)
+
+
+def test_words_alone(tmp_path: Path) -> None:
+    index = build(tmp_path / "index", TEXTS)
+    grid = SweepGrid((2, None), (3,), alpha=(1.25,))
+    points = sweep(index, QUERIES, QRELS, grid, tmp_path / "out")
+    for limit, point in zip((2, None), points, strict=True):
+        words = VocabularySettings(BM25(), limit, 3)
+        built = build(tmp_path / str(limit), TEXTS, words=words, rra=RRASettings(1.25))
+        assert_equal(point, built)
+        assert_equal(point, built, "words")
+
+
+@pytest.fixture(scope="module")
+def model(encoder: object) -> Iterator[object]:
+    """Concepts of a head that has different k for queries and documents."""
+    from lexicept.concepts import ConceptVectorizer
+
+    vectorizer = ConceptVectorizer(encoder)  # type: ignore[arg-type]
+    own = vectorizer.head.settings
+    vectorizer.head.configure(query_k=2, document_k=4)
+    yield vectorizer
+    vectorizer.head.settings = own
+
+
+def build_with(model: object, path: Path) -> Index:
+    """An index of its concepts alone."""
+    builder = indexing.IndexBuilder(path)
+    builder.add_documents([Document(name, text) for name, text in TEXTS.items()], {})
+    builder.add_vocabulary(model, VocabularySettings(BM25(k3=1.0)))  # type: ignore[arg-type]
+    return builder.commit()
+
+
+class Recorder:
+    """Texts that an index's model encodes as documents."""
+
+    def __init__(self, index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.vectorizer = index.vectorizer("concepts")
+        self.encoded: list[str] = []
+        documents = self.vectorizer.documents
+        monkeypatch.setattr(
+            self.vectorizer,
+            "documents",
+            lambda texts: self.encoded.extend(texts) or documents(texts),  # type: ignore[func-returns-value]
+        )
+
+
+def test_other_k_are_those_of_models_with_them(
+    model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = build_with(model, tmp_path / "index")
+    recorder = Recorder(index, monkeypatch)
+    own = index.vectorizer("concepts").head.settings
+    grid = SweepGrid((None, 3), k=(None, 4, 3, "all"))
+    points = sweep(index, QUERIES, QRELS, grid, tmp_path / "out")
+    # The documents' own k is 4: those frequencies are there already.
+    assert recorder.encoded == [*TEXTS.values()] * 2
+    assert index.vectorizer("concepts").head.settings == own
+    assert_equal(points[0], index)
+    for number, limit in enumerate((4, 3, None)):
+        try:
+            model.head.configure(query_k=limit, document_k=limit)
+            built = build_with(model, tmp_path / str(limit))
+        finally:
+            model.head.configure(query_k=2, document_k=4)
+        assert_equal(points[2 * number + 2], built)
+
+
+def test_encoding_goes_on_where_it_was_killed(
+    model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(indexing, "SHARD", 25)
+    index = build_with(model, tmp_path / "index")
+    own = index.vectorizer("concepts").head.settings
+    grid = SweepGrid((3, None), k=(None, 3))
+
+    def kill(stage: str, done: int, total: int, detail: str = "") -> None:
+        if (stage, done) == ("concepts", 50):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        sweep(index, QUERIES, QRELS, grid, tmp_path / "out", progress=kill)
+    assert index.vectorizer("concepts").head.settings == own
+    assert [p.setting.k for p in read_points(tmp_path / "out" / "points.jsonl")] == [None, None]
+    recorder = Recorder(index, monkeypatch)
+    points = sweep(index, QUERIES, QRELS, grid, tmp_path / "out")
+    assert recorder.encoded == [*TEXTS.values()][50:]
+    assert points == sweep(index, QUERIES, QRELS, grid, tmp_path / "whole")
+    assert index.vectorizer("concepts").head.settings == own
+
+
+@pytest.fixture
+def derivations(monkeypatch: pytest.MonkeyPatch) -> list[RRASettings | None]:
+    """What collections were re-weighted with."""
+    found: list[RRASettings | None] = []
+    reweighted = Derived.reweighted
+    monkeypatch.setattr(
+        Derived, "reweighted", lambda w, rra: found.append(rra) or reweighted(w, rra)
+    )
+    return found
+
+
+def test_what_points_share_is_computed_once(
+    index: Index,
+    tmp_path: Path,
+    derivations: list[RRASettings | None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    weighed: list[int] = []
+    documents = Splade.documents
+    monkeypatch.setattr(
+        Splade, "documents", lambda self, f: weighed.append(f.nnz) or documents(self, f)
+    )
+    limits: list[int] = []
+    monkeypatch.setattr(
+        "lexicept.sweep.prune_rows", lambda w, n, *i: limits.append(n) or prune_rows(w, n, *i)
+    )
+    Vowels.encoded.clear()
+    sweep(index, QUERIES, QRELS, GRID, tmp_path / "out")
+    rra = [None, RRASettings(0.5, 2, "exp(x)"), RRASettings(1.25, 2, "exp(x)")]
+    assert derivations == rra * 3
+    assert len(weighed) == 1
+    # Words: documents and queries. Concepts: documents twice, queries twice for each of three.
+    assert sorted(limits) == sorted([4, 3, 1, 2, *[1, 2] * 3])
+    assert Vowels.encoded == []
+
+
+def test_finished_points_are_not_computed_again(
+    index: Index, tmp_path: Path, derivations: list[RRASettings | None]
+) -> None:
+    calls: list[tuple[str, int, int]] = []
+    first = sweep(index, QUERIES, QRELS, SweepGrid((2,), (1, 2)), tmp_path / "out")
+    written = (tmp_path / "out" / "points.jsonl").read_text()
+    assert read_points(tmp_path / "out" / "points.jsonl") == first
+    setting = {"k": None, "query_max_active_dims": 2, "document_max_active_dims": 2, "alpha": None}
+    values = {name: getattr(first[1], name) for name in Point._fields[1:]}
+    assert json.loads(written.splitlines()[1]) == setting | values
+    derivations.clear()
+    grid = SweepGrid((2,), (2, 1))
+    again = sweep(
+        index, QUERIES, QRELS, grid, tmp_path / "out", progress=lambda *c: calls.append(c)
+    )
+    assert again == first[::-1]
+    assert derivations == calls == []
+    assert (tmp_path / "out" / "points.jsonl").read_text() == written
+    grid = SweepGrid((2, 1), (2,))
+    larger = sweep(
+        index, QUERIES, QRELS, grid, tmp_path / "out", progress=lambda *c: calls.append(c)
+    )
+    assert larger[0] == first[1]
+    assert larger[1] not in first
+    assert len(derivations) == 1
+    assert calls == [("sweep", 2, 2)]
+    assert read_points(tmp_path / "out" / "points.jsonl") == [*first, larger[1]]
+
+
+def test_a_folder_of_something_else_is_refused(index: Index, tmp_path: Path) -> None:
+    out, grid = tmp_path / "out", SweepGrid()
+    points = sweep(index, QUERIES, QRELS, grid, out)
+    other = build(tmp_path / "other", TEXTS, concepts=CONCEPT_SETTINGS)
+    with pytest.raises(InputError, match="a sweep of another index; name another folder"):
+        sweep(other, QUERIES, QRELS, grid, out)
+    for queries, qrels in ((QUERIES[1:], QRELS), (QUERIES, QRELS[1:])):
+        with pytest.raises(InputError, match="a sweep of another dataset"):
+            sweep(index, queries, qrels, grid, out)
+    with pytest.raises(InputError, match="a sweep of another vocabulary"):
+        sweep(index, QUERIES, QRELS, grid, out, "concepts")
+    descriptor = indexing.lock(out)
+    with pytest.raises(InputError, match="another process is writing here"):
+        sweep(index, QUERIES, QRELS, grid, out)
+    os.close(descriptor)
+    assert sweep(index, QUERIES, QRELS, grid, out) == points
+    with pytest.raises(InputError, match="index: not empty, and no sweep"):
+        sweep(index, QUERIES, QRELS, grid, index.path)
+    written = (out / "points.jsonl").read_bytes()
+    for damage in (b'{"k": null}\n', b"[]\n", b'{"\xff": 1}\n', written[:-9]):
+        (out / "points.jsonl").write_bytes(written + damage)
+        with pytest.raises(InputError, match=r"points\.jsonl, line 2: not a point of a sweep"):
+            sweep(index, QUERIES, QRELS, grid, out)
+
+
+def test_the_only_vocabulary_may_be_named(tmp_path: Path) -> None:
+    index = build(tmp_path / "index", TEXTS)
+    points = sweep(index, QUERIES, QRELS, SweepGrid(), tmp_path / "out")
+    assert sweep(index, QUERIES, QRELS, SweepGrid(), tmp_path / "out", "words") == points
+
+
+def test_a_sweep_goes_on_with_what_it_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = build(tmp_path / "index", TEXTS)
+    queries = [query._replace(text=f"{query.text} zebra") for query in QUERIES]
+    points = sweep(index, queries, QRELS, GRID, tmp_path / "before")
+
+    def updated(folder: Path) -> indexing.Contents:
+        contents = indexing.Contents(folder)
+        indexing.update(index.path, [Document("new", "zebra")])
+        return contents
+
+    monkeypatch.setattr("lexicept.sweep.Contents", updated)
+    opened = Index.open(index.path)  # it has not read its vocabulary yet
+    assert sweep(opened, queries, QRELS, GRID, tmp_path / "during") == points
+    assert len(Index.open(index.path)) == len(index) + 1
+
+
+def test_bad_arguments(index: Index, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(InputError, match="no judgements"):
+        sweep(index, QUERIES, [], SweepGrid(), out)
+    with pytest.raises(InputError, match="has no vocabulary 'x', only"):
+        sweep(index, QUERIES, QRELS, SweepGrid(), out, "x")
+    with pytest.raises(InputError, match="words have none"):
+        sweep(index, QUERIES, QRELS, SweepGrid(k=(None, 4)), out, "words")
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("grid", "problem"),
+    [
+        ({"k": ()}, "k: no values to sweep"),
+        ({"alpha": (1.0, None, 1)}, "alpha: a value is there twice: 1.0, None, 1"),
+        ({"k": ("all", 0)}, "k must be a whole number of at least 1, not 0"),
+        ({"k": ("own",)}, "k must be a whole number of at least 1, not 'own'"),
+        ({"query_max_active_dims": (-1,)}, "query_max_active_dims must be a whole number"),
+        ({"document_max_active_dims": (8.5,)}, "document_max_active_dims must be a whole number"),
+        ({"document_max_active_dims": ("all",)}, "at least 1, not 'all'"),
+        ({"alpha": (0.0,)}, "alpha must be a finite number above 0, not 0.0"),
+        ({"alpha": (float("nan"),)}, "alpha must be a finite number above 0, not nan"),
+        ({"alpha": (float("inf"),)}, "alpha must be a finite number above 0, not inf"),
+    ],
+)
+def test_bad_grids(grid: dict[str, tuple[object, ...]], problem: str) -> None:
+    with pytest.raises(InputError) as caught:
+        SweepGrid(**grid)  # type: ignore[arg-type]
+    assert problem in str(caught.value)
+
+
+def test_a_grid_has_every_combination_once() -> None:
+    grid = SweepGrid((1, 2), (3, None), (None, "all"), (None, 1.0, 2.0))
+    settings = grid.settings()
+    assert len(settings) == len(set(settings)) == 24
+    assert Setting("all", 2, None, 1.0) in settings
+    assert SweepGrid().settings() == [(None, None, None, None)]
+
+
+# The front
+
+
+def point(qd_flops: float, ndcg: float, mrr: float = 0.5) -> Point:
+    return Point(Setting(None, 1, 1, None), ndcg, mrr, qd_flops, 1, 1, e2(mrr, qd_flops))
+
+
+def test_a_front_by_hand() -> None:
+    best, cheap, middle = point(4, 0.8), point(1, 0.3), point(2, 0.5)
+    beaten = [point(2, 0.4), point(3, 0.5), point(5, 0.8), point(1, 0.2), point(2.5, 0.1)]
+    assert pareto_front([beaten[0], best, *beaten[1:], middle, cheap]) == [cheap, middle, best]
+
+
+def test_the_front_of_one_point_and_of_none() -> None:
+    assert pareto_front([point(4, 0)]) == [point(4, 0)]
+    assert pareto_front([]) == []
+
+
+def test_points_equal_in_both_stay_together() -> None:
+    first, second = point(1, 0.3, mrr=0.1), point(1, 0.3, mrr=0.9)
+    assert pareto_front([first, point(2, 0.3), second]) == [first, second]
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4))))
+def test_the_front_is_what_nothing_beats(values: list[tuple[int, int]]) -> None:
+    points = [point(cost, gain) for cost, gain in values]
+    expected = [
+        p
+        for p in points
+        if not any(
+            q.qd_flops <= p.qd_flops and q.ndcg >= p.ndcg and q[1:4] != p[1:4] for q in points
+        )
+    ]
+    assert sorted(pareto_front(points)) == sorted(expected)
+    costs = [p.qd_flops for p in pareto_front(points)]
+    assert costs == sorted(costs)
+
+
+# The plot
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """The figures that were saved."""
+    from matplotlib.figure import Figure
+
+    figures: list[object] = []
+    save = Figure.savefig
+    monkeypatch.setattr(
+        Figure, "savefig", lambda self, *a, **k: figures.append(self) or save(self, *a, **k)
+    )
+    return figures
+
+
+def test_a_plot_shows_the_front_and_lines_of_equal_e2(tmp_path: Path, drawn: list) -> None:
+    from matplotlib.image import imread
+
+    points = [point(0.5, 0.2, 0.3), point(2, 0.5, 0.4), point(8, 0.4, 0.45), point(40, 0.6, 0.5)]
+    (tmp_path / "plot.png").write_text("old")
+    write_plot([*points, point(0, 0, 0)], tmp_path / "plot.png")
+    image = imread(tmp_path / "plot.png")
+    assert image.shape == (600, 1560, 4)
+    assert (image < 0.5).any()
+    assert [path.name for path in tmp_path.iterdir()] == ["plot.png"]
+    left, right = drawn[0].axes
+    assert left.get_xscale() == right.get_xscale() == "log"
+    (front,) = left.lines
+    assert front.get_xydata().tolist() == [[0.5, 0.2], [2, 0.5], [40, 0.6]]
+    dots, lines = right.collections
+    assert dots.get_offsets().tolist() == [[p.qd_flops, p.mrr] for p in points]
+    found = 0
+    for level, path in zip(lines.levels, lines.get_paths(), strict=True):
+        for cost, mrr in path.vertices:
+            # Straight lines between the points of a grid: off by less than a hundredth of a panel.
+            assert e2(mrr, cost) == pytest.approx(level, abs=2e-3)
+        found += bool(path.vertices.size)
+    assert found >= 5
+    labels = [float(text.get_text().replace("−", "-")) for text in right.texts]
+    assert len(labels) >= 5
+    assert all(np.isclose(label, lines.levels, rtol=5e-3).any() for label in labels)
+
+
+def test_a_colour_per_k_and_alpha(tmp_path: Path, drawn: list) -> None:
+    settings = [Setting(None, 1, 1, None), Setting("all", 1, 1, 1.25), Setting("all", 2, 1, 1.25)]
+    write_plot([point(1, 0.5)._replace(setting=s) for s in settings], tmp_path / "plot.png")
+    left, _ = drawn[0].axes
+    texts = [text.get_text() for text in left.get_legend().get_texts()]
+    assert texts == ["k own, no RRA", "k all, α 1.25"]
+
+
+@pytest.mark.parametrize("points", [[], [point(0, 0)], [point(1, 0.5)], [point(1e5, 1, 1)] * 2])
+def test_any_points_can_be_plotted(points: list[Point], tmp_path: Path) -> None:
+    write_plot(points, tmp_path / "plot.png")
+    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_import_needs_neither_torch_nor_matplotlib() -> None:
+    loaded = loaded_after("import lexicept.sweep")
+    assert "numpy" in loaded
+    assert not loaded & (HEAVY | {"matplotlib"})
