@@ -55,6 +55,7 @@ def pool_max(
     Among tokens with equal activations the first gets it, where the reference shares it out.
     Under autocast the low precision only chooses the winners; their values are exact.
     """
+    x = x.to(rows.dtype)  # autocast leaves them different
     pooled: Tensor = _PoolMax.apply(x, text, num_texts, rows, bias, k)  # type: ignore[no-untyped-call]
     return pooled
 
@@ -63,7 +64,7 @@ def pool_sum(
     x: Tensor, text: Tensor, num_texts: int, rows: Tensor, bias: Tensor, k: int | None
 ) -> Tensor:
     """Fast twin of ``pool_sum_reference``: activations are computed again in the backward pass."""
-    pooled = x.new_zeros(num_texts, len(rows))
+    pooled = rows.new_zeros(num_texts, len(rows))
     for part in torch.arange(len(x), device=x.device).split(_chunk(rows)):
         arguments = (x[part], text[part], num_texts, rows, bias, k)
         pooled = pooled + checkpoint(pool_sum_reference, *arguments, use_reentrant=False)
@@ -71,7 +72,7 @@ def pool_sum(
 
 
 def _acts(x: Tensor, rows: Tensor, bias: Tensor, k: int | None) -> Tensor:
-    acts = F.relu(torch.addmm(bias, x, rows.T))
+    acts = F.relu(torch.addmm(bias, x, rows.T)).to(rows.dtype)  # sums need its precision
     if k is None or k >= len(rows):
         return acts
     kept = top_columns_reference(acts.detach(), k)
@@ -131,7 +132,7 @@ class _PoolMax(torch.autograd.Function):
 
 
 Winners = tuple[Tensor, Tensor, Tensor]
-"""Token, text and dimension of every positive entry of the pooled result."""
+"""Token, text and dimension of every entry of the pooled result that is not 0."""
 
 
 def _winners_of_all(
@@ -144,10 +145,10 @@ def _winners_of_all(
         for begin in range(start, end, step):
             pre = torch.addmm(bias, x[begin : min(begin + step, end)], rows.T)
             best, token = pre.to(x.dtype).max(dim=0)
-            better = best > pooled[name]
+            better = (best > pooled[name]) | best.isnan()
             pooled[name] = torch.where(better, best, pooled[name])
             first[name] = torch.where(better, token + begin, first[name])
-    where, dimension = torch.nonzero(pooled > 0, as_tuple=True)
+    where, dimension = torch.nonzero(~(pooled <= 0), as_tuple=True)  # a NaN must not get lost
     return pooled, (first[where, dimension], where, dimension)
 
 
@@ -160,7 +161,7 @@ def _exact(
     values = [(x[token[p]] * rows[dimension[p]]).sum(dim=1) + bias[dimension[p]] for p in parts]
     pooled = x.new_zeros(num_texts, len(rows))
     pooled[where, dimension] = F.relu(torch.cat(values))
-    fired = pooled[where, dimension] > 0
+    fired = ~(pooled[where, dimension] <= 0)
     return pooled, (token[fired], where[fired], dimension[fired])
 
 
@@ -174,8 +175,9 @@ def _winners_of_top(
         tops.append((F.relu(pre.gather(1, kept)).to(x.dtype), kept))
     acts, kept = (torch.cat(parts) for parts in zip(*tops, strict=True))
     places = (text[:, None] * len(rows) + kept).ravel()
-    flat = x.new_zeros(num_texts * len(rows)).scatter_reduce(0, places, acts.ravel(), "amax")
-    won = torch.nonzero((acts.ravel() == flat[places]) & (acts.ravel() > 0)).ravel()
+    acts = acts.ravel()
+    flat = x.new_zeros(num_texts * len(rows)).scatter_reduce(0, places, acts, "amax")
+    won = torch.nonzero(((acts == flat[places]) & (acts > 0)) | acts.isnan()).ravel()
     # Several tokens may reach the same maximum: the first one counts.
     cells, group = torch.unique(places[won], return_inverse=True)
     first = torch.full_like(cells, len(places)).scatter_reduce(0, group, won, "amin")

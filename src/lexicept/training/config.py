@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
+import math
 import types
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from reprlib import repr as shown
 from typing import Any, Literal
 
 import yaml
@@ -64,10 +67,15 @@ class DataSettings:
     pseudo-queries are made of the documents."""
     split: str = "train"
     """Which judgements of ``queries``."""
+    count: int | None = None
+    """Queries at most, drawn with the seed; null takes all."""
     pseudo_queries: int = 4
     """Pseudo-queries per document, where there are no others."""
     lists: str | None = None
-    """A file of candidate lists (see ``lexicept mine``); mined by words where there is none."""
+    """A file of candidate lists (see ``lexicept mine``); mined where there is none."""
+    mining: Literal["words", "teacher"] = "words"
+    """Who mines: BM25, or the teacher, which scores every query with every document and so suits
+    collections of up to about a million."""
     mining_depth: int = 100
     """Candidates per query, where they are mined."""
     negatives: int = 1
@@ -130,9 +138,12 @@ class RegularizerSettings:
     """What keeps one side's vectors sparse; see ``lexicept.regularizers``."""
 
     kind: Literal["flops", "l1", "df_flops"] = "flops"
+    """Squared mean weights, mean absolute weights, or squared mean weights of the dimensions that
+    are frequent."""
     weight: float = 0.0
     """λ at the end of its schedule."""
     schedule: Literal["constant", "linear", "quadratic"] = "quadratic"
+    """How λ grows."""
     steps: int = 200
     """Steps until λ is whole."""
     anti_zero: float = 0.0
@@ -144,8 +155,11 @@ class JointSettings:
     """Joint FLOPS: what queries and documents share (ESPLADE)."""
 
     weight: float = 0.0
+    """λ at the end of its schedule."""
     schedule: Literal["constant", "linear", "quadratic"] = "quadratic"
+    """How λ grows."""
     steps: int = 200
+    """Steps until λ is whole."""
 
 
 @dataclass(frozen=True)
@@ -153,6 +167,7 @@ class OptimizerSettings:
     """AdamW and the steps it takes."""
 
     steps: int = 1000
+    """Of the optimiser."""
     batch_size: int = 32
     """Queries of a step and process."""
     accumulation: int = 1
@@ -161,14 +176,19 @@ class OptimizerSettings:
     """Texts that go through the model at once: gradient caching, for batches larger than
     memory. Null takes the whole batch."""
     learning_rate: float = 1e-3
+    """After warm-up."""
     warmup_steps: int = 30
+    """Steps of linear warm-up."""
     schedule: Literal["linear", "cosine", "constant"] = "linear"
     """The learning rate after warm-up."""
     weight_decay: float = 0.0
+    """Of AdamW, on matrices."""
     max_grad_norm: float = 1.0
+    """The model's gradients are clipped to this norm; 0 leaves them."""
     bf16: bool = False
     """Mixed precision, where the processor has it."""
     seed: int = 0
+    """Of samples, dropout, adapters, pseudo-queries and what is held out."""
 
 
 @dataclass(frozen=True)
@@ -180,6 +200,7 @@ class ValidationSettings:
     corpus: str | None = None
     """Its documents; the training corpus by default."""
     split: str = "dev"
+    """Which judgements of ``queries``."""
     count: int = 500
     """Queries at most, drawn with the seed."""
     every: int = 250
@@ -191,8 +212,18 @@ class ValidationSettings:
     query_max_active_dims: int | None = None
     """Pruning while validating; the model's own by default."""
     document_max_active_dims: int | None = None
+    """The same for documents."""
     patience: int | None = None
     """Validations without a better one after which training stops; null never stops."""
+
+
+_MAY_BE_ZERO = {
+    *("positive_share", "query_k", "document_k", "dense_weight", "bm25_weight"),
+    *("kl", "margin_mse", "in_batch", "mask_divergence", "words", "scale_learning_rate"),
+    *("weight", "anti_zero", "warmup_steps", "weight_decay", "max_grad_norm", "seed"),
+    "max_qd_flops",
+}
+"""All other numbers of a configuration are above 0."""
 
 
 @dataclass(frozen=True)
@@ -212,23 +243,18 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         if not self.data.corpus:
             raise InputError("data.corpus is missing: where the documents are")
-        positive = {
-            "data.negatives": self.data.negatives,
-            "data.mining_depth": self.data.mining_depth,
-            "data.pseudo_queries": self.data.pseudo_queries,
-            "optimizer.steps": self.optimizer.steps,
-            "optimizer.batch_size": self.optimizer.batch_size,
-            "optimizer.accumulation": self.optimizer.accumulation,
-            "optimizer.learning_rate": self.optimizer.learning_rate,
-            "validation.every": self.validation.every,
-            "validation.count": self.validation.count,
-            "loss.temperature": self.loss.temperature,
-            "loss.teacher_temperature": self.loss.teacher_temperature,
-            "loss.scale": self.loss.scale,
-        }
-        for name, value in positive.items():
-            if value <= 0:
-                raise InputError(f"{name} must be above 0, not {value}")
+        for section, values in to_mapping(self).items():
+            for name, value in values.items():
+                zero = name in _MAY_BE_ZERO
+                if type(value) in (int, float) and not (value > 0 or (zero and value == 0)):
+                    lowest = "at least" if zero else "above"
+                    raise InputError(f"{section}.{name} must be {lowest} 0, not {value}")
+        if not self.data.positive_share <= 1:
+            raise InputError(f"data.positive_share is 1 at most, not {self.data.positive_share}")
+        if not self.optimizer.seed < 2**32:
+            raise InputError(f"optimizer.seed must be below 2**32, not {self.optimizer.seed}")
+        if not (self.loss.kl or self.loss.margin_mse or self.loss.in_batch):
+            raise InputError("nothing to learn: one of loss.kl, margin_mse, in_batch is above 0")
         if self.model.head in ("expanded", "random") and not (self.model.size or self.model.start):
             raise InputError(f"model.size is missing: dimensions of the head {self.model.head!r}")
 
@@ -241,15 +267,45 @@ def load_config(path: str | Path) -> TrainingConfig:
             name that is.
     """
     try:
-        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        content = Path(path).read_text(encoding="utf-8")
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8: {error.reason}") from None
     try:
-        return typing.cast(TrainingConfig, from_mapping(TrainingConfig, content))
-    except InputError as error:
+        return typing.cast(TrainingConfig, from_mapping(TrainingConfig, _yaml(content)))
+    except ValueError as error:  # ours, or a number with more digits than Python prints
         raise InputError(f"{path}: {error}") from None
+
+
+def with_value(config: TrainingConfig, assignment: str) -> TrainingConfig:
+    """A configuration with one value changed, ``data.corpus=PATH`` say; the value is YAML.
+
+    Raises:
+        InputError: not of this form, or as for ``load_config``.
+    """
+    name, equals, value = assignment.partition("=")
+    if not equals:
+        raise InputError(f"{assignment!r} is not of the form data.corpus=PATH")
+    content = to_mapping(config)
+    *outer, last = name.split(".")
+    place: Any = content
+    for key in outer:
+        place = place.setdefault(key, {})
+        if not isinstance(place, dict):
+            raise InputError(f"{assignment!r}: {key} is a value, not a mapping")
+    try:
+        place[last] = _yaml(value)
+        return typing.cast(TrainingConfig, from_mapping(TrainingConfig, content))
+    except ValueError as error:
+        raise InputError(f"{assignment!r}: {error}") from None
+
+
+def _yaml(text: str) -> Any:
+    try:
+        return yaml.safe_load(text)
+    except Exception as error:  # PyYAML makes dates and numbers of text, and fails in many ways
+        raise InputError(f"not YAML: {' '.join(str(error).split())}") from None
 
 
 def from_mapping(kind: type[Any], content: Any, place: str = "") -> Any:
@@ -259,7 +315,7 @@ def from_mapping(kind: type[Any], content: Any, place: str = "") -> Any:
         InputError: naming the place of an unknown key, or of a value of another type.
     """
     if not isinstance(content, Mapping):
-        raise InputError(f"{place or 'the configuration'} must be a mapping, not {content!r:.60}")
+        raise InputError(f"{place or 'the configuration'} must be a mapping, not {shown(content)}")
     hints = typing.get_type_hints(kind)
     values = {}
     for key, value in content.items():
@@ -280,19 +336,19 @@ def _value(kind: Any, value: Any, place: str) -> Any:
         return _value(next(o for o in options if o is not type(None)), value, place)
     if typing.get_origin(kind) is Literal:
         if value not in options:
-            raise InputError(f"{place} is one of {', '.join(map(str, options))}, not {value!r}")
+            raise InputError(
+                f"{place} is one of {', '.join(map(str, options))}, not {shown(value)}"
+            )
         return value
     if dataclasses.is_dataclass(kind):
         return from_mapping(typing.cast(type[Any], kind), value, place)
-    if kind is float and isinstance(value, str):
-        try:  # YAML 1.1 reads 1e-3 as a text
-            return float(value)
-        except ValueError:
-            pass
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+    if kind is float and isinstance(value, str | int) and not isinstance(value, bool):
+        with contextlib.suppress(ValueError, OverflowError):
+            value = float(value)  # YAML 1.1 reads 1e-3 as a text
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise InputError(f"{place} must be of type {kind.__name__}, not {value!r:.60}")
+        raise InputError(f"{place} must be of type {kind.__name__}, not {shown(value)}")
+    if kind is float and not math.isfinite(value):
+        raise InputError(f"{place} must be a finite number, not {value}")
     return value
 
 

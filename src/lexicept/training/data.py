@@ -13,7 +13,7 @@ from torch import Tensor
 
 from lexicept.backbone import Backbone
 from lexicept.errors import InputError
-from lexicept.lists import Lists
+from lexicept.lists import CandidateList
 from lexicept.training.states import CachedStates
 from lexicept.vectors import Floats
 
@@ -50,7 +50,7 @@ class TrainingData:
         queries: Sequence[str],
         document_ids: Sequence[str],
         documents: Sequence[str],
-        lists: Lists,
+        lists: Sequence[CandidateList],
         word_queries: sp.csr_array | None = None,
         word_documents: sp.csr_array | None = None,
         teacher: TeacherScores | None = None,
@@ -58,7 +58,7 @@ class TrainingData:
         if not len(lists):
             raise InputError("there are no candidate lists to train on")
         self.query_ids, self.queries = query_ids, queries
-        self.documents = documents
+        self.document_ids, self.documents = document_ids, documents
         self.lists = lists
         self.word_queries, self.word_documents = word_queries, word_documents
         self.teacher = teacher
@@ -96,7 +96,7 @@ class TrainingData:
 
 def _row(rows: dict[str, int], name: str, kind: str) -> int:
     if name not in rows:
-        raise InputError(f"a candidate list names {kind} {name!r}, which is not among the {kind}s")
+        raise InputError(f"a candidate list names the {kind} {name!r}, which is unknown")
     return rows[name]
 
 

@@ -21,7 +21,6 @@ from lexicept.training.config import (
 )
 
 Batch = dict[str, Any]
-Features = list[dict[str, Any]]
 
 
 class Objective(nn.Module):
@@ -177,11 +176,9 @@ class Objective(nn.Module):
             found["margin_mse"] = settings.margin_mse * losses.margin_mse(lists, taught, mask=pairs)
         if settings.in_batch:
             rows = torch.nonzero(targets["relevant"]).ravel()
-            if len(rows):
-                positives = targets["columns"][rows, 0]
-                found["in_batch"] = settings.in_batch * losses.in_batch_softmax(
-                    scores[rows], positives, excluded=targets["known"][rows]
-                )
+            found["in_batch"] = settings.in_batch * losses.in_batch_softmax(
+                scores[rows], targets["columns"][rows, 0], excluded=targets["known"][rows]
+            )
         return found
 
     def _regularizers(self, queries: Tensor, documents: Tensor) -> dict[str, Tensor]:

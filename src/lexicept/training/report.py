@@ -53,16 +53,14 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 def write_curves(metrics: list[dict[str, Any]], path: Path) -> None:
     """Losses, nDCG@10 and QD-FLOPs against steps as one PNG."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib.figure import Figure
 
     training = [line for line in metrics if "loss" in line]
     validation = [line for line in metrics if "eval_ndcg" in line]
     known = {"step", "loss", "grad_norm", "learning_rate"}
     parts = sorted({name for line in training for name in line} - known)
-    figure, axes = pyplot.subplots(1, 3, figsize=(15, 4), constrained_layout=True)
+    figure = Figure(figsize=(15, 4), layout="constrained")
+    axes = figure.subplots(1, 3)
     for name in ["loss", *parts]:
         lines = [line for line in training if name in line]
         axes[0].plot([line["step"] for line in lines], [line[name] for line in lines], label=name)
@@ -75,7 +73,6 @@ def write_curves(metrics: list[dict[str, Any]], path: Path) -> None:
         axis.set(title=title, xlabel="step")
     unfinished = path.with_suffix(".unfinished.png")
     figure.savefig(unfinished, dpi=100)
-    pyplot.close(figure)
     unfinished.replace(path)
 
 
@@ -87,14 +84,14 @@ def write_card(
     columns = ("step", "eval_ndcg", "eval_mrr", "eval_qd_flops", "eval_document_length", "eval_e2")
     table = "There was none.\n"
     if rows:
-        lines = [[f"{row[name]:.4g}" for name in columns] for row in rows]
+        lines = [[str(row["step"]), *(f"{row[c]:.4g}" for c in columns[1:])] for row in rows]
         names = [name.removeprefix("eval_") for name in columns]
         body = [names, ["---"] * len(names), *lines]
         table = "".join(f"| {' | '.join(line)} |\n" for line in body)
     backbone, head = encoder[0], encoder[1]
     content = _CARD.format(
         title=path.parent.parent.name,
-        backbone=config.model.backbone,
+        backbone=config.model.start or config.model.backbone,
         layers=backbone.num_layers,
         head=type(head).__name__,
         size=head.size,

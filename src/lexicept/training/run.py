@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import warnings
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -14,7 +15,6 @@ import scipy.sparse as sp
 import torch
 import yaml
 from sentence_transformers import SparseEncoder
-from transformers.trainer_utils import get_last_checkpoint
 
 from lexicept import pseudo_queries
 from lexicept.backbone import Backbone
@@ -25,13 +25,14 @@ from lexicept.errors import InputError
 from lexicept.heads import Head, SAEHead, masked_language_head
 from lexicept.index import Index
 from lexicept.indexing import Contents, IndexBuilder, lock
-from lexicept.lists import Lists
+from lexicept.lists import CandidateList, Lists, write_lists
 from lexicept.mining import mine
 from lexicept.progress import Progress, silent
 from lexicept.sae.training import train_sae
 from lexicept.storage import replace_file
 from lexicept.training.config import ModelSettings, TrainingConfig, to_mapping
 from lexicept.training.data import Collator, Sampler, TeacherScores, TrainingData
+from lexicept.training.mining import teacher_lists
 from lexicept.training.objective import Objective
 from lexicept.training.report import read_metrics, write_card, write_curves
 from lexicept.training.states import CachedStates
@@ -54,10 +55,17 @@ def train(
 
     Raises:
         InputError: the folder holds a run of another configuration or a finished one, another
-            process works there, or data that do not fit together.
+            process works there, data that do not fit together, or nothing to distil from.
         LexiceptError: a loss that is not finite, with the ids of the batch's queries.
     """
     path = Path(folder)
+    loss, teacher = config.loss, config.teacher
+    taught = teacher.dense or teacher.bm25_weight or config.data.lists
+    if (loss.kl or loss.margin_mse) and not taught:
+        raise InputError(
+            "loss.kl and loss.margin_mse need teacher.dense, teacher.bm25_weight, or data.lists "
+            "with scores"
+        )
     if (path / "model").exists():
         raise InputError(f"{path}: this run is finished; name another folder")
     path.mkdir(parents=True, exist_ok=True)
@@ -87,9 +95,8 @@ class _Run:
         index = word_index(config.data.corpus, self.work / "words", self.progress)
         queries, qrels = self._queries(index)
         validation_queries, validation_qrels, queries, qrels = self._split(queries, qrels)
-        lists = self._lists(index, queries, qrels)
-        data = self._data(index, queries, lists)
-        torch.manual_seed(config.optimizer.seed)
+        data = self._data(index, queries, qrels)
+        data.lists = self._lists(index, queries, qrels, data)
         encoder = self._encoder(data)
         source: Backbone | tuple[CachedStates, CachedStates] = encoder[0]
         model = encoder
@@ -113,6 +120,7 @@ class _Run:
             config.optimizer.mini_batch,
             words=config.loss.words > 0,
         )
+        torch.manual_seed(config.optimizer.seed)  # after an SAE that was trained now or before
         set_trainable(encoder, config.model)
         trainer = Trainer(
             model,
@@ -124,9 +132,7 @@ class _Run:
             self.progress,
             lambda row: data.query_ids[row],
         )
-        checkpoints = self.work / "checkpoints"
-        last = get_last_checkpoint(str(checkpoints)) if checkpoints.exists() else None
-        trainer.train(resume_from_checkpoint=last)
+        trainer.fit()
         return self._finish(encoder, objective)
 
     def _queries(self, index: Index) -> tuple[dict[str, str], dict[str, list[str]]]:
@@ -134,8 +140,12 @@ class _Run:
         data = self.config.data
         if data.queries is not None:
             qrels = read_qrels(data.queries, data.split)
-            queries = {query.id: query.text for query in read_queries(data.queries, data.split)}
-            return queries, relevant(qrels)
+            found = {query.id: query.text for query in read_queries(data.queries, data.split)}
+            names = list(found)
+            if data.count is not None:
+                random = np.random.default_rng(self.config.optimizer.seed)
+                names = [names[i] for i in sorted(random.permutation(len(names))[: data.count])]
+            return {name: found[name] for name in names}, relevant(qrels)
         pairs = pseudo_queries.generate(
             index.documents(), "mixed", data.pseudo_queries, self.config.optimizer.seed
         )
@@ -162,7 +172,7 @@ class _Run:
             kept = {name: found[name] for name in chosen}
             judged = [q for q in read_qrels(settings.queries, settings.split) if q.query_id in kept]
             return kept, judged, queries, qrels
-        names = sorted(queries)
+        names = sorted(name for name in queries if name in qrels)
         random.shuffle(names)
         held = set(names[: min(settings.count, len(names) // 10)])
         kept = {name: queries[name] for name in sorted(held)}
@@ -174,17 +184,29 @@ class _Run:
             {name: found for name, found in qrels.items() if name not in held},
         )
 
-    def _lists(self, index: Index, queries: dict[str, str], qrels: dict[str, list[str]]) -> Lists:
-        if self.config.data.lists is not None:
-            return Lists.open(self.config.data.lists)
-        path = self.work / "lists.jsonl"
+    def _lists(
+        self,
+        index: Index,
+        queries: dict[str, str],
+        qrels: dict[str, list[str]],
+        training: TrainingData,
+    ) -> Lists:
+        data, path = self.config.data, self.work / "lists.jsonl"
         if path.exists():
             return Lists.open(path)
-        return mine(
-            index, queries, qrels, path, depth=self.config.data.mining_depth, progress=self.progress
-        )
+        if data.lists is not None:
+            lists = Lists.open(data.lists)
+            if data.count is None and self.config.validation.queries is not None:
+                return lists
+            # Some queries were left out, so that their lists are too.
+            return write_lists(path, (found for found in lists if found.query_id in queries))
+        if data.mining == "teacher":
+            return teacher_lists(training, qrels, path, data.mining_depth, self.progress)
+        return mine(index, queries, qrels, path, depth=data.mining_depth, progress=self.progress)
 
-    def _data(self, index: Index, queries: dict[str, str], lists: Lists) -> TrainingData:
+    def _data(
+        self, index: Index, queries: dict[str, str], qrels: dict[str, list[str]]
+    ) -> TrainingData:
         teacher, documents = self.config.teacher, Contents(index.folder)
         words: tuple[sp.csr_array | None, sp.csr_array | None] = (None, None)
         if teacher.bm25_weight or self.config.loss.words:
@@ -204,7 +226,11 @@ class _Run:
             weights = (teacher.dense_weight, teacher.bm25_weight)
             scores = TeacherScores(*vectors, *weights)
         ids = (list(queries), list(queries.values()), index.ids, documents)
-        return TrainingData(*ids, lists, *words, scores)
+        known = [
+            CandidateList(query, tuple(qrels.get(query, ())), len(qrels.get(query, ())))
+            for query in queries
+        ]
+        return TrainingData(*ids, known, *words, scores)
 
     def _encoder(self, data: TrainingData) -> SparseEncoder:
         settings = self.config.model
@@ -214,7 +240,8 @@ class _Run:
             backbone = Backbone.from_pretrained(settings.backbone, settings.layer)
             encoder = make_encoder(backbone, self._head(settings, backbone, data))
         head: Head = encoder[1]
-        changes: dict[str, Any] = {
+        # What a query's weights are worth beside words' is learned anew.
+        changes: dict[str, Any] = {"query_scale": 1.0} | {
             name: getattr(settings, name) or None
             for name in ("query_k", "document_k")
             if getattr(settings, name) is not None
@@ -243,7 +270,9 @@ class _Run:
         return head.expanded(pieces, words)
 
     def _states(self, backbone: Backbone, texts: Sequence[str], name: str) -> CachedStates:
-        return CachedStates.build(self.work / "states" / name, backbone, texts, self.progress)
+        folder = self.work / "states" / name
+        bf16 = self.config.optimizer.bf16
+        return CachedStates.build(folder, backbone, texts, self.progress, bf16=bf16)
 
     def _evaluator(
         self,
@@ -329,7 +358,9 @@ def set_trainable(encoder: SparseEncoder, settings: ModelSettings) -> None:
         adapter = LoraConfig(
             r=settings.lora_rank, lora_alpha=2 * settings.lora_rank, target_modules="all-linear"
         )
-        backbone.model = get_peft_model(backbone.model, adapter)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
+            backbone.model = get_peft_model(backbone.model, adapter)
     head.requires_grad_(True)
     if isinstance(head, SAEHead):
         head.sae.W_dec.requires_grad_(False)

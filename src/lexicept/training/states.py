@@ -42,21 +42,27 @@ class CachedStates:
         backbone: Backbone,
         texts: Sequence[str],
         progress: Progress = silent,
+        *,
+        bf16: bool = False,
     ) -> CachedStates:
         """Run texts through a backbone; files that are there already are kept.
 
         Args:
             folder: of this backbone and these texts alone.
+            bf16: run it in low precision.
 
         Raises:
-            InputError: the folder holds states of another backbone or other texts.
+            InputError: the folder holds states of another backbone, other texts or another
+                precision.
         """
         folder.mkdir(parents=True, exist_ok=True)
-        _check_fingerprint(folder / "settings.json", _fingerprint(backbone, texts))
+        fingerprint = {"sha256": _fingerprint(backbone, texts), "bf16": bf16}
+        _check_fingerprint(folder / "settings.json", fingerprint)
         for number, start in enumerate(range(0, len(texts), SHARD)):
             path = folder / f"{number:06d}.npy"
             if not path.exists():
-                states, starts = _states(backbone, texts[start : start + SHARD])
+                with torch.autocast(backbone.model.device.type, torch.bfloat16, enabled=bf16):
+                    states, starts = _states(backbone, texts[start : start + SHARD])
                 save_array(folder / f"{number:06d}.starts.npy", starts)
                 unfinished = folder / f"{number:06d}.unfinished.npy"
                 save_array(unfinished, states)
@@ -108,17 +114,17 @@ def _states(backbone: Backbone, texts: Sequence[str]) -> tuple[np.ndarray, Integ
     return np.concatenate(parts), np.cumsum(starts)
 
 
-def _fingerprint(backbone: Backbone, texts: Sequence[str]) -> dict[str, object]:
+def _fingerprint(backbone: Backbone, texts: Sequence[str]) -> str:
     digest = hashlib.sha256()
     for parameter in backbone.parameters():
         digest.update(parameter.detach().cpu().contiguous().view(torch.uint8).numpy())
     for text in texts:
         digest.update(hashlib.sha256(text.encode()).digest())
-    return {"sha256": digest.hexdigest()}
+    return digest.hexdigest()
 
 
 def _check_fingerprint(path: Path, fingerprint: dict[str, object]) -> None:
     if not path.exists():
         write_json(path, fingerprint)
     elif json.dumps(read_json(path)) != json.dumps(fingerprint):
-        raise InputError(f"{path.parent}: states of other texts or of another backbone")
+        raise InputError(f"{path.parent}: states of other texts, backbone or precision")

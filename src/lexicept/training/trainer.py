@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from collections.abc import Callable
@@ -19,9 +20,10 @@ from sentence_transformers import (
 )
 from torch import Tensor, nn
 from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
-from transformers import EarlyStoppingCallback, PrinterCallback, TrainerCallback
+from transformers import PrinterCallback, TrainerCallback, TrainerState
+from transformers.trainer import TRAINER_STATE_NAME
 
-from lexicept.errors import LexiceptError
+from lexicept.errors import InputError, LexiceptError
 from lexicept.progress import Progress
 from lexicept.storage import replace_file
 from lexicept.training.config import TrainingConfig
@@ -30,16 +32,27 @@ from lexicept.training.objective import Objective
 from lexicept.training.validation import RetrievalEvaluator
 
 CHECKPOINTS = 2
-"""The newest ones that are kept, besides the best."""
+"""How many are kept: the newest, and the best or, where that is the newest, the one before."""
+
+LOGGING_STEPS = 10
+"""Steps that a line of metrics is the mean of, at most."""
+
+_SCHEDULES = {"linear": "linear", "cosine": "cosine", "constant": "constant_with_warmup"}
+"""The library's names; its ``constant`` has no warm-up."""
+
+_UNTOLD = ("epoch", "eval_samples_per_second", "eval_steps_per_second")
+"""What the library logs that is always the same here."""
 
 
 class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
     """Multi-GPU, mixed precision, loggers and resuming are the library's.
 
     A batch is a function of its number alone (see ``Sampler``), and a checkpoint holds the
-    objective's own state too, so that a killed run goes on to the same losses.
+    objective's own state too, so that a killed run goes on to the same losses. ``fit`` is what
+    runs it.
 
     Args:
+        folder: of ``checkpoints`` and ``metrics.jsonl``.
         query_id: the id of a query's row, to name what made a loss NaN.
     """
 
@@ -63,9 +76,9 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
             per_device_train_batch_size=settings.batch_size,
             gradient_accumulation_steps=settings.accumulation,
             learning_rate=settings.learning_rate,
-            learning_rate_mapping={r"log_scale|word_weight": config.loss.scale_learning_rate},
+            learning_rate_mapping=self._factors_rate(config.loss.scale_learning_rate),
             warmup_steps=settings.warmup_steps,
-            lr_scheduler_type=settings.schedule,
+            lr_scheduler_type=_SCHEDULES[settings.schedule],
             weight_decay=settings.weight_decay,
             max_grad_norm=settings.max_grad_norm,
             bf16=settings.bf16,
@@ -75,10 +88,9 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
             save_strategy="steps",
             save_steps=validation.every,
             save_total_limit=CHECKPOINTS,
-            load_best_model_at_end=evaluator is not None,
             metric_for_best_model="eval_selection",
             greater_is_better=True,
-            logging_steps=min(10, validation.every),
+            logging_steps=LOGGING_STEPS,
             logging_nan_inf_filter=False,
             remove_unused_columns=False,
             dataloader_pin_memory=torch.cuda.is_available(),
@@ -86,9 +98,11 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
             report_to="none",
             disable_tqdm=True,
         )
+        # Several devices without a launcher would split a batch's tensors, whose rows are windows.
+        arguments._n_gpu = min(arguments.n_gpu, 1)
         callbacks: list[TrainerCallback] = [Metrics(folder / "metrics.jsonl", progress)]
         if evaluator is not None and validation.patience is not None:
-            callbacks.append(EarlyStoppingCallback(validation.patience))
+            callbacks.append(Patience(validation.patience))
         numbers = Dataset.from_dict({"number": range(self._samples(arguments))})
         super().__init__(
             model=model,
@@ -100,6 +114,31 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
             callbacks=callbacks,
         )
         self.remove_callback(PrinterCallback)
+
+    def fit(self) -> None:
+        """Train, from the last checkpoint where there is one, and go back to the best one.
+
+        Raises:
+            LexiceptError: a loss that is not finite, with the ids of the batch's queries.
+        """
+        folder = Path(self.args.output_dir)
+        self.train(resume_from_checkpoint=last_checkpoint(folder))
+        if self.state.best_global_step:
+            self._load_from_checkpoint(str(folder / f"checkpoint-{self.state.best_global_step}"))
+
+    def _run_epoch(self, **arguments: Any) -> None:
+        if not self.control.should_training_stop:  # a run may go on after it lost its patience
+            super()._run_epoch(**arguments)
+
+    def _factors_rate(self, rate: float) -> dict[str, float]:
+        """A learning rate by pattern, of what the objective itself learns."""
+        own = {n: p for n, p in self.objective.named_parameters() if not n.startswith("model.")}
+        names = [name for name, parameter in own.items() if parameter.requires_grad]
+        return {f"^({'|'.join(names)})$": rate} if names else {}
+
+    def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
+        """Matrices: biases, norms and the objective's factors do not decay."""
+        return [name for name, value in model.named_parameters() if value.ndim > 1]
 
     @staticmethod
     def _samples(arguments: SparseEncoderTrainingArguments) -> int:
@@ -148,18 +187,36 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         folder = Path(output_dir or self.args.output_dir)
         folder.mkdir(parents=True, exist_ok=True)
-        model = self.accelerator.unwrap_model(self.model)
-        tensors = {f"model.{name}": value for name, value in model.state_dict().items()}
+        tensors = {f"model.{name}": value for name, value in self._distinct().items()}
         own = self.objective.own_state().items()
         tensors |= {f"objective.{name}": value for name, value in own}
         contiguous = {name: value.detach().contiguous() for name, value in tensors.items()}
         replace_file(folder / "model.safetensors", to_safetensors(contiguous))
 
     def _load_from_checkpoint(self, checkpoint_path: str) -> None:
-        tensors = load_file(Path(checkpoint_path) / "model.safetensors")
-        model = self.accelerator.unwrap_model(self.model)
-        model.load_state_dict(_part(tensors, "model."))
+        path = Path(checkpoint_path) / "model.safetensors"
+        tensors = load_file(path)
+        found = _part(tensors, "model.")
+        if found.keys() != self._distinct().keys():
+            raise InputError(f"{path}: a checkpoint of another model")
+        self.accelerator.unwrap_model(self.model).load_state_dict(found, strict=False)
         self.objective.load_own_state(_part(tensors, "objective."))
+
+    def _distinct(self) -> dict[str, Tensor]:
+        """The model's state, each tensor once: a backbone names its blocks' twice."""
+        state = self.accelerator.unwrap_model(self.model).state_dict(keep_vars=True)
+        first = {id(value): name for name, value in reversed(state.items())}
+        return {name: state[name] for name in first.values()}
+
+
+def last_checkpoint(folder: Path) -> str | None:
+    """The newest one that is whole: ``trainer_state.json`` is written last."""
+    found = {int(path.name.split("-")[1]): path for path in folder.glob("checkpoint-*")}
+    for step in sorted(found, reverse=True):
+        with contextlib.suppress(OSError, ValueError):
+            TrainerState.load_from_json(str(found[step] / TRAINER_STATE_NAME))
+            return str(found[step])
+    return None
 
 
 def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
@@ -174,18 +231,22 @@ class Metrics(TrainerCallback):  # type: ignore[misc]
         self._progress = progress
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Forget what was logged after the checkpoint that the run goes on from."""
-        lines = self._path.read_text().splitlines() if self._path.exists() else []
-        kept = [line for line in lines if json.loads(line)["step"] <= state.global_step]
-        replace_file(self._path, "".join(f"{line}\n" for line in kept).encode())
+        """What was logged before the checkpoint that the run goes on from, and no more."""
+        lines = [self._line(state, logs) for logs in state.log_history]
+        replace_file(self._path, "".join(lines).encode())
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """A mean never spans a checkpoint: it would be lost with the process."""
+        if state.global_step % args.save_steps == 0 or state.global_step >= state.max_steps:
+            control.should_log = True
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
         """One line."""
-        values = {name: value for name, value in (logs or {}).items() if name != "epoch"}
+        values = logs or {}
         if "train_runtime" in values:
             return
         with self._path.open("a") as file:
-            file.write(json.dumps({"step": state.global_step, **values}) + "\n")
+            file.write(self._line(state, values))
         if "loss" in values:
             self._progress(
                 "training", state.global_step, state.max_steps, f"loss {float(values['loss']):.4f}"
@@ -193,3 +254,29 @@ class Metrics(TrainerCallback):  # type: ignore[misc]
         elif "eval_ndcg" in values:
             detail = f"nDCG@10 {values['eval_ndcg']:.4f} QD-FLOPs {values['eval_qd_flops']:.2f}"
             self._progress("training", state.global_step, state.max_steps, detail)
+
+    @staticmethod
+    def _line(state: Any, logs: dict[str, Any]) -> str:
+        values = {name: value for name, value in logs.items() if name not in _UNTOLD}
+        return json.dumps({"step": state.global_step, **values}) + "\n"
+
+
+class Patience(TrainerCallback):  # type: ignore[misc]
+    """Stops training after some validations without a better one, of this process or before it."""
+
+    def __init__(self, patience: int) -> None:
+        self._patience = patience
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """The run may have been killed after its last step."""
+        self._check(state, control)
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """A checkpoint follows every validation."""
+        self._check(state, control)
+
+    def _check(self, state: Any, control: Any) -> None:
+        validated = [logs["step"] for logs in state.log_history if "eval_selection" in logs]
+        worse = [step for step in validated if step > (state.best_global_step or 0)]
+        if len(worse) >= self._patience:
+            control.should_training_stop = True

@@ -72,10 +72,11 @@ class RetrievalEvaluator(BaseEvaluator):  # type: ignore[misc]
         ``selection``, of which the largest is the best checkpoint."""
         documents = self.encode(model, self.documents, "document")
         queries = self.encode(model, self.queries, "query")
-        limit = self.settings.document_max_active_dims
+        own = model[-1].settings
+        limit = self.settings.document_max_active_dims or own.document_max_active_dims
         if limit is not None:
             documents = prune_rows(documents, limit)
-        limit = self.settings.query_max_active_dims
+        limit = self.settings.query_max_active_dims or own.query_max_active_dims
         if limit is not None:
             queries = prune_rows(queries, limit, largest_weights(documents))
         lengths = {

@@ -1,0 +1,84 @@
+"""``python -m benchmarks.trained``: a trained model, tuned on one split, reported on another.
+
+Sweeps pruning and RRA on the choosing split, takes the best nDCG@10 within each budget of QD-FLOPs,
+and evaluates these settings alone, once, on the reporting split.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+from pathlib import Path
+
+from benchmarks.start_up import LEXICEPT
+from lexicept.corpora import read_qrels, read_queries
+from lexicept.index import Index
+from lexicept.sweep import Point, SweepGrid, sweep
+
+QUERY_DIMS = (8, 10, 12, 14, 16, 20, 24, 32, 48, None)
+DOCUMENT_DIMS = (60, 80, 100, 125, 150, 200, 250, 300, 400, None)
+ALPHAS = (None, 1.0, 1.5)
+
+
+def main() -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.trained", description=__doc__)
+    parser.add_argument("model", type=Path, help="A trained encoder, or an index that has one.")
+    parser.add_argument("--choose", required=True, help="FOLDER:SPLIT to choose settings on.")
+    parser.add_argument("--report", required=True, help="FOLDER:SPLIT to report on.")
+    parser.add_argument("--out", type=Path, required=True, help="Indexes and sweeps go here.")
+    parser.add_argument("--vocabulary", choices=["concepts", "both"], required=True)
+    parser.add_argument("--budgets", default="1,1.5,2,2.5,3,5,8,1000")
+    arguments = parser.parse_args()
+    vocabulary = None if arguments.vocabulary == "both" else "concepts"
+    grid = SweepGrid(QUERY_DIMS, DOCUMENT_DIMS, alpha=ALPHAS)
+    tried = _sweep(arguments, arguments.choose, "choose", grid, vocabulary)
+    rows = []
+    for budget in map(float, arguments.budgets.split(",")):
+        within = [point for point in tried if point.qd_flops <= budget]
+        if not within:
+            continue
+        best = max(within, key=lambda point: point.ndcg)
+        _, query, document, alpha = best.setting
+        chosen = SweepGrid((query,), (document,), alpha=(alpha,))
+        (point,) = _sweep(arguments, arguments.report, "report", chosen, vocabulary)
+        rows.append((budget, best, point))
+        print(json.dumps({"budget": budget, "chosen_on": best.ndcg, **point.to_json()}), flush=True)
+    print(_table(rows))
+
+
+def _sweep(
+    arguments: argparse.Namespace, place: str, name: str, grid: SweepGrid, vocabulary: str | None
+) -> list[Point]:
+    folder, _, split = place.rpartition(":")
+    index = _index(arguments, folder)
+    out = arguments.out / f"{name}-{arguments.vocabulary}"
+    queries = list(read_queries(folder, split))
+    qrels = list(read_qrels(folder, split))
+    return sweep(index, queries, qrels, grid, out, vocabulary)
+
+
+def _index(arguments: argparse.Namespace, corpus: str) -> Index:
+    if (arguments.model / "manifest.json").exists():
+        return Index.open(arguments.model)
+    path = arguments.out / f"{Path(corpus).name}.index"
+    if not path.exists():
+        command = [LEXICEPT, "build", corpus, "--out", str(path), "--model", str(arguments.model)]
+        subprocess.run(command, check=True)
+    return Index.open(path)
+
+
+def _table(rows: list[tuple[float, Point, Point]]) -> str:
+    lines = ["| QD-FLOPs at most | chosen on: nDCG@10 | QD-FLOPs | nDCG@10 | RR@10 | limits, α |"]
+    lines.append("| --- " * 6 + "|")
+    for budget, chosen, point in rows:
+        _, query, document, alpha = point.setting
+        limits = f"{query or 'all'} / {document or 'all'}" + (f", α {alpha}" if alpha else "")
+        values = f"{chosen.ndcg:.4f} | {point.qd_flops:.2f} | {point.ndcg:.4f} | {point.mrr:.4f}"
+        lines.append(f"| {budget:g} | {values} | {limits} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,299 @@
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import SparseEncoder
+
+from lexicept.encoder import encode_activations, load_encoder, make_encoder
+from lexicept.errors import InputError
+from lexicept.heads import HeadSettings, SAEHead, VocabularyHead
+from lexicept.sae import TopKSAE
+from tiny import text, tiny_backbone
+
+TEXTS = [text(1, 2, 3), text(7, 7, 7, 7, 9), "", text(*range(100)), text(4), text(20, 3)]
+BOTH = pytest.mark.parametrize("kind", ["sae", "vocabulary"])
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory):
+    return tiny_backbone(tmp_path_factory.mktemp("bert"))
+
+
+def sae_head(**settings):
+    torch.manual_seed(1)
+    sae = TopKSAE(32, 60, 5)
+    with torch.no_grad():
+        for parameter in (sae.W_enc, sae.b_enc, sae.b_dec):
+            parameter.normal_()
+        sae.mean.normal_()
+        sae.scale.fill_(1.7)
+    return SAEHead(sae, HeadSettings(**settings))
+
+
+def vocabulary_head(**settings):
+    torch.manual_seed(2)
+    terms = [f"term {n}" for n in range(40)]
+    head = VocabularyHead(torch.randn(40, 32), torch.randn(40), terms, "relu", 1e-5)
+    with torch.no_grad():
+        for parameter in head.parameters():
+            parameter.normal_(std=0.5)
+    head.configure(**settings)
+    return head
+
+
+def make(bert, kind, **settings):
+    head = sae_head(**settings) if kind == "sae" else vocabulary_head(**settings)
+    return make_encoder(bert, head)
+
+
+def activations(head, h):
+    """The docstrings' equations for one state [d], before the k largest are taken."""
+    if isinstance(head, SAEHead):
+        sae = head.sae
+        x = (h - sae.mean) / sae.scale - sae.b_dec
+        return torch.relu(sae.W_enc @ x + sae.b_enc) * sae.scale
+    inner = torch.relu(head.dense.weight @ h + head.dense.bias)
+    centred = inner - inner.mean()
+    x = centred / torch.sqrt(centred.square().mean() + 1e-5)
+    x = x * head.norm.weight + head.norm.bias
+    return torch.relu(head.weight @ x + head.offset)
+
+
+def plain(encoder, query, k=None, pooling="max"):
+    """One text's vector, token by token."""
+    backbone, head = encoder[0], encoder[1]
+    pooled = torch.zeros(head.size)
+    for window in backbone.windows([query]):
+        ids = torch.tensor([window.token_ids])
+        states = backbone.states(ids, torch.ones_like(ids))[0]
+        for state, special in zip(states, window.special, strict=True):
+            if special:
+                continue
+            acts = activations(head, state)
+            if k is not None:
+                acts = torch.where(acts >= acts.topk(k).values[-1], acts, 0.0)
+            pooled = torch.maximum(pooled, acts) if pooling == "max" else pooled + acts.log1p()
+    return pooled.log1p() if pooling == "max" else pooled
+
+
+@BOTH
+@pytest.mark.parametrize("pooling", ["max", "sum"])
+@pytest.mark.parametrize("k", [None, 3])
+def test_vectors_are_the_equations(bert, kind, pooling, k):
+    encoder = make(bert, kind, pooling=pooling, document_k=k)
+    with torch.no_grad():
+        expected = torch.stack([plain(encoder, one, k, pooling) for one in TEXTS])
+    found = encoder.encode_document(TEXTS).to_dense()
+    assert torch.allclose(found, expected, atol=1e-4, rtol=1e-4)
+    assert not found[2].any()  # the empty text
+    assert (found > 0).any(dim=1).sum() == 5
+    activated = encode_activations(encoder, TEXTS).toarray()
+    np.testing.assert_allclose(
+        np.log1p(activated) if pooling == "max" else activated, expected, atol=1e-4, rtol=1e-4
+    )
+
+
+@BOTH
+@pytest.mark.parametrize("pooling", ["max", "sum"])
+def test_padding_and_the_order_of_a_batch_change_nothing(bert, kind, pooling):
+    encoder = make(bert, kind, pooling=pooling, document_k=4)
+    together = encoder.encode_document(TEXTS).to_dense()
+    order = [3, 0, 5, 2, 4, 1]
+    mixed = encoder.encode_document([TEXTS[i] for i in order]).to_dense()
+    assert torch.allclose(mixed, together[order], atol=1e-4)
+    for one, vector in zip(TEXTS, together, strict=True):
+        assert torch.allclose(encoder.encode_document(one).to_dense(), vector, atol=1e-4)
+
+
+@BOTH
+def test_encode_gives_the_largest_activations_of_each_token(kind):
+    head = sae_head() if kind == "sae" else vocabulary_head()
+    states = torch.randn(6, 32, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        expected = torch.stack([activations(head, state) for state in states])
+        acts, dimensions = head.encode(states, 4)
+        everything, _ = head.encode(states)
+    assert torch.allclose(acts.sort().values, expected.topk(4).values.flip(1), atol=1e-4)
+    assert torch.allclose(expected.gather(1, dimensions), acts, atol=1e-4)
+    assert everything.shape == (6, head.size)
+    head.configure(document_k=2)
+    assert head.encode(states)[0].shape == (6, 2)
+
+
+@BOTH
+def test_each_side_has_its_own_k(bert, kind):
+    encoder = make(bert, kind, query_k=1, document_k=3)
+    one = [text(5)]
+    query, document = (
+        (encode(one).to_dense() > 0).sum()
+        for encode in (encoder.encode_query, encoder.encode_document)
+    )
+    assert (query, document) == (1, 3)
+
+
+@BOTH
+def test_each_side_has_its_own_max_active_dims(bert, kind):
+    encoder = make(bert, kind, query_max_active_dims=2, document_max_active_dims=5)
+    whole = make(bert, kind).encode_document(TEXTS).to_dense()
+    for encode, limit in ((encoder.encode_query, 2), (encoder.encode_document, 5)):
+        vectors = encode(TEXTS).to_dense()
+        kept = whole.topk(limit)
+        expected = torch.zeros_like(whole).scatter(1, kept.indices, kept.values)
+        assert torch.allclose(vectors, expected, atol=1e-4)
+    assert (encoder.encode(TEXTS).to_dense() > 0).sum(dim=1).max() > 5  # a text of neither side
+    assert (encoder.encode_query(TEXTS, max_active_dims=7).to_dense() > 0).sum(dim=1).max() == 7
+
+
+@BOTH
+def test_only_queries_are_scaled(bert, kind):
+    before, after = make(bert, kind), make(bert, kind, query_scale=2.5)
+    queries = before.encode_query(TEXTS).to_dense()
+    assert torch.allclose(after.encode_query(TEXTS).to_dense(), 2.5 * queries)
+    assert torch.equal(after.encode_document(TEXTS).to_dense(), queries)
+    # Activations are what a weighting starts from, which scales by itself.
+    activated = [encode_activations(e, TEXTS, "query").toarray() for e in (before, after)]
+    np.testing.assert_array_equal(*activated)
+
+
+@BOTH
+@pytest.mark.parametrize("pooling", ["max", "sum"])
+def test_gradients_reach_all_that_makes_a_vector(bert, kind, pooling):
+    encoder = make(bert, kind, pooling=pooling)
+    encoder.requires_grad_(True)
+    features = encoder.preprocess(TEXTS)
+    encoder(features, task="document")["sentence_embedding"].sum().backward()
+    without = {n for n, p in encoder.named_parameters() if p.grad is None or not p.grad.any()}
+    # The decoder of an SAE is kept for people.
+    assert without == ({"1.sae.W_dec"} if kind == "sae" else set())
+    encoder.zero_grad()
+    encoder.requires_grad_(False)
+
+
+@BOTH
+@pytest.mark.parametrize("pooling", ["max", "sum"])
+def test_saved_and_loaded_it_is_the_same(bert, kind, pooling, tmp_path):
+    settings = {
+        "pooling": pooling,
+        "query_k": 6,
+        "document_max_active_dims": 9,
+        "query_scale": 1.5,
+        "ranks": True,
+    }
+    encoder = make(bert, kind, **settings)
+    encoder.save(str(tmp_path / "model"), create_model_card=False)
+    for loaded in (
+        load_encoder(tmp_path / "model"),
+        SparseEncoder(str(tmp_path / "model"), trust_remote_code=True),
+    ):
+        assert type(loaded[1]) is type(encoder[1])
+        assert asdict(loaded[1].settings) == asdict(HeadSettings(**settings))
+        for name in ("encode_query", "encode_document"):
+            expected = getattr(encoder, name)(TEXTS).to_dense()
+            assert torch.equal(getattr(loaded, name)(TEXTS).to_dense(), expected)
+        for name, tensor in encoder[1].state_dict().items():
+            assert torch.equal(loaded[1].state_dict()[name], tensor), name
+    loaded = load_encoder(tmp_path / "model")
+    if kind == "vocabulary":
+        assert list(loaded[1].terms) == [f"term {n}" for n in range(40)]
+        assert (loaded[1].activation, loaded[1].norm.eps) == ("relu", 1e-5)
+    else:
+        assert loaded[1].terms is None
+        assert loaded[1].sae.k == 5
+
+
+def test_an_sae_s_own_k_is_the_default_of_both_sides():
+    settings = SAEHead(TopKSAE(4, 8, 3)).settings
+    assert (settings.query_k, settings.document_k, settings.ranks) == (3, 3, False)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"pooling": "mean"}, "pooling is max or sum, not 'mean'"),
+        ({"query_k": 0}, "query_k must be at least 1 or null, not 0"),
+        ({"document_k": -3}, "document_k must be at least 1 or null, not -3"),
+        ({"query_max_active_dims": 0}, "query_max_active_dims must be at least 1 or null, not 0"),
+        ({"document_max_active_dims": 0}, "document_max_active_dims must be at least 1"),
+    ],
+)
+def test_settings_out_of_range_change_nothing(changes, message):
+    head = vocabulary_head()
+    before = head.settings
+    with pytest.raises(InputError, match=message):
+        head.configure(**changes)
+    assert head.settings == before
+
+
+def test_parts_of_a_head_that_do_not_fit():
+    rows, bias = torch.zeros(3, 2), torch.zeros(3)
+    with pytest.raises(InputError, match="3 rows, 3 biases and 2 terms"):
+        VocabularyHead(rows, bias, ["a", "b"])
+    with pytest.raises(InputError, match="no activation function 'magic'"):
+        VocabularyHead(rows, bias, ["a", "b", "c"], activation="magic")
+
+
+def remove(path):
+    path.unlink()
+
+
+def truncate(path):
+    path.write_bytes(path.read_bytes()[:-8])
+
+
+def empty(path):
+    path.write_bytes(b"")
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "damage"),
+    [
+        (kind, name, damage)
+        for kind, names in (
+            ("vocabulary", ["config.json", "model.safetensors", "terms.bin", "terms.offsets.npy"]),
+            ("sae", ["config.json", "sae.json", "sae.safetensors"]),
+        )
+        for name in names
+        for damage in (remove, truncate, empty)
+    ],
+)
+def test_damaged_files_are_input_errors(tmp_path, kind, name, damage):
+    head = sae_head() if kind == "sae" else vocabulary_head()
+    head.save(str(tmp_path))
+    assert type(head).read(tmp_path).size == head.size
+    damage(tmp_path / name)
+    with pytest.raises(InputError) as error:
+        type(head).read(tmp_path)
+    assert str(tmp_path) in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("[]", "no configuration of a head"),
+        ("3", "no configuration of a head"),
+        ('{"pooling": "mean"}', "pooling is max or sum"),
+        ('{"query_k": "3"}', "no configuration of a head"),
+        ('{"activation": "magic"}', "no activation function 'magic'"),
+        ('{"magic": 1}', "not a saved head"),
+    ],
+)
+def test_configurations_of_no_head(tmp_path, content, message):
+    vocabulary_head().save(str(tmp_path))
+    (tmp_path / "config.json").write_text(content)
+    with pytest.raises(InputError, match=message):
+        VocabularyHead.read(tmp_path)
+
+
+def test_terms_of_another_head(tmp_path):
+    vocabulary_head().save(str(tmp_path))
+    VocabularyHead(torch.zeros(3, 32), torch.zeros(3), list("abc")).save(str(tmp_path / "other"))
+    for name in ("terms.bin", "terms.offsets.npy"):
+        (tmp_path / name).write_bytes((tmp_path / "other" / name).read_bytes())
+    with pytest.raises(InputError, match="40 rows, 40 biases and 3 terms"):
+        VocabularyHead.read(tmp_path)
+
+
+def test_a_folder_without_a_head(tmp_path):
+    with pytest.raises(InputError, match="no configuration of a head"):
+        VocabularyHead.load(str(tmp_path))

@@ -1,0 +1,421 @@
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from lexicept import losses, regularizers
+from lexicept.encoder import make_encoder
+from lexicept.errors import InputError
+from lexicept.heads import HeadSettings, VocabularyHead
+from lexicept.lists import CandidateList, write_lists
+from lexicept.training.config import (
+    JointSettings,
+    LossSettings,
+    RegularizerSettings,
+    TrainingConfig,
+    from_mapping,
+)
+from lexicept.training.data import Collator, Sampler, TeacherScores, TrainingData
+from lexicept.training.objective import Objective
+from tiny import text, tiny_backbone
+
+QUERIES = torch.tensor([[1.0, 0.0, 2.0], [0.0, 0.5, 0.0], [0.5, 0.5, 0.5]])
+DOCUMENTS = torch.tensor([[1.0, 1.0, 0.0], [0.0, 2.0, 1.0], [0.25, 0.0, 0.5], [0.0, 0.0, 3.0]])
+TARGETS = {
+    "columns": torch.tensor([[0, 2, 1], [1, 3, 0], [3, 0, 0]]),
+    "mask": torch.tensor([[True, True, True], [True, True, False], [True, True, False]]),
+    "relevant": torch.tensor([True, True, False]),
+    "known": torch.tensor([[True, False, False, True], [False, True, False, False], [False] * 4]),
+    "queries": torch.tensor([4, 1, 0]),
+}
+SCORES = torch.tensor([[9.0, 1.0, 3.0], [5.0, 2.0, 0.0], [1.0, 2.0, 0.0]])
+TEACHER = torch.tensor([[3.0, 1, 0, 1], [0, 4, 1, 2], [1, 1, 2, 0]])
+WORDS = torch.tensor([[1.0, 0, 0, 2], [0, 0, 3, 0], [0.5, 0, 0, 0]])
+NONE = {"kl": 0.0}
+
+
+def make(loss, query=None, document=None, joint=None, model=None, size=3, cached=False):
+    return Objective(
+        model or nn.Identity(),
+        size,
+        LossSettings(**loss),
+        RegularizerSettings(**(query or {})),
+        RegularizerSettings(**(document or {})),
+        JointSettings(**(joint or {})),
+        cached,
+    )
+
+
+def components(objective, step=0, **targets):
+    objective.step = step
+    return objective.components(QUERIES, DOCUMENTS, {**TARGETS, **targets})
+
+
+def values(found):
+    return {name: pytest.approx(float(value.detach()), rel=1e-5) for name, value in found.items()}
+
+
+def test_kl_of_the_teacher_over_all_documents():
+    found = components(
+        make({"kl": 2.0, "temperature": 2.0, "scale": 3.0, "teacher_temperature": 5.0}),
+        teacher=TEACHER,
+        scores=SCORES,
+    )
+    student = 3 / 2 * QUERIES @ DOCUMENTS.T
+    expected = 2 * losses.kl_divergence(student, TEACHER, teacher_temperature=5.0)
+    assert values(found) == {"kl": float(expected)}
+
+
+def test_kl_of_scored_lists_without_a_teacher():
+    found = components(make({"kl": 0.5}), scores=SCORES)
+    lists = (QUERIES @ DOCUMENTS.T).gather(1, TARGETS["columns"])
+    expected = 0.5 * losses.kl_divergence(lists, SCORES, mask=TARGETS["mask"])
+    assert values(found) == {"kl": float(expected)}
+
+
+@pytest.mark.parametrize("scored", [True, False])
+def test_margin_mse_counts_lists_with_a_relevant_document(scored):
+    """By the lists' own scores where they have them, else by the teacher's."""
+    targets = {"teacher": TEACHER} | ({"scores": SCORES} if scored else {})
+    found = components(make({**NONE, "margin_mse": 2.0}), **targets)
+    taught = SCORES if scored else TEACHER.gather(1, TARGETS["columns"])
+    student = (QUERIES @ DOCUMENTS.T).gather(1, TARGETS["columns"])
+    gaps = student - taught
+    errors = [gaps[0, 0] - gaps[0, 1], gaps[0, 0] - gaps[0, 2], gaps[1, 0] - gaps[1, 1]]
+    expected = 2 * torch.stack(errors).square().mean()
+    assert values(found) == {"margin_mse": float(expected)}
+
+
+def test_in_batch_leaves_out_other_documents_that_are_known_to_be_relevant():
+    found = components(make({**NONE, "in_batch": 1.0}))
+    student = QUERIES @ DOCUMENTS.T
+    first = -torch.log_softmax(student[0, :3], 0)[0]  # document 3 is relevant too
+    second = -torch.log_softmax(student[1], 0)[1]
+    assert values(found) == {"in_batch": float((first + second) / 2)}
+
+
+def test_a_batch_without_relevant_documents_has_nothing_to_rank():
+    objective = make({**NONE, "in_batch": 1.0, "margin_mse": 1.0})
+    nothing = torch.tensor([False] * 3)
+    queries = QUERIES.clone().requires_grad_()
+    targets = {**TARGETS, "relevant": nothing, "scores": SCORES}
+    found = objective.components(queries, DOCUMENTS, targets)
+    assert values(found) == {"in_batch": 0.0, "margin_mse": 0.0}
+    torch.stack(list(found.values())).sum().backward()
+    assert not queries.grad.any()
+
+
+def test_words_have_a_weight_of_their_own():
+    objective = make({"words": 0.25, "scale": 3.0, "temperature": 2.0})
+    expected = 1.5 * QUERIES @ DOCUMENTS.T + 0.25 * WORDS
+    assert torch.allclose(objective.scores(QUERIES, DOCUMENTS, {"words": WORDS}), expected)
+    # Beside words of weight 1 a query's weights are worth 1.5 / 0.25.
+    assert objective.query_scale == pytest.approx(6.0)
+    with torch.no_grad():
+        objective.log_scale.fill_(math.log(4.0))
+        objective.word_weight.fill_(0.5)
+    assert objective.query_scale == pytest.approx(4.0)
+    assert make({"scale": 7.0}).query_scale == 1.0
+
+
+def test_masked_and_whole_vectors():
+    """ESPLADE: the loss on q_K and d_K, on whole vectors, and what is between them."""
+    settings = {"query_top_k": 1, "document_top_k": 2, "mask_divergence": 0.5}
+    objective = make({**settings, "in_batch": 2.0})
+    found = components(objective, teacher=TEACHER)
+    whole = QUERIES @ DOCUMENTS.T
+    masked = losses.mask_top_k(QUERIES, 1) @ losses.mask_top_k(DOCUMENTS, 2).T
+    plain = make({"in_batch": 2.0})
+    expected = values(components(plain, teacher=TEACHER))
+    assert values(found) == {
+        "kl": expected["kl"],
+        "in_batch": expected["in_batch"],
+        "masked_kl": float(losses.kl_divergence(masked, TEACHER)),
+        "masked_in_batch": pytest.approx(
+            float(
+                2
+                * losses.in_batch_softmax(
+                    masked[:2], torch.tensor([0, 1]), excluded=TARGETS["known"][:2]
+                )
+            )
+        ),
+        "mask_divergence": float(0.5 * losses.mask_divergence(whole, masked)),
+    }
+    alone = components(make({**settings, "dual": False}), teacher=TEACHER)
+    assert sorted(alone) == ["mask_divergence", "masked_kl"]
+
+
+@pytest.mark.parametrize("kind", ["flops", "l1"])
+def test_regularizers_of_each_side(kind):
+    objective = make(
+        {},
+        {"kind": kind, "weight": 0.5, "schedule": "constant", "anti_zero": 3.0},
+        {"kind": kind, "weight": 2.0, "schedule": "constant"},
+        {"weight": 4.0, "schedule": "constant"},
+    )
+    found = values(components(objective, teacher=TEACHER))
+    measure = getattr(regularizers, kind)
+    assert found == {
+        "kl": float(losses.kl_divergence(QUERIES @ DOCUMENTS.T, TEACHER)),
+        f"query_{kind}": float(0.5 * measure(QUERIES)),
+        f"document_{kind}": float(2.0 * measure(DOCUMENTS)),
+        "query_anti_zero": float(3.0 * regularizers.anti_zero(QUERIES)),
+        "joint_flops": float(4.0 * regularizers.joint_flops(QUERIES, DOCUMENTS)),
+    }
+
+
+@pytest.mark.parametrize(
+    ("schedule", "shares"),
+    [
+        ("constant", [1, 1, 1, 1]),
+        ("linear", [0, 0.25, 0.5, 1]),
+        ("quadratic", [0, 1 / 16, 1 / 4, 1]),
+    ],
+)
+def test_regularizers_grow_with_the_step(schedule, shares):
+    settings = {"weight": 2.0, "schedule": schedule, "steps": 8}
+    objective = make({}, settings, settings, settings)
+    for step, share in zip([0, 2, 4, 100], shares, strict=True):
+        found = components(objective, step, teacher=TEACHER)
+        expected = {
+            "query_flops": 2 * regularizers.flops(QUERIES),
+            "document_flops": 2 * regularizers.flops(DOCUMENTS),
+            "joint_flops": 2 * regularizers.joint_flops(QUERIES, DOCUMENTS),
+        }
+        got = {name: float(value.detach()) for name, value in found.items() if name != "kl"}
+        assert got == pytest.approx(
+            {name: share * float(value) for name, value in expected.items()} if share else {}
+        )
+
+
+def test_df_flops_counts_documents_while_training_only():
+    settings = {"kind": "df_flops", "weight": 2.0, "schedule": "constant"}
+    objective = make({}, None, settings)
+    found = components(objective, teacher=TEACHER)
+    ratios = torch.tensor([0.5, 0.5, 0.75])
+    assert torch.allclose(objective.frequencies["document"].ratios, ratios)
+    penalties = regularizers.df_penalties(ratios)
+    expected = float(2 * regularizers.df_flops(DOCUMENTS, penalties))
+    assert values(found)["document_df_flops"] == expected
+    before = objective.own_state()
+    before = {name: value.clone() for name, value in before.items()}
+    objective.eval()
+    components(objective, teacher=TEACHER)
+    for name, value in objective.own_state().items():
+        assert torch.equal(value, before[name]), name
+    objective.train()
+    components(objective, teacher=TEACHER)
+    assert int(objective.frequencies["document"].count) == 8
+
+
+@pytest.mark.parametrize(
+    ("loss", "message"),
+    [
+        ({}, "KL distillation needs a teacher, or lists with scores"),
+        ({**NONE, "margin_mse": 1.0}, "MarginMSE needs a teacher, or lists with scores"),
+    ],
+)
+def test_without_a_teacher(loss, message):
+    with pytest.raises(InputError, match=message):
+        components(make(loss))
+
+
+def test_gradients_of_the_factors():
+    objective = make({"words": 0.25, "scale": 3.0})
+    components(objective, teacher=TEACHER, words=WORDS)["kl"].backward()
+    for parameter in (objective.log_scale, objective.word_weight):
+        gradient = float(parameter.grad)
+        around = []
+        for step in (-1e-2, 1e-2):
+            with torch.no_grad():
+                parameter += step
+                around.append(float(components(objective, teacher=TEACHER, words=WORDS)["kl"]))
+                parameter -= step
+        assert gradient == pytest.approx((around[1] - around[0]) / 2e-2, rel=1e-2)
+        assert gradient != 0
+
+
+@pytest.mark.parametrize(
+    ("loss", "expected"),
+    [
+        ({}, (True, False)),
+        ({"words": 1.0}, (True, True)),
+        ({"words": 1.0, "scale_learning_rate": 0.0}, (False, False)),
+    ],
+)
+def test_which_factors_learn(loss, expected):
+    objective = make(loss)
+    assert (objective.log_scale.requires_grad, objective.word_weight.requires_grad) == expected
+
+
+def test_own_state_survives():
+    settings = {"kind": "df_flops", "weight": 1.0}
+    objective = make({"words": 0.5}, settings, settings, model=nn.Linear(2, 2))
+    components(objective, teacher=TEACHER, words=WORDS)
+    with torch.no_grad():
+        objective.log_scale.fill_(0.75)
+    state = {name: value.clone() for name, value in objective.own_state().items()}
+    assert sorted(state) == [
+        *(f"frequencies.{side}.{n}" for side in ("document", "query") for n in ("count", "ratios")),
+        "log_scale",
+        "word_weight",
+    ]
+    other = make({"words": 0.5}, settings, settings, model=nn.Linear(2, 2))
+    weights = other.model.weight.clone()
+    other.load_own_state(state)
+    assert all(torch.equal(value, state[name]) for name, value in other.own_state().items())
+    assert torch.equal(other.model.weight, weights)
+    with pytest.raises(InputError, match=r"another objective: \['frequencies"):
+        make({}).load_own_state(state)
+    del state["log_scale"]
+    with pytest.raises(InputError, match=r"another objective: \['log_scale'\]"):
+        other.load_own_state(state)
+
+
+def test_from_a_configuration():
+    config = from_mapping(
+        TrainingConfig,
+        {
+            "data": {"corpus": "x"},
+            "loss": {"scale": 2.0},
+            "query_regularizer": {"kind": "df_flops"},
+            "document_regularizer": {"kind": "l1"},
+            "optimizer": {"mini_batch": 4},
+        },
+    )
+    objective = Objective.from_config(nn.Identity(), 7, config)
+    assert objective.cached
+    assert float(objective.log_scale.detach()) == pytest.approx(math.log(2))
+    assert len(objective.frequencies["query"].ratios) == 7
+    assert objective.sides["document"].kind == "l1"
+
+
+# Whole models
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory):
+    return tiny_backbone(tmp_path_factory.mktemp("bert"), dropout=0.3)
+
+
+def make_model(bert, pooling, trained="all"):
+    torch.manual_seed(0)
+    settings = HeadSettings(pooling, query_k=8)
+    head = VocabularyHead(torch.randn(30, 32), torch.randn(30), ["x"] * 30, settings=settings)
+    model = make_encoder(bert, head)
+    model.zero_grad()
+    bert.requires_grad_(trained == "all")
+    return model
+
+
+def make_batch(bert, folder, mini_batch):
+    names = [f"d{n}" for n in range(9)]
+    documents = [text(n, 2 * n, *range(n)) for n in range(9)]  # of different lengths
+    queries = [text(3 * n, n) for n in range(4)]
+    lists = [CandidateList(f"q{n}", (names[n], *names[n + 1 : n + 4]), 1) for n in range(4)]
+    embedded = torch.nn.functional.normalize(torch.randn(13, 4), dim=1).numpy()
+    data = TrainingData(
+        [f"q{n}" for n in range(4)],
+        queries,
+        names,
+        documents,
+        write_lists(folder / "lists.jsonl", lists),
+        teacher=TeacherScores(embedded[:4], embedded[4:], 5.0),
+    )
+    collator = Collator(Sampler(data, 2, 1.0, 0), data, bert, mini_batch=mini_batch)
+    batch = collator([{"number": n} for n in range(4)])
+    batch["targets"]["words"] = torch.rand(4, len(batch["targets"]["known"][0]))
+    return batch
+
+
+def trained_once(model, batch, cached, repeats=1):
+    objective = make(
+        {"kl": 1.0, "margin_mse": 0.1, "in_batch": 1.0, "words": 0.5, "scale": 0.3},
+        {"weight": 0.01, "schedule": "constant"},
+        {"kind": "df_flops", "weight": 0.1, "schedule": "constant"},
+        {"weight": 0.01, "schedule": "constant"},
+        model,
+        30,
+        cached,
+    )
+    objective.train()
+    torch.manual_seed(7)
+    for _ in range(repeats):
+        found = objective(batch)
+        (torch.stack(list(found.values())).sum() / repeats).backward()
+    gradients = {
+        name: p.grad.clone() for name, p in objective.named_parameters() if p.grad is not None
+    }
+    model.zero_grad()
+    state = objective.own_state()
+    counts = {n: value.clone() for n, value in state.items() if n.startswith("frequencies")}
+    return found, gradients, counts, torch.get_rng_state()
+
+
+@pytest.mark.parametrize("pooling", ["max", "sum"])
+@pytest.mark.parametrize("mini_batch", [1, 3, 100])
+@pytest.mark.parametrize("repeats", [1, 2])
+def test_gradient_caching_changes_nothing(bert, tmp_path, pooling, mini_batch, repeats):
+    """With dropout: values, gradients of all parameters and the random numbers used."""
+    model, batch = make_model(bert, pooling), make_batch(bert, tmp_path, mini_batch)
+    plain = trained_once(model, batch, cached=False, repeats=repeats)
+    cached = trained_once(model, batch, cached=True, repeats=repeats)
+    assert plain[0].keys() == cached[0].keys()
+    for name, value in plain[0].items():
+        assert torch.allclose(cached[0][name], value, rtol=1e-4, atol=1e-6), name
+    assert plain[1].keys() == cached[1].keys()
+    assert {"log_scale", "word_weight", "model.1.weight"} <= plain[1].keys()
+    assert any(name.startswith("model.0.") for name in plain[1])
+    largest = max(float(gradient.abs().max()) for gradient in plain[1].values())
+    for name, gradient in plain[1].items():
+        assert torch.allclose(cached[1][name], gradient, rtol=1e-3, atol=1e-5 * largest), name
+    for name, value in plain[2].items():
+        assert torch.equal(cached[2][name], value), name
+    assert torch.equal(plain[3], cached[3])
+
+
+def test_dropout_is_active_while_training(bert, tmp_path):
+    model, batch = make_model(bert, "max"), make_batch(bert, tmp_path, None)
+    objective = make({}, model=model, size=30).train()
+    torch.manual_seed(0)
+    noisy = [float(objective(batch)["kl"].detach()) for _ in range(2)]
+    assert noisy[0] != noisy[1]
+    objective.eval()
+    calm = [float(objective(batch)["kl"].detach()) for _ in range(2)]
+    assert calm[0] == calm[1]
+
+
+def test_mini_batches_are_one_batch_where_nothing_is_random(bert, tmp_path):
+    model = make_model(bert, "max")
+    objective = make({"in_batch": 1.0}, model=model, size=30, cached=True).eval()
+    (tmp_path / "parts").mkdir()
+    torch.manual_seed(1)
+    whole = make_batch(bert, tmp_path, None)
+    torch.manual_seed(1)
+    parts = make_batch(bert, tmp_path / "parts", 2)
+    expected = {name: float(loss.detach()) for name, loss in objective(whole).items()}
+    found = {name: float(loss.detach()) for name, loss in objective(parts).items()}
+    assert found == pytest.approx(expected, rel=1e-5)
+
+
+def test_without_gradients_nothing_is_cached(bert, tmp_path):
+    batch = make_batch(bert, tmp_path, 2)
+    objective = make({}, model=make_model(bert, "max"), size=30, cached=True).eval()
+    expected = float(objective(batch)["kl"].detach())
+    with torch.no_grad():
+        found = objective(batch)
+    assert not found["kl"].requires_grad
+    assert float(found["kl"]) == pytest.approx(expected)
+
+
+def test_caching_with_a_frozen_backbone_and_fixed_factors(bert, tmp_path):
+    model = make_model(bert, "max", trained="head")
+    objective = make(
+        {"scale_learning_rate": 0.0, "words": 1.0}, model=model, size=30, cached=True
+    ).train()
+    batch = make_batch(bert, tmp_path, 2)
+    objective(batch)["kl"].backward()
+    learned = {name for name, p in objective.named_parameters() if p.grad is not None}
+    assert learned == {f"model.1.{name}" for name, _ in model[1].named_parameters()}
+    bert.requires_grad_(True)

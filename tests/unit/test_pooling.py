@@ -1,0 +1,237 @@
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lexicept.ops import pooling
+from lexicept.ops.pooling import pool_max, pool_max_reference, pool_sum, pool_sum_reference
+
+PAIRS = [(pool_max, pool_max_reference), (pool_sum, pool_sum_reference)]
+both = pytest.mark.parametrize(("fast", "reference"), PAIRS, ids=["max", "sum"])
+
+
+def random_inputs(n=9, d=3, size=6, seed=0, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(seed)
+
+    def draw(*shape):
+        return torch.randn(*shape, generator=generator, dtype=dtype).requires_grad_()
+
+    return draw(n, d), draw(size, d), draw(size)
+
+
+def results(pool, x, text, num_texts, rows, bias, k):
+    """The pooled vectors, and the gradients of x, rows and bias along a fixed direction."""
+    pooled = pool(x, text, num_texts, rows, bias, k)
+    direction = torch.linspace(-1, 2, pooled.numel(), dtype=pooled.dtype).view_as(pooled)
+    gradients = torch.autograd.grad((pooled * direction).sum(), (x, rows, bias))
+    return pooled.detach(), *gradients
+
+
+def assert_same(fast, reference, *arguments, atol=1e-12):
+    ours, expected = results(fast, *arguments), results(reference, *arguments)
+    for name, a, b in zip(("pooled", "x", "rows", "bias"), ours, expected, strict=True):
+        assert a.dtype == b.dtype, name
+        assert torch.allclose(a, b, atol=atol), name
+
+
+@both
+@pytest.mark.parametrize("k", [None, 1, 4, 6, 100])
+def test_the_fast_twin_is_the_reference(fast, reference, k):
+    x, rows, bias = random_inputs()
+    text = torch.tensor([2, 0, 4, 2, 2, 0, 4, 4, 0])  # unsorted; texts 1 and 3 have no tokens
+    assert_same(fast, reference, x, text, 5, rows, bias, k)
+    pooled = fast(x, text, 5, rows, bias, k)
+    assert (pooled[[1, 3]] == 0).all()
+    assert (pooled[[0, 2, 4]].amax(dim=1) > 0).all()
+
+
+@both
+@pytest.mark.parametrize("k", [None, 5])
+def test_the_fast_twin_is_the_reference_in_single_precision(fast, reference, k):
+    x, rows, bias = random_inputs(400, 16, 300, seed=1, dtype=torch.float32)
+    text = torch.arange(400) * 7 % 20
+    assert_same(fast, reference, x, text, 20, rows, bias, k, atol=1e-4)
+
+
+@both
+@pytest.mark.parametrize("k", [None, 2])
+def test_gradients_by_finite_differences(fast, reference, k):
+    x, rows, bias = random_inputs(5, 3, 4, seed=2)
+    text = torch.tensor([1, 0, 1, 0, 0])
+
+    def pool(x, rows, bias):
+        return fast(x, text, 3, rows, bias, k)
+
+    assert torch.autograd.gradcheck(pool, (x, rows, bias), eps=1e-7, atol=1e-6)
+
+
+def test_by_hand():
+    x = torch.tensor([[1.0], [3.0], [2.0], [-1.0]])
+    rows, bias = torch.tensor([[1.0], [-1.0]]), torch.tensor([0.5, 0.0])
+    text = torch.tensor([0, 0, 1, 1])
+    assert pool_max(x, text, 2, rows, bias, None).tolist() == [[3.5, 0.0], [2.5, 1.0]]
+    expected = [[1.5 + 1.0, 0.0], [2.5, 1.0]]  # before log1p: 1.5 and 3.5, 2.5, 1
+    expected[0][0] = float(torch.log1p(torch.tensor([1.5, 3.5])).sum())
+    expected[1] = torch.log1p(torch.tensor([2.5, 1.0])).tolist()
+    assert torch.allclose(pool_sum(x, text, 2, rows, bias, None), torch.tensor(expected))
+
+
+@both
+def test_one_active_dimension_per_token_leaves_each_token_its_largest(fast, reference):
+    x = torch.eye(3)
+    rows, bias = torch.tensor([[5.0, 0, 1], [4, 3, 0], [1, 2, 2]]), torch.zeros(3)
+    pooled = fast(x, torch.zeros(3, dtype=torch.long), 1, rows, bias, 1)
+    assert torch.equal(pooled > 0, torch.tensor([[True, True, True]]))
+    largest = torch.tensor([5.0, 3.0, 2.0])  # of the tokens, in dimensions 0, 1 and 2
+    assert torch.allclose(pooled[0], largest if fast is pool_max else largest.log1p())
+
+
+@both
+@pytest.mark.parametrize("k", [None, 2])
+def test_where_nothing_fires_all_is_zero(fast, reference, k):
+    x, rows, bias = random_inputs()
+    below = (bias - 100).detach().requires_grad_()
+    for part in results(fast, x, torch.arange(9) % 3, 3, rows, below, k):
+        assert (part == 0).all()
+
+
+@both
+@pytest.mark.parametrize("k", [None, 2])
+@pytest.mark.parametrize("num_texts", [1, 3])
+def test_no_tokens_at_all(fast, reference, k, num_texts):
+    x, rows, bias = random_inputs(0)
+    parts = results(fast, x, torch.zeros(0, dtype=torch.long), num_texts, rows, bias, k)
+    assert [list(part.shape) for part in parts] == [[num_texts, 6], [0, 3], [6, 3], [6]]
+    assert all((part == 0).all() for part in parts)
+
+
+@both
+@pytest.mark.parametrize("k", [None, 2])
+def test_one_token_is_its_activations(fast, reference, k):
+    x, rows, bias = random_inputs(1)
+    assert_same(fast, reference, x, torch.tensor([0]), 1, rows, bias, k)
+    acts = torch.relu(rows @ x[0] + bias)
+    if k is not None:
+        acts = torch.where(acts >= acts.topk(k).values[-1], acts, 0.0)
+    pooled = fast(x, torch.tensor([0]), 1, rows, bias, k)
+    assert torch.allclose(pooled[0], acts if fast is pool_max else acts.log1p())
+
+
+@pytest.mark.parametrize("k", [None, 2])
+def test_of_tokens_that_tie_the_first_gets_the_gradient(k):
+    text = torch.tensor([1, 0, 1, 0, 1])
+    x = torch.tensor([[1.0, 2.0]]).repeat(5, 1).requires_grad_()
+    rows = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]], requires_grad=True)
+    bias = torch.zeros(3, requires_grad=True)
+    pooled, of_x, of_rows, of_bias = results(pool_max, x, text, 2, rows, bias, k)
+    shared = results(pool_max_reference, x, text, 2, rows, bias, k)
+    assert torch.equal(pooled, shared[0])
+    assert of_x.any(dim=1).tolist() == [True, True, False, False, False]  # of texts 1 and 0
+    per_text = torch.zeros(2, 2).index_add(0, text, of_x)
+    assert torch.allclose(per_text, torch.zeros(2, 2).index_add(0, text, shared[1]))
+    assert torch.allclose(of_rows, shared[2])
+    assert torch.allclose(of_bias, shared[3])
+
+
+@both
+@pytest.mark.parametrize("k", [None, 3])
+@pytest.mark.parametrize(("cells", "pairs"), [(1, 1), (12, 5), (18, 2)])
+def test_the_size_of_chunks_changes_nothing(monkeypatch, fast, reference, k, cells, pairs):
+    x, rows, bias = random_inputs()
+    arguments = (x, torch.tensor([2, 0, 4, 2, 2, 0, 4, 4, 0]), 5, rows, bias, k)
+    whole = results(fast, *arguments)
+    monkeypatch.setattr(pooling, "CHUNK_CELLS", cells)  # 1, 2 and 3 tokens of 6 dimensions
+    monkeypatch.setattr(pooling, "PAIRS", pairs)
+    for ours, expected in zip(results(fast, *arguments), whole, strict=True):
+        assert torch.allclose(ours, expected, atol=1e-12)
+
+
+def test_ties_across_chunks_go_to_the_first_token_too(monkeypatch):
+    monkeypatch.setattr(pooling, "CHUNK_CELLS", 1)
+    x = torch.ones(4, 1, requires_grad=True)
+    pool_max(x, torch.zeros(4, dtype=torch.long), 1, torch.ones(2, 1), torch.zeros(2), None)[
+        0
+    ].sum().backward()
+    assert x.grad.ravel().tolist() == [2.0, 0.0, 0.0, 0.0]
+
+
+@both
+@given(data=st.data())
+def test_any_shapes(fast, reference, data):
+    n, d = data.draw(st.integers(0, 7)), data.draw(st.integers(1, 3))
+    size, num_texts = data.draw(st.integers(1, 7)), data.draw(st.integers(1, 4))
+    k = data.draw(st.none() | st.integers(1, 9))
+    text = torch.tensor(
+        data.draw(st.lists(st.integers(0, num_texts - 1), min_size=n, max_size=n)),
+        dtype=torch.long,
+    )
+    x, rows, bias = random_inputs(n, d, size, seed=data.draw(st.integers(0, 99)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pooling, "CHUNK_CELLS", data.draw(st.integers(1, 20)))
+        patch.setattr(pooling, "PAIRS", data.draw(st.integers(1, 9)))
+        assert_same(fast, reference, x, text, num_texts, rows, bias, k)
+
+
+@pytest.mark.parametrize("k", [None, 5])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_under_autocast_the_low_precision_only_chooses(k, dtype):
+    """The value is exact and of a token whose activation is the largest but for rounding."""
+    x, rows, bias = random_inputs(60, 16, 40, seed=3, dtype=torch.float32)
+    x = x.detach().to(dtype).requires_grad_()  # as a layer under autocast may leave it
+    text = torch.arange(60) % 4
+    with torch.autocast("cpu", torch.bfloat16):
+        pooled, of_x, of_rows, of_bias = results(pool_max, x, text, 4, rows, bias, k)
+    assert pooled.dtype == of_rows.dtype == of_bias.dtype == torch.float32
+    assert of_x.dtype == dtype
+    with torch.no_grad():
+        exact = torch.addmm(bias, x.float(), rows.T)
+    places = torch.nonzero(pooled > 0).tolist()
+    assert len(places) > 50
+    for number, dimension in places:
+        value = float(pooled[number, dimension])
+        column = exact[text == number, dimension]
+        assert float((column - value).abs().min()) < 1e-5
+        # Every token's dimensions are in a text's maximum without k; with it, only some tokens'.
+        assert k is not None or value == pytest.approx(float(column.max()), abs=0.1)
+
+
+@pytest.mark.parametrize("k", [None, 5])
+def test_gradients_under_autocast_are_those_of_the_chosen_tokens(k):
+    x, rows, bias = random_inputs(30, 16, 40, seed=4, dtype=torch.float32)
+    text = torch.arange(30)  # one token per text: there is nothing to choose but its dimensions
+    with torch.autocast("cpu", torch.bfloat16):
+        ours = results(pool_max, x, text, 30, rows, bias, k)
+    kept = (ours[0] > 0).float()
+
+    def masked(*arguments):
+        return pool_max_reference(*arguments) * kept
+
+    for a, b in zip(ours, results(masked, x, text, 30, rows, bias, None), strict=True):
+        assert torch.allclose(a, b, atol=1e-4)
+
+
+@pytest.mark.parametrize("k", [None, 5])
+def test_sums_under_autocast_are_added_in_single_precision(k):
+    x, rows = torch.full((4000, 1), 1.0), torch.ones(20, 1)
+    text = torch.zeros(4000, dtype=torch.long)
+    with torch.autocast("cpu", torch.bfloat16):
+        pooled = pool_sum(x, text, 1, rows, torch.zeros(20), k)
+    assert pooled.dtype == torch.float32
+    assert float(pooled.max()) == pytest.approx(4000 * math.log(2), rel=1e-4)
+
+
+@both
+@pytest.mark.parametrize("k", [None, 2])
+@pytest.mark.parametrize("autocast", [False, True])
+@pytest.mark.parametrize("cells", [1, 10**6])
+def test_a_state_that_is_no_number_is_not_lost(monkeypatch, fast, reference, k, autocast, cells):
+    monkeypatch.setattr(pooling, "CHUNK_CELLS", cells)
+    x, rows, bias = random_inputs(6, dtype=torch.float32)
+    broken = x.detach().clone()
+    broken[1, 0] = torch.nan
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        pooled = fast(broken, torch.tensor([0, 0, 0, 1, 1, 1]), 2, rows, bias, k)
+    assert pooled[0].isnan().any()
+    assert not pooled[1].isnan().any()

@@ -1,0 +1,283 @@
+import ast
+import contextlib
+import inspect
+import re
+from itertools import pairwise
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lexicept.errors import InputError
+from lexicept.sae.training import SAESettings
+from lexicept.training import config as module
+from lexicept.training.config import (
+    DataSettings,
+    LossSettings,
+    ModelSettings,
+    OptimizerSettings,
+    TrainingConfig,
+    from_mapping,
+    load_config,
+    to_mapping,
+    with_value,
+)
+
+
+def config(sections=None):
+    sections = dict(sections or {})
+    data = {"corpus": "docs", **sections.pop("data", {})}
+    return from_mapping(TrainingConfig, {"data": data, **sections})
+
+
+@pytest.fixture
+def written(tmp_path):
+    """Reads a text as a configuration file."""
+
+    def load(content):
+        path = tmp_path / "config.yaml"
+        path.write_text(content)
+        return load_config(path)
+
+    return load
+
+
+def test_what_is_not_named_has_its_default(written):
+    found = written("data: {corpus: docs, negatives: 7}\nloss: {margin_mse: 2}")
+    assert found == TrainingConfig(
+        DataSettings("docs", negatives=7), loss=LossSettings(margin_mse=2.0)
+    )
+    assert found.optimizer == OptimizerSettings()
+
+
+@pytest.mark.parametrize("text", ["1e-3", "1E-3", "0.001", "'1e-3'", "+1e-3"])
+def test_a_small_number_in_any_spelling(written, text):
+    found = written(f"data: {{corpus: docs}}\noptimizer: {{learning_rate: {text}}}")
+    assert found.optimizer.learning_rate == 0.001
+
+
+def test_whole_numbers_are_numbers_too():
+    found = config({"loss": {"scale": 2}}).loss.scale
+    assert found == 2.0
+    assert isinstance(found, float)
+
+
+def test_null_where_it_has_a_meaning():
+    assert config({"model": {"layer": None, "start": None}}).model == ModelSettings()
+    with pytest.raises(InputError, match=r"optimizer\.steps must be of type int, not None"):
+        config({"optimizer": {"steps": None}})
+
+
+def test_settings_inside_settings():
+    assert config({"model": {"sae": {"num_latents": 64, "k": 4}}}).model.sae == SAESettings(64, 4)
+    with pytest.raises(InputError, match="k 65 is larger than num_latents 64"):
+        config({"model": {"sae": {"num_latents": 64, "k": 65}}})
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"optimiser": {}}, r"unknown key 'optimiser'; the nearest name is 'optimizer'"),
+        ({"loss": {"margin": 1}}, r"unknown key 'loss\.margin'; the nearest name is 'margin_mse'"),
+        ({"model": {"sae": {"latents": 1}}}, r"'model\.sae\.latents'; .* 'num_latents'"),
+        ({"loss": {"zzz": 1}}, r"unknown key 'loss\.zzz' \(known: kl, margin_mse, in_batch"),
+        ({7: 1}, r"unknown key '7'"),
+        ({"loss": {"kl": "much"}}, r"loss\.kl must be of type float, not 'much'"),
+        ({"loss": {"kl": [1]}}, r"loss\.kl must be of type float, not \[1\]"),
+        ({"loss": {"kl": True}}, r"loss\.kl must be of type float, not True"),
+        ({"loss": {"dual": 1}}, r"loss\.dual must be of type bool, not 1"),
+        ({"loss": {"query_top_k": 1.5}}, r"loss\.query_top_k must be of type int, not 1\.5"),
+        ({"optimizer": {"steps": True}}, r"optimizer\.steps must be of type int, not True"),
+        ({"optimizer": {"steps": "10"}}, r"optimizer\.steps must be of type int, not '10'"),
+        ({"data": {"corpus": 3}}, r"data\.corpus must be of type str, not 3"),
+        ({"loss": 3}, r"loss must be a mapping, not 3"),
+        ({"loss": None}, r"loss must be a mapping, not None"),
+        (
+            {"model": {"head": "cls"}},
+            r"model\.head is one of sae, mlm, expanded, random, not 'cls'",
+        ),
+        ({"model": {"trained": None}}, r"model\.trained is one of head, lora, all, not None"),
+        ({"optimizer": {"learning_rate": float("nan")}}, r"learning_rate must be a finite number"),
+        ({"loss": {"kl": "inf"}}, r"loss\.kl must be a finite number, not inf"),
+        ({"loss": {"kl": 10**400}}, r"loss\.kl must be of type float, not 1000"),
+    ],
+)
+def test_keys_and_values_that_are_refused(content, message):
+    with pytest.raises(InputError, match=message):
+        config(content)
+
+
+@pytest.mark.parametrize(
+    ("section", "name", "value", "message"),
+    [
+        ("data", "negatives", 0, "data.negatives must be above 0, not 0"),
+        ("data", "positive_share", 1.5, "data.positive_share is 1 at most, not 1.5"),
+        ("data", "positive_share", -0.5, "data.positive_share must be at least 0, not -0.5"),
+        ("model", "query_max_active_dims", 0, "must be above 0"),
+        ("model", "query_k", -1, "model.query_k must be at least 0, not -1"),
+        ("loss", "temperature", 0, "loss.temperature must be above 0, not 0.0"),
+        ("loss", "document_top_k", 0, "loss.document_top_k must be above 0, not 0"),
+        ("query_regularizer", "weight", -1, "query_regularizer.weight must be at least 0"),
+        ("joint_regularizer", "steps", 0, "joint_regularizer.steps must be above 0, not 0"),
+        ("optimizer", "mini_batch", 0, "optimizer.mini_batch must be above 0, not 0"),
+        ("optimizer", "seed", -1, "optimizer.seed must be at least 0, not -1"),
+        ("optimizer", "seed", 2**32, "optimizer.seed must be below 2**32"),
+        ("validation", "patience", 0, "validation.patience must be above 0, not 0"),
+    ],
+)
+def test_numbers_out_of_range(section, name, value, message):
+    with pytest.raises(InputError, match=re.escape(message)):
+        config({section: {name: value}})
+
+
+def test_numbers_that_may_be_zero():
+    zeros = {
+        "data": {"positive_share": 0},
+        "model": {"query_k": 0, "document_k": 0},
+        "loss": {"margin_mse": 0, "scale_learning_rate": 0},
+        "optimizer": {"seed": 0, "warmup_steps": 0, "max_grad_norm": 0},
+        "validation": {"max_qd_flops": 0},
+    }
+    found = to_mapping(config(zeros))
+    for section, values in zeros.items():
+        for name in values:
+            assert found[section][name] == 0
+
+
+def test_configurations_that_make_no_sense():
+    with pytest.raises(InputError, match=r"data\.corpus is missing"):
+        TrainingConfig()
+    with pytest.raises(InputError, match=r"one of loss\.kl, margin_mse, in_batch"):
+        config({"loss": {"kl": 0}})
+    with pytest.raises(InputError, match=r"model\.size is missing: .* 'random'"):
+        config({"model": {"head": "random"}})
+    assert config({"model": {"head": "random", "start": "there"}}).model.size is None
+
+
+def test_files_that_are_no_configuration(written, tmp_path):
+    for content, message in (
+        ("", "the configuration must be a mapping, not None"),
+        ("- a", r"the configuration must be a mapping, not \['a'\]"),
+        ("a: [", "not YAML: while parsing a flow node"),
+        ("a: 2001-99-99", "not YAML: month must be in 1..12"),
+        ("a: !!int ''", "not YAML"),
+        ("a: !!python/object:os.system x", "not YAML: could not determine a constructor"),
+        ("[" * 10_000, "not YAML"),
+        ("data: {corpus: 0x" + "f" * 5000 + "}", "digits"),
+    ):
+        with pytest.raises(InputError, match=message) as error:
+            written(content)
+        assert str(error.value).startswith(f"{tmp_path / 'config.yaml'}: ")
+        assert "\n" not in str(error.value)
+    with pytest.raises(InputError, match=r"nowhere\.yaml: No such file"):
+        load_config(tmp_path / "nowhere.yaml")
+    with pytest.raises(InputError, match="Is a directory"):
+        load_config(tmp_path)
+    (tmp_path / "latin.yaml").write_bytes(b"a: \xe9")
+    with pytest.raises(InputError, match=r"latin\.yaml: not UTF-8"):
+        load_config(tmp_path / "latin.yaml")
+
+
+def test_aliases_within_aliases_are_refused_at_once():
+    bomb = ["x"]
+    for _ in range(100):
+        bomb = [bomb] * 9
+    with pytest.raises(InputError, match="loss must be a mapping, not"):
+        config({"loss": bomb})
+
+
+def yaml_texts():
+    """Bytes of any kind, and configurations with anything anywhere."""
+    scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
+    names = [
+        name
+        for kind in (DataSettings, ModelSettings, LossSettings, OptimizerSettings)
+        for name in kind.__dataclass_fields__
+    ]
+    sections = st.dictionaries(
+        st.sampled_from([*TrainingConfig.__dataclass_fields__, "extra"]),
+        scalars | st.dictionaries(st.sampled_from([*names, "x"]), scalars, max_size=3),
+        max_size=3,
+    )
+    return st.binary(max_size=40) | sections.map(lambda value: yaml.safe_dump(value).encode())
+
+
+@given(content=yaml_texts())
+def test_any_bytes_are_a_configuration_or_an_input_error(tmp_path_factory, content):
+    path = tmp_path_factory.getbasetemp() / "any.yaml"
+    path.write_bytes(content)
+    with contextlib.suppress(InputError):
+        assert isinstance(load_config(path), TrainingConfig)
+
+
+@given(
+    steps=st.integers(1, 10**6),
+    rate=st.floats(1e-8, 1.0),
+    start=st.none() | st.text(min_size=1, max_size=8),
+    corpus=st.text(min_size=1, max_size=8),
+    trained=st.sampled_from(["head", "lora", "all"]),
+    dual=st.booleans(),
+)
+def test_a_configuration_survives_yaml(steps, rate, start, corpus, trained, dual):
+    found = TrainingConfig(
+        DataSettings(corpus),
+        ModelSettings(start, trained=trained, sae=SAESettings(64, 4)),
+        loss=LossSettings(dual=dual),
+        optimizer=OptimizerSettings(steps, learning_rate=rate),
+    )
+    text = yaml.safe_dump(to_mapping(found), sort_keys=False)
+    assert from_mapping(TrainingConfig, yaml.safe_load(text)) == found
+
+
+@pytest.mark.parametrize(
+    ("assignment", "section", "name", "value"),
+    [
+        ("data.corpus=a=b", "data", "corpus", "a=b"),
+        ("optimizer.learning_rate=2e-3", "optimizer", "learning_rate", 0.002),
+        ("model.layer=null", "model", "layer", None),
+        ("loss.dual=false", "loss", "dual", False),
+    ],
+)
+def test_one_value_changed(assignment, section, name, value):
+    before = config({"model": {"layer": 3}})
+    after = with_value(before, assignment)
+    expected = to_mapping(before)
+    assert expected[section][name] != value
+    expected[section][name] = value
+    assert to_mapping(after) == expected
+
+
+@pytest.mark.parametrize(
+    ("assignment", "message"),
+    [
+        ("data.corpus", "'data.corpus' is not of the form"),
+        ("data.corpsu=x", "the nearest name is 'corpus'"),
+        ("extra.corpus=x", "unknown key 'extra'"),
+        ("=x", "unknown key ''"),
+        ("model.start.more=1", "'model.start.more=1': start is a value, not a mapping"),
+        ("model.layer.more=1", "layer is a value"),
+        ("model.layer=[", "'model.layer=[': not YAML"),
+        ("optimizer.steps=0", "optimizer.steps must be above 0, not 0"),
+    ],
+)
+def test_changes_that_are_refused(assignment, message):
+    with pytest.raises(InputError, match=re.escape(message)):
+        with_value(config(), assignment)
+
+
+def test_every_field_says_what_it_is():
+    """A string follows every annotated name of a dataclass."""
+    classes = [n for n in ast.parse(inspect.getsource(module)).body if isinstance(n, ast.ClassDef)]
+    assert len(classes) >= 9
+    untold = []
+    for node in classes:
+        if node.name == "TrainingConfig":  # each of its fields is a class with a docstring
+            continue
+        for item, following in pairwise([*node.body, ast.Pass()]):
+            if isinstance(item, ast.AnnAssign):
+                told = isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant)
+                if not told:
+                    untold.append(f"{node.name}.{item.target.id}")
+        assert ast.get_docstring(node), node.name
+    assert untold == []

@@ -1,0 +1,316 @@
+from collections import Counter
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lexicept.errors import InputError
+from lexicept.lists import CandidateList, write_lists
+from lexicept.training import mining
+from lexicept.training.data import Collator, Sample, Sampler, TeacherScores, TrainingData
+from lexicept.training.states import CachedStates
+from tiny import text, tiny_backbone
+
+QUERIES = {"qa": text(1, 2), "qb": text(3), "qc": text(4, 5, 6)}
+DOCUMENTS = {name: text(n, n + 1, n + 2) for n, name in enumerate("vwxyz")}
+LISTS = [
+    CandidateList("qa", ("v", "w", "x", "y"), 2, (9.0, 8.0, 1.0, 0.5)),
+    CandidateList("qb", ("z", "v", "y"), 1, (7.0, 2.0, 3.0)),
+    CandidateList("qc", ("x", "w"), 0, (4.0, 5.0)),
+]
+
+
+def make_data(folder, lists=LISTS, **more):
+    opened = write_lists(folder / "lists.jsonl", lists)
+    return TrainingData(
+        list(QUERIES),
+        list(QUERIES.values()),
+        list(DOCUMENTS),
+        list(DOCUMENTS.values()),
+        opened,
+        **more,
+    )
+
+
+def with_words_and_teacher(folder, dense_weight=20.0, bm25_weight=0.5):
+    word_queries = sp.csr_array(np.array([[1.0, 0, 2], [0, 3, 0], [0, 0, 0]]))
+    word_documents = sp.csr_array(np.eye(5, 3) * [[1], [2], [3], [4], [5]])
+    queries = np.array([[1.0, 0], [0, 1], [0.6, 0.8]], np.float32)
+    documents = np.array([[0, 1.0], [1, 0], [0.8, 0.6], [-1, 0], [0.6, 0.8]], np.float16)
+    return make_data(
+        folder,
+        word_queries=word_queries,
+        word_documents=word_documents,
+        teacher=TeacherScores(queries, documents, dense_weight, bm25_weight),
+    )
+
+
+@pytest.fixture
+def data(tmp_path):
+    return make_data(tmp_path)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_a_sample_is_a_function_of_its_number(data, share):
+    in_order = [Sampler(data, 2, share, 5)[n] for n in range(50)]
+    together, again = Sampler(data, 2, share, 5), Sampler(data, 2, share, 6)
+    order = np.random.default_rng(0).permutation(50).tolist()
+    mixed = {n: together[n] for n in order}
+    assert [mixed[n] for n in range(50)] == in_order
+    assert [again[n] for n in range(50)] != in_order
+
+
+def test_every_pass_goes_over_all_lists_in_another_order(data):
+    sampler = Sampler(data, 1, 1.0, 0)
+    passes = [tuple(sampler[n].query for n in range(p, p + 3)) for p in range(0, 60, 3)]
+    assert all(sorted(one) == [0, 1, 2] for one in passes)
+    assert len(set(passes)) > 3
+
+
+def test_candidates_are_drawn_anew_and_all_are_drawn(data):
+    sampler = Sampler(data, 1, 1.0, 0)
+    drawn = Counter(
+        tuple(sample.documents) for n in range(300) if (sample := sampler[n]).query == 0
+    )
+    # Relevant are v and w, others x and y: each pair about 25 times of 100.
+    assert set(drawn) == {(0, 2), (0, 3), (1, 2), (1, 3)}
+    assert min(drawn.values()) > 10
+
+
+@pytest.mark.parametrize("negatives", [1, 2, 9])
+def test_the_relevant_document_is_first(data, negatives):
+    sampler = Sampler(data, negatives, 1.0, 0)
+    for n in range(30):
+        query, documents, relevant, scores, known = sampler[n]
+        assert len(set(documents)) == len(documents) == len(scores)
+        assert known == [[0, 1], [4], []][query]
+        assert relevant == (query != 2)
+        if relevant:
+            assert documents[0] in known
+            assert not set(documents[1:]) & set(known)
+            assert len(documents) == 1 + min(negatives, 2)
+        else:  # one more candidate instead
+            assert len(documents) == min(negatives + 1, 2)
+        listed = dict(zip(LISTS[query].documents, LISTS[query].scores, strict=True))
+        assert scores == [listed["vwxyz"[row]] for row in documents]
+
+
+def test_without_relevant_documents_only_candidates_are_drawn(data):
+    sampler = Sampler(data, 1, 0.0, 0)
+    for n in range(30):
+        sample = sampler[n]
+        assert not sample.relevant
+        assert len(sample.documents) == 2
+        assert not set(sample.documents) & set(sample.known)
+
+
+def test_a_share_of_samples_holds_its_relevant_document(data):
+    sampler = Sampler(data, 1, 0.25, 0)
+    held = [sample.relevant for n in range(3000) if (sample := sampler[n]).query != 2]
+    assert np.mean(held) == pytest.approx(0.25, abs=0.03)  # 2000 samples: 3 deviations
+
+
+def test_a_list_of_relevant_documents_alone_is_a_sample_of_one(tmp_path):
+    sampler = Sampler(make_data(tmp_path, [CandidateList("qb", ("z", "y"), 2)]), 3, 0.0, 0)
+    samples = [sampler[n] for n in range(20)]
+    assert {tuple(sample.documents) for sample in samples} == {(4,), (3,)}
+    assert all(sample.relevant and sample.scores is None for sample in samples)
+
+
+@given(
+    sizes=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=4),
+    negatives=st.integers(1, 4),
+    share=st.sampled_from([0.0, 0.3, 1.0]),
+    seed=st.integers(0, 9),
+)
+def test_any_lists(tmp_path_factory, sizes, negatives, share, seed):
+    folder = tmp_path_factory.mktemp("lists")
+    names = [f"d{n}" for n in range(6)]
+    lists = [
+        CandidateList(f"q{n}", tuple(names[: relevant + others]), relevant)
+        for n, (relevant, others) in enumerate(sizes)
+        if relevant + others
+    ] or [CandidateList("q0", ("d0",), 0)]
+    queries = [found.query_id for found in lists]
+    opened = write_lists(folder / "lists.jsonl", lists)
+    data = TrainingData(queries, queries, names, names, opened)
+    sampler = Sampler(data, negatives, share, seed)
+    for n in range(2 * len(lists)):
+        sample = sampler[n]
+        of = lists[sample.query]
+        assert 1 <= len(sample.documents) <= negatives + 1
+        assert set(sample.documents) <= set(range(len(of.documents)))
+        assert sample.relevant == (sample.documents[0] < of.relevant)
+        assert all(row >= of.relevant for row in sample.documents[sample.relevant :])
+
+
+def test_lists_of_unknown_queries_and_documents(tmp_path):
+    data = make_data(tmp_path, [CandidateList("qa", ("v", "nowhere"), 1)])
+    with pytest.raises(InputError, match="the document 'nowhere', which is unknown"):
+        Sampler(data, 1, 1.0, 0)[0]
+    data = make_data(tmp_path, [CandidateList("who", ("v", "w"), 1)])
+    with pytest.raises(InputError, match="the query 'who', which is unknown"):
+        Sampler(data, 1, 1.0, 0)[0]
+
+
+def test_scores_of_pairs_by_hand(tmp_path):
+    data = with_words_and_teacher(tmp_path)
+    assert data.words([0, 1], [2, 0, 1]).tolist() == [[6.0, 1.0, 0.0], [0.0, 0.0, 6.0]]
+    cosines = torch.tensor([[0.8, 0.0, 1.0], [0.6, 1.0, 0.0]])
+    expected = 20 * cosines + 0.5 * data.words([0, 1], [2, 0, 1])
+    assert torch.allclose(data.teach([0, 1], [2, 0, 1]), expected, atol=0.02)  # half precision
+    words_alone = with_words_and_teacher(tmp_path, dense_weight=0.0)
+    assert torch.equal(words_alone.teach([1], [0, 1]), torch.tensor([[0.0, 3.0]]))
+    assert make_data(tmp_path).teach([0], [0]) is None
+    with pytest.raises(InputError, match="no words"):
+        make_data(tmp_path).words([0], [0])
+
+
+class Fixed:
+    """A sampler of chosen samples."""
+
+    def __init__(self, *samples):
+        self.samples = samples
+
+    def __getitem__(self, number):
+        return self.samples[number]
+
+
+SAMPLES = Fixed(
+    Sample(0, [1, 3, 2], True, [8.0, 0.5, 1.0], [0, 1]),
+    Sample(1, [4, 3], True, [7.0, 3.0], [4]),
+    Sample(2, [2, 1], False, [4.0, 5.0], []),
+    Sample(1, [0], False, None, [4]),
+)
+
+
+def rows(*numbers):
+    return [{"number": number} for number in numbers]
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory):
+    return tiny_backbone(tmp_path_factory.mktemp("bert"))
+
+
+def test_targets_by_hand(tmp_path, bert):
+    data = with_words_and_teacher(tmp_path)
+    batch = Collator(SAMPLES, data, bert, words=True)(rows(0, 1, 2))
+    documents = [1, 2, 3, 4]  # each once, although 1, 2 and 3 are in two lists
+    targets = batch["targets"]
+    assert targets["queries"].tolist() == [0, 1, 2]
+    assert targets["columns"].tolist() == [[0, 2, 1], [3, 2, 0], [1, 0, 0]]
+    assert targets["mask"].tolist() == [[True] * 3, [True, True, False], [True, True, False]]
+    assert targets["relevant"].tolist() == [True, True, False]
+    # Document 0 is relevant to query 0 but not in the batch.
+    assert targets["known"].nonzero().tolist() == [[0, 0], [1, 3]]
+    assert targets["scores"].tolist() == [[8.0, 0.5, 1.0], [7.0, 3.0, 0.0], [4.0, 5.0, 0.0]]
+    assert torch.equal(targets["words"], data.words([0, 1, 2], documents))
+    assert torch.equal(targets["teacher"], data.teach([0, 1, 2], documents))
+    (queries,), (texts,) = batch["query"], batch["document"]
+    assert queries["token_mask"].sum(dim=1).tolist() == [2, 1, 3]
+    assert texts["window_text"].tolist() == [0, 1, 2, 3]
+    expected = bert.preprocess([DOCUMENTS[name] for name in "wxyz"])["input_ids"]
+    assert torch.equal(texts["input_ids"], expected)
+
+
+def test_what_is_not_needed_is_not_there(tmp_path, bert):
+    batch = Collator(SAMPLES, make_data(tmp_path), bert)(rows(0, 3))
+    assert sorted(batch["targets"]) == ["columns", "known", "mask", "queries", "relevant"]
+
+
+def test_a_query_may_come_twice(tmp_path, bert):
+    batch = Collator(SAMPLES, make_data(tmp_path), bert)(rows(1, 3))
+    assert batch["targets"]["queries"].tolist() == [1, 1]
+    assert batch["targets"]["known"].nonzero().tolist() == [[0, 2], [1, 2]]
+    assert batch["query"][0]["window_text"].tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("mini_batch", "queries", "documents"),
+    [(None, [3], [4]), (1, [1] * 3, [1] * 4), (3, [3], [3, 1]), (9, [3], [4])],
+)
+def test_mini_batches_are_parts_of_the_batch(tmp_path, bert, mini_batch, queries, documents):
+    data = make_data(tmp_path)
+    whole = Collator(SAMPLES, data, bert)(rows(0, 1, 2))
+    parts = Collator(SAMPLES, data, bert, mini_batch=mini_batch)(rows(0, 1, 2))
+    for side, sizes in (("query", queries), ("document", documents)):
+        assert [len(part["window_text"]) for part in parts[side]] == sizes
+        ids = [one for part in parts[side] for one in part["input_ids"][part["token_mask"]]]
+        assert ids == list(whole[side][0]["input_ids"][whole[side][0]["token_mask"]])
+    for name, value in whole["targets"].items():
+        assert torch.equal(parts["targets"][name], value)
+
+
+def test_long_texts_are_cut(tmp_path, bert):
+    data = make_data(tmp_path)
+    batch = Collator(SAMPLES, data, bert, (3, 4))(rows(0, 1, 2))  # special tokens included
+    assert batch["query"][0]["token_mask"].sum(dim=1).tolist() == [1, 1, 1]
+    assert batch["document"][0]["token_mask"].sum(dim=1).tolist() == [2] * 4
+
+
+def test_cached_states_take_the_place_of_texts(tmp_path, bert):
+    data = make_data(tmp_path)
+    sources = (
+        CachedStates.build(tmp_path / "queries", bert, data.queries),
+        CachedStates.build(tmp_path / "documents", bert, data.documents),
+    )
+    batch = Collator(SAMPLES, data, sources, (2, 64), mini_batch=2)(rows(0, 1, 2))
+    expected = [sources[1].features([1, 2], 64), sources[1].features([3, 4], 64)]
+    for part, other in zip(batch["document"], expected, strict=True):
+        assert all(torch.equal(part[name], other[name]) for name in other)
+    assert [part["window_text"].tolist() for part in batch["query"]] == [[0, 0, 1], [0, 0]]
+    assert "scores" in batch["targets"]
+
+
+# Mining by the teacher
+
+
+@pytest.mark.parametrize("block", [1, 2, 100])
+@pytest.mark.parametrize("depth", [1, 2, 9])
+def test_the_teacher_s_candidates_are_its_best(tmp_path, monkeypatch, block, depth):
+    monkeypatch.setattr(mining, "QUERIES", 2)
+    monkeypatch.setattr(mining, "DOCUMENTS", block)
+    data = with_words_and_teacher(tmp_path)
+    relevant = {"qa": ["x", "v"], "qc": ["z"]}
+    found = list(mining.teacher_lists(data, relevant, tmp_path / "mined.jsonl", depth))
+    assert [one.query_id for one in found] == ["qa", "qb", "qc"]
+    scores = data.teach(range(3), range(5)).tolist()
+    for row, one in zip(scores, found, strict=True):
+        known = relevant.get(one.query_id, [])
+        others = [n for n in range(5) if "vwxyz"[n] not in known]
+        best = sorted(others, key=lambda n: -row[n])[:depth]
+        assert len(set(row)) == 5  # no ties
+        assert one == CandidateList(one.query_id, (*known, *("vwxyz"[n] for n in best)), len(known))
+
+
+def test_mining_that_was_killed_goes_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(mining, "QUERIES", 1)
+    data = with_words_and_teacher(tmp_path)
+    unbroken = list(mining.teacher_lists(data, {}, tmp_path / "unbroken.jsonl", 2))
+
+    class KilledError(Exception):
+        pass
+
+    def kill(stage, done, total, detail=""):
+        if done == 2:
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        mining.teacher_lists(data, {}, tmp_path / "mined.jsonl", 2, kill)
+    seen = []
+
+    def progress(stage, done, total, detail=""):
+        seen.append((stage, done, total))
+
+    resumed = mining.teacher_lists(data, {}, tmp_path / "mined.jsonl", 2, progress)
+    assert list(resumed) == unbroken
+    assert seen == [("mining", 3, 3)]
+
+
+def test_mining_without_a_teacher(tmp_path):
+    with pytest.raises(InputError, match=r"data\.mining: teacher needs teacher\.dense"):
+        mining.teacher_lists(make_data(tmp_path), {}, tmp_path / "mined.jsonl", 2)

@@ -1,0 +1,809 @@
+"""Training runs from end to end, with an encoder so small that a run takes a second."""
+
+import json
+import math
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from PIL import Image
+from safetensors.torch import load_file
+from test_cli import Run, assert_error, run
+from test_index import _without_fsync
+
+from lexicept.corpora import read_qrels, read_queries
+from lexicept.encoder import load_encoder, make_encoder
+from lexicept.errors import InputError, LexiceptError
+from lexicept.evaluation import evaluate_index
+from lexicept.heads import HeadSettings, VocabularyHead
+from lexicept.index import Index
+from lexicept.lists import CandidateList, Lists, write_lists
+from lexicept.training import run as run_module
+from lexicept.training.config import TrainingConfig, from_mapping, load_config, with_value
+from lexicept.training.data import Sampler
+from lexicept.training.run import train
+from lexicept.training.trainer import Trainer
+from lexicept.training.validation import RetrievalEvaluator
+from tiny import WORDS, save_collection, tiny_backbone
+
+__all__ = ["_without_fsync", "run"]  # fixtures
+
+TRAINED = pytest.mark.parametrize("trained", ["head", "all", "lora"])
+
+
+REAL_CURVES = run_module.write_curves
+
+
+@pytest.fixture(autouse=True)
+def _hasty(monkeypatch):
+    """The plot, and garbage that every trainer collects, take most of a small run's time."""
+    monkeypatch.setattr(run_module, "write_curves", lambda _, path: path.write_bytes(b""))
+    monkeypatch.setattr("accelerate.utils.memory.gc.collect", lambda: 0)
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory):
+    """A collection, and an encoder to start from; its backbone has dropout."""
+    folder = tmp_path_factory.mktemp("places")
+    save_collection(folder / "beir")
+    bert = tiny_backbone(folder / "bert", dropout=0.2)
+    torch.manual_seed(3)
+    head = VocabularyHead(torch.randn(50, 32) * 0.3, torch.zeros(50), [f"w{n}" for n in range(50)])
+    make_encoder(bert, head).save(str(folder / "start"), create_model_card=False)
+    return folder
+
+
+def configuration(places, **sections):
+    """Everything at once: a teacher, words, all losses and regularisers, gradient caching."""
+    beir = str(places / "beir")
+    content = {
+        "data": {"corpus": beir, "queries": beir, "negatives": 2},
+        "model": {"start": str(places / "start"), "lora_rank": 2},
+        "teacher": {"bm25_weight": 0.5},
+        "loss": {"words": 0.5, "in_batch": 0.5, "margin_mse": 0.1, "scale": 0.3},
+        "query_regularizer": {"weight": 0.01, "steps": 5},
+        "document_regularizer": {"kind": "df_flops", "weight": 0.01, "steps": 5, "anti_zero": 0.1},
+        "joint_regularizer": {"weight": 0.01, "steps": 5},
+        "optimizer": {
+            "steps": 10,
+            "batch_size": 3,
+            "accumulation": 2,
+            "mini_batch": 2,
+            "warmup_steps": 2,
+        },
+        "validation": {"queries": beir, "every": 4},
+    }
+    for name, values in sections.items():
+        content[name] = {**content.get(name, {}), **values}
+    return from_mapping(TrainingConfig, content)
+
+
+def metrics(folder):
+    """The lines of metrics, as they are but for how long a validation took."""
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    for line in lines:
+        line.pop("eval_runtime", None)
+    return lines
+
+
+def tensors(model):
+    """Every tensor of a saved model, by file and name."""
+    found = {}
+    for path in sorted(model.rglob("*.safetensors")):
+        named = load_file(path)
+        found |= {f"{path.relative_to(model)}: {name}": value for name, value in named.items()}
+    return found
+
+
+def assert_same_model(one, other):
+    ours, expected = tensors(one), tensors(other)
+    assert ours.keys() == expected.keys()
+    for name, value in expected.items():
+        assert torch.equal(ours[name], value), name
+    (config,) = one.glob("1_*/config.json")
+    assert config.read_text() == (other / config.relative_to(one)).read_text()
+
+
+@pytest.fixture(scope="module")
+def unbroken(places, tmp_path_factory):
+    """Runs that nothing interrupted, by what they train."""
+    found = {}
+
+    def get(trained):
+        if trained not in found:
+            folder = tmp_path_factory.mktemp("unbroken") / "run"
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(run_module, "write_curves", REAL_CURVES)
+                train(configuration(places, model={"trained": trained}), folder)
+            found[trained] = folder
+        return found[trained]
+
+    return get
+
+
+# What a run leaves
+
+
+@TRAINED
+def test_a_run_leaves_a_model_and_its_story(unbroken, places, trained):
+    folder = unbroken(trained)
+    lines = metrics(folder)
+    assert [line["step"] for line in lines] == [4, 4, 8, 8, 10, 10]
+    parts = ["kl", "margin_mse", "in_batch", "query_flops", "document_df_flops"]
+    parts += ["document_anti_zero", "joint_flops"]
+    for told, validated in zip(lines[::2], lines[1::2], strict=True):
+        assert set(told) == {"step", "loss", "grad_norm", "learning_rate", *parts}
+        assert told["loss"] == pytest.approx(sum(told[name] for name in parts), abs=1e-3)
+        assert 0 < validated["eval_ndcg"] <= 1
+        assert validated["eval_selection"] == validated["eval_ndcg"]
+    with Image.open(folder / "curves.png") as image:
+        image.load()
+        assert (image.format, image.size) == ("PNG", (1500, 400))
+    card = (folder / "model" / "README.md").read_text()
+    _, front, body = card.split("---\n", 2)
+    assert yaml.safe_load(front)["library_name"] == "sentence-transformers"
+    rows = [line.split(" | ")[0] for line in body.splitlines() if line.startswith("|")]
+    assert rows == ["| step", "| ---", "| 4", "| 8", "| 10"]
+    assert load_config(folder / "config.yaml") == configuration(places, model={"trained": trained})
+    assert body.count(str(places / "start")) == 2  # what it started from, in words and in the YAML
+
+
+@TRAINED
+def test_only_what_is_trained_has_changed(unbroken, places, trained):
+    before, after = tensors(places / "start"), tensors(unbroken(trained) / "model")
+    assert before.keys() == after.keys()
+    changed = {name for name, value in before.items() if not torch.equal(after[name], value)}
+    head = {name for name in before if name.startswith("1_")}
+    backbone = {name for name in before if name not in head}
+    assert head <= changed
+    if trained == "head":
+        assert changed == head
+    elif trained == "lora":  # adapters sit on matrices of the blocks
+        expected = {n for n in backbone if "encoder.layer" in n and n.endswith("weight")}
+        assert changed == head | {n for n in expected if "LayerNorm" not in n}
+    else:
+        still = {n.rsplit("embeddings.", 1)[-1] for n in backbone - changed}
+        assert still <= {"token_type_embeddings.weight"}
+
+
+@TRAINED
+def test_a_model_is_what_the_run_validated(unbroken, places, trained, run: Run, tmp_path):
+    """Words and concepts in one index find what the best validation found."""
+    folder, index = unbroken(trained), tmp_path / "index"
+    beir = str(places / "beir")
+    report = run("build", beir, "--out", index, "--model", folder / "model", "--json").json
+    own = load_encoder(folder / "model")[1].settings
+    concepts = report["vocabularies"][1]
+    assert own.ranks
+    assert concepts["weighting"] == {"name": "splade", "query_scale": own.query_scale}
+    opened = Index.open(index)
+    queries, qrels = list(read_queries(beir, "dev")), list(read_qrels(beir, "dev"))
+    found = evaluate_index(opened, queries, qrels).values
+    best = max(metrics(folder)[1::2], key=lambda line: line["eval_selection"])
+    # States are cached in half precision where the head alone is trained.
+    assert found["nDCG@10"] == pytest.approx(best["eval_ndcg"], abs=0.02)
+    assert found["qd_flops"] == pytest.approx(best["eval_qd_flops"], rel=0.02)
+    if trained != "head":
+        assert found["nDCG@10"] == pytest.approx(best["eval_ndcg"], abs=1e-6)
+    assert opened.search(queries[0].text, 3)
+
+
+def test_a_pruned_model_is_what_the_run_validated(places, run: Run, tmp_path):
+    limits = {"query_max_active_dims": 3, "document_max_active_dims": 8}
+    model = {"trained": "all", "pooling": "sum", **limits}
+    config = configuration(places, model=model, loss={"words": 0.0})
+    train(config, tmp_path / "run")
+    best = max(metrics(tmp_path / "run")[1::2], key=lambda line: line["eval_selection"])
+    assert (best["eval_query_length"], best["eval_document_length"]) == (3, 8)
+    index, beir = tmp_path / "index", str(places / "beir")
+    arguments = ("--model", tmp_path / "run" / "model", "--vocabulary", "concepts", "--json")
+    assert run("build", beir, "--out", index, *arguments).code == 0
+    found = run("evaluate", index, beir, "--split", "dev", "--json").json
+    assert found["nDCG@10"] == pytest.approx(best["eval_ndcg"], abs=1e-6)
+    assert found["qd_flops"] == pytest.approx(best["eval_qd_flops"])
+
+
+def test_the_scale_that_was_learned_is_the_model_s(unbroken):
+    folder = unbroken("head")
+    best = max(metrics(folder)[1::2], key=lambda line: line["eval_selection"])["step"]
+    state = load_file(folder / "work" / "checkpoints" / f"checkpoint-{best}" / "model.safetensors")
+    scale = math.exp(float(state["objective.log_scale"])) / float(state["objective.word_weight"])
+    assert scale != pytest.approx(0.3 / 0.5, rel=1e-3)
+    assert load_encoder(folder / "model")[1].settings.query_scale == pytest.approx(scale)
+
+
+def test_a_scale_of_the_encoder_it_starts_from_is_learned_anew(places, unbroken, tmp_path):
+    encoder = load_encoder(places / "start")
+    encoder[1].configure(query_scale=3.0)
+    encoder.save(str(tmp_path / "start"), create_model_card=False)
+    train(configuration(places, model={"start": str(tmp_path / "start")}), tmp_path / "run")
+    assert metrics(tmp_path / "run") == metrics(unbroken("head"))
+    assert_same_model(tmp_path / "run" / "model", unbroken("head") / "model")
+
+
+def test_documents_are_counted_in_every_step(unbroken, places):
+    """The objective is in training mode after a validation too."""
+    folder = unbroken("all")
+    data = configuration(places)
+    lists = Lists.open(folder / "work" / "lists.jsonl")
+    sampler = Sampler(_Rows(lists), data.data.negatives, 1.0, 0)
+    batches = [range(n, n + 3) for n in range(0, 60, 3)]
+    expected = sum(len({d for n in batch for d in sampler[n].documents}) for batch in batches)
+    state = load_file(folder / "work" / "checkpoints" / "checkpoint-10" / "model.safetensors")
+    assert int(state["objective.frequencies.document.count"]) == expected
+
+
+class _Rows:
+    """As much of training data as a sampler needs; ids stand for rows."""
+
+    def __init__(self, lists):
+        self.lists = lists
+
+    def query_row(self, name):
+        return name
+
+    def document_rows(self, names):
+        return list(names)
+
+
+def test_checkpoints_hold_no_code(unbroken):
+    folder = unbroken("lora") / "work" / "checkpoints"
+    names = {"model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth"}
+    kept = [path for path in folder.iterdir() if path.name != "eval"]
+    assert len(kept) == 2
+    for checkpoint in kept:
+        assert {path.name for path in checkpoint.iterdir()} == names | {"trainer_state.json"}
+        for name in ("optimizer.pt", "scheduler.pt"):
+            assert torch.load(checkpoint / name, weights_only=True)
+
+
+# Killed runs
+
+
+class KilledError(Exception):
+    pass
+
+
+def kill_in_step(monkeypatch, step):
+    """Raises in the first batch of a step, or where the step has a half in the second."""
+    compute = Trainer.compute_loss
+    seen = []
+
+    def killed(self, model, inputs, **more):
+        if self.state.global_step == int(step):
+            seen.append(step)
+            if len(seen) > 2 * (step % 1):
+                raise KilledError
+        return compute(self, model, inputs, **more)
+
+    monkeypatch.setattr(Trainer, "compute_loss", killed)
+
+
+def kill_while_saving(monkeypatch, step):
+    """Raises when weights and optimiser are written and the rest is not."""
+    save = Trainer._save_rng_state
+
+    def killed(self, folder):
+        if self.state.global_step == step:
+            raise KilledError
+        save(self, folder)
+
+    monkeypatch.setattr(Trainer, "_save_rng_state", killed)
+
+
+def kill_in_report(monkeypatch, step):
+    """Raises in the progress callback, with the line of metrics already written."""
+
+
+def kill_at_the_end(monkeypatch, _):
+    def killed(*_):
+        raise KilledError
+
+    monkeypatch.setattr(run_module, "write_card", killed)
+
+
+def killed_run(config, folder, how, step):
+    def progress(stage, done, total, detail=""):
+        if how is kill_in_report and (stage, done) == ("training", step):
+            raise KilledError
+
+    with pytest.MonkeyPatch.context() as patch:
+        how(patch, step)
+        with pytest.raises(KilledError):
+            train(config, folder, progress)
+    assert not (folder / "model").exists()
+
+
+@pytest.mark.parametrize(
+    ("trained", "kills"),
+    [
+        ("head", [(kill_in_step, step + 0.5) for step in range(10)]),
+        ("head", [(kill_while_saving, 4), (kill_while_saving, 8), (kill_at_the_end, 0)]),
+        ("all", [(kill_in_step, 3.5), (kill_in_report, 4), (kill_in_step, 5), (kill_in_step, 9)]),
+        ("lora", [(kill_in_step, 2), (kill_in_step, 7.5), (kill_at_the_end, 0)]),
+    ],
+)
+def test_a_run_that_was_killed_goes_on_to_the_same_end(places, unbroken, tmp_path, trained, kills):
+    config, folder = configuration(places, model={"trained": trained}), tmp_path / "run"
+    for how, step in kills:
+        killed_run(config, folder, how, step)
+    assert train(config, folder) == folder / "model"
+    assert metrics(folder) == metrics(unbroken(trained))
+    assert_same_model(folder / "model", unbroken(trained) / "model")
+
+
+def test_a_run_killed_before_its_first_step_goes_on_to_the_same_end(places, unbroken, tmp_path):
+    config, folder = configuration(places), tmp_path / "run"
+    for stage in ("mining", "states"):
+
+        def kill(now, done, total, detail="", stage=stage):
+            if now == stage:
+                raise KilledError
+
+        with pytest.raises(KilledError):
+            train(config, folder, kill)
+    train(config, folder)
+    assert metrics(folder) == metrics(unbroken("head"))
+    assert_same_model(folder / "model", unbroken("head") / "model")
+
+
+def test_a_run_goes_on_where_its_folder_was_moved(places, unbroken, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = configuration(places)
+    killed_run(config, Path("before"), kill_in_step, 9)
+    Path("before").rename("after")
+    train(config, Path("after"))
+    assert metrics(Path("after")) == metrics(unbroken("head"))
+    assert_same_model(Path("after") / "model", unbroken("head") / "model")
+
+
+def test_a_line_of_metrics_that_was_torn_comes_back(places, unbroken, tmp_path):
+    config, folder = configuration(places), tmp_path / "run"
+    killed_run(config, folder, kill_in_step, 5)
+    path = folder / "work" / "metrics.jsonl"
+    path.write_text(path.read_text()[:-9])
+    train(config, folder)
+    assert metrics(folder) == metrics(unbroken("head"))
+
+
+def test_adapters_start_the_same_after_a_kill_while_an_sae_is_trained(places, tmp_path):
+    """What the SAE's training draws at random must not decide what adapters start from."""
+    config = configuration(
+        places,
+        model={
+            "start": None,
+            "backbone": str(places / "bert"),
+            "sae": {"num_latents": 40, "k": 4, "tokens": 600, "batch_size": 100, "warmup_steps": 1},
+            "trained": "lora",
+        },
+        optimizer={"steps": 2},
+    )
+    train(config, tmp_path / "unbroken")
+    killed_run(config, tmp_path / "run", kill_in_step, 0)
+    train(config, tmp_path / "run")
+    assert metrics(tmp_path / "run") == metrics(tmp_path / "unbroken")
+    assert_same_model(tmp_path / "run" / "model", tmp_path / "unbroken" / "model")
+
+
+# Which checkpoint
+
+
+def quick(places, **validation):
+    """A run of ten short steps."""
+    optimizer = {"accumulation": 1, "mini_batch": None, "batch_size": 2}
+    return configuration(places, optimizer=optimizer, validation={"every": 2, **validation})
+
+
+def scripted(monkeypatch, reports):
+    """Validations say what is written, by step; the states of the model at each are returned."""
+    seen = {}
+
+    def validate(self, model, *_, steps, **__):
+        seen[steps] = {name: value.clone() for name, value in model[-1].state_dict().items()}
+        ndcg, flops = reports[steps]
+        report = {"ndcg": ndcg, "mrr": ndcg, "qd_flops": flops, "e2": ndcg - 0.01 * flops}
+        report |= {"query_length": 1.0, "document_length": 1.0}
+        return report | {"selection": self.selection(report)}
+
+    monkeypatch.setattr(RetrievalEvaluator, "__call__", validate)
+    return seen
+
+
+def saved_step(folder, seen):
+    """The step whose weights the saved model has."""
+    saved = load_encoder(folder / "model")[1].state_dict()
+    same = [
+        step
+        for step, state in seen.items()
+        if all(torch.equal(saved[name], value) for name, value in state.items())
+    ]
+    assert len(same) == 1
+    return same[0]
+
+
+REPORTS = {2: (0.9, 9.0), 4: (0.3, 4.0), 6: (0.5, 5.0), 8: (0.4, 1.0), 10: (0.8, 5.1)}
+
+
+@pytest.mark.parametrize(("budget", "best"), [(None, 2), (5.0, 6)])
+def test_the_best_checkpoint_is_saved(places, tmp_path, monkeypatch, budget, best):
+    seen = scripted(monkeypatch, REPORTS)
+    train(quick(places, max_qd_flops=budget), tmp_path / "run")
+    assert list(seen) == [2, 4, 6, 8, 10]
+    assert saved_step(tmp_path / "run", seen) == best
+
+
+@pytest.mark.parametrize(
+    ("settings", "best"),
+    [
+        ({}, 2),
+        ({"max_qd_flops": 5.0}, 6),  # the best of those within the budget
+        ({"max_qd_flops": 0.5}, 8),  # none is: the nearest to it
+        ({"max_qd_flops": 100.0}, 2),
+        ({"select": "e2"}, 10),
+        ({"select": "e2", "max_qd_flops": 0.5}, 10),
+    ],
+)
+def test_selection(places, settings, best):
+    evaluator = make_evaluator(places, **settings)
+    selections = {
+        step: evaluator.selection({"ndcg": ndcg, "qd_flops": flops, "e2": ndcg - 0.05 * flops})
+        for step, (ndcg, flops) in REPORTS.items()
+    }
+    assert max(selections, key=lambda step: selections[step]) == best
+
+
+WORSE = {2: (0.4, 1.0), 4: (0.5, 1.0), 6: (0.5, 1.0), 8: (0.3, 1.0), 10: (0.9, 1.0)}
+
+
+@pytest.mark.parametrize(("patience", "steps"), [(1, 6), (2, 8), (3, 10)])
+def test_patience_counts_validations_without_a_better_one(
+    places, tmp_path, monkeypatch, patience, steps
+):
+    """The first of equals is the best."""
+    seen = scripted(monkeypatch, WORSE)
+    train(quick(places, patience=patience), tmp_path / "run")
+    assert list(seen) == list(range(2, steps + 2, 2))
+    assert saved_step(tmp_path / "run", seen) == (10 if steps == 10 else 4)
+
+
+@pytest.mark.parametrize("kill", [(kill_in_step, 7), (kill_at_the_end, 0)])
+def test_patience_survives_a_kill(places, tmp_path, monkeypatch, kill):
+    seen = scripted(monkeypatch, WORSE)
+    config = quick(places, patience=2)
+    killed_run(config, tmp_path / "run", *kill)
+    if kill[0] is kill_at_the_end:
+        monkeypatch.setattr(Trainer, "compute_loss", lambda *_, **__: pytest.fail("one more step"))
+    train(config, tmp_path / "run")
+    assert list(seen) == [2, 4, 6, 8]
+    assert saved_step(tmp_path / "run", seen) == 4
+    assert [line["step"] for line in metrics(tmp_path / "run")] == [2, 2, 4, 4, 6, 6, 8, 8]
+
+
+# Validation
+
+
+def make_evaluator(places, **settings):
+    queries = list(read_queries(places / "beir", "dev"))
+    lines = (places / "beir" / "corpus.jsonl").read_text().splitlines()
+    documents = [json.loads(line) for line in lines]
+    return RetrievalEvaluator(
+        [query.id for query in queries],
+        [query.text for query in queries],
+        [document["_id"] for document in documents],
+        [document["text"] for document in documents],
+        list(read_qrels(places / "beir", "dev")),
+        configuration(places, validation=settings).validation,
+    )
+
+
+@pytest.mark.parametrize("pooling", ["max", "sum"])
+def test_a_validation_prunes_as_the_model_or_as_it_is_told(places, pooling):
+    encoder = load_encoder(places / "start")
+    encoder[1].configure(pooling=pooling)
+    whole = make_evaluator(places)(encoder)
+    assert whole["query_length"] > 9
+    encoder[1].configure(query_max_active_dims=2, document_max_active_dims=3)
+    own = make_evaluator(places)(encoder)
+    assert (own["query_length"], own["document_length"]) == (2, 3)
+    told = make_evaluator(places, query_max_active_dims=5, document_max_active_dims=9)(encoder)
+    assert (told["query_length"], told["document_length"]) == (5, 9)
+    assert own["qd_flops"] < told["qd_flops"] < whole["qd_flops"]
+
+
+def test_a_validation_finds_what_scores_most(places):
+    encoder = load_encoder(places / "start")
+    evaluator = make_evaluator(places)
+    vectors = encoder.encode_document(evaluator.documents).to_dense()
+    scores = encoder.encode_query(evaluator.queries).to_dense() @ vectors.T
+    positions = [evaluator.document_ids.index(qrel.document_id) for qrel in evaluator.qrels]
+    ranks = [
+        1 + int((row > row[place]).sum()) for row, place in zip(scores, positions, strict=True)
+    ]
+    gains = [1 / math.log2(rank + 1) if rank <= 10 else 0.0 for rank in ranks]
+    report = evaluator(encoder)
+    assert report["ndcg"] == pytest.approx(float(np.mean(gains)))
+    assert report["mrr"] == pytest.approx(np.mean([1 / r if r <= 10 else 0.0 for r in ranks]))
+    assert 0 < report["ndcg"] < 1
+
+
+# Data
+
+
+def test_without_queries_pseudo_queries_are_made_and_some_are_held_out(places, tmp_path):
+    config = configuration(places, data={"queries": None}, validation={"queries": None})
+    folder = tmp_path / "run"
+    train(config, folder)
+    assert metrics(folder)[-1]["eval_ndcg"] > 0
+    found = [one.query_id for one in Lists.open(folder / "work" / "lists.jsonl")]
+    # 4 of each of 40 documents, of which one tenth is held out.
+    assert len(found) == 144
+    held = {f"d{n}-{m}" for n in range(40) for m in range(4)} - set(found)
+    assert len(held) == 16
+
+
+def test_without_validation_the_last_step_is_the_model(places, tmp_path, monkeypatch):
+    """A tenth of few queries is none."""
+    config = configuration(places, data={"count": 9}, validation={"queries": None})
+    train(config, tmp_path / "run")
+    lines = metrics(tmp_path / "run")
+    assert [line["step"] for line in lines] == [4, 8, 10]
+    assert all("loss" in line for line in lines)
+    last = load_file(tmp_path / "run/work/checkpoints/checkpoint-10/model.safetensors")
+    saved = load_encoder(tmp_path / "run" / "model")[1]
+    assert torch.equal(saved.weight, last["model.0.weight"])
+    assert "There was none." in (tmp_path / "run" / "model" / "README.md").read_text()
+
+
+def test_lists_of_queries_that_are_held_out_are_left_out(places, tmp_path):
+    lists = [CandidateList(f"q{n}", (f"d{n}", "d30", "d31"), 1) for n in range(20)]
+    write_lists(tmp_path / "lists.jsonl", lists)
+    config = configuration(
+        places, data={"lists": str(tmp_path / "lists.jsonl")}, validation={"queries": None}
+    )
+    train(config, tmp_path / "run")
+    kept = list(Lists.open(tmp_path / "run" / "work" / "lists.jsonl"))
+    assert len(kept) == 18
+    assert [one for one in lists if one in kept] == kept
+    assert metrics(tmp_path / "run")[-1]["eval_ndcg"] > 0
+
+
+def test_some_queries_with_candidates_of_the_teacher(places, tmp_path):
+    config = configuration(places, data={"mining": "teacher", "count": 7, "mining_depth": 5})
+    train(config, tmp_path / "run")
+    found = list(Lists.open(tmp_path / "run" / "work" / "lists.jsonl"))
+    assert len({one.query_id for one in found}) == 7
+    for one in found:
+        assert (one.documents[0], one.relevant) == (one.query_id.replace("q", "d"), 1)
+        assert len(one.documents) == 6
+
+
+def test_queries_without_relevant_documents(places, tmp_path):
+    """They are learned from by their candidates, and not validated on."""
+    shutil.copytree(places / "beir", tmp_path / "beir")
+    qrels = "".join(f"q{n}\td{n}\t{int(n % 2 == 0)}\n" for n in range(20))
+    (tmp_path / "beir" / "qrels" / "train.tsv").write_text(f"query-id\tcorpus-id\tscore\n{qrels}")
+    config = configuration(
+        places, data={"queries": str(tmp_path / "beir")}, validation={"queries": None}
+    )
+    train(config, tmp_path / "run")
+    found = list(Lists.open(tmp_path / "run" / "work" / "lists.jsonl"))
+    assert len(found) == 19  # one of ten with a relevant document is held out
+    assert sum(one.relevant == 0 for one in found) == 10
+
+
+# What can go wrong
+
+
+def test_a_loss_that_is_no_number_names_the_queries(places, tmp_path):
+    config = configuration(places, optimizer={"learning_rate": 1e30, "warmup_steps": 0})
+    with pytest.raises(LexiceptError, match="the loss is not finite at step 1: ") as error:
+        train(config, tmp_path / "run")
+    sampler = Sampler(_Rows(Lists.open(tmp_path / "run" / "work" / "lists.jsonl")), 2, 1.0, 0)
+    expected = ", ".join(sampler[n].query for n in range(6, 9))
+    assert str(error.value).endswith(f"queries of the batch: {expected}")
+
+
+def test_another_configuration_needs_another_folder(places, tmp_path, unbroken):
+    config, folder = configuration(places), tmp_path / "run"
+    killed_run(config, folder, kill_in_step, 0)
+    before = (folder / "config.yaml").read_text()
+    with pytest.raises(InputError, match=r"config\.yaml: a run of another configuration"):
+        train(with_value(config, "optimizer.seed=1"), folder)
+    assert (folder / "config.yaml").read_text() == before
+    with pytest.raises(InputError, match="this run is finished; name another folder"):
+        train(config, unbroken("head"))
+
+
+def test_one_process_at_a_time(places, tmp_path):
+    config, folder = configuration(places), tmp_path / "run"
+
+    def progress(*_, **__):
+        with pytest.raises(InputError, match="another process is writing here"):
+            train(config, folder)
+        raise KilledError
+
+    with pytest.raises(KilledError):
+        train(config, folder, progress)
+
+
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        ({"teacher": {"bm25_weight": 0.0}}, r"loss\.kl and loss\.margin_mse need teacher\.dense"),
+        ({"model": {"start": "nowhere"}}, r"nowhere: no saved encoder"),
+        ({"data": {"split": "test"}}, "no split 'test'"),
+        ({"data": {"corpus": "nowhere"}}, "nowhere"),
+    ],
+)
+def test_inputs_that_are_not_there(places, tmp_path, sections, message):
+    with pytest.raises(InputError, match=message):
+        train(configuration(places, **sections), tmp_path / "run")
+
+
+# The optimiser
+
+
+@pytest.mark.parametrize(
+    ("trained", "loss", "factors"),
+    [
+        ("head", {}, {"log_scale", "word_weight"}),
+        ("lora", {"words": 0.0}, {"log_scale"}),
+        ("all", {"scale_learning_rate": 0.0}, set()),
+    ],
+)
+def test_the_optimiser_has_what_learns_and_nothing_else(
+    places, tmp_path, monkeypatch, trained, loss, factors
+):
+    kept = []
+
+    class Kept(Trainer):
+        def fit(self):
+            super().fit()
+            kept.append(self)
+            raise KilledError
+
+    monkeypatch.setattr(run_module, "Trainer", Kept)
+    config = configuration(
+        places,
+        model={"trained": trained},
+        loss=loss,
+        optimizer={"steps": 1, "weight_decay": 0.5, "warmup_steps": 0},
+    )
+    with pytest.raises(KilledError):
+        train(config, tmp_path / "run")
+    (trainer,) = kept
+    names = {id(value): name for name, value in trainer.objective.named_parameters()}
+    rates = {}
+    for group in trainer.optimizer.param_groups:
+        for value in group["params"]:
+            assert names[id(value)] not in rates
+            rates[names[id(value)]] = group["initial_lr"]
+            assert group["weight_decay"] == (0.5 if value.ndim > 1 else 0.0)
+    learns = {n for n, value in trainer.objective.named_parameters() if value.requires_grad}
+    assert set(rates) == learns
+    assert {name for name in learns if not name.startswith("model.")} == factors
+    assert all(rates[name] == 0.02 for name in factors)
+    assert {rates[name] for name in learns - factors} == {1e-3}
+    backbone = {name for name in learns if name.startswith("model.0.model.")}
+    if trained == "head":
+        assert learns - factors == {f"model.0.{n}" for n, _ in trainer.model[0].named_parameters()}
+    elif trained == "lora":
+        assert backbone
+        assert all("lora_" in name for name in backbone)
+    else:
+        assert len(backbone) == sum(1 for _ in trainer.model[0].parameters())
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [
+        ("constant", [0.5, 1, 1, 1, 1]),
+        ("cosine", [0.5, 1, *(0.5 + 0.5 * math.cos(math.pi * s / 4) for s in (1, 2, 3))]),
+    ],
+)
+def test_the_learning_rate_warms_up(places, tmp_path, schedule, expected):
+    """After each step, of 6 of which 2 warm up; the last line is not 0 but after the last step."""
+    config = configuration(
+        places, optimizer={"steps": 6, "schedule": schedule}, validation={"every": 1}
+    )
+    train(config, tmp_path / "run")
+    rates = [line["learning_rate"] for line in metrics(tmp_path / "run")[::2]]
+    assert rates[1:] == pytest.approx([1e-3 * share for share in expected])
+
+
+def test_low_precision_is_near(places, tmp_path):
+    """Where the backbone is trained too, and passed twice."""
+    found = []
+    for bf16 in (True, False):
+        config = configuration(
+            places,
+            model={"trained": "all"},
+            optimizer={"bf16": bf16, "steps": 1},
+            validation={"every": 1},
+        )
+        train(config, tmp_path / str(bf16))
+        found.append(metrics(tmp_path / str(bf16))[0])
+    assert found[0] != found[1]
+    assert found[0] == pytest.approx(found[1], rel=0.05, abs=1e-4)
+
+
+def test_an_sae_is_trained_first(places, tmp_path):
+    config = configuration(
+        places,
+        model={
+            "start": None,
+            "backbone": str(places / "bert"),
+            "layer": 1,
+            "sae": {"num_latents": 40, "k": 4, "tokens": 600, "batch_size": 100, "warmup_steps": 1},
+            "pooling": "sum",
+            "query_k": 0,
+            "document_max_active_dims": 7,
+        },
+        loss={"words": 0.0},
+    )
+    train(config, tmp_path / "run")
+    encoder = load_encoder(tmp_path / "run" / "model")
+    assert encoder[0].num_layers == 1
+    assert encoder[1].size == 40
+    assert encoder[1].settings == HeadSettings(
+        "sum", None, 4, document_max_active_dims=7, query_scale=1.0, ranks=True
+    )
+    assert metrics(tmp_path / "run")[-1]["eval_document_length"] <= 7
+
+
+@pytest.mark.parametrize(
+    ("head", "size", "expected"), [("mlm", None, 82), ("random", 19, 19), ("expanded", 20, 20)]
+)
+def test_heads_that_are_made_for_a_run(places, tmp_path, head, size, expected):
+    model = {"start": None, "backbone": str(places / "bert"), "head": head, "size": size}
+    train(configuration(places, model=model, optimizer={"steps": 2}), tmp_path / "run")
+    made = load_encoder(tmp_path / "run" / "model")[1]
+    assert made.size == expected
+    if head == "expanded":
+        assert set(made.terms) < set(WORDS)
+
+
+def test_validation_on_other_documents(places, tmp_path):
+    save_collection(tmp_path / "beir", documents=30)
+    config = configuration(places, validation={"corpus": str(tmp_path / "beir"), "count": 5})
+    train(config, tmp_path / "run")
+    states = tmp_path / "run" / "work" / "states"
+    sizes = {path.name: len(np.load(path / "000000.starts.npy")) - 1 for path in states.iterdir()}
+    assert sizes == {
+        "queries": 20,
+        "documents": 40,
+        "validation-queries": 5,
+        "validation-documents": 30,
+    }
+
+
+# The command line
+
+
+def test_the_command_prints_what_was_best(run: Run, places, unbroken, tmp_path):
+    path = tmp_path / "config.yaml"
+    shutil.copy(unbroken("head") / "config.yaml", path)
+    report = run("train", path, "--out", tmp_path / "run", "--json").json
+    best = max(metrics(unbroken("head"))[1::2], key=lambda line: line["eval_selection"])
+    names = ("step", "eval_ndcg", "eval_mrr", "eval_qd_flops", "eval_e2")
+    assert report == {
+        "model": str(tmp_path / "run" / "model"),
+        **{name: best[name] for name in names},
+    }
+    assert_error(run("train", path, "--out", tmp_path / "run"), "this run is finished")
+    changed = ["--set", "optimizer.steps=1", "--set", "validation.every=1"]
+    result = run("train", path, "--out", tmp_path / "other", *changed)
+    assert result.code == 0, result.err
+    assert "eval_ndcg" in result.out
+    assert load_config(tmp_path / "other" / "config.yaml").optimizer.steps == 1
+
+
+def test_the_command_refuses_bad_configurations(run: Run, places, tmp_path):
+    assert_error(run("train", tmp_path / "none.yaml", "--out", tmp_path / "run"), "none.yaml")
+    (tmp_path / "bad.yaml").write_text("loss: {kll: 1}")
+    result = run("train", tmp_path / "bad.yaml", "--out", tmp_path / "run")
+    assert_error(result, "bad.yaml: unknown key 'loss.kll'; the nearest name is 'kl'")
+    assert not (tmp_path / "run").exists()

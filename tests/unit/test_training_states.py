@@ -1,0 +1,142 @@
+import numpy as np
+import pytest
+import torch
+
+from lexicept.encoder import make_encoder
+from lexicept.errors import InputError
+from lexicept.heads import HeadSettings, VocabularyHead
+from lexicept.training import states as module
+from lexicept.training.states import CachedStates
+from tiny import text, tiny_backbone
+
+TEXTS = [text(1, 2, 3), "", text(*range(100)), text(7), "", text(5, 5, 6, 2), text(9, 8)]
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory):
+    return tiny_backbone(tmp_path_factory.mktemp("bert"))
+
+
+@pytest.fixture(autouse=True)
+def _small_shards(monkeypatch):
+    monkeypatch.setattr(module, "SHARD", 3)
+
+
+def states_of(backbone, one):
+    """The states of a text's tokens, window by window, without special tokens."""
+    parts = []
+    for window in backbone.windows([one]):
+        ids = torch.tensor([window.token_ids])
+        with torch.no_grad():
+            states = backbone.states(ids, torch.ones_like(ids))[0]
+        parts.append(states[torch.tensor(window.special) == 0])
+    return torch.cat(parts)
+
+
+def test_cached_states_are_the_backbone_s_in_half_precision(bert, tmp_path):
+    cached = CachedStates.build(tmp_path, bert, TEXTS)
+    assert len(cached) == 7
+    states, place = cached.read(range(7))
+    assert states.dtype == torch.float32
+    for number, one in enumerate(TEXTS):
+        expected = states_of(bert, one)
+        assert torch.allclose(states[place == number], expected, rtol=2e-3, atol=1e-4)
+    windows = bert.windows([TEXTS[2]])
+    assert len(windows) == 3  # of 62 tokens, neighbours sharing 32
+    assert (place == 2).sum() == sum(len(w.special) - 2 for w in windows)
+    assert np.load(tmp_path / "000000.npy").dtype == np.float16
+
+
+def test_any_texts_in_any_order(bert, tmp_path):
+    cached = CachedStates.build(tmp_path, bert, TEXTS)
+    everything, place = cached.read(range(7))
+    states, places = cached.read([5, 1, 0, 5])
+    assert places.tolist() == [0] * 4 + [2] * 3 + [3] * 4
+    for row, number in enumerate([5, 1, 0, 5]):
+        assert torch.equal(states[places == row], everything[place == number])
+    cut, places = cached.read([2, 0, 5], max_tokens=2)
+    assert places.tolist() == [0, 0, 1, 1, 2, 2]
+    assert torch.equal(cut[:2], everything[place == 2][:2])
+
+
+def test_texts_without_tokens(bert, tmp_path):
+    cached = CachedStates.build(tmp_path, bert, ["", "", "", ""])
+    states, place = cached.read([3, 0])
+    assert states.shape == (0, 32)
+    assert place.shape == (0,)
+    features = cached.features([3, 0, 1])
+    assert features["token_mask"].tolist() == [[False]] * 3
+    assert features["window_text"].tolist() == [0, 1, 2]
+    features = CachedStates.build(tmp_path / "some", bert, TEXTS).features([1, 3, 4, 0])
+    assert features["token_mask"].ravel().tolist() == [True] * 4 + [False] * 2
+    assert features["window_text"].tolist() == [1, 3, 3, 3, 0, 2]
+
+
+@pytest.mark.parametrize("pooling", ["max", "sum"])
+def test_through_a_head_they_are_as_good_as_the_backbone(bert, tmp_path, pooling):
+    torch.manual_seed(0)
+    settings = HeadSettings(pooling)
+    head = VocabularyHead(torch.randn(20, 32), torch.randn(20), ["x"] * 20, settings=settings)
+    encoder = make_encoder(bert, head)
+    cached = CachedStates.build(tmp_path, bert, TEXTS)
+    numbers = [4, 2, 0, 5, 1, 3]
+    expected = encoder.encode_document([TEXTS[i] for i in numbers]).to_dense()
+    with torch.no_grad():
+        found = head(cached.features(numbers), task="document")["sentence_embedding"]
+    assert torch.allclose(found, expected, rtol=5e-3, atol=5e-3)
+    assert (expected.amax(dim=1) > 0.1).tolist() == [bool(TEXTS[i]) for i in numbers]
+
+
+class KilledError(Exception):
+    pass
+
+
+@pytest.mark.parametrize("stop", [3, 6])
+def test_a_killed_build_goes_on(bert, tmp_path, monkeypatch, stop):
+    def kill(stage, done, total, detail=""):
+        assert (stage, total) == ("states", 7)
+        if done == stop:
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        CachedStates.build(tmp_path, bert, TEXTS, kill)
+    finished = {path: path.stat().st_mtime_ns for path in tmp_path.glob("00000?.npy")}
+    assert len(finished) == stop // 3
+    (tmp_path / "000002.unfinished.npy").write_bytes(b"half a file")
+    (tmp_path / "000002.starts.npy").write_bytes(b"half a file")
+    resumed = CachedStates.build(tmp_path, bert, TEXTS).read(range(7))
+    unbroken = CachedStates.build(tmp_path / "unbroken", bert, TEXTS).read(range(7))
+    assert all(torch.equal(a, b) for a, b in zip(resumed, unbroken, strict=True))
+    assert all(path.stat().st_mtime_ns == before for path, before in finished.items())
+
+
+def test_finished_states_need_no_backbone_again(bert, tmp_path, monkeypatch):
+    before = CachedStates.build(tmp_path, bert, TEXTS).read(range(7))
+
+    def refuse(*_):
+        raise AssertionError("the backbone was run")
+
+    monkeypatch.setattr(module, "_states", refuse)
+    after = CachedStates.build(tmp_path, bert, TEXTS).read(range(7))
+    assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+
+
+def test_other_texts_or_another_backbone(bert, tmp_path):
+    CachedStates.build(tmp_path / "states", bert, TEXTS)
+    for texts in (TEXTS[:-1], [*TEXTS[:-1], "other"], TEXTS[::-1]):
+        with pytest.raises(InputError, match="states of other texts, backbone"):
+            CachedStates.build(tmp_path / "states", bert, texts)
+    other = tiny_backbone(tmp_path / "bert")
+    with torch.no_grad():
+        next(other.parameters())[0, 0] += 1
+    with pytest.raises(InputError, match="states of other texts, backbone"):
+        CachedStates.build(tmp_path / "states", other, TEXTS)
+
+
+def test_low_precision_is_near(bert, tmp_path):
+    exact, _ = CachedStates.build(tmp_path / "exact", bert, TEXTS).read(range(7))
+    rough, _ = CachedStates.build(tmp_path / "rough", bert, TEXTS, bf16=True).read(range(7))
+    assert not torch.equal(rough, exact)
+    assert float((rough - exact).norm() / exact.norm()) < 0.05
+    with pytest.raises(InputError, match="states of other"):
+        CachedStates.build(tmp_path / "exact", bert, TEXTS, bf16=True)
