@@ -23,7 +23,6 @@ from lexicept.progress import Progress, silent
 from lexicept.sae.states import READ
 from lexicept.sae.training import SAESettings, train_sae
 from lexicept.storage import TextStore
-from lexicept.weighting import BM25, Splade, Unchanged, Weighting
 from lexicept.words import STOP_WORDS
 
 NAMING_TOKENS = 100_000
@@ -81,15 +80,6 @@ class ConceptVectorizer:
     def size(self) -> int:
         """Number of dimensions."""
         return self.head.size
-
-    @property
-    def weighting(self) -> Weighting:
-        """What makes weights of the activations: BM25 unless the head was trained for ranking."""
-        settings = self.head.settings
-        if not settings.ranks:
-            return BM25(k3=1.0)
-        kind = Splade if settings.pooling == "max" else Unchanged
-        return kind(settings.query_scale)
 
     @property
     def terms(self) -> Sequence[str]:

@@ -31,6 +31,7 @@ from lexicept.ops.pooling import pool_max, pool_sum
 from lexicept.ops.topk import top_columns
 from lexicept.sae.model import TopKSAE
 from lexicept.storage import TextStore, replace_file, write_json
+from lexicept.weighting import BM25, Splade, Unchanged, Weighting
 
 Task = Literal["query", "document"]
 
@@ -53,16 +54,28 @@ class HeadSettings:
     """Dimensions left in a document; None keeps all."""
     query_scale: float = 1.0
     """A factor on a query's weights, where they meet another vocabulary's in one score."""
-    ranks: bool = False
-    """Whether it was trained for ranking: its weights are then an index's as they are, where
-    those of other heads are weighed as BM25 weighs words."""
+    weighting: Literal["bm25", "splade"] = "bm25"
+    """How an index weighs activations: as BM25 weighs words, which suits concepts that only
+    reconstruct, or as they are pooled, as heads are trained for ranking."""
+    k1: float = 1.5
+    """Of BM25."""
+    b: float = 0.75
+    """Of BM25."""
 
     def __post_init__(self) -> None:
         if self.pooling not in ("max", "sum"):
             raise InputError(f"pooling is max or sum, not {self.pooling!r}")
+        if self.weighting not in ("bm25", "splade"):
+            raise InputError(f"weighting is bm25 or splade, not {self.weighting!r}")
         for name, value in asdict(self).items():
             if name.endswith(("_k", "_dims")) and value is not None and value < 1:
                 raise InputError(f"{name} must be at least 1 or null, not {value}")
+
+    def weigh(self) -> Weighting:
+        """What makes weights of pooled activations."""
+        if self.weighting == "bm25":
+            return BM25(self.k1, self.b, k3=1.0)
+        return Splade(self.query_scale) if self.pooling == "max" else Unchanged(self.query_scale)
 
     def k(self, task: str | None) -> int | None:
         """Active dimensions per token."""

@@ -9,6 +9,7 @@ from lexicept.encoder import encode_activations, load_encoder, make_encoder
 from lexicept.errors import InputError
 from lexicept.heads import HeadSettings, SAEHead, VocabularyHead
 from lexicept.sae import TopKSAE
+from lexicept.weighting import BM25, Splade, Unchanged
 from tiny import text, tiny_backbone
 
 TEXTS = [text(1, 2, 3), text(7, 7, 7, 7, 9), "", text(*range(100)), text(4), text(20, 3)]
@@ -178,7 +179,9 @@ def test_saved_and_loaded_it_is_the_same(bert, kind, pooling, tmp_path):
         "query_k": 6,
         "document_max_active_dims": 9,
         "query_scale": 1.5,
-        "ranks": True,
+        "weighting": "splade",
+        "k1": 0.9,
+        "b": 0.4,
     }
     encoder = make(bert, kind, **settings)
     encoder.save(str(tmp_path / "model"), create_model_card=False)
@@ -204,7 +207,7 @@ def test_saved_and_loaded_it_is_the_same(bert, kind, pooling, tmp_path):
 
 def test_an_sae_s_own_k_is_the_default_of_both_sides():
     settings = SAEHead(TopKSAE(4, 8, 3)).settings
-    assert (settings.query_k, settings.document_k, settings.ranks) == (3, 3, False)
+    assert (settings.query_k, settings.document_k, settings.weighting) == (3, 3, "bm25")
 
 
 @pytest.mark.parametrize(
@@ -297,3 +300,21 @@ def test_terms_of_another_head(tmp_path):
 def test_a_folder_without_a_head(tmp_path):
     with pytest.raises(InputError, match="no configuration of a head"):
         VocabularyHead.load(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (HeadSettings(), BM25(1.5, 0.75, k3=1.0)),
+        (HeadSettings(k1=0.9, b=0.4), BM25(0.9, 0.4, k3=1.0)),
+        (HeadSettings(weighting="splade", query_scale=2.0), Splade(2.0)),
+        (HeadSettings("sum", weighting="splade", query_scale=2.0), Unchanged(2.0)),
+    ],
+)
+def test_what_weighs_a_head_s_activations(settings, expected):
+    assert settings.weigh() == expected
+
+
+def test_an_unknown_weighting():
+    with pytest.raises(InputError, match="weighting is bm25 or splade, not 'tf'"):
+        HeadSettings(weighting="tf")

@@ -21,7 +21,6 @@ from lexicept.training.config import (
     from_mapping,
     load_config,
     to_mapping,
-    with_value,
 )
 
 
@@ -29,6 +28,22 @@ def config(sections=None):
     sections = dict(sections or {})
     data = {"corpus": "docs", **sections.pop("data", {})}
     return from_mapping(TrainingConfig, {"data": data, **sections})
+
+
+def changed(before, assignment, folder):
+    """What the file of a configuration and a change on the command line give."""
+    path = folder / "config.yaml"
+    path.write_text(yaml.safe_dump(to_mapping(before)))
+    return load_config(path, [assignment])
+
+
+def test_changes_complete_a_file(tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_text("loss: {in_batch: 1}\n")
+    with pytest.raises(InputError, match=r"data\.corpus is missing"):
+        load_config(path)
+    whole = load_config(path, ["data.corpus=docs", "model.head=random", "model.size=5"])
+    assert (whole.data.corpus, whole.model.size, whole.loss.in_batch) == ("docs", 5, 1.0)
 
 
 @pytest.fixture
@@ -239,9 +254,9 @@ def test_a_configuration_survives_yaml(steps, rate, start, corpus, trained, dual
         ("loss.dual=false", "loss", "dual", False),
     ],
 )
-def test_one_value_changed(assignment, section, name, value):
+def test_one_value_changed(tmp_path, assignment, section, name, value):
     before = config({"model": {"layer": 3}})
-    after = with_value(before, assignment)
+    after = changed(before, assignment, tmp_path)
     expected = to_mapping(before)
     assert expected[section][name] != value
     expected[section][name] = value
@@ -255,15 +270,15 @@ def test_one_value_changed(assignment, section, name, value):
         ("data.corpsu=x", "the nearest name is 'corpus'"),
         ("extra.corpus=x", "unknown key 'extra'"),
         ("=x", "unknown key ''"),
-        ("model.start.more=1", "'model.start.more=1': start is a value, not a mapping"),
-        ("model.layer.more=1", "layer is a value"),
+        ("model.start.more=1", "'model.start.more=1': there is no mapping 'model.start'"),
+        ("model.layer.more=1", "there is no mapping 'model.layer'"),
         ("model.layer=[", "'model.layer=[': not YAML"),
         ("optimizer.steps=0", "optimizer.steps must be above 0, not 0"),
     ],
 )
-def test_changes_that_are_refused(assignment, message):
+def test_changes_that_are_refused(tmp_path, assignment, message):
     with pytest.raises(InputError, match=re.escape(message)):
-        with_value(config(), assignment)
+        changed(config(), assignment, tmp_path)
 
 
 def test_every_field_says_what_it_is():

@@ -3,6 +3,7 @@
 import json
 import math
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ from lexicept.heads import HeadSettings, VocabularyHead
 from lexicept.index import Index
 from lexicept.lists import CandidateList, Lists, write_lists
 from lexicept.training import run as run_module
-from lexicept.training.config import TrainingConfig, from_mapping, load_config, with_value
+from lexicept.training.config import TrainingConfig, from_mapping, load_config
 from lexicept.training.data import Sampler
 from lexicept.training.run import train
 from lexicept.training.trainer import Trainer
@@ -177,7 +178,7 @@ def test_a_model_is_what_the_run_validated(unbroken, places, trained, run: Run, 
     report = run("build", beir, "--out", index, "--model", folder / "model", "--json").json
     own = load_encoder(folder / "model")[1].settings
     concepts = report["vocabularies"][1]
-    assert own.ranks
+    assert own.weighting == "splade"
     assert concepts["weighting"] == {"name": "splade", "query_scale": own.query_scale}
     opened = Index.open(index)
     queries, qrels = list(read_queries(beir, "dev")), list(read_qrels(beir, "dev"))
@@ -611,7 +612,7 @@ def test_another_configuration_needs_another_folder(places, tmp_path, unbroken):
     killed_run(config, folder, kill_in_step, 0)
     before = (folder / "config.yaml").read_text()
     with pytest.raises(InputError, match=r"config\.yaml: a run of another configuration"):
-        train(with_value(config, "optimizer.seed=1"), folder)
+        train(replace(config, optimizer=replace(config.optimizer, seed=1)), folder)
     assert (folder / "config.yaml").read_text() == before
     with pytest.raises(InputError, match="this run is finished; name another folder"):
         train(config, unbroken("head"))
@@ -749,7 +750,7 @@ def test_an_sae_is_trained_first(places, tmp_path):
     assert encoder[0].num_layers == 1
     assert encoder[1].size == 40
     assert encoder[1].settings == HeadSettings(
-        "sum", None, 4, document_max_active_dims=7, query_scale=1.0, ranks=True
+        "sum", None, 4, document_max_active_dims=7, query_scale=1.0, weighting="splade"
     )
     assert metrics(tmp_path / "run")[-1]["eval_document_length"] <= 7
 

@@ -126,8 +126,8 @@ def build(
             builder.add_vocabulary(words, VocabularySettings(BM25()), progress)
         if "concepts" in names:
             concepts = _concepts(builder, concept_settings, model, progress)
-            chosen = concepts.weighting if weighting is None else _weighting(weighting)
             limits = concepts.head.settings
+            chosen = limits.weigh() if weighting is None else _weighting(weighting)
             settings = VocabularySettings(
                 chosen,
                 query_max_active_dims or limits.query_max_active_dims,

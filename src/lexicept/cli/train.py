@@ -30,13 +30,11 @@ def train(
     modules = ("sentence_transformers", "datasets", "accelerate", "peft", "yaml", "matplotlib")
     require("train", *modules)
     from lexicept.display import ProgressBars
-    from lexicept.training.config import load_config, with_value
+    from lexicept.training.config import load_config
     from lexicept.training.report import read_metrics
     from lexicept.training.run import train as run
 
-    settings = load_config(config)
-    for change in changes or []:
-        settings = with_value(settings, change)
+    settings = load_config(config, changes or ())
     with ProgressBars() as progress:
         model = run(settings, out, progress)
     lines = [line for line in read_metrics(out / "metrics.jsonl") if "eval_ndcg" in line]

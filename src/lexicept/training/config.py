@@ -8,7 +8,7 @@ import difflib
 import math
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from reprlib import repr as shown
@@ -49,6 +49,13 @@ class ModelSettings:
     """Dimensions left in a query of the trained model; null keeps all."""
     document_max_active_dims: int | None = None
     """Dimensions left in a document of the trained model; null keeps all."""
+    weighting: Literal["splade", "bm25"] = "splade"
+    """How an index weighs the trained activations: as they are pooled, or as BM25 weighs words,
+    with its idf and length normalisation. Training itself always sees the pooled ones."""
+    k1: float = 1.5
+    """Of the weighting BM25."""
+    b: float = 0.75
+    """Of the weighting BM25."""
     trained: Literal["head", "lora", "all"] = "head"
     """The head alone, on cached states of a frozen backbone; the head and low-rank adapters of
     the backbone; or everything."""
@@ -221,7 +228,7 @@ _MAY_BE_ZERO = {
     *("positive_share", "query_k", "document_k", "dense_weight", "bm25_weight"),
     *("kl", "margin_mse", "in_batch", "mask_divergence", "words", "scale_learning_rate"),
     *("weight", "anti_zero", "warmup_steps", "weight_decay", "max_grad_norm", "seed"),
-    "max_qd_flops",
+    *("max_qd_flops", "k1", "b"),
 }
 """All other numbers of a configuration are above 0."""
 
@@ -253,18 +260,23 @@ class TrainingConfig:
             raise InputError(f"data.positive_share is 1 at most, not {self.data.positive_share}")
         if not self.optimizer.seed < 2**32:
             raise InputError(f"optimizer.seed must be below 2**32, not {self.optimizer.seed}")
+        if self.loss.words and self.model.weighting == "bm25":
+            raise InputError("loss.words learns how much splade weights are worth beside BM25's")
         if not (self.loss.kl or self.loss.margin_mse or self.loss.in_batch):
             raise InputError("nothing to learn: one of loss.kl, margin_mse, in_batch is above 0")
         if self.model.head in ("expanded", "random") and not (self.model.size or self.model.start):
             raise InputError(f"model.size is missing: dimensions of the head {self.model.head!r}")
 
 
-def load_config(path: str | Path) -> TrainingConfig:
+def load_config(path: str | Path, changes: Sequence[str] = ()) -> TrainingConfig:
     """Read a YAML file.
+
+    Args:
+        changes: values that take the place of the file's, ``data.corpus=PATH`` say, as YAML.
 
     Raises:
         InputError: no such file, not YAML, a key or value that is not known, with the nearest
-            name that is.
+            name that is, or a change of another form.
     """
     try:
         content = Path(path).read_text(encoding="utf-8")
@@ -273,31 +285,27 @@ def load_config(path: str | Path) -> TrainingConfig:
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not UTF-8: {error.reason}") from None
     try:
-        return typing.cast(TrainingConfig, from_mapping(TrainingConfig, _yaml(content)))
+        values = _yaml(content)
+        for assignment in changes:
+            _change(values, assignment)
+        return typing.cast(TrainingConfig, from_mapping(TrainingConfig, values))
     except ValueError as error:  # ours, or a number with more digits than Python prints
         raise InputError(f"{path}: {error}") from None
 
 
-def with_value(config: TrainingConfig, assignment: str) -> TrainingConfig:
-    """A configuration with one value changed, ``data.corpus=PATH`` say; the value is YAML.
-
-    Raises:
-        InputError: not of this form, or as for ``load_config``.
-    """
+def _change(content: Any, assignment: str) -> None:
     name, equals, value = assignment.partition("=")
     if not equals:
         raise InputError(f"{assignment!r} is not of the form data.corpus=PATH")
-    content = to_mapping(config)
     *outer, last = name.split(".")
-    place: Any = content
+    place = content
     for key in outer:
-        place = place.setdefault(key, {})
-        if not isinstance(place, dict):
-            raise InputError(f"{assignment!r}: {key} is a value, not a mapping")
+        place = place.setdefault(key, {}) if isinstance(place, dict) else None
+    if not isinstance(place, dict):
+        raise InputError(f"{assignment!r}: there is no mapping {'.'.join(outer)!r}")
     try:
         place[last] = _yaml(value)
-        return typing.cast(TrainingConfig, from_mapping(TrainingConfig, content))
-    except ValueError as error:
+    except InputError as error:
         raise InputError(f"{assignment!r}: {error}") from None
 
 

@@ -249,6 +249,7 @@ class _Run:
         for name in ("pooling", "query_max_active_dims", "document_max_active_dims"):
             if getattr(settings, name) is not None:
                 changes[name] = getattr(settings, name)
+        changes |= {name: getattr(settings, name) for name in ("weighting", "k1", "b")}
         head.configure(**changes)
         return encoder
 
@@ -316,7 +317,7 @@ class _Run:
     def _finish(self, encoder: SparseEncoder, objective: Objective) -> Path:
         """Publish the model, with its card and curves."""
         merge_adapters(encoder)
-        encoder[1].configure(query_scale=objective.query_scale, ranks=True)
+        encoder[1].configure(query_scale=objective.query_scale)
         metrics = read_metrics(self.work / "metrics.jsonl")
         unfinished = self.path / "model.unfinished"
         shutil.rmtree(unfinished, ignore_errors=True)

@@ -45,7 +45,7 @@ _UNTOLD = ("epoch", "eval_samples_per_second", "eval_steps_per_second")
 
 
 class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
-    """Multi-GPU, mixed precision, loggers and resuming are the library's.
+    """Mixed precision, accumulation, schedules and checkpoints are the library's.
 
     A batch is a function of its number alone (see ``Sampler``), and a checkpoint holds the
     objective's own state too, so that a killed run goes on to the same losses. ``fit`` is what

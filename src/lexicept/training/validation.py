@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import scipy.sparse as sp
 import torch
 from sentence_transformers import SparseEncoder
@@ -106,7 +105,7 @@ class RetrievalEvaluator(BaseEvaluator):  # type: ignore[misc]
         return report["ndcg"] if over <= 0 else -over
 
     def encode(self, model: SparseEncoder, texts: Texts, task: str) -> sp.csr_array:
-        """Weights [n, V] of texts, unpruned and without the query scale."""
+        """Weights [n, V] of texts, unpruned."""
         head = model[-1]
         if not isinstance(texts, CachedStates):
             pooled = encode_activations(model, texts, task)
@@ -123,6 +122,5 @@ class RetrievalEvaluator(BaseEvaluator):  # type: ignore[misc]
                     part = head.pool(states, text, len(numbers), task)
                 parts.append(sp.csr_array(part.float().cpu().numpy()))
             pooled = sp.csr_array(sp.vstack(parts, format="csr"))
-        if head.settings.pooling == "max":
-            pooled.data = np.log1p(pooled.data)
-        return pooled
+        weighting = head.settings.weigh()
+        return weighting.queries(pooled) if task == "query" else weighting.documents(pooled)
