@@ -516,6 +516,7 @@ def test_a_validation_prunes_as_the_model_or_as_it_is_told(places, pooling):
 
 def test_a_validation_finds_what_scores_most(places):
     encoder = load_encoder(places / "start")
+    encoder[1].configure(weighting="splade")
     evaluator = make_evaluator(places)
     vectors = encoder.encode_document(evaluator.documents).to_dense()
     scores = encoder.encode_query(evaluator.queries).to_dense() @ vectors.T
