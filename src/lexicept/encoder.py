@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -52,21 +52,31 @@ def make_encoder(backbone: Backbone, head: Head, lookup: Lookup | None = None) -
     d = backbone.get_embedding_dimension()
     if head.d_in != d:
         raise InputError(f"a head for states of size {head.d_in} on a backbone of size {d}")
-    modules = [backbone, head]
-    if lookup is not None:
-        if lookup.num_dimensions != head.size:
-            raise InputError(f"a lookup of {lookup.num_dimensions} for a head of {head.size}")
-        modules = [Router.for_query_document([lookup], modules)]
-    return SparseEncoder(modules=modules, similarity_fn_name="dot").eval()
+    if lookup is not None and lookup.num_dimensions != head.size:
+        raise InputError(f"a lookup of {lookup.num_dimensions} for a head of {head.size}")
+    return with_lookup([backbone, head], lookup).eval()
 
 
 def parts(encoder: SparseEncoder) -> Parts:
     """Backbone, head and lookup of an encoder that ``make_encoder`` made."""
+    lookup, modules = routes(encoder)
+    backbone, head = modules
+    return Parts(backbone, head, lookup)
+
+
+def routes(encoder: SparseEncoder) -> tuple[Lookup | None, list[Any]]:
+    """A lookup for queries, if there is one, and the modules that texts go through."""
     if isinstance(encoder[0], Router):
-        routes = encoder[0].sub_modules
-        backbone, head = routes["document"]
-        return Parts(backbone, head, routes["query"][0])
-    return Parts(encoder[0], encoder[1], None)
+        found = encoder[0].sub_modules
+        return found["query"][0], list(found["document"])
+    return None, list(encoder)
+
+
+def with_lookup(modules: Sequence[Any], lookup: Lookup | None) -> SparseEncoder:
+    """Modules as an encoder, or as the documents' side of one."""
+    if lookup is not None:
+        modules = [Router.for_query_document([lookup], list(modules))]
+    return SparseEncoder(modules=list(modules), similarity_fn_name="dot")
 
 
 def load_encoder(path: str | os.PathLike[str]) -> SparseEncoder:
@@ -82,8 +92,8 @@ def load_encoder(path: str | os.PathLike[str]) -> SparseEncoder:
         entries = json.loads((folder / "modules.json").read_bytes())
         if len(entries) == 1:
             router = Router.load(str(folder), entries[0]["path"], module_classes=_MODULES)
-            routes = router.sub_modules
-            (lookup,), (backbone, head) = routes["query"], routes["document"]
+            sides = router.sub_modules
+            (lookup,), (backbone, head) = sides["query"], sides["document"]
         else:
             lookup, head_type = None, _MODULES[entries[1]["type"]]
             backbone = Backbone.load(str(folder))
@@ -107,17 +117,18 @@ def encode_activations(
     for start in range(0, len(texts), step):
         some = texts[start : start + step]
         if task == "query" and lookup is not None:
-            found.append(_look_up(lookup, some, head.settings.pooling))
+            found.append(look_up(lookup, some, head))
         else:
             found.append(_encode_part(backbone, head, some, task))
     return sp.csr_array(sp.vstack(found, format="csr"))
 
 
-def _look_up(lookup: Lookup, texts: Sequence[str], pooling: str) -> sp.csr_array:
+def look_up(lookup: Lookup, texts: Sequence[str], head: Head) -> sp.csr_array:
+    """A lookup's queries in the units of a head's pooled activations: CSR [n, size]."""
     with torch.inference_mode():
         weights = lookup(lookup.preprocess(list(texts)))["sentence_embedding"]
     found = sp.csr_array(weights.cpu().numpy())
-    if pooling == "max":  # what log1p makes the weights of
+    if head.settings.pooling == "max":  # what log1p makes the weights of
         found.data = np.expm1(found.data)
     return found
 

@@ -15,13 +15,14 @@ from safetensors.torch import load_file
 from test_cli import Run, assert_error, run
 from test_index import _without_fsync
 
-from lexicept.corpora import read_qrels, read_queries
-from lexicept.encoder import load_encoder, make_encoder
+from lexicept.corpora import read_documents, read_qrels, read_queries
+from lexicept.encoder import load_encoder, make_encoder, parts
 from lexicept.errors import InputError, LexiceptError
 from lexicept.evaluation import evaluate_index
 from lexicept.heads import HeadSettings, VocabularyHead
 from lexicept.index import Index
 from lexicept.lists import CandidateList, Lists, write_lists
+from lexicept.lookup import Lookup
 from lexicept.training import run as run_module
 from lexicept.training.config import TrainingConfig, from_mapping, load_config
 from lexicept.training.data import Sampler
@@ -766,6 +767,27 @@ def test_heads_that_are_made_for_a_run(places, tmp_path, head, size, expected):
     assert made.size == expected
     if head == "expanded":
         assert set(made.terms) < set(WORDS)
+
+
+@pytest.mark.parametrize("trained", ["head", "all"])
+def test_queries_without_inference(places, tmp_path, trained, run: Run):
+    """The index searches as validation did, with weights that learned."""
+    model = {"start": None, "backbone": str(places / "bert"), "head": "expanded", "size": 20}
+    model |= {"query": "lookup", "trained": trained}
+    folder, beir = tmp_path / "run", str(places / "beir")
+    train(configuration(places, model=model), folder)
+    _, head, lookup = parts(load_encoder(folder / "model"))
+    assert lookup.weight.shape == (20,)
+    fresh = Lookup.for_head(head, parts(load_encoder(folder / "model")).backbone.tokenizer)
+    fresh.set_idf([document.content for document in read_documents(beir)])
+    learned = lookup.weight / fresh.weight
+    assert learned.std() > 0
+    run("build", beir, "--out", tmp_path / "index", "--model", folder / "model")
+    queries, qrels = list(read_queries(beir, "dev")), list(read_qrels(beir, "dev"))
+    found = evaluate_index(Index.open(tmp_path / "index"), queries, qrels).values
+    best = max(metrics(folder)[1::2], key=lambda line: line["eval_selection"])
+    assert found["nDCG@10"] == pytest.approx(best["eval_ndcg"], abs=0.02)
+    assert found["qd_flops"] == pytest.approx(best["eval_qd_flops"], rel=0.02)
 
 
 def test_validation_on_other_documents(places, tmp_path):

@@ -39,6 +39,9 @@ class ModelSettings:
     size: int | None = None
     """Dimensions of the heads ``expanded`` (the most frequent words of the documents) and
     ``random``."""
+    query: Literal["encoder", "lookup"] | None = None
+    """What encodes queries: the encoder, or without inference a weight per sub-word or word, its
+    idf at first, learned with the head. Null for what ``start`` has, the encoder by default."""
     pooling: Literal["max", "sum"] | None = None
     """How tokens become a text; the head's own by default, max for a new one."""
     query_k: int | None = None

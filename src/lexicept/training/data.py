@@ -14,6 +14,7 @@ from torch import Tensor
 from lexicept.backbone import Backbone
 from lexicept.errors import InputError
 from lexicept.lists import CandidateList
+from lexicept.lookup import Lookup
 from lexicept.training.states import CachedStates
 from lexicept.vectors import Floats
 
@@ -165,6 +166,7 @@ class Collator:
         sampler: gives a sample for a number.
         data: texts and teachers.
         source: a backbone, which then runs in the model, or caches for queries and documents.
+        lookup: what encodes queries without either.
         max_tokens: of a query and a document; the rest is cut.
         mini_batch: texts that go through the model at once; None for all.
         words: whether the score needs BM25.
@@ -174,11 +176,13 @@ class Collator:
         self,
         sampler: Sampler,
         data: TrainingData,
-        source: Backbone | tuple[CachedStates, CachedStates],
+        source: Backbone | tuple[CachedStates | None, CachedStates],
         max_tokens: tuple[int, int] = (64, 256),
         mini_batch: int | None = None,
         words: bool = False,
+        lookup: Lookup | None = None,
     ) -> None:
+        self._lookup = lookup
         self._sampler, self._data, self._source = sampler, data, source
         self._max_tokens, self._mini_batch, self._words = max_tokens, mini_batch, words
 
@@ -231,7 +235,12 @@ class Collator:
 
     def _part(self, side: int, rows: list[int]) -> dict[str, Any]:
         limit = self._max_tokens[side]
+        if self._lookup is not None and not side:
+            found = self._lookup.preprocess([self._data.queries[row] for row in rows])
+            return {name: found[name][:, :limit] for name in ("input_ids", "attention_mask")}
         if isinstance(self._source, tuple):
-            return self._source[side].features(rows, limit)
+            states = self._source[side]
+            assert states is not None
+            return states.features(rows, limit)
         texts = self._data.documents if side else self._data.queries
         return self._source.preprocess([texts[row] for row in rows], max_length=limit)

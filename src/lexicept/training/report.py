@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 from sentence_transformers import SparseEncoder
 
+from lexicept.encoder import parts
 from lexicept.storage import replace_file
 from lexicept.training.config import TrainingConfig, to_mapping
 
@@ -23,7 +24,7 @@ tags:
 # {title}
 
 A learned sparse encoder, trained with lexicept: {backbone}, {layers} blocks, then a {head} of
-{size:,} dimensions with {pooling} pooling.
+{size:,} dimensions with {pooling} pooling{queries}.
 
 ```python
 from lexicept.encoder import load_encoder
@@ -88,13 +89,14 @@ def write_card(
         names = [name.removeprefix("eval_") for name in columns]
         body = [names, ["---"] * len(names), *lines]
         table = "".join(f"| {' | '.join(line)} |\n" for line in body)
-    backbone, head = encoder[0], encoder[1]
+    backbone, head, lookup = parts(encoder)
     content = _CARD.format(
         title=path.parent.parent.name,
         backbone=config.model.start or config.model.backbone,
         layers=backbone.num_layers,
         head=type(head).__name__,
         size=head.size,
+        queries="" if lookup is None else ", and queries by a lookup of weights, without inference",
         pooling=head.settings.pooling,
         validation=table,
         config=yaml.safe_dump(to_mapping(config), sort_keys=False),

@@ -20,12 +20,13 @@ from lexicept import pseudo_queries
 from lexicept.backbone import Backbone
 from lexicept.corpora import Qrel, read_documents, read_qrels, read_queries
 from lexicept.derive import VocabularySettings
-from lexicept.encoder import load_encoder, make_encoder
+from lexicept.encoder import load_encoder, make_encoder, parts, with_lookup
 from lexicept.errors import InputError
 from lexicept.heads import Head, SAEHead, masked_language_head
 from lexicept.index import Index
 from lexicept.indexing import Contents, IndexBuilder, lock
 from lexicept.lists import CandidateList, Lists, write_lists
+from lexicept.lookup import Lookup
 from lexicept.mining import mine
 from lexicept.progress import Progress, silent
 from lexicept.sae.training import train_sae
@@ -98,18 +99,17 @@ class _Run:
         data = self._data(index, queries, qrels)
         data.lists = self._lists(index, queries, qrels, data)
         encoder = self._encoder(data)
-        source: Backbone | tuple[CachedStates, CachedStates] = encoder[0]
+        backbone, head, lookup = parts(encoder)
+        source: Backbone | tuple[CachedStates | None, CachedStates] = backbone
         model = encoder
         if config.model.trained == "head":
             source = (
-                self._states(encoder[0], data.queries, "queries"),
-                self._states(encoder[0], data.documents, "documents"),
+                None if lookup else self._states(backbone, data.queries, "queries"),
+                self._states(backbone, data.documents, "documents"),
             )
-            model = SparseEncoder(modules=[encoder[1]], similarity_fn_name="dot")
-        objective = Objective.from_config(model, encoder[1].size, config)
-        evaluator = self._evaluator(
-            index, encoder[0], objective, validation_queries, validation_qrels
-        )
+            model = with_lookup([head], lookup)
+        objective = Objective.from_config(model, head.size, config)
+        evaluator = self._evaluator(index, encoder, objective, validation_queries, validation_qrels)
         settings = config.data
         sampler = Sampler(data, settings.negatives, settings.positive_share, config.optimizer.seed)
         collator = Collator(
@@ -119,6 +119,7 @@ class _Run:
             (settings.max_query_tokens, settings.max_document_tokens),
             config.optimizer.mini_batch,
             words=config.loss.words > 0,
+            lookup=lookup,
         )
         torch.manual_seed(config.optimizer.seed)  # after an SAE that was trained now or before
         set_trainable(encoder, config.model)
@@ -239,7 +240,13 @@ class _Run:
         else:
             backbone = Backbone.from_pretrained(settings.backbone, settings.layer)
             encoder = make_encoder(backbone, self._head(settings, backbone, data))
-        head: Head = encoder[1]
+        backbone, head, lookup = parts(encoder)
+        if settings.query == "lookup" and lookup is None:
+            lookup = Lookup.for_head(head, backbone.tokenizer)
+            lookup.set_idf(data.documents)
+            encoder = make_encoder(backbone, head, lookup)
+        elif settings.query == "encoder":
+            encoder = make_encoder(backbone, head)
         # What a query's weights are worth beside words' is learned anew.
         changes: dict[str, Any] = {"query_scale": 1.0} | {
             name: getattr(settings, name) or None
@@ -278,7 +285,7 @@ class _Run:
     def _evaluator(
         self,
         index: Index,
-        backbone: Backbone,
+        encoder: SparseEncoder,
         objective: Objective,
         queries: dict[str, str],
         qrels: list[Qrel],
@@ -292,8 +299,9 @@ class _Run:
         sources: tuple[Any, Any] = (texts, documents)
         if self.config.model.trained == "head":
             name = "documents" if settings.corpus is None else "validation-documents"
+            backbone, _, lookup = parts(encoder)
             sources = (
-                self._states(backbone, texts, "validation-queries"),
+                texts if lookup else self._states(backbone, texts, "validation-queries"),
                 self._states(backbone, documents, name),
             )
         words = None
@@ -317,7 +325,12 @@ class _Run:
     def _finish(self, encoder: SparseEncoder, objective: Objective) -> Path:
         """Publish the model, with its card and curves."""
         merge_adapters(encoder)
-        encoder[1].configure(query_scale=objective.query_scale)
+        _, head, lookup = parts(encoder)
+        if lookup is None:
+            head.configure(query_scale=objective.query_scale)
+        else:
+            with torch.no_grad():
+                lookup.weight.mul_(objective.query_scale)
         metrics = read_metrics(self.work / "metrics.jsonl")
         unfinished = self.path / "model.unfinished"
         shutil.rmtree(unfinished, ignore_errors=True)
@@ -351,7 +364,7 @@ def relevant(qrels: Any) -> dict[str, list[str]]:
 
 def set_trainable(encoder: SparseEncoder, settings: ModelSettings) -> None:
     """Which parameters learn: the head's, adapters of the backbone too, or all."""
-    backbone, head = encoder[0], encoder[1]
+    backbone, head, lookup = parts(encoder)
     backbone.requires_grad_(settings.trained == "all")
     if settings.trained == "lora":
         from peft import LoraConfig, get_peft_model
@@ -363,12 +376,14 @@ def set_trainable(encoder: SparseEncoder, settings: ModelSettings) -> None:
             warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
             backbone.model = get_peft_model(backbone.model, adapter)
     head.requires_grad_(True)
+    if lookup is not None:
+        lookup.requires_grad_(True)
     if isinstance(head, SAEHead):
         head.sae.W_dec.requires_grad_(False)
 
 
 def merge_adapters(encoder: SparseEncoder) -> None:
     """Add low-rank adapters to the weights that they adapt."""
-    backbone = encoder[0]
+    backbone = parts(encoder).backbone
     if hasattr(backbone.model, "merge_and_unload"):
         backbone.model = backbone.model.merge_and_unload()

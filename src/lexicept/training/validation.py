@@ -13,7 +13,7 @@ from sentence_transformers.base.evaluation import BaseEvaluator
 
 from lexicept import evaluation
 from lexicept.corpora import Qrel
-from lexicept.encoder import encode_activations
+from lexicept.encoder import encode_activations, look_up, routes
 from lexicept.engines import ExactEngine
 from lexicept.measures import e2, mean_length, qd_flops
 from lexicept.training.config import ValidationSettings
@@ -71,7 +71,7 @@ class RetrievalEvaluator(BaseEvaluator):  # type: ignore[misc]
         ``selection``, of which the largest is the best checkpoint."""
         documents = self.encode(model, self.documents, "document")
         queries = self.encode(model, self.queries, "query")
-        own = model[-1].settings
+        own = routes(model)[1][-1].settings
         limit = self.settings.document_max_active_dims or own.document_max_active_dims
         if limit is not None:
             documents = prune_rows(documents, limit)
@@ -106,8 +106,11 @@ class RetrievalEvaluator(BaseEvaluator):  # type: ignore[misc]
 
     def encode(self, model: SparseEncoder, texts: Texts, task: str) -> sp.csr_array:
         """Weights [n, V] of texts, unpruned."""
-        head = model[-1]
-        if not isinstance(texts, CachedStates):
+        lookup, (*_, head) = routes(model)
+        if lookup is not None and task == "query":
+            assert not isinstance(texts, CachedStates)
+            pooled = look_up(lookup, texts, head)
+        elif not isinstance(texts, CachedStates):
             pooled = encode_activations(model, texts, task)
         else:
             parts = []
