@@ -274,6 +274,7 @@ def test_one_value_changed(tmp_path, assignment, section, name, value):
         ("model.layer.more=1", "there is no mapping 'model.layer'"),
         ("model.layer=[", "'model.layer=[': not YAML"),
         ("optimizer.steps=0", "optimizer.steps must be above 0, not 0"),
+        ("data.max_query_tokens=7", "data.max_query_tokens must be at least 8"),
     ],
 )
 def test_changes_that_are_refused(tmp_path, assignment, message):

@@ -227,6 +227,9 @@ class ValidationSettings:
     """Validations without a better one after which training stops; null never stops."""
 
 
+SHORTEST = 8
+"""Tokens that a text may be cut to in training."""
+
 _MAY_BE_ZERO = {
     *("positive_share", "query_k", "document_k", "dense_weight", "bm25_weight"),
     *("kl", "margin_mse", "in_batch", "mask_divergence", "words", "scale_learning_rate"),
@@ -259,6 +262,9 @@ class TrainingConfig:
                 if type(value) in (int, float) and not (value > 0 or (zero and value == 0)):
                     lowest = "at least" if zero else "above"
                     raise InputError(f"{section}.{name} must be {lowest} 0, not {value}")
+        for name in ("max_query_tokens", "max_document_tokens"):
+            if getattr(self.data, name) < SHORTEST:
+                raise InputError(f"data.{name} must be at least {SHORTEST}: special tokens count")
         if not self.data.positive_share <= 1:
             raise InputError(f"data.positive_share is 1 at most, not {self.data.positive_share}")
         if not self.optimizer.seed < 2**32:
