@@ -3,6 +3,7 @@ import contextlib
 import inspect
 import re
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 import yaml
@@ -297,3 +298,10 @@ def test_every_field_says_what_it_is():
                     untold.append(f"{node.name}.{item.target.id}")
         assert ast.get_docstring(node), node.name
     assert untold == []
+
+
+@pytest.mark.parametrize("name", ["scifact_label_free", "squad"])
+def test_the_configurations_that_come_with_the_project(name):
+    found = load_config(Path(__file__).parents[2] / "configs" / f"{name}.yaml")
+    assert found.model.sae.num_latents == 8192
+    assert bool(found.data.queries) == (name == "squad")
