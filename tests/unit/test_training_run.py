@@ -609,6 +609,13 @@ def test_a_loss_that_is_no_number_names_the_queries(places, tmp_path):
     assert str(error.value).endswith(f"queries of the batch: {expected}")
 
 
+def test_a_run_that_found_no_documents_can_be_put_right(places, tmp_path):
+    config, folder = configuration(places, optimizer={"steps": 1}), tmp_path / "run"
+    with pytest.raises(InputError, match="no such file or folder"):
+        train(replace(config, data=replace(config.data, corpus="nowhere")), folder)
+    assert train(config, folder).is_dir()
+
+
 def test_another_configuration_needs_another_folder(places, tmp_path, unbroken):
     config, folder = configuration(places), tmp_path / "run"
     killed_run(config, folder, kill_in_step, 0)

@@ -80,7 +80,8 @@ def train(
 
 def _keep_config(config: TrainingConfig, path: Path) -> None:
     content = yaml.safe_dump(to_mapping(config), sort_keys=False)
-    if path.exists() and path.read_text() != content:
+    begun = (path.parent / "work" / "words").exists()  # before that nothing can be lost
+    if begun and path.exists() and path.read_text() != content:
         raise InputError(f"{path}: a run of another configuration; name another folder")
     replace_file(path, content.encode())
 
