@@ -33,8 +33,6 @@ from lexicept.sae.model import TopKSAE
 from lexicept.storage import TextStore, replace_file, write_json
 from lexicept.weighting import BM25, Splade, Unchanged, Weighting
 
-Task = Literal["query", "document"]
-
 _DAMAGED = (SafetensorError, IndexFormatError)
 
 

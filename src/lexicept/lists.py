@@ -25,7 +25,7 @@ import numpy as np
 from lexicept.corpora import Qrel
 from lexicept.corpora.records import Place, check_id, readable
 from lexicept.errors import InputError
-from lexicept.part_file import replacing
+from lexicept.part_file import replacing_text
 from lexicept.vectors import Integers
 
 _ACCEPTED = (
@@ -66,7 +66,7 @@ def write_lists(path: str | os.PathLike[str], lists: Iterable[CandidateList]) ->
         InputError: no lists, or what ``to_line`` refuses.
     """
     target = Path(path)
-    with replacing(target) as file:
+    with replacing_text(target) as file:
         number = 0
         for number, item in enumerate(lists, 1):
             file.write(to_line(item, Place(str(target), number)) + "\n")

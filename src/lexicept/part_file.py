@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import io
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,24 +15,17 @@ from types import TracebackType
 from typing import Any, TextIO
 
 from lexicept.errors import InputError
-from lexicept.storage import read_json, write_json
+from lexicept.storage import read_json, replacing, write_json
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[TextIO]:
-    """A text file to write; it takes the place of ``path`` when the block ends without error."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)  # mkstemp's 0600 would hide the file from other readers
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+def replacing_text(path: Path) -> Iterator[TextIO]:
+    """``storage.replacing`` for a text in UTF-8."""
+    with replacing(path) as raw:
+        file = io.TextIOWrapper(raw, encoding="utf-8", newline="")
+        yield file
+        file.flush()
+        file.detach()
 
 
 def fingerprint(texts: Iterable[str]) -> str:

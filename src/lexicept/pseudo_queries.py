@@ -16,7 +16,7 @@ import scipy.sparse as sp
 
 from lexicept.corpora import Document
 from lexicept.errors import InputError
-from lexicept.part_file import replacing
+from lexicept.part_file import replacing_text
 from lexicept.vectors import Integers
 
 _SENTENCE_END = re.compile(r"(?<=[.!?。！？])\s+|\n+")
@@ -139,11 +139,19 @@ _Source = Callable[[Document, np.random.Generator], Iterator[str]]
 _SOURCES: dict[str, _Source] = {"title": _title, "sentence": _sentences, "span": _spans}
 
 
+def named(pairs: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str, str]]:
+    """Yield query id, document id and query: a query's id is its document's with a number."""
+    counts: Counter[str] = Counter()
+    for document, query in pairs:
+        counts[document] += 1
+        yield f"{document}-{counts[document]}", document, query
+
+
 def write(folder: str | os.PathLike[str], pairs: Iterable[tuple[str, str]]) -> int:
     """Write pseudo-queries as a BEIR folder's ``queries.jsonl`` and ``qrels/train.tsv``.
 
     Args:
-        pairs: ids of documents and queries. A query's id is its document's with a number.
+        pairs: ids of documents and queries; see ``named``.
 
     Returns:
         The number of queries.
@@ -156,18 +164,17 @@ def write(folder: str | os.PathLike[str], pairs: Iterable[tuple[str, str]]) -> i
     for path in (queries, qrels):
         if path.exists():
             raise InputError(f"{path} exists already: name another folder or remove it first")
-    counts: Counter[str] = Counter()
-    with replacing(queries) as query_file, replacing(qrels) as qrels_file:
+    count = 0
+    with replacing_text(queries) as query_file, replacing_text(qrels) as qrels_file:
         qrels_file.write("query-id\tcorpus-id\tscore\n")
-        for document, query in pairs:
-            counts[document] += 1
-            name = f"{document}-{counts[document]}"
+        for name, document, query in named(pairs):
+            count += 1
             fields = {"_id": name, "text": query}
             query_file.write(json.dumps(fields, ensure_ascii=False) + "\n")
             qrels_file.write(f"{name}\t{document}\t1\n")
-        if not counts:
+        if not count:
             raise InputError(f"{queries}: there are no pseudo-queries to write")
-    return counts.total()
+    return count
 
 
 def known_item_ndcg(found: Sequence[Integers], sources: Integers) -> float:

@@ -7,8 +7,9 @@ import json
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, BinaryIO, overload
 
 import numpy as np
 import scipy.sparse as sp
@@ -16,13 +17,17 @@ import scipy.sparse as sp
 from lexicept.errors import IndexFormatError
 
 
-def replace_file(path: Path, content: bytes) -> None:
-    """Write a file so that readers and crashes see the old content or the new, never a part."""
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A file to write; it takes the place of ``path`` when the block ends without error.
+
+    Readers and crashes see the old content or the new, never a part.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         os.chmod(temporary, 0o644)  # mkstemp's 0600 would hide the file from other readers
@@ -30,6 +35,12 @@ def replace_file(path: Path, content: bytes) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a whole file, as ``replacing`` does."""
+    with replacing(path) as file:
+        file.write(content)
 
 
 def sync_folder(folder: Path) -> None:

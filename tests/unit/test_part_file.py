@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lexicept.errors import InputError
-from lexicept.part_file import PartFile, fingerprint, replacing
+from lexicept.part_file import PartFile, fingerprint, replacing_text
 
 
 def test_fingerprints() -> None:
@@ -17,11 +17,11 @@ def test_fingerprints() -> None:
 
 def test_a_failed_replacement_keeps_the_old_content(tmp_path: Path) -> None:
     path = tmp_path / "new" / "file"
-    with replacing(path) as file:
+    with replacing_text(path) as file:
         file.write("ä\n")
     assert path.read_bytes() == "ä\n".encode()
     assert path.stat().st_mode & 0o777 == 0o644
-    with pytest.raises(ZeroDivisionError), replacing(path) as file:
+    with pytest.raises(ZeroDivisionError), replacing_text(path) as file:
         file.write("new" * 10_000 + str(1 // 0))
     assert path.read_bytes() == "ä\n".encode()
     assert os.listdir(path.parent) == ["file"]

@@ -12,8 +12,8 @@ from torch.utils.checkpoint import checkpoint
 
 from lexicept.ops.topk import top_columns, top_columns_reference
 
-CHUNK_CELLS = 2**25
-"""Cells of tokens × vocabulary that exist at once: 128 MB."""
+CHUNK_CELLS = 2**22
+"""Cells of tokens × vocabulary that exist at once: 16 MB, which memory is reused for."""
 
 PAIRS = 2**16
 """Winners whose rows are gathered together in the backward pass."""
@@ -56,6 +56,10 @@ def pool_max(
     Under autocast the low precision only chooses the winners; their values are exact.
     """
     x = x.to(rows.dtype)  # autocast leaves them different
+    trains = torch.is_grad_enabled() or torch.is_autocast_enabled(x.device.type)
+    if not trains and k is not None and k < len(rows):  # nobody asks for the winners
+        flat, _, _ = _scattered(x, text, num_texts, rows, bias, k)
+        return flat.view(num_texts, len(rows))
     pooled: Tensor = _PoolMax.apply(x, text, num_texts, rows, bias, k)  # type: ignore[no-untyped-call]
     return pooled
 
@@ -152,6 +156,22 @@ def _winners_of_all(
     return pooled, (first[where, dimension], where, dimension)
 
 
+def _scattered(
+    x: Tensor, text: Tensor, num_texts: int, rows: Tensor, bias: Tensor, k: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The pooled result, flat, and of every token's k largest the place in it and the value."""
+    tops = []
+    for part in x.split(_chunk(rows)):
+        pre = torch.addmm(bias, part, rows.T)
+        kept = top_columns(pre, k)
+        tops.append((F.relu(pre.gather(1, kept)).to(x.dtype), kept))
+    acts, kept = (torch.cat(parts) for parts in zip(*tops, strict=True))
+    places = (text[:, None] * len(rows) + kept).ravel()
+    acts = acts.ravel()
+    flat = x.new_zeros(num_texts * len(rows)).scatter_reduce(0, places, acts, "amax")
+    return flat, places, acts
+
+
 def _exact(
     x: Tensor, num_texts: int, rows: Tensor, bias: Tensor, winners: Winners
 ) -> tuple[Tensor, Winners]:
@@ -168,15 +188,7 @@ def _exact(
 def _winners_of_top(
     x: Tensor, text: Tensor, num_texts: int, rows: Tensor, bias: Tensor, k: int
 ) -> tuple[Tensor, Winners]:
-    tops = []
-    for part in x.split(_chunk(rows)):
-        pre = torch.addmm(bias, part, rows.T)
-        kept = top_columns(pre, k)
-        tops.append((F.relu(pre.gather(1, kept)).to(x.dtype), kept))
-    acts, kept = (torch.cat(parts) for parts in zip(*tops, strict=True))
-    places = (text[:, None] * len(rows) + kept).ravel()
-    acts = acts.ravel()
-    flat = x.new_zeros(num_texts * len(rows)).scatter_reduce(0, places, acts, "amax")
+    flat, places, acts = _scattered(x, text, num_texts, rows, bias, k)
     won = torch.nonzero(((acts == flat[places]) & (acts > 0)) | acts.isnan()).ravel()
     # Several tokens may reach the same maximum: the first one counts.
     cells, group = torch.unique(places[won], return_inverse=True)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -21,6 +19,7 @@ from lexicept.ops.topk import top_columns
 from lexicept.progress import Progress, silent
 from lexicept.sae.model import TopKSAE
 from lexicept.sae.states import Position, StateStream
+from lexicept.storage import replacing
 
 CHECKPOINT_SECONDS = 60
 """Time between two checkpoints."""
@@ -212,15 +211,8 @@ class Trainer:
             "model": self.sae.state_dict(),
             "optimizer": self._optimizer.state_dict(),
         }
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".checkpoint.")
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                torch.save(content, file)
-            os.replace(temporary, path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        with replacing(path) as file:
+            torch.save(content, file)
 
     @classmethod
     def load(cls, path: Path, settings: SAESettings) -> tuple[Trainer, Position]:

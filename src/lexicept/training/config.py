@@ -101,12 +101,12 @@ class DataSettings:
 
 @dataclass(frozen=True)
 class TeacherSettings:
-    """Scores for every query and document of a batch: dense · cosine + bm25 · BM25."""
+    """Scores for every query and document of a batch: a dense model's similarity and BM25."""
 
     dense: str | None = None
     """A model for ``SentenceTransformer``; its embeddings are cached on disk."""
     dense_weight: float = 20.0
-    """Of the cosine (the inverse of a temperature)."""
+    """Of its similarity; for a cosine, the inverse of a temperature."""
     bm25_weight: float = 0.0
     """Of BM25 over the words of the documents."""
 

@@ -24,9 +24,9 @@ class TeacherScores:
     """A teacher that can score any query with any document, from arrays on disk."""
 
     queries: Floats | None = None
-    """Unit vectors [queries, d]."""
+    """Embeddings [queries, d], compared by dot product: of unit length for a cosine."""
     documents: Floats | None = None
-    """Unit vectors [documents, d]."""
+    """Embeddings [documents, d]."""
     dense_weight: float = 0.0
     bm25_weight: float = 0.0
 

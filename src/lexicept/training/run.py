@@ -151,10 +151,8 @@ class _Run:
         pairs = pseudo_queries.generate(
             index.documents(), "mixed", data.pseudo_queries, self.config.optimizer.seed
         )
-        queries, sources, counts = {}, {}, dict.fromkeys(index.ids, 0)
-        for document, text in pairs:
-            name = f"{document}-{counts[document]}"
-            counts[document] += 1
+        queries, sources = {}, {}
+        for name, document, text in pseudo_queries.named(pairs):
             queries[name], sources[name] = text, [document]
         if not queries:
             raise InputError(f"{data.corpus}: no pseudo-queries can be made of these documents")
