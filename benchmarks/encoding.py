@@ -13,7 +13,8 @@ from lexicept.backbone import DEFAULT_BACKBONE, Backbone, resolve
 from lexicept.corpora import read_documents
 from lexicept.encoder import encode_activations, make_encoder
 from lexicept.heads import SAEHead
-from lexicept.sae.training import SAESettings, initial_sae
+from lexicept.sae import SAESettings
+from lexicept.sae.training import initial_sae
 
 
 def run(num_texts: int = 200, num_latents: int = 8192, k: int = 8, rounds: int = 5) -> list[Table]:

@@ -12,7 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from benchmarks.common import Table, interleaved, ratio
-from lexicept.sae.training import SAESettings, Trainer, initial_sae, remove_parallel_gradient
+from lexicept.sae import SAESettings
+from lexicept.sae.training import Trainer, remove_parallel_gradient
 
 Step = Callable[[Tensor], object]
 
@@ -32,7 +33,7 @@ def synthetic_states(tokens: int, d: int, num_features: int = 4096, active: int 
 def lexicept_step(states: Tensor, num_latents: int, k: int, **settings: int) -> Step:
     """lexicept's own step."""
     chosen = SAESettings(num_latents=num_latents, k=k, batch_size=len(states), **settings)
-    return Trainer(initial_sae(states, chosen), chosen).step
+    return Trainer.begin(states, chosen).step
 
 
 def textbook_step(states: Tensor, num_latents: int, k: int) -> Step:

@@ -1,8 +1,8 @@
 """Heads: hidden states of tokens → one sparse vector per text.
 
-Every head is a linear map over a vocabulary, ``v_i = rows · transform(h_i) + bias``, then ReLU, the
-k largest of every token, pooling and log1p. Heads differ in the vocabulary and in where the rows
-come from.
+Every head is a linear map over a vocabulary, ``v_i = rows · transform(h_i) + bias``, then ReLU or
+thresholds, the k largest of every token, pooling and log1p. Heads differ in the vocabulary and in
+where the rows come from.
 """
 
 from __future__ import annotations
@@ -22,14 +22,11 @@ from safetensors.torch import save as to_safetensors
 from sentence_transformers.base.modules import Module
 from sentence_transformers.util import select_max_active_dims
 from torch import Tensor, nn
-from transformers import AutoModelForMaskedLM, AutoTokenizer
 from transformers.activations import ACT2FN
 
-from lexicept.backbone import quiet_transformers, resolve
 from lexicept.errors import IndexFormatError, InputError
-from lexicept.ops.pooling import pool_max, pool_sum
-from lexicept.ops.topk import top_columns
-from lexicept.sae.model import TopKSAE
+from lexicept.ops.pooling import pool_max, pool_sum, top_activations
+from lexicept.sae.model import SAE
 from lexicept.storage import TextStore, replace_file, write_json
 from lexicept.weighting import BM25, Splade, Unchanged, Weighting
 
@@ -47,9 +44,10 @@ class HeadSettings:
     document_k: int | None = None
     """Active dimensions per document token; None for no constraint."""
     query_max_active_dims: int | None = None
-    """Dimensions left in a query, those of the largest weights; None keeps all."""
+    """Dimensions left in a query, those of the largest weights, except while it is trained; None
+    keeps all."""
     document_max_active_dims: int | None = None
-    """Dimensions left in a document; None keeps all."""
+    """The same for a document."""
     query_scale: float = 1.0
     """A factor on a query's weights, where they meet another vocabulary's in one score."""
     weighting: Literal["bm25", "splade"] = "bm25"
@@ -72,7 +70,7 @@ class HeadSettings:
     def weigh(self) -> Weighting:
         """What makes weights of pooled activations."""
         if self.weighting == "bm25":
-            return BM25(self.k1, self.b, k3=1.0)
+            return BM25(self.k1, self.b, k3=1.0, query_scale=self.query_scale)
         return Splade(self.query_scale) if self.pooling == "max" else Unchanged(self.query_scale)
 
     def k(self, task: str | None) -> int | None:
@@ -112,6 +110,11 @@ class Head(Module):  # type: ignore[misc]
         """[size]."""
 
     @property
+    def threshold(self) -> Tensor | None:
+        """What v has to exceed to count [size], at least 0; None for 0, which is ReLU."""
+        return None
+
+    @property
     def gain(self) -> Tensor | float:
         """A factor on all activations."""
         return 1.0
@@ -136,25 +139,28 @@ class Head(Module):  # type: ignore[misc]
 
         Args:
             states: [n, d].
-            k: the document side's own by default.
+            k: the document side's own by default, and without one as many as the token with most
+                active dimensions has.
 
         Returns:
-            Activations, at least 0, and dimensions, both [n, k].
+            Activations, at least 0, and dimensions, both [n, k]. Where the activation is 0, the
+            dimension may be any.
         """
-        k = min(k or self.settings.document_k or self.size, self.size)
-        pre = torch.addmm(self.bias, self.transform(states), self.rows.T)
-        dimensions = top_columns(pre.detach(), k)
-        return F.relu(pre.gather(1, dimensions)) * self.gain, dimensions
+        limit = k or self.settings.document_k
+        x = self.transform(states)
+        acts, dimensions = top_activations(x, self.rows, self.bias, limit, self.threshold)
+        return acts * self.gain, dimensions
 
     def pool(self, states: Tensor, text: Tensor, num_texts: int, task: str | None = None) -> Tensor:
         """A text's activations [num_texts, size] before log1p, or with sum pooling their sum after
         it, from states [n, d] and the text of each token [n]."""
-        x, k = self.transform(states), self.settings.k(task)
+        x, k, threshold = self.transform(states), self.settings.k(task), self.threshold
         if self.settings.pooling == "max":
-            return pool_max(x, text, num_texts, self.rows, self.bias, k) * self.gain
-        # ReLU is homogeneous: the gain may be in the map already.
+            return pool_max(x, text, num_texts, self.rows, self.bias, k, threshold) * self.gain
+        # The map is homogeneous: the gain may be in it already.
         rows, bias = self.rows * self.gain, self.bias * self.gain
-        return pool_sum(x, text, num_texts, rows, bias, k)
+        threshold = None if threshold is None else threshold * self.gain
+        return pool_sum(x, text, num_texts, rows, bias, k, threshold)
 
     def forward(
         self,
@@ -176,7 +182,8 @@ class Head(Module):  # type: ignore[misc]
         num_texts = int(features["window_text"].max()) + 1
         pooled = self.pool(features["token_embeddings"][mask], text, num_texts, task)
         vectors = torch.log1p(pooled) if self.settings.pooling == "max" else pooled
-        limit = max_active_dims or self.settings.max_active_dims(task)
+        own = None if self.training else self.settings.max_active_dims(task)
+        limit = max_active_dims or own
         if limit is not None and limit < self.size:
             vectors = select_max_active_dims(vectors, limit)
         if task == "query" and self.settings.query_scale != 1:
@@ -234,16 +241,31 @@ class SAEHead(Head):
 
     Args:
         sae: its decoder is kept, unused.
-        settings: by default the SAE's own k for both sides.
+        settings: by default the SAE's own k for both sides; none for one with thresholds, which
+            stay as they are while the rest learns.
+        inner: a language head whose transformed states are what the SAE reads ("Layer 6 + T" in
+            SAE-SPLADE, Table 2); its rows are left out.
+
+    Raises:
+        InputError: the SAE reads states of another size.
     """
 
-    def __init__(self, sae: TopKSAE, settings: HeadSettings | None = None) -> None:
+    def __init__(
+        self,
+        sae: SAE,
+        settings: HeadSettings | None = None,
+        inner: VocabularyHead | None = None,
+    ) -> None:
         super().__init__()
+        if inner is not None and inner.d_in != sae.d_in:
+            raise InputError(f"an SAE for states of size {sae.d_in} on a head of size {inner.d_in}")
         self.sae = sae
         self.settings = settings or HeadSettings(query_k=sae.k, document_k=sae.k)
+        self.inner = None if inner is None else inner.with_rows(inner.rows[:0], inner.bias[:0], [])
 
     def transform(self, states: Tensor) -> Tensor:
-        return self.sae.normalise(states) - self.sae.b_dec
+        inner = states if self.inner is None else self.inner.transform(states)
+        return self.sae.centre(self.sae.normalise(inner))
 
     @property
     def rows(self) -> Tensor:
@@ -254,62 +276,97 @@ class SAEHead(Head):
         return self.sae.b_enc
 
     @property
+    def threshold(self) -> Tensor | None:
+        return self.sae.threshold
+
+    @property
     def gain(self) -> Tensor:
         return self.sae.scale
 
+    def freeze_decoder(self) -> None:
+        """Take parameters that no vector depends on out of training."""
+        self.sae.W_dec.requires_grad_(False)
+        if not self.sae.centred:
+            self.sae.b_dec.requires_grad_(False)
+        if self.inner is not None:
+            self.inner.rows.requires_grad_(False)
+            self.inner.bias.requires_grad_(False)
+
     def save(self, output_path: str, *args: Any, **kwargs: Any) -> None:
-        """Write the SAE and the settings into a module folder."""
-        self.sae.save(Path(output_path))
-        write_json(Path(output_path) / "config.json", self.get_config_dict())
+        """Write the SAE, the settings and any inner head into a module folder."""
+        folder = Path(output_path)
+        self.sae.save(folder)
+        if self.inner is not None:
+            self.inner.save(str(folder / "inner"))
+        config = {**self.get_config_dict(), "inner": self.inner is not None}
+        write_json(folder / "config.json", config)
 
     @classmethod
     def read(cls, folder: Path) -> SAEHead:
-        settings, _ = cls.read_settings(folder)
-        return cls(TopKSAE.load(folder), settings)
+        settings, own = cls.read_settings(folder)
+        inner = VocabularyHead.read(folder / "inner") if own.get("inner") else None
+        return cls(SAE.load(folder), settings, inner)
+
+
+_NORMS = {"layer": nn.LayerNorm, "rms": nn.RMSNorm}
 
 
 class VocabularyHead(Head):
-    """A masked-language-modelling head: dimensions are sub-words or words.
+    """A language-modelling head: dimensions are sub-words or words.
 
-    ``v = rows · LayerNorm(act(dense · h)) + bias``. SPLADE takes the backbone's own rows, ESPLADE
-    the means of sub-words' rows; see ``masked_language_head``, ``expanded`` and ``random``.
+    ``v = rows · LayerNorm(act(dense · h)) + bias`` for an encoder, ``v = rows · RMSNorm(h)`` for a
+    decoder. SPLADE takes the backbone's own rows, ESPLADE the means of sub-words' rows; see
+    ``language_heads.language_head``, ``expanded`` and ``random``.
 
     Args:
         rows: [size, d]; copied.
-        bias: [size].
+        bias: [size]; None for 0, which stays.
         terms: what each dimension stands for.
-        activation: a name that transformers knows.
-        final_norm: whether h goes through a norm first, as in ModernBERT after the last block.
+        activation: a name that transformers knows; None for neither dense layer, activation nor
+            the norm after them.
+        layer_norm_eps: of all norms.
+        final_norm: the norm that h goes through first, as in decoders or ModernBERT after the last
+            block: layer, rms or None.
     """
 
     def __init__(
         self,
         rows: Tensor,
-        bias: Tensor,
+        bias: Tensor | None,
         terms: Sequence[str],
-        activation: str = "gelu",
+        activation: str | None = "gelu",
         layer_norm_eps: float = 1e-12,
-        final_norm: bool = False,
+        final_norm: str | None = None,
         settings: HeadSettings | None = None,
     ) -> None:
         super().__init__()
-        if not len(rows) == len(bias) == len(terms):
-            raise InputError(f"{len(rows)} rows, {len(bias)} biases and {len(terms)} terms")
-        if activation not in ACT2FN:
+        biases = len(rows) if bias is None else len(bias)
+        if not len(rows) == biases == len(terms):
+            raise InputError(f"{len(rows)} rows, {biases} biases and {len(terms)} terms")
+        if activation is not None and activation not in ACT2FN:
             raise InputError(f"no activation function {activation!r}")
+        if final_norm and final_norm not in _NORMS:
+            raise InputError(f"a final norm is layer or rms, not {final_norm!r}")
         d = rows.shape[1]
         self.settings = settings or HeadSettings()
-        self.activation = activation
-        self.final = nn.LayerNorm(d, eps=layer_norm_eps) if final_norm else nn.Identity()
-        self.dense = nn.Linear(d, d)
-        self.norm = nn.LayerNorm(d, eps=layer_norm_eps)
-        with torch.no_grad():
-            self.dense.weight.copy_(torch.eye(d))
-            self.dense.bias.zero_()
+        self.activation, self.final_norm = activation, final_norm
+        self.layer_norm_eps = layer_norm_eps
+        self.final = _NORMS[final_norm](d, eps=layer_norm_eps) if final_norm else nn.Identity()
+        self.dense: nn.Module = nn.Identity()
+        self._act: nn.Module = nn.Identity()
+        self.norm: nn.Module = nn.Identity()
+        if activation is not None:
+            self.dense, self._act = nn.Linear(d, d), ACT2FN[activation]
+            self.norm = nn.LayerNorm(d, eps=layer_norm_eps)
+            with torch.no_grad():
+                self.dense.get_parameter("weight").copy_(torch.eye(d))
+                self.dense.get_parameter("bias").zero_()
         self.weight = nn.Parameter(rows.detach().clone())
-        self.offset = nn.Parameter(bias.detach().clone())
+        if bias is None:  # no parameter, and in no file
+            self.register_buffer("offset", torch.zeros(len(rows)), persistent=False)
+        else:
+            self.offset = nn.Parameter(bias.detach().clone())
         self._terms = terms
-        self._act = ACT2FN[activation]
 
     def transform(self, states: Tensor) -> Tensor:
         return cast(Tensor, self.norm(self._act(self.dense(self.final(states)))))
@@ -327,11 +384,16 @@ class VocabularyHead(Head):
         return self._terms
 
     def with_rows(
-        self, rows: Tensor, bias: Tensor, terms: Sequence[str], settings: HeadSettings | None = None
+        self,
+        rows: Tensor,
+        bias: Tensor,
+        terms: Sequence[str],
+        settings: HeadSettings | None = None,
     ) -> VocabularyHead:
-        """The same transform over another vocabulary."""
-        own = self._own_config()
-        head = VocabularyHead(rows, bias, terms, **own, settings=settings or self.settings)
+        """The same transform over another vocabulary, without biases where this head has none."""
+        own = {**self._own_config(), "settings": settings or self.settings}
+        learned = isinstance(self.offset, nn.Parameter)
+        head = VocabularyHead(rows, bias if learned else None, terms, **own)
         for name in ("final", "dense", "norm"):
             getattr(head, name).load_state_dict(getattr(self, name).state_dict())
         return head
@@ -367,8 +429,8 @@ class VocabularyHead(Head):
     def _own_config(self) -> dict[str, Any]:
         return {
             "activation": self.activation,
-            "layer_norm_eps": self.norm.eps,
-            "final_norm": isinstance(self.final, nn.LayerNorm),
+            "layer_norm_eps": self.layer_norm_eps,
+            "final_norm": self.final_norm,
         }
 
     def get_config_dict(self) -> dict[str, Any]:
@@ -388,66 +450,8 @@ class VocabularyHead(Head):
         try:
             tensors = load_file(folder / "model.safetensors")
             terms = TextStore(folder / "terms")
-            head = cls(tensors["weight"], tensors["offset"], terms, **own, settings=settings)
+            head = cls(tensors["weight"], tensors.get("offset"), terms, **own, settings=settings)
             head.load_state_dict(tensors)
         except (OSError, ValueError, KeyError, TypeError, RuntimeError, *_DAMAGED) as error:
             raise InputError(f"{folder}: not a saved head: {error}") from None
         return head
-
-
-def masked_language_head(name: str) -> VocabularyHead:
-    """The head that a backbone was pretrained with; see ``VocabularyHead``.
-
-    Where a checkpoint has none, the rows are its input embeddings and the dense layer passes states
-    on: such a head needs ``pretraining`` before it means anything.
-
-    Args:
-        name: a hub name or a folder, as for ``Backbone.from_pretrained``.
-
-    Raises:
-        InputError: no such model, or a head of another form than dense, activation, norm.
-    """
-    path = resolve(name)
-    try:
-        with quiet_transformers():
-            tokenizer = AutoTokenizer.from_pretrained(path)
-            model, report = AutoModelForMaskedLM.from_pretrained(path, output_loading_info=True)
-    except (OSError, ValueError) as error:
-        reason = str(error).strip().split("\n")[0]
-        raise InputError(f"no masked language model can be made of {name!r}: {reason}") from None
-    inside = {id(module) for module in model.base_model.modules()}
-    output = model.get_output_embeddings()
-    outside = [m for m in model.modules() if id(m) not in inside and m is not output]
-    dense = [m for m in outside if isinstance(m, nn.Linear)]
-    norms = [m for m in outside if isinstance(m, nn.LayerNorm)]
-    rows = model.get_input_embeddings().weight
-    names = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
-    terms = [term or f"#{n}" for n, term in enumerate(names)][: len(rows)]
-    terms += [f"#{n}" for n in range(len(terms), len(rows))]
-    new = {key.rsplit(".", 1)[0] for key in report["missing_keys"]}
-    trained = not any(model.get_submodule(key) in dense for key in new if key)
-    # A backbone's states are those before any final norm.
-    final = getattr(model.base_model, "final_norm", None)
-    own: dict[str, Any] = {"final_norm": final is not None}
-    if final is not None:
-        own["layer_norm_eps"] = final.eps
-    bias = torch.zeros(len(rows))
-    if trained:
-        if len(dense) != 1 or len(norms) != 1 or dense[0].weight.shape[0] != rows.shape[1]:
-            raise InputError(f"{name}: its head is not one dense layer, activation and norm")
-        known = ("classifier_activation", "activation", "hidden_act")
-        config = model.config
-        own["activation"] = next(str(getattr(config, key)) for key in known if hasattr(config, key))
-        own["layer_norm_eps"] = norms[0].eps
-        rows, bias = output.weight, bias if output.bias is None else output.bias
-    head = VocabularyHead(rows, bias, terms, **own)
-    if final is not None:
-        head.final.load_state_dict(final.state_dict(), strict=False)  # it may have no bias
-    if not trained:
-        return head
-    head.norm.load_state_dict(norms[0].state_dict(), strict=False)
-    with torch.no_grad():
-        head.dense.weight.copy_(dense[0].weight)
-        if dense[0].bias is not None:
-            head.dense.bias.copy_(dense[0].bias)
-    return head

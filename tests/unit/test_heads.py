@@ -8,12 +8,12 @@ from sentence_transformers import SparseEncoder
 from lexicept.encoder import encode_activations, load_encoder, make_encoder
 from lexicept.errors import InputError
 from lexicept.heads import HeadSettings, SAEHead, VocabularyHead
-from lexicept.sae import TopKSAE
+from lexicept.sae import SAE
 from lexicept.weighting import BM25, Splade, Unchanged
 from tiny import text, tiny_backbone
 
 TEXTS = [text(1, 2, 3), text(7, 7, 7, 7, 9), "", text(*range(100)), text(4), text(20, 3)]
-BOTH = pytest.mark.parametrize("kind", ["sae", "vocabulary"])
+KINDS = pytest.mark.parametrize("kind", ["sae", "threshold", "inner", "vocabulary"])
 
 
 @pytest.fixture(scope="module")
@@ -21,15 +21,18 @@ def bert(tmp_path_factory):
     return tiny_backbone(tmp_path_factory.mktemp("bert"))
 
 
-def sae_head(**settings):
+def sae_head(kind="sae", **settings):
     torch.manual_seed(1)
-    sae = TopKSAE(32, 60, 5)
+    sae = SAE(32, 60, None, centred=False) if kind == "threshold" else SAE(32, 60, 5)
     with torch.no_grad():
         for parameter in (sae.W_enc, sae.b_enc, sae.b_dec):
             parameter.normal_()
         sae.mean.normal_()
         sae.scale.fill_(1.7)
-    return SAEHead(sae, HeadSettings(**settings))
+        if sae.threshold is not None:
+            sae.threshold.copy_(torch.linspace(0, 9, 60))
+    inner = vocabulary_head() if kind == "inner" else None
+    return SAEHead(sae, HeadSettings(**settings), inner)
 
 
 def vocabulary_head(**settings):
@@ -43,22 +46,32 @@ def vocabulary_head(**settings):
     return head
 
 
+def make_head(kind, **settings):
+    return vocabulary_head(**settings) if kind == "vocabulary" else sae_head(kind, **settings)
+
+
 def make(bert, kind, **settings):
-    head = sae_head(**settings) if kind == "sae" else vocabulary_head(**settings)
-    return make_encoder(bert, head)
+    return make_encoder(bert, make_head(kind, **settings))
+
+
+def transformed(head, h):
+    """The docstring's equation for one state [d]."""
+    inner = torch.relu(head.dense.weight @ h + head.dense.bias)
+    centred = inner - inner.mean()
+    x = centred / torch.sqrt(centred.square().mean() + 1e-5)
+    return x * head.norm.weight + head.norm.bias
 
 
 def activations(head, h):
     """The docstrings' equations for one state [d], before the k largest are taken."""
-    if isinstance(head, SAEHead):
-        sae = head.sae
-        x = (h - sae.mean) / sae.scale - sae.b_dec
-        return torch.relu(sae.W_enc @ x + sae.b_enc) * sae.scale
-    inner = torch.relu(head.dense.weight @ h + head.dense.bias)
-    centred = inner - inner.mean()
-    x = centred / torch.sqrt(centred.square().mean() + 1e-5)
-    x = x * head.norm.weight + head.norm.bias
-    return torch.relu(head.weight @ x + head.offset)
+    if not isinstance(head, SAEHead):
+        return torch.relu(head.weight @ transformed(head, h) + head.offset)
+    sae = head.sae
+    x = ((h if head.inner is None else transformed(head.inner, h)) - sae.mean) / sae.scale
+    if sae.threshold is None:
+        return torch.relu(sae.W_enc @ (x - sae.b_dec) + sae.b_enc) * sae.scale
+    p = sae.W_enc @ x + sae.b_enc
+    return p * (p > sae.threshold) * sae.scale
 
 
 def plain(encoder, query, k=None, pooling="max"):
@@ -78,7 +91,7 @@ def plain(encoder, query, k=None, pooling="max"):
     return pooled.log1p() if pooling == "max" else pooled
 
 
-@BOTH
+@KINDS
 @pytest.mark.parametrize("pooling", ["max", "sum"])
 @pytest.mark.parametrize("k", [None, 3])
 def test_vectors_are_the_equations(bert, kind, pooling, k):
@@ -95,7 +108,7 @@ def test_vectors_are_the_equations(bert, kind, pooling, k):
     )
 
 
-@BOTH
+@KINDS
 @pytest.mark.parametrize("pooling", ["max", "sum"])
 def test_padding_and_the_order_of_a_batch_change_nothing(bert, kind, pooling):
     encoder = make(bert, kind, pooling=pooling, document_k=4)
@@ -107,22 +120,24 @@ def test_padding_and_the_order_of_a_batch_change_nothing(bert, kind, pooling):
         assert torch.allclose(encoder.encode_document(one).to_dense(), vector, atol=1e-4)
 
 
-@BOTH
+@KINDS
 def test_encode_gives_the_largest_activations_of_each_token(kind):
-    head = sae_head() if kind == "sae" else vocabulary_head()
+    head = make_head(kind)
     states = torch.randn(6, 32, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         expected = torch.stack([activations(head, state) for state in states])
         acts, dimensions = head.encode(states, 4)
-        everything, _ = head.encode(states)
+        everything, where = head.encode(states)
     assert torch.allclose(acts.sort().values, expected.topk(4).values.flip(1), atol=1e-4)
     assert torch.allclose(expected.gather(1, dimensions), acts, atol=1e-4)
-    assert everything.shape == (6, head.size)
+    found = torch.zeros(6, head.size).scatter_add(1, where, everything)
+    assert torch.allclose(found, expected, atol=1e-4)
+    assert everything.shape == (6, int((expected > 0).sum(dim=1).max()))
     head.configure(document_k=2)
     assert head.encode(states)[0].shape == (6, 2)
 
 
-@BOTH
+@KINDS
 def test_each_side_has_its_own_k(bert, kind):
     encoder = make(bert, kind, query_k=1, document_k=3)
     one = [text(5)]
@@ -133,7 +148,7 @@ def test_each_side_has_its_own_k(bert, kind):
     assert (query, document) == (1, 3)
 
 
-@BOTH
+@KINDS
 def test_each_side_has_its_own_max_active_dims(bert, kind):
     encoder = make(bert, kind, query_max_active_dims=2, document_max_active_dims=5)
     whole = make(bert, kind).encode_document(TEXTS).to_dense()
@@ -146,7 +161,7 @@ def test_each_side_has_its_own_max_active_dims(bert, kind):
     assert (encoder.encode_query(TEXTS, max_active_dims=7).to_dense() > 0).sum(dim=1).max() == 7
 
 
-@BOTH
+@KINDS
 def test_only_queries_are_scaled(bert, kind):
     before, after = make(bert, kind), make(bert, kind, query_scale=2.5)
     queries = before.encode_query(TEXTS).to_dense()
@@ -157,7 +172,7 @@ def test_only_queries_are_scaled(bert, kind):
     np.testing.assert_array_equal(*activated)
 
 
-@BOTH
+@KINDS
 @pytest.mark.parametrize("pooling", ["max", "sum"])
 def test_gradients_reach_all_that_makes_a_vector(bert, kind, pooling):
     encoder = make(bert, kind, pooling=pooling)
@@ -166,12 +181,18 @@ def test_gradients_reach_all_that_makes_a_vector(bert, kind, pooling):
     encoder(features, task="document")["sentence_embedding"].sum().backward()
     without = {n for n, p in encoder.named_parameters() if p.grad is None or not p.grad.any()}
     # The decoder of an SAE is kept for people.
-    assert without == ({"1.sae.W_dec"} if kind == "sae" else set())
+    unused = {"sae": {"W_dec"}, "inner": {"W_dec"}, "threshold": {"W_dec", "b_dec"}}
+    left_out = {"1.inner.weight", "1.inner.offset"} if kind == "inner" else set()
+    assert without == {f"1.sae.{name}" for name in unused.get(kind, ())} | left_out
+    if kind != "vocabulary":
+        encoder[1].freeze_decoder()
+        frozen = {n for n, p in encoder.named_parameters() if not p.requires_grad}
+        assert frozen == without
     encoder.zero_grad()
     encoder.requires_grad_(False)
 
 
-@BOTH
+@KINDS
 @pytest.mark.parametrize("pooling", ["max", "sum"])
 def test_saved_and_loaded_it_is_the_same(bert, kind, pooling, tmp_path):
     settings = {
@@ -202,12 +223,36 @@ def test_saved_and_loaded_it_is_the_same(bert, kind, pooling, tmp_path):
         assert (loaded[1].activation, loaded[1].norm.eps) == ("relu", 1e-5)
     else:
         assert loaded[1].terms is None
-        assert loaded[1].sae.k == 5
+        assert loaded[1].sae.k == (None if kind == "threshold" else 5)
+        assert loaded[1].sae.centred == (kind != "threshold")
+        assert loaded[1].size == 60
 
 
 def test_an_sae_s_own_k_is_the_default_of_both_sides():
-    settings = SAEHead(TopKSAE(4, 8, 3)).settings
+    settings = SAEHead(SAE(4, 8, 3)).settings
     assert (settings.query_k, settings.document_k, settings.weighting) == (3, 3, "bm25")
+    settings = SAEHead(SAE(4, 8, None)).settings
+    assert (settings.query_k, settings.document_k) == (None, None)
+
+
+def test_only_active_latents_of_a_threshold_sae_learn():
+    head = sae_head("threshold")
+    state = torch.randn(1, 32, generator=torch.Generator().manual_seed(3))
+    text = torch.zeros(1, dtype=torch.long)
+    active = activations(head, state[0]) > 0
+    above_zero = head.sae.W_enc @ ((state[0] - head.sae.mean) / head.sae.scale) + head.sae.b_enc > 0
+    assert 0 < active.sum() < above_zero.sum()
+    for pooling in ("max", "sum"):
+        head.zero_grad()
+        head.configure(pooling=pooling)
+        head.pool(state, text, 1).sum().backward()
+        assert torch.equal(head.sae.b_enc.grad != 0, active)
+        assert torch.equal(head.sae.W_enc.grad.any(dim=1), active)
+
+
+def test_an_inner_head_of_another_size():
+    with pytest.raises(InputError, match="states of size 16 on a head of size 32"):
+        SAEHead(SAE(16, 8, 2), inner=vocabulary_head())
 
 
 @pytest.mark.parametrize(
@@ -254,14 +299,15 @@ def empty(path):
         (kind, name, damage)
         for kind, names in (
             ("vocabulary", ["config.json", "model.safetensors", "terms.bin", "terms.offsets.npy"]),
-            ("sae", ["config.json", "sae.json", "sae.safetensors"]),
+            ("threshold", ["config.json", "sae.json", "sae.safetensors"]),
+            ("inner", ["inner/config.json", "inner/model.safetensors"]),
         )
         for name in names
         for damage in (remove, truncate, empty)
     ],
 )
 def test_damaged_files_are_input_errors(tmp_path, kind, name, damage):
-    head = sae_head() if kind == "sae" else vocabulary_head()
+    head = make_head(kind)
     head.save(str(tmp_path))
     assert type(head).read(tmp_path).size == head.size
     damage(tmp_path / name)

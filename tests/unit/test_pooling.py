@@ -6,7 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lexicept.ops import pooling
-from lexicept.ops.pooling import pool_max, pool_max_reference, pool_sum, pool_sum_reference
+from lexicept.ops.pooling import (
+    pool_max,
+    pool_max_reference,
+    pool_sum,
+    pool_sum_reference,
+    top_activations,
+)
 
 PAIRS = [(pool_max, pool_max_reference), (pool_sum, pool_sum_reference)]
 both = pytest.mark.parametrize(("fast", "reference"), PAIRS, ids=["max", "sum"])
@@ -21,9 +27,15 @@ def random_inputs(n=9, d=3, size=6, seed=0, dtype=torch.float64):
     return draw(n, d), draw(size, d), draw(size)
 
 
-def results(pool, x, text, num_texts, rows, bias, k):
+def random_threshold(size=6, seed=0, dtype=torch.float64):
+    """Thresholds from 0 on, the first exactly 0."""
+    drawn = torch.rand(size, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+    return (1.5 * drawn).index_fill(0, torch.tensor([0]), 0.0)
+
+
+def results(pool, x, text, num_texts, rows, bias, k, threshold=None):
     """The pooled vectors, and the gradients of x, rows and bias along a fixed direction."""
-    pooled = pool(x, text, num_texts, rows, bias, k)
+    pooled = pool(x, text, num_texts, rows, bias, k, threshold)
     direction = torch.linspace(-1, 2, pooled.numel(), dtype=pooled.dtype).view_as(pooled)
     gradients = torch.autograd.grad((pooled * direction).sum(), (x, rows, bias))
     return pooled.detach(), *gradients
@@ -34,35 +46,40 @@ def assert_same(fast, reference, *arguments, atol=1e-12):
     for name, a, b in zip(("pooled", "x", "rows", "bias"), ours, expected, strict=True):
         assert a.dtype == b.dtype, name
         assert torch.allclose(a, b, atol=atol), name
+    with torch.no_grad():
+        assert torch.allclose(fast(*arguments), expected[0], atol=atol)
 
 
 @both
 @pytest.mark.parametrize("k", [None, 1, 4, 6, 100])
-def test_the_fast_twin_is_the_reference(fast, reference, k):
+@pytest.mark.parametrize("threshold", [None, random_threshold()], ids=["relu", "threshold"])
+def test_the_fast_twin_is_the_reference(fast, reference, k, threshold):
     x, rows, bias = random_inputs()
     text = torch.tensor([2, 0, 4, 2, 2, 0, 4, 4, 0])  # unsorted; texts 1 and 3 have no tokens
-    assert_same(fast, reference, x, text, 5, rows, bias, k)
-    pooled = fast(x, text, 5, rows, bias, k)
+    assert_same(fast, reference, x, text, 5, rows, bias, k, threshold)
+    pooled = fast(x, text, 5, rows, bias, k, threshold)
     assert (pooled[[1, 3]] == 0).all()
     assert (pooled[[0, 2, 4]].amax(dim=1) > 0).all()
 
 
 @both
 @pytest.mark.parametrize("k", [None, 5])
-def test_the_fast_twin_is_the_reference_in_single_precision(fast, reference, k):
+@pytest.mark.parametrize("threshold", [None, 4 * random_threshold(300, dtype=torch.float32)])
+def test_the_fast_twin_is_the_reference_in_single_precision(fast, reference, k, threshold):
     x, rows, bias = random_inputs(400, 16, 300, seed=1, dtype=torch.float32)
     text = torch.arange(400) * 7 % 20
-    assert_same(fast, reference, x, text, 20, rows, bias, k, atol=1e-4)
+    assert_same(fast, reference, x, text, 20, rows, bias, k, threshold, atol=1e-4)
 
 
 @both
 @pytest.mark.parametrize("k", [None, 2])
-def test_gradients_by_finite_differences(fast, reference, k):
+@pytest.mark.parametrize("threshold", [None, random_threshold(4)])
+def test_gradients_by_finite_differences(fast, reference, k, threshold):
     x, rows, bias = random_inputs(5, 3, 4, seed=2)
     text = torch.tensor([1, 0, 1, 0, 0])
 
     def pool(x, rows, bias):
-        return fast(x, text, 3, rows, bias, k)
+        return fast(x, text, 3, rows, bias, k, threshold)
 
     assert torch.autograd.gradcheck(pool, (x, rows, bias), eps=1e-7, atol=1e-6)
 
@@ -76,6 +93,41 @@ def test_by_hand():
     expected[0][0] = float(torch.log1p(torch.tensor([1.5, 3.5])).sum())
     expected[1] = torch.log1p(torch.tensor([2.5, 1.0])).tolist()
     assert torch.allclose(pool_sum(x, text, 2, rows, bias, None), torch.tensor(expected))
+
+
+@both
+@pytest.mark.parametrize("gradient", [True, False])
+def test_thresholds_by_hand(fast, reference, gradient):
+    x = torch.tensor([[1.0], [3.0], [2.0]], requires_grad=True)
+    text, rows, bias = torch.tensor([0, 0, 1]), torch.tensor([[1.0], [2.0], [0.5]]), torch.zeros(3)
+    threshold = torch.tensor([3.0, 4.0, 0.0])  # 3 is not above 3, and 4 not above 4
+
+    def f(*values):  # of a text's tokens in one dimension
+        return max(values) if fast is pool_max else sum(map(math.log1p, values))
+
+    for pool in (fast, reference):
+        for k, first in ((None, f(0.5, 1.5)), (1, f(0.5))):
+            # With k = 1 only 6 counts of (3, 6, 1.5); of (1, 2, .5) and (2, 4, 1) what is left.
+            with torch.set_grad_enabled(gradient):
+                pooled = pool(x, text, 2, rows, bias, k, threshold)
+            expected = torch.tensor([[0.0, f(6.0), first], [0.0, 0.0, f(1.0)]])
+            assert torch.allclose(pooled, expected)
+
+
+def test_top_activations_by_hand(monkeypatch):
+    x, rows = torch.tensor([[1.0], [3.0], [-2.0]]), torch.tensor([[1.0], [2.0], [0.5], [-1.0]])
+    every = torch.tensor([[1.0, 2.0, 0.5, 0.0], [3.0, 6.0, 1.5, 0.0], [0.0, 0.0, 0.0, 2.0]])
+    for cells in (1, 10**6):
+        monkeypatch.setattr(pooling, "CHUNK_CELLS", cells)
+        for threshold in (None, torch.tensor([2.0, 2.0, 0.5, 0.0])):
+            fired = every if threshold is None else every * (every > threshold)
+            acts, dimensions = top_activations(x, rows, torch.zeros(4), None, threshold)
+            assert acts.shape == dimensions.shape == (3, 3)  # as many as the second token has
+            assert torch.equal(torch.zeros(3, 4).scatter_add(1, dimensions, acts), fired)
+            acts, dimensions = top_activations(x, rows, torch.zeros(4), 1, threshold)
+            assert torch.equal(acts, fired.amax(dim=1, keepdim=True))
+            assert torch.equal(fired.gather(1, dimensions), acts)
+    assert top_activations(x[:0], rows, torch.zeros(4), None)[0].shape == (0, 1)
 
 
 @both
@@ -93,16 +145,22 @@ def test_one_active_dimension_per_token_leaves_each_token_its_largest(fast, refe
 def test_where_nothing_fires_all_is_zero(fast, reference, k):
     x, rows, bias = random_inputs()
     below = (bias - 100).detach().requires_grad_()
-    for part in results(fast, x, torch.arange(9) % 3, 3, rows, below, k):
-        assert (part == 0).all()
+    text, high = torch.arange(9) % 3, torch.full((6,), 100.0)
+    for settings in ((below, k), (below, k, random_threshold()), (bias, k, high)):
+        for part in results(fast, x, text, 3, rows, *settings):
+            assert (part == 0).all()
+        with torch.no_grad():
+            assert (fast(x, text, 3, rows, *settings) == 0).all()
 
 
 @both
 @pytest.mark.parametrize("k", [None, 2])
 @pytest.mark.parametrize("num_texts", [1, 3])
-def test_no_tokens_at_all(fast, reference, k, num_texts):
+@pytest.mark.parametrize("threshold", [None, random_threshold()])
+def test_no_tokens_at_all(fast, reference, k, num_texts, threshold):
     x, rows, bias = random_inputs(0)
-    parts = results(fast, x, torch.zeros(0, dtype=torch.long), num_texts, rows, bias, k)
+    text = torch.zeros(0, dtype=torch.long)
+    parts = results(fast, x, text, num_texts, rows, bias, k, threshold)
     assert [list(part.shape) for part in parts] == [[num_texts, 6], [0, 3], [6, 3], [6]]
     assert all((part == 0).all() for part in parts)
 
@@ -168,10 +226,13 @@ def test_any_shapes(fast, reference, data):
         dtype=torch.long,
     )
     x, rows, bias = random_inputs(n, d, size, seed=data.draw(st.integers(0, 99)))
+    threshold = random_threshold(size, seed=data.draw(st.integers(0, 99)))
+    if data.draw(st.booleans()):
+        threshold = None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pooling, "CHUNK_CELLS", data.draw(st.integers(1, 20)))
         patch.setattr(pooling, "PAIRS", data.draw(st.integers(1, 9)))
-        assert_same(fast, reference, x, text, num_texts, rows, bias, k)
+        assert_same(fast, reference, x, text, num_texts, rows, bias, k, threshold)
 
 
 @pytest.mark.parametrize("k", [None, 5])
@@ -198,12 +259,16 @@ def test_under_autocast_the_low_precision_only_chooses(k, dtype):
 
 
 @pytest.mark.parametrize("k", [None, 5])
-def test_gradients_under_autocast_are_those_of_the_chosen_tokens(k):
+@pytest.mark.parametrize("threshold", [None, 4 * random_threshold(40, dtype=torch.float32)])
+def test_gradients_under_autocast_are_those_of_the_chosen_tokens(k, threshold):
     x, rows, bias = random_inputs(30, 16, 40, seed=4, dtype=torch.float32)
     text = torch.arange(30)  # one token per text: there is nothing to choose but its dimensions
     with torch.autocast("cpu", torch.bfloat16):
-        ours = results(pool_max, x, text, 30, rows, bias, k)
+        ours = results(pool_max, x, text, 30, rows, bias, k, threshold)
     kept = (ours[0] > 0).float()
+    assert 30 < kept.sum() < 30 * 40
+    if threshold is not None:
+        assert not (ours[0] * (ours[0] <= threshold)).any()
 
     def masked(*arguments):
         return pool_max_reference(*arguments) * kept
@@ -231,7 +296,13 @@ def test_a_state_that_is_no_number_is_not_lost(monkeypatch, fast, reference, k, 
     x, rows, bias = random_inputs(6, dtype=torch.float32)
     broken = x.detach().clone()
     broken[1, 0] = torch.nan
-    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-        pooled = fast(broken, torch.tensor([0, 0, 0, 1, 1, 1]), 2, rows, bias, k)
-    assert pooled[0].isnan().any()
-    assert not pooled[1].isnan().any()
+    text = torch.tensor([0, 0, 0, 1, 1, 1])
+    for gradient in (True, False):
+        for threshold in (None, random_threshold(dtype=torch.float32)):
+            with (
+                torch.autocast("cpu", torch.bfloat16, enabled=autocast),
+                torch.set_grad_enabled(gradient),
+            ):
+                pooled = fast(broken, text, 2, rows, bias, k, threshold)
+            assert pooled[0].isnan().any()
+            assert not pooled[1].isnan().any()

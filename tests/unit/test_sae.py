@@ -1,3 +1,4 @@
+import json
 import math
 
 import pytest
@@ -5,8 +6,8 @@ import torch
 import torch.nn.functional as F
 
 from lexicept.errors import InputError, LexiceptError
-from lexicept.sae import SAESettings, TopKSAE, train_sae
-from lexicept.sae.states import Position, StateStream
+from lexicept.sae import SAE, SAESettings, train_sae
+from lexicept.sae.states import Position, StateStream, backbone_reader
 from lexicept.sae.training import Trainer, initial_sae, learning_rate, remove_parallel_gradient
 
 SMALL = SAESettings(num_latents=64, k=4, tokens=2000, batch_size=100, warmup_steps=2)
@@ -16,20 +17,39 @@ def states(n=300, d=16, seed=0):
     return torch.randn(n, d, generator=torch.Generator().manual_seed(seed))
 
 
+def make(d_in, num_latents, k, **settings):
+    """Double precision, biases, and thresholds from 0 to 2 where there is no k."""
+    sae = SAE(d_in, num_latents, k, **settings).double()
+    with torch.no_grad():
+        sae.b_enc.copy_(torch.linspace(-0.1, 0.1, num_latents))
+        sae.b_dec.copy_(torch.linspace(-1, 1, d_in))
+        if sae.threshold is not None:
+            sae.threshold.copy_(torch.linspace(0, 2, num_latents))
+    return sae
+
+
 def textbook(sae, x):
     """The docstring's equations, dense and one by one."""
-    pre = torch.relu((x - sae.b_dec) @ sae.W_enc.T + sae.b_enc)
-    values, latents = pre.topk(sae.k, dim=1)
-    z = torch.zeros_like(pre).scatter(1, latents, values)
+    p = (x - sae.b_dec if sae.centred else x) @ sae.W_enc.T + sae.b_enc
+    if sae.k is None:
+        z = p * (p > sae.threshold)
+    else:
+        values, latents = p.relu().topk(sae.k, dim=1)
+        z = torch.zeros_like(p).scatter(1, latents, values)
     return z, z @ sae.W_dec + sae.b_dec
 
 
+RULES = pytest.mark.parametrize(
+    ("k", "centred"), [(4, True), (4, False), (None, True), (None, False)]
+)
+
+
+@RULES
 @pytest.mark.parametrize("shift", [0.0, -50.0])
-def test_forward_and_gradient_are_the_textbook_s(shift):
-    sae = TopKSAE(16, 64, 4).double()
+def test_forward_and_gradient_are_the_textbook_s(shift, k, centred):
+    sae = make(16, 64, k, centred=centred)
     with torch.no_grad():
-        sae.b_enc.copy_(torch.linspace(-0.1, 0.1, 64) + shift)
-        sae.b_dec.copy_(torch.linspace(-1, 1, 16))
+        sae.b_enc.add_(shift)
     x = states().double()
     z, reconstruction = textbook(sae, x)
     (reconstruction - x).square().sum(1).mean().backward()
@@ -41,13 +61,14 @@ def test_forward_and_gradient_are_the_textbook_s(shift):
     for name, parameter in sae.named_parameters():
         assert torch.allclose(parameter.grad, expected[name], atol=1e-12), name
     acts, latents = sae.encode(x)
-    assert torch.allclose(torch.zeros_like(z).scatter(1, latents, acts), z, atol=1e-12)
+    assert torch.allclose(torch.zeros_like(z).scatter_add(1, latents, acts), z, atol=1e-12)
     # All pre-activations are negative with the large shift: nothing fires, nothing learns.
     assert bool((acts > 0).any()) == (shift == 0.0)
 
 
-def test_gradient_by_finite_differences():
-    sae = TopKSAE(5, 8, 2).double()
+@RULES
+def test_gradient_by_finite_differences(k, centred):
+    sae = make(5, 8, k and 2, centred=centred)
     x = states(6, 5).double()
     names = [name for name, _ in sae.named_parameters()]
 
@@ -59,8 +80,9 @@ def test_gradient_by_finite_differences():
     assert torch.autograd.gradcheck(loss, tuple(sae.parameters()), eps=1e-7, atol=1e-6)
 
 
-def test_inference_and_training_paths_agree():
-    sae = TopKSAE(16, 64, 4)
+@RULES
+def test_inference_and_training_paths_agree(k, centred):
+    sae = make(16, 64, k, centred=centred).float()
     with torch.no_grad():
         quick, latents = sae.encode(states())
     exact, same = sae.encode(states())
@@ -69,14 +91,26 @@ def test_inference_and_training_paths_agree():
 
 
 def test_no_states_and_more_latents_than_k():
-    sae = TopKSAE(16, 3, 3)
+    sae = SAE(16, 3, 3)
     acts, latents = sae.encode(torch.zeros(0, 16))
     assert acts.shape == latents.shape == (0, 3)
     assert sae(torch.zeros(0, 16)).shape == (0, 16)
 
 
+def test_an_active_latent_is_above_its_threshold_not_at_it():
+    sae = SAE(1, 3, None, centred=False)
+    with torch.no_grad():
+        sae.W_enc.fill_(1.0)
+        sae.threshold.copy_(torch.tensor([0.0, 2.0, 3.0]))
+        sae.scale.fill_(10.0)
+    acts, latents = sae.encode(torch.tensor([[30.0], [20.0], [-1.0]]))
+    found = torch.zeros(3, 3).scatter_add(1, latents, acts)
+    assert found.tolist() == [[30.0, 30.0, 0.0], [20.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
+    assert sae.encode(torch.zeros(0, 1))[0].shape == (0, 1)
+
+
 def test_k_for_one_call_does_not_stay():
-    sae = TopKSAE(16, 64, 4)
+    sae = SAE(16, 64, 4)
     assert sae.encode(states(), k=9)[0].shape == (300, 9)
     assert sae.encode(states())[0].shape == (300, 4)
 
@@ -84,7 +118,7 @@ def test_k_for_one_call_does_not_stay():
 @pytest.mark.parametrize("k", [0, 65])
 def test_impossible_k(k):
     with pytest.raises(InputError, match=f"not {k}"):
-        TopKSAE(16, 64, k)
+        SAE(16, 64, k)
 
 
 def test_normalisation_keeps_units_of_the_states():
@@ -113,21 +147,58 @@ def test_initialisation(initialisation):
     assert torch.allclose(sae.b_dec, states(10).mean(0))
 
 
-def test_save_and_load(tmp_path):
-    sae = initial_sae(states(), SMALL)
+@RULES
+def test_save_and_load(tmp_path, k, centred):
+    sae = make(16, 64, k, centred=centred, architecture="gated").float()
+    sae.mean.fill_(0.5)
+    sae.scale.fill_(2.0)
+    sae.origin["layer"] = 7
     sae.save(tmp_path)
-    loaded = TopKSAE.load(tmp_path)
-    assert all(
-        torch.equal(a, b)
-        for a, b in zip(sae.state_dict().values(), loaded.state_dict().values(), strict=True)
-    )
-    whole = (tmp_path / "sae.safetensors").read_bytes()
+    loaded = SAE.load(tmp_path)
+    assert loaded.state_dict().keys() == sae.state_dict().keys()
+    for name, tensor in loaded.state_dict().items():
+        assert torch.equal(tensor, sae.state_dict()[name]), name
+    for name in ("d_in", "num_latents", "k", "centred", "architecture", "origin"):
+        assert getattr(loaded, name) == getattr(sae, name), name
+    assert all(parameter.requires_grad for parameter in loaded.parameters())
+    assert torch.equal(loaded(states()), sae(states()))
+
+
+def test_a_damaged_file_is_an_input_error(tmp_path):
+    make(16, 64, None).save(tmp_path)
+    whole, config = (tmp_path / "sae.safetensors").read_bytes(), (tmp_path / "sae.json").read_text()
     for damaged in (b"", whole[:-1], b"not safetensors"):
         (tmp_path / "sae.safetensors").write_bytes(damaged)
         with pytest.raises(InputError, match="not a saved SAE"):
-            TopKSAE.load(tmp_path)
+            SAE.load(tmp_path)
+    (tmp_path / "sae.safetensors").write_bytes(whole)
+    for changes in (
+        {"k": 3},  # but there are thresholds
+        {"k": "3"},
+        {"d_in": 17},
+        {"num_latents": 10**15},  # nothing so large is allocated
+        {"num_latents": -1},
+        {"num_latents": None},
+        {"origin": 3},
+    ):
+        (tmp_path / "sae.json").write_text(json.dumps({**json.loads(config), **changes}))
+        with pytest.raises(InputError, match="not a saved SAE"):
+            SAE.load(tmp_path)
+    for content in ("[]", "{}", "", "{"):
+        (tmp_path / "sae.json").write_text(content)
+        with pytest.raises(InputError, match="not a saved SAE"):
+            SAE.load(tmp_path)
     with pytest.raises(InputError, match="not a saved SAE"):
-        TopKSAE.load(tmp_path / "nowhere")
+        SAE.load(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("threshold", [-1.0, math.nan])
+def test_thresholds_that_are_none(tmp_path, threshold):
+    sae = make(16, 64, None)
+    sae.threshold[3] = threshold
+    sae.save(tmp_path)
+    with pytest.raises(InputError, match="a threshold is below 0 or no number"):
+        SAE.load(tmp_path)
 
 
 def test_parallel_gradient_is_removed():
@@ -153,7 +224,7 @@ def test_training_explains_variance_and_keeps_unit_rows():
     mixed = torch.randint(20, (4000, 2), generator=torch.Generator().manual_seed(4))
     x = directions[mixed].sum(1)
     settings = SAESettings(64, 4, tokens=20_000, batch_size=200, learning_rate=1e-2)
-    trainer = Trainer(initial_sae(x[:500], settings), settings)
+    trainer = Trainer.begin(x[:500], settings)
     for step in range(settings.steps):
         start = 200 * (step % 20)
         shown = trainer.step(x[start : start + 200])
@@ -166,28 +237,8 @@ def test_training_explains_variance_and_keeps_unit_rows():
     assert torch.allclose(trainer.sae.W_dec.norm(dim=1), torch.ones(64), atol=1e-6)
 
 
-def test_dead_latents_learn_through_the_auxiliary_loss():
-    settings = SAESettings(num_latents=64, k=4, tokens=2000, batch_size=100, dead_tokens=100)
-    sae = initial_sae(states(), settings)
-    with torch.no_grad():
-        sae.b_enc[10:] = -100.0  # these never fire by themselves
-    trainer = Trainer(sae, settings)
-    trainer.step(states(100))
-    loss, _, fired = trainer.loss(states(100, seed=5))
-    assert set(fired.tolist()) <= set(range(10))
-    trainer.sae.zero_grad()
-    loss.backward()
-    assert float(trainer.sae.W_dec.grad[10:].abs().sum()) == 0.0  # their ReLU is shut
-    with torch.no_grad():
-        trainer.sae.b_enc[10:] = -0.5
-    trainer._quiet[10:] = 100
-    trainer.sae.zero_grad()
-    trainer.loss(states(100, seed=5))[0].backward()
-    assert float(trainer.sae.W_dec.grad[10:].abs().sum()) > 0.0
-
-
 def test_a_loss_that_is_not_finite_stops_training():
-    trainer = Trainer(initial_sae(states(), SMALL), SMALL)
+    trainer = Trainer.begin(states(), SMALL)
     broken = states(100)
     broken[3, 3] = math.nan
     with pytest.raises(LexiceptError, match="loss is nan at step 0"):
@@ -195,15 +246,42 @@ def test_a_loss_that_is_not_finite_stops_training():
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"k": 0}, {"tokens": 0}, {"k": 9, "num_latents": 8}, {"initialisation": "magic"}]
+    ("wrong", "message"),
+    [
+        ({"k": 0}, "k must be at least 1, not 0"),
+        ({"tokens": 0}, "tokens must be at least 1, not 0"),
+        ({"k": 9, "num_latents": 8}, "k 9 is larger than num_latents 8"),
+        ({"initialisation": "magic"}, "initialisation is data or random, not 'magic'"),
+        ({"architecture": "magic"}, "architecture is topk, .*matryoshka, not 'magic'"),
+        ({"bandwidth": 0.0}, "bandwidth must be above 0, not 0.0"),
+        ({"sparsity": -1.0}, "sparsity must be above 0, not -1.0"),
+        ({"sparsity": math.nan}, "sparsity must be above 0, not nan"),
+        ({"ks": ()}, r"ks must ascend from 1 or more to 8: \(\)"),
+        ({"ks": (0, 8)}, r"ks must ascend from 1 or more to 8: \(0, 8\)"),
+        ({"ks": (4, 2, 8)}, r"ks must ascend from 1 or more to 8: \(4, 2, 8\)"),
+        ({"ks": (1, 2)}, r"ks must ascend from 1 or more to 8: \(1, 2\)"),
+        ({"prefixes": (7, 8192)}, r"prefixes must ascend from 8 or more to 8192: \(7, 8192\)"),
+        ({"prefixes": (16, 32)}, r"prefixes must ascend from 8 or more to 8192: \(16, 32\)"),
+    ],
 )
-def test_impossible_settings(wrong):
-    with pytest.raises(InputError):
+def test_impossible_settings(wrong, message):
+    with pytest.raises(InputError, match=message):
         SAESettings(**wrong)
 
 
+def test_default_hierarchies():
+    assert SAESettings(k=8).hierarchy == (1, 2, 4, 8)
+    assert SAESettings(k=12).hierarchy == (1, 2, 4, 8, 12)
+    assert SAESettings(k=1).hierarchy == (1,)
+    assert SAESettings(ks=(3, 8)).hierarchy == (3, 8)
+    assert SAESettings(65_536).nested == (2048, 6144, 14_336, 30_720, 65_536)  # SAE-SPLADE, B.4
+    assert SAESettings(64, k=8).nested == (14, 30, 64)  # one of 2 or 6 latents has not 8 active
+    assert SAESettings(prefixes=(10, 8192)).nested == (10, 8192)
+
+
 def stream(backbone, texts, buffer_tokens):
-    return StateStream(backbone, texts, 50, buffer_tokens, seed=1, filling=lambda tokens: None)
+    reader = backbone_reader(backbone, texts)
+    return StateStream(reader, len(texts), 50, buffer_tokens, 1, filling=lambda tokens: None)
 
 
 @pytest.mark.parametrize("buffer_tokens", [100, 10**6])
@@ -228,35 +306,39 @@ def test_a_stream_gives_every_token_once_an_epoch_and_goes_on_anywhere(
         assert torch.equal(batch, unbroken[place + 1][1])
 
 
-def test_training_resumes_to_the_same_weights(backbone, texts, tmp_path, monkeypatch):
-    monkeypatch.setattr("lexicept.sae.states.READ", 3)
-    settings = SAESettings(num_latents=32, k=4, tokens=2500, batch_size=100, buffer_tokens=400)
+class KilledError(Exception):
+    pass
+
+
+def test_training_that_was_killed_goes_on(backbone, texts, tmp_path, monkeypatch):
+    settings = SAESettings(num_latents=32, k=4, tokens=1500, batch_size=100)
     unbroken = train_sae(backbone, texts, settings)
 
-    class KilledError(Exception):
-        pass
+    def kill(stage, done, total, detail=""):
+        if done >= 700 and "loss" in detail:
+            raise KilledError
 
-    for stop in (300, 1700):
-
-        def kill(stage, done, total, detail="", stop=stop):
-            if done >= stop and "loss" in detail:
-                raise KilledError
-
-        monkey = pytest.MonkeyPatch()
-        monkey.setattr("lexicept.sae.training.CHECKPOINT_SECONDS", 0)
-        with monkey.context(), pytest.raises(KilledError):
-            train_sae(backbone, texts, settings, tmp_path, kill)
-        monkey.undo()
+    monkeypatch.setattr("lexicept.sae.training.CHECKPOINT_SECONDS", 0)
+    with pytest.raises(KilledError):
+        train_sae(backbone, texts, settings, tmp_path, kill)
     resumed = train_sae(backbone, texts, settings, tmp_path)
     for name, tensor in unbroken.state_dict().items():
         assert torch.equal(tensor, resumed.state_dict()[name]), name
-    again = train_sae(backbone, texts, settings, tmp_path)  # finished: nothing left to do
-    assert torch.equal(again.W_enc, resumed.W_enc)
     with pytest.raises(InputError, match="other settings"):
         train_sae(backbone, texts, SAESettings(num_latents=16, k=4), tmp_path)
     (tmp_path / "checkpoint.pt").write_bytes(b"PK\x03\x04 broken")
     with pytest.raises(InputError, match="can't be read"):
         train_sae(backbone, texts, settings, tmp_path)
+
+
+def test_a_transform_is_what_is_read(backbone, texts):
+    plain, read = (
+        backbone_reader(backbone, texts, transform)([0, 2, 4])
+        for transform in (None, lambda h: 2 * h[:, :5])
+    )
+    assert torch.equal(read, 2 * plain[:, :5])
+    trained = train_sae(backbone, texts, SMALL, transform=lambda h: h[:, :5])
+    assert trained.d_in == 5
 
 
 def test_texts_without_tokens(backbone):

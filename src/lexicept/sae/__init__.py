@@ -1,6 +1,7 @@
 """Sparse autoencoders: token states → a few active latents, the concepts."""
 
-from lexicept.sae.model import TopKSAE
-from lexicept.sae.training import SAESettings, train_sae
+from lexicept.sae.model import SAE
+from lexicept.sae.settings import SAESettings
+from lexicept.sae.training import train_sae
 
-__all__ = ["SAESettings", "TopKSAE", "train_sae"]
+__all__ = ["SAE", "SAESettings", "train_sae"]

@@ -14,6 +14,29 @@ from lexicept.backbone import Backbone
 READ = 512
 """Documents that are read together: enough that texts of one length share a batch."""
 
+Reader = Callable[[Sequence[int]], Tensor]
+"""The token states [n, d] of some texts, by their numbers."""
+
+
+def backbone_reader(
+    backbone: Backbone,
+    texts: Sequence[str],
+    transform: Callable[[Tensor], Tensor] | None = None,
+) -> Reader:
+    """Runs texts through a backbone, and a transform where one is given, in single precision."""
+
+    def read(numbers: Sequence[int]) -> Tensor:
+        windows = backbone.windows([texts[number] for number in numbers])
+        parts = []
+        with torch.no_grad():
+            for _, states in backbone.token_states(windows):
+                single = states.float()
+                parts.append(single if transform is None else transform(single).float())
+        # A copy: what was made in inference mode can't be trained on.
+        return torch.cat(parts).clone() if parts else torch.empty(0, 0)
+
+    return read
+
 
 class Position(NamedTuple):
     """Where a stream of batches stands: enough to go on with the same batches."""
@@ -36,8 +59,8 @@ class StateStream:
     the position, so that a resumed stream gives the batches of an unbroken one.
 
     Args:
-        backbone: encoder whose states are read.
-        texts: the corpus.
+        reader: reads the states of texts.
+        count: number of texts.
         batch_size: tokens of a batch; batches of one buffer differ by one at most.
         buffer_tokens: tokens to shuffle together; 4 d bytes each.
         seed: of the orders.
@@ -46,15 +69,15 @@ class StateStream:
 
     def __init__(
         self,
-        backbone: Backbone,
-        texts: Sequence[str],
+        reader: Reader,
+        count: int,
         batch_size: int,
         buffer_tokens: int,
         seed: int,
         filling: Callable[[int], None],
     ) -> None:
-        self._backbone = backbone
-        self._texts = texts
+        self._reader = reader
+        self._count = count
         self._batch_size = batch_size
         self._buffer_tokens = buffer_tokens
         self._seed = seed
@@ -67,7 +90,7 @@ class StateStream:
         position = start
         while True:
             states, documents = self._buffer(position)
-            position = position._replace(whole=documents == len(self._texts))
+            position = position._replace(whole=documents == self._count)
             if len(states):
                 order = torch.from_numpy(
                     self._random(position.epoch, position.document).permutation(len(states))
@@ -79,7 +102,7 @@ class StateStream:
             elif position.whole:
                 return
             after = position.document + documents
-            if after >= len(self._texts):
+            if after >= self._count:
                 position = Position(position.epoch + 1, whole=position.whole)
             else:
                 position = Position(position.epoch, after)
@@ -90,20 +113,20 @@ class StateStream:
     def _buffer(self, position: Position) -> tuple[Tensor, int]:
         """States of the documents from a position on, and how many documents they are of."""
         if self._whole is not None:
-            return self._whole, len(self._texts)
+            return self._whole, self._count
         start = position.document
-        order = self._random(0 if position.whole else position.epoch).permutation(len(self._texts))
+        order = self._random(0 if position.whole else position.epoch).permutation(self._count)
         parts: list[Tensor] = []
         tokens, place = 0, start
         while tokens < self._buffer_tokens and place < len(order):
-            texts = [self._texts[int(i)] for i in order[place : place + READ]]
-            place += len(texts)
-            windows = self._backbone.windows(texts)
-            for _, states in self._backbone.token_states(windows):
-                parts.append(states.float())
+            numbers = order[place : place + READ].tolist()
+            place += len(numbers)
+            states = self._reader(numbers)
+            if len(states):
+                parts.append(states)
                 tokens += len(states)
             self._filling(tokens)
-        states = torch.cat(parts).clone() if parts else torch.empty(0, 0)
+        states = torch.cat(parts) if parts else torch.empty(0, 0)
         if start == 0 and place == len(order):
             self._whole = states
         return states, place - start

@@ -1,0 +1,125 @@
+"""``python -m benchmarks.sae_variants DATA/scifact --out FOLDER``: SAE architectures, compared.
+
+All read the same states of all-MiniLM-L6-v2, as many tokens in as many steps. None is trained or
+tuned for ranking: weights are log(1 + x) of the largest activations. An architecture that is done
+is kept in ``OUT/rows.jsonl``, and the same command goes on where a killed one stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+from torch import Tensor
+
+from lexicept.backbone import Backbone
+from lexicept.corpora import read_documents, read_qrels, read_queries
+from lexicept.display import ProgressBars
+from lexicept.encoder import with_lookup
+from lexicept.heads import HeadSettings, SAEHead
+from lexicept.progress import Progress
+from lexicept.sae import SAE, SAESettings
+from lexicept.sae.report import read_all, report_states
+from lexicept.sae.settings import Architecture
+from lexicept.sae.training import train_on_states
+from lexicept.training.config import ValidationSettings
+from lexicept.training.states import CachedStates
+from lexicept.training.validation import RetrievalEvaluator
+
+
+class Collection:
+    """Cached states of a collection's documents and test queries.
+
+    Args:
+        data: a BEIR folder.
+        folder: where the states are or will be.
+    """
+
+    def __init__(self, data: Path, folder: Path, progress: Progress) -> None:
+        documents = list(read_documents(data))
+        queries = list(read_queries(data, "test"))
+        backbone = Backbone.from_pretrained()
+
+        def cache(name: str, texts: Sequence[str]) -> CachedStates:
+            return CachedStates.build(folder / name, backbone, texts, progress, bf16=True)
+
+        self.documents = cache("documents", [document.content for document in documents])
+        asked = cache("queries", [query.text for query in queries])
+        self.evaluator = RetrievalEvaluator(
+            [query.id for query in queries],
+            asked,
+            [document.id for document in documents],
+            self.documents,
+            list(read_qrels(data, "test")),
+            ValidationSettings(),
+        )
+
+    def read(self, numbers: Sequence[int]) -> Tensor:
+        """The states [n, d] of some documents."""
+        return self.documents.read(numbers)[0]
+
+    def measure(self, sae: SAE) -> dict[str, float]:
+        """Reconstruction of all documents' states, and retrieval by concepts alone."""
+        report = report_states(read_all(self.read, len(self.documents)), sae)
+        own = HeadSettings(query_k=sae.k, document_k=sae.k, weighting="splade")
+        found = self.evaluator(with_lookup([SAEHead(sae, own)], None))
+        values = {"fvu": report.fvu, "l0": report.l0, "dead": report.dead}
+        return values | {name: found[name] for name in ("ndcg", "qd_flops", "document_length")}
+
+
+def main() -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.sae_variants", description=__doc__)
+    parser.add_argument("data", type=Path, help="BEIR folder with a test split.")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--num-latents", type=int, default=8192)
+    parser.add_argument("--k", type=int, default=8)
+    parser.add_argument("--tokens", type=int, default=1_000_000)
+    arguments = parser.parse_args()
+    out, done = arguments.out, arguments.out / "rows.jsonl"
+    with ProgressBars() as progress:
+        collection = Collection(arguments.data, out / "states", progress)
+        for architecture in get_args(Architecture):
+            sizes = (arguments.num_latents, arguments.k, arguments.tokens)
+            settings = SAESettings(*sizes, architecture)
+            if architecture not in measured(done):
+                work = out / architecture
+                sae = train_on_states(
+                    collection.read, len(collection.documents), settings, work, progress
+                )
+                sae.save(work)
+                values = {"architecture": architecture, **collection.measure(sae)}
+                with done.open("a") as file:
+                    file.write(json.dumps(values) + "\n")
+    print(table(measured(done)))
+
+
+def measured(path: Path) -> dict[str, dict[str, Any]]:
+    """Architecture → values of those that are done."""
+    lines = path.read_text().splitlines() if path.exists() else []
+    return {value["architecture"]: value for value in map(json.loads, lines)}
+
+
+def table(rows: dict[str, dict[str, Any]]) -> str:
+    """A Markdown table."""
+    columns = ("SAE", "FVU", "ℓ0", "dead", "nDCG@10", "QD-FLOPs", "document length")
+    lines = ["| " + " | ".join(columns) + " |", "| --- " * len(columns) + "|"]
+    for name, row in rows.items():
+        cells = (
+            name,
+            f"{row['fvu']:.3f}",
+            f"{row['l0']:.2f}",
+            f"{row['dead']:.1%}",
+            f"{row['ndcg']:.3f}",
+            f"{row['qd_flops']:.1f}",
+            f"{row['document_length']:.0f}",
+        )
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""The command that reports on a sparse autoencoder: sae-report."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lexicept.cli.common import (
+    CorpusArgument,
+    JsonOption,
+    print_json,
+    print_table,
+    require_concepts,
+)
+from lexicept.errors import InputError
+
+if TYPE_CHECKING:
+    from lexicept.backbone import Backbone
+    from lexicept.sae.report import LanguageModel
+
+app = typer.Typer()
+
+
+@app.command("sae-report")
+def sae_report(
+    model: Annotated[Path, typer.Argument(help="A saved encoder with concepts.")],
+    corpus: CorpusArgument,
+    base: Annotated[
+        str | None,
+        typer.Option(
+            help="The language model that its backbone is of, with its head: for the loss that is "
+            "recovered, and the anisotropy of its own states."
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """What concepts keep of token states, how often they fire, and how alike the states are."""
+    require_concepts()
+    from lexicept.corpora import read_documents
+    from lexicept.display import ProgressBars
+    from lexicept.encoder import load_encoder, parts
+    from lexicept.heads import SAEHead
+    from lexicept.sae.report import anisotropy, report_sae
+
+    backbone, head, _ = parts(load_encoder(model))
+    if not isinstance(head, SAEHead):
+        raise InputError(f"{model}: its head is no sparse autoencoder")
+    language_model = None if base is None else _language_model(base, backbone)
+    texts = [document.content for document in read_documents(corpus)]
+    with ProgressBars() as progress:
+        found = report_sae(
+            backbone,
+            head.sae,
+            texts,
+            transform=None if head.inner is None else head.inner.transform,
+            language_model=language_model,
+            progress=progress,
+        )
+        alike = {"model": anisotropy(backbone, texts)}
+        if language_model is not None:
+            alike["base"] = anisotropy(language_model.backbone, texts)
+    values: dict[str, Any] = {**asdict(found), "anisotropy": alike}
+    if found.recovered is not None:
+        values["recovered"]["share"] = found.recovered.share
+    if as_json:
+        print_json(values)
+    else:
+        print_table(f"{model}, {corpus}", _rows(values))
+
+
+def _language_model(name: str, backbone: Backbone) -> LanguageModel:
+    """A backbone's whole model. Raises InputError for one of other states."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING
+
+    from lexicept.backbone import Backbone
+    from lexicept.language_heads import language_head
+    from lexicept.sae.report import LanguageModel
+
+    whole = Backbone.from_pretrained(name, bidirectional=backbone.bidirectional)
+    its, ours = whole.get_embedding_dimension(), backbone.get_embedding_dimension()
+    if its != ours:
+        raise InputError(f"--base {name}: its states are of size {its}, the model's of {ours}")
+    if whole.num_layers < backbone.num_layers:
+        layers = f"{whole.num_layers} blocks, the model {backbone.num_layers}"
+        raise InputError(f"--base {name}: it has {layers}")
+    shifted = type(whole.model.config) not in MODEL_FOR_MASKED_LM_MAPPING
+    return LanguageModel(whole, language_head(name), shifted)
+
+
+def _rows(values: dict[str, Any]) -> list[tuple[str, str]]:
+    """What people see of a report."""
+    from lexicept.sae.report import EDGES
+
+    rows = [
+        ("tokens", f"{values['tokens']:,}"),
+        ("FVU", f"{values['fvu']:.4f}"),
+        ("active per token", f"{values['l0']:.2f}"),
+        ("dead", f"{values['dead']:.2%}"),
+    ]
+    for edge, latents in zip(EDGES, values["histogram"], strict=True):
+        if latents:
+            rows.append((f"fire on up to {10**edge:.3g}", f"{latents:,}"))
+    if values["recovered"] is not None:
+        found = values["recovered"]
+        names = ("original", "reconstructed", "ablated")
+        entropies = ", ".join(f"{found[name]:.3f} {name}" for name in names)
+        rows.append(("loss recovered", f"{found['share']:.1%} (cross entropy {entropies})"))
+    for name, layers in values["anisotropy"].items():
+        shown = " ".join(f"{value:.2f}" for value in layers)
+        rows.append((f"anisotropy by layer, {name}", shown))
+    return rows

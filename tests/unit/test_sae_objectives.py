@@ -1,0 +1,336 @@
+"""Every architecture's loss, gradients and inference are its paper's equations."""
+
+import json
+
+import pytest
+import torch
+import torch.nn.functional as F
+from test_cli import run
+from test_index import _without_fsync
+
+from lexicept.cli.index import ArchitectureChoice
+from lexicept.sae import SAE, SAESettings
+from lexicept.sae.objectives import CONTROL, OBJECTIVES, Count, Jump, Outcome, equal_shares
+from lexicept.sae.settings import Architecture
+from lexicept.sae.training import Trainer, initial_sae, train_on_states
+from tiny import save_bert, text
+
+__all__ = ["_without_fsync", "run"]  # fixtures
+
+ARCHITECTURES = list(OBJECTIVES)
+M, D, K = 24, 6, 3
+NONE = torch.zeros(0, dtype=torch.long)
+
+
+def states(n=20, d=D, seed=0):
+    return torch.randn(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def objective(architecture, **settings):
+    """In double precision, with biases and, where there are some, unequal thresholds."""
+    chosen = SAESettings(M, K, architecture=architecture, **settings)
+    made = OBJECTIVES[architecture](initial_sae(states().float(), chosen), chosen).double()
+    with torch.no_grad():
+        made.sae.b_enc.copy_(torch.linspace(-0.2, 0.2, M))
+        made.sae.b_dec.copy_(torch.linspace(-1, 1, D))
+        made.sae.W_enc.mul_(torch.linspace(0.8, 1.2, M)[:, None])
+        for parameter in made.own_parameters():
+            parameter.copy_(torch.linspace(-0.3, 0.3, M))
+    return made
+
+
+def pre_acts(sae, x):
+    return (x - sae.b_dec) @ sae.W_enc.T + sae.b_enc
+
+
+def largest(p, k):
+    """ReLU of the k largest of each row, and zeros."""
+    return p.relu() * torch.zeros_like(p).scatter(1, p.topk(k, dim=1).indices, 1.0)
+
+
+def loss_of(sae, x, z, latents=M):
+    return (z[:, :latents] @ sae.W_dec[:latents] + sae.b_dec - x).square().sum(1).mean()
+
+
+def topk(made, x):
+    z = largest(pre_acts(made.sae, x), K)
+    return loss_of(made.sae, x, z), z
+
+
+def batch_topk(made, x):
+    p = pre_acts(made.sae, x)
+    z = p.relu() * (p >= p.ravel().topk(K * len(x)).values[-1])
+    return loss_of(made.sae, x, z), z
+
+
+def hierarchical(made, x):
+    p = pre_acts(made.sae, x)
+    losses = [loss_of(made.sae, x, largest(p, k)) for k in (1, 2, 3)]
+    return sum(losses) / 3, largest(p, K)
+
+
+def matryoshka(made, x):
+    p = pre_acts(made.sae, x)
+    sizes = (5, 11, M)
+    losses = [loss_of(made.sae, x, largest(p[:, :m], K), m) for m in sizes]
+    return sum(losses) / 3, largest(p, K)
+
+
+def relu(made, x):
+    z = pre_acts(made.sae, x).relu()
+    penalty = (z * made.sae.W_dec.norm(dim=1).detach()).sum(1).mean()
+    return loss_of(made.sae, x, z) + made.weight * penalty, z
+
+
+def gated(made, x):
+    sae = made.sae
+    linear = (x - sae.b_dec) @ sae.W_enc.T
+    gate = (linear + sae.b_enc).relu()
+    z = (gate > 0) * (linear * made.r.exp() + made.b_mag).relu()
+    frozen = gate @ sae.W_dec.detach() + sae.b_dec.detach() - x
+    loss = loss_of(sae, x, z) + made.weight * gate.sum(1).mean() + frozen.square().sum(1).mean()
+    return loss, z
+
+
+DENSE = {
+    "topk": (topk, {}),
+    "batch_topk": (batch_topk, {}),
+    "hierarchical": (hierarchical, {"ks": (1, 2, 3)}),
+    "matryoshka": (matryoshka, {"prefixes": (5, 11, M)}),
+    "relu": (relu, {"sparsity_warmup_steps": 0}),
+    "gated": (gated, {"sparsity_warmup_steps": 0}),
+}
+"""Textbook implementations: loss and activations, by autograd through dense arrays."""
+
+
+@pytest.mark.parametrize("architecture", DENSE)
+@pytest.mark.parametrize("shift", [0.0, -50.0])
+def test_loss_and_gradients_are_the_textbook_s(architecture, shift):
+    dense, settings = DENSE[architecture]
+    made, x = objective(architecture, **settings), states()
+    with torch.no_grad():
+        made.sae.b_enc.add_(shift)  # by -50 nothing is active
+        if hasattr(made, "weight"):
+            made.weight.fill_(0.7)
+    expected, z = dense(made, x)
+    z = z.relu()
+    gradients = torch.autograd.grad(expected, list(made.parameters()), allow_unused=True)
+    outcome = made(x, NONE)
+    assert torch.allclose(outcome.loss, expected, atol=1e-12)
+    assert torch.equal(outcome.active, (z > 0).sum(0))
+    error = x - z @ made.sae.W_dec - made.sae.b_dec
+    assert torch.allclose(outcome.error, error, atol=1e-12)
+    ours = torch.autograd.grad(outcome.loss, list(made.parameters()), allow_unused=True)
+    for (name, parameter), a, b in zip(made.named_parameters(), ours, gradients, strict=True):
+        a = torch.zeros_like(parameter) if a is None else a
+        b = torch.zeros_like(parameter) if b is None else b
+        assert torch.allclose(a, b, atol=1e-12), name
+    assert bool(outcome.active.any()) == (shift == 0.0)
+
+
+def test_pseudo_derivatives_by_hand():
+    """Equations 11 and 12 of Rajamanoharan et al. 2024b."""
+    p = torch.tensor([[1.9, 5.0], [2.2, 0.9], [2.6, 1.3]], requires_grad=True)
+    threshold, width = torch.tensor([2.0, 1.0], requires_grad=True), torch.tensor([0.5, 0.25])
+    z = Jump.apply(p, threshold, width)
+    assert torch.equal(z, torch.tensor([[0.0, 5.0], [2.2, 0.0], [2.6, 1.3]]))
+    # Within .25 of 2 are 1.9 and 2.2, within .125 of 1 is .9.
+    weights = torch.tensor([[1.0, 10.0], [2.0, 20.0], [4.0, 40.0]])
+    of_p, of_threshold = torch.autograd.grad((z * weights).sum(), (p, threshold))
+    assert torch.equal(of_p, weights * (z > 0))
+    expected = torch.tensor([-2.0 / 0.5 * (1.0 + 2.0), -1.0 / 0.25 * 20.0])
+    assert torch.allclose(of_threshold, expected)
+    count = Count.apply(p, threshold, width)
+    assert count.item() == 4.0
+    (of_threshold,) = torch.autograd.grad(7 * count, threshold)
+    assert torch.allclose(of_threshold, torch.tensor([-7 / 0.5 * 2, -7 / 0.25]))
+
+
+def test_jumprelu_is_its_equations():
+    made, x = objective("jumprelu", sparsity_warmup_steps=4), states()
+    made.weight.fill_(0.7)
+    made.step.fill_(1)  # the second of four steps
+    p, threshold = pre_acts(made.sae, x), made.log_threshold.exp()
+    z = p * (p > threshold)
+    outcome = made(x, NONE)
+    expected = loss_of(made.sae, x, z) + 0.7 * 2 / 4 * (z > 0).sum() / len(x)
+    assert torch.allclose(outcome.loss, expected, atol=1e-6)
+    assert 0 < outcome.active.sum() < (p > 0).sum()
+    outcome.loss.backward()
+    assert made.log_threshold.grad.any()
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_what_inference_finds_is_what_training_did(architecture, tmp_path):
+    made, x = objective(architecture), states()
+    outcome = made(x, NONE)
+    made.finish()
+    sae = made.sae.requires_grad_(False)
+    acts, latents = sae.encode(x)
+    error = x - sae(x)
+    active = torch.bincount(latents[acts > 0], minlength=M)
+    if architecture == "batch_topk":  # the smallest that is kept is not above itself
+        assert int((outcome.active - active).abs().sum()) == 1
+        assert sae.threshold.unique().numel() == 1
+    else:
+        assert torch.equal(active, outcome.active)
+        assert torch.allclose(error, outcome.error, atol=1e-12)
+    assert (sae.k is None) == (sae.threshold is not None) == made.thresholds
+    sae.float().save(tmp_path)
+    loaded = SAE.load(tmp_path)
+    assert loaded.architecture == architecture
+    assert torch.equal(loaded(x.float()), sae(x.float()))
+
+
+def test_a_gate_below_a_negative_magnitude_stays_shut():
+    """Where b_mag − exp(r) b_gate is negative, the ReLU decides."""
+    made, x = objective("gated"), states()
+    with torch.no_grad():
+        made.sae.b_enc.fill_(1.0)
+        made.b_mag.fill_(-0.5)
+    outcome = made(x, NONE)
+    made.finish()
+    assert not made.sae.threshold.any()
+    assert torch.allclose(x - made.sae(x), outcome.error, atol=1e-12)
+
+
+def test_a_running_estimate_of_the_batches_smallest_activation():
+    made = objective("batch_topk")
+    smallest = []
+    for seed in range(3):
+        made(states(seed=seed), NONE)
+        p = pre_acts(made.sae, states(seed=seed))
+        smallest.append(p.ravel().topk(K * 20).values[-1].item())
+    first, second, third = smallest
+    expected = 0.95 * (0.95 * first + 0.05 * second) + 0.05 * third
+    assert float(made.sae.threshold[0]) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("architecture", ["topk", "batch_topk", "hierarchical", "matryoshka"])
+def test_dead_latents_learn_through_the_auxiliary_loss(architecture):
+    """They reconstruct what the others leave over: e, of the whole SAE."""
+    made, x = objective(architecture, auxiliary=0.25), states()
+    with torch.no_grad():
+        made.sae.b_enc[15:] = 0.0
+        made.sae.W_enc[15:] *= 0.01  # above 0 now and then, but never among the largest
+    dead = torch.tensor([15, 17, 18, 19, 20, 21, 22, 23])
+    alone, revived = made(x, NONE), made(x, dead)
+    assert not alone.active[15:].any()
+    p = pre_acts(made.sae, x)[:, dead]
+    assert (p > 0).any()
+    residual = largest(p, 2 * K) @ made.sae.W_dec[dead] - alone.error.detach()
+    extra = 0.25 * residual.square().sum(1).mean()
+    assert torch.allclose(revived.loss, alone.loss + extra, atol=1e-12)
+    revived.loss.backward()
+    assert made.sae.W_dec.grad[dead].any()
+    assert not made.sae.W_dec.grad[16].any()  # quiet, but not dead
+
+
+def test_equal_shares_by_hand():
+    pre = torch.tensor([[1.0, 9.0, -1.0], [3.0, 7.0, -2.0], [2.0, 8.0, -3.0], [4.0, 6.0, -4.0]])
+    found = equal_shares(pre, 2)  # of 3 latents: 2.67, so 3 of the 4 tokens
+    assert torch.allclose(found, torch.tensor([2.0, 7.0, 0.0]), rtol=2e-3, atol=1e-5)
+    assert ((pre > found).sum(0)[:2] == 3).all()
+    assert torch.allclose(equal_shares(pre[:1], 1)[:2], pre[0, :2], rtol=2e-3)
+    assert equal_shares(pre[:1], 1)[2] > 0
+
+
+@pytest.mark.parametrize("architecture", ["relu", "jumprelu", "gated"])
+def test_training_begins_with_k_active_latents_that_do_not_overshoot(architecture):
+    chosen = SAESettings(M, K, architecture=architecture, normalise=True)
+    h = 50 + 30 * states(500).float()
+    trainer = Trainer.begin(h, chosen)
+    x = trainer.sae.normalise(h)
+    outcome = trainer.objective(x, NONE)
+    assert outcome.active.min() >= 62  # 3 of 24 latents, of 500 tokens
+    assert outcome.active.max() <= 65
+    x_hat = x - outcome.error - trainer.sae.b_dec
+    fit = (x_hat * (x - trainer.sae.b_dec)).sum() / x_hat.square().sum()
+    assert fit.item() > 0.98
+    assert float(trainer.objective.weight) > 0
+
+
+@pytest.mark.parametrize(
+    ("active", "change"), [(2 * K, 2.0**CONTROL), (K, 1.0), (0, 0.01**CONTROL)]
+)
+def test_lambda_follows_l0(active, change):
+    made = objective("relu")
+    made.weight.fill_(0.5)
+    with torch.no_grad():
+        made.sae.W_dec.mul_(3.0)
+    counts = torch.zeros(M).index_fill(0, torch.tensor([4]), 10.0 * active)
+    made.after_step(Outcome(torch.zeros(()), torch.zeros(10, D), counts))
+    assert float(made.weight) == pytest.approx(0.5 * change)
+    assert torch.allclose(made.sae.W_dec.norm(dim=1), torch.ones(M, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_every_architecture_learns_sparse_directions(architecture):
+    directions = F.normalize(states(20, 16, seed=3), dim=1).float()
+    mixed = torch.randint(20, (4000, 3), generator=torch.Generator().manual_seed(4))
+    x = directions[mixed].sum(1)
+
+    def read(numbers):
+        return x[torch.tensor(numbers)]
+
+    settings = SAESettings(
+        64, 3, 40_000, architecture, batch_size=200, learning_rate=1e-2, warmup_steps=10
+    )
+    sae = train_on_states(read, len(x), settings)
+    error = (sae(x) - x).square().sum() / (x - x.mean(0)).square().sum()
+    acts, _ = sae.encode(x)
+    assert float((acts > 0).sum() / len(x)) == pytest.approx(3, abs=0.9)
+    assert float(error) < (0.45 if architecture == "relu" else 0.2)  # ReLU's penalty shrinks
+    assert torch.allclose(sae.W_dec.norm(dim=1), torch.ones(64), atol=1e-6)
+    assert not any(parameter.requires_grad for parameter in sae.parameters())
+
+
+class KilledError(Exception):
+    pass
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_training_resumes_to_the_same_weights(architecture, tmp_path, monkeypatch):
+    monkeypatch.setattr("lexicept.sae.states.READ", 3)
+    texts = [states(7 * number, seed=number).float() for number in range(20)]
+    settings = SAESettings(
+        32, 4, 3000, architecture, batch_size=100, buffer_tokens=400, dead_tokens=300
+    )
+
+    def read(numbers):
+        return torch.cat([texts[number] for number in numbers])
+
+    unbroken = train_on_states(read, len(texts), settings)
+    monkeypatch.setattr("lexicept.sae.training.CHECKPOINT_SECONDS", 0)
+    for stop in (300, 1700):
+
+        def kill(stage, done, total, detail="", stop=stop):
+            if done >= stop and "loss" in detail:
+                raise KilledError
+
+        with pytest.raises(KilledError):
+            train_on_states(read, len(texts), settings, tmp_path, kill)
+    for _ in ("goes on", "is finished: nothing is left to do"):
+        resumed = train_on_states(read, len(texts), settings, tmp_path)
+        assert resumed.state_dict().keys() == unbroken.state_dict().keys()
+        for name, tensor in unbroken.state_dict().items():
+            assert torch.equal(tensor, resumed.state_dict()[name]), name
+
+
+def test_the_architectures_are_those_of_the_settings():
+    assert list(Architecture.__args__) == ARCHITECTURES
+    assert [choice.value for choice in ArchitectureChoice] == ARCHITECTURES
+
+
+def test_an_index_is_built_with_any_architecture(run, tmp_path):
+    save_bert(tmp_path / "bert")
+    lines = [json.dumps({"_id": str(n), "text": text(n, n + 1, n * n)}) for n in range(30)]
+    (tmp_path / "corpus.jsonl").write_text("\n".join(lines))
+    sizes = ("--num-latents", 16, "--k", 2, "--train-tokens", 2000, "--vocabulary", "concepts")
+    own = ("--backbone", tmp_path / "bert", "--architecture", "gated")
+    index = tmp_path / "my.index"
+    assert run("build", tmp_path / "corpus.jsonl", "--out", index, *sizes, *own).code == 0
+    (folder,) = {path.parent for path in index.rglob("sae.json")}
+    sae = SAE.load(folder)
+    assert (sae.architecture, sae.k, sae.num_latents) == ("gated", None, 16)
+    assert len(run("search", index, text(4, 5, 16), "--json").json["results"]) > 0
