@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,10 +18,13 @@ from lexicept.encoder import (
     parts,
     token_activations,
 )
+from lexicept.errors import InputError
 from lexicept.heads import Head, SAEHead
 from lexicept.progress import Progress, silent
+from lexicept.sae.pretrained import find_pretrained_sae
+from lexicept.sae.settings import SAESettings
 from lexicept.sae.states import READ
-from lexicept.sae.training import SAESettings, train_sae
+from lexicept.sae.training import train_sae
 from lexicept.storage import TextStore
 from lexicept.words import STOP_WORDS
 
@@ -71,6 +74,24 @@ class ConceptVectorizer:
         base = Backbone.from_pretrained(backbone.name, backbone.layer)
         return cls(make_encoder(base, SAEHead(train_sae(base, texts, sae, checkpoints, progress))))
 
+    @classmethod
+    def pretrained(
+        cls, source: str, backbone: BackboneSettings, width: int | None = None
+    ) -> ConceptVectorizer:
+        """The latents of a pretrained SAE; see ``sae.pretrained.find_pretrained_sae``.
+
+        Args:
+            backbone: its layer is the SAE's own by default.
+
+        Raises:
+            InputError: no such SAE or backbone, or two that do not fit.
+        """
+        found = find_pretrained_sae(source, backbone.layer, width)
+        if found.layer is None and found.layout.hook is None:
+            raise InputError(f"{source}: after how many blocks it reads is unknown: name the layer")
+        base = Backbone.from_pretrained(backbone.name, found.layer)
+        return cls(make_encoder(base, SAEHead(found.load(backbone=base))))
+
     @property
     def head(self) -> Head:
         """The encoder's head."""
@@ -103,6 +124,11 @@ class ConceptVectorizer:
             return
         totals = word_activations(self.encoder, texts, progress)
         self._terms = name_latents(totals, self.size)
+
+    def explain(self, explanations: Mapping[int, str]) -> None:
+        """Name latents by what is said of them. The others keep the words that fire them."""
+        for latent, explanation in explanations.items():
+            self._terms[latent] = f"{explanation} #{latent}"
 
     def save(self, folder: Path) -> None:
         """Write the encoder, ``model``, and the names into a folder."""
@@ -142,8 +168,9 @@ def word_activations(
             spelled = [word_of(batch, windows[window], place) for window, place in tokens]
             number = np.array([words.setdefault(word, len(words)) for word in spelled])
             pair = latents.numpy().astype(np.int64) << 32 | number[:, None]
-            keys.append(pair.ravel())
-            values.append(acts.numpy().ravel())
+            fired = acts.numpy() > 0
+            keys.append(pair[fired])
+            values.append(acts.numpy()[fired])
         done += len(batch)
         progress("naming", done, len(sample))
     if not keys:
@@ -153,8 +180,7 @@ def word_activations(
     spelling = list(words)
     totals: dict[int, dict[str, float]] = {}
     for key, total in zip(unique.tolist(), sums.tolist(), strict=True):
-        if total > 0:
-            totals.setdefault(key >> 32, {})[spelling[key & 0xFFFFFFFF]] = total
+        totals.setdefault(key >> 32, {})[spelling[key & 0xFFFFFFFF]] = total
     return totals
 
 

@@ -48,6 +48,18 @@ class WeightingChoice(StrEnum):
     splade = "splade"
 
 
+class ArchitectureChoice(StrEnum):
+    """Sparse autoencoders that concepts are learned with."""
+
+    topk = "topk"
+    batch_topk = "batch_topk"
+    jumprelu = "jumprelu"
+    relu = "relu"
+    gated = "gated"
+    hierarchical = "hierarchical"
+    matryoshka = "matryoshka"
+
+
 OutOption = Annotated[Path, typer.Option(help="Where the index will be; must not exist.")]
 SearchVocabularyOption = Annotated[
     VocabularyChoice | None, typer.Option(help="Default: all that the index has.")
@@ -66,14 +78,33 @@ def build(
         Path | None,
         typer.Option(help="A saved concept model; without one it is trained on the corpus."),
     ] = None,
+    sae: Annotated[
+        str | None,
+        typer.Option(help="A pretrained SAE of the backbone: a folder or a hub's name."),
+    ] = None,
+    width: Annotated[
+        int | None,
+        typer.Option(min=1, help="Of several pretrained SAEs, that with so many latents."),
+    ] = None,
+    explanations: Annotated[
+        Path | None,
+        typer.Option(help="Names of its concepts: Neuronpedia's export, a .jsonl or a folder."),
+    ] = None,
     backbone: Annotated[
-        str, typer.Option(help="Hugging Face encoder under the concepts.")
+        str, typer.Option(help="Hugging Face model under the concepts.")
     ] = "sentence-transformers/all-MiniLM-L6-v2",
     layer: Annotated[
-        int | None, typer.Option(help="Blocks of the backbone to run; all by default.")
+        int | None,
+        typer.Option(
+            help="Blocks of the backbone to run; all by default, or those before a pretrained SAE "
+            "(one more than the number that releases give the layer)."
+        ),
     ] = None,
     num_latents: Annotated[int, typer.Option(help="Concepts to learn.")] = 8192,
     k: Annotated[int, typer.Option(help="Active concepts per token.")] = 8,
+    architecture: Annotated[
+        ArchitectureChoice, typer.Option(help="Of the sparse autoencoder that learns them.")
+    ] = ArchitectureChoice.topk,
     train_tokens: Annotated[
         int, typer.Option(help="Tokens the concepts are learned from.")
     ] = 1_000_000,
@@ -92,8 +123,8 @@ def build(
 ) -> None:
     """Index a corpus by words, by concepts, or by both.
 
-    Concepts are learned from the corpus itself unless a model is given. A build that was killed
-    goes on where it stopped when the same command is run again.
+    Concepts are learned from the corpus itself unless a model or a pretrained SAE is given. A build
+    that was killed goes on where it stopped when the same command is run again.
     """
     from contextlib import closing
 
@@ -110,10 +141,17 @@ def build(
         "layer": layer,
         "num_latents": num_latents,
         "k": k,
+        "architecture": architecture.value,
         "train_tokens": train_tokens,
         "seed": seed,
         "model": None if model is None else str(model.resolve()),
+        "sae": str(Path(sae).resolve()) if sae is not None and Path(sae).exists() else sae,
+        "width": width,
     }
+    if model is not None and sae is not None:
+        raise InputError("--model and --sae are two sources of concepts: choose one")
+    if explanations is not None and ("concepts" not in names or (model or sae) is None):
+        raise InputError("--explanations are of concepts that --sae or --model gives")
     words = WordVectorizer(language)  # an unknown language is refused before any work
     if "concepts" in names:
         require_concepts()
@@ -125,7 +163,7 @@ def build(
         if "words" in names:
             builder.add_vocabulary(words, VocabularySettings(BM25()), progress)
         if "concepts" in names:
-            concepts = _concepts(builder, concept_settings, model, progress)
+            concepts = _concepts(builder, concept_settings, explanations, progress)
             limits = concepts.head.settings
             chosen = limits.weigh() if weighting is None else _weighting(weighting)
             settings = VocabularySettings(
@@ -295,29 +333,44 @@ def _weighting(choice: WeightingChoice) -> Weighting:
 
 
 def _concepts(
-    builder: IndexBuilder, settings: dict[str, Any], model: Path | None, progress: Progress
+    builder: IndexBuilder, settings: dict[str, Any], explanations: Path | None, progress: Progress
 ) -> ConceptVectorizer:
-    """A model's concepts, or those of the corpus, named by the corpus' words."""
+    """A model's concepts, an SAE's, or those of the corpus, named by the corpus' words."""
     from lexicept.concepts import BackboneSettings, ConceptVectorizer
     from lexicept.sae import SAESettings
 
-    if model is not None:
-        concepts = ConceptVectorizer.load(model)
+    backbone = BackboneSettings(settings["backbone"], settings["layer"])
+    if settings["model"] is not None:
+        concepts = ConceptVectorizer.load(Path(settings["model"]))
+    elif settings["sae"] is not None:
+        concepts = ConceptVectorizer.pretrained(settings["sae"], backbone, settings["width"])
     else:
         concepts = ConceptVectorizer.train(
             builder.contents,
-            BackboneSettings(settings["backbone"], settings["layer"]),
+            backbone,
             SAESettings(
                 settings["num_latents"],
                 settings["k"],
                 settings["train_tokens"],
+                settings["architecture"],
                 seed=settings["seed"],
             ),
             builder.work / "training",
             progress,
         )
+    explained = {} if explanations is None else _explanations(explanations, concepts)
     concepts.learn_terms(builder.contents, progress)
+    concepts.explain(explained)
     return concepts
+
+
+def _explanations(path: Path, concepts: ConceptVectorizer) -> dict[int, str]:
+    from lexicept.heads import SAEHead
+    from lexicept.sae.explanations import read_explanations
+
+    if not isinstance(concepts.head, SAEHead):
+        raise InputError(f"{path}: explanations are of an SAE's latents, which this model has not")
+    return read_explanations(path, concepts.head.sae)
 
 
 def _require_text(query: str) -> None:

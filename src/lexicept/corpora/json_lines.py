@@ -19,7 +19,7 @@ def read_documents(path: str) -> Iterator[tuple[Place, Document]]:
     Raises:
         InputError: broken JSON, or a field that is missing or of the wrong type.
     """
-    for place, fields in _read_objects(path):
+    for place, fields in read_objects(path):
         title = _text(place, fields, ("title",)) if "title" in fields else ""
         text = _text(place, fields, _DOCUMENT_TEXTS)
         yield place, Document(_id(place, fields, _DOCUMENT_IDS), text, title)
@@ -31,11 +31,16 @@ def read_queries(path: str) -> Iterator[tuple[Place, Query]]:
     Raises:
         InputError: broken JSON, or a field that is missing or of the wrong type.
     """
-    for place, fields in _read_objects(path):
+    for place, fields in read_objects(path):
         yield place, Query(_id(place, fields, _QUERY_IDS), _text(place, fields, _QUERY_TEXTS))
 
 
-def _read_objects(path: str) -> Iterator[tuple[Place, dict[str, Any]]]:
+def read_objects(path: str) -> Iterator[tuple[Place, dict[str, Any]]]:
+    """Yield the objects of a JSON Lines file, gzipped or not.
+
+    Raises:
+        InputError: the file cannot be read, or a line is no JSON object.
+    """
     for place, line in read_lines(path):
         try:
             value = json.loads(line)

@@ -1,0 +1,86 @@
+"""The JSON beside an SAE's weights: values of the expected kinds, or one clear error."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lexicept.errors import InputError
+
+_KINDS: dict[type, str] = {bool: "true or false", str: "a string", dict: "an object"}
+
+
+@dataclass(frozen=True)
+class Config:
+    """A JSON object, or one of its sections. Every method raises InputError for a value that is
+    missing (and has no default) or of another kind."""
+
+    place: str
+    values: dict[str, Any]
+
+    @classmethod
+    def read(cls, path: Path) -> Config:
+        """Raises InputError for anything but a JSON object."""
+        try:
+            values = json.loads(path.read_bytes())
+        except (OSError, ValueError, RecursionError) as error:
+            raise InputError(f"{path}: {error}") from None
+        if not isinstance(values, dict):
+            raise InputError(f"{path}: not a JSON object")
+        return cls(str(path), values)
+
+    def section(self, name: str) -> Config:
+        """A nested object; one that is missing is empty."""
+        return Config(f"{self.place}, {name}", self._of_kind(name, dict, {}))
+
+    def integer(self, name: str, default: int | None = None) -> int:
+        """A whole number of at least 1."""
+        value = self._value(name, default)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise InputError(f"{self.place}: {name} must be a whole number above 0, not {value!r}")
+        return value
+
+    def number(self, name: str) -> float:
+        """A finite number."""
+        value = self._value(name, None)
+        known = isinstance(value, int | float) and not isinstance(value, bool)
+        if not known or not abs(value) <= sys.float_info.max:  # JSON has NaN, and any integer
+            raise InputError(f"{self.place}: {name} must be a number, not {value!r}")
+        return float(value)
+
+    def flag(self, name: str, default: bool) -> bool:
+        """True or false."""
+        return bool(self._of_kind(name, bool, default))
+
+    def text(self, name: str, default: str | None = None) -> str:
+        """A string."""
+        return str(self._of_kind(name, str, default))
+
+    def optional_text(self, *names: str) -> str | None:
+        """The first of these that is a string, if any is."""
+        found = (self.values.get(name) for name in names)
+        return next((value for value in found if isinstance(value, str)), None)
+
+    def require(self, name: str, *known: Any, default: Any = None) -> None:
+        """Raise InputError unless a value is one of those that can be loaded."""
+        value = self.values.get(name, default)
+        if value not in known:
+            names = " or ".join(map(repr, known))
+            raise InputError(f"{self.place}: {name} is {value!r}; only {names} can be loaded")
+
+    def _of_kind(self, name: str, kind: type, default: Any) -> Any:
+        value = self._value(name, default)
+        if not isinstance(value, kind):
+            raise InputError(f"{self.place}: {name} must be {_KINDS[kind]}, not {value!r}")
+        return value
+
+    def _value(self, name: str, default: Any) -> Any:
+        value = self.values.get(name)  # null counts as missing: SAELens writes it for defaults
+        if value is None:
+            value = default
+        if value is None:
+            raise InputError(f"{self.place}: {name} is missing")
+        return value

@@ -1,0 +1,32 @@
+"""SAEs that sparsify saves are loaded with the activations that sparsify gives."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from lexicept.sae.pretrained import load_pretrained_sae
+
+sparsify = pytest.importorskip("sparsify", reason="the extra bench has sparsify")
+
+
+def test_a_saved_sparse_coder(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    config = sparsify.SparseCoderConfig(expansion_factor=4, k=5)
+    theirs = sparsify.SparseCoder(24, config)
+    with torch.no_grad():
+        theirs.encoder.bias.normal_()
+        theirs.b_dec.normal_()
+    theirs.save_to_disk(tmp_path / "layers.3")
+    ours = load_pretrained_sae(tmp_path, layer=4)
+    states = torch.randn(50, 24)
+    with torch.no_grad():
+        expected = theirs.encode(states)
+        acts, latents = ours.encode(states)
+
+        def dense(values: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
+            return torch.zeros(50, 96).scatter(1, indices, values)
+
+        found = dense(acts, latents)
+        torch.testing.assert_close(found, dense(expected.top_acts, expected.top_indices))
+        torch.testing.assert_close(ours(states), theirs(states).sae_out)

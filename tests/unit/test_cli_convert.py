@@ -1,0 +1,156 @@
+"""Pretrained SAEs on the command line: convert, and an index that is built from one."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from test_cli import Run, assert_error, run
+from test_index import _without_fsync
+from test_start_up import HEAVY, MAIN, loaded_after
+
+import sae_files
+from lexicept.index import Index
+from lexicept.sae import SAE
+from lexicept.sae.formats import save_saelens
+from lexicept.sae.pretrained import load_pretrained_sae
+from sae_files import D, K, M
+from tiny import save_bert
+
+__all__ = ["_without_fsync", "run"]  # fixtures
+
+
+def acts(sae: SAE) -> np.ndarray:
+    with torch.no_grad():
+        values, latents = sae.encode(torch.from_numpy(sae_files.states()).float())
+    return torch.zeros(40, M).scatter_reduce(1, latents, values, "amax").numpy()
+
+
+@pytest.mark.parametrize("to", ["lexicept", "saelens"])
+def test_a_pickle_becomes_an_sae_that_can_be_loaded(run: Run, tmp_path: Path, to: str) -> None:
+    made, out = sae_files.dictionary_learning(tmp_path), tmp_path / "out"
+    report = run("convert", tmp_path, "--out", out, "--to", to, "--json").json
+    assert report == {
+        "found": "dictionary_learning",
+        "source": str(made.folder),
+        "latents": M,
+        "state_size": D,
+        "active": f"the {K} largest",
+        "hook": "blocks.8.hook_resid_post",
+        "layer": 9,
+        "scale": "raw",
+        "written": f"{out} ({to})",
+    }
+    sae = load_pretrained_sae(out)
+    expected = made.activations(sae_files.states())
+    np.testing.assert_allclose(acts(sae), expected, rtol=1e-5, atol=1e-5)
+    assert sae.origin["layer"] == 9
+    assert not list(tmp_path.glob("*.partial"))
+
+
+def test_the_choices_of_convert(run: Run, tmp_path: Path) -> None:
+    for l0 in (38, 71, 139):
+        sae_files.gemma_scope(tmp_path / "gemma", f"layer_20/width_16k/average_l0_{l0}")
+    choose = ("convert", tmp_path / "gemma", "--layer", 21)
+    assert run(*choose, "--out", tmp_path / "a", "--json").json["source"].endswith("_71")
+    assert run(*choose, "--l0", 40, "--out", tmp_path / "b", "--json").json["source"][-3:] == "_38"
+    made = sae_files.llama_scope(tmp_path / "llama")
+    arguments = ("convert", made.folder, "--scale", "normalised", "--out", tmp_path / "c")
+    assert "thresholds" in run(*arguments).out
+    again = ("convert", tmp_path / "c", "--to", "saelens", "--out", tmp_path / "d")
+    assert run(*again, "--json").json["scale"] == "normalised"
+    expected = made.s * made.activations(sae_files.states())
+    for folder in (tmp_path / "c", tmp_path / "d"):
+        found = acts(load_pretrained_sae(folder))
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_what_convert_refuses(run: Run, tmp_path: Path) -> None:
+    made = sae_files.sparsify(tmp_path / "in")
+    out = tmp_path / "out"
+    convert = ("convert", made.folder, "--out", out)
+    assert_error(run(*convert, "--layer", 7), "no SAE of layer 7; there is 6")
+    assert_error(run(*convert, "--width", 99), f"{M} latents, not 99")
+    assert_error(run("convert", tmp_path / "none", "--out", out), "neither a folder nor a hub's")
+    (made.folder / "sae.safetensors").write_bytes(b"x" * 40)
+    assert_error(run(*convert), "sae.safetensors: can't be read")
+    assert_error(run("convert", made.folder, "--out", tmp_path), "exists already")
+    assert not out.exists()
+
+
+def test_help_of_convert_needs_no_model() -> None:
+    assert not loaded_after(MAIN, "convert", "--help") & HEAVY
+
+
+# An index from a backbone and a pretrained SAE.
+
+WORDS = ("bade", "kilo", "muba")
+
+
+@pytest.fixture
+def inputs(tmp_path: Path) -> dict[str, Path]:
+    """A corpus, a backbone of two blocks, an SAE for the first, and explanations of its latents."""
+    corpus, names = tmp_path / "corpus.jsonl", tmp_path / "names.jsonl"
+    rows = [{"_id": word, "text": f"{word} {word}"} for word in WORDS]
+    corpus.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    torch.manual_seed(0)
+    sae = SAE(32, 24, None, centred=False)
+    sae.origin = {"hook": "blocks.0.hook_resid_post"}
+    save_saelens(sae, tmp_path / "sae")
+    described = [
+        {"layer": "0-tiny", "index": str(latent), "description": f"meaning {latent}"}
+        for latent in range(0, 24, 2)
+    ]
+    names.write_text("".join(json.dumps(row) + "\n" for row in described))
+    backbone = Path(save_bert(tmp_path / "bert"))
+    return {"corpus": corpus, "sae": tmp_path / "sae", "names": names, "backbone": backbone}
+
+
+@pytest.fixture
+def build(run: Run, inputs: dict[str, Path], tmp_path: Path) -> Any:
+    def call(*arguments: object, sae: object = inputs["sae"]) -> Any:
+        out = ("--vocabulary", "concepts", "--out", tmp_path / "index")
+        models = ("--backbone", inputs["backbone"], "--sae", sae)
+        return run("build", inputs["corpus"], *out, *models, *arguments)
+
+    return call
+
+
+def test_an_index_with_explained_concepts(
+    build: Any, run: Run, inputs: dict[str, Path], tmp_path: Path
+) -> None:
+    assert build("--explanations", inputs["names"]).code == 0
+    index = Index.open(tmp_path / "index")
+    (vocabulary,) = index.vocabularies
+    terms = list(vocabulary.terms or ())
+    assert len(terms) == 24
+    assert terms[:3:2] == ["meaning 0 #0", "meaning 2 #2"]
+    assert all("meaning" not in term for term in terms[1::2])
+    assert any(word in " ".join(terms[1::2]) for word in WORDS)
+    found = run("search", tmp_path / "index", "kilo", "--explain", "--json").json["results"]
+    shown = {part["term"] for result in found for part in result["contributions"]}
+    assert shown <= set(terms)
+    assert any(term.startswith("meaning ") for term in shown)
+    # The layer is the SAE's: one block of two.
+    config = json.loads(next((tmp_path / "index").glob("*/concepts/model/config.json")).read_text())
+    assert config["num_hidden_layers"] == 1
+    saved = next((tmp_path / "index").glob("*/concepts/model/*/sae.json"))
+    assert json.loads(saved.read_text())["origin"]["layer"] == 1
+
+
+def test_what_build_refuses_of_an_sae(build: Any, inputs: dict[str, Path], tmp_path: Path) -> None:
+    assert_error(build("--layer", 2), "the state after 1 blocks, not 2")
+    assert_error(build("--width", 8), "24 latents, not 8")
+    assert_error(build("--model", tmp_path), "--model and --sae")
+    other = sae_files.sparsify(tmp_path).folder
+    assert_error(build(sae=other), "layer 6", "blocks 1 to 2")
+    SAE(D, M, K).save(tmp_path / "small")
+    assert_error(build(sae=tmp_path / "small"), "name the layer")
+    assert_error(build("--layer", 1, sae=tmp_path / "small"), f"of size {D}", "of size 32")
+    inputs["names"].write_text('{"layer": "3-tiny", "index": 1, "description": "x"}\n')
+    wrong = ("--explanations", inputs["names"])
+    assert_error(build(*wrong), "line 1", "'3-tiny'", "block 0")
+    assert_error(build(*wrong, "--vocabulary", "words"), "--explanations are of concepts")
+    assert not (tmp_path / "index").exists()

@@ -1,0 +1,103 @@
+"""Neuronpedia's explanations: names of an SAE's latents, or one sentence on what is wrong."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lexicept.concepts import ConceptVectorizer
+from lexicept.errors import InputError
+from lexicept.sae import SAE
+from lexicept.sae.explanations import read_explanations
+
+SOURCE = "20-gemmascope-res-16k"
+
+
+@pytest.fixture
+def sae() -> SAE:
+    sae = SAE(4, 16, None)
+    sae.origin = {"hook": "blocks.20.hook_resid_post", "layer": 21}
+    return sae
+
+
+def line(index: object, description: object, layer: object = SOURCE) -> str:
+    row = {"modelId": "gemma-2-2b", "layer": layer, "index": index, "description": description}
+    return json.dumps({**row, "typeName": "oai_token-act-pair", "embedding": [0.5]}) + "\n"
+
+
+def write(path: Path, *lines: str) -> Path:
+    content = "".join(lines).encode()
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+    return path
+
+
+@pytest.mark.parametrize("name", ["export.jsonl", "batch-0.jsonl.gz"])
+def test_a_file(name: str, sae: SAE, tmp_path: Path) -> None:
+    path = write(
+        tmp_path / name,
+        line("3", " references to  dogs\nand cats "),
+        "\n",
+        line(15, "numbers"),
+        line("7", None),
+        line("8", "  "),
+        line("3", "a second opinion"),
+    )
+    assert read_explanations(path, sae) == {3: "references to dogs and cats", 15: "numbers"}
+
+
+def test_a_folder_of_batches_in_order(sae: SAE, tmp_path: Path) -> None:
+    write(tmp_path / "batch-10.jsonl.gz", line(1, "later"), line(2, "two"))
+    write(tmp_path / "batch-9.jsonl.gz", line(1, "first"))
+    (tmp_path / "source.txt").write_text("something else")
+    assert read_explanations(tmp_path, sae) == {1: "first", 2: "two"}
+
+
+def test_a_source_of_a_number_only_and_an_sae_of_unknown_layer(sae: SAE, tmp_path: Path) -> None:
+    path = write(tmp_path / "x.jsonl", line(1, "one", 20))
+    assert read_explanations(path, sae) == {1: "one"}
+    sae.origin = {}
+    assert read_explanations(write(path, line(1, "one", 3)), sae) == {1: "one"}
+
+
+@pytest.mark.parametrize(
+    ("lines", "problem"),
+    [
+        ([line(1, "a"), line(16, "b")], r"line 2: latent 16, but the SAE has 16 latents"),
+        ([line(1, "a", "19-gemmascope-res-16k")], "line 1: .*'19-gemma.*, the SAE reads block 20"),
+        ([line(1, "a"), line(2, "b", "20-other")], "line 2: .*'20-other' among those of '20-gemma"),
+        ([line(1, "a", "gemma")], "line 1: an explanation of layer 'gemma'"),
+        ([line(1, "a", None)], "line 1: the layer must be a source"),
+        ([line("-1", "a")], "line 1: the index must be the number of a latent, not '-1'"),
+        ([line(None, "a")], "line 1: the index must be .*, not None"),
+        ([line(True, "a")], "line 1: the index must be .*, not True"),
+        ([line(1, 5)], "line 1: the description must be a string, not 5"),
+        (["[]\n"], "line 1: not a JSON object"),
+        (["{\n"], "line 1: not valid JSON"),
+        ([line(1, None)], "no explanations"),
+        ([], "no explanations"),
+    ],
+)
+def test_what_is_refused(lines: list[str], problem: str, sae: SAE, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=problem):
+        read_explanations(write(tmp_path / "x.jsonl", *lines), sae)
+
+
+def test_files_that_cannot_be_read(sae: SAE, tmp_path: Path) -> None:
+    (tmp_path / "broken.jsonl.gz").write_bytes(gzip.compress(line(1, "a").encode())[:-9])
+    for name in ("broken.jsonl.gz", "nowhere.jsonl"):
+        with pytest.raises(InputError, match=f"{name}: cannot be read"):
+            read_explanations(tmp_path / name, sae)
+
+
+def test_latents_without_an_explanation_keep_their_words(encoder: Any, tmp_path: Path) -> None:
+    texts = ["Cats and dogs sleep in spring."]
+    vectorizer = ConceptVectorizer(encoder)
+    vectorizer.learn_terms(texts)
+    before = list(vectorizer.terms)
+    vectorizer.explain({5: "sleeping animals"})
+    assert vectorizer.terms[5] == "sleeping animals #5"
+    assert [*vectorizer.terms[:5], *vectorizer.terms[6:]] == [*before[:5], *before[6:]]
+    vectorizer.save(tmp_path)
+    assert list(ConceptVectorizer.load(tmp_path).terms) == list(vectorizer.terms)
