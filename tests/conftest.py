@@ -53,7 +53,8 @@ def encoder(backbone, texts):
 
     from lexicept.encoder import make_encoder
     from lexicept.heads import SAEHead
-    from lexicept.sae.training import SAESettings, initial_sae
+    from lexicept.sae import SAESettings
+    from lexicept.sae.training import initial_sae
 
     states = torch.cat([s for _, s in backbone.token_states(backbone.windows(texts))])
     sae = initial_sae(states.clone(), SAESettings(num_latents=256, k=4)).eval()

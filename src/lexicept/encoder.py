@@ -137,9 +137,8 @@ def _encode_part(backbone: Backbone, head: Head, texts: Sequence[str], task: str
     pooled = torch.zeros(len(texts), head.size)
     windows = backbone.windows(texts)
     for numbers, states in backbone.token_states(windows):
-        text = torch.tensor(
-            [windows[i].text for i in numbers for special in windows[i].special if not special]
-        )
+        tokens = [windows[i].text for i in numbers for special in windows[i].special if not special]
+        text = torch.tensor(tokens, dtype=torch.long)
         rows, inverse = torch.unique(text, return_inverse=True)
         with torch.inference_mode():
             found = head.pool(states, inverse.to(states.device), len(rows), task).cpu()

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from itertools import islice, pairwise
 from typing import Any, NamedTuple
 
-from lexicept.backbone import Window
+from lexicept.backbone import Window, split_words
 from lexicept.errors import InputError
 
 BATCH = 512
@@ -66,9 +66,11 @@ def _count(texts: Iterable[str], tokenizer: Any) -> Counter[tuple[int, ...]]:
     counts: Counter[tuple[int, ...]] = Counter()
     stream = iter(texts)
     while batch := list(islice(stream, BATCH)):
-        encoded = tokenizer(batch, add_special_tokens=False, verbose=False)
-        for number, ids in enumerate(encoded["input_ids"]):
-            places = _word_places(encoded.word_ids(number))
+        options = {"add_special_tokens": False, "return_offsets_mapping": True, "verbose": False}
+        encoded = tokenizer(batch, **options)
+        for number, (text, ids) in enumerate(zip(batch, encoded["input_ids"], strict=True)):
+            offsets = encoded["offset_mapping"][number]
+            places = _word_places(split_words(text, encoded.word_ids(number), offsets))
             counts.update(tuple(ids[start:end]) for start, end in places)
     return counts
 

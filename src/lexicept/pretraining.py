@@ -1,6 +1,9 @@
-"""Masked-language pretraining of a vocabulary head, with or without its backbone.
+"""Pretraining of a vocabulary head and its backbone to recognise what a text hides.
 
 Sub-words are masked as BERT does it, words of an expanded vocabulary as ESPLADE does (section 3.1).
+A decoder learns to attend in both directions by masked next-token prediction (SPLARE, section 4;
+BehnamGhader et al. 2024): sub-words are masked and recognised from the place before them, which is
+where its head has always predicted them. The whole decoder is pretrained, and cut afterwards.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
+from lexicept.adapters import add_adapters, merge_adapters
 from lexicept.backbone import BATCH_TOKENS, Backbone, Window
 from lexicept.errors import InputError, LexiceptError
 from lexicept.expanded import Span, WordFinder
@@ -29,22 +33,31 @@ from lexicept.storage import replace_file
 CHECKPOINT_SECONDS = 60
 """Time between two checkpoints."""
 
+BLANK = "_"
+"""What stands for a masked token where a tokenizer has no mask token (BehnamGhader et al. 2024)."""
+
 SHUFFLED_BATCHES = 8
 """Texts are read and shuffled together for so many batches, if each were one window."""
 
 
 @dataclass(frozen=True)
 class PretrainingSettings:
-    """How a head is pretrained. ESPLADE (3.1.3): 600,000 steps of 1024 titles, all is trained, a
-    learning rate of 1.6e-4 after 10,000 steps of warm-up."""
+    """How a head or a backbone is pretrained. ESPLADE (3.1.3): 600,000 steps of 1024 titles, all is
+    trained, a learning rate of 1.6e-4 after 10,000 steps of warm-up. SPLARE (4): masking ``mntp``,
+    10,000 steps, adapters."""
 
-    masking: Literal["subwords", "words"] = "words"
-    """What is masked, and recognised by the head: the backbone's sub-words (BERT) or the words
-    that are the head's terms (ESPLADE)."""
-    mask_share: float = 0.15
-    """Share of a window's sub-words or words that is masked, at least one of them."""
-    trained: Literal["head", "all"] = "head"
-    """The head on a frozen backbone, or both."""
+    masking: Literal["subwords", "words", "mntp", "causal"] = "words"
+    """What is masked, and recognised by the head: the backbone's sub-words (BERT), the words that
+    are the head's terms (ESPLADE), or sub-words from the place before them (SPLARE). ``causal``
+    masks nothing: every sub-word is recognised from the place before it, as decoders are made."""
+    mask_share: float | None = None
+    """Share of a window's sub-words or words that is masked, at least one of them. None is 0.2 for
+    ``mntp`` (SPLARE) and 0.15 otherwise (BERT, ESPLADE)."""
+    trained: Literal["head", "lora", "all"] = "head"
+    """The head on a frozen backbone, low-rank adapters of the backbone under a frozen head, which
+    are added to its weights at the end, or head and backbone."""
+    lora_rank: int = 64
+    """Of the adapters (SPLARE, Table 4)."""
     steps: int = 1000
     """Optimiser steps."""
     batch_size: int = 32
@@ -63,11 +76,11 @@ class PretrainingSettings:
     """Of the order of texts, of what is masked, and of dropout."""
 
     def __post_init__(self) -> None:
-        if self.masking not in ("subwords", "words"):
-            raise InputError(f"masking is subwords or words, not {self.masking!r}")
-        if self.trained not in ("head", "all"):
-            raise InputError(f"trained is head or all, not {self.trained!r}")
-        for name in ("steps", "batch_size"):
+        if self.masking not in ("subwords", "words", "mntp", "causal"):
+            raise InputError(f"masking is subwords, words, mntp or causal, not {self.masking!r}")
+        if self.trained not in ("head", "lora", "all"):
+            raise InputError(f"trained is head, lora or all, not {self.trained!r}")
+        for name in ("steps", "batch_size", "lora_rank"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be at least 1, not {getattr(self, name)}")
         for name in ("warmup_steps", "weight_decay", "seed"):
@@ -76,8 +89,18 @@ class PretrainingSettings:
         for name in ("learning_rate", "max_grad_norm"):
             if not getattr(self, name) > 0:
                 raise InputError(f"{name} must be above 0, not {getattr(self, name)}")
-        if not 0 < self.mask_share <= 1:
+        if self.mask_share is not None and not 0 < self.mask_share <= 1:
             raise InputError(f"mask_share is above 0 and at most 1, not {self.mask_share}")
+
+    @property
+    def share(self) -> float:
+        """What ``mask_share`` means."""
+        return self.mask_share or (0.2 if self.masking == "mntp" else 0.15)
+
+    @property
+    def shifted(self) -> bool:
+        """Whether tokens are recognised from the place before them."""
+        return self.masking in ("mntp", "causal")
 
 
 class Masked(NamedTuple):
@@ -85,7 +108,7 @@ class Masked(NamedTuple):
 
     token_ids: list[int]
     places: list[int]
-    """Where they are."""
+    """Where they are recognised: where they are, or the place before that."""
     labels: list[int]
     """The dimension of each."""
 
@@ -146,7 +169,8 @@ def pretrain(
 
     Args:
         backbone: also trained where the settings say so, frozen otherwise.
-        head: its terms are what the settings mask; moved to the backbone's device.
+        head: its terms are what the settings mask; moved to the backbone's device, and trained
+            unless the settings say that adapters are.
         texts: any sequence, such as one that reads from disk.
         checkpoints: a folder. Training that was stopped goes on from there and ends with the
             weights of an unbroken run; another model, corpus or settings need another folder.
@@ -154,8 +178,9 @@ def pretrain(
             masked tokens that were recognised, and tokens per second.
 
     Raises:
-        InputError: no text has anything to mask, the tokenizer has no mask token, or the head is
-            not one over the sub-words that are to be masked.
+        InputError: no text has anything to mask, the tokenizer has no mask token and no "_", the
+            head is not one over the sub-words that are to be masked, or tokens of ``causal``
+            pretraining would see what they are to predict.
         LexiceptError: a loss that is not finite; the last checkpoint is kept.
     """
     trainer = Trainer(backbone, head, settings)
@@ -240,7 +265,8 @@ class WindowStream:
                         yield Position(epoch, first, number + 1), examples
                 batch = 0
             if not found:
-                raise InputError(f"pretraining: the texts have no {self._settings.masking} to mask")
+                what = "words" if self._settings.masking == "words" else "sub-words"
+                raise InputError(f"pretraining: the texts have no {what} to mask")
             epoch, document = epoch + 1, 0
 
     def _random(self, *key: int) -> np.random.Generator:
@@ -255,7 +281,9 @@ class WindowStream:
                 cut_end = number + 1 < len(windows) and windows[number + 1].text == window.text
                 spans = self._finder.spans(window, cut_start=cut_start, cut_end=cut_end)
             else:
-                ordinary = [token not in self._special for token in window.token_ids]
+                first = int(self._settings.shifted)  # nothing is before the first token
+                places = enumerate(window.token_ids)
+                ordinary = [p >= first and token not in self._special for p, token in places]
                 spans = subword_spans(window.token_ids, ordinary)
             if spans:
                 examples.append(Example(window.token_ids, spans))
@@ -263,21 +291,24 @@ class WindowStream:
 
 
 class Trainer:
-    """The optimiser of a head, and of a backbone where that is trained too.
+    """The optimiser of a head, of a backbone too or of its adapters.
 
     Raises:
-        InputError: the tokenizer has no mask token, or the head is not one over sub-words.
+        InputError: the tokenizer has no mask token, the head is not one over sub-words, or the
+            backbone attends to what ``causal`` pretraining is to predict.
     """
 
     def __init__(
         self, backbone: Backbone, head: VocabularyHead, settings: PretrainingSettings
     ) -> None:
         tokenizer = backbone.tokenizer
-        if tokenizer.mask_token_id is None:
-            raise InputError("pretraining: the backbone's tokenizer has no mask token")
+        if settings.masking != "causal":
+            self._mask_id = mask_token(tokenizer)
         subwords = backbone.model.get_input_embeddings().num_embeddings
-        if settings.masking == "subwords" and head.size != subwords:
+        if settings.masking != "words" and head.size != subwords:
             raise InputError(f"pretraining: a head of size {head.size} over {subwords} sub-words")
+        if settings.masking == "causal" and backbone.bidirectional:
+            raise InputError("pretraining: causal needs a backbone with bidirectional=False")
         self.backbone = backbone
         self.head = head
         self.settings = settings
@@ -287,16 +318,21 @@ class Trainer:
         special = tokenizer.all_special_ids
         self._replacements = np.setdiff1d(np.arange(len(tokenizer)), special)
         head.to(self._device)
-        self._trained = nn.ModuleList([head])
-        if settings.trained == "all":
-            self._trained.append(backbone)
         backbone.eval()
-        self._trained.train().requires_grad_()
-        matrices = [p for p in self._trained.parameters() if p.ndim > 1]
-        vectors = [p for p in self._trained.parameters() if p.ndim <= 1]
+        if settings.trained == "lora":
+            head.requires_grad_(False)
+            with torch.random.fork_rng(self._devices):
+                torch.manual_seed(settings.seed)
+                backbone.model = add_adapters(backbone.model, backbone.source, settings.lora_rank)
+            self._trained = nn.ModuleList([backbone])
+        else:
+            both = settings.trained == "all"
+            self._trained = nn.ModuleList([head, backbone] if both else [head]).requires_grad_()
+        self._trained.train()
+        parameters = list(self._learned().values())
         groups: list[dict[str, Any]] = [
-            {"params": matrices},
-            {"params": vectors, "weight_decay": 0.0},
+            {"params": [p for p in parameters if p.ndim > 1]},
+            {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
         ]
         self._optimizer = torch.optim.AdamW(
             groups,
@@ -304,6 +340,15 @@ class Trainer:
             weight_decay=settings.weight_decay,
             fused=True,
         )
+
+    def _learned(self) -> dict[str, nn.Parameter]:
+        named = self._trained.named_parameters()
+        return {name: parameter for name, parameter in named if parameter.requires_grad}
+
+    @property
+    def _devices(self) -> list[torch.device]:
+        """Those whose random numbers count, beside the processor's."""
+        return [self._device] if self._device.type == "cuda" else []
 
     def step(self, batch: Sequence[Example]) -> str:
         """One optimiser step; returns what a progress bar shows.
@@ -313,13 +358,11 @@ class Trainer:
         """
         began, settings = time.perf_counter(), self.settings
         random = np.random.default_rng((settings.seed, 3, self.steps))
-        fixed = (settings.mask_share, self.backbone.tokenizer.mask_token_id, self._replacements)
-        masked = [mask(example.token_ids, example.spans, *fixed, random) for example in batch]
+        masked = [self._hidden(example, random) for example in batch]
         count = sum(len(window.places) for window in masked)
         loss, recognised = 0.0, 0
         self._optimizer.zero_grad(set_to_none=True)
-        devices = [self._device] if self._device.type == "cuda" else []
-        with torch.random.fork_rng(devices):
+        with torch.random.fork_rng(self._devices):
             torch.manual_seed(int(random.integers(2**63)))  # dropout is the step's own
             for part in by_length(masked):
                 total, right = self._loss(part)
@@ -342,6 +385,18 @@ class Trainer:
         share = recognised / count
         return f"loss {loss:.3f}  recognised {share:.1%}  {self._rate:,.0f} tokens/s"
 
+    def _hidden(self, example: Example, random: np.random.Generator) -> Masked:
+        """What is to be recognised in a window, and from where."""
+        tokens, spans = example
+        if self.settings.masking == "causal":
+            found = Masked(tokens, [s.start for s in spans], [s.dimension for s in spans])
+        else:
+            fixed = (self.settings.share, self._mask_id, self._replacements)
+            found = mask(tokens, spans, *fixed, random)
+        if self.settings.shifted:
+            return found._replace(places=[place - 1 for place in found.places])
+        return found
+
     def _loss(self, windows: Sequence[Masked]) -> tuple[Tensor, int]:
         """Cross entropy at the masked places, summed, and how many have their label's logit as the
         largest; there are logits for no other place."""
@@ -357,7 +412,7 @@ class Trainer:
         places = [place for window in windows for place in window.places]
         labels = torch.tensor([i for window in windows for i in window.labels], device=device)
         with torch.autocast(device.type, torch.bfloat16, enabled=self.settings.bf16):
-            with torch.set_grad_enabled(self.settings.trained == "all"):
+            with torch.set_grad_enabled(self.settings.trained != "head"):
                 states = self.backbone.states(ids, attention)[rows, places]
             logits = F.linear(self.head.transform(states), self.head.rows, self.head.bias)
         total = F.cross_entropy(logits.float(), labels, reduction="sum")
@@ -366,6 +421,7 @@ class Trainer:
     def finish(self) -> None:
         """Leave the models as they are used."""
         self._optimizer.zero_grad(set_to_none=True)
+        self.backbone.model = merge_adapters(self.backbone.model)
         self.backbone.eval()
         self.head.eval()
 
@@ -376,7 +432,7 @@ class Trainer:
             "settings": asdict(self.settings),
             "position": list(position),
             "steps": self.steps,
-            "trained": self._trained.state_dict(),
+            "trained": self._learned(),
             "optimizer": self._optimizer.state_dict(),
         }
         torch.save(content, buffer)
@@ -392,7 +448,9 @@ class Trainer:
             content: dict[str, Any] = torch.load(path, map_location=self._device, weights_only=True)
             if content["settings"] != asdict(self.settings):
                 raise InputError(f"{path}: a checkpoint of other settings; use another folder")
-            self._trained.load_state_dict(content["trained"])
+            if content["trained"].keys() != self._learned().keys():
+                raise InputError(f"{path}: a checkpoint of another model; use another folder")
+            self._trained.load_state_dict(content["trained"], strict=False)
             self._optimizer.load_state_dict(content["optimizer"])
             self.steps = content["steps"]
             return Position(*content["position"])
@@ -400,6 +458,19 @@ class Trainer:
             raise
         except Exception as error:  # torch.load raises many kinds
             raise InputError(f"{path}: this checkpoint can't be read: {error}") from None
+
+
+def mask_token(tokenizer: Any) -> int:
+    """The id of what stands for a masked token: the tokenizer's own, or that of ``BLANK``.
+
+    Raises:
+        InputError: it has neither.
+    """
+    found = tokenizer.mask_token_id
+    found = tokenizer.get_vocab().get(BLANK) if found is None else found
+    if found is None:
+        raise InputError(f"pretraining: the tokenizer has no mask token and no {BLANK!r}")
+    return int(found)
 
 
 def by_length(windows: Sequence[Masked]) -> Iterator[Sequence[Masked]]:

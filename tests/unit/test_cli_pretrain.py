@@ -13,10 +13,14 @@ from test_start_up import HEAVY, MAIN, loaded_after
 from test_vocabulary_head import VOCABULARY, save
 
 from lexicept import pretraining
+from lexicept.adapters import has_adapters
+from lexicept.backbone import Backbone
 from lexicept.cli.pretrain import pretrain
 from lexicept.encoder import load_encoder
-from lexicept.heads import VocabularyHead, masked_language_head
+from lexicept.heads import VocabularyHead
+from lexicept.language_heads import language_head
 from lexicept.pretraining import PretrainingSettings
+from tiny import save_decoder
 
 __all__ = ["_without_fsync", "run"]  # fixtures
 
@@ -58,13 +62,11 @@ def test_the_backbone_s_own_head(go: Any, bert: Path, tmp_path: Path) -> None:
     report = go("--json").json
     size = len(VOCABULARY)
     assert report == {"model": str(tmp_path / "model"), "dimensions": size, "steps": 3}
-    encoder, before = load_encoder(tmp_path / "model"), masked_language_head(str(bert))
+    encoder, before = load_encoder(tmp_path / "model"), language_head(str(bert))
     assert list(encoder[1].terms) == VOCABULARY
     moved = (encoder[1].rows - before.rows).abs().max()
     assert 0 < float(moved.detach()) < 0.1
     weights = encoder[0].model.state_dict()
-    from lexicept.backbone import Backbone
-
     frozen = Backbone.from_pretrained(str(bert)).model.state_dict()
     assert all(torch.equal(value, weights[name]) for name, value in frozen.items())
     assert not (tmp_path / "model.partial").exists()
@@ -73,7 +75,7 @@ def test_the_backbone_s_own_head(go: Any, bert: Path, tmp_path: Path) -> None:
 def test_an_expanded_head_that_build_takes(
     go: Any, run: Run, corpus: Path, bert: Path, tmp_path: Path
 ) -> None:
-    arguments = ("--head", "expanded", "--train-backbone", "--layer", 1, "--bf16", "--seed", 4)
+    arguments = ("--head", "expanded", "--trained", "all", "--layer", 1, "--bf16", "--seed", 4)
     assert go(*arguments, "--json").json["dimensions"] == len(WORDS) + 2
     encoder = load_encoder(tmp_path / "model")
     assert encoder[0].num_layers == 1
@@ -96,7 +98,7 @@ def test_words_are_as_many_as_is_said(go: Any, tmp_path: Path) -> None:
 def test_random_rows(go: Any, bert: Path, tmp_path: Path, masking: str | None) -> None:
     arguments = () if masking is None else ("--masking", masking)
     assert go("--head", "random", "--seed", 1, *arguments, "--learning-rate", 1e-9).code == 0
-    head, own = head_of(tmp_path / "model"), masked_language_head(str(bert))
+    head, own = head_of(tmp_path / "model"), language_head(str(bert))
     if masking == "words":
         assert set(head.terms) == WORDS | {"and", "it"}
     else:
@@ -155,6 +157,34 @@ def test_unfinished_work_on_something_else_is_forgotten(
     assert steps == [0, 1, 2]
 
 
+@pytest.mark.parametrize("trained", ["lora", "all"])
+def test_a_decoder_that_learns_to_attend_in_both_directions(
+    run: Run, corpus: Path, tmp_path: Path, trained: str
+) -> None:
+    decoder, out = save_decoder(tmp_path / "llama"), tmp_path / "model"
+    options = ("--masking", "mntp", "--trained", trained, "--lora-rank", 2, "--steps", 3)
+    report = run("pretrain", corpus, "--out", out, "--backbone", decoder, *options, "--json").json
+    before = Backbone.from_pretrained(decoder)
+    assert report["dimensions"] == before.model.config.vocab_size
+    after = Backbone.from_pretrained(str(out))
+    assert after.bidirectional
+    assert not has_adapters(after.model)
+    pairs = zip(before.model.layers.parameters(), after.model.layers.parameters(), strict=True)
+    assert any(not torch.equal(old, new) for old, new in pairs)
+    # It is cut and gets another head later, or keeps its own.
+    own = language_head(decoder)
+    assert torch.equal(language_head(str(out)).rows, own.rows) == (trained == "lora")
+    assert Backbone.from_pretrained(str(out), 1).num_layers == 1
+    causal = tmp_path / "causal"
+    options = ("--masking", "causal", "--trained", "all", "--steps", 1)
+    assert run("pretrain", corpus, "--out", causal, "--backbone", decoder, *options).code == 0
+    assert not Backbone.from_pretrained(str(causal)).bidirectional
+    again = ("--masking", "mntp", "--steps", 1)
+    both = tmp_path / "both"
+    assert run("pretrain", corpus, "--out", both, "--backbone", causal, *again).code == 0
+    assert Backbone.from_pretrained(str(both)).bidirectional
+
+
 def test_what_is_refused(go: Any, run: Run, corpus: Path, tmp_path: Path) -> None:
     assert_error(go("--masking", "words"), "--head mlm can't be trained with --masking words")
     assert_error(
@@ -164,6 +194,8 @@ def test_what_is_refused(go: Any, run: Run, corpus: Path, tmp_path: Path) -> Non
     assert_error(go("--size", 5), "--size is a number of words")
     assert_error(go("--head", "random", "--size", 5), "--size is a number of words")
     assert_error(go("--steps", 0), "steps must be at least 1, not 0")
+    assert_error(go("--mask-share", 2), "mask_share is above 0 and at most 1, not 2.0")
+    assert_error(go("--head", "expanded", "--masking", "mntp"), "can't be trained with")
     assert_error(go("--learning-rate", "nan"), "learning_rate must be above 0, not nan")
     assert not (tmp_path / "model.partial").exists()  # nothing was begun
     assert_error(go("--head", "expanded", "--size", 0), "at least 1 word, not 0")
@@ -195,9 +227,10 @@ def test_two_at_once(go: Any, tmp_path: Path) -> None:
 def test_options_are_the_settings(go: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[PretrainingSettings] = []
     monkeypatch.setattr(pretraining, "pretrain", lambda *given: seen.append(given[3]))
-    options = ("--bf16", "--train-backbone", "--seed", 7, "--learning-rate", 0.5)
-    assert go("--head", "expanded", *options).code == 0
+    options = ("--bf16", "--trained", "all", "--seed", 7, "--learning-rate", 0.5)
+    assert go("--head", "expanded", *options, "--mask-share", 0.3, "--lora-rank", 3).code == 0
     expected = {"masking": "words", "trained": "all", "bf16": True, "seed": 7}
+    expected |= {"mask_share": 0.3, "lora_rank": 3}
     assert seen == [
         PretrainingSettings(**expected, learning_rate=0.5, steps=3, batch_size=2)  # type: ignore[arg-type]
     ]

@@ -9,7 +9,7 @@ from lexicept.backbone import Backbone, resolve
 from lexicept.encoder import encode_activations, load_encoder, make_encoder
 from lexicept.errors import InputError
 from lexicept.heads import SAEHead
-from lexicept.sae import TopKSAE
+from lexicept.sae import SAE
 
 
 def test_layer_is_the_number_of_blocks_run(backbone, texts):
@@ -155,9 +155,9 @@ def test_folders_that_are_no_encoder(tmp_path):
 
 def test_sizes_that_do_not_fit(backbone):
     with pytest.raises(InputError, match="states of size 5 on a backbone of size 384"):
-        make_encoder(backbone, SAEHead(TopKSAE(5, 8, 2)))
+        make_encoder(backbone, SAEHead(SAE(5, 8, 2)))
 
 
 def test_a_head_after_another_module():
     with pytest.raises(InputError, match="token_mask"):
-        SAEHead(TopKSAE(5, 8, 2))({"token_embeddings": torch.zeros(1, 1, 5)})
+        SAEHead(SAE(5, 8, 2))({"token_embeddings": torch.zeros(1, 1, 5)})

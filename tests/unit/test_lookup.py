@@ -11,9 +11,10 @@ from lexicept.backbone import Backbone
 from lexicept.encoder import encode_activations, load_encoder, make_encoder, parts
 from lexicept.errors import InputError
 from lexicept.expanded import expanded_words
-from lexicept.heads import SAEHead, masked_language_head
+from lexicept.heads import SAEHead
+from lexicept.language_heads import language_head
 from lexicept.lookup import Lookup
-from lexicept.sae.model import TopKSAE
+from lexicept.sae.model import SAE
 
 TEXTS = ["apples and pears", "apples and unbelievability", "Pears!"]
 
@@ -25,7 +26,7 @@ def backbone():
 
 @pytest.fixture(scope="module")
 def head():
-    return masked_language_head("sentence-transformers/all-MiniLM-L6-v2")
+    return language_head("sentence-transformers/all-MiniLM-L6-v2")
 
 
 def named(vectors, terms):
@@ -115,7 +116,7 @@ def test_documents_go_through_the_backbone(backbone, head):
 
 def test_latents_have_no_lookup(backbone):
     with pytest.raises(InputError, match="dimensions that texts name"):
-        Lookup.for_head(SAEHead(TopKSAE(384, 8, 2)), backbone.tokenizer)
+        Lookup.for_head(SAEHead(SAE(384, 8, 2)), backbone.tokenizer)
 
 
 def test_sizes_that_do_not_fit(backbone, head):

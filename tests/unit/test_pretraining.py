@@ -12,13 +12,15 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+import transformers
 from test_vocabulary_head import TEXT, VOCABULARY, save
 
 from lexicept import pretraining
-from lexicept.backbone import Backbone
+from lexicept.backbone import Backbone, quiet_transformers
 from lexicept.errors import InputError, LexiceptError
 from lexicept.expanded import Span, expanded_words
-from lexicept.heads import VocabularyHead, masked_language_head
+from lexicept.heads import VocabularyHead
+from lexicept.language_heads import language_head
 from lexicept.pretraining import (
     Example,
     Masked,
@@ -31,6 +33,7 @@ from lexicept.pretraining import (
     pretrain,
     subword_spans,
 )
+from tiny import decoder_tokenizer, save_decoder, text
 
 MASK = VOCABULARY.index("[MASK]")
 REPLACEMENTS = np.arange(5, len(VOCABULARY))
@@ -54,7 +57,7 @@ def model(tmp_path: Path) -> Callable[[], tuple[Backbone, VocabularyHead]]:
     def make() -> tuple[Backbone, VocabularyHead]:
         backbone = Backbone.from_pretrained(str(tmp_path / "bert"))
         words, pieces = expanded_words(TEXTS, backbone.tokenizer, 100)
-        return backbone, masked_language_head(str(tmp_path / "bert")).expanded(pieces, words)
+        return backbone, language_head(str(tmp_path / "bert")).expanded(pieces, words)
 
     return make
 
@@ -64,7 +67,7 @@ def subwords(tmp_path: Path) -> tuple[Backbone, VocabularyHead]:
     """The same BERT with its own head."""
     save(tmp_path / "bert", "Bert")
     folder = str(tmp_path / "bert")
-    return Backbone.from_pretrained(folder), masked_language_head(folder)
+    return Backbone.from_pretrained(folder), language_head(folder)
 
 
 def masked(ids: list[int], spans: list[Span], share: float = 0.15, seed: int = 0) -> Masked:
@@ -502,8 +505,9 @@ def test_learning_rate_schedule() -> None:
         ({"max_grad_norm": math.nan}, "max_grad_norm must be above 0"),
         ({"mask_share": 0.0}, "mask_share is above 0 and at most 1"),
         ({"mask_share": 1.1}, "mask_share is above 0 and at most 1"),
-        ({"masking": "letters"}, "subwords or words, not 'letters'"),
-        ({"trained": "lora"}, "head or all, not 'lora'"),
+        ({"masking": "letters"}, "subwords, words, mntp or causal, not 'letters'"),
+        ({"trained": "tail"}, "head, lora or all, not 'tail'"),
+        ({"lora_rank": 0}, "lora_rank must be at least 1, not 0"),
     ],
 )
 def test_impossible_settings(wrong: dict[str, Any], problem: str) -> None:
@@ -516,5 +520,129 @@ def test_models_that_can_t_be_pretrained(model: Any) -> None:
     with pytest.raises(InputError, match=f"size {head.size} over {len(VOCABULARY)} sub-words"):
         pretrain(backbone, head, TEXTS, replace(SMALL, masking="subwords"))
     backbone.tokenizer.mask_token = None
-    with pytest.raises(InputError, match="no mask token"):
+    with pytest.raises(InputError, match="no mask token and no '_'"):
         pretrain(backbone, head, TEXTS, SMALL)
+
+
+# Decoders
+
+SENTENCES = [text(0, 1, 2, 3, 4, 5), text(6, 7, 8, 9, 10, 11)] * 8
+
+
+@pytest.fixture
+def decoder(tmp_path: Path) -> Callable[..., tuple[Backbone, VocabularyHead]]:
+    """Makes a tiny Llama, the same each time, and its head."""
+    folder = save_decoder(tmp_path / "llama")
+
+    def make(bidirectional: bool = True) -> tuple[Backbone, VocabularyHead]:
+        backbone = Backbone.from_pretrained(folder, bidirectional=bidirectional)
+        return backbone, language_head(folder)
+
+    return make
+
+
+def test_masked_tokens_are_recognised_from_the_place_before(decoder: Any) -> None:
+    backbone, head = decoder()
+    settings = replace(SMALL, masking="mntp")
+    assert (settings.share, SMALL.share) == (0.2, 0.15)
+    assert replace(settings, mask_share=0.5).share == 0.5
+    trainer = Trainer(backbone, head, settings)
+    texts = [text(*range(20))]
+    _, (example,) = next(WindowStream(backbone, head, texts, settings).batches(Position()))
+    tokens = example.token_ids
+    assert [span.start for span in example.spans] == list(range(1, 21))
+    underscore = backbone.tokenizer.convert_tokens_to_ids("_")
+    fates = Counter[str]()
+    for seed in range(300):
+        found = trainer._hidden(example, np.random.default_rng(seed))
+        assert len(found.places) == 4
+        assert [tokens[place + 1] for place in found.places] == found.labels
+        hidden = {place + 1 for place in found.places}
+        for place, (before, now) in enumerate(zip(tokens, found.token_ids, strict=True)):
+            if place not in hidden:
+                assert now == before
+            else:
+                fates["blank" if now == underscore else "kept" if now == before else "other"] += 1
+    # Standard deviations are at most 0.012.
+    assert fates["blank"] / 1200 == pytest.approx(0.8, abs=0.05)
+    assert fates["kept"] / 1200 == pytest.approx(0.1, abs=0.04)
+
+
+def test_nothing_is_before_the_first_token(tmp_path: Path) -> None:
+    folder = save_decoder(tmp_path, "Qwen3", decoder_tokenizer(start=False))
+    backbone, head = Backbone.from_pretrained(folder), language_head(folder)
+    for masking in ("mntp", "causal"):
+        settings = replace(SMALL, masking=masking)
+        texts = [text(1, 2, 3), text(4), ""]
+        _, batch = next(WindowStream(backbone, head, texts, settings).batches(Position()))
+        assert [[span.start for span in example.spans] for example in batch] == [[1, 2]]
+
+
+def test_causal_pretraining_has_the_library_s_loss(decoder: Any, tmp_path: Path) -> None:
+    backbone, head = decoder(bidirectional=False)
+    settings = replace(SMALL, masking="causal", trained="all")
+    trainer = Trainer(backbone, head, settings)
+    _, batch = next(WindowStream(backbone, head, SENTENCES[:2], settings).batches(Position()))
+    windows = [trainer._hidden(example, np.random.default_rng(0)) for example in batch]
+    ids = torch.tensor([window.token_ids for window in windows])
+    with quiet_transformers():
+        model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "llama").eval()
+    with torch.no_grad():
+        expected = model(ids, labels=ids).loss
+        total, _ = trainer._loss(windows)
+    assert sum(len(window.places) for window in windows) == 2 * 6
+    assert float(total) / 12 == pytest.approx(float(expected), rel=1e-5)
+
+
+@pytest.mark.parametrize("masking", ["mntp", "causal"])
+@pytest.mark.parametrize("trained", ["lora", "all"])
+def test_decoders_learn_and_adapters_leave_the_head_alone(
+    decoder: Any, masking: Any, trained: Any
+) -> None:
+    backbone, head = decoder(bidirectional=masking == "mntp")
+    settings = replace(SMALL, masking=masking, trained=trained, steps=60, batch_size=16)
+    names, before = set(backbone.state_dict()), parameters(head)
+    found = losses((backbone, head), settings, texts=SENTENCES)
+    # A sentence has six words: who knows all twelve and no more has a loss of 2.48.
+    assert sum(found[-10:]) / 10 < 0.5 * math.log(12)
+    assert set(backbone.state_dict()) == names  # adapters are merged
+    same = all(torch.equal(value, before[name]) for name, value in parameters(head).items())
+    assert same == (trained == "lora")
+    assert not head.bias.any()
+
+
+def test_adapters_resume_to_the_same_losses_and_weights(
+    decoder: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pretraining, "CHECKPOINT_SECONDS", 0)
+    settings = replace(SMALL, masking="mntp", trained="lora", lora_rank=4)
+    unbroken = decoder()
+    expected = losses(unbroken, settings, texts=SENTENCES)
+
+    def watch(stage: str, done: int, total: int, detail: str = "") -> None:
+        if done > 5:
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        pretrain(*decoder(), SENTENCES, settings, tmp_path / "work", watch)
+    checkpoint = torch.load(tmp_path / "work" / "checkpoint.pt", weights_only=True)
+    assert all("lora" in name for name in checkpoint["trained"])
+    resumed = decoder()
+    assert losses(resumed, settings, tmp_path / "work", SENTENCES) == expected[5:]
+    weights = parameters(*resumed)
+    assert all(torch.equal(value, weights[n]) for n, value in parameters(*unbroken).items())
+    finished = decoder()
+    assert losses(finished, settings, tmp_path / "work", SENTENCES) == []
+    again = parameters(*finished)
+    assert all(torch.equal(value, again[n]) for n, value in weights.items())
+
+
+def test_decoders_that_can_t_be_pretrained(decoder: Any) -> None:
+    backbone, head = decoder()
+    with pytest.raises(InputError, match="causal needs a backbone with bidirectional=False"):
+        pretrain(backbone, head, SENTENCES, replace(SMALL, masking="causal"))
+    size = backbone.model.config.vocab_size
+    with pytest.raises(InputError, match=f"a head of size 5 over {size} sub-words"):
+        pretrain(backbone, head.random(5), SENTENCES, replace(SMALL, masking="mntp"))
+    with pytest.raises(InputError, match="the texts have no sub-words to mask"):
+        pretrain(backbone, head, ["", "</s>"], replace(SMALL, masking="mntp"))

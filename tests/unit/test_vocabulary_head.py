@@ -1,4 +1,4 @@
-"""Masked-language heads: those of the library's models, means over sub-words, random rows."""
+"""Language heads: those of the library's models, means over sub-words, random rows."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,8 +11,11 @@ import transformers
 from transformers import BertTokenizer
 
 from lexicept.backbone import Backbone, quiet_transformers
+from lexicept.encoder import make_encoder
 from lexicept.errors import InputError
-from lexicept.heads import HeadSettings, VocabularyHead, masked_language_head
+from lexicept.heads import HeadSettings, VocabularyHead
+from lexicept.language_heads import language_head
+from tiny import DECODERS, decoder_tokenizer, save_decoder, text
 
 VOCABULARY = [
     *("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),
@@ -74,7 +77,7 @@ def bert(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("architecture", CONFIGS)
 def test_the_head_is_the_library_s(architecture: str, tmp_path: Path) -> None:
     model = save(tmp_path, architecture)
-    backbone, head = Backbone.from_pretrained(str(tmp_path)), masked_language_head(str(tmp_path))
+    backbone, head = Backbone.from_pretrained(str(tmp_path)), language_head(str(tmp_path))
     ids = torch.tensor([window.token_ids for window in backbone.windows([TEXT])])
     mask = torch.ones_like(ids)
     with torch.no_grad():
@@ -94,7 +97,7 @@ def test_a_checkpoint_without_a_head_has_its_input_embeddings(
     architecture: str, tmp_path: Path
 ) -> None:
     model = save(tmp_path, architecture, "Model")
-    head = masked_language_head(str(tmp_path))
+    head = language_head(str(tmp_path))
     assert torch.equal(head.rows, model.get_input_embeddings().weight)
     assert not head.bias.any()
     assert torch.equal(head.dense.weight, torch.eye(16))
@@ -107,7 +110,7 @@ def test_a_checkpoint_without_a_head_has_its_input_embeddings(
 def test_saved_and_loaded(bert: Path, tmp_path: Path) -> None:
     save(tmp_path / "modern", "ModernBert")
     for folder in (bert, tmp_path / "modern"):
-        head = masked_language_head(str(folder))
+        head = language_head(str(folder))
         head.settings = HeadSettings(pooling="sum", document_k=3)
         head.save(str(tmp_path / "head"))
         loaded = VocabularyHead.read(tmp_path / "head")
@@ -117,7 +120,7 @@ def test_saved_and_loaded(bert: Path, tmp_path: Path) -> None:
 
 
 def test_expanded_rows_are_means_by_hand(bert: Path) -> None:
-    head = masked_language_head(str(bert))
+    head = language_head(str(bert))
     pieces = [VOCABULARY.index(token) for token in ("lov", "##e", "##ly")]
     expanded = head.expanded([pieces[:1] + pieces[2:], [6], pieces], ["lovly", "cat", "lovely"])
     assert list(expanded.terms) == ["lovly", "cat", "lovely"]
@@ -143,11 +146,11 @@ def test_expanded_rows_are_means_by_hand(bert: Path) -> None:
 @pytest.mark.parametrize("pieces", [[], [len(VOCABULARY)], [-1, 3]])
 def test_words_without_sub_words_of_the_head(bert: Path, pieces: list[int]) -> None:
     with pytest.raises(InputError, match=f"'word' has no pieces .* {len(VOCABULARY)}"):
-        masked_language_head(str(bert)).expanded([[5], pieces], ["the", "word"])
+        language_head(str(bert)).expanded([[5], pieces], ["the", "word"])
 
 
 def test_random_rows_are_a_function_of_the_seed(bert: Path) -> None:
-    head = masked_language_head(str(bert))
+    head = language_head(str(bert))
     drawn, again, other = head.random(2000, 3), head.random(2000, 3), head.random(2000, 4)
     assert torch.equal(drawn.rows, again.rows)
     assert not torch.equal(drawn.rows, other.rows)
@@ -160,7 +163,7 @@ def test_random_rows_are_a_function_of_the_seed(bert: Path) -> None:
 
 
 def test_changing_a_derived_head_leaves_the_first_alone(bert: Path) -> None:
-    head = masked_language_head(str(bert))
+    head = language_head(str(bert))
     before = {name: value.clone() for name, value in head.state_dict().items()}
     for derived in (head.expanded([[5]], ["the"]), head.random(2)):
         with torch.no_grad():
@@ -170,5 +173,81 @@ def test_changing_a_derived_head_leaves_the_first_alone(bert: Path) -> None:
 
 
 def test_models_that_have_no_such_head(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no masked language model"):
-        masked_language_head(str(tmp_path))
+    with pytest.raises(InputError, match="no language model can be made of"):
+        language_head(str(tmp_path))
+
+
+# Decoders
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("architecture", DECODERS)
+def test_a_decoder_s_head_is_the_library_s(architecture: str, tied: bool, tmp_path: Path) -> None:
+    folder = save_decoder(tmp_path, architecture, tie_word_embeddings=tied)
+    with quiet_transformers():
+        model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
+    assert (model.lm_head.weight is model.get_input_embeddings().weight) == tied
+    head = language_head(folder)
+    ids = torch.tensor([Backbone.from_pretrained(folder).windows([text(*range(8))])[0].token_ids])
+    mask = torch.ones_like(ids)
+    for layer in (2, 4):
+        backbone = Backbone.from_pretrained(folder, layer, bidirectional=False)
+        with torch.no_grad():
+            found = logits(head, backbone.states(ids, mask)[0])
+            every = model(ids, attention_mask=mask, output_hidden_states=True)
+            # At an intermediate block the model's norm and output layer are applied to its state.
+            state = model.model.norm(every.hidden_states[2])
+            expected = model.lm_head(state)[0] if layer == 2 else every.logits[0]
+        if architecture == "Gemma2" and layer == 4:
+            found = 30 * torch.tanh(found / 30)
+        assert expected.std() > 0.1
+        assert torch.allclose(found, expected, atol=1e-4)
+
+
+def test_a_decoder_s_head_has_norm_and_rows_alone(tmp_path: Path) -> None:
+    folder = save_decoder(tmp_path / "model", "Gemma3")
+    head = language_head(folder)
+    assert [name for name, _ in head.named_parameters()] == ["weight", "final.weight"]
+    head.save(str(tmp_path / "head"))
+    states = torch.randn(5, 32, generator=torch.Generator().manual_seed(1))
+    every = [[number] for number in range(head.size)]
+    for derived in (VocabularyHead.read(tmp_path / "head"), head.expanded(every, head.terms)):
+        assert torch.equal(logits(derived, states), logits(head, states))
+        assert list(derived.terms) == list(head.terms)
+        assert [name for name, _ in derived.named_parameters()] == ["weight", "final.weight"]
+    assert head.random(3).bias.tolist() == [0.0] * 3
+
+
+def test_tokens_of_bytes_are_shown_as_text(tmp_path: Path) -> None:
+    tokenizer = decoder_tokenizer()
+    terms = list(language_head(save_decoder(tmp_path)).terms)
+    shown = {token: terms[number] for token, number in tokenizer.get_vocab().items()}
+    assert shown["bade"] == "bade"
+    assert shown["Ġbade"] == "▁bade"
+    assert (shown["<s>"], shown["Ċ"], shown["Ã"]) == ("<s>", "Ċ", "Ã")  # no whole character
+    size = len(tokenizer)
+    assert terms[size:] == [f"#{size}", f"#{size + 1}"]
+
+
+def test_checkpoints_without_the_head_of_a_decoder(tmp_path: Path) -> None:
+    folder = save_decoder(tmp_path / "model")
+    Backbone.from_pretrained(folder).save(str(tmp_path / "cut"))
+    with pytest.raises(InputError, match="cut: this checkpoint has no language-model head"):
+        language_head(str(tmp_path / "cut"))
+    backbone, head = Backbone.from_pretrained(folder, 2), language_head(folder).random(4)
+    make_encoder(backbone, head).save(str(tmp_path / "saved"), create_model_card=False)
+    assert list(language_head(str(tmp_path / "saved")).terms) == ["#0", "#1", "#2", "#3"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "problem"),
+    [
+        ({"activation": "gulp"}, "no activation function 'gulp'"),
+        ({"final_norm": "batch"}, "layer or rms, not 'batch'"),
+        ({"bias": torch.zeros(2)}, "3 rows, 2 biases and 3 terms"),
+    ],
+)
+def test_heads_that_can_t_be(wrong: dict[str, Any], problem: str) -> None:
+    own = {"bias": None, "terms": ["a", "b", "c"]}
+    with pytest.raises(InputError, match=problem):
+        VocabularyHead(torch.zeros(3, 4), **{**own, **wrong})

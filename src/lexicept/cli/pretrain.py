@@ -1,4 +1,4 @@
-"""The command that pretrains a vocabulary head: pretrain."""
+"""The command that pretrains a vocabulary head and its backbone: pretrain."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from lexicept.errors import InputError
 if TYPE_CHECKING:
     from sentence_transformers import SparseEncoder
 
+    from lexicept.pretraining import PretrainingSettings
     from lexicept.storage import TextStore
 
 app = typer.Typer()
@@ -31,10 +32,20 @@ class HeadChoice(StrEnum):
 
 
 class MaskingChoice(StrEnum):
-    """What is masked: the dimensions of the head."""
+    """What is masked, and where it is recognised."""
 
     subwords = "subwords"
     words = "words"
+    mntp = "mntp"
+    causal = "causal"
+
+
+class TrainedChoice(StrEnum):
+    """What learns."""
+
+    head = "head"
+    lora = "lora"
+    all = "all"
 
 
 @app.command()
@@ -42,7 +53,7 @@ def pretrain(
     corpus: CorpusArgument,
     out: Annotated[Path, typer.Option(help="Where the model will be; must not exist.")],
     backbone: Annotated[
-        str, typer.Option(help="Hugging Face encoder under the head.")
+        str, typer.Option(help="Hugging Face encoder or decoder under the head.")
     ] = "sentence-transformers/all-MiniLM-L6-v2",
     layer: Annotated[
         int | None, typer.Option(help="Blocks of the backbone to run; all by default.")
@@ -50,8 +61,8 @@ def pretrain(
     head: Annotated[
         HeadChoice,
         typer.Option(
-            help="Rows at first: the backbone's masked-language head's (without one: its input "
-            "embeddings), the means of these over the sub-words of each word, or random ones."
+            help="Rows at first: the backbone's own language head's (an encoder's without one: its "
+            "input embeddings), the means of these over the sub-words of each word, or random ones."
         ),
     ] = HeadChoice.mlm,
     size: Annotated[
@@ -65,24 +76,35 @@ def pretrain(
         MaskingChoice | None,
         typer.Option(
             help="What is masked, and the dimensions of the head; words by default for the head "
-            "expanded, sub-words for the others."
+            "expanded, sub-words for the others. For decoders: mntp, sub-words that are recognised "
+            "from the place before them, in both directions; causal, every next sub-word."
         ),
+    ] = None,
+    mask_share: Annotated[
+        float | None,
+        typer.Option(help="Share that is masked; 0.2 by default for mntp, 0.15 for the others."),
     ] = None,
     steps: Annotated[int, typer.Option(help="Optimiser steps.")] = 1000,
     batch_size: Annotated[int, typer.Option(help="Windows of text in a step.")] = 32,
     learning_rate: Annotated[
         float, typer.Option(help="At its highest; a backbone needs less, such as 1.6e-4 (ESPLADE).")
     ] = 1e-3,
-    train_backbone: Annotated[
-        bool, typer.Option("--train-backbone", help="Train more than the head.")
-    ] = False,
+    trained: Annotated[
+        TrainedChoice,
+        typer.Option(
+            help="What learns: the head, low-rank adapters of the backbone under the head as it "
+            "is, or head and backbone."
+        ),
+    ] = TrainedChoice.head,
+    lora_rank: Annotated[int, typer.Option(help="Of the adapters.")] = 64,
     bf16: Annotated[bool, typer.Option("--bf16", help="Multiply in bfloat16.")] = False,
     seed: Annotated[int, typer.Option(min=0)] = 0,
     as_json: JsonOption = False,
 ) -> None:
-    """Teach a vocabulary head to recognise masked words of a corpus.
+    """Teach a vocabulary head and its backbone to recognise masked words of a corpus.
 
-    The model is one that training starts from (model.start) and that build takes (--model).
+    The model is one that training starts from (model.start) and that build takes (--model), and a
+    backbone (model.backbone, --backbone) that may be cut.
     Pretraining that was killed goes on where it stopped when the same command is run again.
     """
     import os
@@ -98,9 +120,12 @@ def pretrain(
     require_concepts()
     from lexicept import pretraining
 
+    usual = MaskingChoice.subwords if words is None else MaskingChoice.words
     settings = pretraining.PretrainingSettings(
-        masking="subwords" if words is None else "words",
-        trained="all" if train_backbone else "head",
+        masking=(masking or usual).value,
+        mask_share=mask_share,
+        trained=trained.value,
+        lora_rank=lora_rank,
         steps=steps,
         batch_size=batch_size,
         learning_rate=learning_rate,
@@ -113,7 +138,7 @@ def pretrain(
     try:
         model = {"backbone": backbone, "layer": layer, "head": head, "words": words}
         texts = _texts(corpus, work, {**model, **asdict(settings)})
-        encoder = _encoder(texts, backbone, layer, head, words, seed)
+        encoder = _encoder(texts, backbone, layer, head, words, settings)
         with ProgressBars() as progress:
             pretraining.pretrain(
                 encoder[0], encoder[1], texts, settings, work / "training", progress
@@ -170,21 +195,22 @@ def _encoder(
     layer: int | None,
     rows: HeadChoice,
     words: int | None,
-    seed: int,
+    settings: PretrainingSettings,
 ) -> SparseEncoder:
     """What is trained; over so many words at most, or over sub-words."""
     from lexicept.backbone import Backbone
     from lexicept.encoder import make_encoder
     from lexicept.expanded import expanded_words
-    from lexicept.heads import masked_language_head
+    from lexicept.language_heads import language_head
 
-    base = Backbone.from_pretrained(backbone, layer)
-    head = masked_language_head(backbone)
+    both_ways = {"mntp": True, "causal": False}.get(settings.masking)
+    base = Backbone.from_pretrained(backbone, layer, bidirectional=both_ways)
+    head = language_head(backbone)
     terms = head.terms
     if words is not None:
         terms, pieces = expanded_words(texts, base.tokenizer, words)
     if rows is HeadChoice.random:
-        drawn = head.random(len(terms), seed)
+        drawn = head.random(len(terms), settings.seed)
         head = head.with_rows(drawn.rows, drawn.bias, terms)
     elif rows is HeadChoice.expanded:
         head = head.expanded(pieces, terms)
