@@ -19,6 +19,8 @@ from lexicept.sweep import Point, SweepGrid, sweep
 QUERY_DIMS = (8, 10, 12, 14, 16, 20, 24, 32, 48, None)
 DOCUMENT_DIMS = (60, 80, 100, 125, 150, 200, 250, 300, 400, None)
 ALPHAS = (None, 1.0, 1.5)
+SCALES = (0.25, 0.5, 0.75, 1.0)
+"""What concepts are worth beside words."""
 
 
 def main() -> None:
@@ -26,13 +28,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.trained", description=__doc__)
     parser.add_argument("model", type=Path, help="A trained encoder, or an index that has one.")
     parser.add_argument("--choose", required=True, help="FOLDER:SPLIT to choose settings on.")
+    parser.add_argument("--documents", help="Of the choosing split; those of its FOLDER if not.")
     parser.add_argument("--report", required=True, help="FOLDER:SPLIT to report on.")
     parser.add_argument("--out", type=Path, required=True, help="Indexes and sweeps go here.")
     parser.add_argument("--vocabulary", choices=["concepts", "both"], required=True)
     parser.add_argument("--budgets", default="1,1.5,2,2.5,3,5,8,1000")
+    parser.add_argument("--coarse", action="store_true", help="A grid of a tenth, without RRA.")
     arguments = parser.parse_args()
     vocabulary = None if arguments.vocabulary == "both" else "concepts"
-    grid = SweepGrid(QUERY_DIMS, DOCUMENT_DIMS, alpha=ALPHAS)
+    step, alphas = (3, (None,)) if arguments.coarse else (1, ALPHAS)
+    scales = SCALES if arguments.vocabulary == "both" else (1.0,)
+    grid = SweepGrid(QUERY_DIMS[::step], DOCUMENT_DIMS[::step], alpha=alphas, query_scale=scales)
     tried = _sweep(arguments, arguments.choose, "choose", grid, vocabulary)
     rows = []
     for budget in map(float, arguments.budgets.split(",")):
@@ -40,8 +46,8 @@ def main() -> None:
         if not within:
             continue
         best = max(within, key=lambda point: point.ndcg)
-        _, query, document, alpha = best.setting
-        chosen = SweepGrid((query,), (document,), alpha=(alpha,))
+        _, query, document, alpha, scale = best.setting
+        chosen = SweepGrid((query,), (document,), alpha=(alpha,), query_scale=(scale,))
         (point,) = _sweep(arguments, arguments.report, "report", chosen, vocabulary)
         rows.append((budget, best, point))
         print(json.dumps({"budget": budget, "chosen_on": best.ndcg, **point.to_json()}), flush=True)
@@ -52,7 +58,7 @@ def _sweep(
     arguments: argparse.Namespace, place: str, name: str, grid: SweepGrid, vocabulary: str | None
 ) -> list[Point]:
     folder, _, split = place.rpartition(":")
-    index = _index(arguments, folder)
+    index = _index(arguments, (name == "choose" and arguments.documents) or folder)
     out = arguments.out / f"{name}-{arguments.vocabulary}"
     queries = list(read_queries(folder, split))
     qrels = list(read_qrels(folder, split))
@@ -73,8 +79,9 @@ def _table(rows: list[tuple[float, Point, Point]]) -> str:
     lines = ["| QD-FLOPs at most | chosen on: nDCG@10 | QD-FLOPs | nDCG@10 | RR@10 | limits, α |"]
     lines.append("| --- " * 6 + "|")
     for budget, chosen, point in rows:
-        _, query, document, alpha = point.setting
+        _, query, document, alpha, scale = point.setting
         limits = f"{query or 'all'} / {document or 'all'}" + (f", α {alpha}" if alpha else "")
+        limits += f", scale {scale:g}" if scale != 1 else ""
         values = f"{chosen.ndcg:.4f} | {point.qd_flops:.2f} | {point.ndcg:.4f} | {point.mrr:.4f}"
         lines.append(f"| {budget:g} | {values} | {limits} |")
     return "\n".join(lines)

@@ -47,6 +47,7 @@ class Setting(NamedTuple):
     query_max_active_dims: int | None
     document_max_active_dims: int | None
     alpha: float | None
+    query_scale: float = 1.0
 
 
 class Point(NamedTuple):
@@ -84,6 +85,8 @@ class SweepGrid:
     k: tuple[TokenK, ...] = (None,)
     alpha: tuple[float | None, ...] = (None,)
     """RRA's rationality; None is without RRA."""
+    query_scale: tuple[float, ...] = (1.0,)
+    """Factors on the query weights that the index gives."""
 
     def __post_init__(self) -> None:
         for name, values in asdict(self).items():
@@ -94,20 +97,21 @@ class SweepGrid:
             for value in values:
                 if value is None or (name == "k" and value == "all"):
                     continue
-                if name == "alpha":
+                if name in ("alpha", "query_scale"):
                     if not (math.isfinite(value) and value > 0):
-                        raise InputError(f"alpha must be a finite number above 0, not {value}")
+                        raise InputError(f"{name} must be a finite number above 0, not {value}")
                 elif not (isinstance(value, int) and value >= 1):
                     raise InputError(f"{name} must be a whole number of at least 1, not {value!r}")
 
     def settings(self) -> list[Setting]:
         """All combinations; those that share most follow one another."""
         return [
-            Setting(k, query, document, alpha)
+            Setting(k, query, document, alpha, scale)
             for k in self.k
             for document in self.document_max_active_dims
             for alpha in self.alpha
             for query in self.query_max_active_dims
+            for scale in self.query_scale
         ]
 
 
@@ -122,11 +126,11 @@ def sweep(
 ) -> list[Point]:
     """Evaluate an index with every setting of a grid.
 
-    Limits and k are those of ``vocabulary`` or, where the index has several and all are searched,
-    of its concepts; the others stay as the index has them. So do weightings, and RRA's iterations
-    and transform. The frequencies under another k than the model's are encoded anew and kept in
-    ``out``, as is every point in ``points.jsonl``: a sweep that was killed goes on from there, and
-    a larger grid adds what it has more.
+    Limits, k and the scale are those of ``vocabulary`` or, where the index has several and all are
+    searched, of its concepts; the others stay as the index has them. So do weightings, and RRA's
+    iterations and transform. The frequencies under another k than the model's are encoded anew and
+    kept in ``out``, as is every point in ``points.jsonl``: a sweep that was killed goes on from
+    there, and a larger grid adds what it has more.
 
     Args:
         queries, qrels: of a dev or train split; settings chosen on test queries prove nothing.
@@ -237,15 +241,16 @@ class _Collection:
                 stacked = self._stacked(kept, {name: pair[0] for name, pair in fixed.items()})
                 bounds = largest_weights(kept)
                 others = {name: pair[1] for name, pair in fixed.items()}
-                asked: dict[int | None, sp.csr_array] = {}
+                asked: dict[tuple[int | None, float], sp.csr_array] = {}
                 for alpha, of_alpha in groupby(of_limit, lambda setting: setting.alpha):
                     changed = None if alpha is None else replace(rra, alpha=alpha)
                     searcher = _Searcher(self, Derived.reweighted(stacked, changed))
                     for setting in of_alpha:
-                        most = setting.query_max_active_dims
-                        if most not in asked:
-                            asked[most] = self._stacked(_pruned(queries, most, bounds), others)
-                        yield searcher.measure(setting, asked[most], qrels)
+                        key = (setting.query_max_active_dims, setting.query_scale)
+                        if key not in asked:
+                            scaled = _pruned(queries, key[0], bounds) * np.float32(key[1])
+                            asked[key] = self._stacked(scaled, others)
+                        yield searcher.measure(setting, asked[key], qrels)
 
     def _frequencies(self, k: TokenK) -> tuple[sp.csr_array, sp.csr_array]:
         """Of documents [N, V] and queries [n, V] in the swept vocabulary."""

@@ -44,11 +44,17 @@ class BM25:
     """Length normalisation, 0 (none) to 1 (full)."""
     k3: float | None = None
     """Saturation of a frequency in a query, ``f / (f + k3)``; None keeps the frequency."""
+    query_scale: float = 1.0
+    """A factor on queries: what their weights are worth beside another vocabulary's."""
 
     def __post_init__(self) -> None:
         k3_sound = self.k3 is None or 0 < self.k3 < np.inf
-        if not (0 <= self.k1 < np.inf and 0 <= self.b <= 1 and k3_sound):
-            raise InputError(f"{self}: k1 must be at least 0, b within 0 and 1, k3 above 0 or None")
+        sound = 0 <= self.k1 < np.inf and 0 <= self.b <= 1 and 0 < self.query_scale < np.inf
+        if not (sound and k3_sound):
+            raise InputError(
+                f"{self}: k1 must be at least 0, b within 0 and 1, k3 above 0 or None, "
+                "query_scale above 0"
+            )
 
     def documents(self, frequencies: sp.csr_array) -> sp.csr_array:
         lengths = np.asarray(frequencies.sum(axis=1), dtype=np.float64).ravel()
@@ -60,9 +66,10 @@ class BM25:
         return _with_data(frequencies, weights)
 
     def queries(self, frequencies: sp.csr_array) -> sp.csr_array:
-        if self.k3 is None:
-            return frequencies.astype(np.float32)
-        return _with_data(frequencies, frequencies.data / (frequencies.data + self.k3))
+        values = frequencies.data
+        if self.k3 is not None:
+            values = values / (values + self.k3)
+        return _with_data(frequencies, values * self.query_scale)
 
     def settings(self) -> dict[str, Any]:
         return {"name": "bm25", **asdict(self)}

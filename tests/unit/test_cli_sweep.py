@@ -45,6 +45,7 @@ def test_sweep(index: Path, beir: Path, tmp_path: Path, run: Run) -> None:
         "2",
         "own",
         str(first["alpha"] or "none"),
+        "1",
     ]
     assert len(rows) == len(found["front"])
 

@@ -78,7 +78,7 @@ def test_points_are_those_of_indexes(index: Index, vocabulary: str | None, tmp_p
     assert [point.setting for point in points] == GRID.settings()
     assert len(set(points)) == len({point[1:] for point in points}) == 27
     for number, point in enumerate(points):
-        _, query, document, alpha = point.setting
+        _, query, document, alpha, _ = point.setting
         words, concepts = WORD_SETTINGS, CONCEPT_SETTINGS
         if vocabulary == "words":
             words = VocabularySettings(words.weighting, query, document)
@@ -88,6 +88,16 @@ def test_points_are_those_of_indexes(index: Index, vocabulary: str | None, tmp_p
         path = tmp_path / str(number)
         built = build(path, TEXTS, words=words, concepts=concepts, rra=rra)
         assert_equal(point, built, vocabulary)
+
+
+def test_a_scale_is_what_concepts_are_worth_beside_words(index: Index, tmp_path: Path) -> None:
+    grid = SweepGrid((2,), (3,), query_scale=(1.0, 0.25))
+    points = sweep(index, QUERIES, QRELS, grid, tmp_path / "out")
+    assert points[0][1:] != points[1][1:]
+    for scale, point in zip((1.0, 0.25), points, strict=True):
+        concepts = VocabularySettings(Splade(0.5 * scale), 2, 3)
+        path = tmp_path / str(scale)
+        assert_equal(point, build(path, TEXTS, words=WORD_SETTINGS, concepts=concepts))
 
 
 def test_words_alone(tmp_path: Path) -> None:
@@ -224,7 +234,7 @@ def test_finished_points_are_not_computed_again(
     assert read_points(tmp_path / "out" / "points.jsonl") == first
     setting = {"k": None, "query_max_active_dims": 2, "document_max_active_dims": 2, "alpha": None}
     values = {name: getattr(first[1], name) for name in Point._fields[1:]}
-    assert json.loads(written.splitlines()[1]) == setting | values
+    assert json.loads(written.splitlines()[1]) == setting | {"query_scale": 1.0} | values
     derivations.clear()
     grid = SweepGrid((2,), (2, 1))
     again = sweep(
@@ -330,7 +340,7 @@ def test_a_grid_has_every_combination_once() -> None:
     settings = grid.settings()
     assert len(settings) == len(set(settings)) == 24
     assert Setting("all", 2, None, 1.0) in settings
-    assert SweepGrid().settings() == [(None, None, None, None)]
+    assert SweepGrid().settings() == [(None, None, None, None, 1.0)]
 
 
 # The front

@@ -51,6 +51,16 @@ def test_queries_keep_their_frequencies_without_k3() -> None:
     assert BM25().queries(FREQUENCIES).toarray().tolist() == FREQUENCIES.toarray().tolist()
 
 
+def test_a_scale_multiplies_queries_alone() -> None:
+    plain, scaled = BM25(k3=1.0), BM25(k3=1.0, query_scale=0.5)
+    np.testing.assert_array_equal(
+        scaled.queries(FREQUENCIES).data, plain.queries(FREQUENCIES).data / 2
+    )
+    np.testing.assert_array_equal(
+        scaled.documents(FREQUENCIES).data, plain.documents(FREQUENCIES).data
+    )
+
+
 def test_k3_saturates_query_frequencies() -> None:
     weights = BM25(k3=1.0).queries(FREQUENCIES)
     expected = np.array([[3 / 4, 1 / 2, 0], [2 / 3, 0, 0], [0, 0, 0]])
@@ -84,7 +94,12 @@ def test_unknown_settings_are_refused(settings: dict[str, object], message: str)
 
 @pytest.mark.parametrize(
     ("name", "values"),
-    [("k1", [-0.1, np.nan, np.inf]), ("b", [-0.1, 1.1, np.nan]), ("k3", [0, -1, np.nan, np.inf])],
+    [
+        ("k1", [-0.1, np.nan, np.inf]),
+        ("b", [-0.1, 1.1, np.nan]),
+        ("k3", [0, -1, np.nan, np.inf]),
+        ("query_scale", [0, -1, np.nan, np.inf]),
+    ],
 )
 def test_parameters_out_of_range_are_refused(name: str, values: list[float]) -> None:
     for value in values:

@@ -48,6 +48,9 @@ def sweep(
     alpha: Annotated[
         str, typer.Option(help="RRA's rationality; none is without RRA.")
     ] = "none,1,1.25",
+    query_scale: Annotated[
+        str, typer.Option(help="Factors on queries: what they are worth beside words.")
+    ] = "1",
     as_json: JsonOption = False,
 ) -> None:
     """Plot effectiveness against cost for all combinations of some settings.
@@ -67,6 +70,7 @@ def sweep(
         _values("--document-dims", document_dims, int, {"all": None}),
         _values("--k", k, int, {"own": None, "all": "all"}),
         _values("--alpha", alpha, float, {"none": None}),
+        _values("--query-scale", query_scale, float, {}),
     )
     opened = Index.open(index)
     name = single_vocabulary(opened, vocabulary)
@@ -113,7 +117,10 @@ def _table(front: list[Point], title: str) -> Table:
     from lexicept.display import safe
 
     table = Table(title=Text(safe(title)), title_justify="left")
-    columns = ("QD-FLOPs", "nDCG@10", "RR@10", "E²", "query dims", "document dims", "k", "alpha")
+    columns = (
+        *("QD-FLOPs", "nDCG@10", "RR@10", "E²"),
+        *("query dims", "document dims", "k", "alpha", "query scale"),
+    )
     for column in columns:
         table.add_column(column, justify="right")
     for point in front:
@@ -127,5 +134,6 @@ def _table(front: list[Point], title: str) -> Table:
             str(setting.document_max_active_dims or "all"),
             str(setting.k or "own"),
             "none" if setting.alpha is None else f"{setting.alpha:g}",
+            f"{setting.query_scale:g}",
         )
     return table
