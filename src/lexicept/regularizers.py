@@ -149,8 +149,9 @@ class DocumentFrequencies(nn.Module):
     """The share of recent documents in which each dimension is active, for DF-FLOPS.
 
     The exact share until ``window`` documents were seen, then an average in which n new documents
-    count n / window. Both buffers are in the state dict: ``ratios`` [V], 0 at first, to be kept in
-    single precision (a half can't count that far), and ``count``, the documents seen.
+    count n / window. Where several processes train together, all of their documents count. Both
+    buffers are in the state dict: ``ratios`` [V], 0 at first, to be kept in single precision (a
+    half can't count that far), and ``count``, the documents seen.
 
     Args:
         num_dimensions: V.
@@ -181,13 +182,15 @@ class DocumentFrequencies(nn.Module):
         """
         if vectors.ndim != 2 or vectors.shape[1] != len(self.ratios):
             raise InputError(f"vectors must be [n, {len(self.ratios)}], not {list(vectors.shape)}")
-        if not len(vectors):
-            return
         recent = vectors[-self.window :]
-        self.count += len(vectors)
-        weight = len(recent) / self.count.clamp(max=self.window)
-        active = (recent > 0).sum(dim=0) / len(recent)
-        self.ratios.lerp_(active.to(self.ratios), weight.to(self.ratios))
+        numbers = self.count.new_tensor([len(recent), len(vectors)])
+        counts = torch.cat([(recent > 0).sum(dim=0), numbers])
+        if torch.distributed.is_initialized():
+            torch.distributed.all_reduce(counts)
+        active, documents = counts[:-2], counts[-2]
+        self.count += counts[-1]
+        weight = (documents / self.count.clamp(1, self.window)).clamp(max=1)
+        self.ratios.lerp_(active / documents.clamp(min=1), weight)
 
     def penalties(self, alpha: float = 0.1, beta: float = 10.0) -> Tensor:
         """``df_penalties`` of the shares [V]."""

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lexicept.errors import InputError
-from lexicept.sae.training import SAESettings
+from lexicept.sae import SAESettings
 from lexicept.training import config as module
 from lexicept.training.config import (
     DataSettings,
@@ -169,6 +169,10 @@ def test_configurations_that_make_no_sense():
     with pytest.raises(InputError, match=r"model\.size is missing: .* 'random'"):
         config({"model": {"head": "random"}})
     assert config({"model": {"head": "random", "start": "there"}}).model.size is None
+    with pytest.raises(InputError, match=r"model\.freeze_head needs model\.trained: lora or all"):
+        config({"model": {"freeze_head": True}})
+    with pytest.raises(InputError, match=r"model\.pretrained is an SAE, and model\.head 'mlm'"):
+        config({"model": {"head": "mlm", "pretrained": "there"}})
 
 
 def test_files_that_are_no_configuration(written, tmp_path):
@@ -300,8 +304,32 @@ def test_every_field_says_what_it_is():
     assert untold == []
 
 
-@pytest.mark.parametrize("name", ["scifact_label_free", "squad"])
+CONFIGS = Path(__file__).parents[2] / "configs"
+
+
+@pytest.mark.parametrize("name", ["scifact_label_free", "squad", "splare_small"])
 def test_the_configurations_that_come_with_the_project(name):
-    found = load_config(Path(__file__).parents[2] / "configs" / f"{name}.yaml")
+    found = load_config(CONFIGS / f"{name}.yaml")
     assert found.model.sae.num_latents == 8192
-    assert bool(found.data.queries) == (name == "squad")
+    assert bool(found.data.queries) == (name != "scifact_label_free")
+
+
+def test_splare_is_trained_as_the_paper_says():
+    """Section 4 and Table 4: what does not depend on the size of the model."""
+    found = load_config(CONFIGS / "splare_small.yaml")
+    model = found.model
+    assert (model.trained, model.freeze_head, model.lora_rank) == ("lora", True, 64)
+    assert (model.query_max_active_dims, model.document_max_active_dims) == (40, 400)
+    for side in (found.query_regularizer, found.document_regularizer):
+        assert (side.kind, side.weight) == ("df_flops", 1e-4)
+    assert (found.loss.kl, found.loss.in_batch, found.loss.margin_mse) == (1, 0, 0)
+    assert found.loss.scale_learning_rate == 0
+
+
+def test_lists_are_read_and_written_as_lists(written):
+    found = written("data: {corpus: docs}\nmodel: {sae: {k: 8, ks: [1, 4, 8]}}")
+    assert found.model.sae.ks == (1, 4, 8)
+    assert from_mapping(TrainingConfig, yaml.safe_load(yaml.safe_dump(to_mapping(found)))) == found
+    for value, message in (("4", "must be a list, not 4"), ("[a]", r"ks\[0\] must be of type int")):
+        with pytest.raises(InputError, match=message):
+            written(f"data: {{corpus: docs}}\nmodel: {{sae: {{k: 8, ks: {value}}}}}")

@@ -23,6 +23,7 @@ from lexicept.heads import HeadSettings, VocabularyHead
 from lexicept.index import Index
 from lexicept.lists import CandidateList, Lists, write_lists
 from lexicept.lookup import Lookup
+from lexicept.sae.training import train_sae
 from lexicept.training import run as run_module
 from lexicept.training.config import TrainingConfig, from_mapping, load_config
 from lexicept.training.data import Sampler
@@ -541,10 +542,10 @@ def test_without_queries_pseudo_queries_are_made_and_some_are_held_out(places, t
     train(config, folder)
     assert metrics(folder)[-1]["eval_ndcg"] > 0
     found = [one.query_id for one in Lists.open(folder / "work" / "lists.jsonl")]
-    # 4 of each of 40 documents, of which one tenth is held out.
-    assert len(found) == 144
-    held = {f"d{n}-{m}" for n in range(40) for m in range(1, 5)} - set(found)
-    assert len(held) == 16
+    held = {query.id for query in read_queries(tmp_path / "run" / "held-out", "dev")}
+    # 4 of each of 40 documents, but 3 of one, of which one tenth is held out.
+    assert (len(found), len(held)) == (144, 15)
+    assert not held & set(found)
 
 
 def test_without_validation_the_last_step_is_the_model(places, tmp_path, monkeypatch):
@@ -581,6 +582,28 @@ def test_some_queries_with_candidates_of_the_teacher(places, tmp_path):
     for one in found:
         assert (one.documents[0], one.relevant) == (one.query_id.replace("q", "d"), 1)
         assert len(one.documents) == 6
+
+
+@pytest.mark.parametrize("trained", ["head", "all"])
+def test_a_validation_over_some_documents_has_the_relevant_ones(
+    places, tmp_path, monkeypatch, trained
+):
+    seen = []
+    call = RetrievalEvaluator.__call__
+    monkeypatch.setattr(
+        RetrievalEvaluator, "__call__", lambda self, *_, **__: seen.append(self) or call(self, *_)
+    )
+    config = configuration(
+        places, model={"trained": trained}, optimizer={"steps": 1}, validation={"documents": 15}
+    )
+    train(config, tmp_path / "run")
+    (evaluator,) = seen
+    relevant = {f"d{n}" for n in range(20, 30)}
+    everything = [document.id for document in read_documents(str(places / "beir"))]
+    kept = [name for name in everything if name in evaluator.document_ids]
+    assert evaluator.document_ids == kept
+    assert relevant < set(kept)
+    assert len(kept) == len(evaluator.documents) == evaluator.words.documents.shape[0] == 15
 
 
 def test_queries_without_relevant_documents(places, tmp_path):
@@ -738,6 +761,27 @@ def test_low_precision_is_near(places, tmp_path):
         found.append(metrics(tmp_path / str(bf16))[0])
     assert found[0] != found[1]
     assert found[0] == pytest.approx(found[1], rel=0.05, abs=1e-4)
+
+
+def test_an_sae_on_transformed_states_of_documents_and_queries(places, tmp_path, monkeypatch):
+    seen = []
+
+    def spy(backbone, texts, *arguments, transform):
+        seen.append([texts[number] for number in range(len(texts))])
+        return train_sae(backbone, texts, *arguments, transform=transform)
+
+    monkeypatch.setattr(run_module, "train_sae", spy)
+    sae = {"num_latents": 40, "k": 4, "tokens": 600, "batch_size": 100, "warmup_steps": 1}
+    model = {"start": None, "backbone": str(places / "bert"), "sae": sae, "sae_queries": True}
+    config = configuration(
+        places, model={**model, "sae_input": "transformed"}, optimizer={"steps": 1}
+    )
+    train(config, tmp_path / "run")
+    documents = [document.content for document in read_documents(str(places / "beir"))]
+    queries = [query.text for query in read_queries(str(places / "beir"), "train")]
+    assert seen == [[*documents, *queries]]
+    head = load_encoder(tmp_path / "run" / "model")[1]
+    assert head.inner.d_in == head.sae.d_in == 32
 
 
 def test_an_sae_is_trained_first(places, tmp_path):

@@ -2,12 +2,13 @@ import numpy as np
 import pytest
 import torch
 
+from lexicept.backbone import Backbone
 from lexicept.encoder import make_encoder
 from lexicept.errors import InputError
 from lexicept.heads import HeadSettings, VocabularyHead
 from lexicept.training import states as module
 from lexicept.training.states import CachedStates
-from tiny import text, tiny_backbone
+from tiny import save_decoder, text, tiny_backbone
 
 TEXTS = [text(1, 2, 3), "", text(*range(100)), text(7), "", text(5, 5, 6, 2), text(9, 8)]
 
@@ -131,6 +132,15 @@ def test_other_texts_or_another_backbone(bert, tmp_path):
         next(other.parameters())[0, 0] += 1
     with pytest.raises(InputError, match="states of other texts, backbone"):
         CachedStates.build(tmp_path / "states", other, TEXTS)
+
+
+def test_the_same_weights_with_other_attention(tmp_path):
+    folder = save_decoder(tmp_path / "llama")
+    for bidirectional in (True, False):
+        backbone = Backbone.from_pretrained(folder, bidirectional=bidirectional)
+        CachedStates.build(tmp_path / f"{bidirectional}", backbone, TEXTS)
+    with pytest.raises(InputError, match="states of other texts, backbone"):
+        CachedStates.build(tmp_path / "True", backbone, TEXTS)
 
 
 def test_low_precision_is_near(bert, tmp_path):

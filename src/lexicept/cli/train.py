@@ -11,24 +11,32 @@ from lexicept.cli.common import JsonOption, print_report, require
 
 app = typer.Typer()
 
+MODULES = ("sentence_transformers", "datasets", "accelerate", "peft", "yaml", "matplotlib")
+"""What training imports."""
+
+ConfigArgument = Annotated[Path, typer.Argument(help="A YAML file; see configs/.")]
+ChangesOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="Change a value: data.corpus=PATH."),
+]
+
 
 @app.command()
 def train(
-    config: Annotated[Path, typer.Argument(help="A YAML file; see configs/.")],
+    config: ConfigArgument,
     out: Annotated[Path, typer.Option(help="The folder of the run.")],
-    changes: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Change a value: data.corpus=PATH."),
-    ] = None,
+    changes: ChangesOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Train an encoder for ranking, with labels or from documents alone.
 
     A run that was killed goes on from its last checkpoint when the same command is run again.
-    `lexicept build --model OUT/model` indexes with the result.
+    `lexicept build --model OUT/model` indexes with the result. On several devices:
+    `torchrun --nproc-per-node 4 --no-python lexicept train ...`.
     """
-    modules = ("sentence_transformers", "datasets", "accelerate", "peft", "yaml", "matplotlib")
-    require("train", *modules)
+    require("train", *MODULES)
+    from accelerate import PartialState
+
     from lexicept.display import ProgressBars
     from lexicept.training.config import load_config
     from lexicept.training.report import read_metrics
@@ -37,6 +45,8 @@ def train(
     settings = load_config(config, changes or ())
     with ProgressBars() as progress:
         model = run(settings, out, progress)
+    if not PartialState().is_main_process:
+        return
     lines = [line for line in read_metrics(out / "metrics.jsonl") if "eval_ndcg" in line]
     best = max(lines, key=lambda line: line["eval_selection"], default={})
     names = ("step", "eval_ndcg", "eval_mrr", "eval_qd_flops", "eval_e2")

@@ -18,7 +18,8 @@ import yaml
 
 from lexicept.backbone import DEFAULT_BACKBONE
 from lexicept.errors import InputError
-from lexicept.sae.training import SAESettings
+from lexicept.sae.pretrained import USUAL_L0
+from lexicept.sae.settings import SAESettings
 
 
 @dataclass(frozen=True)
@@ -30,12 +31,31 @@ class ModelSettings:
     backbone: str = DEFAULT_BACKBONE
     """A hub name or a folder."""
     layer: int | None = None
-    """Blocks to run; all by default."""
+    """Blocks to run; by default those before a pretrained SAE, or all."""
+    bidirectional: bool | None = None
+    """Whether a decoder's tokens attend to those after them; null for what the backbone was saved
+    with, and yes for any other."""
     head: Literal["sae", "mlm", "expanded", "random"] = "sae"
-    """A sparse autoencoder, trained on the documents first; the backbone's own masked-language
-    head; one whose rows are means over words' pieces; or one with random rows."""
+    """A sparse autoencoder, pretrained or trained on the documents first; the backbone's own
+    language head, masked or, of a decoder, causal; one whose rows are means over words' pieces; or
+    one with random rows."""
     sae: SAESettings = field(default_factory=SAESettings)
-    """For the head ``sae``."""
+    """For the head ``sae`` where none is pretrained."""
+    sae_input: Literal["states", "transformed"] = "states"
+    """What it reads: states after the last block, or what the backbone's language head makes of
+    them before its rows (SAE-SPLADE, Table 2: "+ T")."""
+    sae_queries: bool = False
+    """Whether it is trained on the training queries too, after the documents."""
+    pretrained: str | None = None
+    """A pretrained SAE for the head ``sae``: a folder or a hub's name, of any layout that
+    ``lexicept.sae.formats`` knows; with ``layer`` where it holds those of several."""
+    pretrained_width: int | None = None
+    """Its latents, where there are several."""
+    pretrained_l0: float = USUAL_L0
+    """Of several of a layer and width, that with about so many active latents per token."""
+    pretrained_scale: Literal["raw", "normalised"] | None = None
+    """Its activations: on raw states, as by default, or s times as large where it was trained on
+    s·h. What lexicept saved keeps its scale."""
     size: int | None = None
     """Dimensions of the heads ``expanded`` (the most frequent words of the documents) and
     ``random``."""
@@ -49,9 +69,9 @@ class ModelSettings:
     document_k: int | None = None
     """Active dimensions per document token; null for the head's own, 0 for no constraint."""
     query_max_active_dims: int | None = None
-    """Dimensions left in a query of the trained model; null keeps all."""
+    """Dimensions left in a query of the trained model, not while it is trained; null keeps all."""
     document_max_active_dims: int | None = None
-    """Dimensions left in a document of the trained model; null keeps all."""
+    """The same for a document."""
     weighting: Literal["splade", "bm25"] = "splade"
     """How an index weighs the trained activations: as they are pooled, or as BM25 weighs words,
     with its idf and length normalisation. Training itself always sees the pooled ones."""
@@ -59,11 +79,18 @@ class ModelSettings:
     """Of the weighting BM25."""
     b: float = 0.75
     """Of the weighting BM25."""
+    query_scale: float = 1.0
+    """A factor on the query weights of the trained model, beside words; ``loss.words`` learns it
+    instead."""
     trained: Literal["head", "lora", "all"] = "head"
     """The head alone, on cached states of a frozen backbone; the head and low-rank adapters of
     the backbone; or everything."""
+    freeze_head: bool = False
+    """With ``lora`` or ``all``: the backbone alone learns (SPLARE)."""
     lora_rank: int = 16
-    """Rank of the adapters."""
+    """Rank r of the adapters."""
+    lora_alpha: int | None = None
+    """What adapters add counts alpha / r; null for twice the rank."""
 
 
 @dataclass(frozen=True)
@@ -209,6 +236,9 @@ class ValidationSettings:
     """A BEIR folder or ir_datasets name; without one, pseudo-queries left out of training."""
     corpus: str | None = None
     """Its documents; the training corpus by default."""
+    documents: int | None = None
+    """So many of them at most: the relevant ones, and others drawn with the seed. Where the
+    backbone learns, every validation encodes them all again. Null takes all."""
     split: str = "dev"
     """Which judgements of ``queries``."""
     count: int = 500
@@ -269,6 +299,10 @@ class TrainingConfig:
             raise InputError(f"data.positive_share is 1 at most, not {self.data.positive_share}")
         if not self.optimizer.seed < 2**32:
             raise InputError(f"optimizer.seed must be below 2**32, not {self.optimizer.seed}")
+        if self.model.pretrained and self.model.head != "sae":
+            raise InputError(f"model.pretrained is an SAE, and model.head {self.model.head!r}")
+        if self.model.freeze_head and self.model.trained == "head":
+            raise InputError("nothing to learn: model.freeze_head needs model.trained: lora or all")
         if self.loss.words and self.model.weighting == "bm25":
             raise InputError("loss.words learns how much splade weights are worth beside BM25's")
         if not (self.loss.kl or self.loss.margin_mse or self.loss.in_batch):
@@ -357,6 +391,10 @@ def _value(kind: Any, value: Any, place: str) -> Any:
                 f"{place} is one of {', '.join(map(str, options))}, not {shown(value)}"
             )
         return value
+    if typing.get_origin(kind) is tuple:
+        if not isinstance(value, list | tuple):
+            raise InputError(f"{place} must be a list, not {shown(value)}")
+        return tuple(_value(options[0], item, f"{place}[{n}]") for n, item in enumerate(value))
     if dataclasses.is_dataclass(kind):
         return from_mapping(typing.cast(type[Any], kind), value, place)
     if kind is float and isinstance(value, str | int) and not isinstance(value, bool):

@@ -29,7 +29,7 @@ class Objective(nn.Module):
     Its own state, the learnable scale and the documents' frequencies, is in ``own_state``.
 
     Args:
-        model: the encoder; named so because the trainer replaces it by a wrapped one.
+        model: the encoder.
         size: dimensions of the vocabulary.
         cached: whether a batch goes through the model twice, in parts, so that only one part's
             activations are in memory (Gao et al. 2021).

@@ -4,31 +4,36 @@ from __future__ import annotations
 
 import os
 import shutil
-import warnings
 from collections.abc import Sequence
 from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import scipy.sparse as sp
 import torch
 import yaml
+from accelerate import PartialState
 from sentence_transformers import SparseEncoder
+from torch.utils.data import ConcatDataset
 
 from lexicept import pseudo_queries
+from lexicept.adapters import add_adapters, has_adapters, merge_adapters
 from lexicept.backbone import Backbone
 from lexicept.corpora import Qrel, read_documents, read_qrels, read_queries
 from lexicept.derive import VocabularySettings
 from lexicept.encoder import load_encoder, make_encoder, parts, with_lookup
 from lexicept.errors import InputError
-from lexicept.heads import Head, SAEHead, masked_language_head
+from lexicept.heads import Head, SAEHead
 from lexicept.index import Index
 from lexicept.indexing import Contents, IndexBuilder, lock
+from lexicept.language_heads import language_head
 from lexicept.lists import CandidateList, Lists, write_lists
 from lexicept.lookup import Lookup
 from lexicept.mining import mine
 from lexicept.progress import Progress, silent
+from lexicept.sae.pretrained import find_pretrained_sae
 from lexicept.sae.training import train_sae
 from lexicept.storage import replace_file
 from lexicept.training.config import ModelSettings, TrainingConfig, to_mapping
@@ -38,18 +43,34 @@ from lexicept.training.objective import Objective
 from lexicept.training.report import read_metrics, write_card, write_curves
 from lexicept.training.states import CachedStates
 from lexicept.training.trainer import Trainer
-from lexicept.training.validation import RetrievalEvaluator, Words
+from lexicept.training.validation import RetrievalEvaluator, Words, write_queries
 from lexicept.weighting import BM25
 from lexicept.words import WordVectorizer
 
+PREPARATION = timedelta(weeks=1)
+"""How long processes wait for the first one, which prepares what all of them read."""
+
 
 def train(
-    config: TrainingConfig, folder: str | os.PathLike[str], progress: Progress = silent
+    config: TrainingConfig,
+    folder: str | os.PathLike[str],
+    progress: Progress = silent,
+    prepared: Path | None = None,
 ) -> Path:
     """Train an encoder; a run that was killed goes on from its last checkpoint.
 
     The folder holds ``config.yaml``, ``metrics.jsonl``, ``curves.png`` and, at the end, ``model``
-    with a model card; ``work`` has what can be made again: data, states and checkpoints.
+    with a model card; ``work`` has what can be made again: data, states and checkpoints. Queries
+    that validation held out of training are in ``held-out``, the split ``dev`` of a BEIR folder.
+    Where low-rank adapters were trained, ``model`` has them added to its weights, and ``adapter``
+    is the same encoder as adapters and head alone.
+
+    Under a launcher (``torchrun``) the first of its processes prepares and writes everything, and
+    a step is the mean of all processes' batches.
+
+    Args:
+        prepared: where data and states are or will be, in place of the run's ``work``: runs that
+            differ in neither may share them, one after another.
 
     Returns:
         The folder of the trained encoder.
@@ -57,7 +78,7 @@ def train(
     Raises:
         InputError: the folder holds a run of another configuration or a finished one, another
             process works there, data that do not fit together, or nothing to distil from.
-        LexiceptError: a loss that is not finite, with the ids of the batch's queries.
+        NotFiniteError: a loss, with the ids of the batch's queries.
     """
     path = Path(folder)
     loss, teacher = config.loss, config.teacher
@@ -67,32 +88,76 @@ def train(
             "loss.kl and loss.margin_mse need teacher.dense, teacher.bm25_weight, or data.lists "
             "with scores"
         )
-    if (path / "model").exists():
-        raise InputError(f"{path}: this run is finished; name another folder")
-    path.mkdir(parents=True, exist_ok=True)
-    descriptor = lock(path)
+    processes = PartialState(cpu=not torch.accelerator.is_available(), timeout=PREPARATION)
+    descriptor = None
     try:
-        _keep_config(config, path / "config.yaml")
-        return _Run(config, path, progress).train()
+        if processes.is_main_process:
+            if (path / "model").exists():
+                raise InputError(f"{path}: this run is finished; name another folder")
+            (path / "work").mkdir(parents=True, exist_ok=True)
+            descriptor = lock(path)
+            _keep_config(config, path / "config.yaml", prepared or path / "work")
+        return _Run(config, path, prepared or path / "work", progress, processes).train()
     finally:
-        os.close(descriptor)
+        if descriptor is not None:
+            os.close(descriptor)
 
 
-def _keep_config(config: TrainingConfig, path: Path) -> None:
+def _keep_config(config: TrainingConfig, path: Path, prepared: Path) -> None:
     content = yaml.safe_dump(to_mapping(config), sort_keys=False)
-    begun = (path.parent / "work" / "words").exists()  # before that nothing can be lost
+    begun = (prepared / "words").exists()  # before that nothing can be lost
     if begun and path.exists() and path.read_text() != content:
         raise InputError(f"{path}: a run of another configuration; name another folder")
     replace_file(path, content.encode())
 
 
+class _Prepared(NamedTuple):
+    """What a trainer needs; all processes read the same files for it."""
+
+    data: TrainingData
+    encoder: SparseEncoder
+    model: SparseEncoder
+    """What learns: the encoder, or its head alone on cached states."""
+    objective: Objective
+    collator: Collator
+    evaluator: RetrievalEvaluator | None
+
+
 class _Run:
-    def __init__(self, config: TrainingConfig, path: Path, progress: Progress) -> None:
-        self.config, self.path, self.progress = config, path, progress
-        self.work = path / "work"
-        self.work.mkdir(exist_ok=True)
+    def __init__(
+        self,
+        config: TrainingConfig,
+        path: Path,
+        work: Path,
+        progress: Progress,
+        processes: PartialState,
+    ) -> None:
+        self.config, self.path, self.work, self.processes = config, path, work, processes
+        self.progress = progress if processes.is_main_process else silent
 
     def train(self) -> Path:
+        config = self.config
+        with self.processes.main_process_first():
+            data, encoder, model, objective, collator, evaluator = self._prepare()
+        torch.manual_seed(config.optimizer.seed)  # after an SAE that was trained now or before
+        set_trainable(encoder, config.model)
+        trainer = Trainer(
+            model,
+            objective,
+            collator,
+            config,
+            self.path / "work",
+            evaluator,
+            self.progress,
+            lambda row: data.query_ids[row],
+        )
+        trainer.fit()
+        if self.processes.is_main_process:
+            self._finish(encoder, objective)
+        self.processes.wait_for_everyone()
+        return self.path / "model"
+
+    def _prepare(self) -> _Prepared:
         config = self.config
         index = word_index(config.data.corpus, self.work / "words", self.progress)
         queries, qrels = self._queries(index)
@@ -122,20 +187,7 @@ class _Run:
             words=config.loss.words > 0,
             lookup=lookup,
         )
-        torch.manual_seed(config.optimizer.seed)  # after an SAE that was trained now or before
-        set_trainable(encoder, config.model)
-        trainer = Trainer(
-            model,
-            objective,
-            collator,
-            config,
-            self.work,
-            evaluator,
-            self.progress,
-            lambda row: data.query_ids[row],
-        )
-        trainer.fit()
-        return self._finish(encoder, objective)
+        return _Prepared(data, encoder, model, objective, collator, evaluator)
 
     def _queries(self, index: Index) -> tuple[dict[str, str], dict[str, list[str]]]:
         """Texts and relevant documents of the training queries."""
@@ -168,7 +220,7 @@ class _Run:
             found = {q.id: q.text for q in read_queries(settings.queries, settings.split)}
             chosen = sorted(found)
             random.shuffle(chosen)
-            chosen = chosen[: settings.count]
+            chosen = sorted(chosen[: settings.count])
             kept = {name: found[name] for name in chosen}
             judged = [q for q in read_qrels(settings.queries, settings.split) if q.query_id in kept]
             return kept, judged, queries, qrels
@@ -177,6 +229,8 @@ class _Run:
         held = set(names[: min(settings.count, len(names) // 10)])
         kept = {name: queries[name] for name in sorted(held)}
         judged = [Qrel(name, document, 1) for name in kept for document in qrels[name]]
+        if self.processes.is_main_process:
+            write_queries(self.path / "held-out", "dev", kept, judged)
         return (
             kept,
             judged,
@@ -237,8 +291,7 @@ class _Run:
         if settings.start is not None:
             encoder = load_encoder(settings.start)
         else:
-            backbone = Backbone.from_pretrained(settings.backbone, settings.layer)
-            encoder = make_encoder(backbone, self._head(settings, backbone, data))
+            encoder = self._new_encoder(settings, data)
         backbone, head, lookup = parts(encoder)
         if settings.query == "lookup" and lookup is None:
             lookup = Lookup.for_head(head, backbone.tokenizer)
@@ -246,7 +299,7 @@ class _Run:
             encoder = make_encoder(backbone, head, lookup)
         elif settings.query == "encoder":
             encoder = make_encoder(backbone, head)
-        # What a query's weights are worth beside words' is learned anew.
+        # What a query's weights are worth beside words' may be learned anew.
         changes: dict[str, Any] = {"query_scale": 1.0} | {
             name: getattr(settings, name) or None
             for name in ("query_k", "document_k")
@@ -259,13 +312,37 @@ class _Run:
         head.configure(**changes)
         return encoder
 
+    def _new_encoder(self, settings: ModelSettings, data: TrainingData) -> SparseEncoder:
+        layer, pretrained = settings.layer, None
+        if settings.pretrained is not None:
+            wanted = (settings.pretrained, layer, settings.pretrained_width)
+            pretrained = find_pretrained_sae(*wanted, l0=settings.pretrained_l0)
+            layer = layer or pretrained.layer
+        backbone = Backbone.from_pretrained(
+            settings.backbone, layer, bidirectional=settings.bidirectional
+        )
+        if pretrained is None:
+            return make_encoder(backbone, self._head(settings, backbone, data))
+        sae = pretrained.load(settings.pretrained_scale, backbone)
+        return make_encoder(backbone, SAEHead(sae))
+
     def _head(self, settings: ModelSettings, backbone: Backbone, data: TrainingData) -> Head:
         if settings.head == "sae":
+            inner = language_head(settings.backbone) if settings.sae_input != "states" else None
+            texts: Sequence[str] = data.documents
+            if settings.sae_queries:
+                both: list[Any] = [data.documents, data.queries]
+                texts = cast(Sequence[str], ConcatDataset(both))
             sae = train_sae(
-                backbone, data.documents, settings.sae, self.work / "sae", self.progress
+                backbone,
+                texts,
+                settings.sae,
+                self.work / "sae",
+                self.progress,
+                transform=None if inner is None else inner.transform,
             )
-            return SAEHead(sae)
-        head = masked_language_head(settings.backbone)
+            return SAEHead(sae, inner=inner)
+        head = language_head(settings.backbone)
         if settings.head == "mlm":
             return head
         size = settings.size or 0
@@ -294,52 +371,71 @@ class _Run:
             return None
         if settings.corpus is not None:
             index = word_index(settings.corpus, self.work / "validation-words", self.progress)
-        texts, documents = list(queries.values()), Contents(index.folder)
+        texts = list(queries.values())
+        ids: Sequence[str] = index.ids
+        documents: Sequence[str] = Contents(index.folder)
+        words = sp.csr_array(index.document_vectors().weights)
+        if settings.documents is not None:
+            rows = self._drawn(ids, settings.documents, qrels)
+            ids, documents = [ids[n] for n in rows], [documents[n] for n in rows]
+            words = words[rows]
         sources: tuple[Any, Any] = (texts, documents)
         if self.config.model.trained == "head":
-            name = "documents" if settings.corpus is None else "validation-documents"
+            whole = settings.corpus is None and settings.documents is None
+            name = "documents" if whole else "validation-documents"
             backbone, _, lookup = parts(encoder)
             sources = (
                 texts if lookup else self._states(backbone, texts, "validation-queries"),
                 self._states(backbone, documents, name),
             )
-        words = None
+        both = None
         if self.config.loss.words:
-            words = Words(
-                index.query_vectors(texts),
-                sp.csr_array(index.document_vectors().weights),
-                lambda: objective.query_scale,
-            )
+            both = Words(index.query_vectors(texts), words, lambda: objective.query_scale)
         return RetrievalEvaluator(
             list(queries),
             sources[0],
-            index.ids,
+            ids,
             sources[1],
             qrels,
             settings,
-            words,
+            both,
             self.config.optimizer.bf16,
         )
 
-    def _finish(self, encoder: SparseEncoder, objective: Objective) -> Path:
+    def _drawn(self, ids: Sequence[str], count: int, qrels: Sequence[Qrel]) -> list[int]:
+        """Rows of so many documents: the relevant ones first, then any."""
+        relevant = {qrel.document_id for qrel in qrels if qrel.relevance > 0}
+        order = np.random.default_rng(self.config.optimizer.seed).permutation(len(ids)).tolist()
+        return sorted(sorted(order, key=lambda row: ids[row] not in relevant)[:count])
+
+    def _finish(self, encoder: SparseEncoder, objective: Objective) -> None:
         """Publish the model, with its card and curves."""
-        merge_adapters(encoder)
-        _, head, lookup = parts(encoder)
+        backbone, head, lookup = parts(encoder)
+        learned = self.config.loss.words > 0
+        scale = objective.query_scale if learned else self.config.model.query_scale
         if lookup is None:
-            head.configure(query_scale=objective.query_scale)
+            head.configure(query_scale=scale)
         else:
             with torch.no_grad():
-                lookup.weight.mul_(objective.query_scale)
-        metrics = read_metrics(self.work / "metrics.jsonl")
-        unfinished = self.path / "model.unfinished"
-        shutil.rmtree(unfinished, ignore_errors=True)
-        encoder.eval().save(str(unfinished), create_model_card=False)
-        write_card(encoder, self.config, metrics, unfinished / "README.md")
+                lookup.weight.mul_(scale)
+        metrics = read_metrics(self.path / "work" / "metrics.jsonl")
+        encoder.eval()
+        if has_adapters(backbone.model):
+            adapter = self._save(encoder, metrics, "adapter.unfinished")
+            shutil.rmtree(self.path / "adapter", ignore_errors=True)
+            adapter.rename(self.path / "adapter")
+            backbone.model = merge_adapters(backbone.model)
+        model = self._save(encoder, metrics, "model.unfinished")
         write_curves(metrics, self.path / "curves.png")
-        shutil.copy(self.work / "metrics.jsonl", self.path / "metrics.jsonl")
-        model = self.path / "model"
-        unfinished.rename(model)
-        return model
+        shutil.copy(self.path / "work" / "metrics.jsonl", self.path / "metrics.jsonl")
+        model.rename(self.path / "model")
+
+    def _save(self, encoder: SparseEncoder, metrics: list[dict[str, Any]], name: str) -> Path:
+        folder = self.path / name
+        shutil.rmtree(folder, ignore_errors=True)
+        encoder.save(str(folder), create_model_card=False)
+        write_card(encoder, self.config, metrics, folder / "README.md")
+        return folder
 
 
 def word_index(corpus: str, path: Path, progress: Progress) -> Index:
@@ -362,27 +458,15 @@ def relevant(qrels: Any) -> dict[str, list[str]]:
 
 
 def set_trainable(encoder: SparseEncoder, settings: ModelSettings) -> None:
-    """Which parameters learn: the head's, adapters of the backbone too, or all."""
+    """Which parameters learn: the head's, adapters of the backbone, or the backbone's own."""
     backbone, head, lookup = parts(encoder)
     backbone.requires_grad_(settings.trained == "all")
     if settings.trained == "lora":
-        from peft import LoraConfig, get_peft_model
-
-        adapter = LoraConfig(
-            r=settings.lora_rank, lora_alpha=2 * settings.lora_rank, target_modules="all-linear"
+        backbone.model = add_adapters(
+            backbone.model, backbone.source, settings.lora_rank, settings.lora_alpha
         )
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
-            backbone.model = get_peft_model(backbone.model, adapter)
-    head.requires_grad_(True)
+    head.requires_grad_(not settings.freeze_head)
     if lookup is not None:
         lookup.requires_grad_(True)
     if isinstance(head, SAEHead):
-        head.sae.W_dec.requires_grad_(False)
-
-
-def merge_adapters(encoder: SparseEncoder) -> None:
-    """Add low-rank adapters to the weights that they adapt."""
-    backbone = parts(encoder).backbone
-    if hasattr(backbone.model, "merge_and_unload"):
-        backbone.model = backbone.model.merge_and_unload()
+        head.freeze_decoder()

@@ -118,6 +118,8 @@ def _fingerprint(backbone: Backbone, texts: Sequence[str]) -> str:
     digest = hashlib.sha256()
     for parameter in backbone.parameters():
         digest.update(parameter.detach().cpu().contiguous().view(torch.uint8).numpy())
+    if not backbone.bidirectional:
+        digest.update(b"causal")
     for text in texts:
         digest.update(hashlib.sha256(text.encode()).digest())
     return digest.hexdigest()

@@ -6,6 +6,7 @@ import contextlib
 import json
 import math
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,12 +45,18 @@ _UNTOLD = ("epoch", "eval_samples_per_second", "eval_steps_per_second")
 """What the library logs that is always the same here."""
 
 
+class NotFiniteError(LexiceptError):
+    """A loss that is infinite or no number."""
+
+
 class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
     """Mixed precision, accumulation, schedules and checkpoints are the library's.
 
-    A batch is a function of its number alone (see ``Sampler``), and a checkpoint holds the
-    objective's own state too, so that a killed run goes on to the same losses. ``fit`` is what
-    runs it.
+    A batch is a function of its number alone (see ``Sampler``), and a checkpoint holds what learns
+    and the objective's own state, so that a killed run goes on to the same losses. Under a
+    launcher, batch i is process i's (modulo their number), and gradients are averaged over the
+    processes before a step: as many batches accumulated in one process would do the same. ``fit``
+    is what runs it.
 
     Args:
         folder: of ``checkpoints`` and ``metrics.jsonl``.
@@ -93,6 +100,7 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
             logging_steps=LOGGING_STEPS,
             logging_nan_inf_filter=False,
             remove_unused_columns=False,
+            dataloader_drop_last=True,
             dataloader_pin_memory=torch.cuda.is_available(),
             use_cpu=not torch.accelerator.is_available(),
             report_to="none",
@@ -114,15 +122,21 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
             callbacks=callbacks,
         )
         self.remove_callback(PrinterCallback)
+        # No DistributedDataParallel: a step passes the model several times, or backwards by hand
+        # (gradient caching), and the objective's factors are outside of it.
+        self.accelerator.prepare_model = partial(
+            self.accelerator.prepare_model, evaluation_mode=True
+        )
 
     def fit(self) -> None:
         """Train, from the last checkpoint where there is one, and go back to the best one.
 
         Raises:
-            LexiceptError: a loss that is not finite, with the ids of the batch's queries.
+            NotFiniteError: a loss, with the ids of the batch's queries.
         """
         folder = Path(self.args.output_dir)
         self.train(resume_from_checkpoint=last_checkpoint(folder))
+        self.accelerator.wait_for_everyone()  # the first process may still be writing
         if self.state.best_global_step:
             self._load_from_checkpoint(str(folder / f"checkpoint-{self.state.best_global_step}"))
 
@@ -164,22 +178,31 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
         """The sum of the objective's parts.
 
         Raises:
-            LexiceptError: a loss that is not finite, with the ids of the batch's queries.
+            NotFiniteError: with the ids of the batch's queries.
         """
-        if model is self.model_wrapped and self.objective.model is not model:
-            self.objective.model = model
         self.objective.step = self.state.global_step
         found = self.objective(inputs)
         total = torch.stack(list(found.values())).sum()
         if not math.isfinite(float(total.detach())):
             ids = [self._query_id(row) for row in inputs["targets"]["queries"].tolist()]
             parts = {name: float(loss.detach()) for name, loss in found.items()}
-            raise LexiceptError(
+            raise NotFiniteError(
                 f"the loss is not finite at step {self.state.global_step}: {parts}; "
                 f"queries of the batch: {', '.join(ids)}"
             )
         self.track_loss_components(found)
         return (total, {}) if return_outputs else total
+
+    def training_step(self, *arguments: Any, **named: Any) -> Tensor:
+        """Forward and backward; gradients are whole after the last batch of a step."""
+        loss: Tensor = super().training_step(*arguments, **named)
+        if self.accelerator.num_processes > 1 and self.accelerator.sync_gradients:
+            for parameter in self.objective.parameters():
+                if parameter.requires_grad:
+                    own = parameter.grad
+                    own = torch.zeros_like(parameter) if own is None else own
+                    parameter.grad = self.accelerator.reduce(own, "mean")
+        return loss
 
     def add_model_card_callback(self, default_args_dict: dict[str, Any]) -> None:
         """None: a run writes its own card."""
@@ -187,7 +210,7 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         folder = Path(output_dir or self.args.output_dir)
         folder.mkdir(parents=True, exist_ok=True)
-        tensors = {f"model.{name}": value for name, value in self._distinct().items()}
+        tensors = {f"model.{name}": value for name, value in self._learned().items()}
         own = self.objective.own_state().items()
         tensors |= {f"objective.{name}": value for name, value in own}
         contiguous = {name: value.detach().contiguous() for name, value in tensors.items()}
@@ -197,16 +220,13 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
         path = Path(checkpoint_path) / "model.safetensors"
         tensors = load_file(path)
         found = _part(tensors, "model.")
-        if found.keys() != self._distinct().keys():
+        if found.keys() != self._learned().keys():
             raise InputError(f"{path}: a checkpoint of another model")
-        self.accelerator.unwrap_model(self.model).load_state_dict(found, strict=False)
+        self.model.load_state_dict(found, strict=False)
         self.objective.load_own_state(_part(tensors, "objective."))
 
-    def _distinct(self) -> dict[str, Tensor]:
-        """The model's state, each tensor once: a backbone names its blocks' twice."""
-        state = self.accelerator.unwrap_model(self.model).state_dict(keep_vars=True)
-        first = {id(value): name for name, value in reversed(state.items())}
-        return {name: state[name] for name in first.values()}
+    def _learned(self) -> dict[str, Tensor]:
+        return {name: value for name, value in self.model.named_parameters() if value.requires_grad}
 
 
 def last_checkpoint(folder: Path) -> str | None:
@@ -232,6 +252,8 @@ class Metrics(TrainerCallback):  # type: ignore[misc]
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """What was logged before the checkpoint that the run goes on from, and no more."""
+        if not state.is_world_process_zero:
+            return
         lines = [self._line(state, logs) for logs in state.log_history]
         replace_file(self._path, "".join(lines).encode())
 
@@ -243,7 +265,7 @@ class Metrics(TrainerCallback):  # type: ignore[misc]
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
         """One line."""
         values = logs or {}
-        if "train_runtime" in values:
+        if "train_runtime" in values or not state.is_world_process_zero:
             return
         with self._path.open("a") as file:
             file.write(self._line(state, values))

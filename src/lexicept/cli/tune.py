@@ -1,0 +1,72 @@
+"""The command that chooses values of a configuration: tune."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lexicept.cli.common import JsonOption, print_json, require
+from lexicept.cli.train import MODULES, ChangesOption, ConfigArgument
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from lexicept.training.tuning import Trial
+
+app = typer.Typer()
+
+
+@app.command()
+def tune(
+    config: ConfigArgument,
+    vary: Annotated[
+        list[str],
+        typer.Option(metavar="NAME=VALUE,...", help="Values to try: loss.temperature=10,20,50."),
+    ],
+    out: Annotated[Path, typer.Option(help="The folder of the trials.")],
+    steps: Annotated[int, typer.Option(min=1, help="Optimiser steps of each trial.")] = 100,
+    changes: ChangesOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Choose values of a configuration by short trainings, compared as validation compares them.
+
+    Several --vary try all combinations. `lexicept train OUT/best.yaml` trains with the best one.
+    Tuning that was killed goes on where it stopped when the same command is run again.
+    """
+    require("train", *MODULES)
+    from dataclasses import asdict
+
+    from lexicept.display import ProgressBars
+    from lexicept.training import tuning
+
+    with ProgressBars() as progress:
+        trials = tuning.tune(config, vary, steps, out, changes or (), progress)
+    if as_json:
+        best = str(out / "best.yaml")
+        print_json({"best": best, "trials": [asdict(trial) for trial in trials]})
+    else:
+        from rich.console import Console
+
+        Console().print(_table(trials, f"{len(trials)} trials of {steps} steps: {out}"))
+
+
+def _table(trials: list[Trial], title: str) -> Table:
+    """The trials, the best first."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from lexicept.display import safe
+
+    table = Table(title=Text(safe(title)), title_justify="left")
+    names = ("selection", "ndcg", "mrr", "qd_flops", "query_length", "document_length", "e2")
+    for column in ("values", "step", *names):
+        table.add_column(
+            column.replace("_", " "), justify="left" if column == "values" else "right"
+        )
+    for trial in trials:
+        numbers = [getattr(trial, name) for name in names]
+        shown = ["not finite" if value is None else f"{value:.4g}" for value in numbers]
+        table.add_row(Text(safe(" ".join(trial.changes))), str(trial.step), *shown)
+    return table

@@ -1,0 +1,160 @@
+"""Values of a configuration chosen by short trainings: a temperature above all (SPLARE, App. B)."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lexicept.errors import InputError
+from lexicept.indexing import lock
+from lexicept.progress import Progress, silent
+from lexicept.storage import read_json, replace_file, write_json
+from lexicept.training.config import load_config, to_mapping
+from lexicept.training.report import read_metrics
+from lexicept.training.run import train
+from lexicept.training.trainer import NotFiniteError
+
+_SHARING = re.compile(
+    r"(loss|query_regularizer|document_regularizer|joint_regularizer)\."
+    r"|optimizer\.(?!(seed|bf16)=)"
+)
+"""Changes that leave data and cached states as they are."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A short training with some values, and its best validation."""
+
+    changes: list[str]
+    """``NAME=VALUE``, as ``load_config`` takes them."""
+    step: int = 0
+    selection: float | None = None
+    """What validation chooses by, the larger the better; None where training diverged."""
+    ndcg: float | None = None
+    mrr: float | None = None
+    qd_flops: float | None = None
+    query_length: float | None = None
+    document_length: float | None = None
+    e2: float | None = None
+
+
+def tune(
+    config: Path,
+    vary: Sequence[str],
+    steps: int,
+    out: Path,
+    changes: Sequence[str] = (),
+    progress: Progress = silent,
+) -> list[Trial]:
+    """Train with every combination of some values, for a few steps each.
+
+    The folder holds ``trials.json``, ``best.yaml``, which is the configuration with the best values
+    in place, and the configuration, metrics and curves of every trial. What trainings prepare is
+    shared where no value changes it. Tuning that was killed goes on where it stopped; more values
+    may be added to one that is finished.
+
+    Args:
+        config: a YAML file.
+        vary: ``NAME=VALUE,VALUE,...`` each.
+        steps: of the optimiser, in place of the configuration's.
+        changes: of the configuration, ``NAME=VALUE`` each.
+
+    Returns:
+        All trials, the best first, those that diverged last.
+
+    Raises:
+        InputError: values that are not of this form or not known, a folder of another
+            configuration, another process there, no judged queries to validate with, or a loss
+            that is never finite.
+    """
+    short = [*changes, f"optimizer.steps={steps}"]
+    names = [_values(one)[0] for one in vary]
+    content = {"config": to_mapping(load_config(config, short)), "vary": names}
+    grid = list(_grid(vary))
+    for assignments in grid:
+        load_config(config, [*short, *assignments])  # before an hour is spent on the others
+    out.mkdir(parents=True, exist_ok=True)
+    descriptor = lock(out)
+    try:
+        path = out / "trials.json"
+        known = _known(path, content)
+        for number, assignments in enumerate(grid, 1):
+            name = ",".join(assignments)
+            progress("trials", number - 1, len(grid), name)
+            if name not in known:
+                known[name] = _trial(config, short, assignments, out, progress)
+                trials = [asdict(trial) for trial in known.values()]
+                write_json(path, {**content, "trials": trials})
+                for rest in ("work", "model", "adapter"):
+                    shutil.rmtree(_folder(out, assignments) / rest, ignore_errors=True)
+        progress("trials", len(grid), len(grid))
+        order = sorted(known.values(), key=_worse)  # the first of equals is the best
+        if order[0].selection is None:
+            raise InputError(f"{out}: no trial has a finite loss; lower rates or other values may")
+        best = to_mapping(load_config(config, [*changes, *order[0].changes]))
+        replace_file(out / "best.yaml", yaml.safe_dump(best, sort_keys=False).encode())
+        return order
+    finally:
+        os.close(descriptor)
+
+
+def _worse(trial: Trial) -> float:
+    return math.inf if trial.selection is None else -trial.selection
+
+
+def _values(text: str) -> tuple[str, list[str]]:
+    """A name and its values."""
+    name, equals, values = text.partition("=")
+    if not equals or not all(values.split(",")):
+        raise InputError(f"{text!r} is not of the form loss.temperature=10,20,50")
+    return name, values.split(",")
+
+
+def _grid(vary: Sequence[str]) -> Iterator[list[str]]:
+    """Every combination of one value for each name."""
+    named = [[f"{name}={value}" for value in values] for name, values in map(_values, vary)]
+    return map(list, product(*named))
+
+
+def _known(path: Path, content: Mapping[str, Any]) -> dict[str, Trial]:
+    """The trials of a folder, by what they change."""
+    if not path.exists():
+        return {}
+    saved = read_json(path)
+    if {name: saved.get(name) for name in content} != content:
+        raise InputError(f"{path}: tuning of another configuration; name another folder")
+    try:
+        return {",".join(found["changes"]): Trial(**found) for found in saved["trials"]}
+    except (KeyError, TypeError) as error:
+        raise InputError(f"{path}: no trials: {error}") from None
+
+
+def _folder(out: Path, assignments: Sequence[str]) -> Path:
+    return out / re.sub(r"[^\w.=+-]", "_", ",".join(assignments))
+
+
+def _trial(
+    config: Path, changes: Sequence[str], assignments: list[str], out: Path, progress: Progress
+) -> Trial:
+    folder = _folder(out, assignments)
+    if not (folder / "model").exists():
+        shared = out / "work" if all(map(_SHARING.match, assignments)) else None
+        try:
+            train(load_config(config, [*changes, *assignments]), folder, progress, shared)
+        except NotFiniteError:  # a temperature that does not suit
+            return Trial(assignments)
+    validated = [line for line in read_metrics(folder / "metrics.jsonl") if "eval_ndcg" in line]
+    if not validated:
+        raise InputError("tuning needs judged queries: there are none in validation.queries")
+    best = max(validated, key=lambda line: line["eval_selection"])
+    names = Trial.__dataclass_fields__.keys() - {"changes", "step"}
+    return Trial(assignments, best["step"], **{name: best[f"eval_{name}"] for name in names})

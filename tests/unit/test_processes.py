@@ -1,0 +1,126 @@
+"""Training under a launcher: two processes do what one does with twice as many batches a step."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+from test_training_run import _hasty, metrics
+
+from lexicept.encoder import load_encoder, make_encoder
+from lexicept.heads import VocabularyHead
+from lexicept.training.config import load_config
+from lexicept.training.run import train
+from lexicept.training.trainer import Trainer
+from tiny import save_collection, tiny_backbone
+
+__all__ = ["_hasty"]  # a fixture
+
+PROGRAM = """
+import os, sys
+from pathlib import Path
+from safetensors.torch import save_file
+from lexicept.training import run
+from lexicept.training.config import load_config
+from lexicept.training.trainer import Trainer
+
+fit = Trainer.fit
+
+def fit_and_save(self):
+    fit(self)
+    state = {name: value.contiguous() for name, value in self.objective.state_dict().items()}
+    save_file(state, f"{self.args.output_dir}.{os.environ['RANK']}.safetensors")
+
+Trainer.fit = fit_and_save
+run.write_curves = lambda _, path: path.write_bytes(b"")
+for config in sys.argv[1:]:
+    run.train(load_config(config), Path(config).with_suffix(""))
+"""
+
+
+@pytest.fixture(scope="module")
+def launched(tmp_path_factory):
+    """The folder of two runs of two processes each, and the configurations that they had."""
+    folder = tmp_path_factory.mktemp("launched")
+    beir = save_collection(folder / "beir")
+    torch.manual_seed(3)
+    head = VocabularyHead(torch.randn(50, 32) * 0.3, torch.zeros(50), ["w"] * 50)
+    # Every batch has its own dropout, which one process would draw otherwise.
+    bert = tiny_backbone(folder / "bert", dropout=0.0)
+    make_encoder(bert, head).save(str(folder / "start"), create_model_card=False)
+    content = {
+        "data": {"corpus": beir, "queries": beir, "negatives": 2},
+        "model": {"start": str(folder / "start"), "trained": "all"},
+        "teacher": {"bm25_weight": 0.5},
+        "loss": {"words": 0.5, "in_batch": 0.5, "scale": 0.3},
+        "document_regularizer": {"weight": 0.01, "schedule": "constant"},
+        "optimizer": {"steps": 5, "batch_size": 3, "mini_batch": 2, "warmup_steps": 2},
+        "validation": {"queries": beir, "every": 2},
+    }
+    (folder / "all.yaml").write_text(yaml.safe_dump(content))
+    sae = {"num_latents": 40, "k": 4, "tokens": 600, "batch_size": 100}  # the first one trains it
+    content["model"] = {"backbone": str(folder / "bert"), "sae": sae, "trained": "lora"}
+    content["model"] |= {"freeze_head": True, "lora_rank": 2}
+    content["document_regularizer"] |= {"kind": "df_flops"}
+    content["optimizer"] |= {"mini_batch": None}
+    (folder / "lora.yaml").write_text(yaml.safe_dump(content))
+    (folder / "program.py").write_text(PROGRAM)
+    launcher = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
+    files = [str(folder / name) for name in ("program.py", "all.yaml", "lora.yaml")]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, *launcher, *files], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def states(run):
+    names = [f"checkpoints.{rank}.safetensors" for rank in range(2)]
+    return [load_file(run / "work" / name) for name in names]
+
+
+@pytest.mark.parametrize(("name", "size"), [("all", 50), ("lora", 40)])
+def test_both_processes_end_with_the_same_weights_and_factors(launched, name, size):
+    first, second = states(launched / name)
+    assert first.keys() == second.keys()
+    assert {"log_scale", "word_weight"} <= first.keys()
+    for key, value in first.items():
+        assert torch.equal(value, second[key]), key
+        assert value.isfinite().all()
+    lines = metrics(launched / name)
+    assert [line["step"] for line in lines] == [2, 2, 4, 4, 5, 5]
+    assert load_encoder(launched / name / "model")[1].size == size
+
+
+def test_two_processes_are_one_with_twice_as_many_batches(launched, tmp_path, monkeypatch):
+    fit, kept = Trainer.fit, []
+
+    def fit_and_keep(self):
+        fit(self)
+        kept.append({n: value.clone() for n, value in self.objective.state_dict().items()})
+
+    monkeypatch.setattr(Trainer, "fit", fit_and_keep)
+    config = load_config(launched / "all.yaml", ["optimizer.accumulation=2"])
+    train(config, tmp_path / "run")
+    found = states(launched / "all")[0]
+    assert found.keys() == kept[0].keys()
+    for key, value in kept[0].items():
+        if key.endswith("key.bias"):  # of a gradient that is 0 but for rounding AdamW makes steps
+            continue
+        torch.testing.assert_close(found[key], value, atol=1e-5, rtol=1e-5, msg=key)
+    for one, other in zip(metrics(tmp_path / "run"), metrics(launched / "all"), strict=True):
+        assert one == pytest.approx(other, abs=2e-3)
+
+
+def test_documents_of_both_processes_are_counted(launched):
+    """A batch of 3 has 3 to 9 documents; 5 steps of 2 batches were seen by both counters."""
+    first, _ = states(launched / "lora")
+    count = int(first["frequencies.document.count"])
+    assert 5 * 2 * 3 <= count <= 5 * 2 * 9
+    ratios = first["frequencies.document.ratios"]
+    torch.testing.assert_close(ratios * count, (ratios * count).round(), atol=1e-3, rtol=0)
+    assert ratios.max() > 0

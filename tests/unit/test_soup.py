@@ -1,0 +1,135 @@
+"""Model soups: weights averaged one by one, and models that can't be averaged."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from test_cli import Run, assert_error, run
+
+from lexicept.backbone import Backbone
+from lexicept.encoder import load_encoder, make_encoder, parts
+from lexicept.errors import InputError
+from lexicept.heads import HeadSettings, SAEHead, VocabularyHead
+from lexicept.lookup import Lookup
+from lexicept.sae.model import SAE
+from lexicept.soup import soup
+from tiny import save_bert
+
+__all__ = ["run"]  # a fixture
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory):
+    return save_bert(tmp_path_factory.mktemp("bert"))
+
+
+@pytest.fixture
+def save(bert, tmp_path):
+    """Saves an encoder whose weights all are this much larger than the first one's."""
+
+    def make(name, more=0.0, head="words", size=None, lookup=False, **settings):
+        backbone = Backbone.from_pretrained(bert)
+        torch.manual_seed(1)
+        if head == "sae":
+            found = SAEHead(SAE(32, size or 40, 4), replace(HeadSettings(), **settings))
+        else:
+            size = size or len(backbone.tokenizer)
+            terms = [f"{head}{n}" for n in range(size)]
+            rows = torch.randn(size, 32)
+            found = VocabularyHead(
+                rows, torch.zeros(size), terms, settings=replace(HeadSettings(), **settings)
+            )
+        queries = Lookup.for_head(found, backbone.tokenizer) if lookup else None
+        encoder = make_encoder(backbone, found, queries)
+        with torch.no_grad():
+            for value in encoder.parameters():
+                value += more
+        encoder.save(str(tmp_path / name), create_model_card=False)
+        return tmp_path / name
+
+    return make
+
+
+def weights(folder):
+    found = {}
+    for path in sorted(folder.rglob("*.safetensors")):
+        found |= {f"{path.relative_to(folder)}:{n}": v for n, v in load_file(path).items()}
+    return found
+
+
+@pytest.mark.parametrize("form", [{"lookup": True}, {"head": "sae"}])
+def test_every_weight_is_the_mean(save, tmp_path, form):
+    models = [save(f"m{n}", more, query_scale=more, **form) for n, more in enumerate([0, 1, 5])]
+    soup(models, tmp_path / "soup")
+    found, each = weights(tmp_path / "soup"), [weights(model) for model in models]
+    assert found.keys() == each[0].keys()
+    moved = 0
+    for name, value in found.items():
+        mean = torch.stack([one[name].double() for one in each]).mean(dim=0)
+        assert torch.equal(value, mean.to(value.dtype)), name
+        moved += int(not torch.equal(value, each[0][name]))
+    assert moved > 20
+    assert parts(load_encoder(tmp_path / "soup")).head.settings.query_scale == 2.0
+
+
+def test_a_soup_of_one_is_that_model(save, tmp_path):
+    model = save("one", 0.3, query_scale=0.7, lookup=True)
+    soup([model], tmp_path / "soup")
+    left, right = weights(model), weights(tmp_path / "soup")
+    assert left.keys() == right.keys()
+    assert all(torch.equal(left[name], value) for name, value in right.items())
+    for path in model.rglob("*"):
+        if path.is_file() and path.suffix != ".safetensors":
+            assert (tmp_path / "soup" / path.relative_to(model)).read_bytes() == path.read_bytes()
+
+
+def test_equal_models_stay_what_they_are(save, tmp_path):
+    """Three times a third rounds to the whole in double precision."""
+    models = [save(f"m{n}", 0.1) for n in range(3)]
+    soup(models, tmp_path / "soup")
+    left, right = weights(models[0]), weights(tmp_path / "soup")
+    assert all(torch.equal(left[name], value) for name, value in right.items())
+
+
+@pytest.mark.parametrize(
+    ("form", "message"),
+    [
+        ({"size": 50}, r"differ in offset: 'float32 \[82\]' and 'float32 \[50\]'"),
+        ({"pooling": "sum"}, "differ in pooling: 'max' and 'sum'"),
+        ({"query_k": 3}, "differ in query_k: None and 3"),
+        ({"head": "w"}, "terms.bin have different contents"),
+        ({"head": "sae"}, "one has no 1_SAEHead/config.json"),
+        ({"lookup": True}, "two has no 1_VocabularyHead/config.json"),
+    ],
+)
+def test_models_of_different_form(save, tmp_path, form, message):
+    with pytest.raises(InputError, match=message) as error:
+        soup([save("one"), save("two", **form)], tmp_path / "soup")
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "soup").exists()
+
+
+def test_folders_that_are_no_models(save, tmp_path):
+    model = save("one")
+    with pytest.raises(InputError, match=r"nowhere: no saved encoder"):
+        soup([model, tmp_path / "nowhere"], tmp_path / "soup")
+    with pytest.raises(InputError, match="exists already"):
+        soup([model], model)
+    (model / "adapter_config.json").write_text("{}")
+    with pytest.raises(InputError, match="adapters are not averaged"):
+        soup([model], tmp_path / "soup")
+    broken = save("two")
+    (broken / "model.safetensors").write_bytes(b"nothing")
+    with pytest.raises(InputError, match=r"two/model\.safetensors: "):
+        soup([broken], tmp_path / "soup")
+
+
+def test_the_command(save, tmp_path, run: Run):
+    models = [save("one"), save("two", 1.0)]
+    report = run("soup", *models, "--out", tmp_path / "soup", "--json").json
+    assert report == {"model": str(tmp_path / "soup"), "models": 2}
+    assert load_encoder(tmp_path / "soup")[1].size == 82
+    card = (tmp_path / "soup" / "README.md").read_text()
+    assert card.count("- ") == 2
+    assert_error(run("soup", *models, "--out", tmp_path / "soup"), "exists already")
