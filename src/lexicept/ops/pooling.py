@@ -105,32 +105,37 @@ def pool_sum(
     return pooled
 
 
+@torch.no_grad()
 def top_activations(
     x: Tensor, rows: Tensor, bias: Tensor, k: int | None, threshold: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Each token's k largest activations and their dimensions, both [n, k], unordered.
+    """Each token's k largest activations and their dimensions, both [n, k], unordered, without
+    gradient.
 
     For k None there are as many columns as the token with most active dimensions needs. A
     dimension of activation 0 may be any.
     """
-    acts, dimensions = [], []
-    for part in x.split(_chunk(rows)):
-        pre = torch.addmm(bias, part, rows.T)
+    width = min(k or 1, len(rows))
+    acts = x.new_zeros(len(x), width)
+    dimensions = torch.zeros(len(x), width, dtype=torch.long, device=x.device)
+    step = _chunk(rows)
+    for start in range(0, len(x), step):
+        pre = torch.addmm(bias, x[start : start + step], rows.T)
         if threshold is not None:
             pre = fire(pre, threshold)
-        width = k
-        if width is None:
-            counts = (pre > 0).sum(dim=1)
-            width = max(1, int(counts.max()) if len(part) else 0)
-        dimensions.append(top_columns(pre.detach(), min(width, len(rows))))
-        acts.append(F.relu(pre.gather(1, dimensions[-1])))
-    return _stacked(acts), _stacked(dimensions)
+        if k is None:
+            width = max(width, int((pre > 0).sum(dim=1).max()))
+            acts, dimensions = (_widened(part, width) for part in (acts, dimensions))
+        found = top_columns(pre, width)
+        # Kept in one place: small parts between the large ones would keep memory from its reuse.
+        dimensions[start : start + step] = found
+        acts[start : start + step] = F.relu(pre.gather(1, found))
+    return acts, dimensions
 
 
-def _stacked(parts: list[Tensor]) -> Tensor:
-    """Parts [n_i, k_i] below each other, the narrow ones filled up with zeros."""
-    width = max(part.shape[1] for part in parts)
-    return torch.cat([F.pad(part, (0, width - part.shape[1])) for part in parts])
+def _widened(part: Tensor, width: int) -> Tensor:
+    """Columns of zeros added where there are fewer."""
+    return F.pad(part, (0, width - part.shape[1])) if width > part.shape[1] else part
 
 
 def fire(pre: Tensor, threshold: Tensor | None) -> Tensor:
