@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks.common import README, write_readme
 
-DEFAULT = ("training", "encoding", "search", "rra", "start_up")
+DEFAULT = ("training", "encoding", "memory", "search", "rra", "start_up")
 
 
 def main() -> None:

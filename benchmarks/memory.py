@@ -1,0 +1,56 @@
+"""Peak memory of encoding with a large vocabulary, against the bare backbone's."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from benchmarks.common import Table
+from lexicept.backbone import Backbone
+from lexicept.encoder import encode_activations, load_encoder, make_encoder
+from lexicept.heads import SAEHead
+from lexicept.sae import SAE
+
+NUM_LATENTS, TEXTS, WORDS = 131_072, 8, 505
+"""With its special tokens a text has 507 tokens."""
+
+NAMES = {"backbone": "bare backbone, same windows", "encoder": "lexicept `encode_activations`"}
+
+
+def run() -> list[Table]:
+    """Each in a process of its own."""
+    with TemporaryDirectory() as folder:
+        sae = SAE(Backbone.from_pretrained().get_embedding_dimension(), NUM_LATENTS, 8)
+        make_encoder(Backbone.from_pretrained(), SAEHead(sae)).save(folder, create_model_card=False)
+        peaks = {}
+        for name in NAMES:
+            command = [sys.executable, "-m", "benchmarks.memory", name, folder]
+            found = subprocess.run(command, check=True, capture_output=True, text=True)
+            peaks[name] = float(found.stdout)
+    rows = [
+        [NAMES[name], f"{peak:.0f} MB", f"{peak / peaks['backbone']:.2f} ×"]
+        for name, peak in peaks.items()
+    ]
+    return [Table("memory", [f"{NUM_LATENTS:,} latents", "peak", "peak / bare"], rows)]
+
+
+def measure(name: str, folder: Path) -> float:
+    """Peak resident memory of this process, in MB, once it has encoded the texts."""
+    texts = [" ".join(["word"] * WORDS)] * TEXTS
+    if name == "encoder":
+        encode_activations(load_encoder(folder), texts)
+    else:
+        backbone = Backbone.from_pretrained()
+        for _ in backbone.token_states(backbone.windows(texts)):
+            pass
+    # What getrusage says begins with the peak of the process that started this one.
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert found is not None
+    return int(found[1]) / 1024
+
+
+if __name__ == "__main__":
+    print(measure(sys.argv[1], Path(sys.argv[2])))
