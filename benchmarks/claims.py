@@ -23,7 +23,7 @@ from sentence_transformers import SparseEncoder
 
 from lexicept import evaluation
 from lexicept.backbone import DEFAULT_BACKBONE, Backbone
-from lexicept.corpora import read_documents, read_qrels, read_queries
+from lexicept.corpora import Qrel, read_documents, read_qrels, read_queries
 from lexicept.display import ProgressBars
 from lexicept.encoder import load_encoder, make_encoder, parts
 from lexicept.engines import ExactEngine
@@ -32,12 +32,13 @@ from lexicept.heads import Head, SAEHead
 from lexicept.language_heads import language_head
 from lexicept.measures import mean_length, qd_flops
 from lexicept.pretraining import PretrainingSettings, pretrain
+from lexicept.pseudo_queries import write_judged
 from lexicept.sae.training import SAESettings, train_sae
 from lexicept.storage import replace_file
 from lexicept.training.config import TrainingConfig, ValidationSettings, from_mapping
 from lexicept.training.run import train
 from lexicept.training.states import CachedStates
-from lexicept.training.validation import RetrievalEvaluator, write_queries
+from lexicept.training.validation import RetrievalEvaluator
 from lexicept.vectors import largest_weights, prune_rows
 
 PARAGRAPHS, QUESTIONS = 4000, 12000
@@ -118,11 +119,14 @@ def subset(source: Path, split: str, folder: Path, paragraphs: int, questions: i
     judged = [q for q in read_qrels(source, split) if q.document_id in kept]
     names = sorted({qrel.query_id for qrel in judged})
     asked = {names[i] for i in random.permutation(len(names))[:questions]}
-    queries = {q.id: q.text for q in read_queries(source, split) if q.id in asked}
+    queries = [query for query in read_queries(source, split) if query.id in asked]
     lines = [json.dumps({"_id": d.id, "text": d.content}) + "\n" for d in kept.values()]
     folder.mkdir(parents=True, exist_ok=True)
     replace_file(folder / "corpus.jsonl", "".join(lines).encode())
-    write_queries(folder, split, queries, [qrel for qrel in judged if qrel.query_id in asked])
+    of_query: dict[str, list[Qrel]] = {}
+    for qrel in judged:
+        of_query.setdefault(qrel.query_id, []).append(qrel)
+    write_judged(folder, split, ((query, of_query[query.id]) for query in queries))
 
 
 def run(row: Row, out: Path) -> dict[str, Any]:

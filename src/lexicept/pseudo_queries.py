@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
-from lexicept.corpora import Document
+from lexicept.corpora import Document, Qrel, Query
 from lexicept.errors import InputError
 from lexicept.part_file import replacing_text
 from lexicept.vectors import Integers
@@ -164,16 +164,35 @@ def write(folder: str | os.PathLike[str], pairs: Iterable[tuple[str, str]]) -> i
     for path in (queries, qrels):
         if path.exists():
             raise InputError(f"{path} exists already: name another folder or remove it first")
+    return write_judged(
+        Path(folder),
+        "train",
+        ((Query(name, text), [Qrel(name, document, 1)]) for name, document, text in named(pairs)),
+    )
+
+
+def write_judged(folder: Path, split: str, judged: Iterable[tuple[Query, Iterable[Qrel]]]) -> int:
+    """Write queries with their judgements as a BEIR folder's ``queries.jsonl`` and
+    ``qrels/SPLIT.tsv``.
+
+    Returns:
+        The number of queries.
+
+    Raises:
+        InputError: there are none.
+    """
     count = 0
+    queries, qrels = folder / "queries.jsonl", folder / "qrels" / f"{split}.tsv"
     with replacing_text(queries) as query_file, replacing_text(qrels) as qrels_file:
         qrels_file.write("query-id\tcorpus-id\tscore\n")
-        for name, document, query in named(pairs):
+        for query, judgements in judged:
             count += 1
-            fields = {"_id": name, "text": query}
+            fields = {"_id": query.id, "text": query.text}
             query_file.write(json.dumps(fields, ensure_ascii=False) + "\n")
-            qrels_file.write(f"{name}\t{document}\t1\n")
+            for qrel in judgements:
+                qrels_file.write(f"{query.id}\t{qrel.document_id}\t{qrel.relevance:g}\n")
         if not count:
-            raise InputError(f"{queries}: there are no pseudo-queries to write")
+            raise InputError(f"{queries}: there are no queries to write")
     return count
 
 

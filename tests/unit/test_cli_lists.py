@@ -77,7 +77,8 @@ def test_pseudo_queries(beir: Path, tmp_path: Path, run: Run) -> None:
         assert all(query in DOCUMENTS[document] for query in queries)
     assert_error(run("pseudo-queries", beir, "--out", out), "queries.jsonl exists already")
     assert_error(
-        run("pseudo-queries", beir, "--out", tmp_path / "none", "--kind", "title"), "no pseudo"
+        run("pseudo-queries", beir, "--out", tmp_path / "none", "--kind", "title"),
+        "there are no queries",
     )
     assert run("pseudo-queries", beir, "--out", tmp_path / "x", "--kind", "word").code == 2
     assert [kind.value for kind in KindChoice] == [*pseudo_queries._SOURCES, "mixed"]

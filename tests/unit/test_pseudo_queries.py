@@ -229,7 +229,7 @@ def test_queries_that_exist_are_kept(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=f"{path.name} exists already"):
             write(tmp_path / path.relative_to(tmp_path).parts[0], [("d", "q")])
         assert path.read_text() == "precious"
-    with pytest.raises(InputError, match="no pseudo-queries"):
+    with pytest.raises(InputError, match="there are no queries"):
         write(tmp_path / "c", [])
     assert [name for _, _, names in os.walk(tmp_path / "c") for name in names] == []
 

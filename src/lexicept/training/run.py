@@ -21,7 +21,7 @@ from torch.utils.data import ConcatDataset
 from lexicept import pseudo_queries
 from lexicept.adapters import add_adapters, has_adapters, merge_adapters
 from lexicept.backbone import Backbone
-from lexicept.corpora import Qrel, read_documents, read_qrels, read_queries
+from lexicept.corpora import Qrel, Query, read_documents, read_qrels, read_queries
 from lexicept.derive import VocabularySettings
 from lexicept.encoder import load_encoder, make_encoder, parts, with_lookup
 from lexicept.errors import InputError
@@ -43,7 +43,7 @@ from lexicept.training.objective import Objective
 from lexicept.training.report import read_metrics, write_card, write_curves
 from lexicept.training.states import CachedStates
 from lexicept.training.trainer import Trainer
-from lexicept.training.validation import RetrievalEvaluator, Words, write_queries
+from lexicept.training.validation import RetrievalEvaluator, Words
 from lexicept.weighting import BM25
 from lexicept.words import WordVectorizer
 
@@ -229,8 +229,12 @@ class _Run:
         held = set(names[: min(settings.count, len(names) // 10)])
         kept = {name: queries[name] for name in sorted(held)}
         judged = [Qrel(name, document, 1) for name in kept for document in qrels[name]]
-        if self.processes.is_main_process:
-            write_queries(self.path / "held-out", "dev", kept, judged)
+        if held and self.processes.is_main_process:
+            of_query = (
+                (Query(name, text), [Qrel(name, document, 1) for document in qrels[name]])
+                for name, text in kept.items()
+            )
+            pseudo_queries.write_judged(self.path / "held-out", "dev", of_query)
         return (
             kept,
             judged,

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import scipy.sparse as sp
@@ -18,7 +16,6 @@ from lexicept.corpora import Qrel
 from lexicept.encoder import encode_activations, look_up, routes
 from lexicept.engines import ExactEngine
 from lexicept.measures import e2, mean_length, qd_flops
-from lexicept.storage import replace_file
 from lexicept.training.config import ValidationSettings
 from lexicept.training.states import CachedStates
 from lexicept.vectors import largest_weights, prune_rows, stack_columns
@@ -130,16 +127,3 @@ class RetrievalEvaluator(BaseEvaluator):  # type: ignore[misc]
             pooled = sp.csr_array(sp.vstack(parts, format="csr"))
         weighting = head.settings.weigh()
         return weighting.queries(pooled) if task == "query" else weighting.documents(pooled)
-
-
-def write_queries(
-    folder: Path, split: str, queries: Mapping[str, str], qrels: Iterable[Qrel]
-) -> None:
-    """Write texts of queries by id and the judgements of one split as a BEIR folder without
-    documents."""
-    texts = [json.dumps({"_id": name, "text": text}) + "\n" for name, text in queries.items()]
-    rows = [f"{qrel.query_id}\t{qrel.document_id}\t{qrel.relevance:g}\n" for qrel in qrels]
-    (folder / "qrels").mkdir(parents=True, exist_ok=True)
-    replace_file(folder / "queries.jsonl", "".join(texts).encode())
-    header = "query-id\tcorpus-id\tscore\n"
-    replace_file(folder / "qrels" / f"{split}.tsv", "".join([header, *rows]).encode())
