@@ -1,6 +1,6 @@
 """``python -m benchmarks.splare_backbone``: a small decoder for SPLARE, from nothing, on a CPU.
 
-Trains a byte-level BPE tokenizer and a Llama of 13 million parameters as a causal language model on
+Trains a byte-level BPE tokenizer and a Llama of 9 million parameters as a causal language model on
 the paragraphs of a corpus, then teaches it to attend in both directions by masked next-token
 prediction. ``OUT/causal`` and ``OUT/mntp`` are folders that transformers reads; progress is in
 ``OUT/causal.log`` and ``OUT/mntp.log``. The same command goes on where a killed one stopped.
@@ -34,7 +34,7 @@ from lexicept.pretraining import PretrainingSettings, pretrain
 from lexicept.storage import read_json, write_json
 
 VOCABULARY, WINDOW = 8192, 256
-BATCH = 32
+BATCH = 16
 TIMED = 6
 """Steps that tell how many fit into a time; the first one is not counted."""
 LOGGED = 20
@@ -112,10 +112,10 @@ def make(texts: Sequence[str], folder: Path, seed: int) -> None:
     ).save_pretrained(folder)
     config = LlamaConfig(
         vocab_size=tokenizer.get_vocab_size(),
-        hidden_size=320,
+        hidden_size=256,
         num_hidden_layers=6,
-        num_attention_heads=5,
-        intermediate_size=896,
+        num_attention_heads=4,
+        intermediate_size=704,
         max_position_embeddings=WINDOW,
         bos_token_id=0,
         eos_token_id=1,
@@ -126,7 +126,7 @@ def make(texts: Sequence[str], folder: Path, seed: int) -> None:
 
 
 def settings_of(stage: Stage, steps: int, seed: int) -> PretrainingSettings:
-    """Batches of 32 paragraphs; a tenth of the steps, 200 at most, is warm-up."""
+    """Batches of 16 paragraphs; a tenth of the steps, 200 at most, is warm-up."""
     return PretrainingSettings(
         masking=stage,
         trained="all",
