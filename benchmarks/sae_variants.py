@@ -1,7 +1,7 @@
 """``python -m benchmarks.sae_variants DATA/scifact --out FOLDER``: SAE architectures, compared.
 
 All read the same states of all-MiniLM-L6-v2, as many tokens in as many steps. None is trained or
-tuned for ranking: weights are log(1 + x) of the largest activations. An architecture that is done
+tuned for ranking: their latents are weighed as words are, by BM25. An architecture that is done
 is kept in ``OUT/rows.jsonl``, and the same command goes on where a killed one stopped.
 """
 
@@ -55,6 +55,7 @@ class Collection:
             self.documents,
             list(read_qrels(data, "test")),
             ValidationSettings(),
+            bf16=True,
         )
 
     def read(self, numbers: Sequence[int]) -> Tensor:
@@ -64,7 +65,7 @@ class Collection:
     def measure(self, sae: SAE) -> dict[str, float]:
         """Reconstruction of all documents' states, and retrieval by concepts alone."""
         report = report_states(read_all(self.read, len(self.documents)), sae)
-        own = HeadSettings(query_k=sae.k, document_k=sae.k, weighting="splade")
+        own = HeadSettings(query_k=sae.k, document_k=sae.k, weighting="bm25")
         found = self.evaluator(with_lookup([SAEHead(sae, own)], None))
         values = {"fvu": report.fvu, "l0": report.l0, "dead": report.dead}
         return values | {name: found[name] for name in ("ndcg", "qd_flops", "document_length")}

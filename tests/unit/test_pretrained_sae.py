@@ -346,19 +346,16 @@ def test_what_was_asked_for_is_checked_before_weights_are_read(tmp_path, monkeyp
         load(transcoder.folder, layer=25)
 
 
-def test_an_sae_fits_its_backbone_only(tmp_path, backbone):
-    sae = SAE(backbone.get_embedding_dimension(), 8, 2)
-    require_fit(sae, backbone)
-    sae.origin = {"hook": "blocks.1.hook_resid_post", "layer": 2}
-    require_fit(sae, backbone)
-    sae.origin = {"hook": "blocks.2.hook_resid_post", "layer": 3}
+def test_an_sae_fits_its_backbone_only(backbone):
+    d = backbone.get_embedding_dimension()
+    require_fit({}, d, backbone)
+    require_fit({"hook": "blocks.1.hook_resid_post", "layer": 2}, d, backbone)
     with pytest.raises(InputError, match="after 3 blocks, the backbone runs 2"):
-        require_fit(sae, backbone)
-    sae.origin = {"hook": "blocks.1.hook_mlp_out", "layer": None}
+        require_fit({"hook": "blocks.2.hook_resid_post", "layer": 3}, d, backbone)
     with pytest.raises(InputError, match=r"reads blocks\.1\.hook_mlp_out"):
-        require_fit(sae, backbone)
+        require_fit({"hook": "blocks.1.hook_mlp_out", "layer": None}, d, backbone)
     with pytest.raises(InputError, match="size 6, the backbone's are of size 384"):
-        require_fit(SAE(6, 8, 2), backbone)
+        require_fit({}, 6, backbone)
 
 
 # What is refused.

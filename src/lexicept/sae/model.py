@@ -168,3 +168,12 @@ class SAE(nn.Module):
         if sae.threshold is not None and not bool((sae.threshold >= 0).all()):
             raise InputError(f"{folder}: not a saved SAE: a threshold is below 0 or no number")
         return sae
+
+
+def fold_gate(W: Tensor, b_gate: Tensor, r_mag: Tensor, b_mag: Tensor) -> Tensor:
+    """Make W, in place, the W_enc of a gated SAE (Rajamanoharan et al. 2024a), and b_mag its b_enc:
+    the activation ``[W x + b_gate > 0] · ReLU(p)``, ``p = exp(r_mag) W x + b_mag``, is p above the
+    thresholds that are returned."""
+    gain = r_mag.exp()
+    W.mul_(gain[:, None])
+    return F.relu(b_mag - gain * b_gate)

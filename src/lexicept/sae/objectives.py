@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lexicept.ops.topk import top_columns
-from lexicept.sae.model import SAE
+from lexicept.sae.model import SAE, fold_gate
 from lexicept.sae.settings import SAESettings
 
 ESTIMATE_DECAY = 0.95
@@ -301,9 +301,7 @@ class Gated(Penalised):
         sae = self.sae
         assert sae.threshold is not None
         with torch.no_grad():
-            factor = self.r.exp()
-            sae.threshold.copy_((self.b_mag - factor * sae.b_enc).clamp_min(0.0))
-            sae.W_enc.mul_(factor[:, None])
+            sae.threshold.copy_(fold_gate(sae.W_enc, sae.b_enc, self.r, self.b_mag))
             sae.b_enc.copy_(self.b_mag)
 
 

@@ -72,7 +72,7 @@ class PretrainedSAE:
                 backbone's.
         """
         if backbone is not None:
-            _require_fit({**self.origin, "layer": self.layer}, self.layout.d_in, backbone)
+            require_fit({**self.origin, "layer": self.layer}, self.layout.d_in, backbone)
         sae = self.layout.load(scale)
         known = {"scale": scale or "raw", **sae.origin}
         sae.origin = {**self.origin, **known, "layer": self.layer}
@@ -127,9 +127,19 @@ def find_pretrained_sae(
     return PretrainedSAE(layout, layer if layout.layer is None else layout.layer, origin)
 
 
-def require_fit(sae: SAE, backbone: Backbone) -> None:
-    """Raise InputError unless an SAE is for the states of this backbone, as far as it is known."""
-    _require_fit(sae.origin, sae.d_in, backbone)
+def require_fit(origin: dict[str, Any], d_in: int, backbone: Backbone) -> None:
+    """Raise InputError unless an SAE is for the states of this backbone, as far as its origin
+    tells."""
+    name, d = origin.get("source", "the SAE"), backbone.get_embedding_dimension()
+    if d_in != d:
+        raise InputError(f"{name} is for states of size {d_in}, the backbone's are of size {d}")
+    layer, hook = origin.get("layer"), origin.get("hook")
+    if hook is not None and layer is None:
+        raise InputError(f"{name} reads {hook}, not the state after a block")
+    if layer is not None and layer != backbone.num_layers:
+        raise InputError(
+            f"{name} is for the state after {layer} blocks, the backbone runs {backbone.num_layers}"
+        )
 
 
 def hub_files(name: str) -> list[str]:
@@ -144,19 +154,6 @@ def hub_folder(name: str, files: Sequence[str]) -> Path:
     from huggingface_hub import snapshot_download
 
     return Path(snapshot_download(name, allow_patterns=list(files)))
-
-
-def _require_fit(origin: dict[str, Any], d_in: int, backbone: Backbone) -> None:
-    name, d = origin.get("source", "the SAE"), backbone.get_embedding_dimension()
-    if d_in != d:
-        raise InputError(f"{name} is for states of size {d_in}, the backbone's are of size {d}")
-    layer, hook = origin.get("layer"), origin.get("hook")
-    if hook is not None and layer is None:
-        raise InputError(f"{name} reads {hook}, not the state after a block")
-    if layer is not None and layer != backbone.num_layers:
-        raise InputError(
-            f"{name} is for the state after {layer} blocks, the backbone runs {backbone.num_layers}"
-        )
 
 
 class _Candidate(NamedTuple):

@@ -9,7 +9,8 @@ import torch
 import torch.nn.functional as F
 
 from lexicept.errors import InputError
-from lexicept.sae.formats.layout import Place, Release, Weights, fold_gate, fold_norms
+from lexicept.sae.formats.layout import Place, Release, Weights, fold_norms
+from lexicept.sae.model import fold_gate
 
 _LINEAR = ("encoder.weight", "encoder.bias", "decoder.weight")
 _MATRICES = ("W_enc", "b_enc", "W_dec", "b_dec")

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from lexicept.errors import InputError
@@ -157,15 +156,6 @@ def fold_norms(W_enc: Tensor, b_enc: Tensor, W_dec: Tensor) -> None:
     W_enc.mul_(norms[:, None])
     b_enc.mul_(norms)
     W_dec.div_(norms.clamp_min(torch.finfo(norms.dtype).tiny)[:, None])
-
-
-def fold_gate(W: Tensor, b_gate: Tensor, r_mag: Tensor, b_mag: Tensor) -> Tensor:
-    """Make W, in place, the W_enc of a gated SAE (Rajamanoharan et al. 2024a), and b_mag its b_enc:
-    the activation ``[W x + b_gate > 0] · ReLU(p)``, ``p = exp(r_mag) W x + b_mag``, is p above the
-    thresholds that are returned."""
-    gain = r_mag.exp()
-    W.mul_(gain[:, None])
-    return F.relu(b_mag - gain * b_gate)
 
 
 def _multiply(weights: Weights, s: float) -> None:

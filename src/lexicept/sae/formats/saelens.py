@@ -12,8 +12,8 @@ from torch import Tensor
 
 from lexicept.errors import InputError
 from lexicept.sae.formats.config import Config
-from lexicept.sae.formats.layout import Release, Weights, fold_gate, fold_norms
-from lexicept.sae.model import SAE
+from lexicept.sae.formats.layout import Release, Weights, fold_norms
+from lexicept.sae.model import SAE, fold_gate
 from lexicept.storage import replace_file
 
 CONFIG, WEIGHTS = "cfg.json", "sae_weights.safetensors"
