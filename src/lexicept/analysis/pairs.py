@@ -1,0 +1,177 @@
+"""Pairs of dimensions of two vocabularies that belong together: words against latents, say.
+
+SAE-SPLADE, appendix E: for a token t and a latent l over the same documents, P(l|t) and P(t|l)
+say whether the latent covers more than the token (synonymy), less (polysemy), or just as much
+(identity).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.special import betainc
+
+from lexicept.analysis.alignment import align
+from lexicept.vectors import Floats, Integers, SparseVectors, row_numbers
+
+MIN_OCCURRENCES = 5
+"""Documents that a dimension needs to be looked at."""
+
+MIN_PROBABILITY = 0.1
+"""What both conditional probabilities have to reach."""
+
+CONFIDENCE = 0.95
+
+LOW, HIGH = 0.4, 0.6
+"""At most, and at least: where a conditional probability is small or large."""
+
+CELLS = 2**22
+"""Co-occurrence counts held at once, at most: 32 MB."""
+
+Relation = Literal["synonymy", "polysemy", "identity"]
+RELATIONS: tuple[Relation, ...] = ("synonymy", "polysemy", "identity")
+
+
+class Pair(NamedTuple):
+    """A token and a latent, and the documents that have them."""
+
+    token: int
+    """Dimension of the first collection."""
+    latent: int
+    """Dimension of the second."""
+    token_count: int
+    latent_count: int
+    both: int
+    relation: Relation
+    num_documents: int
+    """Of the whole collection."""
+
+    @property
+    def lift(self) -> float:
+        """How many times more often they are together than by chance: P(l|t) / P(l)."""
+        return self.both * self.num_documents / (self.token_count * self.latent_count)
+
+    @property
+    def latent_given_token(self) -> float:
+        """P(l|t)."""
+        return self.both / self.token_count
+
+    @property
+    def token_given_latent(self) -> float:
+        """P(t|l)."""
+        return self.both / self.latent_count
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """All pairs with a relation, as arrays [P] in the order of token, then latent."""
+
+    token: Integers
+    latent: Integers
+    token_count: Integers
+    latent_count: Integers
+    both: Integers
+    relation: Integers
+    """Numbers of ``RELATIONS``."""
+    associated: int
+    """Pairs that passed the tests, those without a relation included."""
+    num_documents: int
+
+    def __len__(self) -> int:
+        return int(self.token.size)
+
+    def __getitem__(self, number: int) -> Pair:
+        return Pair(
+            int(self.token[number]),
+            int(self.latent[number]),
+            int(self.token_count[number]),
+            int(self.latent_count[number]),
+            int(self.both[number]),
+            RELATIONS[self.relation[number]],
+            self.num_documents,
+        )
+
+    def __iter__(self) -> Iterator[Pair]:
+        return (self[number] for number in range(len(self)))
+
+    @property
+    def counts(self) -> dict[Relation, int]:
+        """How many pairs have each relation."""
+        found = Counter(self.relation.tolist())
+        return {name: found[number] for number, name in enumerate(RELATIONS)}
+
+
+def dimension_pairs(tokens: SparseVectors, latents: SparseVectors) -> Pairs:
+    """Classify the pairs of dimensions of two collections of the same documents.
+
+    A dimension occurs in a document where its weight is above 0. Pairs count where both
+    dimensions occur in ``MIN_OCCURRENCES`` documents, both probabilities reach
+    ``MIN_PROBABILITY``, and two one-sided binomial tests, one for each probability, reject with
+    ``CONFIDENCE`` that the two are together by chance (H0: l occurs in a document with t as often
+    as in any document, and the reverse). The paper does not name H0's side or correct for the
+    number of pairs; neither is corrected here. Then
+
+    - synonymy: P(t|l) ≤ ``LOW`` and P(l|t) ≥ ``HIGH``: the latent covers this token and others;
+    - polysemy: P(l|t) ≤ ``LOW`` and P(t|l) ≥ ``HIGH``: one of several latents of the token;
+    - identity: both ≥ ``HIGH``.
+
+    Args:
+        tokens: words, or the vocabulary of a model [N, T].
+        latents: [N, L], with the same ids in any order.
+
+    Raises:
+        InputError: the ids differ.
+    """
+    T, L = align([tokens, latents])
+    t_numbers, t_counts, t_ones = _by_frequency(T)
+    l_numbers, l_counts, l_ones = _by_frequency(L)
+    by_token = t_ones.T.tocsr()
+    step = max(1, CELLS // max(1, l_numbers.size))
+    parts = [(np.zeros(0, np.int64),) * 3]
+    for start in range(0, t_numbers.size, step):
+        end = min(start + step, t_numbers.size)
+        # Probabilities of .1 are out of reach where one of the two is ten times as frequent.
+        first = np.searchsorted(l_counts, MIN_PROBABILITY * t_counts[start])
+        last = np.searchsorted(l_counts, t_counts[end - 1] / MIN_PROBABILITY, side="right")
+        both = sp.csr_array(by_token[start:end] @ l_ones[:, first:last])
+        t, l, k = row_numbers(both) + start, both.indices + first, both.data  # noqa: E741
+        kept = k / np.maximum(t_counts[t], l_counts[l]) >= MIN_PROBABILITY
+        t, l, k = t[kept], l[kept], k[kept]  # noqa: E741
+        kept = _together(t_counts[t], l_counts[l], k, T.shape[0])
+        parts.append((t[kept], l[kept], k[kept]))
+    t, l, k = (np.concatenate(part) for part in zip(*parts, strict=True))  # noqa: E741
+    p_l, p_t = k / t_counts[t], k / l_counts[l]
+    high = (p_l >= HIGH, p_t >= HIGH)
+    cases = [(p_t <= LOW) & high[0], (p_l <= LOW) & high[1], high[0] & high[1]]
+    relation = np.select(cases, range(len(RELATIONS)), -1)
+    order = np.lexsort((l_numbers[l], t_numbers[t]))
+    order = order[relation[order] >= 0]
+    t, l, k = t[order], l[order], k[order]  # noqa: E741
+    numbers, counts = (t_numbers[t], l_numbers[l]), (t_counts[t], l_counts[l])
+    return Pairs(*numbers, *counts, k, relation[order], relation.size, T.shape[0])
+
+
+def _by_frequency(matrix: sp.csr_array) -> tuple[Integers, Integers, sp.csr_array]:
+    """Dimensions that occur often enough, rarest first: numbers, counts, and ones [N, n]."""
+    counts = np.bincount(matrix.indices, minlength=matrix.shape[1])
+    order = np.argsort(counts, kind="stable")
+    order = order[counts[order] >= MIN_OCCURRENCES]
+    parts = (np.ones(matrix.nnz, np.int32), matrix.indices, matrix.indptr)
+    return order, counts[order], sp.csr_array(parts, shape=matrix.shape)[:, order]
+
+
+def _together(n_t: Integers, n_l: Integers, k: Integers, N: int) -> np.ndarray:
+    """Where both tests reject chance."""
+    rejected = 1 - CONFIDENCE
+    return (tail(k, n_t, n_l / N) <= rejected) & (tail(k, n_l, n_t / N) <= rejected)
+
+
+def tail(k: Integers, n: Integers, p: Floats) -> Floats:
+    """P(X ≥ k) of X binomial in n and p, the p-value of the one-sided test; k is at least 1."""
+    values: Floats = betainc(k, n - k + 1, p)
+    return values

@@ -1,0 +1,78 @@
+"""How long posting lists are: what a search reads (SPLARE figure 3, ESPLADE table 3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lexicept.errors import InputError
+from lexicept.vectors import Floats, Integers, canonical_csr
+
+
+@dataclass(frozen=True)
+class PostingLists:
+    """The lengths of all lists of one model; empty ones count.
+
+    Models are compared side by side by asking for the same shares of each.
+    """
+
+    lengths: Integers
+    """Documents with each dimension, longest list first [V]."""
+    num_documents: int
+
+    @property
+    def mean(self) -> float:
+        """0 without dimensions, as the other two."""
+        return float(self.lengths.mean()) if self.lengths.size else 0.0
+
+    @property
+    def variance(self) -> float:
+        """Divided by V."""
+        return float(self.lengths.var()) if self.lengths.size else 0.0
+
+    @property
+    def std(self) -> float:
+        return float(np.sqrt(self.variance))
+
+    @property
+    def empty(self) -> float:
+        """Share of the lists that hold no document; 0 without dimensions."""
+        return float((self.lengths == 0).mean()) if self.lengths.size else 0.0
+
+    def quantiles(self, shares: npt.ArrayLike) -> Integers:
+        """The length that a share of all lists does not exceed: [len(shares)].
+
+        Args:
+            shares: within 0 (the shortest list) and 1 (the longest).
+        """
+        ascending = self.lengths[::-1]
+        places = np.ceil(_within(shares) * ascending.size).astype(np.int64) - 1
+        found: Integers = ascending[np.maximum(places, 0)] if ascending.size else 0 * places
+        return found
+
+    def cumulative_share(self, shares: npt.ArrayLike) -> Floats:
+        """The share of all postings that a share of the lists holds, the longest: [len(shares)].
+
+        1 for a share of 1; 0 throughout where there is no posting.
+        """
+        held = np.concatenate([[0], np.cumsum(self.lengths)])
+        places = np.rint(_within(shares) * self.lengths.size).astype(np.int64)
+        found: Floats = held[places] / max(int(held[-1]), 1)
+        return found
+
+
+def posting_lists(documents: Any) -> PostingLists:
+    """The posting lists of a SciPy sparse matrix [N, V] of document weights."""
+    matrix = canonical_csr(documents)
+    lengths = np.bincount(matrix.indices, minlength=matrix.shape[1])
+    return PostingLists(np.sort(lengths)[::-1], matrix.shape[0])
+
+
+def _within(shares: npt.ArrayLike) -> Floats:
+    values = np.asarray(shares, np.float64)
+    if not ((values >= 0) & (values <= 1)).all():
+        raise InputError(f"shares of all lists are within 0 and 1, not {values.tolist()}")
+    return values

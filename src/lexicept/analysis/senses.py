@@ -1,0 +1,140 @@
+"""The senses of a word: its occurrences, grouped by the latents that fire on them.
+
+SAE-SPLADE's table 9 shows latents that tell the meanings of 'spring' and 'bank' apart. Here the
+occurrences of one word are clustered, so that each group has its latents and its contexts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.spatial.distance import pdist, squareform
+
+from lexicept.errors import InputError
+from lexicept.vectors import Floats, Integers
+
+MOST = 2000
+"""Occurrences that are compared with each other; of more, as many evenly spread ones."""
+
+
+class Occurrence(NamedTuple):
+    """One occurrence of a word."""
+
+    document_id: str
+    start: int
+    """Its characters in the document's content."""
+    end: int
+    active: Mapping[int, float]
+    """The latents that fire on it, and their activations, above 0."""
+
+
+class Telling(NamedTuple):
+    """A latent of a sense."""
+
+    latent: int
+    share: float
+    """Of the sense's occurrences, those it fires on."""
+    elsewhere: float
+    """The same of the other occurrences."""
+
+
+class Sense(NamedTuple):
+    """A group of occurrences."""
+
+    occurrences: tuple[Occurrence, ...]
+    """The most typical first."""
+    latents: tuple[Telling, ...]
+    """Those that fire more often here than elsewhere, largest difference first."""
+    silhouette: float
+    """How far the group is from the nearest other one: 1 is well apart, about 0 is not."""
+
+
+def find_senses(occurrences: Sequence[Occurrence], num_senses: int = 5) -> list[Sense]:
+    """Cluster the occurrences of one word by the latents that fire on them.
+
+    An occurrence is the vector of its activations × ln(occurrences / those with the latent), which
+    drops the latents of the word itself that fire always, at length 1; Ward's method joins these.
+    It always finds as many groups as it is asked for, where there are as many different vectors:
+    the silhouette (Rousseeuw 1987; Euclidean) says what they are worth.
+
+    Args:
+        occurrences: of one word.
+        num_senses: groups, at least 1.
+
+    Returns:
+        The largest group first. None without occurrences, and one where all have the same latents.
+
+    Raises:
+        InputError: ``num_senses`` below 1.
+    """
+    if num_senses < 1:
+        raise InputError(f"num_senses must be at least 1, not {num_senses}")
+    if len(occurrences) > MOST:
+        spread = np.linspace(0, len(occurrences) - 1, MOST).astype(int)
+        occurrences = [occurrences[i] for i in spread]
+    if not occurrences:
+        return []
+    numbers = sorted({latent for occurrence in occurrences for latent in occurrence.active})
+    fires, vectors = _vectors(occurrences, numbers)
+    groups = _groups(vectors, num_senses)
+    silhouettes = _silhouettes(vectors, groups)
+    senses = []
+    for group in np.unique(groups):
+        inside = groups == group
+        share = fires[inside].mean(axis=0)
+        elsewhere = fires[~inside].mean(axis=0) if not inside.all() else np.zeros(len(numbers))
+        best = np.argsort(elsewhere - share, kind="stable")
+        telling = [
+            Telling(numbers[i], float(share[i]), float(elsewhere[i]))
+            for i in best
+            if share[i] > elsewhere[i]
+        ]
+        members = np.flatnonzero(inside)
+        typical = np.argsort(-(vectors[members] @ vectors[members].mean(axis=0)), kind="stable")
+        found = tuple(occurrences[i] for i in members[typical])
+        senses.append(Sense(found, tuple(telling), float(silhouettes[inside].mean())))
+    return sorted(senses, key=lambda sense: -len(sense.occurrences))
+
+
+def _vectors(occurrences: Sequence[Occurrence], numbers: Sequence[int]) -> tuple[Floats, Floats]:
+    """Which latents fire, 0 or 1, and the unit vectors to cluster: both [n, latents]."""
+    column = {latent: i for i, latent in enumerate(numbers)}
+    acts = np.zeros((len(occurrences), len(numbers)))
+    for row, occurrence in enumerate(occurrences):
+        for latent, act in occurrence.active.items():
+            acts[row, column[latent]] = act
+    fires = (acts > 0).astype(np.float64)
+    vectors = acts * np.log(len(occurrences) / fires.sum(axis=0))
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return fires, vectors / np.where(lengths > 0, lengths, 1)
+
+
+def _groups(vectors: Floats, num_senses: int) -> Integers:
+    different = len(np.unique(vectors.round(9), axis=0))
+    if min(different, num_senses) == 1:
+        return np.ones(len(vectors), np.int64)
+    groups: Integers = fcluster(linkage(vectors, "ward"), min(different, num_senses), "maxclust")
+    return groups
+
+
+def _silhouettes(vectors: Floats, groups: Integers) -> Floats:
+    """(b − a) / max(a, b) of every occurrence; 0 in a group of one, and where there is one group.
+
+    a is the mean distance to the others of the group, b that to the nearest other group.
+    """
+    distances = squareform(pdist(vectors))
+    names, own = np.unique(groups, return_inverse=True)
+    sums = np.stack([distances[:, own == group].sum(axis=1) for group in range(names.size)], axis=1)
+    sizes = np.bincount(own)
+    rows = np.arange(len(vectors))
+    a = sums[rows, own] / np.maximum(sizes[own] - 1, 1)
+    means = sums / sizes
+    means[rows, own] = np.inf
+    b = means.min(axis=1)
+    apart = (sizes[own] > 1) & np.isfinite(b)
+    values = np.where(apart, b, 0) - np.where(apart, a, 0)
+    found: Floats = values / np.where(apart, np.maximum(np.maximum(a, b), 1e-12), 1)
+    return found
