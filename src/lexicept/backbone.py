@@ -410,6 +410,19 @@ def split_words(
     return found
 
 
+def word_spans(window: Window) -> list[tuple[int, int]]:
+    """The characters of the word that each token is a part of; its own for a token of none."""
+    spans = list(window.offsets)
+    start = 0
+    for end in range(1, len(spans) + 1):
+        if end == len(spans) or window.words[end] != window.words[start]:
+            if window.words[start] is not None:
+                whole = (window.offsets[start][0], window.offsets[end - 1][1])
+                spans[start:end] = [whole] * (end - start)
+            start = end
+    return spans
+
+
 def _hub(kwargs: dict[str, Any]) -> dict[str, Any]:
     """What says where files are."""
     names = ("subfolder", "revision", "token", "cache_dir", "local_files_only")

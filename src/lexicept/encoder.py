@@ -152,19 +152,58 @@ def _encode_part(backbone: Backbone, head: Head, texts: Sequence[str], task: str
 def token_activations(
     encoder: SparseEncoder, windows: Sequence[Window]
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor, list[tuple[int, int]]]]:
-    """The most active dimensions of the real tokens of windows, batch by batch, on the CPU.
+    """The most active dimensions of the real tokens of windows, some windows at a time, on the CPU.
 
     Yields:
         Activations [tokens, k], dimensions [tokens, k], and the window and place of each token.
     """
     backbone, head, _ = parts(encoder)
+    limit = POOL_CELLS // head.size  # a head without k may find every dimension active
     for numbers, states in backbone.token_states(windows):
-        with torch.inference_mode():
-            acts, dimensions = head.encode(states)
+        start = 0
+        tokens: list[tuple[int, int]] = []
+        for number in numbers:
+            special = windows[number].special
+            if tokens and len(tokens) + len(special) > limit:
+                yield _encode_tokens(head, states[start : start + len(tokens)], tokens)
+                start += len(tokens)
+                tokens = []
+            tokens += [(number, place) for place, one in enumerate(special) if not one]
+        yield _encode_tokens(head, states[start:], tokens)
+
+
+def _encode_tokens(
+    head: Head, states: torch.Tensor, tokens: list[tuple[int, int]]
+) -> tuple[torch.Tensor, torch.Tensor, list[tuple[int, int]]]:
+    with torch.inference_mode():
+        acts, dimensions = head.encode(states)
+    return acts.cpu(), dimensions.cpu(), tokens
+
+
+def strongest_tokens(
+    encoder: SparseEncoder, text: str, dimensions: Sequence[int], task: str
+) -> dict[int, tuple[Window, int]]:
+    """The token of a text that each dimension is most active on: its window and its place in it.
+
+    That is the one which max pooling takes, and with sum pooling the largest share. Dimensions that
+    are not active are left out.
+    """
+    backbone, head, _ = parts(encoder)
+    windows = backbone.windows([text])
+    wanted = torch.tensor(dimensions, dtype=torch.long, device=head.rows.device)
+    best: dict[int, tuple[float, Window, int]] = {}
+    for numbers, states in backbone.token_states(windows):
+        if not len(states):
+            continue
         tokens = [
-            (number, place)
+            (windows[number], place)
             for number in numbers
             for place, special in enumerate(windows[number].special)
             if not special
         ]
-        yield acts.cpu(), dimensions.cpu(), tokens
+        with torch.inference_mode():
+            acts, rows = head.activations(states, wanted, task).max(dim=0)
+        for dimension, act, row in zip(dimensions, acts.tolist(), rows.tolist(), strict=True):
+            if act > 0 and (dimension not in best or act > best[dimension][0]):
+                best[dimension] = (act, *tokens[row])
+    return {dimension: (window, place) for dimension, (_, window, place) in best.items()}

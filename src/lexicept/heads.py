@@ -12,7 +12,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, Self, cast
 
 import torch
 import torch.nn.functional as F
@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from transformers.activations import ACT2FN
 
 from lexicept.errors import IndexFormatError, InputError
-from lexicept.ops.pooling import pool_max, pool_sum, top_activations
+from lexicept.ops.pooling import fire, pool_max, pool_sum, top_activations
 from lexicept.sae.model import SAE
 from lexicept.storage import TextStore, replace_file, write_json
 from lexicept.weighting import BM25, Splade, Unchanged, Weighting
@@ -151,6 +151,21 @@ class Head(Module):  # type: ignore[misc]
         acts, dimensions = top_activations(x, self.rows, self.bias, limit, self.threshold)
         return acts * self.gain, dimensions
 
+    def activations(self, states: Tensor, dimensions: Tensor, task: str) -> Tensor:
+        """What each token adds to some dimensions as a text is pooled, before log1p: 0 also where a
+        dimension is not among the token's k [n, m], from states [n, d] and dimensions [m]."""
+        x, k, threshold = self.transform(states), self.settings.k(task), self.threshold
+        if k is None or k >= self.size:
+            of_these = None if threshold is None else threshold[dimensions]
+            pre = torch.addmm(self.bias[dimensions], x, self.rows[dimensions].T)
+            return fire(pre, of_these) * self.gain
+        acts, found = top_activations(x, self.rows, self.bias, k, threshold)
+        other = len(dimensions)
+        column = dimensions.new_full((self.size,), other)
+        column[dimensions] = torch.arange(other, device=dimensions.device)
+        kept = acts.new_zeros(len(x), other + 1).scatter(1, column[found], acts)
+        return kept[:, :other] * self.gain
+
     def pool(self, states: Tensor, text: Tensor, num_texts: int, task: str | None = None) -> Tensor:
         """A text's activations [num_texts, size] before log1p, or with sum pooling their sum after
         it, from states [n, d] and the text of each token [n]."""
@@ -190,6 +205,12 @@ class Head(Module):  # type: ignore[misc]
             vectors = vectors * self.settings.query_scale
         features["sentence_embedding"] = vectors
         return features
+
+    def to(self, *args: Any, **kwargs: Any) -> Self:
+        """Move it. A head stays in single precision: the library would give it its backbone's."""
+        places = [place for place in args if not isinstance(place, torch.dtype)]
+        kwargs.pop("dtype", None)
+        return super().to(*places, **kwargs) if places or kwargs else self
 
     def get_embedding_dimension(self) -> int:
         """Size of the vocabulary."""

@@ -9,28 +9,36 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, Literal, NamedTuple, Protocol, cast
 
 import numpy as np
 import scipy.sparse as sp
 
+from lexicept.atlas import Atlas
 from lexicept.corpora import Document
 from lexicept.derive import Derived, RRASettings, VocabularySettings
 from lexicept.engines import ExactEngine
 from lexicept.errors import IndexFormatError, InputError
+from lexicept.explanation import Contribution, Explanation, QueryTerm, Span
 from lexicept.storage import TextStore, check_files, load_csr, read_json
 from lexicept.vectors import (
     SparseVectors,
     Vocabulary,
     canonical_csr,
+    place_columns,
     prune_rows,
-    stack_columns,
 )
 
 FORMAT = "lexicept index"
 VERSION = 1
+
+Steering = Mapping[tuple[str, int], float]
+"""A factor on a query's weight for a vocabulary's name and a dimension of it."""
+
+MAX_FACTOR = 1e6
+"""Keeps steered scores within single precision."""
 
 # Named, not imported: searching words must not import torch.
 VECTORIZERS = {
@@ -59,6 +67,11 @@ class Vectorizer(Protocol):
 
     def queries(self, texts: Sequence[str]) -> sp.csr_array:
         """CSR [n, size]; never adds dimensions."""
+
+    def spans(
+        self, text: str, dimensions: Sequence[int], task: Literal["query", "document"]
+    ) -> dict[int, tuple[Span, ...]]:
+        """The characters of a text that fire each of these dimensions of it, in order."""
 
     def save(self, folder: Path) -> None:
         """Write what ``load`` needs into an existing folder."""
@@ -107,12 +120,12 @@ class Hit(NamedTuple):
     score: float
 
 
-class Contribution(NamedTuple):
-    """What one dimension adds to a score."""
+class _Term(NamedTuple):
+    """A dimension of one vocabulary, and what a person sees for it."""
 
     vocabulary: str
+    dimension: int
     term: str
-    score: float
 
 
 class Index:
@@ -141,8 +154,12 @@ class Index:
             raise IndexFormatError(f"{path}: its parts hold different numbers of documents")
         if sum(v.size for v in self.vocabularies) != self.engine.num_dimensions:
             raise IndexFormatError(f"{path}: postings and vocabularies differ in dimensions")
+        sizes = [v.size for v in self.vocabularies]
+        self._starts = {v.name: sum(sizes[:i]) for i, v in enumerate(self.vocabularies)}
         self._vectorizers: dict[str, Vectorizer] = {}
         self._numbers: dict[str, int] | None = None
+        self.atlas = self._open_atlas()
+        """What is known of the concepts; None where there are none, or they were not described."""
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, checksums: bool = False) -> Index:
@@ -170,6 +187,21 @@ class Index:
     def __repr__(self) -> str:
         names = ", ".join(f"{v.name}: {v.size:,}" for v in self.vocabularies)
         return f"Index({str(self.path)!r}, {len(self):,} documents, {{{names}}})"
+
+    def _open_atlas(self) -> Atlas | None:
+        folder = self.folder / "concepts" / "atlas"
+        if not folder.is_dir():
+            return None
+        (concepts,) = (v for v in self.vocabularies if v.name == "concepts")
+        start = self._starts["concepts"]
+        indptr = self.engine.indptr[start : start + concepts.size + 1]
+        return Atlas(folder, concepts.terms or (), np.diff(indptr), self._content)
+
+    def _content(self, document_id: str) -> str | None:
+        try:
+            return self.document(document_id).content
+        except InputError:
+            return None
 
     @property
     def engine(self) -> ExactEngine:
@@ -222,34 +254,86 @@ class Index:
         """What the vectorizers found in the documents [N, V_i], one matrix per vocabulary."""
         return [load_csr(self.folder / v.name / "frequencies", v.size) for v in self.vocabularies]
 
-    def query_vectors(self, queries: Sequence[str], vocabulary: str | None = None) -> sp.csr_array:
+    def query_vectors(
+        self,
+        queries: Sequence[str],
+        vocabulary: str | None = None,
+        steering: Steering | None = None,
+    ) -> sp.csr_array:
         """Query weights [n, V], in one vocabulary or, by default, in all.
 
+        Args:
+            steering: factors on weights, once the queries are pruned: 0 takes a dimension out, and
+                none brings in what a query does not have.
+
         Raises:
-            InputError: the index has no such vocabulary.
+            InputError: the index has no such vocabulary, or steering names no dimension of it, or a
+                factor is not from 0 to ``MAX_FACTOR``.
         """
-        names = [v.name for v in self.vocabularies]
-        if vocabulary is not None and vocabulary not in names:
-            raise InputError(f"{self.path} has no vocabulary {vocabulary!r}, only: {names}")
+        if vocabulary is not None:
+            self._start(vocabulary)
         parts = []
-        start = 0
         for entry in self.vocabularies:
-            bounds = self.derived.bounds[start : start + entry.size]
-            start += entry.size
-            if vocabulary is not None and vocabulary != entry.name:
-                parts.append(sp.csr_array((len(queries), entry.size), dtype=np.float32))
+            if vocabulary not in (None, entry.name):
                 continue
+            start = self._starts[entry.name]
             setting = self.settings[entry.name]
-            frequencies = self.vectorizer(entry.name).queries(queries)[:, : entry.size]
+            frequencies = self.vectorizer(entry.name).queries(queries)
+            if frequencies.shape[1] > entry.size:
+                frequencies = frequencies[:, : entry.size]
             weights = setting.weighting.queries(canonical_csr(frequencies))
             if setting.query_max_active_dims is not None:
+                bounds = self.derived.bounds[start : start + entry.size]
                 weights = prune_rows(weights, setting.query_max_active_dims, bounds)
-            parts.append(weights)
-        return stack_columns(parts)
+            parts.append((start, weights))
+        weights = place_columns(parts, self.engine.num_dimensions)
+        return self._steered(weights, steering) if steering else weights
 
-    def search(self, query: str, top_k: int = 10, vocabulary: str | None = None) -> list[Hit]:
-        """The best documents for one query, best first; see ``search_batch``."""
-        return self.search_batch([query], top_k, vocabulary)[0]
+    def _start(self, vocabulary: str) -> int:
+        """Its first dimension. Raises InputError for an unknown one."""
+        if vocabulary not in self._starts:
+            names = [v.name for v in self.vocabularies]
+            raise InputError(f"{self.path} has no vocabulary {vocabulary!r}, only: {names}")
+        return self._starts[vocabulary]
+
+    def _steered(self, weights: sp.csr_array, steering: Steering) -> sp.csr_array:
+        sizes = {v.name: v.size for v in self.vocabularies}
+        factors = np.ones(self.engine.num_dimensions, np.float32)
+        for (name, dimension), factor in steering.items():
+            start = self._start(name)
+            if not 0 <= dimension < sizes[name]:
+                raise InputError(f"steering: {name} has no dimension {dimension}")
+            if not 0 <= factor <= MAX_FACTOR:
+                limits = f"must be from 0 to {MAX_FACTOR:,.0f}, not {factor}"
+                raise InputError(f"steering: the factor on {name} {dimension} {limits}")
+            factors[start + dimension] = factor
+        data = weights.data * factors[weights.indices]
+        return canonical_csr(sp.csr_array((data, weights.indices, weights.indptr), weights.shape))
+
+    def query_terms(
+        self, query: str, vocabulary: str | None = None, steering: Steering | None = None
+    ) -> list[QueryTerm]:
+        """What a query is made of, largest weights first; see ``query_vectors``."""
+        vector = self.query_vectors([query], vocabulary, steering)
+        order = np.argsort(-vector.data, kind="stable")
+        terms = [self._term(int(dimension)) for dimension in vector.indices[order]]
+        spans = self._spans(query, terms, "query")
+        found = zip(terms, vector.data[order].tolist(), spans, strict=True)
+        return [QueryTerm(*term, weight, of_query) for term, weight, of_query in found]
+
+    def search(
+        self,
+        query: str,
+        top_k: int = 10,
+        vocabulary: str | None = None,
+        steering: Steering | None = None,
+    ) -> list[Hit]:
+        """The best documents for one query, best first; see ``search_batch``.
+
+        Args:
+            steering: see ``query_vectors``.
+        """
+        return self.search_vectors(self.query_vectors([query], vocabulary, steering), top_k)[0]
 
     def search_batch(
         self, queries: Sequence[str], top_k: int = 10, vocabulary: str | None = None
@@ -269,36 +353,79 @@ class Index:
     def search_vectors(self, queries: sp.csr_array, top_k: int = 10) -> list[list[Hit]]:
         """The same for query weights [n, V]."""
         top_k = min(top_k, max(len(self), 1))  # the compiled search takes 64 bits
-        found = self.engine.search(queries, top_k, queries @ self.derived.background)
+        factors = None if self.rra is None else queries @ self.derived.background
+        found = self.engine.search(queries, top_k, factors)
         return [
-            [Hit(self.ids[int(d)], float(s)) for d, s in zip(documents, scores, strict=True)]
+            [
+                Hit(self.ids[document], score)
+                for document, score in zip(documents.tolist(), scores.tolist(), strict=True)
+            ]
             for documents, scores in found
         ]
 
     def explain(
-        self, query: str, document_id: str, vocabulary: str | None = None
-    ) -> list[Contribution]:
-        """What every shared dimension adds to a score, largest first; they add up to the score.
+        self,
+        query: str,
+        document_id: str,
+        vocabulary: str | None = None,
+        *,
+        steering: Steering | None = None,
+        spans: bool = True,
+    ) -> Explanation:
+        """What a document's score for a query is made of.
 
-        With RRA the last one, of the vocabulary ``prior``, is the document's offset.
+        Args:
+            vocabulary, steering: as in ``search``.
+            spans: whether to find the characters that fired each dimension. For concepts the
+                document goes through the encoder again.
+
+        Raises:
+            InputError: no such document or vocabulary, or bad steering.
         """
         number = self.document_number(document_id)
-        vector = self.query_vectors([query], vocabulary)
-        added = self.engine.contributions(number, vector.indices, vector.data)
-        found = []
-        for position in np.argsort(-added, kind="stable"):
-            if added[position] > 0:
-                name, term = self._label(int(vector.indices[position]))
-                found.append(Contribution(name, term, float(added[position])))
-        prior = float(self.engine.offsets[number]) * float((vector @ self.derived.background)[0])
-        if prior > 0:
-            found.append(Contribution("prior", "document", prior))
-        return found
+        content = self.stored(number).content
+        vector = self.query_vectors([query], vocabulary, steering)
+        query_weights = vector.data.astype(np.float64)
+        document_weights = self.engine.document_weights(number, vector.indices)
+        scores = query_weights * document_weights
+        order = np.argsort(-scores, kind="stable")[: np.count_nonzero(scores)]
+        terms = [self._term(int(dimension)) for dimension in vector.indices[order]]
+        found = zip(
+            terms,
+            scores[order].tolist(),
+            query_weights[order].tolist(),
+            document_weights[order].tolist(),
+            self._spans(query, terms, "query") if spans else [()] * len(terms),
+            self._spans(content, terms, "document") if spans else [()] * len(terms),
+            strict=True,
+        )
+        # A search finds nothing for a query that matches no posting, whatever the priors.
+        matches = self.engine.matches(vector.indices)
+        factor = float((vector @ self.derived.background)[0]) if matches else 0.0
+        return Explanation(
+            query,
+            document_id,
+            content,
+            tuple(Contribution(*term, *rest) for term, *rest in found),
+            float(self.engine.offsets[number]) * factor,
+        )
 
-    def _label(self, dimension: int) -> tuple[str, str]:
+    def _spans(
+        self, text: str, terms: Sequence[_Term], task: Literal["query", "document"]
+    ) -> list[tuple[Span, ...]]:
+        """What fired each of these dimensions in a text."""
+        found = {}
+        for name in {term.vocabulary for term in terms}:
+            dimensions = [term.dimension for term in terms if term.vocabulary == name]
+            found[name] = self.vectorizer(name).spans(text, dimensions, task)
+        return [found[term.vocabulary][term.dimension] for term in terms]
+
+    def _term(self, dimension: int) -> _Term:
+        """Where one of all dimensions belongs, and what a person sees for it."""
         for vocabulary in self.vocabularies:
             if dimension < vocabulary.size:
                 terms = vocabulary.terms
-                return vocabulary.name, terms[dimension] if terms is not None else str(dimension)
+                term = terms[dimension] if terms is not None else str(dimension)
+                return _Term(vocabulary.name, dimension, term)
             dimension -= vocabulary.size
         raise IndexError(dimension)

@@ -23,6 +23,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from lexicept import pseudo_queries
+from lexicept.atlas import SOURCES, Findings, unique_labels
 from lexicept.corpora import Document
 from lexicept.derive import Derived, RRASettings, VocabularySettings
 from lexicept.errors import InputError
@@ -33,6 +34,7 @@ from lexicept.storage import (
     describe_files,
     load_csr,
     read_json,
+    save_array,
     save_csr,
     sha256,
     sync_folder,
@@ -97,13 +99,19 @@ class IndexBuilder:
 
     def add_vocabulary(
         self, vectorizer: Vectorizer, settings: VocabularySettings, progress: Progress = silent
-    ) -> None:
-        """Find the vocabulary's frequencies in all documents."""
+    ) -> sp.csr_array:
+        """Find the vocabulary's frequencies in all documents [N, size]."""
         shards = None if vectorizer.grows else self.work / f"{vectorizer.name}-frequencies"
         matrix = frequencies_of(vectorizer, self.contents, shards, progress)
         write_vocabulary(self._generation / vectorizer.name, vectorizer, matrix)
         self._frequencies.append(matrix)
         self._settings[vectorizer.name] = settings
+        return matrix
+
+    def add_atlas(self, findings: Findings) -> None:
+        """Store what was found out about the concepts, once they are added."""
+        ids = TextStore(self._generation / "ids")
+        findings.save(self._generation / "concepts", ids, self.contents)
 
     def commit(self, rra: RRASettings | None = None) -> Index:
         """Weigh, invert and publish. Afterwards the unfinished work is gone."""
@@ -221,6 +229,35 @@ def reweight(
     return Index.open(target)
 
 
+def relabel(path: str | os.PathLike[str], labels: Mapping[int, str], source: str) -> None:
+    """Give concepts of an index other labels.
+
+    Args:
+        labels: by the concepts' numbers.
+        source: where they are from; one of ``atlas.SOURCES``.
+
+    Raises:
+        InputError: the index has no atlas, or another process is writing.
+        IndexFormatError: ``path`` is no index.
+    """
+    with writing(path) as index:
+        if index.atlas is None:
+            raise InputError(f"{path}: its concepts were not described")
+        terms = list(index.atlas.labels)
+        sources = [SOURCES.index(index.atlas.source(number)) for number in range(len(terms))]
+        for number, label in labels.items():
+            terms[number], sources[number] = label, SOURCES.index(source)
+        folder = _next_generation(index)
+        link_folder(index.folder, folder)
+        concepts = folder / "concepts"
+        for old in (*concepts.glob("terms.*"), concepts / "atlas" / "sources.npy"):
+            old.unlink()  # a link: to write into it would change the generation before
+        TextStore.write(concepts / "terms", unique_labels(terms))
+        save_array(concepts / "atlas" / "sources.npy", np.array(sources, np.uint8))
+        publish(index.path, folder, index.manifest)
+        _remove_others(index.path, folder)
+
+
 def choose_alpha(
     index: Index, iterations: int = 1, transform: str = "1+x", seed: int = 0
 ) -> tuple[float, dict[float, float]]:
@@ -248,8 +285,7 @@ def choose_alpha(
 
 def _rewrite(index: Index, fresh: Sequence[Document], order: Integers, progress: Progress) -> None:
     """Publish the next generation: rows ``order`` of the present documents and the fresh ones."""
-    folder = index.path / f"{int(index.folder.name) + 1:06d}"
-    shutil.rmtree(folder, ignore_errors=True)  # left by a change that was killed
+    folder = _next_generation(index)
     folder.mkdir()
     stored = list(fresh)
     old = len(index)
@@ -276,8 +312,20 @@ def _rewrite(index: Index, fresh: Sequence[Document], order: Integers, progress:
         save_csr(target / "frequencies", matrix)
         frequencies.append(matrix)
     commit_generation(index.path, folder, frequencies, index.settings, index.rra)
-    for entry in index.path.iterdir():  # the one before, and any that a killed change left
-        if entry.name.isdigit() and entry != folder:
+    _remove_others(index.path, folder)
+
+
+def _next_generation(index: Index) -> Path:
+    """The place of the next generation, with nothing there."""
+    folder = index.path / f"{int(index.folder.name) + 1:06d}"
+    shutil.rmtree(folder, ignore_errors=True)  # left by a change that was killed
+    return folder
+
+
+def _remove_others(path: Path, generation: Path) -> None:
+    """Remove the generation before, and any that a killed change left."""
+    for entry in path.iterdir():
+        if entry.name.isdigit() and entry != generation:
             shutil.rmtree(entry)
 
 
@@ -344,18 +392,27 @@ def commit_generation(
 ) -> None:
     """Derive the postings, then make this generation the one that readers see."""
     Derived.compute(frequencies, list(settings.values()), rra).save(generation / "postings")
-    sync_folder(generation)
-    manifest = {
-        "format": FORMAT,
-        "version": VERSION,
-        "lexicept": version("lexicept"),
-        "generation": generation.name,
+    content = {
         "documents": frequencies[0].shape[0],
         "vocabularies": [
             {"name": name, "size": matrix.shape[1], **setting.to_json()}
             for (name, setting), matrix in zip(settings.items(), frequencies, strict=True)
         ],
         "rra": None if rra is None else asdict(rra),
+    }
+    publish(path, generation, content)
+
+
+def publish(path: Path, generation: Path, content: Mapping[str, Any]) -> None:
+    """Make a whole generation the one that readers see; ``content`` is what its manifest says of
+    it beside the files."""
+    sync_folder(generation)
+    manifest = {
+        **content,
+        "format": FORMAT,
+        "version": VERSION,
+        "lexicept": version("lexicept"),
+        "generation": generation.name,
         "files": describe_files(generation, path),
     }
     write_json(path / "manifest.json", manifest)

@@ -51,6 +51,15 @@ class Lookup(SparseStaticEmbedding):  # type: ignore[misc]
         features["sentence_embedding"] = present * F.relu(self.weight)
         return features
 
+    def places(self, text: str) -> dict[int, list[tuple[int, int]]]:
+        """The characters of a text that name each dimension, as starts and ends."""
+        options = {"truncation": True, "add_special_tokens": False}
+        encoded = self.tokenizer(text, return_offsets_mapping=True, **options)
+        found: dict[int, list[tuple[int, int]]] = {}
+        for number, place in zip(encoded["input_ids"], encoded["offset_mapping"], strict=True):
+            found.setdefault(number, []).append(place)
+        return found
+
     @classmethod
     def for_head(cls, head: Head, tokenizer: PreTrainedTokenizerBase) -> Lookup:
         """A lookup over a head's sub-words or words, all of weight 1.

@@ -59,13 +59,7 @@ def mine(
         raise InputError(f"depth {depth} and {random_negatives} random negatives: nothing to mine")
     if max_positive_share is not None and not 0 < max_positive_share < np.inf:
         raise InputError(f"max_positive_share must be above 0, not {max_positive_share}")
-    known = {query: dict.fromkeys(relevant.get(query, ())) for query in queries}
-    for query, documents in known.items():
-        for document in documents:
-            try:
-                index.document_number(document)
-            except InputError as error:
-                raise InputError(f"query {query!r}: {error}") from None
+    known = _known(index, queries, relevant)
     settings = {
         "index": index.manifest,
         "queries": fingerprint(text for pair in queries.items() for text in pair),
@@ -86,15 +80,15 @@ def mine(
             lines = []
             for row, hits in enumerate(index.search_vectors(vectors, most)):
                 query, positives = batch[row], known[batch[row]]
-                others = [hit for hit in hits if hit.document_id not in positives][:depth]
+                limit = np.inf
                 if max_positive_share is not None and positives:
-                    best = max(_score(index, vectors, row, document) for document in positives)
-                    others = [hit for hit in others if hit.score <= max_positive_share * best]
-                listed = [*positives, *(hit.document_id for hit in others)]
+                    scores = (_score(index, vectors, row, document) for document in positives)
+                    limit = max_positive_share * max(scores)
+                others = [hit for hit in hits if hit.document_id not in positives][:depth]
+                listed = [*positives, *(hit.document_id for hit in others if hit.score <= limit)]
                 if random_negatives:
                     taken = {*positives, *(hit.document_id for hit in hits)}
-                    random = random_for(seed, query)
-                    listed += _draw(random_negatives, index.ids, taken, random)
+                    listed += _draw(random_negatives, index.ids, taken, random_for(seed, query))
                 if listed:
                     item = CandidateList(query, tuple(listed), len(positives))
                     lines.append(to_line(item, Place(f"query {query!r}")))
@@ -104,13 +98,27 @@ def mine(
     return Lists.open(target)
 
 
+def _known(
+    index: Index, queries: Mapping[str, str], relevant: Mapping[str, Collection[str]]
+) -> dict[str, dict[str, None]]:
+    """The relevant documents of each query, in order, each of them in the index."""
+    known = {query: dict.fromkeys(relevant.get(query, ())) for query in queries}
+    for query, documents in known.items():
+        for document in documents:
+            try:
+                index.document_number(document)
+            except InputError as error:
+                raise InputError(f"query {query!r}: {error}") from None
+    return known
+
+
 def _score(index: Index, queries: sp.csr_array, row: int, document: str) -> float:
     """The score that a search would give a document, found or not."""
     number = index.document_number(document)
     span = slice(queries.indptr[row], queries.indptr[row + 1])
     dimensions, weights = queries.indices[span], queries.data[span]
     prior = index.engine.offsets[number] * (weights @ index.derived.background[dimensions])
-    return float(index.engine.contributions(number, dimensions, weights).sum() + prior)
+    return float(weights @ index.engine.document_weights(number, dimensions) + prior)
 
 
 def _draw(

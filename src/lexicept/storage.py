@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import mmap
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -149,8 +150,10 @@ class TextStore(Sequence[str]):
         if not sound:
             raise IndexFormatError(f"{path}: its size does not match its offsets")
         self._path = path
-        empty = not self._offsets[-1]  # an empty file can't be mapped
-        self._bytes: Any = b"" if empty else np.memmap(path, dtype=np.uint8, mode="r")
+        self._bytes: bytes | mmap.mmap = b""  # an empty file can't be mapped
+        if self._offsets[-1]:
+            with path.open("rb") as file:
+                self._bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
     @staticmethod
     def write(prefix: Path, texts: Iterable[str]) -> int:
@@ -177,7 +180,7 @@ class TextStore(Sequence[str]):
             raise IndexError(position)
         start, end = self._offsets[position], self._offsets[position + 1]
         try:
-            return bytes(self._bytes[start:end]).decode()
+            return self._bytes[start:end].decode()
         except UnicodeDecodeError as error:
             raise IndexFormatError(f"{self._path}: text {position}: {error}") from None
 

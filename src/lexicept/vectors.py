@@ -114,7 +114,7 @@ def canonical_csr(weights: Any, ids: Sequence[str] | None = None) -> sp.csr_arra
     """
     if not sp.issparse(weights):
         raise InputError(f"expected a SciPy sparse matrix, not {type(weights).__name__}")
-    matrix = sp.csr_array(weights, copy=False)
+    matrix = weights if isinstance(weights, sp.csr_array) else sp.csr_array(weights, copy=False)
     if matrix.dtype.kind != "f":
         matrix = matrix.astype(np.float32)
     bad = np.flatnonzero(~(np.isfinite(matrix.data) & (matrix.data >= 0)))
@@ -133,7 +133,29 @@ def canonical_csr(weights: Any, ids: Sequence[str] | None = None) -> sp.csr_arra
 
 def stack_columns(matrices: Sequence[sp.csr_array]) -> sp.csr_array:
     """Matrices [N, V1], [N, V2], ... side by side as one CSR matrix [N, V1 + V2 + ...]."""
-    return matrices[0] if len(matrices) == 1 else sp.csr_array(sp.hstack(matrices, format="csr"))
+    starts = np.cumsum([0, *(matrix.shape[1] for matrix in matrices)]).tolist()
+    return place_columns(list(zip(starts[:-1], matrices, strict=True)), starts[-1])
+
+
+def place_columns(parts: Sequence[tuple[int, sp.csr_array]], num_columns: int) -> sp.csr_array:
+    """One CSR matrix [N, num_columns] of matrices [N, V_i] and the column that each starts at, in
+    ascending order; other columns are empty."""
+    if len(parts) == 1:
+        ((start, only),) = parts
+        shape = (only.shape[0], num_columns)
+        if only.shape == shape:
+            return only
+        return sp.csr_array((only.data, only.indices + start, only.indptr), shape=shape)
+    lengths = np.stack([np.diff(matrix.indptr) for _, matrix in parts]).astype(np.int64)
+    indptr = np.concatenate([[0], np.cumsum(lengths.sum(axis=0))])
+    firsts = indptr[:-1] + np.cumsum(lengths, axis=0) - lengths
+    indices = np.empty(indptr[-1], np.int64)
+    data = np.empty(indptr[-1], np.result_type(*(matrix.dtype for _, matrix in parts)))
+    for (start, matrix), first, length in zip(parts, firsts, lengths, strict=True):
+        places = np.arange(matrix.nnz) + np.repeat(first - matrix.indptr[:-1], length)
+        indices[places] = matrix.indices + start
+        data[places] = matrix.data
+    return sp.csr_array((data, indices, indptr), shape=(indptr.size - 1, num_columns))
 
 
 def row_numbers(matrix: sp.csr_array) -> Integers:

@@ -7,6 +7,7 @@ its activation, so that words and concepts share one scoring function, one idf a
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
@@ -135,5 +136,6 @@ def lucene_idf(frequencies: sp.csr_array) -> Floats:
 
 
 def _with_data(matrix: sp.csr_array, data: Floats) -> sp.csr_array:
-    parts = (data.astype(np.float32), matrix.indices, matrix.indptr)
-    return sp.csr_array(parts, shape=matrix.shape)
+    weights = copy(matrix)  # of the object, not its arrays: SciPy would check them again
+    weights.data = data.astype(np.float32, copy=False)
+    return weights

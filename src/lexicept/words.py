@@ -6,11 +6,11 @@ Tokens, stop words and stemming are those of bm25s and PyStemmer, so that BM25 s
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -18,6 +18,7 @@ import Stemmer
 from bm25s import stopwords
 
 from lexicept.errors import IndexFormatError, InputError
+from lexicept.explanation import Span, whole
 from lexicept.storage import TextStore, read_json, write_json
 
 STEMMERS = {
@@ -75,7 +76,7 @@ class Tokenizer:
         marks = _MARKS if self.language in _MARKED_LANGUAGES else ""
         # Without marks this is bm25s' pattern, on which the agreement of scores rests.
         pattern = rf"[\w{marks}]+" if self.bigrams else rf"(?<![\w{marks}])[\w{marks}]{{2,}}"
-        object.__setattr__(self, "_split", re.compile(pattern).findall)
+        object.__setattr__(self, "_pattern", re.compile(pattern))
         stemmer = None if self.bigrams else Stemmer.Stemmer(STEMMERS[self.language])
         object.__setattr__(self, "_stemmer", stemmer)
         object.__setattr__(self, "_stop", frozenset(STOP_WORDS.get(self.language, ())))
@@ -86,31 +87,47 @@ class Tokenizer:
         return self.language in BIGRAM_LANGUAGES
 
     def __call__(self, text: str) -> list[str]:
-        tokens: list[str] = self._split(text.lower())  # type: ignore[attr-defined]
+        tokens: list[str] = self._pattern.findall(text.lower())  # type: ignore[attr-defined]
         if self.bigrams:
-            return [term for token in tokens for term in _bigrams(token)]
+            return [token[start:end] for token in tokens for start, end in _bigrams(token)]
+        return [stem for stem in map(self._stem, tokens) if stem is not None]
+
+    def spans(self, text: str) -> Iterator[tuple[str, Span]]:
+        """The same terms, each with the characters of the text that it stands for."""
+        lower = text.lower()
+        # In lower case a character may be two, as the Turkish İ is.
+        origin: Sequence[int] = range(len(text))
+        if len(lower) != len(text):
+            origin = [i for i, character in enumerate(text) for _ in character.lower()]
+        for match in self._pattern.finditer(lower):  # type: ignore[attr-defined]
+            token, first = match.group(), match.start()
+            pieces = _bigrams(token) if self.bigrams else [(0, len(token))]
+            for start, end in pieces:
+                term = token[start:end] if self.bigrams else self._stem(token)
+                if term is not None:
+                    yield term, whole(text, origin[first + start], origin[first + end - 1] + 1)
+
+    def _stem(self, token: str) -> str | None:
+        """None for a stop word."""
         stems = self._stems
-        terms = []
-        for token in tokens:
-            if token not in stems:
-                stop = token in self._stop  # type: ignore[attr-defined]
-                stems[token] = None if stop else self._stemmer.stemWord(token)  # type: ignore[attr-defined]
-            if (stem := stems[token]) is not None:
-                terms.append(stem)
-        return terms
+        if token not in stems:
+            stop = token in self._stop  # type: ignore[attr-defined]
+            stems[token] = None if stop else self._stemmer.stemWord(token)  # type: ignore[attr-defined]
+        return stems[token]
 
 
-def _bigrams(token: str) -> list[str]:
-    """Overlapping character pairs of spaceless scripts; what stands between them stays whole."""
-    terms = []
+def _bigrams(token: str) -> list[tuple[int, int]]:
+    """Where overlapping character pairs of spaceless scripts are; what stands between them stays
+    whole."""
+    places = []
     position = 0
     for run in _SPACELESS.finditer(token):
-        if run.start() > position:
-            terms.append(token[position : run.start()])
-        characters = run.group()
-        terms += [a + b for a, b in pairwise(characters)] or [characters]
-        position = run.end()
-    return terms + ([token[position:]] if position < len(token) else [])
+        first, last = run.span()
+        if first > position:
+            places.append((position, first))
+        places += [(i, i + 2) for i in range(first, last - 1)] or [(first, last)]
+        position = last
+    return places + ([(position, len(token))] if position < len(token) else [])
 
 
 class WordVectorizer:
@@ -146,18 +163,29 @@ class WordVectorizer:
         """Term counts [n, size]; unknown terms are left out."""
         return self._counts(texts, self._dimensions.get)
 
+    def spans(
+        self, text: str, dimensions: Sequence[int], task: Literal["query", "document"]
+    ) -> dict[int, tuple[Span, ...]]:
+        """Every occurrence of the terms, the same for queries and documents."""
+        found: dict[int, list[Span]] = {dimension: [] for dimension in dimensions}
+        for term, span in self.tokenizer.spans(text):
+            if (dimension := self._dimensions.get(term)) in found:
+                found[dimension].append(span)
+        return {dimension: tuple(spans) for dimension, spans in found.items()}
+
     def _counts(self, texts: Sequence[str], dimension: Any) -> sp.csr_array:
         columns: list[int] = []
+        counts: list[int] = []
         indptr = [0]
         for text in texts:
-            numbers = (dimension(term) for term in self.tokenizer(text))
-            columns += [number for number in numbers if number is not None]
+            found = Counter(map(dimension, self.tokenizer(text)))
+            found.pop(None, None)
+            for number, count in sorted(found.items()):
+                columns.append(number)
+                counts.append(count)
             indptr.append(len(columns))
-        ones = np.ones(len(columns), np.float32)
-        parts = (ones, np.array(columns, np.int32), np.array(indptr, np.int64))
-        counts = sp.csr_array(parts, shape=(len(texts), self.size))
-        counts.sum_duplicates()
-        return counts
+        parts = (np.array(counts, np.float32), np.array(columns, np.int32), np.array(indptr))
+        return sp.csr_array(parts, shape=(len(texts), self.size))
 
     def save(self, folder: Path) -> None:
         """Write the language and the terms into a folder."""

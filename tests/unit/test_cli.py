@@ -140,6 +140,30 @@ def test_explain(index: Path, run: Run) -> None:
     assert "100% word appl" in table
 
 
+def test_explain_one_document(index: Path, tmp_path: Path, run: Run) -> None:
+    found = run("explain", index, "apples, bananas", "d1", "--json").json
+    assert (found["query"], found["document_id"]) == ("apples, bananas", "d1")
+    assert (found["content"], found["prior"]) == ("apple banana", 0)
+    banana, apple = found["contributions"]
+    assert (banana["term"], banana["query_spans"], banana["document_spans"]) == (
+        "banana",
+        [[8, 15]],
+        [[6, 12]],
+    )
+    assert banana["score"] == banana["query_weight"] * banana["document_weight"]
+    assert found["score"] == pytest.approx(banana["score"] + apple["score"])
+    shown = run("explain", index, "apples, bananas", "d1").out
+    assert "67.6%" in shown
+    assert "bananas" in shown
+    page = tmp_path / "page.html"
+    assert run("explain", index, "<b>apples", "d1", "--html", page) == (0, "", "")
+    assert "&lt;b&gt;<mark>apples</mark>" in page.read_text()
+    assert_error(run("explain", index, "apple", "d9"), "no document 'd9'")
+    assert_error(
+        run("explain", index, "apple", "d1", "--vocabulary", "concepts"), "no concepts, only words"
+    )
+
+
 def test_top_k(index: Path, run: Run) -> None:
     for top_k, count in (("1", 1), ("2", 2), ("1000", 2), ("9" * 30, 2)):
         found = run("search", index, "apple", "--top-k", top_k, "--json").json
@@ -399,6 +423,7 @@ def test_markup_and_control_characters_of_documents(tmp_path: Path, run: Run) ->
         run("search", index, "cat [bold]b[/bold] :cat: \x1b[1m", "--explain"),
         run("search", index, "cat", "--explain", "--json"),
         run("info", index),
+        run("explain", index, "cat \x1b[1m", record["_id"]),
     ]
     for result in results:
         assert result.code == 0
@@ -409,6 +434,8 @@ def test_markup_and_control_characters_of_documents(tmp_path: Path, run: Run) ->
     assert "\u202e" not in shown
     assert "[31mred" in shown
     assert "[red]:dog:" in results[2].out
+    assert results[3].out.count(MARKUP) == 2
+    assert "\u202e" not in results[3].out
     # As JSON the text is whole.
     assert json.loads(results[1].out)["results"][0]["text"] == record["text"]
 

@@ -126,8 +126,10 @@ def test_an_index_with_explained_concepts(
     (vocabulary,) = index.vocabularies
     terms = list(vocabulary.terms or ())
     assert len(terms) == 24
-    assert terms[:3:2] == ["meaning 0 #0", "meaning 2 #2"]
+    assert terms[:3:2] == ["meaning 0", "meaning 2"]
     assert all("meaning" not in term for term in terms[1::2])
+    assert index.atlas is not None
+    assert [index.atlas.source(n) for n in range(24)] == ["explanations", "words"] * 12
     assert any(word in " ".join(terms[1::2]) for word in WORDS)
     found = run("search", tmp_path / "index", "kilo", "--explain", "--json").json["results"]
     shown = {part["term"] for result in found for part in result["contributions"]}

@@ -2,36 +2,18 @@ import numpy as np
 import pytest
 
 from lexicept import Document, Index, IndexBuilder
-from lexicept.concepts import BackboneSettings, ConceptVectorizer, name_latents, word_activations
+from lexicept.concepts import BackboneSettings, ConceptVectorizer
 from lexicept.derive import VocabularySettings
 from lexicept.errors import InputError
 from lexicept.indexing import delete, update
+from lexicept.naming import describe
 from lexicept.sae import SAESettings
 from lexicept.weighting import BM25
 from lexicept.words import WordVectorizer
 
 
-def test_words_of_a_latent(encoder):
-    texts = ["Unbelievable, unbelievable!"]
-    totals = word_activations(encoder, texts)
-    words = {word for latent in totals.values() for word in latent}
-    assert words == {"unbelievable", ",", "!"}
-    expected = sum(sum(latent.values()) for latent in totals.values())
-    every = 0.0
-    for window in encoder[0].windows(texts):
-        for _, states in encoder[0].token_states([window]):
-            every += float(encoder[1].encode(states)[0].sum())
-    assert expected == pytest.approx(every, rel=1e-4)
-
-
-def test_names():
-    totals = {0: {"the": 9.0, "cat": 2.0, "dog": 3.0, "!": 5.0}, 2: {"of": 1.0}}
-    assert name_latents(totals, 3) == ["dog cat #0", "#1", "of #2"]
-
-
 def test_save_and_load(encoder, texts, tmp_path):
-    vectorizer = ConceptVectorizer(encoder)
-    vectorizer.learn_terms(texts)
+    vectorizer = ConceptVectorizer(encoder, [f"concept {n}" for n in range(256)])
     vectorizer.save(tmp_path)
     loaded = ConceptVectorizer.load(tmp_path)
     assert list(loaded.terms) == list(vectorizer.terms)
@@ -49,8 +31,8 @@ def index(encoder, texts, tmp_path_factory):
     builder.add_documents([Document(f"d{i}", text) for i, text in enumerate(texts)], {})
     builder.add_vocabulary(WordVectorizer(), VocabularySettings(BM25()))
     concepts = ConceptVectorizer(encoder)
-    concepts.learn_terms(builder.contents)
-    builder.add_vocabulary(concepts, VocabularySettings(BM25(k3=1.0), 6, 20))
+    found = builder.add_vocabulary(concepts, VocabularySettings(BM25(k3=1.0), 6, 20))
+    builder.add_atlas(describe(encoder, builder.contents, found))
     return builder.commit()
 
 
@@ -64,9 +46,20 @@ def test_words_and_concepts_are_searched_in_one_pass(index):
         parts = scores["words"].get(document, 0) + scores["concepts"].get(document, 0)
         assert score == pytest.approx(parts, rel=1e-5)
     assert index.search(query)[0].document_id == "d4"
-    contributions = index.explain(query, "d4")
-    assert sum(part.score for part in contributions) == pytest.approx(scores[None]["d4"], rel=1e-6)
-    assert {part.vocabulary for part in contributions} == {"words", "concepts"}
+    explained = index.explain(query, "d4")
+    assert explained.score == pytest.approx(scores[None]["d4"], rel=1e-6)
+    assert {part.vocabulary for part in explained.contributions} == {"words", "concepts"}
+
+
+def test_results_show_the_labels_of_the_atlas(index):
+    assert list(index.vocabularies[1].terms) == list(index.atlas.labels)
+    parts = index.explain("money in the bank", "d4", "concepts", spans=False).contributions
+    assert parts
+    for part in parts:
+        concept = index.atlas[part.dimension]
+        assert part.term == concept.label
+        assert concept.documents >= 1
+        assert concept.examples
 
 
 def test_limits_of_concepts(index):

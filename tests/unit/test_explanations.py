@@ -3,11 +3,9 @@
 import gzip
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from lexicept.concepts import ConceptVectorizer
 from lexicept.errors import InputError
 from lexicept.sae import SAE
 from lexicept.sae.explanations import read_explanations
@@ -89,15 +87,3 @@ def test_files_that_cannot_be_read(sae: SAE, tmp_path: Path) -> None:
     for name in ("broken.jsonl.gz", "nowhere.jsonl"):
         with pytest.raises(InputError, match=f"{name}: cannot be read"):
             read_explanations(tmp_path / name, sae)
-
-
-def test_latents_without_an_explanation_keep_their_words(encoder: Any, tmp_path: Path) -> None:
-    texts = ["Cats and dogs sleep in spring."]
-    vectorizer = ConceptVectorizer(encoder)
-    vectorizer.learn_terms(texts)
-    before = list(vectorizer.terms)
-    vectorizer.explain({5: "sleeping animals"})
-    assert vectorizer.terms[5] == "sleeping animals #5"
-    assert [*vectorizer.terms[:5], *vectorizer.terms[6:]] == [*before[:5], *before[6:]]
-    vectorizer.save(tmp_path)
-    assert list(ConceptVectorizer.load(tmp_path).terms) == list(vectorizer.terms)

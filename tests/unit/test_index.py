@@ -16,7 +16,8 @@ from lexicept.corpora import Document
 from lexicept.derive import RRASettings, VocabularySettings
 from lexicept.engines import ExactEngine
 from lexicept.errors import IndexFormatError, InputError
-from lexicept.index import Contribution, Index
+from lexicept.explanation import Contribution, Explanation, Span
+from lexicept.index import Index
 from lexicept.indexing import IndexBuilder
 from lexicept.storage import TextStore
 from lexicept.vectors import SparseVectors, Vocabulary
@@ -41,6 +42,12 @@ class Vowels:
     def queries(self, texts: Sequence[str]) -> sp.csr_array:
         rows = [[text.count(vowel) for vowel in "aeiou"] for text in texts]
         return sp.csr_array(np.array(rows, np.float32).reshape(-1, 5))
+
+    def spans(self, text: str, dimensions: Sequence[int], task: str) -> dict[int, tuple[Span, ...]]:
+        return {
+            d: tuple(Span(i, i + 1) for i, letter in enumerate(text) if letter == self.terms[d])
+            for d in dimensions
+        }
 
     def save(self, folder: Path) -> None:
         TextStore.write(folder / "terms", self.terms)
@@ -190,38 +197,97 @@ def test_two_vocabularies_add_up(tmp_path: Path) -> None:
         built.search("cat", vocabulary="colours")
 
 
+STEERED: dict[tuple[str, int], float] = {("words", 0): 2.5, ("concepts", 0): 4, ("concepts", 2): 0}
+"""Of the query "cat ibex": more of the word cat and the vowel a, and no i."""
+
+
 @pytest.mark.usefixtures("_vowels")
+@pytest.mark.parametrize("steering", [None, STEERED])
 @pytest.mark.parametrize("rra", [None, RRASettings(1.25), RRASettings(0.5, 2)])
-def test_explanations_add_up_to_the_score(tmp_path: Path, rra: RRASettings | None) -> None:
+def test_explanations_add_up_to_the_score(
+    tmp_path: Path, rra: RRASettings | None, steering: dict[tuple[str, int], float] | None
+) -> None:
     texts = {**ANIMALS, "e": "ibex", "f": "cat ibex ibex"}
     index = build(tmp_path / "index", texts, concepts=VocabularySettings(Splade()), rra=rra)
     priors = 0
     for vocabulary in ("words", "concepts", None):
-        hits = index.search("cat ibex", 10, vocabulary)
+        hits = dict(index.search("cat ibex", 10, vocabulary, steering))
         assert len(hits) >= 4
-        for name, score in hits:
-            parts = index.explain("cat ibex", name, vocabulary)
-            assert sum(part.score for part in parts) == pytest.approx(score, rel=1e-5)
-            shown = [part.score for part in parts if part.vocabulary != "prior"]
-            assert shown == sorted(shown, reverse=True)
-            assert min(part.score for part in parts) > 0
-            kinds = {part.vocabulary for part in parts} - {"prior"}
+        for name in texts:
+            found = index.explain("cat ibex", name, vocabulary, steering=steering)
+            assert found.score == pytest.approx(hits.get(name, 0), rel=1e-6)
+            scores = [part.score for part in found.contributions]
+            assert scores == sorted(scores, reverse=True)
+            assert all(score > 0 for score in scores)
+            for part in found.contributions:
+                assert part.score == part.query_weight * part.document_weight
+            kinds = {part.vocabulary for part in found.contributions}
             assert kinds <= ({"words", "concepts"} if vocabulary is None else {vocabulary})
-            priors += "prior" in {part.vocabulary for part in parts}
-            assert "prior" not in {part.vocabulary for part in parts[:-1]}
+            priors += found.prior > 0
     assert (priors > 0) == (rra is not None)
+    nothing = index.explain("zebra", "a", "words", steering=steering)
+    assert (nothing.contributions, nothing.prior) == ((), 0)  # as a search has no results
 
 
 def test_an_explanation_in_words(tmp_path: Path) -> None:
     index = build(tmp_path / "index", {k: ANIMALS[k] for k in "abc"})
-    part = pytest.approx(np.log(1.6) / 2.725, rel=1e-6)
-    assert index.explain("dogs cats cats", "b") == [
-        Contribution("words", "cat", pytest.approx(2 * np.log(1.6) / 2.725, rel=1e-6)),
-        Contribution("words", "dog", part),
-    ]
-    assert index.explain("zebra", "b") == []
+    weight = pytest.approx(np.log(1.6) / 2.725, rel=1e-6)
+    twice = pytest.approx(2 * np.log(1.6) / 2.725, rel=1e-6)
+    cats = Contribution("words", 0, "cat", twice, 2, weight, ((5, 9), (10, 14)), ((0, 3),))
+    dog = Contribution("words", 1, "dog", weight, 1, weight, ((0, 4),), ((4, 7),))
+    expected = Explanation("dogs cats cats", "b", "cat dog", (cats, dog), 0.0)
+    assert index.explain("dogs cats cats", "b") == expected
+    bare = [part._replace(query_spans=(), document_spans=()) for part in expected.contributions]
+    assert [*index.explain("dogs cats cats", "b", spans=False).contributions] == bare
+    assert index.explain("zebra", "b").contributions == ()
     with pytest.raises(InputError, match="no document 'zz'"):
         index.explain("cat", "zz")
+
+
+@pytest.mark.usefixtures("_vowels")
+def test_steering_changes_the_weights_that_a_query_has(tmp_path: Path) -> None:
+    texts = {"x": "cat aaaa", "y": "ibex eee", "z": "oou"}
+    limited = VocabularySettings(Splade(), query_max_active_dims=2)
+    index = build(tmp_path / "index", texts, concepts=limited)
+    query = "cat ibex eee"  # a is the vowel that is pruned
+
+    def weights(steering: dict[tuple[str, int], float] | None = None) -> dict[str, float]:
+        found = index.query_terms(query, "concepts", steering)
+        assert [term.weight for term in found] == sorted((t.weight for t in found), reverse=True)
+        return {term.term: term.weight for term in found}
+
+    whole = weights()
+    assert whole == {"e": pytest.approx(np.log(5)), "a": pytest.approx(np.log(2))}
+    assert weights({("concepts", 0): 0.5}) == {**whole, "a": pytest.approx(np.log(2) / 2)}
+    # What is taken out gives no place to what was pruned, and what is not there can't be raised.
+    assert weights({("concepts", 1): 0, ("concepts", 2): 9, ("words", 0): 0}) == {"a": whole["a"]}
+    assert [hit.document_id for hit in index.search(query, 9)] == ["y", "x"]
+    raised = {("words", 0): 1e6}
+    assert [hit.document_id for hit in index.search(query, 9, steering=raised)] == ["x", "y"]
+    removed = {(v.name, d): 0.0 for v in index.vocabularies for d in range(v.size)}
+    assert index.search(query, 9, steering=removed) == []
+    term = index.query_terms("an ibex", "concepts")[0]
+    assert (term.vocabulary, term.dimension, term.spans) == ("concepts", 0, ((0, 1),))
+
+
+@pytest.mark.usefixtures("_vowels")
+@pytest.mark.parametrize(
+    ("dimension", "factor", "problem"),
+    [
+        (("colours", 0), 1, "no vocabulary 'colours'"),
+        (("concepts", 5), 1, "concepts has no dimension 5"),
+        (("concepts", -1), 1, "concepts has no dimension -1"),
+        (("words", 0), -0.5, "the factor on words 0 must be from 0 to 1,000,000, not -0.5"),
+        (("words", 0), np.nan, "not nan"),
+        (("words", 0), np.inf, "not inf"),
+    ],
+)
+def test_bad_steering(
+    tmp_path: Path, dimension: tuple[str, int], factor: float, problem: str
+) -> None:
+    index = build(tmp_path / "index", ANIMALS, concepts=VocabularySettings(Splade()))
+    with pytest.raises(InputError, match=problem):
+        index.search("cat", 10, "words", {dimension: factor})
 
 
 @pytest.mark.usefixtures("_vowels")

@@ -158,6 +158,18 @@ def test_a_decoder_under_an_sae(places, tmp_path, bidirectional):
     assert len(adapters) == 2 * 3 * 7  # two matrices for each of three blocks' seven
 
 
+def test_a_backbone_in_half_precision_under_adapters(places, tmp_path):
+    """Its weights stay in bfloat16, beneath adapters that learn in single precision."""
+    backbone = save_decoder(tmp_path / "llama")
+    model = {**LORA, "start": None, "backbone": backbone, "head": "mlm", "dtype": "bfloat16"}
+    train(configuration(places, model=model, optimizer={"steps": 2}), tmp_path / "run")
+    encoder = load_encoder(tmp_path / "run" / "model")
+    assert encoder[0].dtype == "bfloat16"
+    adapters = load_file(tmp_path / "run" / "adapter" / "adapter_model.safetensors")
+    assert {tensor.dtype for tensor in adapters.values()} == {torch.float32}
+    assert vectors(encoder, places).isfinite().all()
+
+
 def test_a_pretrained_sae_of_another_size(places, tmp_path):
     SAE(16, 60, 5).save(tmp_path / "sae")
     model = {**LORA, "start": None, "backbone": str(places / "bert"), "head": "sae"}

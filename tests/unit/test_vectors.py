@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lexicept.errors import InputError
-from lexicept.vectors import SparseVectors, Vocabulary, canonical_csr, prune_rows, row_numbers
+from lexicept.vectors import (
+    SparseVectors,
+    Vocabulary,
+    canonical_csr,
+    place_columns,
+    prune_rows,
+    row_numbers,
+    stack_columns,
+)
 from strategies import sparse_matrices
 
 WORDS = Vocabulary("words", 2, ("cat", "dog"))
@@ -97,6 +105,21 @@ def test_concatenate_refuses_other_texts_repeated_names_and_nothing() -> None:
 @given(sparse_matrices())
 def test_row_numbers(matrix: sp.csr_array) -> None:
     assert row_numbers(matrix).tolist() == matrix.tocoo().coords[0].tolist()
+
+
+@given(st.lists(sparse_matrices(st.just(4)), min_size=1, max_size=3), st.integers(0, 3))
+def test_columns_are_placed_where_they_are_said_to_start(
+    matrices: list[sp.csr_array], gap: int
+) -> None:
+    assert stack_columns(matrices).toarray().tolist() == sp.hstack(matrices).toarray().tolist()
+    parts, start = [], 0
+    for matrix in matrices:
+        parts.append((start + gap, matrix))
+        start += gap + matrix.shape[1]
+    placed = place_columns(parts, start + gap)
+    assert placed.has_canonical_format
+    expected = [part for matrix in matrices for part in (np.zeros((4, gap)), matrix.toarray())]
+    assert placed.toarray().tolist() == np.hstack([*expected, np.zeros((4, gap))]).tolist()
 
 
 @given(sparse_matrices(), st.integers(1, 6), st.data())

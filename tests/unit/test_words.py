@@ -72,6 +72,41 @@ def test_any_text_in_any_language_makes_non_empty_terms(language: str, text: str
     assert not any(character.isspace() for term in terms for character in term)
 
 
+@pytest.mark.parametrize(
+    ("language", "text", "spelled"),
+    [
+        ("en", "The Cats, cat-like", ["Cats", "cat", "like"]),
+        ("tr", "İstanbul, İzmir", ["stanbul", "zmir"]),  # İ in lower case is i and a dot
+        ("en", "cafe\u0301 😀naïve", ["cafe\u0301", "naïve"]),  # the accent belongs to the word
+        ("zh", "我爱Python编程!", ["我爱", "Python", "编程"]),
+        ("ja", "東京でABC", ["東京", "京で", "ABC"]),
+        ("th", "ใช้", ["ใช้", "ช้"]),
+        ("hi", "हिन्दी किताब", ["हिन्दी", "किताब"]),
+        ("ar", "كِتَاب", ["كِتَاب"]),
+    ],
+)
+def test_characters_of_terms(language: str, text: str, spelled: list[str]) -> None:
+    spans = [span for _, span in Tokenizer(language).spans(text)]
+    assert [text[start:end] for start, end in spans] == spelled
+
+
+@given(st.sampled_from([*STEMMERS, *BIGRAM_LANGUAGES]), st.text() | st.text("aİΣ é\u0301์ช東京가 "))
+def test_terms_with_and_without_characters_are_the_same(language: str, text: str) -> None:
+    tokenizer = Tokenizer(language)
+    found = list(tokenizer.spans(text))
+    assert [term for term, _ in found] == tokenizer(text)
+    starts = [span.start for _, span in found]
+    assert starts == sorted(starts)
+    assert all(0 <= span.start < span.end <= len(text) for _, span in found)
+
+
+def test_occurrences_of_dimensions() -> None:
+    vectorizer = WordVectorizer("en", ["cat", "dog", "owl"])
+    text = "Cats, a dog and the cat; zebras"
+    for task in ("query", "document"):
+        assert vectorizer.spans(text, [0, 2], task) == {0: ((0, 4), (20, 23)), 2: ()}
+
+
 def test_counts() -> None:
     vectorizer = WordVectorizer("en")
     counts = vectorizer.documents(["", "cats and dogs and a cat", "dog"])

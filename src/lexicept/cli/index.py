@@ -1,4 +1,4 @@
-"""Commands on an index: build, search, evaluate, update, delete, rra, info."""
+"""Commands on an index: build, search, explain, evaluate, update, delete, rra, info."""
 
 from __future__ import annotations
 
@@ -163,7 +163,10 @@ def build(
         if "words" in names:
             builder.add_vocabulary(words, VocabularySettings(BM25()), progress)
         if "concepts" in names:
-            concepts = _concepts(builder, concept_settings, explanations, progress)
+            from lexicept.naming import describe
+
+            concepts = _concepts(builder, concept_settings, progress)
+            explained = None if explanations is None else _explanations(explanations, concepts)
             limits = concepts.head.settings
             chosen = limits.weigh() if weighting is None else _weighting(weighting)
             settings = VocabularySettings(
@@ -171,7 +174,17 @@ def build(
                 query_max_active_dims or limits.query_max_active_dims,
                 document_max_active_dims or limits.document_max_active_dims,
             )
-            builder.add_vocabulary(concepts, settings, progress)
+            found = builder.add_vocabulary(concepts, settings, progress)
+            builder.add_atlas(
+                describe(
+                    concepts.encoder,
+                    builder.contents,
+                    found,
+                    language=language,
+                    explanations=explained,
+                    progress=progress,
+                )
+            )
         index = builder.commit()
     _print_info(index, as_json)
 
@@ -196,7 +209,7 @@ def search(
         (
             hit,
             opened.document(hit.document_id),
-            opened.explain(query, hit.document_id, name) if explain else [],
+            opened.explain(query, hit.document_id, name) if explain else None,
         )
         for hit in hits
     ]
@@ -212,15 +225,45 @@ def search(
             console.print("no results: the query has no word or concept that a document has")
         return
     rows = []
-    for rank, (hit, document, contributions) in enumerate(results, 1):
+    for rank, (hit, document, explanation) in enumerate(results, 1):
         row: dict[str, Any] = {"rank": rank, "id": hit.document_id, "score": hit.score}
         row |= {"title": document.title, "text": document.text}
-        if explain:
-            row["contributions"] = [
-                {**part._asdict(), "share": part.score / hit.score} for part in contributions
-            ]
+        if explanation is not None:
+            described = explanation.to_json()
+            row |= {name: described[name] for name in ("prior", "contributions")}
         rows.append(row)
     print_json({"query": query, "results": rows})
+
+
+@app.command()
+def explain(
+    index: IndexArgument,
+    query: str,
+    document_id: str,
+    vocabulary: SearchVocabularyOption = None,
+    html: Annotated[Path | None, typer.Option(help="Write a page to this file instead.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what the score of one document is made of, and what fired it."""
+    from lexicept.index import Index
+
+    _require_text(query)
+    opened = Index.open(index)
+    explanation = opened.explain(query, document_id, single_vocabulary(opened, vocabulary))
+    document = opened.document(document_id)
+    if html is not None:
+        from lexicept.markup import explanation_page
+        from lexicept.storage import replace_file
+
+        replace_file(html, explanation_page(explanation, document).encode())
+    elif as_json:
+        print_json(explanation.to_json())
+    else:
+        from rich.console import Console
+
+        from lexicept.display import explanation_view
+
+        Console().print(explanation_view(explanation, document))
 
 
 @app.command()
@@ -333,9 +376,9 @@ def _weighting(choice: WeightingChoice) -> Weighting:
 
 
 def _concepts(
-    builder: IndexBuilder, settings: dict[str, Any], explanations: Path | None, progress: Progress
+    builder: IndexBuilder, settings: dict[str, Any], progress: Progress
 ) -> ConceptVectorizer:
-    """A model's concepts, an SAE's, or those of the corpus, named by the corpus' words."""
+    """A model's concepts, an SAE's, or those of the corpus."""
     from lexicept.concepts import BackboneSettings, ConceptVectorizer
     from lexicept.sae import SAESettings
 
@@ -358,9 +401,6 @@ def _concepts(
             builder.work / "training",
             progress,
         )
-    explained = {} if explanations is None else _explanations(explanations, concepts)
-    concepts.learn_terms(builder.contents, progress)
-    concepts.explain(explained)
     return concepts
 
 

@@ -105,8 +105,7 @@ class ExactEngine:
         factors = np.zeros(count) if query_offsets is None else np.asarray(query_offsets)
         if factors.shape != (count,) or not np.isfinite(factors).all():
             raise InputError(f"query offsets must be {count} finite numbers, one for each query")
-        workers = min(os.cpu_count() or 1, count)
-        if workers < 2:
+        if count < 2 or (workers := min(os.cpu_count() or 1, count)) < 2:
             return self._search_rows(matrix, factors, top_k, range(count))
         # The kernel releases the GIL, so that threads share one set of postings.
         bounds = np.linspace(0, count, 4 * workers + 1).astype(int)
@@ -131,7 +130,7 @@ class ExactEngine:
     def _search_one(
         self, dimensions: Integers, weights: Floats, factor: float, top_k: int
     ) -> tuple[Integers, Floats]:
-        if not (self.indptr[dimensions + 1] > self.indptr[dimensions]).any():
+        if not self.matches(dimensions):
             return np.empty(0, np.int64), np.empty(0, np.float32)
         found: tuple[Integers, Floats] = search_postings(
             self.indptr,
@@ -145,21 +144,27 @@ class ExactEngine:
         )
         return found
 
-    def contributions(self, document: int, dimensions: Integers, weights: Floats) -> Floats:
-        """What each query dimension adds to one document's score, in the given order."""
-        added = np.zeros(len(dimensions))
+    def matches(self, dimensions: Integers) -> bool:
+        """Whether any document has any of these dimensions."""
+        return bool((self.indptr[dimensions + 1] > self.indptr[dimensions]).any())
+
+    def document_weights(self, document: int, dimensions: Integers) -> Floats:
+        """The weights of one document on some dimensions, f64 [dimensions]."""
+        found = np.zeros(len(dimensions))
         for i, dimension in enumerate(dimensions):
             start, end = self.indptr[dimension], self.indptr[dimension + 1]
             position = start + np.searchsorted(self.documents[start:end], document)
             if position < end and self.documents[position] == document:
-                added[i] = float(weights[i]) * float(self.weights[position])
-        return added
+                found[i] = self.weights[position]
+        return found
 
 
 def _single_precision(weights: Any) -> sp.csr_array:
     matrix = canonical_csr(weights)
+    if matrix.dtype == np.float32:
+        return matrix
     with np.errstate(over="ignore"):
-        single = matrix.astype(np.float32, copy=False)
+        single = matrix.astype(np.float32)
     if not np.isfinite(single.data).all():
         raise InputError(f"weight {matrix.data.max()} is too large for single precision")
     return single

@@ -35,6 +35,9 @@ class ModelSettings:
     bidirectional: bool | None = None
     """Whether a decoder's tokens attend to those after them; null for what the backbone was saved
     with, and yes for any other."""
+    dtype: Literal["float32", "bfloat16", "float16"] | None = None
+    """Of the backbone's weights; null for what it was saved with, and float32 for any other. A
+    frozen backbone, or one under adapters, takes half the memory in bfloat16."""
     head: Literal["sae", "mlm", "expanded", "random"] = "sae"
     """A sparse autoencoder, pretrained or trained on the documents first; the backbone's own
     language head, masked or, of a decoder, causal; one whose rows are means over words' pieces; or

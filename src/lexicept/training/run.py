@@ -323,7 +323,7 @@ class _Run:
             pretrained = find_pretrained_sae(*wanted, l0=settings.pretrained_l0)
             layer = layer or pretrained.layer
         backbone = Backbone.from_pretrained(
-            settings.backbone, layer, bidirectional=settings.bidirectional
+            settings.backbone, layer, bidirectional=settings.bidirectional, dtype=settings.dtype
         )
         if pretrained is None:
             return make_encoder(backbone, self._head(settings, backbone, data))

@@ -1,0 +1,58 @@
+"""Whether explanations add up: ``python -m benchmarks.explanations INDEX DATA``.
+
+DATA is a BEIR folder, whose test queries are paired with random documents of the index.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import numpy as np
+
+from lexicept.corpora import read_queries
+from lexicept.index import Index
+
+
+def largest_difference(
+    index: Index, queries: list[str], pairs: int, seed: int
+) -> tuple[float, int]:
+    """The largest relative difference between a score and the sum of its parts, and the most parts.
+
+    Documents that a query does not find must have an explanation that is empty.
+    """
+    random = np.random.default_rng(seed)
+    rows = random.integers(len(queries), size=pairs)
+    numbers = random.integers(len(index), size=pairs)
+    largest, most = 0.0, 0
+    for row in np.unique(rows):
+        scores = dict(index.search(queries[row], len(index)))
+        for number in numbers[rows == row]:
+            name = index.ids[int(number)]
+            explanation = index.explain(queries[row], name, spans=False)
+            if name in scores:
+                difference = abs(explanation.score - scores[name]) / scores[name]
+                largest = max(largest, difference)
+            else:
+                assert explanation.score == 0, (queries[row], name)
+            most = max(most, len(explanation.contributions))
+    return largest, most
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("index")
+    parser.add_argument("data")
+    parser.add_argument("--pairs", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    index = Index.open(options.index)
+    queries = [query.text for query in read_queries(options.data)]
+    largest, most = largest_difference(index, queries, options.pairs, options.seed)
+    print(
+        f"{options.pairs} pairs of a query and a document, with up to {most} contributions: "
+        f"largest relative difference {largest:.1e}"
+    )
+
+
+if __name__ == "__main__":
+    main()

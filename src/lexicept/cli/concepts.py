@@ -1,0 +1,182 @@
+"""Commands on an index's concepts: what they are, and labels from a language model."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lexicept.cli.common import IndexArgument, JsonOption, print_json, print_report, require
+from lexicept.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
+
+    from lexicept.atlas import Atlas, Concept, Example
+    from lexicept.index import Index
+
+app = typer.Typer()
+
+CONTEXT = 60
+"""Characters on each side of an example."""
+
+
+@app.command()
+def concepts(
+    index: IndexArgument,
+    number: Annotated[int | None, typer.Argument(help="Show this one, with examples.")] = None,
+    search: Annotated[
+        str | None, typer.Option(help="Only those with this in their label or words.")
+    ] = None,
+    top_k: Annotated[int, typer.Option(min=1, help="Concepts in the list.")] = 50,
+    as_json: JsonOption = False,
+) -> None:
+    """What the concepts of an index are, those of most documents first."""
+    from lexicept.index import Index
+
+    opened = Index.open(index)
+    if opened.atlas is None:
+        raise InputError(f"{index}: no described concepts (an index of words, or an older one)")
+    atlas = opened.atlas
+    if number is not None:
+        if search is not None:
+            raise InputError("--search is for the list: leave the number out")
+        if not 0 <= number < len(atlas):
+            raise InputError(f"{index} has no concept {number}, only 0 to {len(atlas) - 1}")
+        if as_json:
+            print_json(atlas[number].to_json())
+        else:
+            _print_concept(opened, atlas, atlas[number])
+        return
+    found = atlas.most_frequent() if search is None else atlas.search(search)
+    shown = [atlas[n] for n in found[:top_k]]
+    if as_json:
+        print_json({"concepts": [concept.to_json() for concept in shown], "found": len(found)})
+    else:
+        _print_list(shown, len(found), len(opened))
+
+
+@app.command()
+def label(
+    index: IndexArgument,
+    endpoint: Annotated[
+        str, typer.Option(help="An OpenAI-compatible address, up to the version: http://…/v1")
+    ],
+    model: Annotated[str, typer.Option(help="The model's name there.")],
+    api_key_env: Annotated[
+        str | None, typer.Option(help="The environment variable that holds the key.")
+    ] = None,
+    concepts: Annotated[
+        int, typer.Option(min=1, help="So many, those of most documents first.")
+    ] = 1000,
+    as_json: JsonOption = False,
+) -> None:
+    """Label concepts by a language model that sees their words and examples.
+
+    Text of the documents is sent to the endpoint. Labels are kept as they come, beside the index:
+    an interrupted run goes on where it was.
+    """
+    require("llm", "httpx2")
+    from lexicept import indexing
+    from lexicept.display import ProgressBars
+    from lexicept.index import Index
+    from lexicept.labels import Endpoint, label_concepts
+
+    key = None
+    if api_key_env is not None:
+        key = os.environ.get(api_key_env)
+        if not key:
+            raise InputError(f"the environment variable {api_key_env} is not set")
+    opened = Index.open(index)
+    store = index.resolve().with_name(f"{index.resolve().name}.labels.jsonl")
+    with ProgressBars() as progress:
+        found = label_concepts(opened, concepts, Endpoint(endpoint, model, key), store, progress)
+    if found.labels:
+        indexing.relabel(index, found.labels, "llm")
+    store.unlink()
+    report: dict[str, Any] = {"labelled": len(found.labels), "without": len(found.refused)}
+    if found.refused:
+        report |= {"because": next(iter(found.refused.values()))}
+    print_report(report, as_json)
+
+
+def _print_list(shown: list[Concept], found: int, documents: int) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from lexicept.display import safe
+
+    table = Table(box=None, padding=(0, 1), header_style="bold")
+    for name in ("concept", "documents"):
+        table.add_column(name, justify="right")
+    for name in ("label", "words"):
+        table.add_column(name, overflow="fold")
+    for concept in shown:
+        words = ", ".join(word for word, _ in concept.words)
+        table.add_row(
+            str(concept.number),
+            f"{concept.documents / documents:.1%}",
+            _text(safe(concept.label), "magenta"),
+            _text(safe(words), "dim"),
+        )
+    console = Console()
+    console.print(table)
+    if found > len(shown):
+        console.print(_text(f"{found - len(shown):,} more (--top-k)", "dim"))
+
+
+def _print_concept(index: Index, atlas: Atlas, concept: Concept) -> None:
+    from rich.console import Console
+
+    from lexicept.display import key_values
+
+    share = f"{concept.documents:,} of {len(index):,}"
+    rows = [
+        ("label from", concept.source),
+        ("documents", share),
+        ("firing frequency", f"{concept.firing_frequency:.3%} of the sample's tokens"),
+        ("words (z)", ", ".join(f"{word} {z:.1f}" for word, z in concept.words)),
+    ]
+    rows += [
+        ("nearest" if place == 0 else "", f"{cosine:.2f}  {atlas.labels[near]} ({near})")
+        for place, (near, cosine) in enumerate(concept.nearest)
+    ]
+    console = Console()
+    console.print(key_values(f"{concept.number}: {concept.label}", rows))
+    console.print(_examples_table(index, concept.examples))
+
+
+def _examples_table(index: Index, examples: tuple[Example, ...]) -> Table:
+    from rich.table import Table
+
+    from lexicept.display import safe
+
+    table = Table(box=None, padding=(0, 1), show_header=False)
+    table.add_column(justify="right", style="green")
+    table.add_column(overflow="fold")
+    for example in examples:
+        text = index.document(example.document_id).content
+        before = text[max(0, example.start - CONTEXT) : example.start]
+        context = _text("…" if example.start > CONTEXT else "")
+        context.append(_flat(before))
+        context.append(_flat(text[example.start : example.end]), style="bold reverse")
+        context.append(_flat(text[example.end : example.end + CONTEXT]))
+        context.append("…" if example.end + CONTEXT < len(text) else "")
+        context.append(f"  {safe(example.document_id)}", style="dim")
+        table.add_row(f"{example.activation:.2f}", context)
+    return table
+
+
+def _flat(text: str) -> str:
+    """A piece of a text in one line."""
+    from lexicept.display import safe
+
+    return safe(text.replace("\n", " "))
+
+
+def _text(text: str, style: str = "") -> Text:
+    from rich.text import Text
+
+    return Text(text, style=style)

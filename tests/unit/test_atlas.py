@@ -1,0 +1,187 @@
+"""The stored atlas: it reads what was found, and follows its index."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from test_index import Vowels, _vowels, _without_fsync
+
+from lexicept.atlas import Concept, Example, Findings, unique_labels
+from lexicept.corpora import Document
+from lexicept.derive import RRASettings, VocabularySettings
+from lexicept.errors import IndexFormatError, InputError
+from lexicept.index import Index, read_manifest
+from lexicept.indexing import IndexBuilder, delete, relabel, reweight, update
+from lexicept.weighting import BM25
+from lexicept.words import WordVectorizer
+
+__all__ = ["_vowels", "_without_fsync"]  # fixtures
+
+pytestmark = pytest.mark.usefixtures("_vowels")
+
+DOCUMENTS = [Document("d/0", "cat a"), Document("d/1", "dog", "A title:"), Document("d/2", "a bee")]
+
+
+def findings() -> Findings:
+    """Of the concepts a, e, i, o and u; i and u fire nowhere."""
+    return Findings(
+        labels=["Ay", "ee", "#2", "oh", "#4"],
+        sources=np.array([2, 0, 0, 0, 0]),
+        tokens=40,
+        firings=np.array([10, 2, 0, 1, 0]),
+        words=["unused", "cat", "a", "bee"],
+        log_odds=sp.csr_array(([4.0, 2.0, 3.0], [2, 1, 3], [0, 2, 3, 3, 3, 3]), shape=(5, 4)),
+        examples=sp.csr_array(([7.0, 5.0, 1.5, 2.0], [2, 0, 2, 1], [0, 2, 3, 3, 4, 4]), (5, 3)),
+        spans=np.array([[0, 1], [4, 5], [3, 5], [10, 11]]),
+        nearest=sp.csr_array(([0.5, -0.25], [3, 1], [0, 2, 2, 2, 2, 2]), shape=(5, 5)),
+    )
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    builder = IndexBuilder(tmp_path / "index")
+    builder.add_documents(DOCUMENTS, {})
+    builder.add_vocabulary(WordVectorizer(), VocabularySettings(BM25()))
+    builder.add_vocabulary(Vowels(), VocabularySettings(BM25()))
+    builder.add_atlas(findings())
+    return builder.commit().path
+
+
+@pytest.fixture
+def any_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Vowels that may have other names."""
+    monkeypatch.setattr(Vowels, "load", classmethod(lambda cls, _: cls()))
+
+
+AY = Concept(
+    number=0,
+    label="Ay",
+    source="explanations",
+    documents=2,
+    firing_frequency=0.25,
+    words=(("a", 4.0), ("cat", 2.0)),
+    examples=(Example("d/2", 0, 1, 7.0), Example("d/0", 4, 5, 5.0)),
+    nearest=((3, 0.5), (1, -0.25)),
+)
+
+
+def test_a_concept(path: Path) -> None:
+    index = Index.open(path, checksums=True)
+    assert index.atlas is not None
+    assert len(index.atlas) == 5
+    assert index.atlas[0] == AY
+    assert index.atlas[2] == Concept(2, "#2", "words", 1, 0.0, (), (), ())
+    assert [concept.label for concept in index.atlas] == ["Ay", "ee", "#2", "oh", "#4"]
+    assert list(index.vocabularies[1].terms or ()) == list(index.atlas.labels)
+    found = index.atlas[3].examples[0]
+    content = index.document(found.document_id).content
+    assert content[found.start : found.end] == "o"
+    for outside in (5, -1):
+        with pytest.raises(IndexError, match=f"no concept {outside}"):
+            index.atlas[outside]
+
+
+def test_json(path: Path) -> None:
+    atlas = Index.open(path).atlas
+    assert atlas is not None
+    content = atlas[0].to_json()
+    assert content["words"][0] == {"word": "a", "z": 4.0}
+    assert content["examples"][1] == {"document_id": "d/0", "start": 4, "end": 5, "activation": 5.0}
+    assert content["nearest"] == [{"number": 3, "cosine": 0.5}, {"number": 1, "cosine": -0.25}]
+    assert (content["label"], content["firing_frequency"]) == ("Ay", 0.25)
+
+
+def test_lists(path: Path) -> None:
+    atlas = Index.open(path).atlas
+    assert atlas is not None
+    assert atlas.document_counts.tolist() == [2, 2, 1, 1, 0]
+    assert atlas.most_frequent() == [0, 1, 2, 3]
+    assert atlas.search("BEE") == [1]  # a word
+    assert atlas.search("oh") == [3]  # a label
+    assert atlas.search("a") == [0]
+    assert atlas.search("unused") == []
+    assert atlas.firing_frequencies.tolist() == [0.25, 0.05, 0, 0.025, 0]
+
+
+def test_an_index_without(tmp_path: Path) -> None:
+    builder = IndexBuilder(tmp_path / "index")
+    builder.add_documents(DOCUMENTS, {})
+    builder.add_vocabulary(Vowels(), VocabularySettings(BM25()))
+    index = builder.commit()
+    assert index.atlas is None
+    with pytest.raises(InputError, match="index: its concepts were not described"):
+        relabel(index.path, {0: "x"}, "llm")
+
+
+def test_examples_follow_the_documents(path: Path, any_labels: None) -> None:
+    delete(path, ["d/2"])
+    atlas = Index.open(path).atlas
+    assert atlas is not None
+    assert atlas[0].examples == (Example("d/0", 4, 5, 5.0),)
+    assert (atlas[0].documents, atlas[1].documents) == (1, 1)
+    update(path, [Document("d/2", "one bee"), Document("new", "aaa")])
+    atlas = Index.open(path, checksums=True).atlas
+    assert atlas is not None
+    assert atlas[0].examples == (Example("d/0", 4, 5, 5.0),)  # another text than was read
+    assert (atlas[0].documents, atlas[1].documents) == (2, 2)
+    assert atlas[0].words == AY.words
+    update(path, [DOCUMENTS[2]])
+    atlas = Index.open(path).atlas
+    assert atlas is not None
+    assert atlas[0].examples == AY.examples
+
+
+def test_a_reweighted_index_has_it(path: Path, tmp_path: Path) -> None:
+    index = reweight(path, tmp_path / "other", RRASettings())
+    assert index.atlas is not None
+    assert index.atlas[0] == AY
+
+
+def test_a_reader_opened_before_a_change_keeps_its_view(path: Path, any_labels: None) -> None:
+    before = Index.open(path)
+    update(path, [Document("new", "aaa")])
+    relabel(path, {1: "bees"}, "llm")
+    assert before.atlas is not None
+    assert before.atlas[0] == AY
+    assert before.atlas[1].label == "ee"
+
+
+def test_relabel(path: Path, any_labels: None) -> None:
+    before = Index.open(path)
+    relabel(path, {1: "a\nbee \x1b[31m", 3: "Ay"}, "llm")
+    index = Index.open(path, checksums=True)
+    assert index.atlas is not None
+    labels = ["Ay #0", "a bee [31m", "#2", "Ay #3", "#4"]
+    assert list(index.atlas.labels) == labels
+    assert [index.atlas.source(n) for n in range(5)] == [
+        *("explanations", "llm", "words", "llm", "words")
+    ]
+    assert index.atlas[0].examples == AY.examples
+    hits = before.search("cat a bee")
+    assert index.search("cat a bee") == hits
+    terms = {part.term for part in index.explain("a", "d/0", "concepts", spans=False).contributions}
+    assert terms == {"Ay #0"}
+    assert [entry.name for entry in path.iterdir() if entry.is_dir()] == ["000002"]
+    relabel(path, {3: "oh"}, "llm")
+    assert list(Index.open(path).vocabularies[1].terms or ())[3] == "oh"
+
+
+def test_unique_labels() -> None:
+    assert unique_labels(["a", "b", "A", "", "#4", " c  d\n", "b #1"]) == [
+        *("a #0", "b", "A #2", "#3", "#4", "c d", "b #1 #6")
+    ]
+    once = unique_labels(["x", "x", "x #0", "\u202etxt", "\ud800"])
+    assert once == ["x #0", "x #1", "x #0 #2", "txt", "#4"]
+    assert unique_labels(once) == once
+
+
+@pytest.mark.parametrize("name", ["spans", "digests", "sources", "firings"])
+def test_parts_that_do_not_fit(path: Path, name: str) -> None:
+    file = path / "000001" / "concepts" / "atlas" / f"{name}.npy"
+    array = np.load(file)
+    np.save(file, np.concatenate([array, array[:1]]))
+    with pytest.raises(IndexFormatError, match=f"{name}.npy has"):
+        Index.open(path)
+    with pytest.raises(IndexFormatError, match="atlas do not fit together"):
+        Index(path, read_manifest(path))

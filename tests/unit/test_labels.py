@@ -1,0 +1,263 @@
+"""Labels from an endpoint that answers, refuses, is busy, talks nonsense or dies half-way."""
+
+import json
+import re
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_atlas import _vowels, _without_fsync, path
+from test_cli import Run, assert_error, run
+
+from lexicept import labels
+from lexicept.errors import InputError
+from lexicept.index import Index
+from lexicept.labels import Endpoint, label_concepts, prompt, read_reply
+
+__all__ = ["_vowels", "_without_fsync", "path", "run"]  # fixtures
+
+pytestmark = pytest.mark.usefixtures("_vowels")
+
+Answer = Callable[[str], tuple[int, dict[str, str], bytes]]
+"""Status, headers and body for what a concept was asked with."""
+
+
+def chat(text: Any) -> bytes:
+    return json.dumps({"choices": [{"message": {"role": "assistant", "content": text}}]}).encode()
+
+
+class Stub(ThreadingHTTPServer):
+    """An endpoint on this machine; ``asked`` has what it was asked."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.asked: list[dict[str, Any]] = []
+        self.keys: list[str | None] = []
+        self.answer: Answer = lambda said: (200, {}, chat(f"about {words(said)}"))
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}/v1"
+
+    @property
+    def endpoint(self) -> Endpoint:
+        return Endpoint(self.url, "tiny")
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Stub
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        assert self.path == "/v1/chat/completions"
+        self.server.asked.append(body)
+        self.server.keys.append(self.headers.get("Authorization"))
+        status, headers, content = self.server.answer(body["messages"][-1]["content"])
+        self.send_response(status)
+        for name, value in {**headers, "Content-Length": str(len(content))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+def words(said: str) -> str:
+    found = re.search(r"Words: (.*)", said)
+    assert found is not None
+    return found[1]
+
+
+@pytest.fixture
+def stub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stub]:
+    monkeypatch.setattr(labels, "FIRST_WAIT", 0.001)
+    with Stub() as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return tmp_path / "labels.jsonl"
+
+
+def test_what_is_asked(path: Path, stub: Stub, store: Path) -> None:
+    found = label_concepts(Index.open(path), 10, stub.endpoint, store)
+    # Concept 0 has an explanation, 4 fires nowhere.
+    assert found == ({1: "about bee", 2: "about", 3: "about"}, {})
+    assert {body["model"] for body in stub.asked} == {"tiny"}
+    assert stub.keys == [None] * 3
+    (asked,) = (said for b in stub.asked if "Words: bee" in (said := b["messages"][1]["content"]))
+    assert asked == "Words: bee\nPassages:\n- a b[[ee]]"
+    title = prompt(Index.open(path), 3)[1]["content"]
+    assert title.endswith("- A title: d[[o]]g")
+
+
+def test_the_most_frequent_first(path: Path, stub: Stub, store: Path) -> None:
+    assert label_concepts(Index.open(path), 2, stub.endpoint, store).labels == {1: "about bee"}
+
+
+def test_an_endpoint_that_is_busy_at_first(path: Path, stub: Stub, store: Path) -> None:
+    seen: set[str] = set()
+
+    def answer(said: str) -> tuple[int, dict[str, str], bytes]:
+        if said not in seen:
+            seen.add(said)
+            return 429, {"Retry-After": "0"}, b"slow down"
+        return 200, {}, chat("fine")
+
+    stub.answer = answer
+    found = label_concepts(Index.open(path), 10, stub.endpoint, store)
+    assert found.labels == {1: "fine", 2: "fine", 3: "fine"}
+    assert len(stub.asked) == 6
+
+
+def test_an_endpoint_that_stays_busy(path: Path, stub: Stub, store: Path) -> None:
+    stub.answer = lambda _: (503, {}, b"over\x1bload")
+    with pytest.raises(
+        InputError, match=r"completions: 6 requests failed, the last: 503 over load"
+    ):
+        label_concepts(Index.open(path), 2, stub.endpoint, store)
+
+
+def test_an_endpoint_that_refuses(path: Path, stub: Stub, store: Path) -> None:
+    stub.answer = lambda _: (401, {}, b'{"error": "no such key"}')
+    with pytest.raises(InputError, match=r'/v1/chat/completions answered 401 {"error": "no such k'):
+        label_concepts(Index.open(path), 2, stub.endpoint, store)
+    assert len(stub.asked) == 1
+
+
+def test_an_endpoint_that_is_not_there(path: Path, stub: Stub, store: Path) -> None:
+    gone = Endpoint("http://127.0.0.1:9/v1", "tiny")
+    with pytest.raises(InputError, match=r"127.0.0.1:9/v1/chat/completions: 6 requests .*Connect"):
+        label_concepts(Index.open(path), 2, gone, store)
+
+
+def test_nonsense_is_asked_for_again_and_left_out(path: Path, stub: Stub, store: Path) -> None:
+    def answer(said: str) -> tuple[int, dict[str, str], bytes]:
+        return 200, {}, chat("bees") if "bee" in said else b"<html>"
+
+    stub.answer = answer
+    found = label_concepts(Index.open(path), 10, stub.endpoint, store)
+    assert found.labels == {1: "bees"}
+    assert found.refused.keys() == {2, 3}
+    assert found.refused[2] == "no chat completion: b'<html>'"
+    assert len(stub.asked) == 1 + 2 * labels.ATTEMPTS
+    stub.answer = lambda _: (200, {}, chat("many words that are really no label"))
+    with pytest.raises(InputError, match="no reply was a label; the first: no label of 1 to 5 wor"):
+        label_concepts(Index.open(path), 10, stub.endpoint, store)
+
+
+def test_a_run_that_is_cut_off_goes_on(path: Path, stub: Stub, store: Path) -> None:
+    def answer(said: str) -> tuple[int, dict[str, str], bytes]:
+        return (200, {}, chat("bees")) if "bee" in said else (400, {}, b"no more money")
+
+    stub.answer = answer
+    index = Index.open(path)
+    label_concepts(index, 2, stub.endpoint, store)
+    with pytest.raises(InputError, match="400 no more money"):
+        label_concepts(index, 10, stub.endpoint, store)
+    with store.open("ab") as file:
+        file.write(b'{"concept": 3, "lab')  # killed while it wrote
+    stub.asked.clear()
+    stub.answer = lambda _: (200, {}, chat("late"))
+    assert label_concepts(index, 10, stub.endpoint, store).labels == {
+        1: "bees",
+        2: "late",
+        3: "late",
+    }
+    assert len(stub.asked) == 2
+    assert [json.loads(line) for line in store.read_text().splitlines()][1] == {
+        "concept": 1,
+        "label": "bees",
+    }
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b'{"concepts": "another"}\n', "labels of other concepts; remove the file"),
+        (None, "line 2: no label of a concept"),
+    ],
+)
+def test_stores_that_are_refused(
+    path: Path, stub: Stub, store: Path, content: bytes | None, problem: str
+) -> None:
+    index = Index.open(path)
+    if content is None:
+        label_concepts(index, 2, stub.endpoint, store)
+        content = store.read_bytes().splitlines(keepends=True)[0] + b'{"concept": "x"}\n'
+    store.write_bytes(content)
+    with pytest.raises(InputError, match=f"labels.jsonl.*{problem}"):
+        label_concepts(index, 10, stub.endpoint, store)
+
+
+@pytest.mark.parametrize(
+    ("reply", "label"),
+    [
+        ("heart failure", "heart failure"),
+        (' **Label: "Heart failure."**\n\nBecause', "Heart failure"),
+        ("<think>\nhm\n</think>\n\njoins of paths", "joins of paths"),
+        ("<script>alert(1)</script>", "<script>alert(1)</script>"),
+        ("a\x1b[31m\u202eb", "a [31m b"),
+        ("one two three four five six", None),
+        ("x" * 61, None),
+        (' "" ', None),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_replies(reply: str | None, label: str | None) -> None:
+    if label is not None:
+        assert read_reply(chat(reply)) == label
+        return
+    with pytest.raises(labels._ReplyError):
+        read_reply(chat(reply))
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b'{"choices": []}', b"\xff", b"[" * 10_000])
+def test_replies_that_are_no_chats(body: bytes) -> None:
+    with pytest.raises(labels._ReplyError, match="no chat completion"):
+        read_reply(body)
+
+
+@pytest.mark.parametrize("url", ["", "localhost:8000", "ftp://x/v1", "http://", "http://[::x/"])
+def test_endpoints_that_are_none(url: str) -> None:
+    with pytest.raises(InputError, match="the endpoint "):
+        Endpoint(url, "tiny")
+
+
+def test_addresses() -> None:
+    for url in ("http://x/v1", "http://x/v1/", "http://x/v1/chat/completions"):
+        assert Endpoint(url, "m").address == "http://x/v1/chat/completions"
+    assert "secret" not in repr(Endpoint("http://x/v1", "m", "secret"))
+
+
+def test_the_command(
+    path: Path, stub: Stub, run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    arguments = ("label", path, "--endpoint", stub.url, "--model", "tiny")
+    assert_error(run(*arguments, "--api-key-env", "NO_SUCH_KEY"), "NO_SUCH_KEY is not set")
+    monkeypatch.setenv("SOME_KEY", "secret")
+    found = run(*arguments, "--api-key-env", "SOME_KEY", "--json")
+    assert found.json == {"labelled": 3, "without": 0}
+    assert stub.keys == ["Bearer secret"] * 3
+    atlas = Index.open(path, checksums=True).atlas
+    assert atlas is not None
+    assert [atlas.source(n) for n in range(5)] == ["explanations", *["llm"] * 3, "words"]
+    assert atlas.labels[1] == "about bee"
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["index"]
+    stub.asked.clear()
+    assert run(*arguments, "--json").json == {"labelled": 0, "without": 0}
+    assert not stub.asked
+    stub.answer = lambda _: (404, {}, b"no such model")
+    assert_error(run("label", path, "--endpoint", "x", "--model", "y"), "must begin with http")
