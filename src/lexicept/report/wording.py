@@ -1,0 +1,65 @@
+"""How the report says numbers and names, the same everywhere."""
+
+from __future__ import annotations
+
+import re
+
+from markupsafe import Markup
+
+from lexicept.explanation import Span
+from lexicept.markup import highlighted
+from lexicept.report.charts import meter
+
+CONTEXT = 90
+"""Characters shown on each side of an example."""
+
+SHORT = 110
+"""Characters of a query or a title in a table."""
+
+
+def count(value: float) -> str:
+    """A whole number: ``12,345``."""
+    return f"{value:,.0f}"
+
+
+def percent(value: float) -> str:
+    """A share: ``12.3%``; small ones keep two digits."""
+    if abs(value) >= 0.01 or not value:
+        return f"{value:.1%}"
+    return f"{100 * value:#.2g}%" if abs(value) >= 1e-6 else "< 0.0001%"
+
+
+def three(value: float) -> str:
+    """A measure: ``0.123``."""
+    return f"{value:.3f}"
+
+
+def megabytes(value: float) -> str:
+    """A number of bytes, in millions."""
+    return f"{value / 1e6:,.1f} MB"
+
+
+def cut(text: str, most: int = SHORT) -> str:
+    """A text in one line, cut where it is long."""
+    flat = " ".join(text.split())
+    return flat if len(flat) <= most else flat[: most - 1].rstrip() + "…"
+
+
+def passage(content: str, start: int, end: int) -> Markup:
+    """A span of a document highlighted, with what stands around it, from word to word."""
+    first, last = max(0, start - CONTEXT), min(len(content), end + CONTEXT)
+    if first and (space := content.find(" ", first, start)) >= 0:
+        first = space + 1
+    if last < len(content) and (space := content.rfind(" ", end, last)) >= 0:
+        last = space
+    flat = re.sub(r"\s", " ", content[first:last])
+    marked = Markup(highlighted(flat, [Span(start - first, end - first)]))
+    return Markup("{}{}{}").format(
+        "… " if first else "", marked, " …" if last < len(content) else ""
+    )
+
+
+def metered(value: float, most: float) -> Markup:
+    """A share in a table's cell with a bar before it."""
+    shown = Markup('<span class="after">{}</span>').format(percent(value))
+    return meter(value, most) + shown
