@@ -44,16 +44,16 @@ from lexicept.training.tuning import tune
 from lexicept.training.validation import RetrievalEvaluator, Texts
 from lexicept.vectors import largest_weights, prune_rows
 
-PARAGRAPHS, QUESTIONS = 4000, 12000
-TEST_PARAGRAPHS, TEST_QUESTIONS = 2067, 2000
+PARAGRAPHS, QUESTIONS = 3000, 9000
+TEST_PARAGRAPHS, TEST_QUESTIONS = 1000, 1000
 LAYER, LAYERS = 4, (1, 2, 3, 4, 5, 6)
-WIDTH, WIDTHS = 8192, (1024, 2048, 4096, 8192, 16384)
-K, SAE_TOKENS = 16, 600_000
+WIDTH, WIDTHS = 8192, (2048, 4096, 8192, 16384)
+K, SAE_TOKENS = 16, 500_000
 QUERY, DOCUMENT = 40, 400
 PRUNED = (10, 25, 50, 100, 200, 400, 800)
 """Dimensions left in a document."""
-TEMPERATURES = "1,5,10,20,50"
-TRIAL_STEPS = 40
+TEMPERATURES = "1,5,20,50"
+TRIAL_STEPS = 30
 CONFIG = Path(__file__).parent.parent / "configs" / "splare_small.yaml"
 
 
