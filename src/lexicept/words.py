@@ -56,6 +56,10 @@ _SPACELESS = re.compile(
 )
 
 
+REMEMBERED = 2**20
+"""Words whose stems are kept: about 150 MB."""
+
+
 @dataclass(frozen=True)
 class Tokenizer:
     """A text's terms, in order, for one language.
@@ -109,11 +113,14 @@ class Tokenizer:
 
     def _stem(self, token: str) -> str | None:
         """None for a stop word."""
-        stems = self._stems
-        if token not in stems:
+        stem = self._stems.get(token, "")
+        if stem == "":  # not seen yet: no stem is empty
             stop = token in self._stop  # type: ignore[attr-defined]
-            stems[token] = None if stop else self._stemmer.stemWord(token)  # type: ignore[attr-defined]
-        return stems[token]
+            stem = None if stop else self._stemmer.stemWord(token)  # type: ignore[attr-defined]
+            if len(self._stems) >= REMEMBERED:  # a server sees new words for ever
+                self._stems.clear()
+            self._stems[token] = stem
+        return stem
 
 
 def _bigrams(token: str) -> list[tuple[int, int]]:

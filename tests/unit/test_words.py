@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lexicept import words
 from lexicept.errors import InputError
 from lexicept.words import BIGRAM_LANGUAGES, STEMMERS, Tokenizer, WordVectorizer
 
@@ -148,3 +149,11 @@ def test_saved_words_come_back(tmp_path: Path, texts: list[str]) -> None:
     assert loaded.tokenizer.language == "de"
     assert loaded.terms == vectorizer.terms
     assert loaded.queries(texts).toarray().tolist() == counts.toarray().tolist()
+
+
+def test_stems_are_forgotten_and_found_again(monkeypatch):
+    monkeypatch.setattr(words, "REMEMBERED", 2)
+    tokenizer = words.Tokenizer("en")
+    text = "running the cats and running dogs, cats and the dogs"
+    assert tokenizer(text) == ["run", "cat", "run", "dog", "cat", "dog"]
+    assert len(tokenizer._stems) <= 2

@@ -6,7 +6,20 @@ import sys
 
 import typer
 
-from lexicept.cli import convert, index, lists, pretrain, sae, soup, sweep, train, tune
+from lexicept.cli import (
+    concepts,
+    convert,
+    index,
+    lists,
+    pretrain,
+    report,
+    sae,
+    serve,
+    soup,
+    sweep,
+    train,
+    tune,
+)
 from lexicept.errors import LexiceptError
 
 app = typer.Typer(
@@ -15,11 +28,14 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.add_typer(concepts.app)
 app.add_typer(convert.app)
 app.add_typer(index.app)
 app.add_typer(lists.app)
 app.add_typer(pretrain.app)
+app.add_typer(report.app)
 app.add_typer(sae.app)
+app.add_typer(serve.app)
 app.add_typer(soup.app)
 app.add_typer(sweep.app)
 app.add_typer(train.app)

@@ -1,0 +1,112 @@
+"""Concepts as the API shows them: the atlas, where there is one, and the postings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from lexicept.errors import InputError
+from lexicept.index import Index
+from lexicept.server.excerpts import summary
+from lexicept.vectors import Integers
+
+CONTEXT = 80
+"""Characters before and after what fired in an example."""
+
+
+def concept_list(index: Index, search: str, top_k: int) -> dict[str, Any]:
+    """The concepts of documents that have a text in a label or a word, the most frequent first."""
+    labels = concept_labels(index)
+    documents = np.diff(concept_postings(index))
+    wanted = search.strip().casefold()
+    if index.atlas is not None:
+        found = index.atlas.search(wanted)
+    else:
+        order = np.argsort(-documents, kind="stable")[: np.count_nonzero(documents)].tolist()
+        found = [number for number in order if wanted in labels[number].casefold()]
+    concepts = [
+        {"number": number, "label": labels[number], "documents": int(documents[number])}
+        for number in found[:top_k]
+    ]
+    return {"total": len(found), "concepts": concepts}
+
+
+def concept_detail(index: Index, number: int, top_k: int) -> dict[str, Any]:
+    """One concept with its documents; what was never described is null or empty."""
+    start, end = concept_postings(index)[number : number + 2]
+    labels = concept_labels(index)
+    detail = {
+        "number": number,
+        "label": labels[number],
+        "documents": int(end - start),
+        "source": None,
+        "firing_frequency": None,
+        "words": [],
+        "examples": [],
+        "nearest": [],
+        "top_documents": top_documents(index, slice(start, end), top_k),
+    }
+    if index.atlas is None:
+        return detail
+    concept = index.atlas[number]
+    return detail | {
+        "source": concept.source,
+        "firing_frequency": concept.firing_frequency,
+        "words": [{"word": word, "z": z} for word, z in concept.words],
+        "examples": [
+            found
+            for example in concept.examples
+            if (found := in_context(index, *example)) is not None
+        ],
+        "nearest": [
+            {"number": other, "label": labels[other], "cosine": cosine}
+            for other, cosine in concept.nearest
+        ],
+    }
+
+
+def in_context(
+    index: Index, document_id: str, start: int, end: int, activation: float
+) -> dict[str, Any] | None:
+    """Where a concept fires, with the text around it; None where the document was deleted."""
+    try:
+        content = index.document(document_id).content
+    except InputError:
+        return None
+    return {
+        "document_id": document_id,
+        "before": content[max(0, start - CONTEXT) : start],
+        "fired": content[start:end],
+        "after": content[end : end + CONTEXT],
+        "activation": activation,
+    }
+
+
+def top_documents(index: Index, postings: slice, top_k: int) -> list[dict[str, Any]]:
+    """The documents of a posting list with the largest weights, ties in document order."""
+    engine = index.engine
+    documents, weights = engine.documents[postings], engine.weights[postings]
+    best = np.argsort(-weights, kind="stable")[:top_k]
+    found = []
+    for number, weight in zip(documents[best].tolist(), weights[best].tolist(), strict=True):
+        document = index.stored(number)
+        found.append({**summary(document), "weight": weight})
+    return found
+
+
+def concept_labels(index: Index) -> Sequence[str]:
+    """A label per concept."""
+    (labels,) = (v.terms for v in index.vocabularies if v.name == "concepts")
+    return labels or ()
+
+
+def concept_postings(index: Index) -> Integers:
+    """Where each concept's postings start [concepts + 1]."""
+    start = 0
+    for vocabulary in index.vocabularies:
+        if vocabulary.name == "concepts":
+            return index.engine.indptr[start : start + vocabulary.size + 1]
+        start += vocabulary.size
+    raise InputError("an index without concepts")

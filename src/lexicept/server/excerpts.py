@@ -1,0 +1,41 @@
+"""Documents in short, as lists show them."""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from typing import Any
+
+from lexicept.corpora import Document
+from lexicept.index import Index
+
+EXCERPT = 240
+"""Characters of a document's text in a list."""
+
+CARDS = 16_384
+"""Documents whose members are kept in memory: about 10 MB."""
+
+
+def summary(document: Document) -> dict[str, str]:
+    """Id, title and the beginning of the text."""
+    # Four times as much leaves enough where the text is indented and has empty lines.
+    beginning = " ".join(document.text[: 4 * EXCERPT].split())
+    cut = len(beginning) > EXCERPT or len(document.text) > 4 * EXCERPT
+    excerpt = beginning[:EXCERPT] + ("…" if cut else "")
+    return {"id": document.id, "title": document.title, "excerpt": excerpt}
+
+
+def to_json(content: Any) -> str:
+    """JSON in as few characters as it takes."""
+    return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+class Cards:
+    """The members of a JSON object that tell which document it is, ready to be sent."""
+
+    def __init__(self, index: Index) -> None:
+        self._index = index
+        self.of = lru_cache(CARDS)(self._write)
+
+    def _write(self, document_id: str) -> str:
+        return to_json(summary(self._index.document(document_id)))[1:-1]

@@ -1,0 +1,47 @@
+"""Counts and times of requests, in the format of Prometheus."""
+
+from __future__ import annotations
+
+import os
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector
+
+BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+"""Upper ends of the histogram, seconds."""
+
+SHARED_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
+"""The variable that names the folder in which several workers add up; set before importing this."""
+
+
+class Metrics:
+    """The counters of one application, or of all its workers where they share a folder."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self._requests = Counter(
+            "lexicept_requests",
+            "Requests that were answered.",
+            ("path", "status"),
+            registry=self._registry,
+        )
+        self._seconds = Histogram(
+            "lexicept_request_seconds",
+            "Time from a request to the end of its answer.",
+            ("path",),
+            buckets=BUCKETS,
+            registry=self._registry,
+        )
+
+    def observe(self, path: str, status: int, seconds: float) -> None:
+        """Count one answer. ``path`` is the route's, so that there are few of them."""
+        self._requests.labels(path, status).inc()
+        self._seconds.labels(path).observe(seconds)
+
+    def text(self) -> bytes:
+        """What Prometheus reads."""
+        registry = self._registry
+        if SHARED_FOLDER in os.environ:
+            registry = CollectorRegistry()
+            MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+        return generate_latest(registry)

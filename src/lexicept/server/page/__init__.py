@@ -1,0 +1,16 @@
+"""The page: its files as they are sent, each with its media type."""
+
+from importlib.resources import files
+
+_TYPES = {
+    "index.html": "text/html",
+    "page.css": "text/css",
+    "page.js": "text/javascript",
+    "icon.svg": "image/svg+xml",
+}
+
+FILES = {
+    "/" if name == "index.html" else f"/{name}": (files(__name__).joinpath(name).read_bytes(), kind)
+    for name, kind in _TYPES.items()
+}
+"""Address → content and media type."""

@@ -1,0 +1,242 @@
+"""The page in a real browser: search, explanation, steering, hostile documents, the keyboard."""
+
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from lexicept.index import Index
+from served import HOSTILE, save_index, serving
+
+CHROMIUM = shutil.which("chromium")
+FLAGS = [
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+]
+QUERY = "bade kilo muki"
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium: apt-get install chromium")
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_index(tmp_path_factory.mktemp("served"))
+
+
+@pytest.fixture(scope="module")
+def address(path: Path) -> Iterator[str]:
+    with serving(path) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser: Browser, address: str) -> Iterator[Page]:
+    """An empty page. Whatever a script or another machine's address would do fails the test."""
+    page = browser.new_page()
+    unwanted: list[str] = []
+    page.on("dialog", lambda dialog: (unwanted.append(dialog.message), dialog.dismiss()))
+    page.on("pageerror", lambda error: unwanted.append(str(error)))
+    page.on("console", lambda message: unwanted.append(message.text))
+    page.on(
+        "request",
+        lambda request: None if request.url.startswith(address) else unwanted.append(request.url),
+    )
+    page.goto(address)
+    yield page
+    page.close()
+    assert unwanted == []
+
+
+def search(page: Page, query: str) -> None:
+    page.get_by_label("Search for").fill(query)
+    page.keyboard.press("Enter")
+
+
+def ranking(page: Page) -> list[str]:
+    """The ids of the results that are shown, when all of them are explained."""
+    results = page.locator(".result")
+    expect(results.first).to_be_visible()
+    expect(page.locator(".result .parts")).to_have_count(results.count())
+    return page.locator(".facts span:nth-child(3)").all_text_contents()
+
+
+def test_search_shows_results_and_why(page: Page, path: Path) -> None:
+    search(page, QUERY)
+    index = Index.open(path)
+    assert ranking(page) == [hit.document_id for hit in index.search(QUERY)]
+    expect(page.get_by_role("status").first).to_have_text("10 results.")
+    first = page.locator(".result").first
+    why = index.explain(QUERY, index.search(QUERY)[0].document_id)
+    words = sum(part.score for part in why.contributions if part.vocabulary == "words")
+    expect(first.locator(".keys")).to_contain_text(f"words {round(100 * words / why.score)} %")
+    largest = why.contributions[0]
+    expect(first.locator(".parts li").first).to_contain_text(largest.term)
+    (span, *_) = largest.document_spans
+    marked = first.locator(f'mark[data-terms~="{largest.vocabulary}:{largest.dimension}"]')
+    expect(marked.first).to_have_text(why.content[span.start : span.end])
+    expect(marked.first).not_to_have_class(re.compile("active"))
+    first.locator(".parts li").first.hover()
+    expect(marked.first).to_have_class(re.compile("active"))
+
+
+def test_steering_changes_the_ranking_and_goes_back(page: Page, path: Path) -> None:
+    search(page, QUERY)
+    before = ranking(page)
+    page.get_by_role("button", name="Remove: word bade").click()
+    index = Index.open(path)
+    dimension = next(t.dimension for t in index.query_terms(QUERY) if t.term == "bade")
+    steered = index.search(QUERY, steering={("words", dimension): 0.0})
+    expect(page.get_by_role("status").first).to_contain_text("steering moved")
+    assert ranking(page) == [hit.document_id for hit in steered] != before
+    expect(page.locator(".moved").first).to_be_visible()
+    assert f"steer=words%3A{dimension}%3A0" in page.url
+    # The button that was pressed still has the focus, and now restores.
+    expect(page.get_by_role("button", name="Restore: word bade")).to_be_focused()
+    shared = page.url
+    page.go_back()
+    expect(page.locator(".moved")).to_have_count(0)
+    assert ranking(page) == before
+    page.goto(shared)
+    assert ranking(page) == [hit.document_id for hit in steered]
+    page.get_by_role("button", name="Undo all steering").click()
+    expect(page.locator(".moved")).to_have_count(0)
+    assert ranking(page) == before
+
+
+def test_a_concept_shows_its_documents_and_is_steered(page: Page, path: Path) -> None:
+    search(page, QUERY)
+    ranking(page)
+    concept = page.locator("#terms button.term").first
+    label = concept.inner_text()
+    concept.click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_role("heading", name=label)).to_be_focused()
+    expect(dialog).to_contain_text("Documents")
+    index = Index.open(path)
+    number = int(re.search(r"concept=(\d+)", page.url)[1])  # type: ignore[index]
+    assert index.vocabularies[1].terms[number] == label  # type: ignore[index]
+    dialog.get_by_role("button", name="Raise").click()
+    expect(dialog).to_contain_text("× 2")
+    assert f"steer=concepts%3A{number}%3A2" in page.url
+    page.keyboard.press("Escape")
+    expect(dialog).to_be_hidden()
+    expect(concept).to_be_focused()
+    raised = index.search(QUERY, steering={("concepts", number): 2.0})
+    assert ranking(page) == [hit.document_id for hit in raised]
+
+
+@pytest.mark.parametrize("query", ["", "   "])
+def test_an_empty_query_asks_for_one(page: Page, query: str) -> None:
+    search(page, query)
+    expect(page.get_by_role("status").first).to_contain_text("Type what you are looking for")
+    expect(page.locator(".result")).to_have_count(0)
+
+
+def test_nothing_found(page: Page) -> None:
+    page.get_by_label("Words", exact=True).check()
+    search(page, "unheard of")
+    expect(page.get_by_role("status").first).to_contain_text("Nothing found")
+
+
+def test_html_in_documents_is_text(page: Page) -> None:
+    search(page, "<script>alert(3)</script> hostile kilo kilo")
+    page.get_by_label("Words", exact=True).check()
+    first = page.locator(".result").first
+    expect(first.get_by_role("heading")).to_have_text(HOSTILE.title)
+    expect(first.locator(".excerpt")).to_contain_text("<img src=x onerror=alert(1)> 🐱 kilo")
+    assert HOSTILE.id in ranking(page)
+    # Behind the emoji, JavaScript and Python count differently.
+    assert "kilo" in first.locator("mark").all_text_contents()
+    assert page.locator("main img, main script, h1[onclick]").count() == 0
+    assert page.title() == "<script>alert(3)</script> hostile kilo kilo – lexicept"
+
+
+def test_side_by_side(page: Page, path: Path) -> None:
+    search(page, QUERY)
+    page.get_by_label("Side by side").check()
+    expect(page.get_by_role("heading", name="By words")).to_be_visible()
+    ranking(page)
+    index = Index.open(path)
+    for vocabulary in ("words", "concepts"):
+        column = page.get_by_role("region", name=f"By {vocabulary}")
+        ids = column.locator(".facts span:nth-child(3)").all_text_contents()
+        assert ids == [hit.document_id for hit in index.search(QUERY, vocabulary=vocabulary)]
+        expect(column.locator(".keys").first).to_have_text(f"{vocabulary} 100 %")
+
+
+def test_the_keyboard_is_enough(page: Page) -> None:
+    expect(page.get_by_label("Search for")).to_be_focused()
+    page.keyboard.type(QUERY)
+    page.keyboard.press("Enter")
+    before = ranking(page)
+    for _ in range(30):
+        page.keyboard.press("Tab")
+        name = page.evaluate("document.activeElement.getAttribute('aria-label')")
+        if name == "Remove: word kilo":
+            break
+    page.keyboard.press("Enter")
+    expect(page.locator(".moved").first).to_be_visible()
+    assert ranking(page) != before
+    page.keyboard.press("Enter")
+    expect(page.locator(".moved")).to_have_count(0)
+    assert ranking(page) == before
+
+
+def test_a_server_that_is_gone(browser: Browser, path: Path) -> None:
+    page = browser.new_page()
+    with serving(path) as address:
+        page.goto(address)
+        expect(page.locator("#collection")).to_contain_text("31 documents")
+    search(page, QUERY)
+    expect(page.get_by_role("alert")).to_contain_text("The server does not answer")
+    expect(page.get_by_role("button", name="Try again")).to_be_visible()
+    page.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_can_be_read_on_a_phone(browser: Browser, address: str, scheme: str) -> None:
+    """Nothing is wider than the screen, and contrasts are those of WCAG's level AA."""
+    page = browser.new_page(viewport={"width": 360, "height": 740}, color_scheme=scheme)  # type: ignore[arg-type]
+    page.goto(f"{address}/?q=bade+kilo+muki&steer=words%3A1%3A0")
+    ranking(page)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    low = page.evaluate(CONTRASTS)
+    assert low == []
+    page.close()
+
+
+CONTRASTS = """() => {
+  const channels = (colour) => colour.match(/[\\d.]+/g).map(Number);
+  const luminance = (colour) => {
+    const [r, g, b] = channels(colour).slice(0, 3).map((c) => c / 255)
+      .map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const behind = (element) => {
+    for (let e = element; e; e = e.parentElement) {
+      const colour = getComputedStyle(e).backgroundColor;
+      if ((channels(colour)[3] ?? 1) > 0) return colour;
+    }
+    return "rgb(255, 255, 255)";
+  };
+  const low = [];
+  for (const element of document.querySelectorAll("body *")) {
+    const own = [...element.childNodes].some((n) => n.nodeType === 3 && n.data.trim());
+    if (!own || element.closest("[hidden], [aria-disabled], .skip, dialog")) continue;
+    const [a, b] = [luminance(getComputedStyle(element).color), luminance(behind(element))];
+    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    if (ratio < 4.5) low.push(`${element.tagName}.${element.className} ${ratio.toFixed(2)}`);
+  }
+  return low;
+}"""

@@ -1,0 +1,441 @@
+"""The HTTP API: what every address answers, what it refuses, and that nothing is a server error."""
+
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import pytest
+import schemathesis
+from fastapi.testclient import TestClient
+from hypothesis import Phase, given, settings
+from schemathesis.generation import GenerationMode
+
+from lexicept import indexing
+from lexicept.cli.serve import serve
+from lexicept.corpora import Document
+from lexicept.errors import IndexFormatError, InputError
+from lexicept.index import Index
+from lexicept.server import reader
+from lexicept.server.app import create_app, from_environment
+from lexicept.server.page import FILES
+from lexicept.server.reader import Search
+from served import DOCUMENTS, HOSTILE, save_index, serving
+
+QUERY = "bade kilo muki"
+BASE = "http://127.0.0.1"
+MALFORMED = ("/search", "/query", "/explain", "/concepts", "/concepts/{number}")
+"""Addresses that take more than a text."""
+ADDRESSES = (*MALFORMED, "/documents/{document_id}", "/health", "/metrics")
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_index(tmp_path_factory.mktemp("served"))
+
+
+@pytest.fixture(scope="module")
+def index(path: Path) -> Index:
+    return Index.open(path)
+
+
+@pytest.fixture(scope="module")
+def client(path: Path) -> Iterator[TestClient]:
+    with TestClient(create_app(path), base_url=BASE) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def words_only(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    folder = tmp_path_factory.mktemp("words")
+    with TestClient(create_app(save_index(folder, concepts=False)), base_url=BASE) as client:
+        yield client
+
+
+def get(client: TestClient, address: str, **parameters: Any) -> Any:
+    response = client.get(address, params=parameters)
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+@pytest.mark.parametrize("vocabulary", [None, "words", "concepts"])
+def test_search_is_the_indexs(client: TestClient, index: Index, vocabulary: str | None) -> None:
+    chosen = {} if vocabulary is None else {"vocabulary": vocabulary}
+    found = get(client, "/search", query=QUERY, top_k=5, **chosen)
+    hits = index.search(QUERY, 5, vocabulary)
+    assert found["query"] == QUERY
+    assert [(one["id"], one["score"]) for one in found["results"]] == hits
+    assert [one["rank"] for one in found["results"]] == [1, 2, 3, 4, 5]
+    for one in found["results"]:
+        document = index.document(one["id"])
+        assert (one["title"], one["excerpt"]) == (document.title, document.text)
+
+
+def test_steering(client: TestClient, index: Index) -> None:
+    weights = {(t.vocabulary, t.dimension): t.weight for t in index.query_terms(QUERY)}
+    name, number = next(key for key in weights if key[0] == "concepts")
+    steer = [f"{name}:{number}:0", "words:1:2.5"]
+    steering = {(name, number): 0.0, ("words", 1): 2.5}
+    found = get(client, "/search", query=QUERY, steer=steer)["results"]
+    assert [(one["id"], one["score"]) for one in found] == index.search(QUERY, steering=steering)
+    assert found != get(client, "/search", query=QUERY)["results"]
+    terms = get(client, "/query", query=QUERY, steer=steer)["terms"]
+    left = {(term["vocabulary"], term["dimension"]): term["weight"] for term in terms}
+    expected = {key: weight * steering.get(key, 1) for key, weight in weights.items()}
+    del expected[name, number]
+    assert left == pytest.approx(expected)
+
+
+def test_a_query_without_anything_left_finds_nothing(client: TestClient, index: Index) -> None:
+    for query in ("", "\0", "the"):
+        assert get(client, "/search", query=query, vocabulary="words")["results"] == []
+    all_terms = [f"{t.vocabulary}:{t.dimension}:0" for t in index.query_terms(QUERY)]
+    assert get(client, "/search", query=QUERY, steer=all_terms)["results"] == []
+
+
+def test_query_terms_show_where_they_are(client: TestClient) -> None:
+    terms = get(client, "/query", query=QUERY, vocabulary="words")["terms"]
+    assert [(term["term"], term["weight"]) for term in terms] == [
+        ("bade", 1.0),
+        ("kilo", 1.0),
+        ("muki", 1.0),
+    ]
+    spans = [QUERY[span["start"] : span["end"]] for term in terms for span in term["spans"]]
+    assert spans == ["bade", "kilo", "muki"]
+
+
+def test_contributions_add_up_to_the_score(client: TestClient, index: Index) -> None:
+    for document_id, score in index.search(QUERY, 3):
+        why = get(client, "/explain", query=QUERY, document_id=document_id)
+        assert why["content"] == index.document(document_id).content
+        total = sum(part["score"] for part in why["contributions"]) + why["prior"]
+        assert total == pytest.approx(why["score"])
+        assert why["score"] == pytest.approx(score)
+        for part in why["contributions"]:
+            assert part["score"] == pytest.approx(part["query_weight"] * part["document_weight"])
+            assert part["document_spans"]
+
+
+def test_hostile_text_is_json_text(client: TestClient) -> None:
+    address = "/documents/" + quote(HOSTILE.id, safe="")
+    assert get(client, address) == HOSTILE._asdict()
+    found = get(client, "/explain", query="kilo", document_id=HOSTILE.id, vocabulary="words")
+    assert found["title"] == HOSTILE.title
+    (part,) = found["contributions"]
+    spans = [found["content"][span["start"] : span["end"]] for span in part["document_spans"]]
+    assert spans == ["kilo", "kilo"]  # counted in code points: one is behind an emoji
+
+
+def test_concepts(client: TestClient, index: Index) -> None:
+    listed = get(client, "/concepts", top_k=1000)
+    counts = [concept["documents"] for concept in listed["concepts"]]
+    assert counts == sorted(counts, reverse=True)
+    assert len(counts) == listed["total"]
+    number = listed["concepts"][0]["number"]
+    one = get(client, f"/concepts/{number}", top_k=5)
+    assert one["label"] == listed["concepts"][0]["label"]
+    assert one["documents"] == counts[0]
+    vectors = index.document_vectors().select("concepts").weights.tocsc()
+    column = vectors[:, [number]].toarray()[:, 0]
+    weights = [document["weight"] for document in one["top_documents"]]
+    assert weights == sorted(column.tolist(), reverse=True)[:5]
+    for document in one["top_documents"]:
+        assert column[index.document_number(document["id"])] == document["weight"]
+    named = get(client, "/concepts", search=one["label"].upper())["concepts"]
+    assert number in [concept["number"] for concept in named]
+    assert get(client, "/concepts", search="no such label")["total"] == 0
+
+
+def test_a_concept_is_the_atlas(client: TestClient, index: Index) -> None:
+    assert index.atlas is not None
+    number = index.atlas.most_frequent()[0]
+    concept = index.atlas[number]
+    shown = get(client, f"/concepts/{number}")
+    assert (shown["source"], shown["firing_frequency"]) == ("words", concept.firing_frequency)
+    assert [(one["word"], one["z"]) for one in shown["words"]] == list(concept.words)
+    nearest = [(one["number"], one["cosine"]) for one in shown["nearest"]]
+    assert nearest == list(concept.nearest)
+    assert shown["nearest"][0]["label"] == index.atlas.labels[nearest[0][0]]
+    assert len(shown["examples"]) == len(concept.examples) > 0
+    for one, example in zip(shown["examples"], concept.examples, strict=True):
+        content = index.document(example.document_id).content
+        assert one["fired"] == content[example.start : example.end]
+        assert one["before"] + one["fired"] + one["after"] == content  # short documents
+
+
+def test_concepts_that_were_never_described(tmp_path: Path) -> None:
+    with TestClient(create_app(save_index(tmp_path, atlas=False)), base_url=BASE) as client:
+        listed = get(client, "/concepts", search="#", top_k=1000)
+        assert listed["total"] == len(listed["concepts"]) > 10
+        number = listed["concepts"][0]["number"]
+        one = get(client, f"/concepts/{number}")
+        assert one["label"] == f"#{number}"
+        assert one["documents"] == listed["concepts"][0]["documents"] > 0
+        assert (one["source"], one["firing_frequency"], one["words"]) == (None, None, [])
+        assert one["top_documents"]
+
+
+def test_health(client: TestClient, words_only: TestClient) -> None:
+    health = get(client, "/health")
+    assert (health["status"], health["documents"]) == ("ok", len(DOCUMENTS))
+    assert health["vocabularies"][1] == {"name": "concepts", "size": 64}
+    assert [v["name"] for v in get(words_only, "/health")["vocabularies"]] == ["words"]
+
+
+def test_metrics_count_by_route(words_only: TestClient) -> None:
+    def count() -> float:
+        line = 'lexicept_requests_total{path="/documents/{document_id:path}",status="404"} '
+        text = words_only.get("/metrics").text
+        return float(text.partition(line)[2].partition("\n")[0] or 0)
+
+    before = count()
+    for number in range(3):
+        words_only.get(f"/documents/unknown-{number}")
+    assert count() == before + 3
+
+
+BAD = [
+    ("/search", 422, "query: Field required"),
+    ("/search?query=" + "a" * 4001, 422, "query: String should have at most 4000 characters"),
+    ("/search?query=a&top_k=-1", 422, "top_k: Input should be greater than or equal to 1"),
+    ("/search?query=a&top_k=0", 422, "top_k"),
+    ("/search?query=a&top_k=1000000000", 422, "top_k: Input should be less than or equal to 1000"),
+    ("/search?query=a&top_k=ten", 422, "top_k: Input should be a valid integer"),
+    ("/search?query=a&vocabulary=both", 422, "vocabulary: Input should be 'words' or 'concepts'"),
+    ("/search?query=a&steer=concepts:1", 422, "steer.0"),
+    ("/search?query=a&steer=words:1:2&steer=words:1:nan", 422, "steer.1"),
+    ("/search?query=a&steer=words:1:-2", 422, "steer.0"),
+    ("/search?query=a&steer=concepts:64:0", 404, "no number 64 in concepts, which are 0 to 63"),
+    ("/search?query=a" + "&steer=words:1:2" * 101, 422, "steer"),
+    ("/query", 422, "query: Field required"),
+    ("/explain?query=a", 422, "document_id: Field required"),
+    ("/explain?query=a&document_id=d99", 404, "no document of that id"),
+    ("/explain?query=a&document_id=%00", 404, "no document of that id"),
+    ("/concepts?top_k=0", 422, "top_k"),
+    ("/concepts/64", 404, "no number 64 in concepts"),
+    ("/concepts/-1", 404, "no number -1 in concepts"),
+    ("/concepts/x", 422, "number: Input should be a valid integer"),
+    ("/concepts/" + "9" * 5000, 422, "number"),
+    ("/documents/", 404, "no document of that id"),
+    ("/documents/%2e%2e/%2e%2e/etc/passwd", 404, "no document of that id"),
+    ("/documents/%00", 404, "no document of that id"),
+    ("/documents/%ff%fe", 404, "no document of that id"),
+    ("/page.js/../../app.py", 404, "Not Found"),
+    ("/server", 404, "Not Found"),
+]
+
+
+@pytest.mark.parametrize(("address", "status", "reason"), BAD, ids=lambda value: str(value)[:40])
+def test_bad_requests(client: TestClient, address: str, status: int, reason: str) -> None:
+    response = client.get(address)
+    assert response.status_code == status, response.text
+    assert reason in response.json()["detail"]
+    assert len(response.content) < 10_000  # the input is not sent back
+
+
+def test_an_index_without_concepts_says_so(words_only: TestClient) -> None:
+    for address in (
+        "/concepts",
+        "/concepts/1",
+        "/search?query=a&vocabulary=concepts",
+        "/search?query=a&steer=concepts:1:0",
+    ):
+        response = words_only.get(address)
+        assert response.status_code == 404
+        assert response.json()["detail"] == "this index has no concepts, only words"
+    assert get(words_only, "/search", query="kilo")["results"]
+
+
+def test_other_methods_are_refused(client: TestClient) -> None:
+    for address in ("/", "/search?query=a", "/health"):
+        assert client.post(address, content=b"x").status_code == 405
+
+
+@pytest.mark.parametrize("host", ["example.com", "127.0.0.1.example.com", ""])
+def test_foreign_names_of_this_machine_are_refused(client: TestClient, host: str) -> None:
+    assert client.get("/health", headers={"host": host}).status_code == 400
+
+
+@pytest.mark.parametrize("host", ["localhost", "localhost:8000", "127.0.0.1:8000", "[::1]:8000"])
+def test_its_own_names_are_not(client: TestClient, host: str) -> None:
+    assert client.get("/health", headers={"host": host}).status_code == 200
+
+
+def test_an_open_address_has_any_name(path: Path) -> None:
+    with TestClient(create_app(path, "0.0.0.0"), base_url="http://search.example.com") as client:
+        assert client.get("/health").status_code == 200
+
+
+def test_no_other_site_can_read_it(client: TestClient) -> None:
+    response = client.get("/search?query=a", headers={"origin": "http://example.com"})
+    assert "access-control-allow-origin" not in response.headers
+    assert response.headers["cross-origin-resource-policy"] == "same-origin"
+    assert "default-src 'none'" in response.headers["content-security-policy"]
+    assert "frame-ancestors 'none'" in response.headers["content-security-policy"]
+
+
+def test_the_page_is_complete_and_asks_no_other_machine(client: TestClient) -> None:
+    page = client.get("/")
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    wanted = re.findall(r'(?:src|href)="(/[^"]*)"', page.text)
+    assert {"/page.js", "/page.css", "/icon.svg"} <= set(wanted)
+    for address in wanted:
+        assert client.get(address).status_code == 200
+    for content, _ in FILES.values():
+        text = content.decode().replace("http://www.w3.org/2000/svg", "")
+        assert not re.search(r"https?:|url\(|@import|innerHTML|insertAdjacentHTML|eval\(", text)
+
+
+def test_searches_answered_together_are_those_answered_alone(index: Index) -> None:
+    searches = [
+        Search("bade", 3, None, None),
+        Search("kilo muki", 3, None, None),
+        Search("kilo muki", 3, None, {("words", 23): 0.0}),
+        Search("", 3, None, None),
+        Search("kilo", 2, "concepts", None),
+        Search("bade", 3, None, None),
+    ]
+    found = reader.search_together([reader.Waiting(index, one, None) for one in searches])  # type: ignore[arg-type]
+    for search, hits in zip(searches, found, strict=True):
+        alone = index.search(*search)
+        assert [hit.document_id for hit in hits] == [hit.document_id for hit in alone]
+        assert [hit.score for hit in hits] == pytest.approx([hit.score for hit in alone])
+
+
+def test_an_update_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "FOLLOW_SECONDS", 0.02)
+    path = save_index(tmp_path, concepts=False)
+
+    def generation_becomes(expected: str) -> bool:
+        deadline = time.monotonic() + 10
+        while get(client, "/health")["generation"] != expected:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.02)
+        return True
+
+    with TestClient(create_app(path), base_url=BASE) as client:
+        assert get(client, "/search", query="zebra")["results"] == []
+        indexing.update(path, [Document("new", "A zebra.")])
+        assert generation_becomes("000002")
+        assert [one["id"] for one in get(client, "/search", query="zebra")["results"]] == ["new"]
+        # What can't be opened is not served: the last good generation is.
+        manifest = path / "manifest.json"
+        content = manifest.read_text()
+        manifest.write_text("{")
+        time.sleep(0.2)
+        assert [one["id"] for one in get(client, "/search", query="zebra")["results"]] == ["new"]
+        manifest.write_text(content)
+        indexing.delete(path, ["new"])
+        assert generation_becomes("000003")
+        assert get(client, "/search", query="zebra")["results"] == []
+
+
+def test_what_can_not_be_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(IndexFormatError, match="there is no index here"):
+        create_app(tmp_path / "nothing")
+    monkeypatch.delenv("LEXICEPT_INDEX", raising=False)
+    with pytest.raises(InputError, match="LEXICEPT_INDEX must name the index"):
+        from_environment()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_command_binds_to_this_machine(
+    path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
+) -> None:
+    seen: dict[str, Any] = {}
+
+    def run(application: str, **settings: Any) -> None:
+        shared = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
+        seen.update(settings, shared=shared is not None and Path(shared).is_dir())
+        assert application == "lexicept.server.app:from_environment"
+        assert os.environ["LEXICEPT_INDEX"] == str(path)
+
+    monkeypatch.setattr("uvicorn.run", run)
+    monkeypatch.setattr(os, "environ", os.environ.copy())
+    serve(path, "127.0.0.1", 8000, workers)
+    assert (seen["host"], seen["port"], seen["workers"]) == ("127.0.0.1", 8000, workers)
+    assert seen["shared"] is (workers > 1)  # otherwise each worker would show its own numbers
+
+
+def test_workers_add_up_their_numbers(tmp_path: Path) -> None:
+    """Each process writes to the shared folder, and any of them shows the sum."""
+    program = (
+        "from lexicept.server.metrics import Metrics\n"
+        "metrics = Metrics()\n"
+        "metrics.observe('/search', 200, 0.25)\n"
+        "print(metrics.text().decode())"
+    )
+    shared = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
+    for count in (1, 2):
+        done = subprocess.run(
+            [sys.executable, "-c", program], env=shared, capture_output=True, text=True, check=True
+        )
+        assert f'lexicept_requests_total{{path="/search",status="200"}} {count}.0' in done.stdout
+        assert f'lexicept_request_seconds_sum{{path="/search"}} {count * 0.25}' in done.stdout
+
+
+def status_of(address: str, request: bytes) -> int:
+    """The status that a raw request gets; 0 where the server hangs up."""
+    parts = urlsplit(address)
+    with socket.create_connection((parts.hostname, parts.port), timeout=30) as connection:
+        try:
+            connection.sendall(request)
+            answer = connection.recv(64)
+        except ConnectionError:
+            return 0
+    return int(answer.split()[1]) if answer else 0
+
+
+def test_requests_that_no_client_library_sends(path: Path) -> None:
+    end = b" HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with serving(path) as address:
+        assert status_of(address, b"GET /search?query=" + b"a" * 10_000_000 + end) in (
+            400,
+            414,
+            422,
+        )
+        assert status_of(address, b"GET /documents/../../../etc/passwd" + end) == 404
+        assert status_of(address, b"GET /documents//etc/passwd" + end) == 404
+        assert status_of(address, b"GET /search?query=\0" + end) in (200, 400)
+        assert status_of(address, b"GET /search?query=\xff\xfe" + end) in (200, 400)
+        assert status_of(address, b"GET /health HTTP/1.1\r\n\r\n") == 400
+        assert status_of(address, b"nonsense\r\n\r\n") == 400
+        assert status_of(address, b"GET /health" + end) == 200
+
+
+def test_the_openapi_document_is_complete(client: TestClient) -> None:
+    document = client.get("/openapi.json").json()
+    assert sorted(document["paths"]) == sorted(ADDRESSES)
+    for operations in document["paths"].values():
+        assert operations["get"]["description"]
+
+
+@pytest.fixture(scope="module")
+def openapi(path: Path) -> Iterator[Any]:
+    with serving(path) as address:
+        yield schemathesis.openapi.from_url(f"{address}/openapi.json")
+
+
+@pytest.mark.parametrize(
+    ("address", "mode"),
+    [
+        *((address, GenerationMode.POSITIVE) for address in ADDRESSES),
+        *((address, GenerationMode.NEGATIVE) for address in MALFORMED),
+    ],
+)
+def test_no_request_is_a_server_error(openapi: Any, address: str, mode: GenerationMode) -> None:
+    """Whatever schemathesis makes of the document is answered as the document says."""
+
+    @settings(max_examples=10, phases=[Phase.explicit, Phase.generate], derandomize=True)
+    @given(case=openapi[address]["GET"].as_strategy(generation_mode=mode))
+    def check(case: schemathesis.Case) -> None:
+        case.call_and_validate()
+
+    check()
