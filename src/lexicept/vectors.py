@@ -149,13 +149,16 @@ def place_columns(parts: Sequence[tuple[int, sp.csr_array]], num_columns: int) -
     lengths = np.stack([np.diff(matrix.indptr) for _, matrix in parts]).astype(np.int64)
     indptr = np.concatenate([[0], np.cumsum(lengths.sum(axis=0))])
     firsts = indptr[:-1] + np.cumsum(lengths, axis=0) - lengths
-    indices = np.empty(indptr[-1], np.int64)
+    small = max(indptr[-1], num_columns) <= np.iinfo(np.int32).max
+    number = np.int32 if small else np.int64
+    indices = np.empty(indptr[-1], number)
     data = np.empty(indptr[-1], np.result_type(*(matrix.dtype for _, matrix in parts)))
     for (start, matrix), first, length in zip(parts, firsts, lengths, strict=True):
         places = np.arange(matrix.nnz) + np.repeat(first - matrix.indptr[:-1], length)
         indices[places] = matrix.indices + start
         data[places] = matrix.data
-    return sp.csr_array((data, indices, indptr), shape=(indptr.size - 1, num_columns))
+    stored = (data, indices, indptr.astype(number))
+    return sp.csr_array(stored, shape=(indptr.size - 1, num_columns))
 
 
 def row_numbers(matrix: sp.csr_array) -> Integers:
