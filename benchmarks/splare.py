@@ -155,9 +155,11 @@ class Bench:
 
     def prepared(self, seed: int) -> Path:
         """Where runs of one seed, which hold out the same questions, keep their data."""
-        folder = self.out / f"prepared-{seed}"
-        if seed and not folder.exists():
-            link(self.out / "prepared-0" / "teacher", folder / "teacher")
+        folder, known = self.out / f"prepared-{seed}", self.out / "tuning" / slug(SPLARE.name)
+        if not folder.exists():
+            names = ("teacher",) if seed else ("teacher", "words", "lists.jsonl")
+            for name in names:
+                link(known / "work" / name, folder / name)
         return folder
 
     def changes(self, model: Model, start: Path) -> list[str]:
@@ -170,6 +172,8 @@ class Bench:
         chooser = TWIN if model.head == "mlm" else SPLARE
         folder = self.out / "tuning" / slug(chooser.name)
         if not (folder / "best.yaml").exists():
+            if chooser is not SPLARE and not (folder / "work").exists():
+                link(self.out / "tuning" / slug(SPLARE.name) / "work", folder / "work")
             vary = [f"loss.temperature={TEMPERATURES}"]
             tune(CONFIG, vary, TRIAL_STEPS, folder, own, self.progress)
         best = yaml.safe_load((folder / "best.yaml").read_text())["loss"]["temperature"]

@@ -1,0 +1,68 @@
+"""``python -m benchmarks.senses INDEX WORD...``: the senses of words, by the concepts on them.
+
+Prints the groups of each word's occurrences, with the concepts that tell a group from the others
+and its most typical contexts, from different documents.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+from typing import cast
+
+from lexicept import Document, Index
+from lexicept.analysis.senses import Occurrence, Sense, find_senses
+from lexicept.concepts import ConceptVectorizer
+from lexicept.corpora import read_documents
+from lexicept.display import safe
+from lexicept.occurrences import word_occurrences
+
+AROUND = 45
+"""Characters shown on either side of a word."""
+
+CONTEXTS, CONCEPTS = 3, 3
+
+
+def context(occurrence: Occurrence, documents: Mapping[str, Document]) -> str:
+    """The word, in bold, and what is around it."""
+    content = documents[occurrence.document_id].content
+    before = content[max(0, occurrence.start - AROUND) : occurrence.start]
+    after = content[occurrence.end : occurrence.end + AROUND]
+    word = content[occurrence.start : occurrence.end]
+    return safe(" ".join(f"…{before}**{word}**{after}…".split()))
+
+
+def print_sense(sense: Sense, terms: list[str], documents: Mapping[str, Document]) -> None:
+    """A sense as an item of a Markdown list."""
+    concepts = ", ".join(
+        f"{terms[part.latent]} ({part.share:.0%} against {part.elsewhere:.0%})"
+        for part in sense.latents[:CONCEPTS]
+    )
+    print(f"- {len(sense.occurrences)} (silhouette {sense.silhouette:.2f}): {concepts}")
+    typical = {o.document_id: o for o in reversed(sense.occurrences)}
+    for occurrence in list(reversed(typical.values()))[:CONTEXTS]:
+        print(f"  - {context(occurrence, documents)}")
+
+
+def main() -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.senses", description=__doc__)
+    parser.add_argument("index", type=Path, help="with concepts")
+    parser.add_argument("words", nargs="+", metavar="WORD")
+    parser.add_argument("--corpus", help="where to look for the words; the index by default")
+    parser.add_argument("--num-senses", type=int, default=4)
+    arguments = parser.parse_args()
+    index = Index.open(arguments.index)
+    source = read_documents(arguments.corpus) if arguments.corpus else index.documents()
+    documents = {document.id: document for document in source}
+    vectorizer = cast(ConceptVectorizer, index.vectorizer("concepts"))
+    for word in arguments.words:
+        found = list(word_occurrences(vectorizer.encoder, documents.values(), word))
+        print(f"\n**{word}**, {len(found)} occurrences\n")
+        for sense in find_senses(found, arguments.num_senses):
+            print_sense(sense, list(vectorizer.terms), documents)
+
+
+if __name__ == "__main__":
+    main()
