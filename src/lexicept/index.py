@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, cast
 
@@ -20,7 +21,7 @@ from lexicept.atlas import Atlas
 from lexicept.corpora import Document
 from lexicept.derive import Derived, RRASettings, VocabularySettings
 from lexicept.engines import ExactEngine
-from lexicept.errors import IndexFormatError, InputError
+from lexicept.errors import IndexFormatError, InputError, LexiceptError
 from lexicept.explanation import Contribution, Explanation, QueryTerm, Span
 from lexicept.storage import TextStore, check_files, load_csr, read_json
 from lexicept.vectors import (
@@ -82,11 +83,21 @@ class Vectorizer(Protocol):
 
 
 def load_vectorizer(name: str, folder: Path) -> Vectorizer:
-    """A saved vectorizer. Raises IndexFormatError for a vocabulary of an unknown kind."""
+    """A saved vectorizer.
+
+    Raises:
+        IndexFormatError: a vocabulary of an unknown kind.
+        InputError: what it runs on is not installed, or it can't be loaded.
+    """
     if name not in VECTORIZERS:
         raise IndexFormatError(f"{folder}: no vocabulary of the kind {name!r} is known")
     module, kind = VECTORIZERS[name]
-    return cast(Vectorizer, getattr(importlib.import_module(module), kind).load(folder))
+    try:
+        found = getattr(importlib.import_module(module), kind)
+    except ModuleNotFoundError as error:
+        missing = f"{error.name} missing: pip install 'lexicept[{name}]'"
+        raise InputError(f"{folder}: {missing}, or search the words alone") from None
+    return cast(Vectorizer, found.load(folder))
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
@@ -154,8 +165,10 @@ class Index:
             raise IndexFormatError(f"{path}: its parts hold different numbers of documents")
         if sum(v.size for v in self.vocabularies) != self.engine.num_dimensions:
             raise IndexFormatError(f"{path}: postings and vocabularies differ in dimensions")
-        sizes = [v.size for v in self.vocabularies]
-        self._starts = {v.name: sum(sizes[:i]) for i, v in enumerate(self.vocabularies)}
+        ends = accumulate(v.size for v in self.vocabularies)
+        self._dimensions = {
+            v.name: slice(end - v.size, end) for v, end in zip(self.vocabularies, ends, strict=True)
+        }
         self._vectorizers: dict[str, Vectorizer] = {}
         self._numbers: dict[str, int] | None = None
         self.atlas = self._open_atlas()
@@ -193,8 +206,8 @@ class Index:
         if not folder.is_dir():
             return None
         (concepts,) = (v for v in self.vocabularies if v.name == "concepts")
-        start = self._starts["concepts"]
-        indptr = self.engine.indptr[start : start + concepts.size + 1]
+        span = self.span("concepts")
+        indptr = self.engine.indptr[span.start : span.stop + 1]
         return Atlas(folder, concepts.terms or (), np.diff(indptr), self._content)
 
     def _content(self, document_id: str) -> str | None:
@@ -218,7 +231,7 @@ class Index:
         while True:
             try:
                 return load_vectorizer(name, folder / name)
-            except (IndexFormatError, OSError):
+            except (LexiceptError, OSError):
                 # An update may have removed this generation; in the next ones vocabularies only
                 # grow, so that their first dimensions are ours.
                 newest = self.path / read_manifest(self.path)["generation"]
@@ -271,42 +284,41 @@ class Index:
                 factor is not from 0 to ``MAX_FACTOR``.
         """
         if vocabulary is not None:
-            self._start(vocabulary)
+            self.span(vocabulary)  # which refuses an unknown one
         parts = []
         for entry in self.vocabularies:
             if vocabulary not in (None, entry.name):
                 continue
-            start = self._starts[entry.name]
+            span = self.span(entry.name)
             setting = self.settings[entry.name]
             frequencies = self.vectorizer(entry.name).queries(queries)
             if frequencies.shape[1] > entry.size:
                 frequencies = frequencies[:, : entry.size]
             weights = setting.weighting.queries(canonical_csr(frequencies))
             if setting.query_max_active_dims is not None:
-                bounds = self.derived.bounds[start : start + entry.size]
+                bounds = self.derived.bounds[span]
                 weights = prune_rows(weights, setting.query_max_active_dims, bounds)
-            parts.append((start, weights))
+            parts.append((span.start, weights))
         weights = place_columns(parts, self.engine.num_dimensions)
         return self._steered(weights, steering) if steering else weights
 
-    def _start(self, vocabulary: str) -> int:
-        """Its first dimension. Raises InputError for an unknown one."""
-        if vocabulary not in self._starts:
+    def span(self, vocabulary: str) -> slice:
+        """The dimensions of one vocabulary. Raises InputError for an unknown one."""
+        if vocabulary not in self._dimensions:
             names = [v.name for v in self.vocabularies]
             raise InputError(f"{self.path} has no vocabulary {vocabulary!r}, only: {names}")
-        return self._starts[vocabulary]
+        return self._dimensions[vocabulary]
 
     def _steered(self, weights: sp.csr_array, steering: Steering) -> sp.csr_array:
-        sizes = {v.name: v.size for v in self.vocabularies}
         factors = np.ones(self.engine.num_dimensions, np.float32)
         for (name, dimension), factor in steering.items():
-            start = self._start(name)
-            if not 0 <= dimension < sizes[name]:
+            span = self.span(name)
+            if not 0 <= dimension < span.stop - span.start:
                 raise InputError(f"steering: {name} has no dimension {dimension}")
             if not 0 <= factor <= MAX_FACTOR:
                 limits = f"must be from 0 to {MAX_FACTOR:,.0f}, not {factor}"
                 raise InputError(f"steering: the factor on {name} {dimension} {limits}")
-            factors[start + dimension] = factor
+            factors[span.start + dimension] = factor
         data = weights.data * factors[weights.indices]
         return canonical_csr(sp.csr_array((data, weights.indices, weights.indptr), weights.shape))
 

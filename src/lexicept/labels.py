@@ -247,12 +247,12 @@ def _opened(store: Path, fingerprint: str) -> Iterator[tuple[IO[bytes], dict[int
         file.seek(0)
         content = file.read()
         whole = content[: content.rfind(b"\n") + 1]
-        file.truncate(len(whole))
         first = json.dumps({"concepts": fingerprint}).encode() + b"\n"
+        if not first.startswith(content[: len(first)]):
+            raise InputError(f"{store}: labels of other concepts; remove the file")
+        file.truncate(len(whole))
         if not whole:
             file.write(first)
-        elif not whole.startswith(first):
-            raise InputError(f"{store}: labels of other concepts; remove the file")
         known = {}
         for line, row in enumerate(whole.splitlines()[1:], 2):
             try:

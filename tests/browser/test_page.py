@@ -114,6 +114,22 @@ def test_steering_changes_the_ranking_and_goes_back(page: Page, path: Path) -> N
     assert ranking(page) == before
 
 
+def test_marks_are_shown_where_no_spaces_are(page: Page) -> None:
+    span = {"start": 1500, "end": 1502}
+    part = {"vocabulary": "words", "dimension": 0, "term": "x", "score": 1.0, "query_spans": []}
+    why = {"title": "", "content": "漢字" * 1000, "score": 1.0, "prior": 0.0}
+    why["contributions"] = [{**part, "document_spans": [span]}]
+    page.route("**/explain?*", lambda route: route.fulfill(json=why))
+    search(page, QUERY)
+    expect(page.locator(".result").first.locator("mark")).to_have_text("漢字")
+
+
+def test_an_address_opens_a_concept_of_its_query(page: Page, path: Path, address: str) -> None:
+    terms = Index.open(path).query_terms(QUERY, "concepts")
+    page.goto(f"{address}/?q={QUERY}&concept={terms[0].dimension}")
+    expect(page.locator("#concept-steering")).to_contain_text("In your query")
+
+
 def test_a_concept_shows_its_documents_and_is_steered(page: Page, path: Path) -> None:
     search(page, QUERY)
     ranking(page)

@@ -71,6 +71,7 @@ def test_limits_of_concepts(index):
 
 def test_update_and_delete_with_concepts(index, texts):
     before = index.search("cats", 3)
+    idle = Index.open(index.path)  # it has not loaded its model when the index moves on
     assert update(index.path, [Document("d1", texts[1]), Document("new", "A kitten.")]) == (1, 1)
     opened = Index.open(index.path)
     assert len(opened) == len(texts) + 1
@@ -78,6 +79,7 @@ def test_update_and_delete_with_concepts(index, texts):
     assert delete(index.path, ["new"]) == 1
     again = Index.open(index.path).search("cats", 3)
     assert [hit.document_id for hit in again] == [hit.document_id for hit in before]
+    assert idle.search("cats", 3) == before
     assert [hit.score for hit in again] == pytest.approx([hit.score for hit in before], rel=1e-5)
 
 

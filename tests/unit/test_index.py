@@ -291,6 +291,19 @@ def test_bad_steering(
 
 
 @pytest.mark.usefixtures("_vowels")
+def test_words_are_searched_where_concepts_can_not_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build(tmp_path / "index", ANIMALS, concepts=VocabularySettings(Splade()))
+    kinds = {**lexicept.index.VECTORIZERS, "concepts": ("not_installed", "Vowels")}
+    monkeypatch.setattr(lexicept.index, "VECTORIZERS", kinds)
+    index = Index.open(tmp_path / "index")
+    assert index.search("cat", 1, "words")[0].document_id == "a"
+    with pytest.raises(InputError, match=r"not_installed missing: pip install 'lexicept\[concepts"):
+        index.search("cat")
+
+
+@pytest.mark.usefixtures("_vowels")
 def test_max_active_dims(tmp_path: Path) -> None:
     texts = {"x": "aaaaee", "y": "eeeia", "z": "oou"}
     settings = VocabularySettings(Splade(), query_max_active_dims=1, document_max_active_dims=2)

@@ -186,6 +186,7 @@ def test_a_run_that_is_cut_off_goes_on(path: Path, stub: Stub, store: Path) -> N
     ("content", "problem"),
     [
         (b'{"concepts": "another"}\n', "labels of other concepts; remove the file"),
+        (b"a file of one line", "labels of other concepts; remove the file"),
         (None, "line 2: no label of a concept"),
     ],
 )
@@ -199,6 +200,7 @@ def test_stores_that_are_refused(
     store.write_bytes(content)
     with pytest.raises(InputError, match=f"labels.jsonl.*{problem}"):
         label_concepts(index, 10, stub.endpoint, store)
+    assert store.read_bytes() == content
 
 
 @pytest.mark.parametrize(

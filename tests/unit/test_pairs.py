@@ -48,6 +48,12 @@ def test_the_three_relations_by_hand() -> None:
     assert (synonym.latent_given_token, synonym.token_given_latent, synonym.lift) == (1, 0.4, 2)
 
 
+def test_a_probability_of_a_tenth_is_enough() -> None:
+    token, latent = (np.arange(200)[:, None] < count for count in (70, 7))
+    found = dimension_pairs(vectors(token), vectors(latent))
+    assert list(found) == [Pair(0, 0, 70, 7, 7, "polysemy", 200)]
+
+
 def test_a_dimension_that_is_everywhere_belongs_to_none() -> None:
     everywhere = np.ones((40, 1))
     assert len(dimension_pairs(vectors(TOKENS), vectors(everywhere))) == 0

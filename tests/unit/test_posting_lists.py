@@ -19,6 +19,8 @@ def test_by_hand() -> None:
     assert (lists.variance, lists.std) == (2.75, pytest.approx(2.75**0.5))
     assert lists.quantiles([0, 0.5, 0.51, 0.75, 1]).tolist() == [0, 0, 2, 2, 4]
     assert lists.cumulative_share([0, 0.25, 0.5, 1]).tolist() == [0, 4 / 6, 1, 1]
+    one_to_seventy = posting_lists(sp.csr_array(np.tri(70)))
+    assert one_to_seventy.quantiles([0.1, 0.3, 0.9]).tolist() == [7, 21, 63]
 
 
 @given(sparse_matrices())

@@ -136,7 +136,8 @@ def dimension_pairs(tokens: SparseVectors, latents: SparseVectors) -> Pairs:
     for start in range(0, t_numbers.size, step):
         end = min(start + step, t_numbers.size)
         # Probabilities of .1 are out of reach where one of the two is ten times as frequent.
-        first = np.searchsorted(l_counts, MIN_PROBABILITY * t_counts[start])
+        # Rounded down: .1 · 70 is above 7, and 7 of 70 do reach .1.
+        first = np.searchsorted(l_counts, np.floor(MIN_PROBABILITY * t_counts[start]))
         last = np.searchsorted(l_counts, t_counts[end - 1] / MIN_PROBABILITY, side="right")
         both = sp.csr_array(by_token[start:end] @ l_ones[:, first:last])
         t, l, k = row_numbers(both) + start, both.indices + first, both.data  # noqa: E741

@@ -9,7 +9,8 @@ that neither excuses is wacky:
 - its company: other documents with the dimension resemble the text by their words more than
   documents without it do. That is measured by AUC, the probability that a random document with the
   dimension is more like the text than one without (Mann and Whitney's U; 0.5 is chance), and
-  tested, one-sided, at 95 %.
+  tested, one-sided, at 95 % (normal approximation; corrected for ties, for most documents have no
+  word of a text).
 
 An expansion by a related word, or a concept that fires without any of its usual words, keeps good
 company: it is meant to be found here only where the collection gives no reason for it.
@@ -115,7 +116,8 @@ class WackyFinder:
         similarity = np.asarray((self._words @ text.T).todense()).ravel().round(9)
         if own is not None:
             similarity[own] = -np.inf  # lowest, so that its rank is the one to take away
-        ranks = _average_ranks(similarity) - (own is not None)
+        ranks, counts = _average_ranks(similarity)
+        ranks -= own is not None
         found = []
         for place in np.lexsort((columns, -values))[:LARGEST]:
             dimension = int(columns[place])
@@ -126,7 +128,7 @@ class WackyFinder:
             others = similarity.size - (own is not None) - documents.size
             if documents.size < MIN_DOCUMENTS or not others:
                 continue
-            company, error = _company(ranks[documents], others)
+            company, error = _company(ranks[documents], others, counts)
             if company <= 0.5 + Z * error:
                 weight = float(values[place])
                 share = weight / float(values.sum())
@@ -140,11 +142,18 @@ def _row(matrix: sp.csr_array | sp.csc_array, number: int) -> Integers:
     return found
 
 
-def _company(ranks: Floats, others: int) -> tuple[float, float]:
-    """AUC from the ranks of one of two groups, and its standard error where nothing differs."""
-    pairs = ranks.size * others
+def _company(ranks: Floats, others: int, counts: Floats) -> tuple[float, float]:
+    """AUC from the ranks of one of two groups, and its standard error where nothing differs.
+
+    Args:
+        ranks: of the group.
+        others: size of the other group.
+        counts: how many of both have each value.
+    """
+    n, pairs = ranks.size + others, ranks.size * others
     auc = (ranks.sum() - ranks.size * (ranks.size + 1) / 2) / pairs
-    return float(auc), ((ranks.size + others + 1) / (12 * pairs)) ** 0.5
+    ties = (counts**3 - counts).sum() / (n * (n - 1))
+    return float(auc), float(max(n + 1 - ties, 0) / (12 * pairs)) ** 0.5
 
 
 def _unit_rows(matrix: sp.csr_array) -> sp.csr_array:
@@ -154,9 +163,9 @@ def _unit_rows(matrix: sp.csr_array) -> sp.csr_array:
     return sp.csr_array((data, matrix.indices, matrix.indptr), shape=matrix.shape)
 
 
-def _average_ranks(values: Floats) -> Floats:
-    """Ranks from 1, the smallest; equal values share their mean rank."""
+def _average_ranks(values: Floats) -> tuple[Floats, Floats]:
+    """Ranks from 1, the smallest, and how often each value is there; equal ones share their mean
+    rank."""
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     ends = np.cumsum(counts)
-    found: Floats = (ends - (counts - 1) / 2)[inverse]
-    return found
+    return (ends - (counts - 1) / 2)[inverse], counts.astype(np.float64)

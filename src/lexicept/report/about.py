@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -139,7 +138,7 @@ def _card(subject: Subject, atlas: Atlas, number: int, shown: Integers) -> Card:
 
 def _frequent_concepts(subject: Subject, atlas: Atlas) -> Table:
     rows = []
-    for number in _most_frequent(subject, "concepts"):
+    for number in atlas.most_frequent()[:FREQUENT]:
         concept = atlas[number]
         share = concept.documents / len(subject)
         words = ", ".join(word for word, _ in concept.words[:6])
@@ -182,10 +181,3 @@ def _telling_terms(subject: Subject, name: str) -> Table:
         "Share of the variance: how much of all differences in weight between documents, over all "
         f"{name}, this one makes.",
     )
-
-
-def _most_frequent(subject: Subject, name: str) -> Sequence[int]:
-    documents = subject.posting_lengths[subject.span(name)]
-    order = np.argsort(-documents, kind="stable")[:FREQUENT]
-    found: list[int] = order[documents[order] > 0].tolist()
-    return found

@@ -126,12 +126,7 @@ class Subject:
 
     def span(self, name: str) -> slice:
         """The dimensions of one vocabulary."""
-        start = 0
-        for vocabulary in self.vocabularies:
-            if vocabulary.name == name:
-                return slice(start, start + vocabulary.size)
-            start += vocabulary.size
-        raise KeyError(name)
+        return self.index.span(name)
 
     def terms(self, name: str) -> Sequence[str]:
         """What a person sees for each dimension of a vocabulary."""

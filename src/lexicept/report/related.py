@@ -71,7 +71,8 @@ def related(subject: Subject) -> Section:
         "has the concept, P(concept | word), and the reverse, P(word | concept). Pairs are of "
         f"dimensions in at least {MIN_OCCURRENCES} documents that are together more often than "
         "by chance (binomial tests, 95 %, not corrected for their number). The examples are drawn "
-        "at random, so that mistakes show as often as they are made.",
+        "at random, so that mistakes show as often as they are made. Lift says how many times more "
+        "often than by chance the two are together: near 1 a pair says little.",
         blocks,
     )
 
@@ -79,16 +80,16 @@ def related(subject: Subject) -> Section:
 def _table(subject: Subject, pairs: Pairs, name: Relation, chosen: list[int]) -> Table:
     words, concepts = subject.terms("words"), subject.terms("concepts")
     rows = []
-    for place in chosen:
-        pair = pairs[place]
+    for pair in sorted((pairs[place] for place in chosen), key=lambda pair: -pair.lift):
         counts = (pair.token_count, pair.latent_count, pair.both)
         given = (pair.latent_given_token, pair.token_given_latent)
-        rows.append((words[pair.token], concepts[pair.latent], *counts, *given))
+        rows.append((words[pair.token], concepts[pair.latent], pair.lift, *counts, *given))
     return Table(
         MEANINGS[name][1],
         [
             text_column("Word"),
             text_column("Concept"),
+            Column("Lift", lambda value: f"{value:.1f}"),
             Column("With the word", count),
             Column("With the concept", count),
             Column("With both", count),

@@ -186,10 +186,13 @@ def create_app(path: str | os.PathLike[str], host: str = LOOPBACK[0]) -> FastAPI
 
     @app.get("/concepts", response_model=schema.Concepts)
     async def concepts(
-        search: Annotated[str, Query(max_length=MAX_QUERY, description="Part of a label.")] = "",
+        search: Annotated[
+            str,
+            Query(max_length=MAX_QUERY, description="Part of a label or of a word it fires on."),
+        ] = "",
         top_k: TopK = 10,
     ) -> Response:
-        """Concepts by their labels."""
+        """Concepts by their labels and words."""
         index = reader.generation.index
         require_vocabulary(index, "concepts")
         return as_json(await reader.run(lambda: concept_list(index, search, top_k)))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from lexicept.errors import InputError
+from lexicept.atlas import Example
 from lexicept.index import Index
 from lexicept.server.excerpts import summary
 from lexicept.vectors import Integers
@@ -55,11 +55,7 @@ def concept_detail(index: Index, number: int, top_k: int) -> dict[str, Any]:
         "source": concept.source,
         "firing_frequency": concept.firing_frequency,
         "words": [{"word": word, "z": z} for word, z in concept.words],
-        "examples": [
-            found
-            for example in concept.examples
-            if (found := in_context(index, *example)) is not None
-        ],
+        "examples": [in_context(index, example) for example in concept.examples],
         "nearest": [
             {"number": other, "label": labels[other], "cosine": cosine}
             for other, cosine in concept.nearest
@@ -67,20 +63,15 @@ def concept_detail(index: Index, number: int, top_k: int) -> dict[str, Any]:
     }
 
 
-def in_context(
-    index: Index, document_id: str, start: int, end: int, activation: float
-) -> dict[str, Any] | None:
-    """Where a concept fires, with the text around it; None where the document was deleted."""
-    try:
-        content = index.document(document_id).content
-    except InputError:
-        return None
+def in_context(index: Index, example: Example) -> dict[str, Any]:
+    """Where a concept fires, with the text around it."""
+    content = index.document(example.document_id).content
     return {
-        "document_id": document_id,
-        "before": content[max(0, start - CONTEXT) : start],
-        "fired": content[start:end],
-        "after": content[end : end + CONTEXT],
-        "activation": activation,
+        "document_id": example.document_id,
+        "before": content[max(0, example.start - CONTEXT) : example.start],
+        "fired": content[example.start : example.end],
+        "after": content[example.end : example.end + CONTEXT],
+        "activation": example.activation,
     }
 
 
@@ -104,9 +95,5 @@ def concept_labels(index: Index) -> Sequence[str]:
 
 def concept_postings(index: Index) -> Integers:
     """Where each concept's postings start [concepts + 1]."""
-    start = 0
-    for vocabulary in index.vocabularies:
-        if vocabulary.name == "concepts":
-            return index.engine.indptr[start : start + vocabulary.size + 1]
-        start += vocabulary.size
-    raise InputError("an index without concepts")
+    span = index.span("concepts")
+    return index.engine.indptr[span.start : span.stop + 1]

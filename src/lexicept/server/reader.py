@@ -14,7 +14,6 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from lexicept.errors import LexiceptError
 from lexicept.index import Hit, Index, Steering
 from lexicept.server.excerpts import Cards
 
@@ -138,7 +137,7 @@ class Reader:
             try:
                 index = await asyncio.to_thread(Index.open, self.path)
                 await self.run(partial(warm, index))
-            except (LexiceptError, OSError) as error:
+            except Exception as error:  # the next update must be followed too
                 logger.warning("still serving the index as it was: %s", error)
             else:
                 self.generation = Generation.of(index)

@@ -113,7 +113,7 @@ class ConceptSummary(BaseModel):
 
 
 class Concepts(BaseModel):
-    """Concepts whose labels hold what was searched for, the most frequent first."""
+    """Concepts with the text in their label or words, the most frequent first."""
 
     total: int = Field(description="How many there are, of which at most top_k are listed.")
     concepts: list[ConceptSummary]

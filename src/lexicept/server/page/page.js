@@ -150,6 +150,7 @@ async function search() {
     ]);
     const focused = document.activeElement?.dataset?.focus;
     showTerms(terms.terms);
+    if (state.concept !== null) fillSteering();
     showLists(found, compare);
     if (focused) document.querySelector(`[data-focus="${CSS.escape(focused)}"]`)?.focus();
     say(outcome(found, compare));
@@ -420,7 +421,8 @@ function excerpt(text, start, contributions) {
     else last = first + 1;
   });
   if (from - start < 60) from = start;
-  while (from > start && /\S/.test(text[from - 1])) from -= 1;
+  const earliest = Math.max(start, from - 20); // not every script has spaces
+  while (from > earliest && /\S/.test(text[from - 1])) from -= 1;
   let to = Math.min(text.length, from + EXCERPT);
   while (to < text.length && to < from + EXCERPT + 20 && /\S/.test(text[to])) to += 1;
 
@@ -613,7 +615,7 @@ byId("finder").querySelector("form").addEventListener("submit", async (event) =>
     const found = await ask("/concepts", [["search", byId("label").value], ["top_k", 50]]);
     status.textContent = found.total
       ? count(found.total, "concept") + (found.total > found.concepts.length ? ", the most frequent:" : ":")
-      : "No concept has that in its name.";
+      : "No concept has that in its name or its words.";
     list.replaceChildren(
       ...found.concepts.map((one) =>
         make(
