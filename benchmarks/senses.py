@@ -15,8 +15,8 @@ from lexicept import Document, Index
 from lexicept.analysis.senses import Occurrence, Sense, find_senses
 from lexicept.concepts import ConceptVectorizer
 from lexicept.corpora import read_documents
-from lexicept.display import safe
 from lexicept.occurrences import word_occurrences
+from lexicept.texts import safe
 
 AROUND = 45
 """Characters shown on either side of a word."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,11 +29,12 @@ from lexicept.storage import (
     save_csr,
     write_json,
 )
+from lexicept.texts import one_line
 from lexicept.vectors import Floats, Integers
 
-SOURCES = ("words", "llm", "explanations")
-"""Where a label is from: the words that fire a concept (or that a dimension is), a language model
-that was shown them, or explanations that came with a pretrained SAE."""
+SOURCES = ("words", "llm", "explanations", "vocabulary")
+"""Where a label is from: the words that fire a concept, a language model that was shown them,
+explanations that came with a pretrained SAE, or the word that a dimension stands for by itself."""
 
 
 class Example(NamedTuple):
@@ -229,27 +230,24 @@ def digest(content: str) -> int:
     return int.from_bytes(hashlib.blake2b(content.encode(), digest_size=8).digest())
 
 
-def unique_labels(labels: Sequence[str]) -> list[str]:
+def unique_labels(labels: Sequence[str], changed: Collection[int] | None = None) -> list[str]:
     """Labels in one line each, with the concept's number where that tells two apart.
 
-    The number stands alone where there is no label.
+    The number stands alone where there is no label. Where only some were ``changed``, the others
+    stay as they are.
     """
-    clean = [one_line(label) for label in labels]
-    counts = Counter(label.casefold() for label in clean)
-    return [
-        label
-        if label.endswith(f"#{number}")
-        else f"{label} #{number}".strip()
-        # A label that ends like this could be that of another concept with its number.
-        if not label or counts[label.casefold()] > 1 or re.search(r"#\d+$", label)
-        else label
-        for number, label in enumerate(clean)
-    ]
-
-
-def one_line(text: str) -> str:
-    """A text without line breaks, control characters and needless spaces."""
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    numbers = range(len(labels)) if changed is None else changed
+    unique = list(labels)
+    for number in numbers:
+        unique[number] = one_line(labels[number])
+    counts = Counter(label.casefold() for label in unique)
+    for number in numbers:
+        label = unique[number]
+        # A label that ends in a number could be that of another concept with its number.
+        taken = not label or counts[label.casefold()] > 1 or re.search(r"#\d+$", label)
+        if taken and not label.endswith(f"#{number}"):
+            unique[number] = f"{label} #{number}".strip()
+    return unique
 
 
 def _save_rows(prefix: Path, matrix: sp.csr_array, columns: Integers, width: int) -> None:

@@ -17,12 +17,10 @@ from rich.text import Text
 from lexicept.corpora import Document
 from lexicept.explanation import Explanation, Span, spellings, split_spans
 from lexicept.index import Hit
+from lexicept.texts import safe
 
 SNIPPET = 240
 """Characters of a document shown under a result."""
-
-# C0 and C1 would let a document send commands to the terminal, bidi marks reorder other text.
-_CONTROLS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 _COLOURS = {"words": "cyan", "concepts": "magenta"}
 
@@ -57,11 +55,6 @@ class ProgressBars:
         if stage not in self._tasks:
             self._tasks[stage] = self._bars.add_task(stage, total=total, detail=detail)
         self._bars.update(self._tasks[stage], completed=done, total=total, detail=detail)
-
-
-def safe(text: str) -> str:
-    """A document's text without what a terminal would obey instead of show."""
-    return _CONTROLS.sub("\ufffd", text)
 
 
 class _Mark(NamedTuple):

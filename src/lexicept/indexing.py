@@ -230,7 +230,7 @@ def reweight(
 
 
 def relabel(path: str | os.PathLike[str], labels: Mapping[int, str], source: str) -> None:
-    """Give concepts of an index other labels.
+    """Give concepts of an index other labels; those of all others stay as they are.
 
     Args:
         labels: by the concepts' numbers.
@@ -252,7 +252,7 @@ def relabel(path: str | os.PathLike[str], labels: Mapping[int, str], source: str
         concepts = folder / "concepts"
         for old in (*concepts.glob("terms.*"), concepts / "atlas" / "sources.npy"):
             old.unlink()  # a link: to write into it would change the generation before
-        TextStore.write(concepts / "terms", unique_labels(terms))
+        TextStore.write(concepts / "terms", unique_labels(terms, labels.keys()))
         save_array(concepts / "atlas" / "sources.npy", np.array(sources, np.uint8))
         publish(index.path, folder, index.manifest)
         _remove_others(index.path, folder)

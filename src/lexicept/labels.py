@@ -21,10 +21,11 @@ from typing import IO, Any, NamedTuple
 
 import httpx2
 
-from lexicept.atlas import Example, one_line
+from lexicept.atlas import Example
 from lexicept.errors import InputError
 from lexicept.index import Index
 from lexicept.progress import Progress, silent
+from lexicept.texts import around, one_line
 
 MOST_WORDS = 5
 """Words of a label."""
@@ -113,12 +114,15 @@ def label_concepts(
             kept, so that an interrupted run goes on.
 
     Raises:
-        InputError: an index without an atlas, an endpoint that refuses or does not answer, nothing
-            but replies that are no labels, or a store of other concepts or in use.
+        InputError: an index without an atlas or whose dimensions have terms of their own, an
+            endpoint that refuses or does not answer, nothing but replies that are no labels, or a
+            store of other concepts or in use.
     """
     if index.atlas is None:
         raise InputError(f"{index.path}: its concepts were not described")
     atlas = index.atlas
+    if all(atlas.source(n) == "vocabulary" for n in range(len(atlas))):
+        raise InputError(f"{index.path}: its dimensions are words and need no labels")
     wanted = [n for n in atlas.most_frequent()[:count] if atlas.source(n) == "words"]
     refused: dict[int, str] = {}
     with _opened(store, _fingerprint(index)) as (file, known):
@@ -214,9 +218,9 @@ def prompt(index: Index, number: int) -> list[dict[str, str]]:
 
 def _in_context(index: Index, example: Example) -> str:
     text = index.document(example.document_id).content
-    before = text[max(0, example.start - CONTEXT) : example.start]
-    after = text[example.end : example.end + CONTEXT]
-    return one_line(f"{before}[[{text[example.start : example.end][:CONTEXT]}]]{after}")
+    _, start, end, _ = example
+    first, last = around(text, start, end, CONTEXT)
+    return one_line(f"{text[first:start]}[[{text[start:end][:CONTEXT]}]]{text[end:last]}")
 
 
 def read_reply(content: bytes) -> str:

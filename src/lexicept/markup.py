@@ -7,6 +7,7 @@ from html import escape
 
 from lexicept.corpora import Document
 from lexicept.explanation import Contribution, Explanation, Span, merged, spellings, split_spans
+from lexicept.texts import safe
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1d2025; --paper: #fdfdfc; --faint: #596069;
@@ -35,19 +36,24 @@ rect { fill: currentColor; }
 
 
 def highlighted(text: str, spans: Iterable[Span]) -> str:
-    """HTML of a text, escaped, with the spans marked; overlapping ones become one."""
+    """HTML of a text, made ``safe`` and escaped, with the spans marked; overlapping ones become
+    one."""
     parts = []
     position = 0
     for start, end in merged(spans):
-        parts.append(escape(text[position:start]))
-        parts.append(f"<mark>{escape(text[start:end])}</mark>")
+        parts.append(_shown(text[position:start]))
+        parts.append(f"<mark>{_shown(text[start:end])}</mark>")
         position = end
-    return "".join([*parts, escape(text[position:])])
+    return "".join([*parts, _shown(text[position:])])
+
+
+def _shown(text: str) -> str:
+    return escape(safe(text))
 
 
 def explanation_page(explanation: Explanation, document: Document) -> str:
     """An HTML page that needs nothing else."""
-    name = escape(document.title or document.id)
+    name = _shown(document.title or document.id)
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -84,7 +90,7 @@ def explanation_fragment(explanation: Explanation, document: Document) -> str:
 </tbody>
 </table>
 </div>
-<h2 dir="auto">{highlighted(document.title, title) or escape(document.id)}</h2>
+<h2 dir="auto">{highlighted(document.title, title) or _shown(document.id)}</h2>
 <p class="text" dir="auto">{highlighted(document.text, text)}</p>
 </section>"""
 
@@ -94,9 +100,9 @@ def _row(explanation: Explanation, part: Contribution) -> str:
     asked = ", ".join(spellings(explanation.query, part.query_spans))
     found = ", ".join(spellings(explanation.content, part.document_spans))
     return f"""<tr><th scope="row" dir="auto"><span class="{escape(part.vocabulary)}">\
-{escape(part.term)}</span></th>{_share(explanation, part.vocabulary, part.score)}
-<td class="number">{weights}</td><td dir="auto">{escape(asked)}</td>\
-<td dir="auto">{escape(found)}</td></tr>"""
+{_shown(part.term)}</span></th>{_share(explanation, part.vocabulary, part.score)}
+<td class="number">{weights}</td><td dir="auto">{_shown(asked)}</td>\
+<td dir="auto">{_shown(found)}</td></tr>"""
 
 
 def _prior(explanation: Explanation) -> str:

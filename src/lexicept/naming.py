@@ -1,7 +1,9 @@
 """Finding out what concepts mean, from the texts that they fire on and without labels.
 
 A sample of the collection is read once: how often concepts fire, on which words, and where most.
-Concepts that the sample misses are looked for in the documents that have most of them.
+Concepts that the sample misses are looked for in the documents that have most of them. What they
+fire on is compared with all that was read, for they fire nowhere in the sample; what the others
+fire on, with the sample, for they were looked for nowhere else.
 """
 
 from __future__ import annotations
@@ -15,12 +17,13 @@ import torch
 import torch.nn.functional as F
 from sentence_transformers import SparseEncoder
 
-from lexicept.atlas import SOURCES, Findings, one_line, unique_labels
+from lexicept.atlas import SOURCES, Findings, unique_labels
 from lexicept.backbone import word_spans
 from lexicept.encoder import parts, token_activations
 from lexicept.heads import Head, SAEHead
 from lexicept.progress import Progress, silent
 from lexicept.sae.states import READ
+from lexicept.texts import one_line
 from lexicept.vectors import Floats, Integers, row_numbers
 from lexicept.words import Tokenizer
 
@@ -39,7 +42,7 @@ NEAREST = 8
 """Neighbours that are kept for a concept."""
 
 PRIOR = 500.0
-"""Words that the prior of the log-odds is worth, spread as in the sample."""
+"""Words that the prior of the log-odds is worth, spread as in the background."""
 
 SIGNIFICANT = 1.96
 """The z-score from which a word is no accident, at 95 %."""
@@ -93,6 +96,7 @@ def describe(
     head = parts(encoder).head
     reader = _Reader(encoder, texts)
     reader.read(sample(texts), "naming", progress)
+    sampled, sample_words = reader.has_example.copy(), reader.background
     active = np.zeros(head.size, bool)
     active[frequencies.indices] = True
     for rank in range(ROUNDS):
@@ -100,11 +104,11 @@ def describe(
         documents = strongest_documents(frequencies, missed, rank)
         if not documents.size:
             break
-        reader.read(documents.tolist(), "examples", progress, missed)
-    log_odds = weighted_log_odds(reader.word_counts(), reader.background)
+        reader.read(documents.tolist(), "examples", progress, active & ~sampled)
+    log_odds = _log_odds(reader.word_counts(), sampled, sample_words, reader.background)
     words = reader.words
     labels = list(head.terms or ())
-    sources = np.full(head.size, SOURCES.index("words"))
+    sources = np.full(head.size, SOURCES.index("words" if head.terms is None else "vocabulary"))
     if head.terms is None:
         labels = [label_of(_ranked(log_odds, n, words), tokenizer) for n in range(head.size)]
         for number, text in (explanations or {}).items():
@@ -152,11 +156,11 @@ def strongest_documents(frequencies: sp.csr_array, wanted: Booleans, rank: int) 
 
 
 def weighted_log_odds(counts: sp.csr_array, background: Floats) -> sp.csr_array:
-    """How much more each row uses a word than the sample does, in standard deviations.
+    """How much more each row uses a word than its background does, in standard deviations.
 
     The z-scores of log-odds ratios with an informative Dirichlet prior (Monroe, Colaresi & Quinn
-    2008, "Fightin' Words", equations 16, 20 and 22). With counts y of a row and c of the sample,
-    their sums n and m, and a prior α = ``PRIOR`` · c / m::
+    2008, "Fightin' Words", equations 16, 20 and 22). With counts y of a row and c of all text that
+    they were counted in, their sums n and m, and a prior α = ``PRIOR`` · c / m::
 
         δ = log((y + α) / (n + PRIOR − y − α)) − log((c + α) / (m + PRIOR − c − α))
         z = δ / √(1 / (y + α) + 1 / (c + α))
@@ -182,6 +186,18 @@ def weighted_log_odds(counts: sp.csr_array, background: Floats) -> sp.csr_array:
     order = order[z[order] > 0]
     lengths = np.bincount(rows[order], minlength=counts.shape[0])
     return _rows(z[order], counts.indices[order], lengths, counts.shape)
+
+
+def _log_odds(
+    counts: sp.csr_array, sampled: Booleans, sample_words: Floats, all_words: Floats
+) -> sp.csr_array:
+    """Each concept against the text that it was looked for in: the sample, or all that was read."""
+    found = [
+        weighted_log_odds(counts[sampled], sample_words),
+        weighted_log_odds(counts[~sampled], all_words),
+    ]
+    places = np.argsort(~sampled, kind="stable").argsort()
+    return sp.csr_array(sp.vstack(found, format="csr"))[places]
 
 
 def label_of(ranked: Sequence[tuple[str, float]], tokenizer: Tokenizer) -> str:

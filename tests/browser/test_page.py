@@ -1,5 +1,6 @@
 """The page in a real browser: search, explanation, steering, hostile documents, the keyboard."""
 
+import json
 import re
 import shutil
 from collections.abc import Iterator
@@ -122,6 +123,38 @@ def test_marks_are_shown_where_no_spaces_are(page: Page) -> None:
     page.route("**/explain?*", lambda route: route.fulfill(json=why))
     search(page, QUERY)
     expect(page.locator(".result").first.locator("mark")).to_have_text("漢字")
+
+
+def test_a_result_that_can_not_be_explained_leaves_the_others(page: Page, path: Path) -> None:
+    hits = Index.open(path).search(QUERY)
+    gone = {"detail": "this index has no document of that id"}
+    # A status that the browser does not report in its console, which must stay empty.
+    page.add_init_script(
+        f"""const asked = fetch;
+        window.fetch = (address, options) => address.includes("document_id={hits[1].document_id}&")
+          || address.endsWith("document_id={hits[1].document_id}")
+          ? Promise.resolve(new Response({json.dumps(json.dumps(gone))}, {{ status: 404 }}))
+          : asked(address, options);"""
+    )
+    page.reload()
+    search(page, QUERY)
+    cards = page.locator(".result")
+    expect(page.locator(".result .parts")).to_have_count(len(hits) - 1)
+    expect(cards).to_have_count(len(hits))
+    expect(cards.nth(1).locator(".why")).to_have_text(f"Not explained: {gone['detail']}")
+    expect(page.get_by_role("alert")).to_be_hidden()
+
+
+def test_a_factor_written_by_hand_is_halved_to_what_the_server_takes(
+    page: Page, path: Path, address: str
+) -> None:
+    (term, *_) = Index.open(path).query_terms(QUERY, "words")
+    page.goto(f"{address}/?q={QUERY}&in=words&steer=words:{term.dimension}:0.333333")
+    ranking(page)
+    page.get_by_role("button", name=f"Lower: word {term.term}").click()
+    expect(page.locator(".steered .factor")).to_have_text("× 0.166666")
+    ranking(page)
+    assert page.url.endswith("%3A0.166666")
 
 
 def test_an_address_opens_a_concept_of_its_query(page: Page, path: Path, address: str) -> None:

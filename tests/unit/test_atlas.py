@@ -152,7 +152,7 @@ def test_relabel(path: Path, any_labels: None) -> None:
     relabel(path, {1: "a\nbee \x1b[31m", 3: "Ay"}, "llm")
     index = Index.open(path, checksums=True)
     assert index.atlas is not None
-    labels = ["Ay #0", "a bee [31m", "#2", "Ay #3", "#4"]
+    labels = ["Ay", "a bee [31m", "#2", "Ay #3", "#4"]  # 0 was not to change
     assert list(index.atlas.labels) == labels
     assert [index.atlas.source(n) for n in range(5)] == [
         *("explanations", "llm", "words", "llm", "words")
@@ -161,7 +161,7 @@ def test_relabel(path: Path, any_labels: None) -> None:
     hits = before.search("cat a bee")
     assert index.search("cat a bee") == hits
     terms = {part.term for part in index.explain("a", "d/0", "concepts", spans=False).contributions}
-    assert terms == {"Ay #0"}
+    assert terms == {"Ay"}
     assert [entry.name for entry in path.iterdir() if entry.is_dir()] == ["000002"]
     relabel(path, {3: "oh"}, "llm")
     assert list(Index.open(path).vocabularies[1].terms or ())[3] == "oh"
@@ -174,6 +174,11 @@ def test_unique_labels() -> None:
     once = unique_labels(["x", "x", "x #0", "\u202etxt", "\ud800"])
     assert once == ["x #0", "x #1", "x #0 #2", "txt", "#4"]
     assert unique_labels(once) == once
+    terms = ["##s", "##s", "", "a\tb", "x #9"]
+    assert unique_labels(terms, []) == terms
+    assert unique_labels([*terms, "##S", "new\n", "", "x #9"], [5, 6, 7, 8]) == [
+        *(*terms, "##S #5", "new", "#7", "x #9 #8")
+    ]
 
 
 @pytest.mark.parametrize("name", ["spans", "digests", "sources", "firings"])

@@ -202,6 +202,22 @@ def test_a_page_of_hostile_texts():
     assert not re.search("https?:|src=|href=|@import|url\\(|<script", outside)
 
 
+def test_a_page_has_nothing_that_is_obeyed():
+    bad = "\x1b[1m\u202e\ud800"
+    part = Contribution(
+        "concepts", 7, f"term{bad}", 3.0, 2.0, 1.5, (Span(0, len(bad)),), (Span(4, 4 + len(bad)),)
+    )
+    document = Document(f"d{bad}", f"owl {bad}\tand\r\nmore")
+    for title in ("", f"title{bad}"):
+        document = document._replace(title=title)
+        page = explanation_page(
+            Explanation(f"{bad} owl", document.id, document.content, (part,), 0.0), document
+        )
+        page.encode()
+        assert not re.search("[\x00-\x09\x0b-\x1f\u202a-\u202e\u2066-\u2069]", page)
+        assert "owl \ufffd[1m\ufffd\ufffd and \nmore" in re.sub("</?mark>", "", page)
+
+
 def test_json():
     document = Document("d", "an owl")
     found = explained(document).to_json()

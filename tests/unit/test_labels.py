@@ -8,11 +8,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from test_atlas import _vowels, _without_fsync, path
 from test_cli import Run, assert_error, run
 
 from lexicept import labels
+from lexicept.atlas import SOURCES
 from lexicept.errors import InputError
 from lexicept.index import Index
 from lexicept.labels import Endpoint, label_concepts, prompt, read_reply
@@ -104,6 +106,14 @@ def test_what_is_asked(path: Path, stub: Stub, store: Path) -> None:
 
 def test_the_most_frequent_first(path: Path, stub: Stub, store: Path) -> None:
     assert label_concepts(Index.open(path), 2, stub.endpoint, store).labels == {1: "about bee"}
+
+
+def test_words_that_name_themselves_are_not_sent(path: Path, stub: Stub, run: Run) -> None:
+    sources = path / "000001" / "concepts" / "atlas" / "sources.npy"
+    np.save(sources, np.full(5, SOURCES.index("vocabulary"), np.uint8))
+    found = run("label", path, "--endpoint", stub.url, "--model", "tiny")
+    assert_error(found, "its dimensions are words and need no labels")
+    assert not stub.asked
 
 
 def test_an_endpoint_that_is_busy_at_first(path: Path, stub: Stub, store: Path) -> None:

@@ -11,7 +11,7 @@ import torch
 from sentence_transformers import SparseEncoder
 
 from lexicept import naming
-from lexicept.atlas import Findings
+from lexicept.atlas import SOURCES, Findings
 from lexicept.encoder import encode_activations, make_encoder
 from lexicept.heads import SAEHead, VocabularyHead
 from lexicept.naming import describe, label_of, nearest, strongest_documents, weighted_log_odds
@@ -178,6 +178,37 @@ def test_concepts_that_the_sample_misses_have_examples(
         assert found.firings[concept] == 0
 
 
+def spelled(found: Findings, concept: int) -> dict[str, float]:
+    """The words of a concept, with their z-scores."""
+    words, z = row(found.log_odds, concept)
+    return dict(zip((found.words[word] for word in words), z, strict=True))
+
+
+def test_words_are_compared_with_the_text_that_they_were_counted_in(
+    tiny: SparseEncoder, frequencies: sp.csr_array, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(naming, "WORDS", 1000)
+    with monkeypatch.context() as small:
+        small.setattr(naming, "SAMPLE_TOKENS", 60)
+        read = list(naming.sample(TEXTS))
+        found = describe(tiny, TEXTS, frequencies)
+    # What the sample has is described as if there were nothing else.
+    alone = describe(tiny, [TEXTS[n] for n in read], frequencies[read])
+    sampled = found.firings > 0
+    for concept in np.flatnonzero(sampled):
+        assert spelled(found, concept) == pytest.approx(spelled(alone, concept))
+    # What it misses is described as if the documents it was found in were of the sample.
+    missed = np.zeros(48, bool)
+    missed[frequencies.indices] = True
+    missed &= ~sampled
+    read += strongest_documents(frequencies, missed, 0).tolist()
+    together = describe(tiny, [TEXTS[n] for n in read], frequencies[read])
+    assert missed.any()
+    for concept in np.flatnonzero(missed):
+        assert spelled(found, concept) == pytest.approx(spelled(together, concept))
+        assert spelled(found, concept)
+
+
 def test_strongest_documents() -> None:
     frequencies = sp.csr_array([[1.0, 0, 5], [3.0, 0, 2], [3.0, 0, 9]])
     assert strongest_documents(frequencies, np.array([True, True, False]), 0).tolist() == [1]
@@ -202,7 +233,7 @@ def test_a_vocabulary_keeps_its_terms(tmp_path: Path) -> None:
     frequencies = encode_activations(encoder, TEXTS)
     found = describe(encoder, TEXTS, frequencies)
     assert found.labels == WORDS
-    assert not found.sources.any()
+    assert set(found.sources) == {SOURCES.index("vocabulary")}
     counts = np.bincount(frequencies.indices, minlength=25)
     assert np.diff(found.examples.indptr).tolist() == np.minimum(counts, naming.EXAMPLES).tolist()
     rows = head.rows[torch.from_numpy(counts > 0)]

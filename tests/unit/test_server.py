@@ -1,5 +1,6 @@
 """The HTTP API: what every address answers, what it refuses, and that nothing is a server error."""
 
+import asyncio
 import os
 import re
 import socket
@@ -7,10 +8,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+import numpy as np
 import pytest
 import schemathesis
 from fastapi.testclient import TestClient
@@ -24,6 +28,9 @@ from lexicept.errors import IndexFormatError, InputError
 from lexicept.index import Index
 from lexicept.server import reader
 from lexicept.server.app import create_app, from_environment
+from lexicept.server.concepts import top_documents
+from lexicept.server.guard import Guard
+from lexicept.server.metrics import Metrics
 from lexicept.server.page import FILES
 from lexicept.server.reader import Search
 from served import DOCUMENTS, HOSTILE, save_index, serving
@@ -52,9 +59,13 @@ def client(path: Path) -> Iterator[TestClient]:
 
 
 @pytest.fixture(scope="module")
-def words_only(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
-    folder = tmp_path_factory.mktemp("words")
-    with TestClient(create_app(save_index(folder, concepts=False)), base_url=BASE) as client:
+def words(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_index(tmp_path_factory.mktemp("words"), concepts=False)
+
+
+@pytest.fixture(scope="module")
+def words_only(words: Path) -> Iterator[TestClient]:
+    with TestClient(create_app(words), base_url=BASE) as client:
         yield client
 
 
@@ -272,6 +283,15 @@ def test_an_open_address_has_any_name(path: Path) -> None:
         assert client.get("/health").status_code == 200
 
 
+@pytest.mark.parametrize("host", ["127.0.0.2", "::ffff:127.0.0.1"])
+def test_every_loopback_address_has_its_own_names_only(words: Path, host: str) -> None:
+    name = f"[{host}]" if ":" in host else host
+    with TestClient(create_app(words, host), base_url=f"http://{name}:8000") as client:
+        assert client.get("/health").status_code == 200
+        assert client.get("/health", headers={"host": "localhost"}).status_code == 200
+        assert client.get("/health", headers={"host": "example.com"}).status_code == 400
+
+
 def test_no_other_site_can_read_it(client: TestClient) -> None:
     response = client.get("/search?query=a", headers={"origin": "http://example.com"})
     assert "access-control-allow-origin" not in response.headers
@@ -306,6 +326,71 @@ def test_searches_answered_together_are_those_answered_alone(index: Index) -> No
         alone = index.search(*search)
         assert [hit.document_id for hit in hits] == [hit.document_id for hit in alone]
         assert [hit.score for hit in hits] == pytest.approx([hit.score for hit in alone])
+
+
+def test_who_finds_too_many_waiting_is_turned_away(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "MOST_WAITING", 2)
+
+    async def flood() -> None:
+        served = reader.Reader(path)
+        search = partial(served.search, served.generation.index, Search(QUERY, 3, None, None))
+        word_search = Search(QUERY, 3, "words", None)
+        async with served.running():
+            found = await asyncio.gather(*(search() for _ in range(5)), return_exceptions=True)
+            assert [type(one) for one in found] == [list] * 2 + [reader.BusyError] * 3
+            waiting = [asyncio.create_task(search()), asyncio.create_task(search())]
+            await asyncio.sleep(0)
+            with pytest.raises(reader.BusyError):
+                await served.run(lambda: None)
+            assert await served.search(served.generation.index, word_search)  # needs no model
+            waiting[0].cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+            assert found[0] == await search()
+
+    asyncio.run(flood())
+
+
+def test_being_turned_away_is_said_and_counted(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "MOST_WAITING", 0)
+    with TestClient(create_app(path), base_url=BASE) as client:
+        for address in ("/search", "/query", "/explain", "/concepts", "/concepts/1"):
+            response = client.get(address, params={"query": "a", "document_id": DOCUMENTS[0].id})
+            assert response.status_code == 503
+            assert "too many requests wait" in response.json()["detail"]
+            assert response.headers["retry-after"] == "1"
+        assert get(client, "/search", query="a", vocabulary="words")["query"] == "a"
+        line = 'lexicept_requests_total{path="/concepts/{number}",status="503"} 1.0'
+        assert line in client.get("/metrics").text
+        paths = client.get("/openapi.json").json()["paths"]
+        busy = [path for path in paths if "503" in paths[path]["get"]["responses"]]
+        assert sorted(busy) == sorted(MALFORMED)
+
+
+def test_a_client_that_left_is_no_error_of_the_server() -> None:
+    async def left(*_: Any) -> None:
+        raise asyncio.CancelledError
+
+    metrics = Metrics()
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(Guard(left, metrics)({"type": "http"}, left, left))
+    text = metrics.text().decode()
+    assert 'lexicept_requests_total{path="unknown",status="499"} 1.0' in text
+    assert 'status="500"' not in text
+
+
+def test_the_top_of_a_posting_list() -> None:
+    engine = SimpleNamespace(
+        documents=np.array([9, 0, 1, 2, 3, 4, 5, 9]),
+        weights=np.array([9, 1, 3, 2, 3, 2, 3, 9], np.float32),
+    )
+    index: Any = SimpleNamespace(engine=engine, stored=lambda number: Document(f"{number}", ""))
+    order = ["1", "3", "5", "2", "4", "0"]  # ties in document order
+    for top_k in (1, 2, 3, 4, 5, 6, 7):
+        found = top_documents(index, slice(1, 7), top_k)
+        assert [one["id"] for one in found] == order[:top_k]
+    assert top_documents(index, slice(0, 0), 3) == []
 
 
 def test_an_update_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

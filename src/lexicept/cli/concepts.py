@@ -106,7 +106,7 @@ def _print_list(shown: list[Concept], found: int, documents: int) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from lexicept.display import safe
+    from lexicept.texts import safe
 
     table = Table(box=None, padding=(0, 1), header_style="bold")
     for name in ("concept", "documents"):
@@ -151,27 +151,28 @@ def _print_concept(index: Index, atlas: Atlas, concept: Concept) -> None:
 def _examples_table(index: Index, examples: tuple[Example, ...]) -> Table:
     from rich.table import Table
 
-    from lexicept.display import safe
+    from lexicept.texts import around, safe
 
     table = Table(box=None, padding=(0, 1), show_header=False)
     table.add_column(justify="right", style="green")
     table.add_column(overflow="fold")
     for example in examples:
-        text = index.document(example.document_id).content
-        before = text[max(0, example.start - CONTEXT) : example.start]
-        context = _text("…" if example.start > CONTEXT else "")
-        context.append(_flat(before))
-        context.append(_flat(text[example.start : example.end]), style="bold reverse")
-        context.append(_flat(text[example.end : example.end + CONTEXT]))
-        context.append("…" if example.end + CONTEXT < len(text) else "")
-        context.append(f"  {safe(example.document_id)}", style="dim")
-        table.add_row(f"{example.activation:.2f}", context)
+        document_id, start, end, activation = example
+        text = index.document(document_id).content
+        first, last = around(text, start, end, CONTEXT)
+        context = _text("…" if first else "")
+        context.append(_flat(text[first:start]))
+        context.append(_flat(text[start:end]), style="bold reverse")
+        context.append(_flat(text[end:last]))
+        context.append("…" if last < len(text) else "")
+        context.append(f"  {safe(document_id)}", style="dim")
+        table.add_row(f"{activation:.2f}", context)
     return table
 
 
 def _flat(text: str) -> str:
     """A piece of a text in one line."""
-    from lexicept.display import safe
+    from lexicept.texts import safe
 
     return safe(text.replace("\n", " "))
 

@@ -114,7 +114,7 @@ def _table(front: list[Point], title: str) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    from lexicept.display import safe
+    from lexicept.texts import safe
 
     table = Table(title=Text(safe(title)), title_justify="left")
     columns = (

@@ -57,7 +57,7 @@ def _table(trials: list[Trial], title: str) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    from lexicept.display import safe
+    from lexicept.texts import safe
 
     table = Table(title=Text(safe(title)), title_justify="left")
     names = ("selection", "ndcg", "mrr", "qd_flops", "query_length", "document_length", "e2")

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, NamedTuple
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from lexicept.display import safe
+from lexicept.texts import safe
 
 FOLDER = Path(__file__).parent
 

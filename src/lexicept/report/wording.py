@@ -9,6 +9,7 @@ from markupsafe import Markup
 from lexicept.explanation import Span
 from lexicept.markup import highlighted
 from lexicept.report.charts import meter
+from lexicept.texts import around
 
 CONTEXT = 90
 """Characters shown on each side of an example."""
@@ -47,11 +48,7 @@ def cut(text: str, most: int = SHORT) -> str:
 
 def passage(content: str, start: int, end: int) -> Markup:
     """A span of a document highlighted, with what stands around it, from word to word."""
-    first, last = max(0, start - CONTEXT), min(len(content), end + CONTEXT)
-    if first and (space := content.find(" ", first, start)) >= 0:
-        first = space + 1
-    if last < len(content) and (space := content.rfind(" ", end, last)) >= 0:
-        last = space
+    first, last = around(content, start, end, CONTEXT)
     flat = re.sub(r"\s", " ", content[first:last])
     marked = Markup(highlighted(flat, [Span(start - first, end - first)]))
     return Markup("{}{}{}").format(

@@ -10,6 +10,7 @@ import numpy as np
 from lexicept.atlas import Example
 from lexicept.index import Index
 from lexicept.server.excerpts import summary
+from lexicept.texts import around
 from lexicept.vectors import Integers
 
 CONTEXT = 80
@@ -65,13 +66,15 @@ def concept_detail(index: Index, number: int, top_k: int) -> dict[str, Any]:
 
 def in_context(index: Index, example: Example) -> dict[str, Any]:
     """Where a concept fires, with the text around it."""
-    content = index.document(example.document_id).content
+    document_id, start, end, activation = example
+    content = index.document(document_id).content
+    first, last = around(content, start, end, CONTEXT)
     return {
-        "document_id": example.document_id,
-        "before": content[max(0, example.start - CONTEXT) : example.start],
-        "fired": content[example.start : example.end],
-        "after": content[example.end : example.end + CONTEXT],
-        "activation": example.activation,
+        "document_id": document_id,
+        "before": content[first:start],
+        "fired": content[start:end],
+        "after": content[end:last],
+        "activation": activation,
     }
 
 
@@ -79,6 +82,10 @@ def top_documents(index: Index, postings: slice, top_k: int) -> list[dict[str, A
     """The documents of a posting list with the largest weights, ties in document order."""
     engine = index.engine
     documents, weights = engine.documents[postings], engine.weights[postings]
+    if top_k < weights.size:  # sorting long lists whole would hold up everyone
+        least = np.partition(weights, -top_k)[-top_k]
+        candidates = np.flatnonzero(weights >= least)
+        documents, weights = documents[candidates], weights[candidates]
     best = np.argsort(-weights, kind="stable")[:top_k]
     found = []
     for number, weight in zip(documents[best].tolist(), weights[best].tolist(), strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,10 @@ HEADERS = [
     # An update of the index changes every answer.
     (b"cache-control", b"no-cache"),
 ]
+
+GONE = 499
+"""The status that a request is counted with whose client left before its answer was whole; none of
+HTTP, but what others log too."""
 
 
 class Guard:
@@ -49,6 +54,9 @@ class Guard:
 
         try:
             await self.app(scope, receive, send_guarded)
+        except asyncio.CancelledError:
+            status = GONE
+            raise
         finally:
             route = getattr(scope.get("route"), "path", "unknown")
             self.metrics.observe(route, status, time.perf_counter() - start)

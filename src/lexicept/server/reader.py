@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -25,7 +25,14 @@ FOLLOW_SECONDS = 1.0
 BATCH = 32
 """Queries that are encoded together at most."""
 
+MOST_WAITING = 256
+"""Requests that may wait for the thread; more would wait longer than people do."""
+
 logger = logging.getLogger("uvicorn.error")
+
+
+class BusyError(Exception):
+    """Too many requests wait already."""
 
 
 @dataclass(frozen=True)
@@ -74,11 +81,13 @@ class Reader:
         self._thread = ThreadPoolExecutor(1, "lexicept")
         self._waiting: list[Waiting] = []
         self._answering: asyncio.Task[None] | None = None
+        self._in_line = 0
+        """Requests that wait for the thread, or that it is at work for."""
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Load the models, then follow updates until the block ends."""
-        await self.run(partial(warm, self.generation.index))
+        await self._do(partial(warm, self.generation.index))
         following = asyncio.create_task(self._follow())
         try:
             yield
@@ -87,28 +96,50 @@ class Reader:
             self._thread.shutdown(cancel_futures=True)
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Do something in the thread where models are run."""
+        """Do something for a request in the thread where models are run.
+
+        Raises:
+            BusyError: ``MOST_WAITING`` requests wait already.
+        """
+        with self._place_in_line():
+            return await self._do(work)
+
+    async def _do(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     async def search(self, index: Index, search: Search) -> list[Hit]:
         """``Index.search``, in the thread where it needs a model.
 
         Searches that arrive while the model is at work are then encoded together.
+
+        Raises:
+            BusyError: it needs the thread, and ``MOST_WAITING`` requests wait already.
         """
         if search.vocabulary == "words" or not has_concepts(index):
             return index.search(*search)
-        waiting = Waiting(index, search, asyncio.get_running_loop().create_future())
-        self._waiting.append(waiting)
-        if self._answering is None or self._answering.done():
-            self._answering = asyncio.create_task(self._answer_waiting())
-        return await waiting.found
+        with self._place_in_line():
+            waiting = Waiting(index, search, asyncio.get_running_loop().create_future())
+            self._waiting.append(waiting)
+            if self._answering is None or self._answering.done():
+                self._answering = asyncio.create_task(self._answer_waiting())
+            return await waiting.found
+
+    @contextmanager
+    def _place_in_line(self) -> Iterator[None]:
+        if self._in_line >= MOST_WAITING:
+            raise BusyError
+        self._in_line += 1
+        try:
+            yield
+        finally:
+            self._in_line -= 1
 
     async def _answer_waiting(self) -> None:
         while self._waiting:
             batch, self._waiting = self._waiting[:BATCH], self._waiting[BATCH:]
             outcome: Sequence[list[Hit]] | Exception
             try:
-                outcome = await self.run(partial(search_together, batch))
+                outcome = await self._do(partial(search_together, batch))
             except Exception as error:  # each request has to know
                 outcome = error
             for place, waiting in enumerate(batch):
@@ -136,7 +167,7 @@ class Reader:
             self._seen = manifest
             try:
                 index = await asyncio.to_thread(Index.open, self.path)
-                await self.run(partial(warm, index))
+                await self._do(partial(warm, index))
             except Exception as error:  # the next update must be followed too
                 logger.warning("still serving the index as it was: %s", error)
             else:

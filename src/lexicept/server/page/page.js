@@ -13,6 +13,7 @@ const MODES = ["both", "words", "concepts", "compare"];
 const byId = (id) => document.getElementById(id);
 const key = (part) => `${part.vocabulary}:${part.dimension}`;
 const count = (number, noun) => `${number.toLocaleString("en")} ${noun}${number === 1 ? "" : "s"}`;
+const rounded = (factor) => Number(factor.toFixed(6)); // the digits that the server takes
 const percent = (share) => (share > 0 && share < 0.005 ? "<1 %" : `${Math.round(100 * share)} %`);
 
 let vocabularies = [];
@@ -248,8 +249,8 @@ function steering(term, place) {
   group.classList.toggle("steered", factor !== 1);
   group.append(
     make("span", { class: "factor number" }, factor === 1 ? "" : factor ? `× ${factor}` : "removed"),
-    button("Lower", "−", factor / 2, factor > 1 / 16),
-    button("Raise", "+", factor * 2, factor > 0 && factor < 64),
+    button("Lower", "−", rounded(factor / 2), factor > 1 / 16),
+    button("Raise", "+", rounded(factor * 2), factor > 0 && factor < 64),
     factor === 0 ? button("Restore", "↺", 1) : button("Remove", "×", 0),
   );
   return group;
@@ -319,7 +320,14 @@ async function explainAll(found, signal) {
     for (const { vocabulary, results, cards } of found) {
       if (place >= results.length) continue;
       const parameters = [...asked(vocabulary), ["document_id", results[place].id]];
-      explain(cards[place], await ask("/explain", parameters, signal));
+      try {
+        explain(cards[place], await ask("/explain", parameters, signal));
+      } catch (error) {
+        if (!(error instanceof Refused)) throw error;
+        // Such as a document that was deleted meanwhile: the other results stand.
+        const reason = make("p", { class: "dim" }, `Not explained: ${error.message}`);
+        cards[place].querySelector(".why").replaceChildren(reason);
+      }
     }
   }
 }

@@ -1,0 +1,242 @@
+"""The endpoints: what each address answers, and what this index does not have.
+
+Searches of words run on the event loop, for they take less time than handing them to a thread does;
+what needs the encoder waits for its thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, HTTPException, Query, Request, Response
+from pydantic import StringConstraints
+
+from lexicept.corpora import Document
+from lexicept.errors import InputError
+from lexicept.index import Index, Steering
+from lexicept.server import schema
+from lexicept.server.concepts import concept_detail, concept_list
+from lexicept.server.excerpts import to_json
+from lexicept.server.metrics import Metrics
+from lexicept.server.reader import Reader, Search
+
+MAX_QUERY = 4_000
+"""Characters of a query."""
+
+MAX_TOP_K = 1_000
+
+MAX_STEERED = 100
+"""Dimensions that one request can steer."""
+
+QueryText = Annotated[str, Query(max_length=MAX_QUERY, description="The text to search with.")]
+TopK = Annotated[int, Query(ge=1, le=MAX_TOP_K, description="Results at most.")]
+VocabularyName = Annotated[
+    Literal["words", "concepts"] | None, Query(description="Of the search; all by default.")
+]
+Steer = Annotated[
+    list[
+        Annotated[
+            str,
+            StringConstraints(pattern=r"^(words|concepts):[0-9]{1,9}:[0-9]{1,3}(\.[0-9]{1,6})?$"),
+        ]
+    ],
+    Query(
+        max_length=MAX_STEERED,
+        description="vocabulary:dimension:factor multiplies a weight of the query; 0 removes it.",
+        examples=[["concepts:7898:0"]],
+    ),
+]
+DocumentId = Annotated[str, Query(description="As the index knows it.")]
+
+BUSY: dict[int | str, dict[str, Any]] = {
+    503: {
+        "model": schema.Problem,
+        "description": "Too many requests wait for the model.",
+        "headers": {
+            "Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}},
+        },
+    }
+}
+
+router = APIRouter()
+
+
+def reader_of(request: Request) -> Reader:
+    """What the application reads its index with."""
+    reader: Reader = request.app.state.reader
+    return reader
+
+
+@router.get("/search", response_model=schema.Results, responses=BUSY)
+async def search(
+    request: Request,
+    query: QueryText,
+    top_k: TopK = 10,
+    vocabulary: VocabularyName = None,
+    steer: Steer = [],  # noqa: B006 - FastAPI copies it
+) -> Response:
+    """The best documents for a query."""
+    reader = reader_of(request)
+    generation = reader.generation
+    index, cards = generation.index, generation.cards
+    steering = steered(index, vocabulary, steer)
+    hits = await reader.search(index, Search(query, top_k, vocabulary, steering))
+    results = ",".join(
+        f'{{"rank":{rank},"score":{score},{cards.of(document_id)}}}'
+        for rank, (document_id, score) in enumerate(hits, 1)
+    )
+    return send_json(f'{{"query":{to_json(query)},"results":[{results}]}}')
+
+
+@router.get("/query", response_model=schema.Terms, responses=BUSY)
+async def query_terms(
+    request: Request,
+    query: QueryText,
+    vocabulary: VocabularyName = None,
+    steer: Steer = [],  # noqa: B006
+) -> Response:
+    """What a query is made of: its words and concepts, and their weights."""
+    reader = reader_of(request)
+    index = reader.generation.index
+    steering = steered(index, vocabulary, steer)
+    found = await reader.run(lambda: index.query_terms(query, vocabulary, steering))
+    terms = [{**term._asdict(), "spans": spans(term.spans)} for term in found]
+    return as_json({"query": query, "terms": terms})
+
+
+@router.get("/explain", response_model=schema.Explanation, responses=BUSY)
+async def explain(
+    request: Request,
+    query: QueryText,
+    document_id: DocumentId,
+    vocabulary: VocabularyName = None,
+    steer: Steer = [],  # noqa: B006
+) -> Response:
+    """Why a document has its score."""
+    reader = reader_of(request)
+    index = reader.generation.index
+    steering = steered(index, vocabulary, steer)
+    title = stored(index, document_id).title
+    found = await reader.run(
+        lambda: index.explain(query, document_id, vocabulary, steering=steering)
+    )
+    return as_json(
+        {
+            "query": query,
+            "document_id": document_id,
+            "title": title,
+            "content": found.content,
+            "score": found.score,
+            "prior": found.prior,
+            "contributions": [
+                {
+                    **part._asdict(),
+                    "query_spans": spans(part.query_spans),
+                    "document_spans": spans(part.document_spans),
+                }
+                for part in found.contributions
+            ],
+        }
+    )
+
+
+@router.get("/concepts", response_model=schema.Concepts, responses=BUSY)
+async def concepts(
+    request: Request,
+    search: Annotated[
+        str,
+        Query(max_length=MAX_QUERY, description="Part of a label or of a word it fires on."),
+    ] = "",
+    top_k: TopK = 10,
+) -> Response:
+    """Concepts by their labels and words."""
+    reader = reader_of(request)
+    index = reader.generation.index
+    require_vocabulary(index, "concepts")
+    return as_json(await reader.run(lambda: concept_list(index, search, top_k)))
+
+
+@router.get("/concepts/{number}", response_model=schema.ConceptDetail, responses=BUSY)
+async def concept(request: Request, number: int, top_k: TopK = 10) -> Response:
+    """One concept, and the documents that it is most active in."""
+    reader = reader_of(request)
+    index = reader.generation.index
+    require_dimension(index, "concepts", number)
+    return as_json(await reader.run(lambda: concept_detail(index, number, top_k)))
+
+
+@router.get("/documents/{document_id:path}", response_model=schema.StoredDocument)
+async def document(request: Request, document_id: str) -> Response:
+    """One document; its id may hold slashes."""
+    return as_json(stored(reader_of(request).generation.index, document_id)._asdict())
+
+
+@router.get("/health")
+async def health(request: Request) -> schema.Health:
+    """That the server answers, and what it serves."""
+    index = reader_of(request).generation.index
+    return schema.Health(
+        version=version("lexicept"),
+        generation=index.folder.name,
+        documents=len(index),
+        vocabularies=[schema.VocabularySize(name=v.name, size=v.size) for v in index.vocabularies],
+    )
+
+
+@router.get("/metrics", response_class=Response)
+async def prometheus(request: Request) -> Response:
+    """Counts and times of requests, for Prometheus."""
+    metrics: Metrics = request.app.state.metrics
+    return Response(metrics.text(), media_type="text/plain; version=1.0.0; charset=utf-8")
+
+
+def require_vocabulary(index: Index, name: str) -> int:
+    """The size of a vocabulary. Raises HTTPException where the index has no such one."""
+    sizes = {vocabulary.name: vocabulary.size for vocabulary in index.vocabularies}
+    if name not in sizes:
+        raise HTTPException(404, f"this index has no {name}, only {', '.join(sizes)}")
+    return sizes[name]
+
+
+def require_dimension(index: Index, name: str, dimension: int) -> None:
+    """Raises HTTPException where the index has no such dimension."""
+    size = require_vocabulary(index, name)
+    if not 0 <= dimension < size:
+        raise HTTPException(404, f"no number {dimension} in {name}, which are 0 to {size - 1}")
+
+
+def steered(index: Index, vocabulary: str | None, steer: Sequence[str]) -> Steering | None:
+    """The factors of a request. Raises HTTPException for what this index does not have."""
+    if vocabulary is not None:
+        require_vocabulary(index, vocabulary)
+    factors: dict[tuple[str, int], float] = {}
+    for text in steer:
+        name, number, factor = text.split(":")
+        require_dimension(index, name, int(number))
+        factors[name, int(number)] = float(factor)
+    return factors or None
+
+
+def stored(index: Index, document_id: str) -> Document:
+    """A stored document. Raises HTTPException for an unknown id."""
+    try:
+        return index.document(document_id)
+    except InputError:
+        raise HTTPException(404, "this index has no document of that id") from None
+
+
+def spans(found: Sequence[tuple[int, int]]) -> list[dict[str, int]]:
+    """Spans as JSON."""
+    return [{"start": start, "end": end} for start, end in found]
+
+
+def as_json(content: Any) -> Response:
+    """An answer whose form the types guarantee: it is not validated once more."""
+    return send_json(to_json(content))
+
+
+def send_json(text: str) -> Response:
+    """The same of JSON."""
+    return Response(text.encode(), media_type="application/json")

@@ -1,0 +1,36 @@
+"""Text of documents and models as a person is shown it: harmless, in one line, in short."""
+
+from __future__ import annotations
+
+import re
+
+# C0 and C1 would let a document send commands to a terminal, bidi marks reorder other text, and
+# lone surrogates can't be written.
+_CONTROLS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_BLANK = re.compile(r"\s")
+
+
+def safe(text: str) -> str:
+    """A text of the same length without what is obeyed instead of shown, except for line breaks.
+
+    Tabs and other blanks become spaces, the rest U+FFFD.
+    """
+    return _CONTROLS.sub(lambda found: " " if found[0].isspace() else "\ufffd", text)
+
+
+def one_line(text: str) -> str:
+    """A text without line breaks, control characters and needless spaces."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+
+
+def around(text: str, start: int, end: int, characters: int) -> tuple[int, int]:
+    """Where the passage of a text around ``start`` to ``end`` starts and ends.
+
+    On each side it has up to so many characters, and ends between words where there is a blank.
+    """
+    first, last = max(0, start - characters), min(len(text), end + characters)
+    if first and (blank := _BLANK.search(text, first - 1, start)):
+        first = blank.end()
+    if last < len(text) and (blanks := list(_BLANK.finditer(text, end, last + 1))):
+        last = blanks[-1].start()
+    return first, last
