@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+# Read where Triton is first imported; 0 from outside runs its kernels on a GPU.
+os.environ.setdefault("TRITON_INTERPRET", "1")
+
 # The first call of a compiled kernel takes longer than any deadline.
 settings.register_profile("lexicept", deadline=None)
 settings.load_profile("lexicept")

@@ -14,7 +14,7 @@ from test_vocabulary_head import VOCABULARY, save
 
 from lexicept import pretraining
 from lexicept.adapters import has_adapters
-from lexicept.backbone import Backbone
+from lexicept.backbone import DEFAULT_BACKBONE, Backbone
 from lexicept.cli.pretrain import pretrain
 from lexicept.encoder import load_encoder
 from lexicept.heads import VocabularyHead
@@ -238,6 +238,7 @@ def test_options_are_the_settings(go: Any, monkeypatch: pytest.MonkeyPatch) -> N
     for name, parameter in inspect.signature(pretrain).parameters.items():
         if hasattr(defaults, name) and name != "masking":
             assert parameter.default == getattr(defaults, name), name
+    assert inspect.signature(pretrain).parameters["backbone"].default == DEFAULT_BACKBONE
 
 
 def test_help_needs_no_model() -> None:

@@ -1,7 +1,6 @@
 """What is found out about concepts is what brute force finds."""
 
 from collections.abc import Sequence
-from math import log, sqrt
 from pathlib import Path
 
 import numpy as np
@@ -10,14 +9,13 @@ import scipy.sparse as sp
 import torch
 from sentence_transformers import SparseEncoder
 
-from lexicept import naming
+from lexicept import firings, naming, neighbours
 from lexicept.atlas import SOURCES, Findings
 from lexicept.encoder import encode_activations, make_encoder
 from lexicept.heads import SAEHead, VocabularyHead
-from lexicept.naming import describe, label_of, nearest, strongest_documents, weighted_log_odds
+from lexicept.naming import describe, strongest_documents
 from lexicept.sae import SAESettings
 from lexicept.sae.training import initial_sae
-from lexicept.words import Tokenizer
 from tiny import WORDS, text, tiny_backbone
 
 # The last has two windows.
@@ -43,7 +41,7 @@ Fired = dict[int, dict[int, list[tuple[float, int, int]]]]
 def brute_force(encoder: SparseEncoder, texts: Sequence[str]) -> tuple[Fired, dict[int, int], int]:
     """Concept → text → activation, start and end of its words; firings; tokens."""
     fired: Fired = {}
-    firings: dict[int, int] = {}
+    counts: dict[int, int] = {}
     tokens = 0
     for window in encoder[0].windows(texts):
         for _, states in encoder[0].token_states([window]):
@@ -54,10 +52,10 @@ def brute_force(encoder: SparseEncoder, texts: Sequence[str]) -> tuple[Fired, di
                 start, end = window.offsets[same[0]][0], window.offsets[same[-1]][1]
                 for act, latent in zip(acts.tolist(), latents.tolist(), strict=True):
                     if act > 0:
-                        firings[latent] = firings.get(latent, 0) + 1
+                        counts[latent] = counts.get(latent, 0) + 1
                         seen = fired.setdefault(latent, {}).setdefault(window.text, [])
                         seen.append((act, start, end))
-    return fired, firings, tokens
+    return fired, counts, tokens
 
 
 def row(matrix: sp.csr_array, number: int) -> tuple[list[int], list[float]]:
@@ -67,7 +65,7 @@ def row(matrix: sp.csr_array, number: int) -> tuple[list[int], list[float]]:
 
 def assert_examples(found: Findings, fired: Fired, concept: int) -> None:
     """The examples are the largest activations, one of a text, at the words that have them."""
-    best = sorted(max(words)[0] for words in fired[concept].values())[::-1][: naming.EXAMPLES]
+    best = sorted(max(words)[0] for words in fired[concept].values())[::-1][: firings.EXAMPLES]
     documents, activations = row(found.examples, concept)
     assert activations == pytest.approx(best, rel=1e-4)
     assert len(set(documents)) == len(documents)
@@ -77,52 +75,11 @@ def assert_examples(found: Findings, fired: Fired, concept: int) -> None:
         assert (pytest.approx(act, rel=1e-4), start, end) in fired[concept][document]
 
 
-def test_weighted_log_odds() -> None:
-    counts = sp.csr_array([[3.0, 0.0, 1.0], [0.0, 2.0, 0.0], [0.0, 0.0, 0.0]])
-    background = np.array([3.0, 2.0, 995.0])
-
-    def z(y: float, n: float, c: float) -> float:
-        prior = 500 * c / 1000
-        own = log((y + prior) / (n + 500 - y - prior))
-        others = log((c + prior) / (1000 + 500 - c - prior))
-        return (own - others) / sqrt(1 / (y + prior) + 1 / (c + prior))
-
-    found = weighted_log_odds(counts, background)
-    assert found.indptr.tolist() == [0, 1, 2, 2]  # the third word is used less than by the sample
-    assert found.indices.tolist() == [0, 1]
-    assert found.data == pytest.approx([z(3, 4, 3), z(2, 2, 2)])
-    assert found.data == pytest.approx([1.64491, 1.34552], abs=1e-5)
-
-
-def test_the_strongest_word_comes_first_and_a_lone_word_says_nothing() -> None:
-    counts = sp.csr_array([[2.0, 9.0, 9.0]])
-    found = weighted_log_odds(counts, np.array([2.0, 9.0, 900.0]))
-    assert found.indices.tolist() == [1, 0]
-    assert weighted_log_odds(sp.csr_array([[2.0]]), np.array([5.0])).nnz == 0
-
-
-@pytest.mark.parametrize(
-    ("ranked", "label"),
-    [
-        ([("paths", 9.0), ("path", 8.0), ("pathlib", 7.0), ("file", 6.0)], "paths file"),
-        ([("join", 9.0), ("link", 8.0), ("merge", 7.0), ("unite", 6.0)], "join link merge"),
-        ([("join", 9.0), ("link", 2.2), ("merge", 2.0)], "join"),
-        ([("the", 9.0), ("cats", 8.0), (",", 8.0)], "cats"),
-        ([("the", 90.0), ("of", 80.0), ("cats", 8.0)], "the of"),
-        ([("b", 9.0)], "b"),
-        ([("cats", 1.0), ("dogs", 0.9)], "cats"),
-        ([], ""),
-    ],
-)
-def test_labels(ranked: list[tuple[str, float]], label: str) -> None:
-    assert label_of(ranked, Tokenizer("en")) == label
-
-
 def test_describe_is_brute_force(tiny: SparseEncoder, frequencies: sp.csr_array) -> None:
     found = describe(tiny, TEXTS, frequencies, explanations={5: "five\nthings"})
-    fired, firings, tokens = brute_force(tiny, TEXTS)
+    fired, counts, tokens = brute_force(tiny, TEXTS)
     assert found.tokens == tokens
-    assert dict(enumerate(found.firings.tolist())) == {n: firings.get(n, 0) for n in range(48)}
+    assert dict(enumerate(found.firings.tolist())) == {n: counts.get(n, 0) for n in range(48)}
     for concept in fired:
         assert_examples(found, fired, concept)
         words, z = row(found.log_odds, concept)
@@ -135,7 +92,7 @@ def test_describe_is_brute_force(tiny: SparseEncoder, frequencies: sp.csr_array)
         near, values = row(found.nearest, concept)
         alive = [n for n in fired if n != concept] if concept in fired else []
         expected = sorted((cosines[concept, n].item() for n in alive), reverse=True)
-        assert values == pytest.approx(expected[: naming.NEAREST], abs=1e-5)
+        assert values == pytest.approx(expected[: neighbours.NEAREST], abs=1e-5)
         assert [cosines[concept, n].item() for n in near] == pytest.approx(values, abs=1e-5)
     assert found.labels[5] == "five things"
     assert found.sources.tolist() == [2 if n == 5 else 0 for n in range(48)]
@@ -146,8 +103,9 @@ def test_small_buffers_change_nothing(
     tiny: SparseEncoder, frequencies: sp.csr_array, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = describe(tiny, TEXTS, frequencies)
-    for name, value in {"BUFFER": 50, "COSINES": 100, "READ": 4}.items():
-        monkeypatch.setattr(naming, name, value)
+    monkeypatch.setattr(firings, "BUFFER", 50)
+    monkeypatch.setattr(firings, "READ", 4)
+    monkeypatch.setattr(neighbours, "COSINES", 100)
     found = describe(tiny, TEXTS, frequencies)
     assert found.labels == expected.labels
     assert (found.spans == expected.spans).all()
@@ -165,9 +123,9 @@ def test_concepts_that_the_sample_misses_have_examples(
     assert len(read) < len(TEXTS) // 2
     found = describe(tiny, TEXTS, frequencies)
     fired, _, _ = brute_force(tiny, TEXTS)
-    sampled, firings, tokens = brute_force(tiny, [TEXTS[n] for n in read])
+    sampled, counts, tokens = brute_force(tiny, [TEXTS[n] for n in read])
     assert found.tokens == tokens
-    assert found.firings.sum() == sum(firings.values())
+    assert found.firings.sum() == sum(counts.values())
     missed = fired.keys() - sampled.keys()
     assert missed
     for concept in fired:
@@ -216,15 +174,6 @@ def test_strongest_documents() -> None:
     assert strongest_documents(frequencies, np.ones(3, bool), 2).tolist() == [0, 1]
 
 
-def test_neighbours_of_few() -> None:
-    rows = torch.tensor([[1.0, 0], [0, 1], [2, 2]])
-    found = nearest(rows, np.array([True, False, True]))
-    assert found.indices.tolist() == [2, 0]
-    assert found.data == pytest.approx([sqrt(0.5)] * 2)
-    assert nearest(rows, np.array([True, False, False])).nnz == 0
-    assert nearest(rows, np.zeros(3, bool)).nnz == 0
-
-
 def test_a_vocabulary_keeps_its_terms(tmp_path: Path) -> None:
     backbone = tiny_backbone(tmp_path)
     d = backbone.get_embedding_dimension()
@@ -235,7 +184,7 @@ def test_a_vocabulary_keeps_its_terms(tmp_path: Path) -> None:
     assert found.labels == WORDS
     assert set(found.sources) == {SOURCES.index("vocabulary")}
     counts = np.bincount(frequencies.indices, minlength=25)
-    assert np.diff(found.examples.indptr).tolist() == np.minimum(counts, naming.EXAMPLES).tolist()
+    assert np.diff(found.examples.indptr).tolist() == np.minimum(counts, firings.EXAMPLES).tolist()
     rows = head.rows[torch.from_numpy(counts > 0)]
     rows = rows / rows.norm(dim=1, keepdim=True)
     largest = (rows @ rows.T).fill_diagonal_(-2).max().item()
@@ -245,5 +194,5 @@ def test_a_vocabulary_keeps_its_terms(tmp_path: Path) -> None:
 def test_words_are_one_line_and_not_endless(tiny: SparseEncoder) -> None:
     texts = ["ba\x1b[31m de", "k" * 99 + " lo", "   "]
     found = describe(tiny, texts, encode_activations(tiny, texts))
-    assert all(word.isprintable() and len(word) <= naming.LONGEST_WORD for word in found.words)
+    assert all(word.isprintable() and len(word) <= firings.LONGEST_WORD for word in found.words)
     assert all(label.isprintable() for label in found.labels)

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from test_cli import run
 from test_index import _without_fsync
 
-from lexicept.cli.index import ArchitectureChoice
+from lexicept.cli.build import ArchitectureChoice
 from lexicept.sae import SAE, SAESettings
 from lexicept.sae.objectives import CONTROL, OBJECTIVES, Count, Jump, Outcome, equal_shares
 from lexicept.sae.settings import Architecture

@@ -555,7 +555,8 @@ def test_without_validation_the_last_step_is_the_model(places, tmp_path, monkeyp
     lines = metrics(tmp_path / "run")
     assert [line["step"] for line in lines] == [4, 8, 10]
     assert all("loss" in line for line in lines)
-    last = load_file(tmp_path / "run/work/checkpoints/checkpoint-10/model.safetensors")
+    checkpoint = tmp_path / "run" / "work" / "checkpoints" / "checkpoint-10"
+    last = load_file(checkpoint / "model.safetensors")
     saved = load_encoder(tmp_path / "run" / "model")[1]
     assert torch.equal(saved.weight, last["model.0.weight"])
     assert "There was none." in (tmp_path / "run" / "model" / "README.md").read_text()

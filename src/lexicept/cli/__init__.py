@@ -7,6 +7,7 @@ import sys
 import typer
 
 from lexicept.cli import (
+    build,
     concepts,
     convert,
     index,
@@ -14,6 +15,7 @@ from lexicept.cli import (
     pretrain,
     report,
     sae,
+    search,
     serve,
     soup,
     sweep,
@@ -30,6 +32,8 @@ app = typer.Typer(
 )
 app.add_typer(concepts.app)
 app.add_typer(convert.app)
+app.add_typer(build.app)
+app.add_typer(search.app)
 app.add_typer(index.app)
 app.add_typer(lists.app)
 app.add_typer(pretrain.app)

@@ -4,12 +4,32 @@ from __future__ import annotations
 
 import json
 import re
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lexicept.errors import InputError
+
+if TYPE_CHECKING:
+    from lexicept.index import Index
+
+BACKBONE = "sentence-transformers/all-MiniLM-L6-v2"
+"""``backbone.DEFAULT_BACKBONE``, without importing torch."""
+
+
+class VocabularyChoice(StrEnum):
+    """What to build or search."""
+
+    words = "words"
+    concepts = "concepts"
+    both = "both"
+
+    @property
+    def names(self) -> list[str]:
+        return ["words", "concepts"] if self is VocabularyChoice.both else [self.value]
+
 
 CorpusArgument = Annotated[
     str,
@@ -18,8 +38,27 @@ CorpusArgument = Annotated[
         "ir_datasets name, or python-docs."
     ),
 ]
+DatasetArgument = Annotated[str, typer.Argument(help="A BEIR folder or an ir_datasets name.")]
 IndexArgument = Annotated[Path, typer.Argument(help="An index folder.")]
+NewIndexOption = Annotated[Path, typer.Option(help="Where the index will be; must not exist.")]
+SearchVocabularyOption = Annotated[
+    VocabularyChoice | None, typer.Option(help="Default: all that the index has.")
+]
+WidthOption = Annotated[
+    int | None, typer.Option(min=1, help="Of several pretrained SAEs, that with so many latents.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def single_vocabulary(index: Index, choice: VocabularyChoice | None) -> str | None:
+    """The vocabulary to search alone, or None for all of them."""
+    if choice is None:
+        return None
+    present = [vocabulary.name for vocabulary in index.vocabularies]
+    for name in choice.names:
+        if name not in present:
+            raise InputError(f"{index.path} has no {name}, only {', '.join(present)}")
+    return choice.names[0] if len(choice.names) == 1 else None
 
 
 def require_concepts() -> None:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from lexicept.cli.common import CorpusArgument, JsonOption, print_report, require_concepts
+from lexicept.cli.common import (
+    BACKBONE,
+    CorpusArgument,
+    JsonOption,
+    print_report,
+    require_concepts,
+)
 from lexicept.errors import InputError
 
 if TYPE_CHECKING:
@@ -48,54 +56,73 @@ class TrainedChoice(StrEnum):
     all = "all"
 
 
+BackboneOption = Annotated[
+    str, typer.Option(help="Hugging Face encoder or decoder under the head.")
+]
+LayerOption = Annotated[
+    int | None, typer.Option(help="Blocks of the backbone to run; all by default.")
+]
+HeadOption = Annotated[
+    HeadChoice,
+    typer.Option(
+        help="Rows at first: the backbone's own language head's (an encoder's without one: its "
+        "input embeddings), the means of these over the sub-words of each word, or random ones."
+    ),
+]
+SizeOption = Annotated[
+    int | None,
+    typer.Option(
+        help="Words that are dimensions, the most frequent of the corpus; "
+        f"{EXPANDED_SIZE:,} by default."
+    ),
+]
+MaskingOption = Annotated[
+    MaskingChoice | None,
+    typer.Option(
+        help="What is masked, and the dimensions of the head; words by default for the head "
+        "expanded, sub-words for the others. For decoders: mntp, sub-words that are recognised "
+        "from the place before them, in both directions; causal, every next sub-word."
+    ),
+]
+ShareOption = Annotated[
+    float | None,
+    typer.Option(help="Share that is masked; 0.2 by default for mntp, 0.15 for the others."),
+]
+LearningRateOption = Annotated[
+    float, typer.Option(help="At its highest; a backbone needs less, such as 1.6e-4 (ESPLADE).")
+]
+TrainedOption = Annotated[
+    TrainedChoice,
+    typer.Option(
+        help="What learns: the head, low-rank adapters of the backbone under the head as it is, or "
+        "head and backbone."
+    ),
+]
+
+
+class Start(NamedTuple):
+    """What is trained: a backbone, and a head over so many words at most, or over sub-words."""
+
+    backbone: str
+    layer: int | None
+    head: HeadChoice
+    words: int | None
+
+
 @app.command()
 def pretrain(
     corpus: CorpusArgument,
     out: Annotated[Path, typer.Option(help="Where the model will be; must not exist.")],
-    backbone: Annotated[
-        str, typer.Option(help="Hugging Face encoder or decoder under the head.")
-    ] = "sentence-transformers/all-MiniLM-L6-v2",
-    layer: Annotated[
-        int | None, typer.Option(help="Blocks of the backbone to run; all by default.")
-    ] = None,
-    head: Annotated[
-        HeadChoice,
-        typer.Option(
-            help="Rows at first: the backbone's own language head's (an encoder's without one: its "
-            "input embeddings), the means of these over the sub-words of each word, or random ones."
-        ),
-    ] = HeadChoice.mlm,
-    size: Annotated[
-        int | None,
-        typer.Option(
-            help="Words that are dimensions, the most frequent of the corpus; "
-            f"{EXPANDED_SIZE:,} by default."
-        ),
-    ] = None,
-    masking: Annotated[
-        MaskingChoice | None,
-        typer.Option(
-            help="What is masked, and the dimensions of the head; words by default for the head "
-            "expanded, sub-words for the others. For decoders: mntp, sub-words that are recognised "
-            "from the place before them, in both directions; causal, every next sub-word."
-        ),
-    ] = None,
-    mask_share: Annotated[
-        float | None,
-        typer.Option(help="Share that is masked; 0.2 by default for mntp, 0.15 for the others."),
-    ] = None,
+    backbone: BackboneOption = BACKBONE,
+    layer: LayerOption = None,
+    head: HeadOption = HeadChoice.mlm,
+    size: SizeOption = None,
+    masking: MaskingOption = None,
+    mask_share: ShareOption = None,
     steps: Annotated[int, typer.Option(help="Optimiser steps.")] = 1000,
     batch_size: Annotated[int, typer.Option(help="Windows of text in a step.")] = 32,
-    learning_rate: Annotated[
-        float, typer.Option(help="At its highest; a backbone needs less, such as 1.6e-4 (ESPLADE).")
-    ] = 1e-3,
-    trained: Annotated[
-        TrainedChoice,
-        typer.Option(
-            help="What learns: the head, low-rank adapters of the backbone under the head as it "
-            "is, or head and backbone."
-        ),
-    ] = TrainedChoice.head,
+    learning_rate: LearningRateOption = 1e-3,
+    trained: TrainedOption = TrainedChoice.head,
     lora_rank: Annotated[int, typer.Option(help="Of the adapters.")] = 64,
     bf16: Annotated[bool, typer.Option("--bf16", help="Multiply in bfloat16.")] = False,
     seed: Annotated[int, typer.Option(min=0)] = 0,
@@ -107,20 +134,17 @@ def pretrain(
     backbone (model.backbone, --backbone) that may be cut.
     Pretraining that was killed goes on where it stopped when the same command is run again.
     """
-    import os
-    import shutil
     from dataclasses import asdict
 
     from lexicept.display import ProgressBars
-    from lexicept.indexing import lock, refuse_existing
-    from lexicept.storage import sync_folder
+    from lexicept.indexing import refuse_existing
 
     refuse_existing(out)
-    words = _words(head, masking, size)
+    start = Start(backbone, layer, head, _words(head, masking, size))
     require_concepts()
     from lexicept import pretraining
 
-    usual = MaskingChoice.subwords if words is None else MaskingChoice.words
+    usual = MaskingChoice.subwords if start.words is None else MaskingChoice.words
     settings = pretraining.PretrainingSettings(
         masking=(masking or usual).value,
         mask_share=mask_share,
@@ -132,27 +156,46 @@ def pretrain(
         bf16=bf16,
         seed=seed,
     )
+    with _work(out) as work:
+        texts = _texts(corpus, work, {**start._asdict(), **asdict(settings)})
+        encoder = _encoder(texts, start, settings)
+        with ProgressBars() as progress:
+            training = work / "training"
+            pretraining.pretrain(encoder[0], encoder[1], texts, settings, training, progress)
+        _publish(encoder, work, out)
+    print_report({"model": str(out), "dimensions": encoder[1].size, "steps": steps}, as_json)
+
+
+@contextmanager
+def _work(out: Path) -> Iterator[Path]:
+    """The folder of unfinished work, which no other process writes in until the block ends."""
+    import os
+
+    from lexicept.indexing import lock
+
     work = out.with_name(f"{out.name}.partial")
     work.mkdir(parents=True, exist_ok=True)
     descriptor = lock(work)
     try:
-        model = {"backbone": backbone, "layer": layer, "head": head, "words": words}
-        texts = _texts(corpus, work, {**model, **asdict(settings)})
-        encoder = _encoder(texts, backbone, layer, head, words, settings)
-        with ProgressBars() as progress:
-            pretraining.pretrain(
-                encoder[0], encoder[1], texts, settings, work / "training", progress
-            )
-        unfinished = work / "model"
-        shutil.rmtree(unfinished, ignore_errors=True)
-        encoder.save(str(unfinished), create_model_card=False)
-        sync_folder(unfinished)
-        refuse_existing(out)
-        unfinished.rename(out)
-        shutil.rmtree(work)
+        yield work
     finally:
         os.close(descriptor)
-    print_report({"model": str(out), "dimensions": encoder[1].size, "steps": steps}, as_json)
+
+
+def _publish(encoder: SparseEncoder, work: Path, out: Path) -> None:
+    """Save the model where it will be, and forget the unfinished work."""
+    import shutil
+
+    from lexicept.indexing import refuse_existing
+    from lexicept.storage import sync_folder
+
+    unfinished = work / "model"
+    shutil.rmtree(unfinished, ignore_errors=True)
+    encoder.save(str(unfinished), create_model_card=False)
+    sync_folder(unfinished)
+    refuse_existing(out)
+    unfinished.rename(out)
+    shutil.rmtree(work)
 
 
 def _words(head: HeadChoice, masking: MaskingChoice | None, size: int | None) -> int | None:
@@ -189,29 +232,22 @@ def _texts(corpus: str, work: Path, settings: dict[str, Any]) -> TextStore:
     return TextStore(work / "texts")
 
 
-def _encoder(
-    texts: TextStore,
-    backbone: str,
-    layer: int | None,
-    rows: HeadChoice,
-    words: int | None,
-    settings: PretrainingSettings,
-) -> SparseEncoder:
-    """What is trained; over so many words at most, or over sub-words."""
+def _encoder(texts: TextStore, start: Start, settings: PretrainingSettings) -> SparseEncoder:
+    """What is trained, as it is at first."""
     from lexicept.backbone import Backbone
     from lexicept.encoder import make_encoder
     from lexicept.expanded import expanded_words
     from lexicept.language_heads import language_head
 
     both_ways = {"mntp": True, "causal": False}.get(settings.masking)
-    base = Backbone.from_pretrained(backbone, layer, bidirectional=both_ways)
-    head = language_head(backbone)
+    base = Backbone.from_pretrained(start.backbone, start.layer, bidirectional=both_ways)
+    head = language_head(start.backbone)
     terms = head.terms
-    if words is not None:
-        terms, pieces = expanded_words(texts, base.tokenizer, words)
-    if rows is HeadChoice.random:
+    if start.words is not None:
+        terms, pieces = expanded_words(texts, base.tokenizer, start.words)
+    if start.head is HeadChoice.random:
         drawn = head.random(len(terms), settings.seed)
         head = head.with_rows(drawn.rows, drawn.bias, terms)
-    elif rows is HeadChoice.expanded:
+    elif start.head is HeadChoice.expanded:
         head = head.expanded(pieces, terms)
     return make_encoder(base, head)

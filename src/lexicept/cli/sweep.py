@@ -8,8 +8,15 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from lexicept.cli.common import IndexArgument, JsonOption, print_json, require
-from lexicept.cli.index import SearchVocabularyOption, single_vocabulary
+from lexicept.cli.common import (
+    DatasetArgument,
+    IndexArgument,
+    JsonOption,
+    SearchVocabularyOption,
+    print_json,
+    require,
+    single_vocabulary,
+)
 from lexicept.errors import InputError
 
 if TYPE_CHECKING:
@@ -22,35 +29,38 @@ Word = TypeVar("Word")
 
 app = typer.Typer()
 
+SplitOption = Annotated[
+    str, typer.Option(help="Which judgements: dev or train, never those of the test.")
+]
+QueryDimsOption = Annotated[str, typer.Option(help="Dimensions left in a query; all is no limit.")]
+DocumentDimsOption = Annotated[
+    str, typer.Option(help="Dimensions left in a document; all is no limit.")
+]
+TokenKOption = Annotated[
+    str,
+    typer.Option(
+        help="Active concepts per token; own is the model's own, all no constraint. Each value "
+        "but own encodes all documents again."
+    ),
+]
+AlphaOption = Annotated[str, typer.Option(help="RRA's rationality; none is without RRA.")]
+QueryScaleOption = Annotated[
+    str, typer.Option(help="Factors on queries: what they are worth beside words.")
+]
+
 
 @app.command()
 def sweep(
     index: IndexArgument,
-    dataset: Annotated[str, typer.Argument(help="A BEIR folder or an ir_datasets name.")],
+    dataset: DatasetArgument,
     out: Annotated[Path, typer.Option(help="Folder of the points and the plot.")],
-    split: Annotated[
-        str, typer.Option(help="Which judgements: dev or train, never those of the test.")
-    ] = "dev",
+    split: SplitOption = "dev",
     vocabulary: SearchVocabularyOption = None,
-    query_dims: Annotated[
-        str, typer.Option(help="Dimensions left in a query; all is no limit.")
-    ] = "8,16,32,all",
-    document_dims: Annotated[
-        str, typer.Option(help="Dimensions left in a document; all is no limit.")
-    ] = "50,100,200,all",
-    k: Annotated[
-        str,
-        typer.Option(
-            help="Active concepts per token; own is the model's own, all no constraint. Each value "
-            "but own encodes all documents again."
-        ),
-    ] = "own",
-    alpha: Annotated[
-        str, typer.Option(help="RRA's rationality; none is without RRA.")
-    ] = "none,1,1.25",
-    query_scale: Annotated[
-        str, typer.Option(help="Factors on queries: what they are worth beside words.")
-    ] = "1",
+    query_dims: QueryDimsOption = "8,16,32,all",
+    document_dims: DocumentDimsOption = "50,100,200,all",
+    k: TokenKOption = "own",
+    alpha: AlphaOption = "none,1,1.25",
+    query_scale: QueryScaleOption = "1",
     as_json: JsonOption = False,
 ) -> None:
     """Plot effectiveness against cost for all combinations of some settings.
@@ -80,13 +90,8 @@ def sweep(
     sweeping.write_plot(points, out / "pareto.png")
     front = sweeping.pareto_front(points)
     if as_json:
-        print_json(
-            {
-                "points": len(points),
-                "folder": str(out),
-                "front": [point.to_json() for point in front],
-            }
-        )
+        best = [point.to_json() for point in front]
+        print_json({"points": len(points), "folder": str(out), "front": best})
     else:
         from rich.console import Console
 

@@ -115,12 +115,11 @@ def bars(
     value_label: str,
 ) -> Markup:
     """Horizontal bars from 0, one group for each label and in it one bar for each series."""
-    top = TOP + (LEGEND if len(series) > 1 else 0)
+    top, parts = _legend([name for name, _ in series])
     group = ROW * len(series) + (6 if len(series) > 1 else 0)
     bottom = top + group * len(labels)
     x = scale([v for _, values in series for v in values], LABELS, WIDTH - 60, zero=True)
-    parts = [_legend([name for name, _ in series])] if len(series) > 1 else []
-    parts += [_vertical_axis_lines(x, top, bottom)]
+    parts.append(_vertical_axis_lines(x, top, bottom))
     for i, label in enumerate(labels):
         middle = top + group * i + ROW * len(series) / 2
         parts.append(_text(LABELS - 8, middle + 4, _cut(label, 30), "end"))
@@ -141,12 +140,11 @@ def columns(
     y_label: str,
 ) -> Markup:
     """Vertical bars from 0 over named places, side by side for several series."""
-    top = TOP + (LEGEND if len(series) > 1 else 0)
+    top, parts = _legend([name for name, _ in series])
     bottom = HEIGHT - BOTTOM
     y = scale([v for _, values in series for v in values], bottom, top, zero=True)
     place = (WIDTH - LEFT - RIGHT) / max(len(labels), 1)
     width = place * 0.84 / max(len(series), 1)
-    parts = [_legend([name for name, _ in series])] if len(series) > 1 else []
     parts.append(_y_axis(y, y_label))
     every = max(1, math.ceil(max(map(len, labels), default=1) * 7 / place))
     for i, label in enumerate(labels):
@@ -186,10 +184,9 @@ def lines(
     steps: bool = False,
 ) -> Markup:
     """Lines through points, or with ``steps`` a level that holds until the next point."""
-    top = TOP + (LEGEND if len(series) > 1 else 0)
+    top, parts = _legend([s.name for s in series])
     x = scale([v for s in series for v in s.x], LEFT, WIDTH - RIGHT, log_x)
     y = scale([v for s in series for v in s.y], HEIGHT - BOTTOM, top, zero=True)
-    parts = [_legend([s.name for s in series])] if len(series) > 1 else []
     parts += [_y_axis(y, y_label), _x_axis(x, x_label)]
     for number, one in enumerate(series):
         path = ""
@@ -218,13 +215,12 @@ def scatter(
     marks: Sequence[Mark] = (),
 ) -> Markup:
     """Points, some of them named. ``diagonal`` draws where x = y."""
-    top = TOP + (LEGEND if len(series) > 1 else 0)
+    top, parts = _legend([s.name for s in series])
     xs = [v for s in series for v in s.x] + [mark.x for mark in marks]
     ys = [v for s in series for v in s.y] + [mark.y for mark in marks]
     height = HEIGHT * 4 / 3
     x = scale(xs, LEFT, WIDTH - RIGHT, log_x, zero=True)
     y = scale(ys, height - BOTTOM, top, log_y, zero=True)
-    parts = [_legend([s.name for s in series])] if len(series) > 1 else []
     parts += [_y_axis(y, y_label), _x_axis(x, x_label, height)]
     low, high = max(x.low, y.low), min(x.high, y.high)
     if diagonal and low < high:
@@ -311,15 +307,18 @@ def _vertical_axis_lines(x: Scale, top: float, bottom: float) -> Markup:
     return Markup("").join(parts)
 
 
-def _legend(names: Sequence[str]) -> Markup:
-    """Coloured squares with names in one row at the top."""
+def _legend(names: Sequence[str]) -> tuple[float, list[Markup]]:
+    """Where the plotted area begins, and what stands above it: coloured squares with names in one
+    row, where there are several."""
+    if len(names) < 2:
+        return TOP, []
     parts = []
     width = (WIDTH - LEFT - RIGHT) / len(names)
     for number, name in enumerate(names):
         x = LEFT + width * number
         parts.append(_rect(x, TOP - 8, 10, 10, number, ""))
         parts.append(_text(x + 15, TOP + 1, _cut(name, int(width / 7)), "start"))
-    return Markup("").join(parts)
+    return TOP + LEGEND, parts
 
 
 def _rect(x: float, y: float, width: float, height: float, number: int, tip: str) -> Markup:

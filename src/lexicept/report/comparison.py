@@ -29,7 +29,7 @@ from lexicept.report.page import (
     Table,
     text_column,
 )
-from lexicept.report.wording import count, cut, three
+from lexicept.report.wording import count, cut, one, signed, three, two
 
 CASES = 4
 """Wins and losses that are explained, each."""
@@ -92,10 +92,10 @@ def _measures(*sides: tuple[Subject, Mapping[str, Mapping[str, float]]]) -> Tabl
         [
             text_column("Index"),
             *(Column(measure, three) for measure in MEASURES),
-            Column("QD-FLOPs", lambda value: f"{value:,.2f}"),
+            Column("QD-FLOPs", two),
             Column("E²", three),
-            Column("Query length", lambda value: f"{value:,.1f}"),
-            Column("Document length", lambda value: f"{value:,.1f}"),
+            Column("Query length", one),
+            Column("Document length", one),
         ],
         rows,
         f"Means over {sides[0][0].questions.describe()}." if sides[0][0].questions else "",
@@ -115,7 +115,7 @@ def _overview(
     if values.size > 1:
         test = paired_t_test(ours, theirs)
         meaning = f"of nDCG@10; p {test.p:.2g} in a paired t-test"
-        items.append(Number("Mean difference", f"{test.difference:+z.3f}", meaning))
+        items.append(Number("Mean difference", signed(test.difference), meaning))
     ordered = np.sort(values)[::-1]
     svg = charts.lines(
         "Difference of nDCG@10, query by query",
@@ -222,7 +222,7 @@ def _lead(subject: Subject, query: Query, duel: Duel) -> Block:
             text_column("Vocabulary"),
             Column(cut(duel.relevant, 30), three),
             Column(cut(duel.rival or "no rival", 30), three),
-            Column("Lead", lambda value: f"{value:+z.3f}"),
+            Column("Lead", signed),
         ],
         rows,
         total=("Score", "", *totals, totals[0] - totals[1]),

@@ -25,7 +25,7 @@ from lexicept.report.page import (
     Table,
     text_column,
 )
-from lexicept.report.wording import count, megabytes, metered, percent
+from lexicept.report.wording import count, megabytes, metered, one, percent, two
 from lexicept.vectors import Integers
 
 BINS = 30
@@ -68,13 +68,13 @@ def _lengths_table(subject: Subject) -> Table:
         rows.append(row)
     columns = [
         text_column("Vocabulary"),
-        Column("Document length, mean", _one),
+        Column("Document length, mean", one),
         Column("median", count),
         Column("longest", count),
     ]
     note = "Length: dimensions above 0."
     if subject.questions is not None:
-        columns += [Column("Query length, mean", _one), Column("QD-FLOPs", _two)]
+        columns += [Column("Query length, mean", one), Column("QD-FLOPs", two)]
         note += f" Queries: {subject.questions.describe()}."
         if subject.index.rra is not None:
             note += (
@@ -235,8 +235,8 @@ def posting_lists(subject: Subject, other: Subject | None) -> Section:
         text_column("Vocabulary"),
         Column("Lists", count),
         Column("Empty", percent),
-        Column("Mean length", _one),
-        Column("Standard deviation", _one),
+        Column("Mean length", one),
+        Column("Standard deviation", one),
         *(
             Column("longest" if share == 1 else f"{share:.0%} are at most", count)
             for share in QUANTILES
@@ -298,11 +298,3 @@ def _ranked(label: str, lists: PostingLists) -> charts.Series:
     ranks = np.unique(np.geomspace(1, filled, 100).astype(np.int64))
     shares = lists.lengths[ranks - 1] / lists.num_documents
     return charts.Series(label, ranks.tolist(), shares.tolist())
-
-
-def _one(value: float) -> str:
-    return f"{value:,.1f}"
-
-
-def _two(value: float) -> str:
-    return f"{value:,.2f}"

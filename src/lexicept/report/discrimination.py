@@ -13,7 +13,7 @@ import numpy as np
 from lexicept.report import charts
 from lexicept.report.material import Spread, Subject
 from lexicept.report.page import Block, Column, Figure, Group, Note, Section, Table, text_column
-from lexicept.report.wording import count, metered, percent, three
+from lexicept.report.wording import count, metered, percent, three, two
 from lexicept.vectors import Floats, Integers
 
 ROWS = 15
@@ -98,7 +98,7 @@ def _table(
             Column("Mean weight", three),
             Column("Power", lambda share: metered(share, most)),
             Column("Cost", lambda share: metered(share, most)),
-            Column("Power / cost", lambda ratio: f"{ratio:.2f}"),
+            Column("Power / cost", two),
         ],
         rows,
         "Mean weight: over the documents that have it. The least discriminative have the lowest "

@@ -13,7 +13,7 @@ from lexicept.report import charts
 from lexicept.report.cost import qd_flops
 from lexicept.report.material import DEPTH, MEASURES, Subject
 from lexicept.report.page import Block, Column, Figure, Note, Section, Table, text_column
-from lexicept.report.wording import count, cut, percent, three
+from lexicept.report.wording import count, cut, one, percent, three, two
 from lexicept.vectors import row_numbers
 
 TOP = 10
@@ -67,7 +67,7 @@ def _measures(subject: Subject, values: dict[str | None, dict[str, dict[str, flo
             p = paired_t_test(whole, measured["nDCG@10"]).p
         rows.append((_title(subject, name), *means, flops, e2(means[2], flops), p))
     columns = [text_column("Searched"), *(Column(measure, three) for measure in MEASURES)]
-    columns += [Column("QD-FLOPs", lambda value: f"{value:,.2f}"), Column("E²", three)]
+    columns += [Column("QD-FLOPs", two), Column("E²", three)]
     note = "E² is RR@10 less a penalty for QD-FLOPs (SAE-SPLADE)."
     if len(rows) > 1:
         columns.append(Column("p", lambda value: "" if np.isnan(value) else f"{value:.2g}"))
@@ -132,7 +132,7 @@ def _composition(subject: Subject) -> Table:
         [
             text_column("Part"),
             Column("Share of the score", percent),
-            Column("Dimensions per result", lambda value: f"{value:.1f}"),
+            Column("Dimensions per result", one),
         ],
         found,
         f"Means over {len(pairs):,} results in all vocabularies. Dimensions: those that the query "

@@ -12,7 +12,7 @@ from base64 import b64encode
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
@@ -49,44 +49,47 @@ def text_column(name: str) -> Column:
     return Column(name, numeric=False)
 
 
+class Block:
+    """A piece of a section; the template has a part for each kind."""
+
+    @property
+    def kind(self) -> str:
+        return type(self).__name__.lower()
+
+
 @dataclass(frozen=True)
-class Paragraph:
+class Paragraph(Block):
     """Running text."""
 
-    kind: ClassVar[str] = "paragraph"
     text: str
 
 
 @dataclass(frozen=True)
-class Note:
+class Note(Block):
     """What a reader must know before trusting what follows: a sample, a missing part."""
 
-    kind: ClassVar[str] = "note"
     text: str
 
 
 @dataclass(frozen=True)
-class Numbers:
+class Numbers(Block):
     """A few figures side by side."""
 
-    kind: ClassVar[str] = "numbers"
     items: Sequence[Number]
 
 
 @dataclass(frozen=True)
-class Figure:
+class Figure(Block):
     """A plot with its caption."""
 
-    kind: ClassVar[str] = "figure"
     svg: Markup
     caption: str
 
 
 @dataclass(frozen=True)
-class Table:
+class Table(Block):
     """Rows of raw values, shown by their columns; the first column names the row."""
 
-    kind: ClassVar[str] = "table"
     caption: str
     columns: Sequence[Column]
     rows: Sequence[Sequence[Any]]
@@ -130,23 +133,18 @@ class Card:
 
 
 @dataclass(frozen=True)
-class Cards:
+class Cards(Block):
     """Concepts side by side."""
 
-    kind: ClassVar[str] = "cards"
     items: Sequence[Card]
 
 
 @dataclass(frozen=True)
-class Group:
+class Group(Block):
     """Blocks under a smaller heading."""
 
-    kind: ClassVar[str] = "group"
     title: str
     blocks: Sequence[Block]
-
-
-Block = Paragraph | Note | Numbers | Figure | Table | Cards | Group
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from lexicept.report.page import (
     Table,
     text_column,
 )
-from lexicept.report.wording import count
+from lexicept.report.wording import count, one, two
 
 DOCUMENTS = 20_000
 """In which pairs are counted, at most."""
@@ -89,12 +89,12 @@ def _table(subject: Subject, pairs: Pairs, name: Relation, chosen: list[int]) ->
         [
             text_column("Word"),
             text_column("Concept"),
-            Column("Lift", lambda value: f"{value:.1f}"),
+            Column("Lift", one),
             Column("With the word", count),
             Column("With the concept", count),
             Column("With both", count),
-            Column("P(concept | word)", lambda value: f"{value:.2f}"),
-            Column("P(word | concept)", lambda value: f"{value:.2f}"),
+            Column("P(concept | word)", two),
+            Column("P(word | concept)", two),
         ],
         rows,
         "Documents with each. Words are stems.",

@@ -21,7 +21,7 @@ from lexicept.report.page import (
     Table,
     text_column,
 )
-from lexicept.report.wording import count, cut, percent, three
+from lexicept.report.wording import count, cut, percent, signed, three, two
 from lexicept.vectors import Integers
 
 DOCUMENTS = 3000
@@ -96,7 +96,7 @@ def _results(subject: Subject, changed: Derived) -> Table:
             text_column("Measure"),
             Column("Without", three),
             Column("With", three),
-            Column("Difference", lambda value: f"{value:+z.3f}"),
+            Column("Difference", signed),
             Column("p", lambda value: f"{value:.2g}"),
         ],
         rows,
@@ -163,8 +163,8 @@ def _frequent(
             Column("Share of documents", percent),
             Column("Share of the weight, without", percent),
             Column("with", percent),
-            Column("Rank, without", lambda value: f"{value:.2f}"),
-            Column("with", lambda value: f"{value:.2f}"),
+            Column("Rank, without", two),
+            Column("with", two),
             Column("Change", lambda value: f"{value:+z.2f}"),
         ],
         rows,

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from lexicept.analysis.wacky import LARGEST, WackyFinder
 from lexicept.report.material import Subject
 from lexicept.report.page import Block, Column, Number, Numbers, Section, Table, text_column
-from lexicept.report.wording import count, cut, percent, three
+from lexicept.report.wording import count, cut, percent, three, two
 from lexicept.vectors import canonical_csr
 
 COMPANY = 2000
@@ -50,7 +50,7 @@ def unexplained(subject: Subject) -> Section:
                     text_column("Document"),
                     Column("Weight", three),
                     Column("Share of the document", percent),
-                    Column("Company", lambda value: f"{value:.2f}"),
+                    Column("Company", two),
                 ],
                 table,
                 "Share of the document: of the sum of its concepts' weights. Company: the "

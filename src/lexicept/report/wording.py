@@ -30,9 +30,24 @@ def percent(value: float) -> str:
     return f"{100 * value:#.2g}%" if abs(value) >= 1e-6 else "< 0.0001%"
 
 
+def one(value: float) -> str:
+    """A mean of many: ``1,234.5``."""
+    return f"{value:,.1f}"
+
+
+def two(value: float) -> str:
+    """A mean or a ratio: ``12.34``."""
+    return f"{value:,.2f}"
+
+
 def three(value: float) -> str:
     """A measure: ``0.123``."""
     return f"{value:.3f}"
+
+
+def signed(value: float) -> str:
+    """A difference of measures: ``+0.123``."""
+    return f"{value:+z.3f}"
 
 
 def megabytes(value: float) -> str:

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib.metadata import version
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import APIRouter, HTTPException, Query, Request, Response
-from pydantic import StringConstraints
 
 from lexicept.corpora import Document
 from lexicept.errors import InputError
@@ -20,35 +19,8 @@ from lexicept.server import schema
 from lexicept.server.concepts import concept_detail, concept_list
 from lexicept.server.excerpts import to_json
 from lexicept.server.metrics import Metrics
+from lexicept.server.questions import MAX_QUERY, Explained, Question, Searched, TopK
 from lexicept.server.reader import Reader, Search
-
-MAX_QUERY = 4_000
-"""Characters of a query."""
-
-MAX_TOP_K = 1_000
-
-MAX_STEERED = 100
-"""Dimensions that one request can steer."""
-
-QueryText = Annotated[str, Query(max_length=MAX_QUERY, description="The text to search with.")]
-TopK = Annotated[int, Query(ge=1, le=MAX_TOP_K, description="Results at most.")]
-VocabularyName = Annotated[
-    Literal["words", "concepts"] | None, Query(description="Of the search; all by default.")
-]
-Steer = Annotated[
-    list[
-        Annotated[
-            str,
-            StringConstraints(pattern=r"^(words|concepts):[0-9]{1,9}:[0-9]{1,3}(\.[0-9]{1,6})?$"),
-        ]
-    ],
-    Query(
-        max_length=MAX_STEERED,
-        description="vocabulary:dimension:factor multiplies a weight of the query; 0 removes it.",
-        examples=[["concepts:7898:0"]],
-    ),
-]
-DocumentId = Annotated[str, Query(description="As the index knows it.")]
 
 BUSY: dict[int | str, dict[str, Any]] = {
     503: {
@@ -70,57 +42,40 @@ def reader_of(request: Request) -> Reader:
 
 
 @router.get("/search", response_model=schema.Results, responses=BUSY)
-async def search(
-    request: Request,
-    query: QueryText,
-    top_k: TopK = 10,
-    vocabulary: VocabularyName = None,
-    steer: Steer = [],  # noqa: B006 - FastAPI copies it
-) -> Response:
+async def search(request: Request, asked: Annotated[Searched, Query()]) -> Response:
     """The best documents for a query."""
     reader = reader_of(request)
     generation = reader.generation
     index, cards = generation.index, generation.cards
-    steering = steered(index, vocabulary, steer)
-    hits = await reader.search(index, Search(query, top_k, vocabulary, steering))
+    wanted = Search(asked.query, asked.top_k, asked.vocabulary, steered(index, asked))
     results = ",".join(
         f'{{"rank":{rank},"score":{score},{cards.of(document_id)}}}'
-        for rank, (document_id, score) in enumerate(hits, 1)
+        for rank, (document_id, score) in enumerate(await reader.search(index, wanted), 1)
     )
-    return send_json(f'{{"query":{to_json(query)},"results":[{results}]}}')
+    return send_json(f'{{"query":{to_json(asked.query)},"results":[{results}]}}')
 
 
 @router.get("/query", response_model=schema.Terms, responses=BUSY)
-async def query_terms(
-    request: Request,
-    query: QueryText,
-    vocabulary: VocabularyName = None,
-    steer: Steer = [],  # noqa: B006
-) -> Response:
+async def query_terms(request: Request, asked: Annotated[Question, Query()]) -> Response:
     """What a query is made of: its words and concepts, and their weights."""
     reader = reader_of(request)
     index = reader.generation.index
-    steering = steered(index, vocabulary, steer)
-    found = await reader.run(lambda: index.query_terms(query, vocabulary, steering))
+    steering = steered(index, asked)
+    found = await reader.run(lambda: index.query_terms(asked.query, asked.vocabulary, steering))
     terms = [{**term._asdict(), "spans": spans(term.spans)} for term in found]
-    return as_json({"query": query, "terms": terms})
+    return as_json({"query": asked.query, "terms": terms})
 
 
 @router.get("/explain", response_model=schema.Explanation, responses=BUSY)
-async def explain(
-    request: Request,
-    query: QueryText,
-    document_id: DocumentId,
-    vocabulary: VocabularyName = None,
-    steer: Steer = [],  # noqa: B006
-) -> Response:
+async def explain(request: Request, asked: Annotated[Explained, Query()]) -> Response:
     """Why a document has its score."""
     reader = reader_of(request)
     index = reader.generation.index
-    steering = steered(index, vocabulary, steer)
+    query, document_id = asked.query, asked.document_id
+    steering = steered(index, asked)
     title = stored(index, document_id).title
     found = await reader.run(
-        lambda: index.explain(query, document_id, vocabulary, steering=steering)
+        lambda: index.explain(query, document_id, asked.vocabulary, steering=steering)
     )
     return as_json(
         {
@@ -207,12 +162,12 @@ def require_dimension(index: Index, name: str, dimension: int) -> None:
         raise HTTPException(404, f"no number {dimension} in {name}, which are 0 to {size - 1}")
 
 
-def steered(index: Index, vocabulary: str | None, steer: Sequence[str]) -> Steering | None:
+def steered(index: Index, asked: Question) -> Steering | None:
     """The factors of a request. Raises HTTPException for what this index does not have."""
-    if vocabulary is not None:
-        require_vocabulary(index, vocabulary)
+    if asked.vocabulary is not None:
+        require_vocabulary(index, asked.vocabulary)
     factors: dict[tuple[str, int], float] = {}
-    for text in steer:
+    for text in asked.steer:
         name, number, factor = text.split(":")
         require_dimension(index, name, int(number))
         factors[name, int(number)] = float(factor)

@@ -30,14 +30,19 @@ class Health(BaseModel):
     vocabularies: list[VocabularySize]
 
 
-class Result(BaseModel):
+class Card(BaseModel):
+    """A document as it is listed."""
+
+    id: str
+    title: str
+    excerpt: str = Field(description="The beginning of the text.")
+
+
+class Result(Card):
     """One document that was found."""
 
     rank: int = Field(ge=1)
-    id: str
     score: float
-    title: str
-    excerpt: str = Field(description="The beginning of the text.")
 
 
 class Results(BaseModel):
@@ -54,12 +59,17 @@ class Span(BaseModel):
     end: int
 
 
-class Term(BaseModel):
-    """A dimension of the query."""
+class Dimension(BaseModel):
+    """One of the index."""
 
     vocabulary: str
     dimension: int = Field(description="Within its vocabulary: a latent's number.")
     term: str
+
+
+class Term(Dimension):
+    """A dimension of the query."""
+
     weight: float = Field(description="After steering.")
     spans: list[Span] = Field(description="Of the query.")
 
@@ -71,12 +81,9 @@ class Terms(BaseModel):
     terms: list[Term]
 
 
-class Contribution(BaseModel):
+class Contribution(Dimension):
     """What one dimension adds to a score."""
 
-    vocabulary: str
-    dimension: int
-    term: str
     score: float = Field(description="query_weight · document_weight")
     query_weight: float
     document_weight: float
@@ -144,12 +151,9 @@ class NearestConcept(BaseModel):
     cosine: float
 
 
-class ConceptDocument(BaseModel):
+class ConceptDocument(Card):
     """A document that a concept is active in."""
 
-    id: str
-    title: str
-    excerpt: str
     weight: float
 
 

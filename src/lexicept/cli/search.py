@@ -1,0 +1,152 @@
+"""Commands that ask an index: search, explain, evaluate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lexicept.cli.common import (
+    DatasetArgument,
+    IndexArgument,
+    JsonOption,
+    SearchVocabularyOption,
+    print_json,
+    print_table,
+    single_vocabulary,
+)
+from lexicept.errors import InputError
+
+if TYPE_CHECKING:
+    from lexicept.corpora import Document
+    from lexicept.explanation import Explanation
+    from lexicept.index import Hit
+
+app = typer.Typer()
+
+
+@app.command()
+def search(
+    index: IndexArgument,
+    query: str,
+    top_k: Annotated[int, typer.Option(min=1, help="Results.")] = 10,
+    vocabulary: SearchVocabularyOption = None,
+    explain: Annotated[bool, typer.Option(help="Show what each score is made of.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Search an index."""
+    from lexicept.index import Index
+
+    _require_text(query)
+    opened = Index.open(index)
+    name = single_vocabulary(opened, vocabulary)
+    hits = opened.search(query, top_k, name)
+    results = [
+        (
+            hit,
+            opened.document(hit.document_id),
+            opened.explain(query, hit.document_id, name) if explain else None,
+        )
+        for hit in hits
+    ]
+    if as_json:
+        rows = [_to_json(rank, *result) for rank, result in enumerate(results, 1)]
+        print_json({"query": query, "results": rows})
+        return
+    from rich.console import Console
+
+    from lexicept.display import results_table
+
+    nothing = "no results: the query has no word or concept that a document has"
+    Console().print(results_table(query, results) if results else nothing)
+
+
+@app.command()
+def explain(
+    index: IndexArgument,
+    query: str,
+    document_id: str,
+    vocabulary: SearchVocabularyOption = None,
+    html: Annotated[Path | None, typer.Option(help="Write a page to this file instead.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what the score of one document is made of, and what fired it."""
+    from lexicept.index import Index
+
+    _require_text(query)
+    opened = Index.open(index)
+    explanation = opened.explain(query, document_id, single_vocabulary(opened, vocabulary))
+    document = opened.document(document_id)
+    if html is not None:
+        from lexicept.markup import explanation_page
+        from lexicept.storage import replace_file
+
+        replace_file(html, explanation_page(explanation, document).encode())
+    elif as_json:
+        print_json(explanation.to_json())
+    else:
+        from rich.console import Console
+
+        from lexicept.display import explanation_view
+
+        Console().print(explanation_view(explanation, document))
+
+
+@app.command()
+def evaluate(
+    index: IndexArgument,
+    dataset: DatasetArgument,
+    split: Annotated[str, typer.Option(help="Which judgements.")] = "test",
+    vocabulary: SearchVocabularyOption = None,
+    measure: Annotated[
+        list[str] | None, typer.Option(help="More measures, in ir_measures' notation.")
+    ] = None,
+    run: Annotated[Path | None, typer.Option(help="Write the TREC run here.")] = None,
+    compare: Annotated[
+        Path | None, typer.Option(help="Test nDCG@10 against this TREC run (paired t-test).")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Effectiveness and cost on judged queries."""
+    from lexicept import evaluation
+    from lexicept.corpora import read_qrels, read_queries
+    from lexicept.index import Index
+
+    opened = Index.open(index)
+    name = single_vocabulary(opened, vocabulary)
+    queries, qrels = list(read_queries(dataset, split)), list(read_qrels(dataset, split))
+    found = evaluation.evaluate_index(opened, queries, qrels, name, measure or [])
+    report: dict[str, Any] = dict(found.values)
+    if run is not None:
+        evaluation.write_run(run, found.run)
+    if compare is not None:
+        ours = evaluation.evaluate_queries(qrels, found.run, ["nDCG@10"])["nDCG@10"]
+        other_run = evaluation.read_run(compare)
+        other = evaluation.evaluate_queries(qrels, other_run, ["nDCG@10"])["nDCG@10"]
+        report["t_test"] = evaluation.paired_t_test(ours, other)._asdict()
+    if as_json:
+        print_json(report)
+    else:
+        rows = [(key, f"{value:.4f}") for key, value in found.values.items()]
+        if compare is not None:
+            rows += [(f"t-test {key}", f"{v:.4f}") for key, v in report["t_test"].items()]
+        print_table(f"{dataset}, {split}: {len(found.run)} queries", rows)
+
+
+def _to_json(
+    rank: int, hit: Hit, document: Document, explanation: Explanation | None
+) -> dict[str, Any]:
+    row: dict[str, Any] = {"rank": rank, "id": hit.document_id, "score": hit.score}
+    row |= {"title": document.title, "text": document.text}
+    if explanation is not None:
+        described = explanation.to_json()
+        row |= {name: described[name] for name in ("prior", "contributions")}
+    return row
+
+
+def _require_text(query: str) -> None:
+    try:
+        query.encode()
+    except UnicodeEncodeError:
+        raise InputError("the query is not valid UTF-8") from None

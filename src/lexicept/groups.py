@@ -1,0 +1,40 @@
+"""Entries sorted into groups: their places there, and the rows of a matrix that groups are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from lexicept.vectors import Floats, Integers, row_numbers
+
+Booleans = np.ndarray[Any, np.dtype[np.bool_]]
+
+
+def firsts(*groups: Integers) -> Booleans:
+    """Whether an entry is the first of its group, where groups stand together."""
+    new = np.ones(groups[0].size, bool)
+    new[1:] = np.any([np.diff(group) != 0 for group in groups], axis=0)
+    return new
+
+
+def ranks(groups: Integers) -> Integers:
+    """The place of every entry in its group, from 0 on; the entries of a group stand together."""
+    starts = np.flatnonzero(firsts(groups))
+    return np.arange(groups.size) - np.repeat(starts, np.diff(starts, append=groups.size))
+
+
+def csr_of_rows(
+    data: Floats, columns: Integers, lengths: Integers, shape: tuple[int, int]
+) -> sp.csr_array:
+    """CSR [M, N] of entries that stand row by row, ``lengths`` [M] of them in each."""
+    indptr = np.concatenate([[0], np.cumsum(lengths)])
+    return sp.csr_array((data, columns, indptr), shape=shape)
+
+
+def first_of_rows(matrix: sp.csr_array, count: int) -> sp.csr_array:
+    """The first stored entries of every row."""
+    kept = ranks(row_numbers(matrix)) < count
+    lengths = np.minimum(np.diff(matrix.indptr), count)
+    return csr_of_rows(matrix.data[kept], matrix.indices[kept], lengths, matrix.shape)

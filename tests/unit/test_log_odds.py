@@ -1,0 +1,33 @@
+"""Log-odds are the formula written out."""
+
+from math import log, sqrt
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from lexicept.analysis.log_odds import weighted_log_odds
+
+
+def test_weighted_log_odds() -> None:
+    counts = sp.csr_array([[3.0, 0.0, 1.0], [0.0, 2.0, 0.0], [0.0, 0.0, 0.0]])
+    background = np.array([3.0, 2.0, 995.0])
+
+    def z(y: float, n: float, c: float) -> float:
+        prior = 500 * c / 1000
+        own = log((y + prior) / (n + 500 - y - prior))
+        others = log((c + prior) / (1000 + 500 - c - prior))
+        return (own - others) / sqrt(1 / (y + prior) + 1 / (c + prior))
+
+    found = weighted_log_odds(counts, background)
+    assert found.indptr.tolist() == [0, 1, 2, 2]  # the third word is used less than by the sample
+    assert found.indices.tolist() == [0, 1]
+    assert found.data == pytest.approx([z(3, 4, 3), z(2, 2, 2)])
+    assert found.data == pytest.approx([1.64491, 1.34552], abs=1e-5)
+
+
+def test_the_strongest_word_comes_first_and_a_lone_word_says_nothing() -> None:
+    counts = sp.csr_array([[2.0, 9.0, 9.0]])
+    found = weighted_log_odds(counts, np.array([2.0, 9.0, 900.0]))
+    assert found.indices.tolist() == [1, 0]
+    assert weighted_log_odds(sp.csr_array([[2.0]]), np.array([5.0])).nnz == 0
