@@ -25,7 +25,8 @@ from torch import Tensor, nn
 from transformers.activations import ACT2FN
 
 from lexicept.errors import IndexFormatError, InputError
-from lexicept.ops.pooling import fire, pool_max, pool_sum, top_activations
+from lexicept.ops.linear_topk import fire, top_activations
+from lexicept.ops.pooling import pool_max, pool_sum
 from lexicept.sae.model import SAE
 from lexicept.storage import TextStore, replace_file, write_json
 from lexicept.weighting import BM25, Splade, Unchanged, Weighting

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
-from lexicept.ops.topk import top_columns, top_columns_reference
-
-CHUNK_CELLS = 2**22
-"""Cells of tokens × vocabulary that exist at once: 16 MB, which memory is reused for."""
-
-PAIRS = 2**16
-"""Winners whose rows are gathered together in the backward pass."""
+from lexicept.ops.chosen import sum_by_group
+from lexicept.ops.linear_max import largest_outputs
+from lexicept.ops.linear_topk import CHUNK_CELLS, fire, top_activations
+from lexicept.ops.topk import top_columns_reference
 
 
 def pool_max_reference(
@@ -73,19 +69,17 @@ def pool_max(
     """Fast twin of ``pool_max_reference``: its gradient reaches one token per text and dimension.
 
     Among tokens with equal activations the first gets it, where the reference shares it out.
-    Under autocast the low precision only chooses the winners; their values are exact.
+    Under autocast values are still of the precision of the rows.
     """
     x = x.to(rows.dtype)  # autocast leaves them different
-    if not (torch.is_grad_enabled() or torch.is_autocast_enabled(x.device.type)):
-        # Nobody asks for the winners.
-        if k is None or k >= len(rows):
-            return _maxima(x, text, num_texts, rows, bias, threshold)
-        flat, _, _ = _scattered(x, text, num_texts, rows, bias, k, threshold)
-        return flat.view(num_texts, len(rows))
-    pooled: Tensor = _PoolMax.apply(  # type: ignore[no-untyped-call]
-        x, text, num_texts, rows, bias, k, threshold
-    )
-    return pooled
+    if torch.is_grad_enabled():
+        arguments = (x, text, num_texts, rows, bias, k, threshold)
+        pooled: Tensor = _PoolMax.apply(*arguments)  # type: ignore[no-untyped-call]
+        return pooled
+    if k is None or k >= len(rows):
+        return _pool_all(x, text, num_texts, rows, bias, threshold)[0]
+    flat, _, _ = _scattered(x, text, num_texts, rows, bias, k, threshold)
+    return flat.view(num_texts, len(rows))
 
 
 def pool_sum(
@@ -105,45 +99,6 @@ def pool_sum(
     return pooled
 
 
-@torch.no_grad()
-def top_activations(
-    x: Tensor, rows: Tensor, bias: Tensor, k: int | None, threshold: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
-    """Each token's k largest activations and their dimensions, both [n, k], unordered, without
-    gradient.
-
-    For k None there are as many columns as the token with most active dimensions needs. A
-    dimension of activation 0 may be any.
-    """
-    width = min(k or 1, len(rows))
-    acts = x.new_zeros(len(x), width)
-    dimensions = torch.zeros(len(x), width, dtype=torch.long, device=x.device)
-    step = _chunk(rows)
-    for start in range(0, len(x), step):
-        pre = torch.addmm(bias, x[start : start + step], rows.T)
-        if threshold is not None:
-            pre = fire(pre, threshold)
-        if k is None:
-            width = max(width, int((pre > 0).sum(dim=1).max()))
-            acts, dimensions = (_widened(part, width) for part in (acts, dimensions))
-        found = top_columns(pre, width)
-        # Kept in one place: small parts between the large ones would keep memory from its reuse.
-        dimensions[start : start + step] = found
-        acts[start : start + step] = F.relu(pre.gather(1, found))
-    return acts, dimensions
-
-
-def _widened(part: Tensor, width: int) -> Tensor:
-    """Columns of zeros added where there are fewer."""
-    return F.pad(part, (0, width - part.shape[1])) if width > part.shape[1] else part
-
-
-def fire(pre: Tensor, threshold: Tensor | None) -> Tensor:
-    """Activations from pre-activations [n, V]: ReLU, or JumpReLU of thresholds [V] that are at
-    least 0 (Rajamanoharan et al. 2024b, equation 3). A NaN stays one."""
-    return F.relu(pre) if threshold is None else pre.masked_fill(pre <= threshold, 0.0)
-
-
 def _acts(x: Tensor, rows: Tensor, bias: Tensor, k: int | None, threshold: Tensor | None) -> Tensor:
     # Sums need the rows' precision.
     acts = fire(torch.addmm(bias, x, rows.T), threshold).to(rows.dtype)
@@ -155,15 +110,6 @@ def _acts(x: Tensor, rows: Tensor, bias: Tensor, k: int | None, threshold: Tenso
 
 def _chunk(rows: Tensor) -> int:
     return max(1, CHUNK_CELLS // len(rows))
-
-
-def _segments(text: Tensor) -> Iterator[tuple[int, int, int]]:
-    """Runs of one text among sorted tokens: text, start, end."""
-    names, counts = torch.unique_consecutive(text, return_counts=True)
-    start = 0
-    for name, count in zip(names.tolist(), counts.tolist(), strict=True):
-        yield name, start, start + count
-        start += count
 
 
 class _PoolMax(torch.autograd.Function):
@@ -178,68 +124,46 @@ class _PoolMax(torch.autograd.Function):
         k: int | None,
         threshold: Tensor | None,
     ) -> Tensor:
-        order = torch.argsort(text, stable=True)
-        x, text = x[order], text[order]
         if k is None or k >= len(rows):
-            pooled, winners = _winners_of_all(x, text, num_texts, rows, bias, threshold)
+            pooled, token = _pool_all(x, text, num_texts, rows, bias, threshold)
+            where, dimension = torch.nonzero(pooled, as_tuple=True)  # a NaN must not get lost
+            winners = (token[where, dimension], where, dimension)
         else:
-            pooled, winners = _winners_of_top(x, text, num_texts, rows, bias, k, threshold)
-        if torch.is_autocast_enabled(x.device.type):
-            pooled, winners = _exact(x, num_texts, rows, bias, threshold, winners)
-        ctx.save_for_backward(x, rows, order, *winners)
+            pooled, winners = _pool_top(x, text, num_texts, rows, bias, k, threshold)
+        ctx.save_for_backward(x, rows, *winners)
         return pooled
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        x, rows, order, token, where, dimension = ctx.saved_tensors
-        along = gradients[0][where, dimension]
-        grad_x = torch.zeros_like(x) if ctx.needs_input_grad[0] else None
-        grad_rows = torch.zeros_like(rows)
-        for part in torch.arange(len(token), device=token.device).split(PAIRS):
-            g, t, j = along[part, None], token[part], dimension[part]
-            grad_rows.index_add_(0, j, g * x[t])
-            if grad_x is not None:
-                grad_x.index_add_(0, t, g * rows[j])
-        grad_bias = rows.new_zeros(len(rows)).index_add_(0, dimension, along)
-        if grad_x is not None:
-            grad_x = torch.zeros_like(grad_x).index_copy_(0, order, grad_x)
-        return grad_x, None, None, grad_rows, grad_bias, None, None
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        x, rows, token, where, dimension = ctx.saved_tensors
+        along = gradient[where, dimension]
+        of_x, _, _, of_rows, of_bias, *_ = ctx.needs_input_grad
+        return (
+            sum_by_group(along, token, dimension, rows, len(x)) if of_x else None,
+            None,
+            None,
+            sum_by_group(along, dimension, token, x, len(rows)) if of_rows else None,
+            rows.new_zeros(len(rows)).index_add(0, dimension, along) if of_bias else None,
+            None,
+            None,
+        )
 
 
 Winners = tuple[Tensor, Tensor, Tensor]
 """Token, text and dimension of every entry of the pooled result that is not 0."""
 
 
-def _maxima(
+def _pool_all(
     x: Tensor, text: Tensor, num_texts: int, rows: Tensor, bias: Tensor, threshold: Tensor | None
-) -> Tensor:
-    """The pooled result of all dimensions: f is monotone, so that the maximum may come first."""
+) -> tuple[Tensor, Tensor]:
+    """The pooled result of all dimensions and its tokens, both [num_texts, V]: f is monotone, so
+    that the maximum may come first."""
     order = torch.argsort(text, stable=True)
-    pooled = x.new_zeros(num_texts, len(rows))
-    for part in order.split(_chunk(rows)):
-        pre = torch.addmm(bias, x[part], rows.T)
-        for name, start, end in _segments(text[part]):
-            pooled[name] = torch.maximum(pooled[name], pre[start:end].amax(dim=0))
-    return pooled if threshold is None else fire(pooled, threshold)
-
-
-def _winners_of_all(
-    x: Tensor, text: Tensor, num_texts: int, rows: Tensor, bias: Tensor, threshold: Tensor | None
-) -> tuple[Tensor, Winners]:
-    pooled = x.new_zeros(num_texts, len(rows))
-    first = torch.zeros(num_texts, len(rows), dtype=torch.long, device=x.device)
-    step = _chunk(rows)
-    for name, start, end in _segments(text):
-        for begin in range(start, end, step):
-            pre = torch.addmm(bias, x[begin : min(begin + step, end)], rows.T)
-            best, token = pre.to(x.dtype).max(dim=0)
-            better = (best > pooled[name]) | best.isnan()
-            pooled[name] = torch.where(better, best, pooled[name])
-            first[name] = torch.where(better, token + begin, first[name])
+    pooled, token = largest_outputs(x[order], text[order], num_texts, rows, bias)
     if threshold is not None:
         pooled = fire(pooled, threshold)
-    where, dimension = torch.nonzero(pooled, as_tuple=True)  # a NaN must not get lost
-    return pooled, (first[where, dimension], where, dimension)
+    return pooled, order[token] if len(order) else token
 
 
 def _scattered(
@@ -259,26 +183,7 @@ def _scattered(
     return flat, places, acts
 
 
-def _exact(
-    x: Tensor,
-    num_texts: int,
-    rows: Tensor,
-    bias: Tensor,
-    threshold: Tensor | None,
-    winners: Winners,
-) -> tuple[Tensor, Winners]:
-    """The winners' activations in the precision of x and rows; those that do not fire go."""
-    token, where, dimension = winners
-    parts = torch.arange(len(token), device=x.device).split(PAIRS)
-    values = [(x[token[p]] * rows[dimension[p]]).sum(dim=1) + bias[dimension[p]] for p in parts]
-    pooled = x.new_zeros(num_texts, len(rows))
-    of_winners = None if threshold is None else threshold[dimension]
-    pooled[where, dimension] = fire(torch.cat(values), of_winners)
-    fired = pooled[where, dimension] != 0
-    return pooled, (token[fired], where[fired], dimension[fired])
-
-
-def _winners_of_top(
+def _pool_top(
     x: Tensor,
     text: Tensor,
     num_texts: int,

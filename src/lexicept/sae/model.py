@@ -13,7 +13,8 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from lexicept.errors import InputError
-from lexicept.ops.pooling import top_activations
+from lexicept.ops.chosen import chosen_outputs, sum_chosen
+from lexicept.ops.linear_topk import top_activations
 from lexicept.storage import replace_file, write_json
 
 
@@ -91,8 +92,7 @@ class SAE(nn.Module):
 
     def pre_acts_of(self, x: Tensor, latents: Tensor) -> Tensor:
         """p of chosen latents [n, k] for x [n, d]; only these rows get a gradient."""
-        rows = F.embedding(latents, self.W_enc)
-        return torch.einsum("nd,nkd->nk", self.centre(x), rows) + self.b_enc[latents]
+        return chosen_outputs(self.centre(x), self.W_enc, self.b_enc, latents)
 
     def encode(self, states: Tensor, k: int | None = None) -> tuple[Tensor, Tensor]:
         """The active latents of token states.
@@ -117,8 +117,7 @@ class SAE(nn.Module):
 
     def decode(self, acts: Tensor, latents: Tensor) -> Tensor:
         """x̂ [n, d] from activations in units of x and latent numbers [n, k]."""
-        sums = F.embedding_bag(latents, self.W_dec, mode="sum", per_sample_weights=acts)
-        return sums + self.b_dec
+        return sum_chosen(acts, latents, self.W_dec) + self.b_dec
 
     def reconstruct(self, acts: Tensor, latents: Tensor) -> Tensor:
         """ĥ [n, d] from what ``encode`` gives."""

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lexicept.ops.linear_topk import top_activations
 from lexicept.ops.topk import top_columns
 from lexicept.sae.model import SAE, fold_gate
 from lexicept.sae.settings import SAESettings
@@ -81,18 +82,25 @@ class TopK(Objective):
     ``auxiliary · ‖ê − e‖²``: the 2k largest of them reconstruct the error e (section A.2)."""
 
     def forward(self, x: Tensor, dead: Tensor) -> Outcome:
-        pre = _pre_acts(self.sae, x)
-        latents = top_columns(pre, self.settings.k)
+        latents = self._largest(x, self.settings.k)[1]
         acts = _acts_of(self.sae, x, latents)
         error = x - self.sae.decode(acts, latents)
-        loss = _squared(error) + self._revival(x, pre, error, dead)
+        loss = _squared(error) + self._revival(x, error, dead)
         return Outcome(loss, error, self._counts(acts, latents))
 
-    def _revival(self, x: Tensor, pre: Tensor, error: Tensor, dead: Tensor) -> Tensor:
+    def _largest(
+        self, x: Tensor, k: int, among: Tensor | slice = slice(None)
+    ) -> tuple[Tensor, Tensor]:
+        """Activations and places of each token's k largest among some latents, both [n, k]."""
+        sae = self.sae
+        with torch.no_grad():
+            return top_activations(sae.centre(x), sae.W_enc[among], sae.b_enc[among], k)
+
+    def _revival(self, x: Tensor, error: Tensor, dead: Tensor) -> Tensor:
         """The weighted auxiliary loss of dead latents."""
         if not len(dead):
             return x.new_zeros(())
-        chosen = dead[top_columns(pre[:, dead], min(2 * self.settings.k, len(dead)))]
+        chosen = dead[self._largest(x, min(2 * self.settings.k, len(dead)), dead)[1]]
         revived = self.sae.decode(_acts_of(self.sae, x, chosen), chosen) - self.sae.b_dec
         return self.settings.auxiliary * _squared(revived - error.detach())
 
@@ -108,8 +116,8 @@ class BatchTopK(TopK):
 
     def forward(self, x: Tensor, dead: Tensor) -> Outcome:
         sae = self.sae
-        pre = _pre_acts(sae, x)
-        flat = pre.view(-1)
+        with torch.no_grad():
+            flat = sae.pre_acts(x).view(-1)
         kept = top_columns(flat[None], self.settings.k * len(x)).ravel()
         kept = kept[flat[kept] > 0].sort().values
         token, latents = kept // sae.num_latents, kept % sae.num_latents
@@ -122,7 +130,7 @@ class BatchTopK(TopK):
         if len(kept):
             known = bool(sae.threshold.any())
             sae.threshold.lerp_(flat[kept].min(), 1 - ESTIMATE_DECAY if known else 1.0)
-        loss = _squared(error) + self._revival(x, pre, error, dead)
+        loss = _squared(error) + self._revival(x, error, dead)
         return Outcome(loss, error, self._counts(acts, latents))
 
 
@@ -134,17 +142,15 @@ class HierarchicalTopK(TopK):
 
     def forward(self, x: Tensor, dead: Tensor) -> Outcome:
         sae, ks = self.sae, self.settings.hierarchy
-        pre = _pre_acts(sae, x)
-        latents = top_columns(pre, ks[-1])
-        order = pre.gather(1, latents).argsort(dim=1, descending=True)
-        latents = latents.gather(1, order)
+        found, latents = self._largest(x, ks[-1])
+        latents = latents.gather(1, found.argsort(dim=1, descending=True))
         acts = _acts_of(sae, x, latents)
         error, losses = x - sae.b_dec, []
         for start, end in zip((0, *ks[:-1]), ks, strict=True):
             part = sae.decode(acts[:, start:end], latents[:, start:end]) - sae.b_dec
             error = error - part
             losses.append(_squared(error))
-        loss = torch.stack(losses).mean() + self._revival(x, pre, error, dead)
+        loss = torch.stack(losses).mean() + self._revival(x, error, dead)
         return Outcome(loss, error, self._counts(acts, latents))
 
 
@@ -157,19 +163,21 @@ class MatryoshkaTopK(TopK):
 
     def forward(self, x: Tensor, dead: Tensor) -> Outcome:
         sae, k = self.sae, self.settings.k
-        pre = _pre_acts(sae, x)
+        found = x.new_empty(len(x), 0)
         latents = torch.empty(len(x), 0, dtype=torch.long, device=x.device)
         losses, start = [], 0
         for end in self.settings.nested:
             # The k largest of a prefix are among those of its parts.
-            more = start + top_columns(pre[:, start:end], min(k, end - start))
-            latents = torch.cat([latents, more], dim=1)
-            latents = latents.gather(1, top_columns(pre.gather(1, latents), k))
+            more, places = self._largest(x, min(k, end - start), slice(start, end))
+            found = torch.cat([found, more], dim=1)
+            latents = torch.cat([latents, start + places], dim=1)
+            kept = top_columns(found, k)
+            found, latents = found.gather(1, kept), latents.gather(1, kept)
             acts = _acts_of(sae, x, latents)
             error = x - sae.decode(acts, latents)
             losses.append(_squared(error))
             start = end
-        loss = torch.stack(losses).mean() + self._revival(x, pre, error, dead)
+        loss = torch.stack(losses).mean() + self._revival(x, error, dead)
         return Outcome(loss, error, self._counts(acts, latents))
 
 
@@ -358,12 +366,6 @@ OBJECTIVES: dict[str, type[Objective]] = {
 
 def _squared(error: Tensor) -> Tensor:
     return error.square().sum(dim=1).mean()
-
-
-def _pre_acts(sae: SAE, x: Tensor) -> Tensor:
-    """Without gradient: only the rows of chosen latents get one."""
-    with torch.no_grad():
-        return sae.pre_acts(x)
 
 
 def _acts_of(sae: SAE, x: Tensor, latents: Tensor) -> Tensor:

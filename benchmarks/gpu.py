@@ -1,0 +1,215 @@
+"""Heads and SAE training on a GPU: ``python -m benchmarks.gpu``, in less than ten minutes.
+
+It prints its tables and writes nothing. Memory is what a call adds to what its operands take.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from importlib.util import find_spec
+from itertools import cycle
+from statistics import median
+from unittest.mock import patch
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from benchmarks.common import Table, interleaved, ratio
+from benchmarks.training import Step, lexicept_step, sparsify_step, synthetic_states
+from lexicept.ops.pooling import pool_max
+
+TOKENS, LENGTH, K = 8192, 128, 8
+CHECKED = 64
+"""Tokens, or texts, that are compared with double precision."""
+
+
+def cases() -> Iterator[Callable[[], Table]]:
+    """Every table, each by itself."""
+    for d in (768, 4096):
+        for size in (65_536, 131_072):
+            yield partial(top_k, d, size)
+    for size in (30_522, 250_000):
+        yield partial(vocabulary, size)
+        yield partial(vocabulary_training, size)
+    if find_spec("sparsify"):
+        yield sae_training
+    else:
+        print("SAE training is left out: eai-sparsify is not installed\n")
+
+
+def top_k(d: int, size: int, device: str = "cuda") -> Table:
+    """Each token's largest activations, in bfloat16."""
+    from lexicept.ops.triton.tokens import top_activations
+
+    x, rows, bias = operands(TOKENS, d, size, device)
+    values = top_activations(x[:CHECKED].float(), rows, bias, K)[0].sort(descending=True)[0]
+    exact = torch.cat([double(x[:CHECKED], *part) for part in parts(rows, bias)], dim=1)
+    wrong = relative(values, exact.topk(K, dim=1).values)
+    del values, exact
+    work = {
+        "bare GEMM": lambda: x @ rows.T,
+        "GEMM and `torch.topk`": lambda: torch.addmm(bias, x, rows.T).topk(K, dim=1),
+        "`top_activations`": lambda: top_activations(x, rows, bias, K),
+    }
+    title = f"top {K} of M {size:,}, d {d:,}, {TOKENS:,} tokens; relative error {wrong:.1e}"
+    return table(title, work, "bare GEMM")
+
+
+def vocabulary(size: int, d: int = 768, device: str = "cuda") -> Table:
+    """A text's largest activations, in bfloat16."""
+    from lexicept.ops.triton.texts import maxima_with_winners
+
+    x, rows, bias = operands(TOKENS, d, size, device)
+    num_texts, checked = TOKENS // LENGTH, CHECKED // 16 * LENGTH
+    text = torch.arange(TOKENS, device=device) // LENGTH
+    few = checked // LENGTH
+    values, token = maxima_with_winners(x[:checked].float(), text[:checked], few, rows, bias)
+    exact = torch.cat(
+        [
+            double(x[:checked], *part).view(few, LENGTH, -1).amax(dim=1).relu()
+            for part in parts(rows, bias)
+        ],
+        dim=1,
+    )
+    wrong = relative(values, exact)
+    assert bool((text[token] == text[:checked:LENGTH, None])[values > 0].all())
+    del values, token, exact
+    work = {
+        "bare GEMM": lambda: x @ rows.T,
+        "GEMM, ReLU and maximum": lambda: (
+            torch.addmm(bias, x, rows.T).relu().view(num_texts, LENGTH, -1).amax(dim=1)
+        ),
+        "`maxima_with_winners`": lambda: maxima_with_winners(x, text, num_texts, rows, bias),
+    }
+    title = f"V {size:,}, d {d}, {num_texts} texts of {LENGTH}; relative error {wrong:.1e}"
+    return table(title, work, "bare GEMM")
+
+
+def vocabulary_training(size: int, d: int = 768, device: str = "cuda") -> Table:
+    """Forward and backward of a head in single precision, under autocast."""
+    x, rows, bias = (part.float().requires_grad_() for part in operands(TOKENS, d, size, device))
+    num_texts = TOKENS // LENGTH
+    text = torch.arange(TOKENS, device=device) // LENGTH
+    along = torch.ones(num_texts, size, device=device)
+
+    def naive() -> Tensor:
+        return F.linear(x, rows, bias).relu().view(num_texts, LENGTH, -1).amax(dim=1)
+
+    def trained(pool: Callable[[], Tensor]) -> None:
+        with torch.autocast(device, torch.bfloat16):
+            pooled = pool()
+        torch.autograd.grad((pooled.float() * along).sum(), (x, rows, bias))
+
+    work = {
+        "autograd": lambda: trained(naive),
+        "`pool_max`": lambda: trained(lambda: pool_max(x, text, num_texts, rows, bias, None)),
+    }
+    return table(f"V {size:,}, forward and backward", work, "autograd")
+
+
+def sae_training(
+    d: int = 768, num_latents: int = 65_536, batch: int = 4096, steps: int = 4, device: str = "cuda"
+) -> Table:
+    """lexicept's steps and sparsify's with its Triton kernels; both with TF32, its own choice."""
+    import sparsify  # before SPARSIFY_DISABLE_TRITON is set, which it reads only once
+
+    states = synthetic_states(4 * batch, d).to(device).split(batch)
+    coder = partial(sparsify.SparseCoder, device=device)
+    with patch.object(sparsify, "SparseCoder", coder):
+        peer = sparsify_step(states[0], num_latents, K)
+    trainers = {"sparsify": peer, "lexicept": lexicept_step(states[0], num_latents, K)}
+
+    def repeated(step: Step) -> Callable[[], None]:
+        batches = cycle(states)
+
+        def work() -> None:
+            for _ in range(steps):
+                step(next(batches))
+
+        return work
+
+    work = {name: repeated(step) for name, step in trainers.items()}
+    precision = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        title = f"{steps} training steps of {batch:,} tokens, d {d}, M {num_latents:,}"
+        return table(title, work, "sparsify")
+    finally:
+        torch.set_float32_matmul_precision(precision)
+
+
+def operands(n: int, d: int, size: int, device: str) -> tuple[Tensor, Tensor, Tensor]:
+    """Tokens, rows and biases in bfloat16; activations are of order 1."""
+    torch.manual_seed(0)
+    x, rows = (torch.randn(m, d, device=device, dtype=torch.bfloat16) for m in (n, size))
+    return x, rows.div_(d**0.5), 0.1 * torch.randn(size, device=device, dtype=torch.bfloat16)
+
+
+def parts(rows: Tensor, bias: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Some of the rows and biases at a time."""
+    return zip(rows.split(8192), bias.split(8192), strict=True)
+
+
+def double(x: Tensor, rows: Tensor, bias: Tensor) -> Tensor:
+    """Pre-activations of the same operands in double precision."""
+    return torch.addmm(bias.double(), x.double(), rows.double().T)
+
+
+def relative(values: Tensor, exact: Tensor) -> float:
+    """‖v − e‖ / ‖e‖."""
+    return float((values.double() - exact).norm() / exact.norm())
+
+
+def table(title: str, work: dict[str, Callable[[], object]], base: str, rounds: int = 10) -> Table:
+    """Median time, its ratio to that of ``base``, and memory."""
+
+    def finished(one: Callable[[], object]) -> None:
+        one()
+        torch.cuda.synchronize()
+
+    times = interleaved({name: partial(finished, one) for name, one in work.items()}, rounds)
+    rows = [
+        [
+            name,
+            f"{1000 * median(took):.2f} ms",
+            f"{ratio(took, times[base]):.2f} ×",
+            f"{extra_memory(work[name]) / 2**20:,.0f} MB",
+        ]
+        for name, took in times.items()
+    ]
+    return Table("gpu", [title, "time", f"time / {base}", "memory"], rows)
+
+
+def extra_memory(work: Callable[[], object]) -> int:
+    """Bytes that a call allocates at its peak."""
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    work()
+    torch.cuda.synchronize()
+    return torch.cuda.max_memory_allocated() - before
+
+
+def main() -> None:
+    """Print every table; one that fails says why, and the others follow."""
+    if not torch.cuda.is_available() or find_spec("triton") is None:
+        sys.exit("python -m benchmarks.gpu needs an NVIDIA GPU, torch for CUDA and Triton")
+    start = time.monotonic()
+    print(f"{torch.cuda.get_device_name()}\n", flush=True)
+    failed = False
+    for case in cases():
+        try:
+            print(case().markdown(), flush=True)
+        except Exception as error:  # also out of memory, or a kernel that does not compile
+            failed = True
+            print(f"{case}: {type(error).__name__}: {' '.join(str(error).split())}", flush=True)
+        torch.cuda.empty_cache()
+        print(f"\nafter {time.monotonic() - start:.0f} s\n", flush=True)
+    sys.exit(failed)
+
+
+if __name__ == "__main__":
+    main()

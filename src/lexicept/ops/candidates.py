@@ -1,0 +1,263 @@
+"""What a processor does with tiles of scores: narrow numbers, largest entries, exact values.
+
+All kernels work on some of the rows, ``first`` to ``last``, without Python's lock: threads share
+the rows (``over_rows``).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from itertools import pairwise
+
+import numpy as np
+from numba import njit
+
+BLOCK = 64
+"""Entries whose maximum is compared with the least of the largest at once."""
+
+STRIP = 128
+"""Columns whose rows are in use together."""
+
+HALF = 1 / 255
+"""A little more than what rounding to bfloat16 changes at most, relative."""
+
+LOWEST, HIGHEST = -(2**15), 2**15 - 1
+"""Of 16 bits."""
+
+
+def over_rows(kernel: Callable[..., None], rows: int, threads: int, *arguments: object) -> None:
+    """Call ``kernel(*arguments, first, last)`` on one part of the rows per thread."""
+    if threads < 2 or rows < 2 * threads:
+        kernel(*arguments, 0, rows)
+        return
+    ends = [rows * part // threads for part in range(threads + 1)]
+    calls = [_pool(threads).submit(kernel, *arguments, *part) for part in pairwise(ends)]
+    for call in calls:
+        call.result()
+
+
+@cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads)
+
+
+# Threads do not come along into a forked process.
+os.register_at_fork(after_in_child=_pool.cache_clear)
+
+
+@njit(cache=True, nogil=True)
+def narrow(numbers, narrowed, lengths, errors, first, last):  # pragma: no cover - compiled
+    """Single precision [n, d] to the bits of bfloat16, rounded to nearest, ties to even.
+
+    ``lengths`` and ``errors`` [n] get each row's norm and the norm of what rounding takes off; they
+    are not finite where a row is not.
+    """
+    bits = numbers.view(np.uint32)
+    rounded = np.empty(numbers.shape[1], np.uint32)
+    back = rounded.view(np.float32)
+    for i in range(first, last):
+        for j in range(numbers.shape[1]):
+            half = np.uint32(0x7FFF) + ((bits[i, j] >> np.uint32(16)) & np.uint32(1))
+            rounded[j] = (bits[i, j] + half) & np.uint32(0xFFFF0000)
+            narrowed[i, j] = np.uint16(rounded[j] >> np.uint32(16))
+        length, error = np.float32(0), np.float32(0)
+        for j in range(numbers.shape[1]):
+            lost = numbers[i, j] - back[j]
+            length += numbers[i, j] * numbers[i, j]
+            error += lost * lost
+        lengths[i], errors[i] = np.sqrt(length), np.sqrt(error)
+
+
+@njit(cache=True, nogil=True)
+def keep_largest(scores, start, values, columns, first, last):  # pragma: no cover - compiled
+    """Add a tile of scores [n, T], whose columns begin at ``start``, to the largest of each row.
+
+    ``values`` [n, k] are the largest so far, falling, 0 at first, and ``columns`` [n, k] where they
+    were found.
+    """
+    for i in range(first, last):
+        for begin in range(0, scores.shape[1], BLOCK):
+            block = scores[i, begin : begin + BLOCK]
+            above = 0
+            for j in range(block.size):
+                above += block[j] > values[i, -1]
+            if above == 0:
+                continue
+            for j in range(block.size):
+                if block[j] > values[i, -1]:
+                    _insert(values[i], columns[i], block[j], start + begin + j)
+
+
+@njit(cache=True, nogil=True)
+def keep_largest_of_halves(
+    bits, errors, x, rows, bias, row_errors, start, values, columns, first, last
+):  # pragma: no cover - compiled
+    """The same for scores in bfloat16: only what may be among the largest, as far as the errors
+    allow, is computed in single precision.
+
+    Args:
+        bits: scores [n, T] as signed integers. Those of token i are off by at most
+            ``errors[i] · row_errors[:2] + row_errors[2]``, and by 1/256 of themselves.
+        errors: [n, 2]
+        x: tokens [n, d].
+        rows, bias: of the tile [T, d] and [T].
+        row_errors: [3]
+    """
+    keys = np.empty(bits.shape[1], np.int16)
+    maxima = np.empty(bits.shape[1] // BLOCK, np.int16)
+    for i in range(first, last):
+        error = errors[i, 0] * row_errors[0] + errors[i, 1] * row_errors[1] + row_errors[2]
+        _keys(bits[i], keys)
+        floor = values[i, -1]
+        rank = maxima.size - values.shape[1]
+        if start == 0 and rank >= 0:
+            for block in range(maxima.size):
+                maxima[block] = keys[block * BLOCK]
+                for j in range(BLOCK):
+                    maxima[block] = max(maxima[block], keys[block * BLOCK + j])
+            # As many blocks as there are places reach it, each in one of its columns at least.
+            bar = _number(np.partition(maxima, rank)[rank])
+            floor = max(floor, np.float32(bar - abs(bar) * HALF - error))
+        least = _key_below(floor, error)
+        for begin in range(0, keys.size, BLOCK):
+            part = keys[begin : begin + BLOCK]
+            above = 0
+            for j in range(part.size):
+                above += part[j] > least
+            if above == 0:
+                continue
+            for j in range(begin, begin + part.size):
+                if keys[j] <= least:
+                    continue
+                score = _dot(x[i], rows[j]) + bias[j]
+                if score > values[i, -1]:
+                    _insert(values[i], columns[i], score, start + j)
+                    floor = max(floor, values[i, -1])
+                    least = _key_below(floor, error)
+
+
+@njit(cache=True, nogil=True)
+def _insert(values, columns, value, column):  # pragma: no cover - compiled
+    """In place of the last, so that values fall."""
+    place = values.size - 1
+    while place > 0 and values[place - 1] < value:
+        values[place], columns[place] = values[place - 1], columns[place - 1]
+        place -= 1
+    values[place], columns[place] = value, column
+
+
+@njit(cache=True, nogil=True)
+def fill_up(values, columns, first, last):  # pragma: no cover - compiled
+    """Where fewer entries than there are places were above 0, others of which none comes twice."""
+    for i in range(first, last):
+        column = 0
+        for place in range(values.shape[1]):
+            if values[i, place] > 0:
+                continue
+            while np.any(columns[i, :place] == column):
+                column += 1
+            columns[i, place] = column
+
+
+@njit(cache=True, nogil=True)
+def dot_products(x, rows, columns, products, first, last):  # pragma: no cover - compiled
+    """``x_i · rows[columns_ij]`` for x [n, d] and columns [n, c]."""
+    for i in range(first, last):
+        for place in range(columns.shape[1]):
+            products[i, place] = _dot(x[i], rows[columns[i, place]])
+
+
+@njit(cache=True, nogil=True)
+def exact_maxima(
+    bits, errors, x, bounds, rows, bias, row_errors, maxima, tokens, first, last
+):  # pragma: no cover - compiled
+    """The largest output above 0 of each text's tokens, in columns ``first`` to ``last`` of a tile.
+
+    Only what may be the largest, as far as the errors allow, is computed.
+
+    Args:
+        bits: outputs [n, T] in bfloat16, as signed integers. Those of a text's tokens in column j
+            are off by at most ``errors[text] · row_errors[j, :2] + row_errors[j, 2]``, and by 1/256
+            of themselves.
+        errors: [texts, 2]
+        x: tokens [n, d], text by text.
+        bounds: text t has tokens ``bounds[t]`` to ``bounds[t + 1]``.
+        rows, bias: of the tile [T, d] and [T].
+        row_errors: [T, 3]
+        maxima, tokens: the results [texts, T]; 0 at first.
+    """
+    keys = np.empty(STRIP, np.int16)
+    best = np.empty(STRIP, np.int16)
+    for begin in range(first, last, STRIP):  # whose rows stay in the cache
+        width = min(STRIP, last - begin)
+        for text in range(bounds.size - 1):
+            best[:] = LOWEST
+            for i in range(bounds[text], bounds[text + 1]):
+                _keys(bits[i, begin : begin + width], keys)
+                for j in range(width):
+                    best[j] = max(best[j], keys[j])
+            _lower(best[:width], errors[text], row_errors[begin : begin + width])
+            for i in range(bounds[text], bounds[text + 1]):
+                _keys(bits[i, begin : begin + width], keys)
+                reached = 0
+                for j in range(width):
+                    reached += keys[j] > best[j]
+                if reached == 0:
+                    continue
+                for j in range(width):
+                    if keys[j] > best[j]:
+                        output = _dot(x[i], rows[begin + j]) + bias[begin + j]
+                        if output > maxima[text, begin + j]:
+                            maxima[text, begin + j] = output
+                            tokens[text, begin + j] = i
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _keys(bits, keys):  # pragma: no cover - compiled
+    """Integers in the order of the numbers that have these bits."""
+    for j in range(bits.size):
+        keys[j] = bits[j] ^ ((bits[j] >> np.int16(15)) & np.int16(0x7FFF))
+
+
+@njit(cache=True, nogil=True)
+def _lower(best, errors, row_errors):  # pragma: no cover - compiled
+    """From the keys of maxima to keys that all exceed that may be the maximum, or above 0."""
+    for j in range(best.size):
+        error = row_errors[j, 2]
+        for part in range(errors.size):
+            error += errors[part] * row_errors[j, part]
+        number = _number(best[j])
+        if number + abs(number) * HALF + error <= 0:
+            best[j] = HIGHEST
+        else:
+            best[j] = _key_below(np.float32(number - abs(number) * HALF - error), error)
+
+
+@njit(cache=True, nogil=True)
+def _number(key):  # pragma: no cover - compiled
+    """The number in bfloat16 that has a key."""
+    word = np.empty(1, np.uint32)
+    word[0] = np.uint32(key ^ ((key >> 15) & 0x7FFF)) << np.uint32(16)
+    return word.view(np.float32)[0]
+
+
+@njit(cache=True, nogil=True)
+def _key_below(number, error):  # pragma: no cover - compiled
+    """A key below those of all scores in bfloat16 that stand for this number or a larger one."""
+    least = np.empty(1, np.float32)
+    least[0] = number - error
+    least[0] -= abs(least[0]) * HALF
+    bits = np.int64(least.view(np.uint32)[0] >> np.uint32(16))
+    key = (bits if bits <= HIGHEST else 0xFFFF - bits + LOWEST) - 1
+    return np.int16(key if key > LOWEST else LOWEST)
+
+
+@njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
+def _dot(a, b):  # pragma: no cover - compiled
+    total = np.float32(0)
+    for j in range(a.size):
+        total += a[j] * b[j]
+    return total

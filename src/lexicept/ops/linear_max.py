@@ -1,0 +1,133 @@
+"""The largest output of a linear map among each text's tokens, without tokens × outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import pairwise
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from lexicept.ops.candidates import exact_maxima, over_rows
+from lexicept.ops.linear_topk import MANY, multiplies_bfloat16, narrowed, tiles
+from lexicept.ops.triton import usable
+
+TOKENS = 4096
+"""Tokens that share one pass over the rows."""
+
+
+def largest_outputs_reference(
+    x: Tensor, text: Tensor, num_texts: int, rows: Tensor, bias: Tensor
+) -> tuple[Tensor, Tensor]:
+    """``max(0, max_i rows · x_i + bias)`` over each text's tokens, and the first token i that
+    reaches it.
+
+    Args:
+        x: tokens [n, d].
+        text: the text of each token [n], rising.
+        num_texts: texts, some perhaps without tokens.
+        rows, bias: [V, d] and [V].
+
+    Returns:
+        Maxima and tokens, both [num_texts, V]; where the maximum is 0, the token may be any.
+    """
+    outputs = torch.addmm(bias, x, rows.T).relu()
+    maxima = outputs.new_zeros(num_texts, len(rows))
+    tokens = torch.zeros(num_texts, len(rows), dtype=torch.long, device=x.device)
+    for number in text.unique().tolist():
+        (own,) = torch.nonzero(text == number, as_tuple=True)
+        maxima[number], found = outputs[own].max(dim=0)
+        tokens[number] = own[found]
+    return maxima, tokens
+
+
+@torch.no_grad()
+def largest_outputs(
+    x: Tensor, text: Tensor, num_texts: int, rows: Tensor, bias: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Fast twin of ``largest_outputs_reference``, without gradient; a NaN is a maximum.
+
+    Under autocast values are still of the precision of x and rows, except by the kernel for GPUs.
+    """
+    if usable(x, rows):
+        from lexicept.ops.triton.texts import maxima_with_winners
+
+        return maxima_with_winners(x, text, num_texts, rows, bias)
+    x, rows, bias = x.detach().contiguous(), rows.detach().contiguous(), bias.detach()
+    maxima = x.new_zeros(num_texts, len(rows))
+    tokens = torch.zeros(num_texts, len(rows), dtype=torch.long, device=x.device)
+    with torch.autocast(x.device.type, enabled=False):
+        for start in range(0, len(x), TOKENS):
+            some = x[start : start + TOKENS]
+            names, counts = torch.unique_consecutive(
+                text[start : start + TOKENS], return_counts=True
+            )
+            ends = [0, *counts.cumsum(0).tolist()]
+            of_tile = _by_halves(some, ends) or partial(_of_tile, some, ends)
+            for columns in tiles(len(some), len(rows)):
+                best, token = of_tile(rows[columns], bias[columns])
+                before, earlier = maxima[names, columns], tokens[names, columns]
+                better = (best > before) | best.isnan()
+                maxima[names, columns] = torch.where(better, best, before)
+                tokens[names, columns] = torch.where(better, token + start, earlier)
+    return maxima, tokens
+
+
+Maxima = tuple[Tensor, Tensor]
+"""Of some texts in some columns, and their tokens: both [texts, T]."""
+
+
+def _of_tile(x: Tensor, ends: Sequence[int], rows: Tensor, bias: Tensor) -> Maxima:
+    """Text t has tokens ``ends[t]`` to ``ends[t + 1]`` of x."""
+    outputs = torch.addmm(bias, x, rows.T)
+    found = [outputs[start:end].max(dim=0) for start, end in pairwise(ends)]
+    starts = torch.tensor(ends[:-1], device=x.device)
+    best, token = (torch.stack(part) for part in zip(*found, strict=True))
+    return best, token + starts[:, None]
+
+
+def _by_halves(x: Tensor, ends: Sequence[int]) -> Callable[[Tensor, Tensor], Maxima] | None:
+    """What ``_of_tile`` does where the processor multiplies bfloat16 faster: only what may be a
+    maximum, as far as rounding allows, is computed in single precision.
+
+    None where that does not pay or would be wrong: for few tokens, and for numbers that are not
+    finite. See ``linear_topk.Halves`` for the bound.
+    """
+    if not multiplies_bfloat16() or len(x) < MANY or x.device.type != "cpu":
+        return None
+    if x.dtype != torch.float32:
+        return None
+    halves = narrowed(x)
+    if not bool(halves.norms.isfinite().all()):
+        return None
+    factors = halves.factors()
+    of_texts = np.stack([factors[start:end].amax(dim=0).numpy() for start, end in pairwise(ends)])
+    bounds = np.array(ends)
+
+    def of_tile(rows: Tensor, bias: Tensor) -> Maxima:
+        tile, rounded = narrowed(rows), bias.bfloat16()
+        of_columns = torch.stack([tile.norms, tile.errors, (bias - rounded).abs()], dim=1)
+        if rows.dtype != torch.float32 or not bool(of_columns.isfinite().all()):
+            return _of_tile(x, ends, rows, bias)
+        maxima = torch.zeros(len(ends) - 1, len(rows))
+        tokens = torch.zeros(maxima.shape, dtype=torch.long)
+        over_rows(
+            exact_maxima,
+            len(rows),
+            torch.get_num_threads(),
+            F.linear(halves.numbers, tile.numbers, rounded).view(torch.int16).numpy(),
+            of_texts,
+            x.numpy(),
+            bounds,
+            rows.numpy(),
+            bias.numpy(),
+            of_columns.numpy(),
+            maxima.numpy(),
+            tokens.numpy(),
+        )
+        return maxima, tokens
+
+    return of_tile

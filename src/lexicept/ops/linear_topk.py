@@ -1,0 +1,201 @@
+"""The largest outputs of a linear map for every token, without an array of tokens × outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from lexicept.ops.candidates import (
+    fill_up,
+    keep_largest,
+    keep_largest_of_halves,
+    narrow,
+    over_rows,
+)
+from lexicept.ops.topk import top_columns
+from lexicept.ops.triton import usable
+from lexicept.vectors import Floats, Integers
+
+CHUNK_CELLS = 2**22
+"""Cells of tokens × outputs that exist at once: 16 MB, which memory is reused for."""
+
+TOKENS = 2048
+"""Tokens that share one pass over the rows."""
+
+MANY = 64
+"""Tokens from which it pays to round the rows, and the largest k that tiles are scanned for."""
+
+ROUNDING = 2.0**-24
+"""Of one operation in single precision, relative."""
+
+
+def top_activations_reference(
+    x: Tensor, rows: Tensor, bias: Tensor, k: int, threshold: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Each token's k largest activations f(rows · x_i + bias) and their dimensions, both [n, k],
+    unordered.
+
+    Args:
+        x: tokens [n, d].
+        rows, bias: [V, d] and [V].
+        k: at most V.
+        threshold: [V], at least 0; f(v) is v above it and 0 elsewhere. None is ReLU.
+
+    Returns:
+        Activations, at least 0, and dimensions; one of activation 0 may be any.
+    """
+    found = torch.topk(fire(torch.addmm(bias, x, rows.T), threshold), k, dim=1)
+    return found.values, found.indices
+
+
+@torch.no_grad()
+def top_activations(
+    x: Tensor, rows: Tensor, bias: Tensor, k: int | None, threshold: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Fast twin of ``top_activations_reference``, without gradient.
+
+    For k None there are as many columns as the token with most active dimensions needs. Under
+    autocast values are still of the precision of x and rows, except by the kernels for GPUs.
+    """
+    if k is not None and usable(x, rows):
+        from lexicept.ops.triton.tokens import top_activations as fast
+
+        return fast(x, rows, bias, k, threshold)
+    x, rows, bias = x.detach(), rows.detach(), bias.detach()
+    with torch.autocast(x.device.type, enabled=False):
+        if k is None or threshold is not None or not _scannable(x, rows, k):
+            return _by_slices(x, rows, bias, k, threshold)
+        acts = x.new_empty(len(x), k)
+        dimensions = torch.empty(len(x), k, dtype=torch.long)
+        for start in range(0, len(x), TOKENS):
+            some = slice(start, start + TOKENS)
+            found = _by_tiles(x[some].contiguous(), rows.contiguous(), bias, k)
+            acts[some], dimensions[some] = found
+        return acts, dimensions
+
+
+def fire(pre: Tensor, threshold: Tensor | None) -> Tensor:
+    """Activations from pre-activations [n, V]: ReLU, or JumpReLU of thresholds [V] that are at
+    least 0 (Rajamanoharan et al. 2024b, equation 3). A NaN stays one."""
+    return F.relu(pre) if threshold is None else pre.masked_fill(pre <= threshold, 0.0)
+
+
+@cache
+def multiplies_bfloat16() -> bool:
+    """Whether this processor has instructions that multiply bfloat16."""
+    read: Callable[[], dict[str, object]] = getattr(torch.cpu, "get_capabilities", dict)
+    capabilities = read()  # none by torch 2.6
+    return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
+
+
+def _scannable(x: Tensor, rows: Tensor, k: int) -> bool:
+    single = x.dtype == rows.dtype == torch.float32 and x.device.type == "cpu"
+    return single and k <= MANY <= len(x) and len(rows) >= 16 * MANY
+
+
+def _by_slices(
+    x: Tensor, rows: Tensor, bias: Tensor, k: int | None, threshold: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Some tokens at a time, with all outputs."""
+    width = min(k or 1, len(rows))
+    acts = x.new_zeros(len(x), width)
+    dimensions = torch.zeros(len(x), width, dtype=torch.long, device=x.device)
+    step = max(1, CHUNK_CELLS // len(rows))
+    for start in range(0, len(x), step):
+        pre = torch.addmm(bias, x[start : start + step], rows.T)
+        if threshold is not None:
+            pre = fire(pre, threshold)
+        if k is None:
+            width = max(width, int((pre > 0).sum(dim=1).max()))
+            acts, dimensions = (_widened(part, width) for part in (acts, dimensions))
+        found = top_columns(pre, width)
+        # Kept in one place: small parts between the large ones would keep memory from its reuse.
+        dimensions[start : start + step] = found
+        acts[start : start + step] = F.relu(pre.gather(1, found))
+    return acts, dimensions
+
+
+def _widened(part: Tensor, width: int) -> Tensor:
+    """Columns of zeros added where there are fewer."""
+    return F.pad(part, (0, width - part.shape[1])) if width > part.shape[1] else part
+
+
+def _by_tiles(x: Tensor, rows: Tensor, bias: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """All tokens, with some of the outputs at a time: exact also where the processor multiplies
+    bfloat16 faster and that chooses the candidates, see ``_add_halves``."""
+    values = np.zeros((len(x), k), np.float32)
+    columns = np.zeros((len(x), k), np.int64)
+    halves = narrowed(x) if multiplies_bfloat16() else None
+    norms = torch.linalg.vector_norm(x, dim=1)
+    for part in tiles(len(x), len(rows)):
+        norms += torch.linalg.vector_norm(rows[part]) + torch.linalg.vector_norm(bias[part])
+        if halves is None:
+            scores = torch.addmm(bias[part], x, rows[part].T).numpy()
+            _over(keep_largest, len(x), scores, part.start, values, columns)
+        else:
+            _add_halves(x, halves, rows[part], bias[part], part.start, values, columns)
+    _over(fill_up, len(x), values, columns)
+    acts, dimensions = torch.from_numpy(values), torch.from_numpy(columns)
+    broken = ~norms.isfinite()  # comparisons lose a NaN
+    if bool(broken.any()):
+        acts[broken], dimensions[broken] = _by_slices(x[broken], rows, bias, k, None)
+    return acts, dimensions
+
+
+class Halves(NamedTuple):
+    """Numbers [n, d] in bfloat16, and of each row its norm and that of the rounding errors [n]."""
+
+    numbers: Tensor
+    norms: Tensor
+    errors: Tensor
+
+    def factors(self) -> Tensor:
+        """What a row's norm and error are multiplied with to bound the error of products [n, 2].
+
+        With x = x̃ + δ and a row w = w̃ + ε, where x̃ and w̃ are in bfloat16, the products differ by
+        ``|x·w − x̃·w̃| ≤ ‖δ‖ ‖w‖ + ‖x̃‖ ‖ε‖``; to that comes what additions lose.
+        """
+        sums = 4 * (self.numbers.shape[1] + 2) * ROUNDING
+        return torch.stack([self.errors + sums * self.norms, self.norms + self.errors], dim=1)
+
+
+def _add_halves(
+    x: Tensor,
+    halves: Halves,
+    rows: Tensor,
+    bias: Tensor,
+    start: int,
+    values: Floats,
+    columns: Integers,
+) -> None:
+    tile, rounded = narrowed(rows), bias.bfloat16()
+    scores = F.linear(halves.numbers, tile.numbers, rounded).view(torch.int16)
+    worst = torch.stack([tile.norms.max(), tile.errors.max(), (bias - rounded).abs().max()])
+    arrays = [part.numpy() for part in (scores, halves.factors(), x, rows, bias, worst)]
+    _over(keep_largest_of_halves, len(x), *arrays, start, values, columns)
+
+
+def _over(kernel: Callable[..., None], rows: int, *arguments: object) -> None:
+    over_rows(kernel, rows, torch.get_num_threads(), *arguments)
+
+
+def tiles(count: int, size: int) -> Iterator[slice]:
+    """Outputs that a number of tokens is multiplied with at a time."""
+    step = max(1, CHUNK_CELLS // count)
+    for start in range(0, size, step):
+        yield slice(start, min(start + step, size))
+
+
+def narrowed(numbers: Tensor) -> Halves:
+    """Numbers [n, d] in bfloat16."""
+    bits = np.empty(numbers.shape, np.uint16)
+    norms, errors = np.empty(len(numbers), np.float32), np.empty(len(numbers), np.float32)
+    _over(narrow, len(numbers), numbers.numpy(), bits, norms, errors)
+    halves = torch.from_numpy(bits.view(np.int16)).view(torch.bfloat16)
+    return Halves(halves, torch.from_numpy(norms), torch.from_numpy(errors))

@@ -1,0 +1,81 @@
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lexicept.ops import linear_max, linear_topk
+from lexicept.ops.linear_max import largest_outputs, largest_outputs_reference
+
+halves = pytest.mark.parametrize("halves", [False, True])
+
+
+def draw(n, d, size, texts, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    x, rows = torch.randn(n, d, generator=generator), torch.randn(size, d, generator=generator)
+    text = torch.randint(texts, (n,), generator=generator).sort().values
+    return x, text, texts, rows, torch.randn(size, generator=generator)
+
+
+def assert_same(*arguments, atol=1e-4):
+    x, text, _, rows, bias = arguments
+    maxima, tokens = largest_outputs(*arguments)
+    expected, _ = largest_outputs_reference(*arguments)
+    assert torch.allclose(maxima, expected, atol=atol, equal_nan=True)
+    where, dimension = torch.nonzero(maxima > 0, as_tuple=True)
+    winners = tokens[where, dimension]
+    assert torch.equal(text[winners], where)
+    values = (x[winners] * rows[dimension]).sum(dim=1) + bias[dimension]
+    assert torch.allclose(values, maxima[where, dimension], atol=atol, equal_nan=True)
+
+
+@halves
+@pytest.mark.parametrize("offset", [0.0, 4.0, 100.0])
+@pytest.mark.parametrize(("cells", "tokens"), [(10**6, 10**6), (9_000, 10**6), (9_000, 70)])
+def test_tiles_find_what_all_outputs_have(monkeypatch, halves, offset, cells, tokens):
+    monkeypatch.setattr(linear_max, "multiplies_bfloat16", lambda: halves)
+    monkeypatch.setattr(linear_topk, "CHUNK_CELLS", cells)
+    monkeypatch.setattr(linear_max, "TOKENS", tokens)
+    x, text, texts, rows, bias = draw(300, 12, 500, 9)
+    maxima, _ = largest_outputs(x, text, texts, rows, bias - offset)
+    assert bool((maxima > 0).any()) == (offset < 50)
+    assert_same(x, text, texts, rows, bias - offset)
+
+
+@halves
+def test_the_first_of_equal_tokens_wins(monkeypatch, halves):
+    monkeypatch.setattr(linear_max, "multiplies_bfloat16", lambda: halves)
+    x, text = torch.ones(128, 2), torch.arange(2).repeat_interleave(64)
+    maxima, tokens = largest_outputs(x, text, 2, torch.ones(3, 2), torch.zeros(3))
+    assert maxima.tolist() == [[2.0] * 3] * 2
+    assert tokens.tolist() == [[0] * 3, [64] * 3]
+
+
+@halves
+@pytest.mark.parametrize("part", ["x", "rows", "bias"])
+@pytest.mark.parametrize("broken", [torch.nan, torch.inf])
+def test_what_is_no_number_is_not_lost(monkeypatch, halves, part, broken):
+    monkeypatch.setattr(linear_max, "multiplies_bfloat16", lambda: halves)
+    x, text, texts, rows, bias = draw(100, 4, 70, 3)
+    {"x": x, "rows": rows, "bias": bias}[part][7] = broken
+    maxima, _ = largest_outputs(x, text, texts, rows, bias)
+    expected, _ = largest_outputs_reference(x, text, texts, rows, bias)
+    assert not expected.isfinite().all()
+    assert torch.allclose(maxima, expected, atol=1e-4, equal_nan=True)
+
+
+@halves
+@given(data=st.data())
+def test_any_numbers(halves, data):
+    """Few different numbers, so that many outputs are equal or nearly so."""
+    texts, size = data.draw(st.integers(1, 5)), data.draw(st.integers(1, 140))
+    choice = st.sampled_from([0.0, 1.0, -1.0, 1.001, 0.999, 1e-30, 300.0, -300.0])
+    values = torch.tensor(data.draw(st.lists(choice, min_size=4, max_size=4)))
+    generator = torch.Generator().manual_seed(data.draw(st.integers(0, 99)))
+
+    def pick(*shape):
+        return values[torch.randint(4, shape, generator=generator)]
+
+    text = torch.randint(texts, (80,), generator=generator).sort().values
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(linear_max, "multiplies_bfloat16", lambda: halves)
+        assert_same(pick(80, 3), text, texts, pick(size, 3), pick(size), atol=1e-1)

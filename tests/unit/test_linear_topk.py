@@ -1,0 +1,129 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lexicept.ops import linear_topk
+from lexicept.ops.candidates import narrow
+from lexicept.ops.linear_topk import top_activations, top_activations_reference
+
+halves = pytest.mark.parametrize("halves", [False, True])
+
+
+def draw(n, d, size, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    x, rows = torch.randn(n, d, generator=generator), torch.randn(size, d, generator=generator)
+    return x, rows, torch.randn(size, generator=generator)
+
+
+def use_halves(patch, halves):
+    """As on a processor that multiplies bfloat16, or on one that does not."""
+    patch.setattr(linear_topk, "multiplies_bfloat16", lambda: halves)
+
+
+def assert_same(x, rows, bias, k, threshold=None):
+    acts, dimensions = top_activations(x, rows, bias, k, threshold)
+    expected, _ = top_activations_reference(x, rows, bias, k, threshold)
+    assert acts.shape == dimensions.shape == expected.shape
+    assert torch.allclose(acts.sort(dim=1).values, expected.sort(dim=1).values, atol=1e-4)
+    every = linear_topk.fire(torch.addmm(bias, x, rows.T), threshold)
+    assert torch.allclose(every.gather(1, dimensions), acts, atol=1e-4)
+    assert all(len(set(row)) == k for row in dimensions.tolist())
+
+
+def test_by_hand(monkeypatch):
+    x, rows = torch.tensor([[1.0], [3.0], [-2.0]]), torch.tensor([[1.0], [2.0], [0.5], [-1.0]])
+    every = torch.tensor([[1.0, 2.0, 0.5, 0.0], [3.0, 6.0, 1.5, 0.0], [0.0, 0.0, 0.0, 2.0]])
+    for cells in (1, 10**6):
+        monkeypatch.setattr(linear_topk, "CHUNK_CELLS", cells)
+        for threshold in (None, torch.tensor([2.0, 2.0, 0.5, 0.0])):
+            fired = every if threshold is None else every * (every > threshold)
+            acts, dimensions = top_activations(x, rows, torch.zeros(4), None, threshold)
+            assert acts.shape == dimensions.shape == (3, 3)  # as many as the second token has
+            assert torch.equal(torch.zeros(3, 4).scatter_add(1, dimensions, acts), fired)
+            acts, dimensions = top_activations(x, rows, torch.zeros(4), 1, threshold)
+            assert torch.equal(acts, fired.amax(dim=1, keepdim=True))
+            assert torch.equal(fired.gather(1, dimensions), acts)
+    assert top_activations(x[:0], rows, torch.zeros(4), None)[0].shape == (0, 1)
+
+
+@halves
+@pytest.mark.parametrize(("size", "k"), [(1024, 1), (1025, 8), (2500, 40)])
+@pytest.mark.parametrize("cells", [10_000, 10**6])
+def test_tiles_find_what_all_outputs_have(monkeypatch, halves, size, k, cells):
+    use_halves(monkeypatch, halves)
+    monkeypatch.setattr(linear_topk, "CHUNK_CELLS", cells)
+    monkeypatch.setattr(linear_topk, "TOKENS", 70)
+    assert_same(*draw(200, 24, size), k)
+
+
+@halves
+def test_where_nothing_fires_all_is_zero(monkeypatch, halves):
+    use_halves(monkeypatch, halves)
+    x, rows, bias = draw(64, 8, 1024)
+    acts, dimensions = top_activations(x, rows, bias - 100, 4)
+    assert (acts == 0).all()
+    assert ((dimensions >= 0) & (dimensions < 1024)).all()
+
+
+@halves
+def test_outputs_closer_than_rounding_are_told_apart(monkeypatch, halves):
+    """In bfloat16 all but one of these outputs are the same."""
+    use_halves(monkeypatch, halves)
+    x, rows = torch.ones(64, 1), 1 + torch.arange(1024.0)[:, None] * 2**-20
+    acts, dimensions = top_activations(x, rows, torch.zeros(1024), 3)
+    assert [sorted(row) for row in dimensions.tolist()] == [[1021, 1022, 1023]] * 64
+    assert torch.equal(acts.sort(dim=1).values, rows[1021:, 0].expand(64, 3))
+
+
+@halves
+@pytest.mark.parametrize("broken", [torch.nan, -torch.nan, torch.inf])
+@pytest.mark.parametrize("part", ["x", "rows", "bias"])
+def test_what_is_no_number_is_not_lost(monkeypatch, halves, broken, part):
+    use_halves(monkeypatch, halves)
+    inputs = dict(zip(("x", "rows", "bias"), draw(64, 4, 1024), strict=True))
+    inputs[part][5] = broken
+    acts, _ = top_activations(*inputs.values(), 3)
+    expected, _ = top_activations_reference(*inputs.values(), 3)
+    sorted_acts, sorted_expected = acts.sort(dim=1).values, expected.sort(dim=1).values
+    assert torch.allclose(sorted_acts, sorted_expected, atol=1e-4, equal_nan=True)
+    assert not expected.isfinite().all()
+
+
+@halves
+@settings(max_examples=30)
+@given(data=st.data())
+def test_any_numbers(halves, data):
+    """Few different numbers, so that many outputs are equal or nearly so."""
+    size, k = data.draw(st.integers(1024, 1100)), data.draw(st.integers(1, 20))
+    choice = st.sampled_from([0.0, 1.0, -1.0, 1.001, 0.999, 1e-30, 300.0, -300.0])
+    values = torch.tensor(data.draw(st.lists(choice, min_size=4, max_size=4)))
+    generator = torch.Generator().manual_seed(data.draw(st.integers(0, 99)))
+
+    def pick(*shape):
+        return values[torch.randint(4, shape, generator=generator)]
+
+    x, rows, bias = pick(64, 3), pick(size, 3), pick(size)
+    with pytest.MonkeyPatch.context() as patch:
+        use_halves(patch, halves)
+        acts, dimensions = top_activations(x, rows, bias, k)
+    every = torch.addmm(bias, x, rows.T).relu()
+    expected = every.topk(k, dim=1).values
+    scale = x.norm(dim=1, keepdim=True) * rows.norm(dim=1).max() + bias.abs().max()
+    # Sums of large numbers of both signs are as exact as their parts.
+    assert ((acts.sort(dim=1, descending=True).values - expected).abs() <= 1e-5 * scale).all()
+    assert ((every.gather(1, dimensions) - acts).abs() <= 1e-5 * scale).all()
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_rounding_is_that_of_torch(threads):
+    numbers = torch.randn(50, 7, generator=torch.Generator().manual_seed(0))
+    numbers[0, :4] = torch.tensor([1 + 2**-8, 1 + 3 * 2**-8, -0.0, 1e-40])  # two ties
+    bits = np.empty((50, 7), np.uint16)
+    lengths, errors = np.empty(50, np.float32), np.empty(50, np.float32)
+    linear_topk.over_rows(narrow, 50, threads, numbers.numpy(), bits, lengths, errors)
+    expected = numbers.bfloat16()
+    assert torch.equal(torch.from_numpy(bits.view(np.int16)).view(torch.bfloat16), expected)
+    assert np.allclose(lengths, numbers.norm(dim=1))
+    assert np.allclose(errors, (numbers - expected.float()).norm(dim=1))
