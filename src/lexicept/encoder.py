@@ -20,7 +20,7 @@ from lexicept.heads import Head, SAEHead, VocabularyHead
 from lexicept.lookup import Lookup
 
 POOL_CELLS = 2**24
-"""Cells of the dense [texts, vocabulary] array that activations are pooled in: 64 MB."""
+"""Cells of dense [texts, vocabulary] or [tokens, vocabulary] arrays that exist at once: 64 MB."""
 
 _MODULES = {
     f"{kind.__module__}.{kind.__name__}": kind
@@ -134,19 +134,24 @@ def look_up(lookup: Lookup, texts: Sequence[str], head: Head) -> sp.csr_array:
 
 
 def _encode_part(backbone: Backbone, head: Head, texts: Sequence[str], task: str) -> sp.csr_array:
-    pooled = torch.zeros(len(texts), head.size)
     windows = backbone.windows(texts)
-    for numbers, states in backbone.token_states(windows):
+    places, values = [np.empty(0, np.int64)], [np.empty(0, np.float32)]
+    for numbers, states in backbone.token_states(windows, task):
         tokens = [windows[i].text for i in numbers for special in windows[i].special if not special]
-        text = torch.tensor(tokens, dtype=torch.long)
-        rows, inverse = torch.unique(text, return_inverse=True)
+        rows, inverse = torch.unique(torch.tensor(tokens, dtype=torch.long), return_inverse=True)
         with torch.inference_mode():
-            found = head.pool(states, inverse.to(states.device), len(rows), task).cpu()
-        if head.settings.pooling == "max":
-            pooled[rows] = torch.maximum(pooled[rows], found)
-        else:
-            pooled[rows] += found
-    return sp.csr_array(pooled.numpy())
+            pooled = head.pool(states, inverse.to(states.device), len(rows), task).cpu()
+        row, dimension = torch.nonzero(pooled, as_tuple=True)
+        places.append((rows[row] * head.size + dimension).numpy())
+        values.append(pooled[row, dimension].numpy())
+    # A text's windows may have been in several batches.
+    place, value = np.concatenate(places), np.concatenate(values)
+    order = np.argsort(place, kind="stable")
+    place, first = np.unique(place[order], return_index=True)
+    combine = np.maximum if head.settings.pooling == "max" else np.add
+    data = combine.reduceat(value[order], first) if len(first) else value
+    ends = np.searchsorted(place, head.size * np.arange(len(texts) + 1))
+    return sp.csr_array((data, place % head.size, ends), shape=(len(texts), head.size))
 
 
 def token_activations(
@@ -192,7 +197,7 @@ def strongest_tokens(
     windows = backbone.windows([text])
     wanted = torch.tensor(dimensions, dtype=torch.long, device=head.rows.device)
     best: dict[int, tuple[float, Window, int]] = {}
-    for numbers, states in backbone.token_states(windows):
+    for numbers, states in backbone.token_states(windows, task):
         if not len(states):
             continue
         tokens = [

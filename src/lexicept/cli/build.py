@@ -50,6 +50,13 @@ class ArchitectureChoice(StrEnum):
     matryoshka = "matryoshka"
 
 
+class PrecisionChoice(StrEnum):
+    """Of the backbone."""
+
+    float32 = "float32"
+    bfloat16 = "bfloat16"
+
+
 VocabularyOption = Annotated[
     VocabularyChoice, typer.Option(help="Words need no model; concepts need torch.")
 ]
@@ -73,6 +80,10 @@ LayerOption = Annotated[
         help="Blocks of the backbone to run; all by default, or those before a pretrained SAE "
         "(one more than the number that releases give the layer)."
     ),
+]
+PrecisionOption = Annotated[
+    PrecisionChoice,
+    typer.Option(help="That documents are read in; bfloat16 where the hardware is faster so."),
 ]
 ArchitectureOption = Annotated[
     ArchitectureChoice, typer.Option(help="Of the sparse autoencoder that learns them.")
@@ -99,6 +110,7 @@ class ConceptSource:
     width: int | None
     backbone: str
     layer: int | None
+    precision: str
     num_latents: int
     k: int
     architecture: Architecture
@@ -118,6 +130,7 @@ def build(
     explanations: ExplanationsOption = None,
     backbone: BackboneOption = BACKBONE,
     layer: LayerOption = None,
+    precision: PrecisionOption = PrecisionChoice.bfloat16,
     num_latents: Annotated[int, typer.Option(help="Concepts to learn.")] = 8192,
     k: Annotated[int, typer.Option(help="Active concepts per token.")] = 8,
     architecture: ArchitectureOption = ArchitectureChoice.topk,
@@ -150,6 +163,7 @@ def build(
         width=width,
         backbone=backbone,
         layer=layer,
+        precision=precision.value,
         num_latents=num_latents,
         k=k,
         architecture=architecture.value,
@@ -189,11 +203,14 @@ def _concepts(
 ) -> ConceptVectorizer:
     """A model's concepts, an SAE's, or those of the corpus."""
     from lexicept.concepts import BackboneSettings, ConceptVectorizer
+    from lexicept.encoder import parts
     from lexicept.sae import SAESettings
 
-    backbone = BackboneSettings(source.backbone, source.layer)
+    backbone = BackboneSettings(source.backbone, source.layer, source.precision)
     if source.model is not None:
-        return ConceptVectorizer.load(Path(source.model))
+        concepts = ConceptVectorizer.load(Path(source.model))
+        parts(concepts.encoder).backbone.precision = source.precision
+        return concepts
     if source.sae is not None:
         return ConceptVectorizer.pretrained(source.sae, backbone, source.width)
     settings = SAESettings(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -96,7 +96,7 @@ def multiplies_bfloat16() -> bool:
 
 def _scannable(x: Tensor, rows: Tensor, k: int) -> bool:
     single = x.dtype == rows.dtype == torch.float32 and x.device.type == "cpu"
-    return single and k <= MANY <= len(x) and len(rows) >= 16 * MANY
+    return single and k <= MANY and len(rows) >= 16 * MANY
 
 
 def _by_slices(
@@ -131,21 +131,29 @@ def _by_tiles(x: Tensor, rows: Tensor, bias: Tensor, k: int) -> tuple[Tensor, Te
     bfloat16 faster and that chooses the candidates, see ``_add_halves``."""
     values = np.zeros((len(x), k), np.float32)
     columns = np.zeros((len(x), k), np.int64)
-    halves = narrowed(x) if multiplies_bfloat16() else None
-    norms = torch.linalg.vector_norm(x, dim=1)
+    halves = narrowed(x) if multiplies_bfloat16() and len(x) >= MANY else None
+    add = _add if halves is None else partial(_add_halves, halves)
+    # Comparisons lose a NaN, so that there must be none.
+    finite = torch.ones(len(x), dtype=torch.bool)
     for part in tiles(len(x), len(rows)):
-        norms += torch.linalg.vector_norm(rows[part]) + torch.linalg.vector_norm(bias[part])
-        if halves is None:
-            scores = torch.addmm(bias[part], x, rows[part].T).numpy()
-            _over(keep_largest, len(x), scores, part.start, values, columns)
-        else:
-            _add_halves(x, halves, rows[part], bias[part], part.start, values, columns)
+        finite &= add(x, rows[part], bias[part], part.start, values, columns)
     _over(fill_up, len(x), values, columns)
     acts, dimensions = torch.from_numpy(values), torch.from_numpy(columns)
-    broken = ~norms.isfinite()  # comparisons lose a NaN
-    if bool(broken.any()):
-        acts[broken], dimensions[broken] = _by_slices(x[broken], rows, bias, k, None)
+    if not bool(finite.all()):
+        acts[~finite], dimensions[~finite] = _by_slices(x[~finite], rows, bias, k, None)
     return acts, dimensions
+
+
+def _add(
+    x: Tensor, rows: Tensor, bias: Tensor, start: int, values: Floats, columns: Integers
+) -> Tensor:
+    """Add a tile to the largest so far; returns which tokens have finite outputs only [n]."""
+    if len(x) < MANY:  # the faster order of the factors for a query's few tokens
+        scores = torch.addmm(bias[:, None], rows, x.T).T.contiguous()
+    else:
+        scores = torch.addmm(bias, x, rows.T)
+    _over(keep_largest, len(x), scores.numpy(), start, values, columns)
+    return scores.abs().amax(dim=1) < torch.inf
 
 
 class Halves(NamedTuple):
@@ -166,19 +174,21 @@ class Halves(NamedTuple):
 
 
 def _add_halves(
-    x: Tensor,
     halves: Halves,
+    x: Tensor,
     rows: Tensor,
     bias: Tensor,
     start: int,
     values: Floats,
     columns: Integers,
-) -> None:
+) -> Tensor:
+    """The same, where bfloat16 chooses what is computed."""
     tile, rounded = narrowed(rows), bias.bfloat16()
     scores = F.linear(halves.numbers, tile.numbers, rounded).view(torch.int16)
     worst = torch.stack([tile.norms.max(), tile.errors.max(), (bias - rounded).abs().max()])
     arrays = [part.numpy() for part in (scores, halves.factors(), x, rows, bias, worst)]
     _over(keep_largest_of_halves, len(x), *arrays, start, values, columns)
+    return (halves.norms + worst.sum()).isfinite()
 
 
 def _over(kernel: Callable[..., None], rows: int, *arguments: object) -> None:
