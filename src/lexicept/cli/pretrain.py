@@ -112,8 +112,8 @@ def pretrain(
     from dataclasses import asdict
 
     from lexicept.display import ProgressBars
-    from lexicept.indexing import lock, refuse_existing
-    from lexicept.storage import sync_folder
+    from lexicept.indexing import refuse_existing
+    from lexicept.storage import lock, sync_folder
 
     refuse_existing(out)
     words = _words(head, masking, size)
