@@ -9,6 +9,8 @@ import typer
 from lexicept.cli import (
     concepts,
     convert,
+    engine,
+    export,
     index,
     lists,
     pretrain,
@@ -30,6 +32,8 @@ app = typer.Typer(
 )
 app.add_typer(concepts.app)
 app.add_typer(convert.app)
+app.add_typer(engine.app)
+app.add_typer(export.app)
 app.add_typer(index.app)
 app.add_typer(lists.app)
 app.add_typer(pretrain.app)

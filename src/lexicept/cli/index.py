@@ -65,6 +65,10 @@ SearchVocabularyOption = Annotated[
     VocabularyChoice | None, typer.Option(help="Default: all that the index has.")
 ]
 
+SearchEngineOption = Annotated[
+    str, typer.Option("--engine", help="exact, or one that `lexicept engine` built.")
+]
+
 
 @app.command()
 def build(
@@ -195,6 +199,7 @@ def search(
     query: str,
     top_k: Annotated[int, typer.Option(min=1, help="Results.")] = 10,
     vocabulary: SearchVocabularyOption = None,
+    engine: SearchEngineOption = "exact",
     explain: Annotated[bool, typer.Option(help="Show what each score is made of.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -202,7 +207,7 @@ def search(
     from lexicept.index import Index
 
     _require_text(query)
-    opened = Index.open(index)
+    opened = Index.open(index, engine=engine)
     name = single_vocabulary(opened, vocabulary)
     hits = opened.search(query, top_k, name)
     results = [
@@ -272,6 +277,7 @@ def evaluate(
     dataset: Annotated[str, typer.Argument(help="A BEIR folder or an ir_datasets name.")],
     split: Annotated[str, typer.Option(help="Which judgements.")] = "test",
     vocabulary: SearchVocabularyOption = None,
+    engine: SearchEngineOption = "exact",
     measure: Annotated[
         list[str] | None, typer.Option(help="More measures, in ir_measures' notation.")
     ] = None,
@@ -286,7 +292,7 @@ def evaluate(
     from lexicept.corpora import read_qrels, read_queries
     from lexicept.index import Index
 
-    opened = Index.open(index)
+    opened = Index.open(index, engine=engine)
     name = single_vocabulary(opened, vocabulary)
     queries, qrels = list(read_queries(dataset, split)), list(read_qrels(dataset, split))
     found = evaluation.evaluate_index(opened, queries, qrels, name, measure or [])
