@@ -27,6 +27,7 @@ from lexicept.storage import (
 
 FORMAT = "lexicept engine"
 VERSION = 1
+NOTE = "building.json"
 
 # Named, not imported: each needs a package that not every installation has.
 ENGINES = {
@@ -70,6 +71,7 @@ def build(folder: Path, name: str, postings: str, arguments: Mapping[str, Any]) 
         generation = folder / f"{number:06d}"
         _make_room(generation, kind, postings)
         facts = kind.build(generation, **arguments)
+        (generation / NOTE).unlink()
         sync_folder(generation)
         files = describe_files(generation, folder)
         manifest = {
@@ -131,7 +133,7 @@ def _manifest(folder: Path) -> dict[str, Any]:
 
 def _make_room(generation: Path, kind: Any, postings: str) -> None:
     """A folder to build in: what an interrupted build of the same postings left, or a new one."""
-    note = generation / "building.json"
+    note = generation / NOTE
     if not (note.exists() and read_json(note).get("postings") == postings):
         if generation.exists():
             _remove(generation, kind)

@@ -96,7 +96,7 @@ def postings_list(term: str, documents: Integers, impacts: Integers) -> bytes:
     octets: Octets = np.hstack([part for part, _ in parts])
     kept = np.hstack([counts for _, counts in parts])
     totals = field(2, documents.size) + field(3, int(impacts.sum()))
-    return text(1, term) + totals + octets[kept].tobytes()
+    return text(1, term) + totals + bytes(octets[kept])
 
 
 def varints(numbers: Integers) -> tuple[Octets, npt.NDArray[np.bool_]]:
