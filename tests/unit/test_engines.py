@@ -167,10 +167,13 @@ def test_an_extension_keeps_every_score(
     huge = sp.csr_array(documents * np.float32(2.0**14))
     extension, extended = Extension.of(huge, offsets)
     assert extended.data.max(initial=0) <= LARGEST
-    product = extension.queries(queries, factors).astype(float) @ extended.T.astype(float)
-    expected = (queries.astype(float) @ huge.T.astype(float)).toarray()
-    expected = expected + np.outer(factors, offsets)
-    assert (product.toarray() / extension.scale == expected).all()
+    products = (queries.astype(float) @ huge.T.astype(float)).toarray()
+    for vector, product in zip(extension.queries(queries, factors), products, strict=True):
+        if vector is None:
+            assert not product.any()
+        else:
+            scores = extended.astype(float)[:, vector.dimensions] @ vector.weights.astype(float)
+            assert (scores / extension.scale == product + 0.5 * offsets).all()
 
 
 def test_negative_offsets_are_for_the_exact_engine_only() -> None:

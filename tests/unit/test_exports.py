@@ -15,13 +15,14 @@ from test_index import _without_fsync, build
 
 from lexicept.corpora import Query
 from lexicept.derive import RRASettings
+from lexicept.engines.wrapped import Vector
 from lexicept.errors import InputError
 from lexicept.exports import Format, Source, export_index, folder
 from lexicept.exports.anserini import Anserini
 from lexicept.exports.ciff import CIFF, varints
 from lexicept.exports.elastic import Elasticsearch, OpenSearch
 from lexicept.exports.qdrant import Qdrant
-from lexicept.exports.source import Vector, json_vector, query_impacts
+from lexicept.exports.source import json_vector, query_impacts
 from lexicept.index import Index
 
 __all__ = ["_without_fsync", "run"]  # fixtures

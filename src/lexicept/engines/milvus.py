@@ -9,9 +9,8 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -21,10 +20,11 @@ import scipy.sparse as sp
 from pymilvus import DataType, MilvusClient
 from pymilvus.exceptions import MilvusException
 
-from lexicept.engines.wrapped import USED, Extension, WrappedEngine
+from lexicept.engines.wrapped import USED, Extension, Found, Vector, WrappedEngine
 from lexicept.errors import IndexFormatError, InputError
 from lexicept.progress import Progress, silent
 from lexicept.storage import read_json, write_json
+from lexicept.vectors import Floats, Integers
 
 T = TypeVar("T")
 
@@ -131,14 +131,13 @@ class MilvusEngine(WrappedEngine):
             return None
         return sum(path.stat().st_size for path in self._folder.rglob("*") if path.is_file())
 
-    def _search(self, queries: sp.csr_array, top_k: int) -> list[tuple[list[int], list[float]]]:
+    def _search(self, queries: Sequence[Vector], top_k: int) -> list[Found]:
         if top_k > MOST_RESULTS and not self._server.local:
-            raise InputError(
-                f"a Milvus server gives at most {MOST_RESULTS:,} results, not {top_k:,}"
-            )
-        found: list[tuple[list[int], list[float]]] = []
-        for start in range(0, queries.shape[0], BATCH_QUERIES):
-            found += self._server.search(vectors(queries[start : start + BATCH_QUERIES]), top_k)
+            raise InputError(f"Milvus gives at most {MOST_RESULTS:,} results, not {top_k:,}")
+        found: list[Found] = []
+        for start in range(0, len(queries), BATCH_QUERIES):
+            batch = queries[start : start + BATCH_QUERIES]
+            found += self._server.search([as_dict(*query) for query in batch], top_k)
         return found
 
 
@@ -225,9 +224,7 @@ class Server:
         )
         return int(found[0]["count(*)"])
 
-    def search(
-        self, queries: list[dict[int, float]], top_k: int
-    ) -> list[tuple[list[int], list[float]]]:
+    def search(self, queries: list[dict[int, float]], top_k: int) -> list[Found]:
         """Document numbers and scores of each query."""
         try:
             found = self._search(queries, top_k)
@@ -271,7 +268,8 @@ def load(server: Server, documents: sp.csr_array, folder: Path, progress: Progre
             first = 0
             server.create()
         for batch in _batches(documents, filled, first):
-            rows = zip(batch.tolist(), vectors(documents[batch]), strict=True)
+            spans = ((n, slice(*documents.indptr[n : n + 2])) for n in batch.tolist())
+            rows = ((n, as_dict(documents.indices[s], documents.data[s])) for n, s in spans)
             server.upsert([{"number": number, "vector": vector} for number, vector in rows])
             _write(folder, uri, server.collection, int(batch[-1]) + 1)
             progress("milvus", int(batch[-1]) + 1, documents.shape[0])
@@ -284,11 +282,9 @@ def load(server: Server, documents: sp.csr_array, folder: Path, progress: Progre
     raise InputError(f"{server.uri}: holds {kept:,} documents of {filled.size:,} after a full load")
 
 
-def vectors(matrix: sp.csr_array) -> list[dict[int, float]]:
-    """The rows of a CSR matrix as Milvus takes them."""
-    indices, data = matrix.indices.tolist(), matrix.data.tolist()
-    bounds = matrix.indptr.tolist()
-    return [dict(zip(indices[a:b], data[a:b], strict=True)) for a, b in pairwise(bounds)]
+def as_dict(dimensions: Integers, weights: Floats) -> dict[int, float]:
+    """A vector as Milvus takes it."""
+    return dict(zip(dimensions.tolist(), weights.tolist(), strict=True))
 
 
 def _read(folder: Path) -> dict[str, Any]:

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ import scipy.sparse as sp
 import seismic
 
 from lexicept.engines.exact import ExactEngine
-from lexicept.engines.wrapped import USED, Extension, WrappedEngine
+from lexicept.engines.wrapped import USED, Extension, Found, Vector, WrappedEngine
 from lexicept.errors import IndexFormatError, InputError
 from lexicept.progress import Progress, silent
 from lexicept.vectors import Floats
@@ -130,7 +129,7 @@ class SeismicEngine(WrappedEngine):
     def discard(folder: Path) -> None:
         """Nothing is kept elsewhere."""
 
-    def _search(self, queries: sp.csr_array, top_k: int) -> list[tuple[list[int], list[float]]]:
+    def _search(self, queries: Sequence[Vector], top_k: int) -> list[Found]:
         return search(self._index, queries, top_k, self.pruning)
 
 
@@ -138,8 +137,7 @@ class SeismicEngine(WrappedEngine):
 class Sample:
     """Queries to tune on, and what an exact search finds for them."""
 
-    queries: sp.csr_array
-    """[n, V + 1]."""
+    queries: Sequence[Vector]
     bars: Floats
     """The least score of each query's exact results, less what rounding may take [n]."""
     wanted: Floats
@@ -152,12 +150,13 @@ class Sample:
         engine = ExactEngine.build(documents, offsets)
         factors = np.zeros(queries.shape[0]) if query_offsets is None else query_offsets
         results = engine.search(queries, DEPTH, factors)
-        found = np.array([i for i, (numbers, _) in enumerate(results) if numbers.size], np.int64)
-        if found.size < 2:
+        asked = zip(extension.queries(queries, np.asarray(factors)), results, strict=True)
+        kept = [(vector, scores) for vector, (_, scores) in asked if vector is not None]
+        if len(kept) < 2:
             raise InputError("pruning is tuned on at least 2 queries that match a document")
-        bars = np.array([results[i][1][-1] for i in found]) * (1 - PRECISION) * extension.scale
-        wanted = np.array([results[i][1].size for i in found], float)
-        return cls(extension.queries(queries[found], np.asarray(factors)[found]), bars, wanted)
+        bars = np.array([scores[-1] for _, scores in kept]) * (1 - PRECISION) * extension.scale
+        wanted = np.array([scores.size for _, scores in kept], float)
+        return cls([vector for vector, _ in kept], bars, wanted)
 
     def part(self, start: int) -> Sample:
         """Every other query."""
@@ -212,21 +211,20 @@ def tune(
 
 
 def search(
-    index: Any, queries: sp.csr_array, top_k: int, pruning: Pruning, threads: int = 0
-) -> list[tuple[list[int], list[float]]]:
-    """Document numbers and scores of queries [n, V + 1], none of them empty; 0: all cores."""
+    index: Any, queries: Sequence[Vector], top_k: int, pruning: Pruning, threads: int = 0
+) -> list[Found]:
+    """Document numbers and scores of queries that are not empty; 0 threads: all cores."""
     kind = seismic.get_seismic_string()
-    bounds = list(pairwise(queries.indptr))
     found = index.batch_search(
-        queries_ids=np.arange(queries.shape[0]).astype(str).astype(kind),
-        query_components=[queries.indices[a:b].astype(str).astype(kind) for a, b in bounds],
-        query_values=[queries.data[a:b] for a, b in bounds],
+        queries_ids=np.arange(len(queries)).astype(str).astype(kind),
+        query_components=[query.dimensions.astype(str).astype(kind) for query in queries],
+        query_values=[query.weights for query in queries],
         k=top_k,
         query_cut=pruning.query_cut,
         heap_factor=pruning.heap_factor,
         num_threads=threads,
     )
-    results: list[tuple[list[int], list[float]]] = [([], [])] * queries.shape[0]
+    results: list[Found] = [([], [])] * len(queries)
     for hits in found:  # in any order of the queries
         if hits:
             results[int(hits[0][0])] = [int(hit[2]) for hit in hits], [hit[1] for hit in hits]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,13 +16,25 @@ import scipy.sparse as sp
 from lexicept.engines.interface import checked_offsets, checked_queries, single_precision
 from lexicept.errors import IndexFormatError, InputError
 from lexicept.storage import load_array, save_array
-from lexicept.vectors import Floats, Integers, row_numbers, stack_columns
+from lexicept.vectors import Floats, Integers, stack_columns
 
 LARGEST = 2.0**15
 """The largest weight that is handed on: engines keep weights in half precision (at most 65,504)."""
 
 
 USED = "used.npy"
+
+
+Found = tuple[list[int], list[float]]
+"""Document numbers and scores."""
+
+
+class Vector(NamedTuple):
+    """The non-zeros of a document or a query, in the order of their dimensions."""
+
+    dimensions: Integers
+    weights: Any
+    """f32, or whole numbers."""
 
 
 @dataclass(frozen=True)
@@ -66,16 +79,29 @@ class Extension:
         weights = (extended.data * np.float32(scale), extended.indices, extended.indptr)
         return extension, sp.csr_array(weights, shape=extended.shape)
 
-    def queries(self, queries: sp.csr_array, factors: Floats) -> sp.csr_array:
-        """Queries [n, V] and their factors [n] as [n, V + 1]."""
-        shares = factors / self.offset_scale if self.offset_scale else np.zeros(factors.size)
-        column = single_precision(sp.csr_array(shares.astype(float)[:, None]))
-        return stack_columns([queries, column])
+    def queries(self, queries: sp.csr_array, factors: Floats) -> list[Vector | None]:
+        """Queries [n, V] and their factors [n] as vectors; None for one that matches nothing.
 
-    def matches(self, queries: sp.csr_array) -> npt.NDArray[np.bool_]:
-        """Whether each query has a dimension that some document has [n]."""
-        hits = np.bincount(row_numbers(queries), self.used[queries.indices], queries.shape[0])
-        return np.asarray(hits > 0)
+        Raises:
+            InputError: a factor that is too large for single precision.
+        """
+        with np.errstate(over="ignore"):
+            shares = (factors / self.offset_scale if self.offset_scale else 0 * factors).astype(
+                np.float32
+            )
+        if not np.isfinite(shares).all():
+            raise InputError(f"query offset {factors.max()} is too large for single precision")
+        return [
+            self._query(queries.indices[a:b], queries.data[a:b], share)
+            for (a, b), share in zip(pairwise(queries.indptr), shares, strict=True)
+        ]
+
+    def _query(self, dimensions: Integers, weights: Floats, share: np.float32) -> Vector | None:
+        if not self.used[dimensions].any():
+            return None
+        if not share:
+            return Vector(dimensions, weights)
+        return Vector(np.append(dimensions, self.used.size), np.append(weights, share))
 
     def save(self, folder: Path) -> dict[str, Any]:
         """Write the array; return the numbers, as JSON values."""
@@ -136,13 +162,14 @@ class WrappedEngine(ABC):
         matrix, factors = checked_queries(queries, self.num_dimensions, top_k, query_offsets)
         if (factors < 0).any():
             raise InputError(f"query offsets must be at least 0 here, not {factors.min()}")
-        matching = np.flatnonzero(self.extension.matches(matrix))
+        vectors = self.extension.queries(matrix, factors)
         nothing: tuple[Integers, Floats] = (np.empty(0, np.int64), np.empty(0, np.float32))
-        results = [nothing] * matrix.shape[0]
-        if matching.size:
-            extended = self.extension.queries(matrix[matching], factors[matching])
-            found = self._search(extended, min(top_k, self.num_documents))
-            for query, (numbers, scores) in zip(matching.tolist(), found, strict=True):
+        results = [nothing] * len(vectors)
+        matching = [number for number, vector in enumerate(vectors) if vector is not None]
+        if matching:
+            asked = [vector for vector in vectors if vector is not None]
+            found = self._search(asked, min(top_k, self.num_documents))
+            for query, (numbers, scores) in zip(matching, found, strict=True):
                 results[query] = self._ranked(np.array(numbers), np.array(scores))
         return results
 
@@ -153,5 +180,5 @@ class WrappedEngine(ABC):
         return numbers[order].astype(np.int64), scaled.astype(np.float32)
 
     @abstractmethod
-    def _search(self, queries: sp.csr_array, top_k: int) -> list[tuple[list[int], list[float]]]:
-        """Document numbers and scores, in any order, of queries [n, V + 1], none of them empty."""
+    def _search(self, queries: Sequence[Vector], top_k: int) -> list[Found]:
+        """Document numbers and scores, in any order, of queries that are not empty."""

@@ -10,8 +10,9 @@ import json
 from pathlib import Path
 
 from lexicept.corpora import Query
+from lexicept.engines.wrapped import Vector
 from lexicept.exports.folder import write_parts
-from lexicept.exports.source import Source, Vector, json_vector, repeated
+from lexicept.exports.source import Source, json_vector, repeated
 from lexicept.progress import Progress
 
 

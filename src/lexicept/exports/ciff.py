@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from lexicept.corpora import Query
-from lexicept.exports.source import Source, Vector, repeated
+from lexicept.engines.wrapped import Vector
+from lexicept.exports.source import Source, repeated
 from lexicept.progress import Progress
 from lexicept.storage import replacing
 from lexicept.vectors import Integers

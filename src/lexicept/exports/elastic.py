@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from lexicept.corpora import Query
+from lexicept.engines.wrapped import Vector
 from lexicept.errors import InputError
 from lexicept.exports.folder import write_parts
-from lexicept.exports.source import Source, Vector, json_vector
+from lexicept.exports.source import Source, json_vector
 from lexicept.progress import Progress
 from lexicept.storage import write_json
 

@@ -6,8 +6,9 @@ import json
 from pathlib import Path
 
 from lexicept.corpora import Query
+from lexicept.engines.wrapped import Vector
 from lexicept.exports.folder import write_parts
-from lexicept.exports.source import Source, Vector
+from lexicept.exports.source import Source
 from lexicept.progress import Progress
 from lexicept.storage import write_json
 

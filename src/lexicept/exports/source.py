@@ -6,27 +6,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 import scipy.sparse as sp
 
 from lexicept.corpora import Query
-from lexicept.engines.wrapped import power_of_two
+from lexicept.engines.wrapped import Vector, power_of_two
 from lexicept.index import Index
 from lexicept.progress import Progress
 from lexicept.vectors import Floats, Integers, stack_columns
 
 QUERY_LEVELS = 100
 """The impact of a query's largest weight; impacts of a query are repetitions of words."""
-
-
-class Vector(NamedTuple):
-    """The non-zeros of a document or a query."""
-
-    dimensions: Integers
-    weights: Any
-    """Floats, or the integers that impacts are."""
 
 
 @dataclass(frozen=True)
