@@ -86,9 +86,8 @@ class Extension:
             InputError: a factor that is too large for single precision.
         """
         with np.errstate(over="ignore"):
-            shares = (factors / self.offset_scale if self.offset_scale else 0 * factors).astype(
-                np.float32
-            )
+            shares = factors / self.offset_scale if self.offset_scale else 0 * factors
+            shares = shares.astype(np.float32)
         if not np.isfinite(shares).all():
             raise InputError(f"query offset {factors.max()} is too large for single precision")
         return [
