@@ -16,7 +16,7 @@ import scipy.sparse as sp
 
 from lexicept import rra
 from lexicept.engines import ExactEngine
-from lexicept.errors import IndexFormatError, InputError
+from lexicept.errors import IndexFormatError
 from lexicept.storage import load_array, save_array
 from lexicept.vectors import Floats, largest_weights, prune_rows, stack_columns
 from lexicept.weighting import Weighting, from_settings
@@ -103,24 +103,13 @@ class Derived:
 
     def save(self, folder: Path) -> None:
         folder.mkdir()
-        save_array(folder / "indptr.npy", self.engine.indptr)
-        save_array(folder / "documents.npy", self.engine.documents)
-        save_array(folder / "weights.npy", self.engine.weights)
-        save_array(folder / "offsets.npy", self.engine.offsets)
+        self.engine.save(folder)
         save_array(folder / "bounds.npy", self.bounds.astype(np.float32))
         save_array(folder / "background.npy", self.background)
 
     @classmethod
     def load(cls, folder: Path) -> Derived:
-        try:
-            engine = ExactEngine(
-                load_array(folder / "indptr.npy", np.int64),
-                load_array(folder / "documents.npy", np.int32),
-                load_array(folder / "weights.npy", np.float32),
-                load_array(folder / "offsets.npy", np.float32),
-            )
-        except InputError as error:
-            raise IndexFormatError(f"{folder}: {error}") from None
+        engine = ExactEngine.open(folder)
         bounds = load_array(folder / "bounds.npy", np.float32)
         background = load_array(folder / "background.npy", np.float32)
         if not bounds.size == background.size == engine.num_dimensions:

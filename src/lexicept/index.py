@@ -7,6 +7,7 @@ that readers and crashes see the old index or the new one.
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +21,7 @@ import scipy.sparse as sp
 from lexicept.atlas import Atlas
 from lexicept.corpora import Document
 from lexicept.derive import Derived, RRASettings, VocabularySettings
-from lexicept.engines import ExactEngine
+from lexicept.engines import Engine, ExactEngine, store
 from lexicept.errors import IndexFormatError, InputError, LexiceptError
 from lexicept.explanation import Contribution, Explanation, QueryTerm, Span
 from lexicept.storage import TextStore, check_files, load_csr, read_json
@@ -160,6 +161,8 @@ class Index:
         )
         self.rra = None if manifest["rra"] is None else RRASettings(**manifest["rra"])
         self.derived = Derived.load(folder / "postings")
+        self.searcher: Engine = self.engine
+        """What searches: the exact engine, unless ``open`` is told otherwise."""
         counts = {len(self.ids), len(self.titles), len(self.texts), manifest["documents"]}
         if counts != {self.engine.num_documents}:
             raise IndexFormatError(f"{path}: its parts hold different numbers of documents")
@@ -175,12 +178,26 @@ class Index:
         """What is known of the concepts; None where there are none, or they were not described."""
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], *, checksums: bool = False) -> Index:
+    def open(
+        cls, path: str | os.PathLike[str], *, checksums: bool = False, engine: str = "exact"
+    ) -> Index:
         """Open an index. File sizes are always checked, contents where ``checksums`` says so.
+
+        Args:
+            engine: what searches it: exact, or one that ``indexing.add_engine`` built.
 
         Raises:
             IndexFormatError: not an index, half-written, damaged, or of a newer version.
+            InputError: it has no such engine, or has changed since that was built.
         """
+        index = cls._open(path, checksums)
+        if engine != "exact":
+            folder = index.engine_folder(engine)
+            index.searcher = store.open_engine(folder, engine, index.postings)
+        return index
+
+    @classmethod
+    def _open(cls, path: str | os.PathLike[str], checksums: bool) -> Index:
         folder = Path(path)
         while True:
             manifest = read_manifest(folder)
@@ -219,6 +236,18 @@ class Index:
     @property
     def engine(self) -> ExactEngine:
         return self.derived.engine
+
+    @property
+    def postings(self) -> str:
+        """A fingerprint of the postings, which other engines are built from."""
+        prefix = f"{self.folder.name}/postings/"
+        files = self.manifest["files"]
+        parts = [f"{n}:{files[n]['sha256']}" for n in sorted(files) if n.startswith(prefix)]
+        return hashlib.sha256("\n".join(parts).replace(prefix, "").encode()).hexdigest()
+
+    def engine_folder(self, name: str) -> Path:
+        """Where another engine is kept."""
+        return self.path / "engines" / name
 
     def vectorizer(self, name: str) -> Vectorizer:
         """What turns texts into this vocabulary's frequencies; loaded once."""
@@ -366,7 +395,7 @@ class Index:
         """The same for query weights [n, V]."""
         top_k = min(top_k, max(len(self), 1))  # the compiled search takes 64 bits
         factors = None if self.rra is None else queries @ self.derived.background
-        found = self.engine.search(queries, top_k, factors)
+        found = self.searcher.search(queries, top_k, factors)
         return [
             [
                 Hit(self.ids[document], score)

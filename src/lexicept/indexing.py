@@ -6,7 +6,6 @@ long in ``<index>.partial``, so that the same command continues where a killed o
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -26,6 +25,7 @@ from lexicept import pseudo_queries
 from lexicept.atlas import SOURCES, Findings, unique_labels
 from lexicept.corpora import Document
 from lexicept.derive import Derived, RRASettings, VocabularySettings
+from lexicept.engines import ExactEngine, store
 from lexicept.errors import InputError
 from lexicept.index import FORMAT, VERSION, Index, Vectorizer, read_manifest
 from lexicept.progress import Progress, silent
@@ -33,6 +33,7 @@ from lexicept.storage import (
     TextStore,
     describe_files,
     load_csr,
+    lock,
     read_json,
     save_array,
     save_csr,
@@ -270,17 +271,54 @@ def choose_alpha(
         The first best of ``ALPHAS``, and the nDCG@10 of each.
     """
     weights = Derived.compute(index.frequencies(), list(index.settings.values()), None).engine
-    sources, texts = pseudo_queries.from_texts(Contents(index.folder), seed=seed)
-    if texts:
-        queries = index.query_vectors(texts)
-    else:
-        sources, queries = pseudo_queries.from_vectors(weights.matrix(), seed=seed)
+    sources, queries = _pseudo_queries(index, weights, seed)
     values = {}
     for alpha in ALPHAS:
         derived = Derived.reweighted(weights.matrix(), RRASettings(alpha, iterations, transform))
         found = derived.engine.search(queries, 10, queries @ derived.background)
         values[alpha] = pseudo_queries.known_item_ndcg([hits for hits, _ in found], sources)
     return max(values, key=lambda alpha: values[alpha]), values
+
+
+def add_engine(
+    path: str | os.PathLike[str],
+    name: str,
+    settings: Mapping[str, Any],
+    queries: Sequence[str] = (),
+    progress: Progress = silent,
+) -> dict[str, Any]:
+    """Build another engine from an index and keep it beside it, for ``Index.open(engine=name)``.
+
+    Args:
+        name: seismic or milvus.
+        settings: of the engine: ``recall``, or ``uri``; see their ``build``.
+        queries: texts that Seismic's pruning is tuned on; pseudo-queries by default.
+
+    Returns:
+        What the engine's manifest says.
+
+    Raises:
+        InputError: no such engine, its package is missing, or settings that it refuses.
+        IndexFormatError: ``path`` is no index.
+    """
+    index = Index.open(path)
+    engine = index.engine
+    arguments = {"documents": engine.matrix(), "offsets": engine.offsets, **settings}
+    if settings.get("recall", 1.0) != 1.0:
+        found = index.query_vectors(queries) if queries else _pseudo_queries(index, engine)[1]
+        arguments |= {"queries": found, "query_offsets": found @ index.derived.background}
+    folder = index.engine_folder(name)
+    return store.build(folder, name, index.postings, {**arguments, "progress": progress})
+
+
+def _pseudo_queries(
+    index: Index, weights: ExactEngine, seed: int = 0
+) -> tuple[Integers, sp.csr_array]:
+    """The documents that 500 queries come from, and their weights [n, V]."""
+    sources, texts = pseudo_queries.from_texts(Contents(index.folder), seed=seed)
+    if texts:
+        return sources, index.query_vectors(texts)
+    return pseudo_queries.from_vectors(weights.matrix(), seed=seed)
 
 
 def _rewrite(index: Index, fresh: Sequence[Document], order: Integers, progress: Progress) -> None:
@@ -440,17 +478,6 @@ def refuse_existing(path: Path) -> None:
     """Raises InputError where something is at the path of a new index."""
     if path.exists():
         raise InputError(f"{path} exists already: name another place or remove it first")
-
-
-def lock(folder: Path) -> int:
-    """An exclusive lock that ends with the process. Raises InputError where another holds it."""
-    descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        raise InputError(f"{folder}: another process is writing here") from None
-    return descriptor
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import mmap
@@ -15,7 +16,7 @@ from typing import Any, BinaryIO, overload
 import numpy as np
 import scipy.sparse as sp
 
-from lexicept.errors import IndexFormatError
+from lexicept.errors import IndexFormatError, InputError
 
 
 @contextmanager
@@ -42,6 +43,17 @@ def replace_file(path: Path, content: bytes) -> None:
     """Write a whole file, as ``replacing`` does."""
     with replacing(path) as file:
         file.write(content)
+
+
+def lock(folder: Path) -> int:
+    """An exclusive lock that ends with the process. Raises InputError where another holds it."""
+    descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise InputError(f"{folder}: another process is writing here") from None
+    return descriptor
 
 
 def sync_folder(folder: Path) -> None:

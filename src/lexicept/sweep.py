@@ -26,11 +26,11 @@ from lexicept.derive import Derived, RRASettings
 from lexicept.errors import InputError
 from lexicept.evaluation import RUN_DEPTH, evaluate
 from lexicept.index import Index
-from lexicept.indexing import Contents, frequencies_of, lock
+from lexicept.indexing import Contents, frequencies_of
 from lexicept.measures import e2, mean_length, posting_list_flops
 from lexicept.part_file import fingerprint
 from lexicept.progress import Progress, silent
-from lexicept.storage import read_json, replace_file, write_json
+from lexicept.storage import lock, read_json, replace_file, write_json
 from lexicept.vectors import Floats, canonical_csr, largest_weights, prune_rows, stack_columns
 
 TokenK = int | Literal["all"] | None

@@ -215,7 +215,7 @@ def test_what_is_refused(go: Any, run: Run, corpus: Path, tmp_path: Path) -> Non
 def test_two_at_once(go: Any, tmp_path: Path) -> None:
     import os
 
-    from lexicept.indexing import lock
+    from lexicept.storage import lock
 
     (tmp_path / "model.partial").mkdir()
     held = lock(tmp_path / "model.partial")

@@ -10,6 +10,8 @@ from lexicept.cli import (
     build,
     concepts,
     convert,
+    engine,
+    export,
     index,
     lists,
     pretrain,
@@ -34,6 +36,8 @@ app.add_typer(concepts.app)
 app.add_typer(convert.app)
 app.add_typer(build.app)
 app.add_typer(search.app)
+app.add_typer(engine.app)
+app.add_typer(export.app)
 app.add_typer(index.app)
 app.add_typer(lists.app)
 app.add_typer(pretrain.app)

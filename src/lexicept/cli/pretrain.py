@@ -171,7 +171,7 @@ def _work(out: Path) -> Iterator[Path]:
     """The folder of unfinished work, which no other process writes in until the block ends."""
     import os
 
-    from lexicept.indexing import lock
+    from lexicept.storage import lock
 
     work = out.with_name(f"{out.name}.partial")
     work.mkdir(parents=True, exist_ok=True)

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
+SearchEngineOption = Annotated[
+    str, typer.Option("--engine", help="exact, or one that `lexicept engine` built.")
+]
+
 
 @app.command()
 def search(
@@ -32,6 +36,7 @@ def search(
     query: str,
     top_k: Annotated[int, typer.Option(min=1, help="Results.")] = 10,
     vocabulary: SearchVocabularyOption = None,
+    engine: SearchEngineOption = "exact",
     explain: Annotated[bool, typer.Option(help="Show what each score is made of.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -39,7 +44,7 @@ def search(
     from lexicept.index import Index
 
     _require_text(query)
-    opened = Index.open(index)
+    opened = Index.open(index, engine=engine)
     name = single_vocabulary(opened, vocabulary)
     hits = opened.search(query, top_k, name)
     results = [
@@ -99,6 +104,7 @@ def evaluate(
     dataset: DatasetArgument,
     split: Annotated[str, typer.Option(help="Which judgements.")] = "test",
     vocabulary: SearchVocabularyOption = None,
+    engine: SearchEngineOption = "exact",
     measure: Annotated[
         list[str] | None, typer.Option(help="More measures, in ir_measures' notation.")
     ] = None,
@@ -113,7 +119,7 @@ def evaluate(
     from lexicept.corpora import read_qrels, read_queries
     from lexicept.index import Index
 
-    opened = Index.open(index)
+    opened = Index.open(index, engine=engine)
     name = single_vocabulary(opened, vocabulary)
     queries, qrels = list(read_queries(dataset, split)), list(read_qrels(dataset, split))
     found = evaluation.evaluate_index(opened, queries, qrels, name, measure or [])

@@ -1,5 +1,10 @@
-"""Search engines over sparse vectors; ``exact`` returns exactly the product's ranking."""
+"""Search engines over sparse vectors, behind one interface.
+
+``exact`` returns exactly the product's ranking. The others are imported when they are used, because
+each needs a package of its own; ``store`` keeps what they build beside an index.
+"""
 
 from lexicept.engines.exact import ExactEngine
+from lexicept.engines.interface import Engine
 
-__all__ = ["ExactEngine"]
+__all__ = ["Engine", "ExactEngine"]

@@ -5,26 +5,28 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import pairwise
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from lexicept.errors import InputError
+from lexicept.engines.interface import checked_offsets, checked_queries, single_precision
+from lexicept.errors import IndexFormatError, InputError
 from lexicept.ops.postings import search_postings
-from lexicept.vectors import Floats, Integers, canonical_csr
+from lexicept.storage import load_array, save_array
+from lexicept.vectors import Floats, Integers
 
 
 @dataclass(frozen=True)
 class ExactEngine:
-    """Postings of N documents over V dimensions, and an optional offset per document.
+    """Postings of N documents over V dimensions, and an optional offset per document."""
 
-    A score is ``Σ_t w_t(q) w_t(d) + offset(d) · query_offset``. Documents that score 0 are not
-    results, and neither is anything for a query that matches no posting at all.
-    """
+    name: ClassVar[str] = "exact"
+    exact: ClassVar[bool] = True
 
     indptr: Integers
     """Where each dimension's postings start [V + 1]."""
@@ -38,19 +40,29 @@ class ExactEngine:
     @classmethod
     def build(cls, documents: Any, offsets: npt.ArrayLike | None = None) -> ExactEngine:
         """Invert a SciPy sparse matrix [N, V]. Raises InputError for NaN or negative weights."""
-        matrix = _single_precision(documents)
+        matrix = single_precision(documents)
+        prior = checked_offsets(offsets, matrix.shape[0])
         postings = sp.csc_array(matrix)
-        prior = np.zeros(matrix.shape[0]) if offsets is None else np.asarray(offsets)
-        if prior.shape != (matrix.shape[0],):
-            raise InputError(f"offsets of shape {prior.shape} for {matrix.shape[0]} documents")
-        if not np.isfinite(prior).all():
-            raise InputError("document offsets must be finite")
-        return cls(
-            postings.indptr.astype(np.int64),
-            postings.indices.astype(np.int32),
-            postings.data,
-            prior.astype(np.float32),
-        )
+        indptr, documents = postings.indptr.astype(np.int64), postings.indices.astype(np.int32)
+        return cls(indptr, documents, postings.data, prior)
+
+    def save(self, folder: Path) -> None:
+        """Write the arrays into an existing folder."""
+        for field in fields(self):
+            save_array(folder / f"{field.name}.npy", getattr(self, field.name))
+
+    @classmethod
+    def open(cls, folder: Path) -> ExactEngine:
+        """Memory-map what ``save`` wrote. Raises IndexFormatError for anything else."""
+        try:
+            return cls(
+                load_array(folder / "indptr.npy", np.int64),
+                load_array(folder / "documents.npy", np.int32),
+                load_array(folder / "weights.npy", np.float32),
+                load_array(folder / "offsets.npy", np.float32),
+            )
+        except InputError as error:
+            raise IndexFormatError(f"{folder}: {error}") from None
 
     def __post_init__(self) -> None:
         # The compiled search trusts these numbers: a damaged file must not write out of bounds.
@@ -66,6 +78,11 @@ class ExactEngine:
         )
         if not sound:
             raise InputError("postings whose parts do not fit together")
+
+    @property
+    def size(self) -> int:
+        """Bytes of its arrays."""
+        return sum(int(getattr(self, field.name).nbytes) for field in fields(self))
 
     @property
     def num_documents(self) -> int:
@@ -84,27 +101,9 @@ class ExactEngine:
     def search(
         self, queries: Any, top_k: int = 10, query_offsets: npt.ArrayLike | None = None
     ) -> list[tuple[Integers, Floats]]:
-        """Document numbers and scores for each query, best first, ties in document order.
-
-        Args:
-            queries: SciPy sparse matrix [n, V] of query weights.
-            top_k: results per query, at least 1; fewer where fewer documents match.
-            query_offsets: the factor of each query on the documents' offsets [n]; 0 by default.
-
-        Raises:
-            InputError: NaN or negative weights, another V, or ``top_k`` below 1.
-        """
-        matrix = _single_precision(queries)
-        if matrix.shape[1] != self.num_dimensions:
-            raise InputError(
-                f"queries of {matrix.shape[1]} dimensions for an index of {self.num_dimensions}"
-            )
-        if top_k < 1:
-            raise InputError(f"top_k must be at least 1, not {top_k}")
+        """See ``Engine.search``; offsets of documents and queries may be negative here."""
+        matrix, factors = checked_queries(queries, self.num_dimensions, top_k, query_offsets)
         count = matrix.shape[0]
-        factors = np.zeros(count) if query_offsets is None else np.asarray(query_offsets)
-        if factors.shape != (count,) or not np.isfinite(factors).all():
-            raise InputError(f"query offsets must be {count} finite numbers, one for each query")
         if count < 2 or (workers := min(os.cpu_count() or 1, count)) < 2:
             return self._search_rows(matrix, factors, top_k, range(count))
         # The kernel releases the GIL, so that threads share one set of postings.
@@ -157,14 +156,3 @@ class ExactEngine:
             if position < end and self.documents[position] == document:
                 found[i] = self.weights[position]
         return found
-
-
-def _single_precision(weights: Any) -> sp.csr_array:
-    matrix = canonical_csr(weights)
-    if matrix.dtype == np.float32:
-        return matrix
-    with np.errstate(over="ignore"):
-        single = matrix.astype(np.float32)
-    if not np.isfinite(single.data).all():
-        raise InputError(f"weight {matrix.data.max()} is too large for single precision")
-    return single

@@ -27,7 +27,7 @@ from lexicept.encoder import load_encoder, make_encoder, parts, with_lookup
 from lexicept.errors import InputError
 from lexicept.heads import Head, SAEHead
 from lexicept.index import Index
-from lexicept.indexing import Contents, IndexBuilder, lock
+from lexicept.indexing import Contents, IndexBuilder
 from lexicept.language_heads import language_head
 from lexicept.lists import CandidateList, Lists, write_lists
 from lexicept.lookup import Lookup
@@ -35,7 +35,7 @@ from lexicept.mining import mine
 from lexicept.progress import Progress, silent
 from lexicept.sae.pretrained import find_pretrained_sae
 from lexicept.sae.training import train_sae
-from lexicept.storage import replace_file
+from lexicept.storage import lock, replace_file
 from lexicept.training.config import ModelSettings, TrainingConfig, to_mapping
 from lexicept.training.data import Collator, Sampler, TeacherScores, TrainingData
 from lexicept.training.mining import teacher_lists

@@ -15,9 +15,8 @@ from typing import Any
 import yaml
 
 from lexicept.errors import InputError
-from lexicept.indexing import lock
 from lexicept.progress import Progress, silent
-from lexicept.storage import read_json, replace_file, write_json
+from lexicept.storage import lock, read_json, replace_file, write_json
 from lexicept.training.config import load_config, to_mapping
 from lexicept.training.report import read_metrics
 from lexicept.training.run import train

@@ -1,0 +1,72 @@
+"""The command that writes an index in the format of another engine: export."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lexicept.cli.common import IndexArgument, JsonOption, print_report
+
+app = typer.Typer()
+
+
+class FormatChoice(StrEnum):
+    """What is written."""
+
+    anserini = "anserini"
+    ciff = "ciff"
+    opensearch = "opensearch"
+    elasticsearch = "elasticsearch"
+    qdrant = "qdrant"
+
+
+@app.command()
+def export(
+    index: IndexArgument,
+    format_: Annotated[FormatChoice, typer.Option("--format", help="Of which engine.")],
+    out: Annotated[Path, typer.Option(help="The folder to write; must not exist.")],
+    bits: Annotated[
+        int,
+        typer.Option(min=1, max=16, help="Of impacts, for anserini and ciff: they take integers."),
+    ] = 8,
+    queries: Annotated[
+        str | None,
+        typer.Option(
+            help="Write these queries too, as the engine takes them: a BEIR folder or an "
+            "ir_datasets name."
+        ),
+    ] = None,
+    split: Annotated[str, typer.Option(help="Which of the queries.")] = "test",
+    as_json: JsonOption = False,
+) -> None:
+    """Write an index in the format of another engine, which loads it without lexicept.
+
+    Killed and started again, it goes on where it was.
+    """
+    from lexicept.corpora import read_queries
+    from lexicept.display import ProgressBars
+    from lexicept.exports import Format, export_index
+    from lexicept.exports.anserini import Anserini
+    from lexicept.exports.ciff import CIFF
+    from lexicept.exports.elastic import Elasticsearch, OpenSearch
+    from lexicept.exports.qdrant import Qdrant
+    from lexicept.index import Index
+
+    kinds: list[type[Format]] = [Anserini, CIFF, Elasticsearch, OpenSearch, Qdrant]
+    form = {kind.name: kind for kind in kinds}[format_.value]()
+    opened = Index.open(index)
+    asked = [] if queries is None else list(read_queries(queries, split))
+    with ProgressBars() as progress:
+        export_index(opened, form, out, bits, asked, progress)
+    files = [path for path in out.rglob("*") if path.is_file()]
+    report = {
+        "folder": str(out),
+        "documents": len(opened),
+        "queries": len(asked),
+        "files": len(files),
+        "bytes": sum(path.stat().st_size for path in files),
+    }
+    print_report(report, as_json)

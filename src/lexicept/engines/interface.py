@@ -1,0 +1,97 @@
+"""What a search engine over sparse vectors is, and the checks that every one begins with."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from lexicept.errors import InputError
+from lexicept.vectors import Floats, Integers, canonical_csr
+
+
+class Engine(Protocol):
+    """N documents over V dimensions, and an offset per document, opened for search.
+
+    A score is ``Σ_t w_t(q) w_t(d) + offset(d) · query_offset`` (RRA's prior is such an offset).
+    Documents that score 0 are not results, and neither is anything for a query that matches no
+    document in any dimension, whatever the offsets.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def exact(self) -> bool:
+        """Whether it returns what scores highest, up to the precision of its weights."""
+
+    @property
+    def num_documents(self) -> int: ...
+
+    @property
+    def num_dimensions(self) -> int: ...
+
+    @property
+    def size(self) -> int | None:
+        """Bytes on this machine's disk; None where a server keeps them elsewhere."""
+
+    def search(
+        self, queries: Any, top_k: int = 10, query_offsets: npt.ArrayLike | None = None
+    ) -> list[tuple[Integers, Floats]]:
+        """Document numbers and scores for each query, best first, equal scores in document order.
+
+        Args:
+            queries: SciPy sparse matrix [n, V] of query weights; a query may be empty.
+            top_k: results per query, at least 1; fewer where fewer documents match.
+            query_offsets: the factor of each query on the documents' offsets [n]; 0 by default.
+
+        Raises:
+            InputError: NaN, infinite or negative weights, another V, ``top_k`` below 1, or bad
+                query offsets.
+        """
+
+
+def checked_queries(
+    queries: Any, num_dimensions: int, top_k: int, query_offsets: npt.ArrayLike | None
+) -> tuple[sp.csr_array, Floats]:
+    """Query weights [n, V] in single precision and the factors on offsets [n].
+
+    Raises:
+        InputError: see ``Engine.search``.
+    """
+    matrix = single_precision(queries)
+    if matrix.shape[1] != num_dimensions:
+        raise InputError(
+            f"queries of {matrix.shape[1]} dimensions for an index of {num_dimensions}"
+        )
+    if top_k < 1:
+        raise InputError(f"top_k must be at least 1, not {top_k}")
+    count = matrix.shape[0]
+    factors = np.zeros(count) if query_offsets is None else np.asarray(query_offsets)
+    if factors.shape != (count,) or not np.isfinite(factors).all():
+        raise InputError(f"query offsets must be {count} finite numbers, one for each query")
+    return matrix, factors
+
+
+def checked_offsets(offsets: npt.ArrayLike | None, num_documents: int) -> Floats:
+    """One finite number per document [N], f32; zeros for None. Raises InputError for others."""
+    prior = np.zeros(num_documents) if offsets is None else np.asarray(offsets)
+    if prior.shape != (num_documents,):
+        raise InputError(f"offsets of shape {prior.shape} for {num_documents} documents")
+    if not np.isfinite(prior).all():
+        raise InputError("document offsets must be finite")
+    return prior.astype(np.float32)
+
+
+def single_precision(weights: Any) -> sp.csr_array:
+    """``canonical_csr`` in f32. Raises InputError for weights that it can't hold too."""
+    matrix = canonical_csr(weights)
+    if matrix.dtype == np.float32:
+        return matrix
+    with np.errstate(over="ignore"):
+        single = matrix.astype(np.float32)
+    if not np.isfinite(single.data).all():
+        raise InputError(f"weight {matrix.data.max()} is too large for single precision")
+    return single

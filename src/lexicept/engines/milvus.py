@@ -1,0 +1,318 @@
+"""Milvus: one adapter for a local file, for ``milvus-lite server`` and for a cluster.
+
+A collection holds a number and a sparse vector per document. It is searched exactly; what a cluster
+rounds weights to is its own affair.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+from uuid import uuid4
+
+import numpy as np
+import scipy.sparse as sp
+from pymilvus import DataType, MilvusClient
+from pymilvus.exceptions import MilvusException
+
+from lexicept.engines.wrapped import USED, Extension, Found, Vector, WrappedEngine
+from lexicept.errors import IndexFormatError, InputError
+from lexicept.progress import Progress, silent
+from lexicept.storage import read_json, write_json
+from lexicept.vectors import Floats, Integers
+
+T = TypeVar("T")
+
+LOCAL_FILE = "documents.db"
+STATE = "load.json"
+
+CONSISTENCY = "Strong"
+"""Every search and count sees all that was written before it."""
+
+BATCH_NON_ZEROS = 500_000
+"""In one upsert, 4 MB: a server takes 64 MB at most."""
+
+BATCH_DOCUMENTS = 5_000
+
+BATCH_QUERIES = 64
+
+MOST_RESULTS = 16_384
+"""A server's limit on results per query."""
+
+ATTEMPTS = 8
+"""Of a call that a server does not answer; the waits between them grow from .5 to 16 s."""
+
+FIRST_WAIT = 0.5
+LONGEST_WAIT = 16.0
+TIMEOUT = 120.0
+"""Seconds for one call."""
+
+
+class MilvusEngine(WrappedEngine):
+    """Documents in a Milvus collection. ``LEXICEPT_MILVUS_TOKEN`` holds a server's credentials."""
+
+    name = "milvus"
+    files = (USED,)
+    exact = True
+
+    def __init__(self, extension: Extension, server: Server, folder: Path) -> None:
+        super().__init__(extension)
+        self._server = server
+        self._folder = folder
+
+    @classmethod
+    def build(
+        cls,
+        folder: Path,
+        documents: Any,
+        offsets: Any = None,
+        *,
+        uri: str | None = None,
+        progress: Progress = silent,
+    ) -> dict[str, Any]:
+        """Load a new collection; a load that was interrupted goes on after its last batch.
+
+        Args:
+            folder: existing; it may hold what an interrupted load of the same documents left.
+            documents, offsets: SciPy sparse matrix [N, V] and a number per document [N].
+            uri: of a server; None keeps the collection in a file in ``folder``.
+
+        Returns:
+            What ``open`` needs, as JSON values.
+
+        Raises:
+            InputError: bad weights, no server at ``uri``, or one that lost documents.
+        """
+        extension, extended = Extension.of(documents, offsets)
+        if _read(folder).get("uri") != uri:
+            cls.discard(folder)
+        if "collection" not in _read(folder):
+            _write(folder, uri, f"lexicept_{uuid4().hex}", 0)
+        server = Server(folder, uri, _read(folder)["collection"])
+        load(server, extended, folder, progress)
+        return {**extension.save(folder), "uri": uri, "collection": server.collection}
+
+    @classmethod
+    def open(cls, folder: Path, numbers: Mapping[str, Any]) -> MilvusEngine:
+        """Connect to what ``build`` loaded.
+
+        Raises:
+            IndexFormatError: a damaged manifest, or the collection is gone.
+            InputError: there is no server, or another process has the file open.
+        """
+        extension = Extension.load(folder, numbers)
+        uri, collection = numbers.get("uri"), numbers.get("collection")
+        if not (isinstance(collection, str) and (uri is None or isinstance(uri, str))):
+            raise IndexFormatError(f"{folder}: its manifest is damaged")
+        server = Server(folder, uri, collection)
+        if not server.exists():
+            raise IndexFormatError(f"{server.uri}: there is no collection {collection} any more")
+        server.make_searchable()
+        return cls(extension, server, folder)
+
+    @staticmethod
+    def discard(folder: Path) -> None:
+        """Drop a server's collection; one that is out of reach keeps it."""
+        state = _read(folder)
+        if state.get("uri") is not None:
+            with suppress(InputError):
+                Server(folder, state["uri"], state["collection"], attempts=1).drop()
+        (folder / STATE).unlink(missing_ok=True)
+
+    @property
+    def size(self) -> int | None:
+        """Bytes of the local file; None for a server's."""
+        if not self._server.local:
+            return None
+        return sum(path.stat().st_size for path in self._folder.rglob("*") if path.is_file())
+
+    def _search(self, queries: Sequence[Vector], top_k: int) -> list[Found]:
+        if top_k > MOST_RESULTS and not self._server.local:
+            raise InputError(f"Milvus gives at most {MOST_RESULTS:,} results, not {top_k:,}")
+        found: list[Found] = []
+        for start in range(0, len(queries), BATCH_QUERIES):
+            batch = queries[start : start + BATCH_QUERIES]
+            found += self._server.search([as_dict(*query) for query in batch], top_k)
+        return found
+
+
+class Server:
+    """A collection of a server, or of a local file; calls are repeated until it answers.
+
+    Raises:
+        InputError: nothing answers, or the server refuses; the message says what it said.
+    """
+
+    def __init__(
+        self, folder: Path, uri: str | None, collection: str, attempts: int = ATTEMPTS
+    ) -> None:
+        self.local = uri is None
+        self.uri = str(folder / LOCAL_FILE) if uri is None else uri
+        self.collection = collection
+        self.attempts = attempts
+        # Their tracebacks of calls that are repeated, or told as one line, help nobody.
+        for logger in ("pymilvus", "milvus_lite"):
+            logging.getLogger(logger).setLevel(logging.CRITICAL)
+        self._client = self._connect()
+
+    def _connect(self) -> MilvusClient:
+        token = "" if self.local else os.environ.get("LEXICEPT_MILVUS_TOKEN", "")
+        try:
+            return self._call(lambda: MilvusClient(self.uri, token=token, timeout=TIMEOUT))
+        except InputError:
+            if not self.local:
+                raise
+            problem = "not a Milvus file, or another process has it open (a server serves many)"
+            raise InputError(f"{self.uri}: {problem}") from None
+
+    def _call(self, work: Callable[[], T]) -> T:
+        wait = FIRST_WAIT
+        for left in reversed(range(self.attempts)):
+            try:
+                return work()
+            except MilvusException as error:
+                if not left or not _passing(error):
+                    raise InputError(f"{self.uri}: {error.message}") from None
+            time.sleep(wait)
+            wait = min(2 * wait, LONGEST_WAIT)
+        raise AssertionError("at least one attempt is made")
+
+    def exists(self) -> bool:
+        return bool(self._call(lambda: self._client.has_collection(self.collection)))
+
+    def create(self) -> None:
+        """An empty collection, in place of one that is there."""
+        schema = self._client.create_schema(auto_id=False)
+        schema.add_field("number", DataType.INT64, is_primary=True)
+        schema.add_field("vector", DataType.SPARSE_FLOAT_VECTOR)
+        index = self._client.prepare_index_params()
+        # Any of its algorithms is exact as long as drop_ratio_search stays 0.
+        index.add_index("vector", index_type="SPARSE_INVERTED_INDEX", metric_type="IP")
+        self.drop()
+        self._call(
+            lambda: self._client.create_collection(
+                self.collection, schema=schema, index_params=index, consistency_level=CONSISTENCY
+            )
+        )
+
+    def drop(self) -> None:
+        if self.exists():
+            self._call(lambda: self._client.drop_collection(self.collection))
+
+    def upsert(self, rows: list[dict[str, Any]]) -> None:
+        self._call(lambda: self._client.upsert(self.collection, rows, timeout=TIMEOUT))
+
+    def flush(self) -> None:
+        self._call(lambda: self._client.flush(self.collection, timeout=TIMEOUT))
+
+    def make_searchable(self) -> None:
+        """Load the collection into the server's memory; a server that restarted has forgotten."""
+        self._call(lambda: self._client.load_collection(self.collection, timeout=TIMEOUT))
+
+    def count(self) -> int:
+        """Number of documents."""
+        fields = ["count(*)"]
+        found = self._call(
+            lambda: self._client.query(
+                self.collection, filter="", output_fields=fields, consistency_level=CONSISTENCY
+            )
+        )
+        return int(found[0]["count(*)"])
+
+    def search(self, queries: list[dict[int, float]], top_k: int) -> list[Found]:
+        """Document numbers and scores of each query."""
+        try:
+            found = self._search(queries, top_k)
+        except InputError:
+            self.make_searchable()
+            found = self._search(queries, top_k)
+        return [
+            ([hit["entity"]["number"] for hit in hits], [hit["distance"] for hit in hits])
+            for hits in found
+        ]
+
+    def _search(self, queries: list[dict[int, float]], top_k: int) -> Any:
+        return self._call(
+            lambda: self._client.search(
+                self.collection,
+                data=queries,
+                anns_field="vector",
+                limit=top_k,
+                output_fields=["number"],
+                search_params={"metric_type": "IP", "params": {"drop_ratio_search": 0.0}},
+                consistency_level=CONSISTENCY,
+                timeout=TIMEOUT,
+            )
+        )
+
+
+def load(server: Server, documents: sp.csr_array, folder: Path, progress: Progress) -> None:
+    """Upsert all documents [N, V + 1] that are not empty, batch by batch.
+
+    A file in ``folder`` names the last batch that the server took. Documents are told apart by
+    their numbers, so that a batch that is sent twice counts once.
+
+    Raises:
+        InputError: the server does not answer, or does not keep what it took.
+    """
+    filled = np.flatnonzero(np.diff(documents.indptr))
+    uri = None if server.local else server.uri
+    for _ in range(2):  # a server that was killed may have lost what it had taken: once more then
+        first = int(_read(folder)["next"])
+        if not first or not server.exists():
+            first = 0
+            server.create()
+        for batch in _batches(documents, filled, first):
+            spans = ((n, slice(*documents.indptr[n : n + 2])) for n in batch.tolist())
+            rows = ((n, as_dict(documents.indices[s], documents.data[s])) for n, s in spans)
+            server.upsert([{"number": number, "vector": vector} for number, vector in rows])
+            _write(folder, uri, server.collection, int(batch[-1]) + 1)
+            progress("milvus", int(batch[-1]) + 1, documents.shape[0])
+        server.flush()
+        server.make_searchable()
+        kept = server.count()
+        if kept == filled.size:
+            return
+        _write(folder, uri, server.collection, 0)
+    raise InputError(f"{server.uri}: holds {kept:,} documents of {filled.size:,} after a full load")
+
+
+def as_dict(dimensions: Integers, weights: Floats) -> dict[int, float]:
+    """A vector as Milvus takes it."""
+    return dict(zip(dimensions.tolist(), weights.tolist(), strict=True))
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    """How far a load has come; an empty object where none has begun."""
+    return read_json(folder / STATE) if (folder / STATE).exists() else {}
+
+
+def _write(folder: Path, uri: str | None, collection: str, first: int) -> None:
+    write_json(folder / STATE, {"uri": uri, "collection": collection, "next": first})
+
+
+def _batches(documents: sp.csr_array, filled: Any, first: int) -> Iterator[Any]:
+    """Numbers of documents that are not empty, from ``first`` on, as many as one upsert takes."""
+    start = int(np.searchsorted(filled, first))
+    ends = np.cumsum(np.diff(documents.indptr)[filled])
+    while start < filled.size:
+        before = ends[start - 1] if start else 0
+        end = int(np.searchsorted(ends, before + BATCH_NON_ZEROS, side="right"))
+        end = min(max(end, start + 1), start + BATCH_DOCUMENTS)
+        yield filled[start:end]
+        start = end
+
+
+def _passing(error: MilvusException) -> bool:
+    """Whether a call may succeed later: no connection (2), too many requests (8), or so gRPC."""
+    code = error.code
+    return code in (2, 8) or getattr(code, "name", "") in (
+        "UNAVAILABLE",
+        "DEADLINE_EXCEEDED",
+        "RESOURCE_EXHAUSTED",
+    )

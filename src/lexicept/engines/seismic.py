@@ -1,0 +1,260 @@
+"""Seismic: an approximate engine that prunes posting lists and skips blocks of documents.
+
+Bruch et al. 2024, "Efficient Inverted Indexes for Approximate Retrieval over Learned Sparse
+Representations". A list keeps its largest entries, grouped into blocks of like documents; a block
+whose summary promises too little is skipped; what is left is scored in full.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import seismic
+
+from lexicept.engines.exact import ExactEngine
+from lexicept.engines.wrapped import USED, Extension, Found, Vector, WrappedEngine
+from lexicept.errors import IndexFormatError, InputError
+from lexicept.progress import Progress, silent
+from lexicept.vectors import Floats
+
+FILE = "documents.index.seismic"
+
+LARGE = 2**16
+"""Dimensions from which Seismic's classes for large vocabularies are needed."""
+
+PRECISION = 2.0**-10
+"""Relative error of a score: weights are kept in half precision."""
+
+DEPTH = 10
+"""Results whose recall is measured."""
+
+QUERY_CUTS = (3, 5, 8, 12, 20, 40)
+HEAP_FACTORS = (1.2, 1.0, 0.9, 0.8, 0.7, 0.5, 0.0)
+
+
+@dataclass(frozen=True)
+class Pruning:
+    """What Seismic leaves out, to be fast."""
+
+    n_postings: int
+    """Mean length of the posting lists that are kept."""
+    query_cut: int
+    """Dimensions of a query, the largest, whose lists are read."""
+    heap_factor: float
+    """A block is skipped whose summary times this does not reach the results so far; 0: none."""
+
+    @classmethod
+    def none(cls, num_documents: int, num_dimensions: int) -> Pruning:
+        return cls(max(num_documents, 1), num_dimensions + 1, 0.0)
+
+
+class SeismicEngine(WrappedEngine):
+    """Documents in a Seismic index, which is held in memory whole."""
+
+    name = "seismic"
+    files = (FILE, USED)
+
+    def __init__(
+        self, extension: Extension, index: Any, pruning: Pruning, exact: bool, size: int
+    ) -> None:
+        super().__init__(extension)
+        self._index = index
+        self.pruning = pruning
+        self.exact = exact
+        self.size = size
+
+    @classmethod
+    def build(
+        cls,
+        folder: Path,
+        documents: Any,
+        offsets: Any = None,
+        *,
+        recall: float = 1.0,
+        queries: Any = None,
+        query_offsets: Any = None,
+        progress: Progress = silent,
+    ) -> dict[str, Any]:
+        """Write an index into an existing folder.
+
+        Args:
+            documents, offsets: SciPy sparse matrix [N, V] and a number per document [N].
+            recall: what part of the exact ``DEPTH`` best to find; 1 prunes nothing.
+            queries, query_offsets: the sample [n, V] that pruning is tuned on: every other query to
+                choose, the rest to measure the recall that is reported.
+
+        Returns:
+            What ``open`` needs, and ``recall`` as measured, as JSON values.
+
+        Raises:
+            InputError: bad weights, a recall that is not above 0 and at most 1, or fewer than two
+                queries that match a document.
+        """
+        if not 0 < recall <= 1:
+            raise InputError(f"the recall must be above 0 and at most 1, not {recall}")
+        extension, extended = Extension.of(documents, offsets)
+        if recall == 1:
+            pruning = Pruning.none(*documents.shape)
+            index, measured = _build(extended, pruning.n_postings), 1.0
+        else:
+            sample = Sample.of(extension, documents, offsets, queries, query_offsets)
+            index, pruning, measured = tune(extended, sample, recall, progress)
+        with _quiet():
+            index.save(str(folder / FILE.removesuffix(".index.seismic")))
+        numbers = extension.save(folder)
+        return {**numbers, **asdict(pruning), "exact": recall == 1, "recall": measured}
+
+    @classmethod
+    def open(cls, folder: Path, numbers: Mapping[str, Any]) -> SeismicEngine:
+        """Load what ``build`` wrote and returned; its checksums are checked already."""
+        extension = Extension.load(folder, numbers)
+        kind = seismic.SeismicIndexLV if extension.used.size + 1 >= LARGE else seismic.SeismicIndex
+        try:
+            pruning = Pruning(*(numbers[name] for name in Pruning.__dataclass_fields__))
+            index = kind.load(str(folder / FILE))
+        except (KeyError, OSError) as error:
+            raise IndexFormatError(f"{folder}: {error}") from None
+        size = sum(path.stat().st_size for path in folder.iterdir())
+        return cls(extension, index, pruning, bool(numbers["exact"]), size)
+
+    @staticmethod
+    def discard(folder: Path) -> None:
+        """Nothing is kept elsewhere."""
+
+    def _search(self, queries: Sequence[Vector], top_k: int) -> list[Found]:
+        return search(self._index, queries, top_k, self.pruning)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Queries to tune on, and what an exact search finds for them."""
+
+    queries: Sequence[Vector]
+    bars: Floats
+    """The least score of each query's exact results, less what rounding may take [n]."""
+    wanted: Floats
+    """Number of its exact results [n], at most ``DEPTH``."""
+
+    @classmethod
+    def of(
+        cls, extension: Extension, documents: Any, offsets: Any, queries: Any, query_offsets: Any
+    ) -> Sample:
+        engine = ExactEngine.build(documents, offsets)
+        factors = np.zeros(queries.shape[0]) if query_offsets is None else query_offsets
+        results = engine.search(queries, DEPTH, factors)
+        asked = zip(extension.queries(queries, np.asarray(factors)), results, strict=True)
+        kept = [(vector, scores) for vector, (_, scores) in asked if vector is not None]
+        if len(kept) < 2:
+            raise InputError("pruning is tuned on at least 2 queries that match a document")
+        bars = np.array([scores[-1] for _, scores in kept]) * (1 - PRECISION) * extension.scale
+        wanted = np.array([scores.size for _, scores in kept], float)
+        return cls([vector for vector, _ in kept], bars, wanted)
+
+    def part(self, start: int) -> Sample:
+        """Every other query."""
+        return Sample(self.queries[start::2], self.bars[start::2], self.wanted[start::2])
+
+    def recall(self, index: Any, pruning: Pruning) -> tuple[float, float]:
+        """Mean recall at ``DEPTH``, and seconds of one thread per query."""
+        start = time.perf_counter()
+        found = search(index, self.queries, DEPTH, pruning, threads=1)
+        seconds = (time.perf_counter() - start) / len(found)
+        hits = [
+            np.count_nonzero(np.array(scores) >= bar)
+            for (_, scores), bar in zip(found, self.bars, strict=True)
+        ]
+        return float(np.mean(np.minimum(hits, self.wanted) / self.wanted)), seconds
+
+
+def tune(
+    documents: sp.csr_array, sample: Sample, recall: float, progress: Progress
+) -> tuple[Any, Pruning, float]:
+    """The shortest lists that can reach the recall, and then the fastest search that does.
+
+    Lists are doubled from a quarter of their mean length until reading all of a query finds half of
+    what may be missed.
+
+    Returns:
+        The index, its pruning, and the recall on the other half of the sample.
+    """
+    chosen, held_out = sample.part(0), sample.part(1)
+    lengths = np.bincount(documents.indices, minlength=documents.shape[1])
+    longest = int(lengths.max(initial=1))
+    n_postings = max(4, int(np.ceil(lengths[lengths > 0].mean() / 4)))
+    whole = documents.shape[1]
+    tried = 0
+    while True:
+        progress("seismic", tried, tried + 1, f"lists of {n_postings}")
+        index = _build(documents, n_postings)
+        tried += 1
+        ceiling, _ = chosen.recall(index, Pruning(n_postings, whole, 0.0))
+        if ceiling >= (1 + recall) / 2 or n_postings >= longest:
+            break
+        n_postings = min(2 * n_postings, longest)
+    best, fastest = Pruning(n_postings, whole, 0.0), np.inf
+    for query_cut in (*QUERY_CUTS, whole):
+        for heap_factor in HEAP_FACTORS:
+            candidate = Pruning(n_postings, query_cut, heap_factor)
+            found, seconds = chosen.recall(index, candidate)
+            if found >= recall and seconds < fastest:
+                best, fastest = candidate, seconds
+    progress("seismic", tried, tried, f"lists of {n_postings}")
+    return index, best, held_out.recall(index, best)[0]
+
+
+def search(
+    index: Any, queries: Sequence[Vector], top_k: int, pruning: Pruning, threads: int = 0
+) -> list[Found]:
+    """Document numbers and scores of queries that are not empty; 0 threads: all cores."""
+    kind = seismic.get_seismic_string()
+    found = index.batch_search(
+        queries_ids=np.arange(len(queries)).astype(str).astype(kind),
+        query_components=[query.dimensions.astype(str).astype(kind) for query in queries],
+        query_values=[query.weights for query in queries],
+        k=top_k,
+        query_cut=pruning.query_cut,
+        heap_factor=pruning.heap_factor,
+        num_threads=threads,
+    )
+    results: list[Found] = [([], [])] * len(queries)
+    for hits in found:  # in any order of the queries
+        if hits:
+            results[int(hits[0][0])] = [int(hit[2]) for hit in hits], [hit[1] for hit in hits]
+    return results
+
+
+def _build(documents: sp.csr_array, n_postings: int) -> Any:
+    """A Seismic index of documents [N, V + 1]; they are named by their numbers."""
+    large = documents.shape[1] >= LARGE
+    dataset_kind = seismic.SeismicDatasetLV if large else seismic.SeismicDataset
+    index_kind = seismic.SeismicIndexLV if large else seismic.SeismicIndex
+    dataset = dataset_kind(dim=documents.shape[1])
+    dataset.add_documents_by_id(
+        [str(number) for number in range(documents.shape[0])],
+        documents.indices.astype(np.int64),
+        documents.data,
+        documents.indptr.astype(np.int64),
+    )
+    with _quiet():
+        return index_kind.build_from_dataset(dataset, n_postings=n_postings)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Seismic tells of its work on standard output, where ours are results."""
+    kept, nothing = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nothing, 1)
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+        os.close(nothing)

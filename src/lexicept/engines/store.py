@@ -1,0 +1,146 @@
+"""Engines on disk, beside the index that they were derived from.
+
+``<index>/engines/<name>`` is a ``manifest.json`` and one folder, a *generation*, as an index is:
+readers and crashes see the old engine or the new one. A manifest says which postings the engine was
+built from, so that one of other postings is never searched.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from lexicept.engines.interface import Engine
+from lexicept.errors import IndexFormatError, InputError
+from lexicept.storage import (
+    check_files,
+    describe_files,
+    lock,
+    read_json,
+    sync_folder,
+    write_json,
+)
+
+FORMAT = "lexicept engine"
+VERSION = 1
+NOTE = "building.json"
+
+# Named, not imported: each needs a package that not every installation has.
+ENGINES = {
+    "seismic": ("lexicept.engines.seismic", "SeismicEngine"),
+    "milvus": ("lexicept.engines.milvus", "MilvusEngine"),
+}
+
+
+def engine_class(name: str) -> Any:
+    """An engine by its name.
+
+    Raises:
+        InputError: no such engine, or its package is not installed.
+    """
+    if name not in ENGINES:
+        raise InputError(f"no engine {name!r}, only: exact, {', '.join(ENGINES)}")
+    module, kind = ENGINES[name]
+    try:
+        return getattr(importlib.import_module(module), kind)
+    except ModuleNotFoundError as error:
+        missing = f"{error.name} missing: pip install 'lexicept[{name}]'"
+        raise InputError(f"the engine {name}: {missing}") from None
+
+
+def build(folder: Path, name: str, postings: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Build an engine into ``folder``, in place of one that is there, and return its manifest.
+
+    Args:
+        postings: a fingerprint of what it is built from.
+        arguments: of the engine's ``build``. One that was interrupted goes on where its engine can
+            and the postings are the same.
+
+    Raises:
+        InputError: no such engine, bad arguments, or another process is building here.
+    """
+    kind = engine_class(name)
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = lock(folder)
+    try:
+        number = int(_manifest(folder)["generation"]) + 1 if _has_manifest(folder) else 1
+        generation = folder / f"{number:06d}"
+        _make_room(generation, kind, postings)
+        facts = kind.build(generation, **arguments)
+        (generation / NOTE).unlink()
+        sync_folder(generation)
+        files = describe_files(generation, folder)
+        manifest = {
+            "format": FORMAT,
+            "version": VERSION,
+            "engine": name,
+            "postings": postings,
+            "generation": generation.name,
+            "facts": facts,
+            "files": {key: value for key, value in files.items() if Path(key).name in kind.files},
+        }
+        write_json(folder / "manifest.json", manifest)
+        for entry in folder.iterdir():
+            if entry.name.isdigit() and entry != generation:
+                _remove(entry, kind)
+    finally:
+        os.close(descriptor)
+    return manifest
+
+
+def open_engine(folder: Path, name: str, postings: str) -> Engine:
+    """Open the engine in ``folder``.
+
+    Raises:
+        InputError: no such engine, none was built, or it was built from other postings.
+        IndexFormatError: it is damaged.
+    """
+    kind = engine_class(name)
+    hint = f"build it with: lexicept engine {folder.parents[1]} {name}"
+    if not _has_manifest(folder):
+        raise InputError(f"{folder.parents[1]} has no engine {name}; {hint}")
+    manifest = _manifest(folder)
+    if manifest["postings"] != postings:
+        raise InputError(f"{folder}: the index has changed since this engine was built; {hint}")
+    check_files(folder, manifest["files"], checksums=True)
+    engine: Engine = kind.open(folder / manifest["generation"], manifest["facts"])
+    return engine
+
+
+def _has_manifest(folder: Path) -> bool:
+    return (folder / "manifest.json").exists()
+
+
+def _manifest(folder: Path) -> dict[str, Any]:
+    manifest = read_json(folder / "manifest.json")
+    version, generation = manifest.get("version"), manifest.get("generation")
+    sound = (
+        manifest.get("format") == FORMAT
+        and isinstance(generation, str)
+        and generation.isdigit()
+        and isinstance(manifest.get("files"), dict)
+        and isinstance(manifest.get("facts"), dict)
+        and isinstance(manifest.get("postings"), str)
+    )
+    if not sound or not isinstance(version, int) or version > VERSION:
+        raise IndexFormatError(f"{folder}: not an engine that this lexicept reads")
+    return manifest
+
+
+def _make_room(generation: Path, kind: Any, postings: str) -> None:
+    """A folder to build in: what an interrupted build of the same postings left, or a new one."""
+    note = generation / NOTE
+    if not (note.exists() and read_json(note).get("postings") == postings):
+        if generation.exists():
+            _remove(generation, kind)
+        generation.mkdir()
+        write_json(note, {"postings": postings})
+
+
+def _remove(generation: Path, kind: Any) -> None:
+    kind.discard(generation)
+    shutil.rmtree(generation)

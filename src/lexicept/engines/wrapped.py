@@ -1,0 +1,183 @@
+"""What engines that others wrote have in common: they know vectors, and no offsets."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from lexicept.engines.interface import checked_offsets, checked_queries, single_precision
+from lexicept.errors import IndexFormatError, InputError
+from lexicept.storage import load_array, save_array
+from lexicept.vectors import Floats, Integers, stack_columns
+
+LARGEST = 2.0**15
+"""The largest weight that is handed on: engines keep weights in half precision (at most 65,504)."""
+
+
+USED = "used.npy"
+
+
+Found = tuple[list[int], list[float]]
+"""Document numbers and scores."""
+
+
+class Vector(NamedTuple):
+    """The non-zeros of a document or a query, in the order of their dimensions."""
+
+    dimensions: Integers
+    weights: Any
+    """f32, or whole numbers."""
+
+
+@dataclass(frozen=True)
+class Extension:
+    """How documents and queries with offsets become vectors of one more dimension.
+
+    A document's offset is its weight there, and a query's factor the query's. Scales are powers of
+    two, so that they change no digit of a score.
+    """
+
+    num_documents: int
+    used: npt.NDArray[np.bool_]
+    """Whether any document has a dimension [V]."""
+    scale: float
+    """What all weights of documents are multiplied by, so that none exceeds ``LARGEST``."""
+    offset_scale: float
+    """What offsets are multiplied by besides, and factors divided by, so that the largest offset
+    is about as large as the largest weight; 0 without offsets."""
+
+    @classmethod
+    def of(cls, documents: Any, offsets: npt.ArrayLike | None) -> tuple[Extension, sp.csr_array]:
+        """The extension and the documents that it makes [N, V + 1].
+
+        Raises:
+            InputError: NaN, infinite or negative weights or offsets.
+        """
+        matrix = single_precision(documents)
+        prior = checked_offsets(offsets, matrix.shape[0])
+        if (prior < 0).any():
+            raise InputError(f"document offsets must be at least 0 here, not {prior.min()}")
+        largest = float(matrix.data.max(initial=0))
+        highest = float(prior.max(initial=0))
+        offset_scale = 0.0
+        if highest:
+            offset_scale = power_of_two(largest / highest) if largest else 1.0
+        scale = min(1.0, power_of_two(LARGEST / max(largest, highest * offset_scale, 1.0)))
+        used = np.zeros(matrix.shape[1], bool)
+        used[matrix.indices] = True
+        extension = cls(matrix.shape[0], used, scale, offset_scale)
+        column = sp.csr_array((prior.astype(float) * offset_scale).astype(np.float32)[:, None])
+        extended = stack_columns([matrix, column])
+        weights = (extended.data * np.float32(scale), extended.indices, extended.indptr)
+        return extension, sp.csr_array(weights, shape=extended.shape)
+
+    def queries(self, queries: sp.csr_array, factors: Floats) -> list[Vector | None]:
+        """Queries [n, V] and their factors [n] as vectors; None for one that matches nothing.
+
+        Raises:
+            InputError: a factor that is too large for single precision.
+        """
+        with np.errstate(over="ignore"):
+            shares = factors / self.offset_scale if self.offset_scale else 0 * factors
+            shares = shares.astype(np.float32)
+        if not np.isfinite(shares).all():
+            raise InputError(f"query offset {factors.max()} is too large for single precision")
+        return [
+            self._query(queries.indices[a:b], queries.data[a:b], share)
+            for (a, b), share in zip(pairwise(queries.indptr), shares, strict=True)
+        ]
+
+    def _query(self, dimensions: Integers, weights: Floats, share: np.float32) -> Vector | None:
+        if not self.used[dimensions].any():
+            return None
+        if not share:
+            return Vector(dimensions, weights)
+        return Vector(np.append(dimensions, self.used.size), np.append(weights, share))
+
+    def save(self, folder: Path) -> dict[str, Any]:
+        """Write the array; return the numbers, as JSON values."""
+        save_array(folder / USED, self.used)
+        return {
+            "documents": self.num_documents,
+            "scale": self.scale,
+            "offset_scale": self.offset_scale,
+        }
+
+    @classmethod
+    def load(cls, folder: Path, numbers: Mapping[str, Any]) -> Extension:
+        """Read back what ``save`` wrote. Raises IndexFormatError for anything else."""
+        used = load_array(folder / USED, np.bool_)
+        try:
+            return cls(
+                int(numbers["documents"]),
+                used,
+                float(numbers["scale"]),
+                float(numbers["offset_scale"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise IndexFormatError(f"{folder}: its manifest is damaged ({error})") from None
+
+
+def power_of_two(number: float) -> float:
+    """The largest power of two that is not larger."""
+    return float(2.0 ** np.floor(np.log2(number)))
+
+
+class WrappedEngine(ABC):
+    """An ``Engine`` around one that takes clean, non-empty vectors only; see ``interface``."""
+
+    name: ClassVar[str]
+    files: ClassVar[tuple[str, ...]]
+    """Names of the files in its folder that never change: their checksums are kept."""
+
+    def __init__(self, extension: Extension) -> None:
+        self.extension = extension
+
+    @staticmethod
+    @abstractmethod
+    def discard(folder: Path) -> None:
+        """Remove what a build into this folder keeps elsewhere."""
+
+    @property
+    def num_documents(self) -> int:
+        return self.extension.num_documents
+
+    @property
+    def num_dimensions(self) -> int:
+        return int(self.extension.used.size)
+
+    def search(
+        self, queries: Any, top_k: int = 10, query_offsets: npt.ArrayLike | None = None
+    ) -> list[tuple[Integers, Floats]]:
+        """See ``Engine.search``; query offsets must be at least 0."""
+        matrix, factors = checked_queries(queries, self.num_dimensions, top_k, query_offsets)
+        if (factors < 0).any():
+            raise InputError(f"query offsets must be at least 0 here, not {factors.min()}")
+        vectors = self.extension.queries(matrix, factors)
+        nothing: tuple[Integers, Floats] = (np.empty(0, np.int64), np.empty(0, np.float32))
+        results = [nothing] * len(vectors)
+        matching = [number for number, vector in enumerate(vectors) if vector is not None]
+        if matching:
+            asked = [vector for vector in vectors if vector is not None]
+            found = self._search(asked, min(top_k, self.num_documents))
+            for query, (numbers, scores) in zip(matching, found, strict=True):
+                results[query] = self._ranked(np.array(numbers), np.array(scores))
+        return results
+
+    def _ranked(self, numbers: Integers, scores: Floats) -> tuple[Integers, Floats]:
+        order = np.lexsort((numbers, -scores))
+        order = order[scores[order] > 0]
+        scaled = scores[order] / self.extension.scale
+        return numbers[order].astype(np.int64), scaled.astype(np.float32)
+
+    @abstractmethod
+    def _search(self, queries: Sequence[Vector], top_k: int) -> list[Found]:
+        """Document numbers and scores, in any order, of queries that are not empty."""

@@ -1,0 +1,34 @@
+"""Anserini and Pyserini: JSON vectors of integer impacts, and queries of repeated words.
+
+``JsonVectorCollection`` repeats a word as often as its impact says. Documents are indexed with
+``--impact --pretokenized`` and searched with ``--impact``.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from lexicept.corpora import Query
+from lexicept.engines.wrapped import Vector
+from lexicept.exports.folder import write_parts
+from lexicept.exports.source import Source, json_vector, repeated
+from lexicept.progress import Progress
+
+
+class Anserini:
+    """``documents/*.jsonl`` with ``id``, ``contents`` and ``vector``; ``queries.tsv``."""
+
+    name = "anserini"
+    queries_file = "queries.tsv"
+
+    def write(self, source: Source, folder: Path, progress: Progress) -> None:
+        def document(number: int) -> str:
+            stored = source.index.stored(number)
+            fields = f'"id":{json.dumps(stored.id)},"contents":{json.dumps(stored.content)}'
+            return f'{{{fields},"vector":{json_vector(source.document_impacts(number))}}}\n'
+
+        write_parts(source, folder, "documents/{:06d}.jsonl", document, progress)
+
+    def query(self, query: Query, vector: Vector) -> str:
+        return repeated(query, vector)

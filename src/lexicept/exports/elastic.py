@@ -1,0 +1,77 @@
+"""OpenSearch and Elasticsearch: bodies of bulk requests, a mapping, and bodies of searches.
+
+Both keep 9 significant bits of a weight.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, ClassVar
+
+from lexicept.corpora import Query
+from lexicept.engines.wrapped import Vector
+from lexicept.errors import InputError
+from lexicept.exports.folder import write_parts
+from lexicept.exports.source import Source, json_vector
+from lexicept.progress import Progress
+from lexicept.storage import write_json
+
+LONGEST_ID = 512
+"""Bytes of a document's id that they take."""
+
+
+class _Bulk:
+    """``documents/*.ndjson`` for ``_bulk``, ``mapping.json``, and ``queries.jsonl``."""
+
+    name: str
+    queries_file = "queries.jsonl"
+    field: ClassVar[dict[str, Any]]
+    """The mapping of the vector."""
+
+    def write(self, source: Source, folder: Path, progress: Progress) -> None:
+        texts = {name: {"type": "text"} for name in ("title", "text")}
+        write_json(
+            folder / "mapping.json", {"mappings": {"properties": {**texts, "vector": self.field}}}
+        )
+
+        def document(number: int) -> str:
+            stored = source.index.stored(number)
+            if len(stored.id.encode()) > LONGEST_ID:
+                raise InputError(f"{self.name} takes ids of up to 512 bytes, not {stored.id!r}")
+            action = json.dumps({"index": {"_id": stored.id}})
+            fields = f'"title":{json.dumps(stored.title)},"text":{json.dumps(stored.text)}'
+            vector = source.document(number)
+            if vector.dimensions.size:  # an empty vector is refused
+                fields += f',"vector":{json_vector(vector)}'
+            return f"{action}\n{{{fields}}}\n"
+
+        write_parts(source, folder, "documents/{:06d}.ndjson", document, progress)
+
+    def query(self, query: Query, vector: Vector) -> str:
+        tokens = json.loads(json_vector(vector))
+        return json.dumps({"id": query.id, "body": {"query": self.search(tokens)}})
+
+    def search(self, tokens: dict[str, float]) -> dict[str, Any]:
+        """The body of a search for weighted tokens."""
+        raise NotImplementedError
+
+
+class OpenSearch(_Bulk):
+    """Fields of the type ``rank_features``, searched by ``neural_sparse``."""
+
+    name = "opensearch"
+    field: ClassVar = {"type": "rank_features"}
+
+    def search(self, tokens: dict[str, float]) -> dict[str, Any]:
+        return {"neural_sparse": {"vector": {"query_tokens": tokens}}}
+
+
+class Elasticsearch(_Bulk):
+    """Fields of the type ``sparse_vector``. Without ``prune: false`` a search leaves words out."""
+
+    name = "elasticsearch"
+    field: ClassVar = {"type": "sparse_vector"}
+
+    def search(self, tokens: dict[str, float]) -> dict[str, Any]:
+        return {"sparse_vector": {"field": "vector", "query_vector": tokens, "prune": False}}

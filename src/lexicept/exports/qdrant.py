@@ -1,0 +1,44 @@
+"""Qdrant: bodies of requests that make a collection, upsert its points and query it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from lexicept.corpora import Query
+from lexicept.engines.wrapped import Vector
+from lexicept.exports.folder import write_parts
+from lexicept.exports.source import Source
+from lexicept.progress import Progress
+from lexicept.storage import write_json
+
+VECTOR = "text"
+"""The name of the points' sparse vector."""
+
+
+class Qdrant:
+    """``collection.json``, ``points/*.json`` and ``queries.jsonl``; a point's id is its number."""
+
+    name = "qdrant"
+    queries_file = "queries.jsonl"
+
+    def write(self, source: Source, folder: Path, progress: Progress) -> None:
+        write_json(folder / "collection.json", {"vectors": {}, "sparse_vectors": {VECTOR: {}}})
+
+        def point(number: int) -> str:
+            stored = source.index.stored(number)
+            payload = json.dumps({"id": stored.id, "title": stored.title, "text": stored.text})
+            vector = f'{{"{VECTOR}":{_sparse(source.document(number))}}}'
+            return f'{{"id":{number},"vector":{vector},"payload":{payload}}}'
+
+        around = ('{"points":[', ",\n", "]}\n")
+        write_parts(source, folder, "points/{:06d}.json", point, progress, around)
+
+    def query(self, query: Query, vector: Vector) -> str:
+        body = f'{{"query":{_sparse(vector)},"using":"{VECTOR}","with_payload":true}}'
+        return f'{{"id":{json.dumps(query.id)},"body":{body}}}'
+
+
+def _sparse(vector: Vector) -> str:
+    indices, values = vector.dimensions.astype(str), vector.weights.astype(str)
+    return f'{{"indices":[{",".join(indices)}],"values":[{",".join(values)}]}}'

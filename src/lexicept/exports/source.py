@@ -1,0 +1,148 @@
+"""What is exported: an index whose offsets are one more dimension, in floats or in integers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import scipy.sparse as sp
+
+from lexicept.corpora import Query
+from lexicept.engines.wrapped import Vector, power_of_two
+from lexicept.index import Index
+from lexicept.progress import Progress
+from lexicept.vectors import Floats, Integers, stack_columns
+
+QUERY_LEVELS = 100
+"""The impact of a query's largest weight; impacts of a query are repetitions of words."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """An index as exports see it.
+
+    Attributes:
+        bits: of the largest impact of a document, where a format takes integers only.
+    """
+
+    index: Index
+    bits: int = 8
+
+    @property
+    def num_dimensions(self) -> int:
+        """The index's and, with RRA, one more."""
+        return self.index.engine.num_dimensions + (self.offset_scale > 0)
+
+    @cached_property
+    def largest(self) -> float:
+        """The largest weight of a document, offsets not counted."""
+        return float(self.index.engine.weights.max(initial=0))
+
+    @cached_property
+    def offset_scale(self) -> float:
+        """A power of two that makes the largest offset about as large as the largest weight, so
+        that integers hold both; queries' factors are divided by it. 0 without offsets."""
+        highest = float(self.index.engine.offsets.max(initial=0))
+        if not (highest and self.largest):
+            return 0.0
+        return power_of_two(self.largest / highest)
+
+    @cached_property
+    def levels_per_weight(self) -> float:
+        """What the weights of documents are multiplied by to become impacts."""
+        top = max(self.largest, float(self.offsets.max(initial=0)))
+        return float((2**self.bits - 1) / (top or 1.0))
+
+    @property
+    def offsets(self) -> Floats:
+        """The documents' weights in the last dimension [N]."""
+        return (self.index.engine.offsets * self.offset_scale).astype(np.float32)
+
+    @cached_property
+    def documents(self) -> sp.csr_array:
+        """Document weights [N, num_dimensions]."""
+        weights = self.index.engine.matrix()
+        if not self.offset_scale:
+            return weights
+        return stack_columns([weights, sp.csr_array(self.offsets[:, None])])
+
+    def document(self, number: int) -> Vector:
+        return _row(self.documents, number)
+
+    def impacts(self, weights: Floats) -> Integers:
+        """Weights of documents in integers from 0 to 2**bits - 1, rounded to the nearest."""
+        found: Integers = np.rint(weights.astype(float) * self.levels_per_weight).astype(np.int64)
+        return found
+
+    def document_impacts(self, number: int) -> Vector:
+        """The dimensions of a document whose weights do not round to 0, and their impacts."""
+        dimensions, weights = self.document(number)
+        return _without_zeros(dimensions, self.impacts(weights))
+
+    def queries(self, queries: Sequence[Query]) -> Iterator[Vector]:
+        """Their weights; nothing for a query without a known word or concept."""
+        weights = self.index.query_vectors([query.text for query in queries])
+        if self.offset_scale:
+            factors = (weights @ self.index.derived.background) / self.offset_scale
+            weights = stack_columns([weights, sp.csr_array(factors.astype(np.float32)[:, None])])
+        return (_row(weights, number) for number in range(len(queries)))
+
+    def vocabulary(self) -> Iterator[str]:
+        """Lines of dimension, vocabulary, its number there and its term, between tabs."""
+        dimension = 0
+        for vocabulary in self.index.vocabularies:
+            terms = vocabulary.terms
+            for number in range(vocabulary.size):
+                term = str(number) if terms is None else " ".join(terms[number].split())
+                yield f"{dimension}\t{vocabulary.name}\t{number}\t{term}"
+                dimension += 1
+        if self.offset_scale:
+            yield f"{dimension}\tprior\t0\tRRA's prior of a document"
+
+
+class Format(Protocol):
+    """A way to write an index down."""
+
+    name: str
+    queries_file: str
+    """Where queries are written, a line each."""
+
+    def write(self, source: Source, folder: Path, progress: Progress) -> None:
+        """Write the documents into an existing folder, which may hold what a killed export left."""
+
+    def query(self, query: Query, vector: Vector) -> str:
+        """A line of ``queries_file``: the query as the engine takes it."""
+
+
+def query_impacts(vector: Vector) -> Vector:
+    """A query's weights in integers, the largest ``QUERY_LEVELS``: its ranking stays."""
+    top = float(vector.weights.max(initial=0)) or 1.0
+    impacts = np.rint(vector.weights.astype(float) * (QUERY_LEVELS / top)).astype(np.int64)
+    return _without_zeros(vector.dimensions, impacts)
+
+
+def repeated(query: Query, vector: Vector) -> str:
+    """A query for engines of integer impacts: its id, and every dimension as often as it counts."""
+    dimensions, impacts = query_impacts(vector)
+    words = np.repeat(dimensions, impacts).astype(str)
+    return f"{query.id}\t{' '.join(words)}"
+
+
+def json_vector(vector: Vector) -> str:
+    """A vector as a JSON object; floats have the digits that single precision needs."""
+    names, weights = vector.dimensions.astype(str).tolist(), vector.weights.astype(str).tolist()
+    return "{" + ",".join(f'"{n}":{w}' for n, w in zip(names, weights, strict=True)) + "}"
+
+
+def _without_zeros(dimensions: Integers, impacts: Integers) -> Vector:
+    kept = impacts > 0
+    return Vector(dimensions[kept], impacts[kept])
+
+
+def _row(matrix: sp.csr_array, number: int) -> Vector:
+    start, end = matrix.indptr[number : number + 2]
+    return Vector(matrix.indices[start:end], matrix.data[start:end])

@@ -1,0 +1,275 @@
+"""Every engine against the exact product: one fixture, one set of checks."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+from test_cli import Run, assert_error, run
+from test_index import _without_fsync, build
+
+from lexicept import indexing
+from lexicept.corpora import Document
+from lexicept.derive import RRASettings
+from lexicept.engines import Engine, ExactEngine, store
+from lexicept.engines.wrapped import LARGEST, Extension
+from lexicept.errors import IndexFormatError, InputError
+from lexicept.index import Index
+from strategies import collections
+
+__all__ = ["_without_fsync", "run"]  # fixtures
+
+PRECISION = {"exact": 1e-6, "seismic": 2.0**-10, "milvus": 1e-6}
+"""Relative error of a score."""
+
+PACKAGES = {"exact": "numpy", "seismic": "seismic", "milvus": "milvus_lite"}
+
+Make = Callable[..., Engine]
+
+
+@pytest.fixture(params=list(PACKAGES))
+def name(request: pytest.FixtureRequest) -> str:
+    pytest.importorskip(PACKAGES[request.param], reason=f"needs lexicept[{request.param}]")
+    return str(request.param)
+
+
+@pytest.fixture
+def make(name: str, tmp_path: Path) -> Make:
+    """Builds an engine in exact mode, and opens it."""
+
+    def call(documents: Any, offsets: Any = None) -> Engine:
+        if name == "exact":
+            ExactEngine.build(documents, offsets).save(tmp_path)
+            return ExactEngine.open(tmp_path)
+        folder = tmp_path / "engines" / name
+        store.build(folder, name, "p", {"documents": documents, "offsets": offsets})
+        return store.open_engine(folder, name, "p")
+
+    return call
+
+
+def random_matrix(rows: int, columns: int, per_row: int, seed: int) -> sp.csr_array:
+    """Weights from .25 to 4.25; the first and the last row are empty, and so are columns."""
+    random = np.random.default_rng(seed)
+    dense = np.zeros((rows, columns), np.float32)
+    for row in range(1, rows - 1):
+        chosen = random.choice(columns - 1, per_row, replace=False)
+        dense[row, chosen] = random.random(per_row) * 4 + 0.25
+    return sp.csr_array(dense)
+
+
+def assert_exact(
+    engine: Engine, documents: Any, queries: Any, top_k: int, offsets: Any, factors: Any
+) -> None:
+    """Scores are the product's at every rank, and those of the documents that are named."""
+    tolerance = PRECISION[engine.name]
+    product = (queries @ documents.T).toarray() + np.outer(factors, offsets)
+    matched = ((queries > 0).astype(int) @ (documents > 0).astype(int).T).sum(axis=1) > 0
+    found = engine.search(queries, top_k, factors)
+    assert len(found) == queries.shape[0]
+    for scores, matches, (numbers, found_scores) in zip(product, matched, found, strict=True):
+        best = np.sort(scores[scores > 0])[::-1][:top_k] if matches else []
+        assert len(set(numbers.tolist())) == len(numbers) == len(best)
+        np.testing.assert_allclose(found_scores, best, rtol=tolerance)
+        np.testing.assert_allclose(found_scores, scores[numbers], rtol=tolerance)
+        order = list(zip(-found_scores, numbers, strict=True))
+        assert order == sorted(order)
+
+
+@pytest.mark.parametrize("columns", [9, 2**16 + 3])
+@pytest.mark.parametrize("rra", [False, True])
+def test_search_is_the_product(make: Make, columns: int, rra: bool) -> None:
+    documents = random_matrix(40, 9, 4, seed=0)
+    documents.resize((40, columns))
+    random = np.random.default_rng(1)
+    offsets = random.random(40) * 3 if rra else np.zeros(40)
+    engine = make(documents, offsets if rra else None)
+    assert (engine.num_documents, engine.num_dimensions, engine.exact) == (40, columns, True)
+    assert engine.size
+    # The first and last queries are empty but for a prior, and the last column is in no document.
+    queries = random_matrix(8, 9, 3, seed=2).tolil()
+    queries[1] = 0
+    queries[1, 8] = 2
+    queries = sp.csr_array(queries)
+    queries.resize((8, columns))
+    factors = random.random(8) if rra else np.zeros(8)
+    for top_k in (1, 3, 1000):
+        assert_exact(engine, documents, queries, top_k, offsets, factors)
+
+
+def test_no_offset_counts_without_a_factor(make: Make) -> None:
+    engine = make(sp.csr_array([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]), [0.0, 2.0, 1.0])
+    query = sp.csr_array([[3.0, 0.0]])
+    ((numbers, scores),) = engine.search(query)
+    assert (numbers.tolist(), scores.tolist()) == ([0], [3.0])
+    ((numbers, scores),) = engine.search(query, 10, [1.0])
+    assert (numbers.tolist(), scores.tolist()) == ([0, 1, 2], [3.0, 2.0, 1.0])
+
+
+def test_untidy_queries(make: Make) -> None:
+    engine = make(sp.csr_array([[1.0, 0.0, 4.0], [0.0, 2.0, 0.0]]))
+    parts = (np.array([1.0, 0.0, 2.0, 0.5]), np.array([2, 1, 0, 2]), np.array([0, 4]))
+    ((numbers, scores),) = engine.search(sp.csr_array(parts, shape=(1, 3)))
+    assert (numbers.tolist(), scores.tolist()) == ([0], [8.0])
+
+
+@pytest.mark.parametrize("rows", [0, 2])
+def test_nothing_to_find(make: Make, rows: int) -> None:
+    engine = make(sp.csr_array((rows, 3), dtype=np.float32))
+    ((numbers, scores),) = engine.search(sp.csr_array([[1.0, 1.0, 1.0]]))
+    assert not numbers.size
+    assert not scores.size
+    assert engine.search(sp.csr_array((0, 3))) == []
+
+
+def test_large_weights_keep_their_digits(make: Make) -> None:
+    documents = sp.csr_array([[5e6, 0.0], [3e6, 2.0]])
+    engine = make(documents, [0.0, 1e-7])
+    queries = sp.csr_array([[1.0, 0.0], [0.0, 1.0]])
+    assert_exact(engine, documents, queries, 10, np.array([0.0, 1e-7]), np.array([2.0, 0.0]))
+
+
+def test_bad_queries_are_refused(make: Make) -> None:
+    engine = make(sp.csr_array([[1.0, 2.0]]))
+    for bad in (np.nan, np.inf, -1.0):
+        with pytest.raises(InputError, match="row 0: weights must be finite and not negative"):
+            engine.search(sp.csr_array([[bad, 1.0]]))
+    with pytest.raises(InputError, match="3 dimensions for an index of 2"):
+        engine.search(sp.csr_array([[1.0, 1.0, 1.0]]))
+    with pytest.raises(InputError, match="top_k must be at least 1, not 0"):
+        engine.search(sp.csr_array([[1.0, 1.0]]), 0)
+    for offsets in ([np.nan], [1.0, 1.0]):
+        with pytest.raises(InputError, match="query offsets"):
+            engine.search(sp.csr_array([[1.0, 1.0]]), 1, offsets)
+
+
+def test_bad_documents_are_refused(make: Make) -> None:
+    for bad in (np.nan, np.inf, -1.0):
+        with pytest.raises(InputError, match="row 0: weights must be finite and not negative"):
+            make(sp.csr_array([[bad, 1.0]]))
+    with pytest.raises(InputError, match="offsets"):
+        make(sp.csr_array([[1.0]]), [1.0, 2.0])
+
+
+@given(collections(), st.data())
+def test_an_extension_keeps_every_score(
+    pair: tuple[sp.csr_array, sp.csr_array], data: st.DataObject
+) -> None:
+    queries, documents = pair
+    number = st.integers(0, 4000).map(lambda n: n / 8)
+    offsets = np.array(data.draw(st.lists(number, min_size=0, max_size=12)))
+    offsets = np.resize(offsets if offsets.size else np.zeros(1), documents.shape[0])
+    factors = np.full(queries.shape[0], 0.5)
+    huge = sp.csr_array(documents * np.float32(2.0**14))
+    extension, extended = Extension.of(huge, offsets)
+    assert extended.data.max(initial=0) <= LARGEST
+    products = (queries.astype(float) @ huge.T.astype(float)).toarray()
+    for vector, product in zip(extension.queries(queries, factors), products, strict=True):
+        if vector is None:
+            assert not product.any()
+        else:
+            scores = extended.astype(float)[:, vector.dimensions] @ vector.weights.astype(float)
+            assert (scores / extension.scale == product + 0.5 * offsets).all()
+
+
+def test_negative_offsets_are_for_the_exact_engine_only() -> None:
+    with pytest.raises(InputError, match="document offsets must be at least 0"):
+        Extension.of(sp.csr_array([[1.0]]), [-1.0])
+
+
+TEXTS = {"e": "", **{f"d{n}": f"cat{n % 7} dog{n % 5} bird{n % 3}" for n in range(30)}, "z": ""}
+
+
+@pytest.mark.parametrize("rra", [None, RRASettings(1.25)])
+def test_an_index_is_searched_by_another_engine(
+    name: str, rra: RRASettings | None, tmp_path: Path
+) -> None:
+    exact = build(tmp_path / "index", TEXTS, rra=rra)
+    if name != "exact":
+        indexing.add_engine(exact.path, name, {})
+    other = Index.open(exact.path, engine=name)
+    assert other.searcher.name == name
+    queries = ["cat1 dog2", "bird1", "", "unknown", "cat3"]
+    for expected, found in zip(
+        exact.search_batch(queries), other.search_batch(queries), strict=True
+    ):
+        scores = [hit.score for hit in expected]
+        assert [hit.score for hit in found] == pytest.approx(scores, rel=PRECISION[name])
+
+
+@pytest.mark.parametrize("name", ["seismic", "milvus"], indirect=True)
+def test_an_engine_of_an_older_index_is_refused(name: str, tmp_path: Path, run: Run) -> None:
+    path = build(tmp_path / "index", TEXTS).path
+    with pytest.raises(InputError, match=f"has no engine {name}; build it with: lexicept engine"):
+        Index.open(path, engine=name)
+    recall = ["--recall", 1] if name == "seismic" else []
+    assert run("engine", path, name, *recall, "--json").json["documents"] == len(TEXTS)
+    found = run("search", path, "cat1", "--engine", name, "--json").json
+    assert found["results"][0]["id"] == "d1"
+    indexing.update(path, [Document("new", "cat1")])
+    assert_error(run("search", path, "cat1", "--engine", name), "has changed", "lexicept engine")
+    run("engine", path, name, *recall)
+    assert run("search", path, "cat1", "--engine", name, "--json").json["results"]
+    generations = [p.name for p in (path / "engines" / name).iterdir() if p.name.isdigit()]
+    assert generations == ["000002"]
+
+
+def test_unknown_engines_are_refused(tmp_path: Path) -> None:
+    path = build(tmp_path / "index", TEXTS).path
+    with pytest.raises(InputError, match="no engine 'lucene', only: exact, seismic, milvus"):
+        Index.open(path, engine="lucene")
+
+
+def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(store.ENGINES, "seismic", ("nosuchpackage", "Engine"))
+    path = build(tmp_path / "index", TEXTS).path
+    with pytest.raises(InputError, match="nosuchpackage missing: pip install"):
+        indexing.add_engine(path, "seismic", {})
+
+
+def test_a_build_that_fails_leaves_the_old_engine(tmp_path: Path) -> None:
+    pytest.importorskip("seismic", reason="needs lexicept[seismic]")
+    folder = tmp_path / "engines" / "seismic"
+    documents = sp.csr_array([[1.0, 2.0]])
+    store.build(folder, "seismic", "old", {"documents": documents})
+    with pytest.raises(InputError, match="recall must be above 0 and at most 1, not 2"):
+        store.build(folder, "seismic", "new", {"documents": documents, "recall": 2})
+    assert store.open_engine(folder, "seismic", "old").num_dimensions == 2
+
+
+def test_a_damaged_engine_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("seismic", reason="needs lexicept[seismic]")
+    folder = tmp_path / "engines" / "seismic"
+    store.build(folder, "seismic", "p", {"documents": sp.csr_array([[1.0, 2.0]])})
+    file = folder / "000001" / "documents.index.seismic"
+    content = bytearray(file.read_bytes())
+    content[-9] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(IndexFormatError, match="does not match its checksum"):
+        store.open_engine(folder, "seismic", "p")
+    (folder / "manifest.json").write_text('{"format": "lexicept engine", "version": 1}')
+    with pytest.raises(IndexFormatError, match="not an engine that this lexicept reads"):
+        store.open_engine(folder, "seismic", "p")
+
+
+def test_seismic_is_tuned_to_a_recall(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("seismic", reason="needs lexicept[seismic]")
+    documents, queries = random_matrix(600, 300, 30, seed=3), random_matrix(60, 300, 6, seed=4)
+    arguments = {"documents": documents, "queries": queries, "recall": 0.8}
+    facts = store.build(tmp_path, "seismic", "p", arguments)["facts"]
+    assert 0.7 <= facts["recall"] <= 1
+    assert facts["exact"] is False
+    assert capfd.readouterr().out == ""  # which Seismic writes its log to
+    engine = store.open_engine(tmp_path, "seismic", "p")
+    assert not engine.exact
+    exact = ExactEngine.build(documents)
+    pairs = zip(engine.search(queries), exact.search(queries), strict=True)
+    shares = [len(set(a.tolist()) & set(b.tolist())) / 10 for (a, _), (b, _) in pairs if b.size]
+    assert np.mean(shares) >= 0.7
+    empty = sp.csr_array((4, 300), dtype=np.float32)
+    with pytest.raises(InputError, match="at least 2 queries that match"):
+        store.build(tmp_path, "seismic", "p", {**arguments, "queries": empty})

@@ -1,0 +1,317 @@
+"""Exports read back by readers that are not lexicept's: json, protobuf, a Qdrant client."""
+
+import json
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from test_cli import Run, assert_error, run
+from test_index import _without_fsync, build
+
+from lexicept.corpora import Query
+from lexicept.derive import RRASettings
+from lexicept.engines.wrapped import Vector
+from lexicept.errors import InputError
+from lexicept.exports import Format, Source, export_index, folder
+from lexicept.exports.anserini import Anserini
+from lexicept.exports.ciff import CIFF, varints
+from lexicept.exports.elastic import Elasticsearch, OpenSearch
+from lexicept.exports.qdrant import Qdrant
+from lexicept.exports.source import json_vector, query_impacts
+from lexicept.index import Index
+
+__all__ = ["_without_fsync", "run"]  # fixtures
+
+TEXTS = {
+    "empty": "",
+    **{f'"d{n}"': f"cat{n % 7} dog{n % 5} dog{n % 5} bird{n % 3}" for n in range(20)},
+    "ä": "cat1",
+    "last": "",
+}
+QUERIES = [Query("q1", "cat1 dog2"), Query("q2", "bird0"), Query("none", "unknown")]
+
+
+@pytest.fixture(params=[None, RRASettings(1.25)], ids=["bm25", "rra"])
+def index(request: pytest.FixtureRequest, tmp_path: Path) -> Index:
+    return build(tmp_path / "index", TEXTS, rra=request.param)
+
+
+def export(index: Index, form: Format, **arguments: Any) -> Path:
+    out = index.path.parent / form.name
+    export_index(index, form, out, queries=QUERIES, **arguments)
+    return out
+
+
+def lines(folder: Path) -> list[str]:
+    return [line for path in sorted(folder.iterdir()) for line in path.read_text().splitlines()]
+
+
+def matrix(rows: list[dict[str, float]], columns: int) -> Any:
+    dense = np.zeros((len(rows), columns), np.float32)
+    for number, row in enumerate(rows):
+        for dimension, weight in row.items():
+            dense[number, int(dimension)] = weight
+    return dense
+
+
+def assert_ranked_as(index: Index, query: str, scores: Any, tolerance: float) -> None:
+    """Scores of all documents are those of the index, up to a factor."""
+    expected = np.zeros(len(index))
+    for hit in index.search(query, 100):
+        expected[index.document_number(hit.document_id)] = hit.score
+    np.testing.assert_allclose(scores * expected.max() / scores.max(), expected, atol=tolerance)
+
+
+def impacts(index: Index, bits: int = 8) -> Any:
+    """What the exports of integers must hold."""
+    weights = Source(index).documents.toarray()
+    return np.rint(weights * ((2**bits - 1) / weights.max()))
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_anserini(index: Index, bits: int) -> None:
+    out = export(index, Anserini(), bits=bits)
+    rows = [json.loads(line) for line in lines(out / "documents")]
+    assert [row["id"] for row in rows] == list(TEXTS)
+    assert [row["contents"] for row in rows] == list(TEXTS.values())
+    width = Source(index).num_dimensions
+    assert all(type(impact) is int for row in rows for impact in row["vector"].values())
+    documents = matrix([row["vector"] for row in rows], width)
+    assert documents.max() == 2**bits - 1
+    assert (documents == impacts(index, bits)).all()
+    # A query repeats the numbers of its dimensions, the largest 100 times.
+    queries = dict(line.split("\t") for line in (out / "queries.tsv").read_text().splitlines())
+    assert queries.keys() == {"q1", "q2"}
+    counts = np.bincount([int(word) for word in queries["q1"].split()], minlength=width)
+    assert counts.max() == 100
+    if bits == 8:
+        best = index.search("cat1 dog2", 1)[0].score
+        assert_ranked_as(index, "cat1 dog2", documents @ counts, best * 0.02)
+
+
+def messages() -> dict[str, Any]:
+    """CIFF's messages, as its specification has them."""
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+    kinds = descriptor_pb2.FieldDescriptorProto
+    whole, long, real, text = (
+        kinds.TYPE_INT32,
+        kinds.TYPE_INT64,
+        kinds.TYPE_DOUBLE,
+        kinds.TYPE_STRING,
+    )
+    fields = {
+        "Header": [whole] * 5 + [long, real, text],
+        "Posting": [whole, whole],
+        "PostingsList": [text, long, long, "Posting"],
+        "DocRecord": [whole, text, whole],
+    }
+    names = {
+        "Header": "version lists records all_lists all_records total mean description",
+        "Posting": "docid tf",
+        "PostingsList": "term df cf postings",
+        "DocRecord": "docid collection_docid doclength",
+    }
+    file = descriptor_pb2.FileDescriptorProto(name="ciff.proto", package="c", syntax="proto3")
+    for name, types in fields.items():
+        message = file.message_type.add(name=name)
+        for number, (label, kind) in enumerate(zip(names[name].split(), types, strict=True), 1):
+            if kind == "Posting":
+                message.field.add(
+                    name=label, number=number, type=11, label=3, type_name=".c.Posting"
+                )
+            else:
+                message.field.add(name=label, number=number, type=kind, label=1)
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return {
+        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"c.{name}"))
+        for name in fields
+    }
+
+
+def delimited(content: bytes) -> Iterator[bytes]:
+    while content:
+        size = shift = 0
+        while True:
+            octet, content = content[0], content[1:]
+            size |= (octet & 127) << shift
+            shift += 7
+            if octet < 128:
+                break
+        yield content[:size]
+        content = content[size:]
+
+
+def test_ciff(index: Index) -> None:
+    pytest.importorskip("google.protobuf", reason="needs protobuf")
+    out = export(index, CIFF())
+    kinds = messages()
+    parts = delimited((out / "index.ciff").read_bytes())
+    header = kinds["Header"].FromString(next(parts))
+    expected = impacts(index)
+    documents = np.zeros_like(expected)
+    terms = []
+    for _ in range(header.lists):
+        found = kinds["PostingsList"].FromString(next(parts))
+        terms.append(found.term)
+        assert found.df == len(found.postings)
+        assert found.cf == sum(posting.tf for posting in found.postings)
+        numbers = np.cumsum([posting.docid for posting in found.postings])
+        documents[numbers, int(found.term)] = [posting.tf for posting in found.postings]
+    assert (documents == expected).all()
+    assert terms == sorted(terms)
+    records = [kinds["DocRecord"].FromString(next(parts)) for _ in range(header.records)]
+    assert next(parts, None) is None
+    assert [(r.docid, r.collection_docid) for r in records] == list(enumerate(TEXTS))
+    assert [r.doclength for r in records] == expected.sum(axis=1).tolist()
+    assert (header.version, header.all_lists, header.all_records) == (1, len(terms), len(TEXTS))
+    assert (header.total, header.mean) == (expected.sum(), expected.sum() / len(TEXTS))
+
+
+@given(st.lists(st.integers(0, 2**35 - 1), min_size=1))
+def test_varints(numbers: list[int]) -> None:
+    octets, kept = varints(np.array(numbers))
+    found = []
+    for row, used in zip(octets.tolist(), kept.tolist(), strict=True):
+        content = row[: sum(used)]
+        assert used == sorted(used, reverse=True)
+        assert [octet >> 7 for octet in content] == [1] * (len(content) - 1) + [0]
+        found.append(sum((octet & 127) << 7 * i for i, octet in enumerate(content)))
+    assert found == numbers
+
+
+@pytest.mark.parametrize("form", [OpenSearch(), Elasticsearch()], ids=lambda form: form.name)
+def test_bulk_requests(index: Index, form: OpenSearch | Elasticsearch) -> None:
+    out = export(index, form)
+    content = [json.loads(line) for line in lines(out / "documents")]
+    actions, rows = content[::2], content[1::2]
+    assert actions == [{"index": {"_id": name}} for name in TEXTS]
+    assert [row["text"] for row in rows] == list(TEXTS.values())
+    assert "vector" not in rows[0]
+    assert "vector" not in rows[-1]
+    source = Source(index)
+    documents = matrix([row.get("vector", {}) for row in rows], source.num_dimensions)
+    assert (documents == source.documents.toarray()).all()
+    mapping = json.loads((out / "mapping.json").read_text())["mappings"]["properties"]
+    kind = "rank_features" if form.name == "opensearch" else "sparse_vector"
+    assert mapping["vector"] == {"type": kind}
+    asked = [json.loads(line) for line in (out / "queries.jsonl").read_text().splitlines()]
+    assert [query["id"] for query in asked] == ["q1", "q2"]
+    ((clause, body),) = asked[0]["body"]["query"].items()
+    if form.name == "opensearch":
+        assert clause == "neural_sparse"
+        tokens = body["vector"]["query_tokens"]
+    else:
+        assert (clause, body["field"], body["prune"]) == ("sparse_vector", "vector", False)
+        tokens = body["query_vector"]
+    scores = documents @ matrix([tokens], source.num_dimensions)[0]
+    assert_ranked_as(index, "cat1 dog2", scores, 1e-5)
+
+
+def test_ids_that_elasticsearch_refuses(tmp_path: Path) -> None:
+    index = build(tmp_path / "index", {"x" * 513: "cat"})
+    with pytest.raises(InputError, match="elasticsearch takes ids of up to 512 bytes, not 'xxx"):
+        export_index(index, Elasticsearch(), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_qdrant_finds_the_same(index: Index) -> None:
+    client = pytest.importorskip("qdrant_client", reason="needs qdrant-client")
+    out = export(index, Qdrant())
+    server, models = client.QdrantClient(":memory:"), client.models
+    settings = json.loads((out / "collection.json").read_text())
+    sparse = {k: models.SparseVectorParams(**v) for k, v in settings["sparse_vectors"].items()}
+    server.create_collection("c", vectors_config={}, sparse_vectors_config=sparse)
+    for path in sorted((out / "points").iterdir()):
+        points = json.loads(path.read_text())["points"]
+        server.upsert("c", [models.PointStruct(**point) for point in points])
+    assert server.count("c").count == len(TEXTS)
+    for line in (out / "queries.jsonl").read_text().splitlines():
+        body = json.loads(line)["body"]
+        vector = models.SparseVector(**body["query"])
+        found = server.query_points("c", query=vector, using=body["using"], limit=5).points
+        text = dict(QUERIES)[json.loads(line)["id"]]
+        scores = [hit.score for hit in index.search(text, 5)]
+        assert [point.score for point in found] == pytest.approx(scores, rel=1e-5)
+        everything = {hit.document_id: hit.score for hit in index.search(text, 100)}
+        for point in found:
+            assert everything[point.payload["id"]] == pytest.approx(point.score, rel=1e-5)
+
+
+def test_the_vocabulary_says_what_dimensions_are(index: Index) -> None:
+    rows = [
+        line.split("\t")
+        for line in (export(index, Anserini()) / "vocabulary.tsv").read_text().splitlines()
+    ]
+    terms = list(index.vocabularies[0].terms or ())
+    expected = [[str(n), "words", str(n), term] for n, term in enumerate(terms)]
+    if index.rra is not None:
+        expected.append([str(len(terms)), "prior", "0", "RRA's prior of a document"])
+    assert rows == expected
+
+
+@pytest.mark.parametrize("form", [Anserini(), Qdrant(), OpenSearch()], ids=lambda form: form.name)
+def test_a_killed_export_goes_on(
+    form: Format, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = build(tmp_path / "index", TEXTS)
+    monkeypatch.setattr(folder, "PART_BYTES", 300)
+    export_index(index, form, tmp_path / "whole", queries=QUERIES)
+    note = folder.write_json
+    with monkeypatch.context() as patch:
+        patch.setattr(folder, "write_json", _stops_at(note, 4))
+        with pytest.raises(KeyboardInterrupt):
+            export_index(index, form, tmp_path / "out", queries=QUERIES)
+    partial = tmp_path / "out.partial" / "export"
+    inodes = {path.name: path.stat().st_ino for path in partial.glob("*/*")}
+    export_index(index, form, tmp_path / "out", queries=QUERIES)
+    assert not (tmp_path / "out.partial").exists()
+    contents = [
+        {p.relative_to(root): p.read_bytes() for p in root.rglob("*") if p.is_file()}
+        for root in (tmp_path / "whole", tmp_path / "out")
+    ]
+    assert contents[0] == contents[1]
+    kept = [p.stat().st_ino == inodes.get(p.name) for p in sorted((tmp_path / "out").glob("*/*"))]
+    assert kept[0]
+    assert not kept[-1]
+
+
+def _stops_at(work: Callable[..., None], call: int) -> Callable[..., None]:
+    calls = iter(range(1, call))
+
+    def stopped(*arguments: Any) -> None:
+        if next(calls, None) is None:
+            raise KeyboardInterrupt
+        work(*arguments)
+
+    return stopped
+
+
+@given(st.lists(st.floats(2**-100, 2**100, width=32), max_size=20))
+def test_json_keeps_single_precision(weights: list[float]) -> None:
+    vector = Vector(np.arange(len(weights)), np.array(weights, np.float32))
+    found = json.loads(json_vector(vector))
+    assert list(found) == [str(n) for n in range(len(weights))]
+    packed = [struct.unpack("f", struct.pack("f", weight))[0] for weight in found.values()]
+    assert packed == weights
+
+
+def test_query_impacts() -> None:
+    vector = Vector(np.array([3, 5, 9]), np.array([0.5, 2.0, 0.001], np.float32))
+    dimensions, levels = query_impacts(vector)
+    assert (dimensions.tolist(), levels.tolist()) == ([3, 5], [25, 100])
+
+
+def test_the_command(tmp_path: Path, run: Run) -> None:
+    path = build(tmp_path / "index", TEXTS).path
+    arguments = ["export", path, "--format", "ciff", "--out", tmp_path / "out"]
+    report = run(*arguments, "--json").json
+    assert (report["documents"], report["queries"], report["files"]) == (len(TEXTS), 0, 2)
+    assert report["bytes"] == sum(p.stat().st_size for p in (tmp_path / "out").iterdir())
+    assert_error(run(*arguments), "exists already")
