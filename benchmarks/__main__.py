@@ -8,7 +8,17 @@ from pathlib import Path
 
 from benchmarks.common import README, write_readme
 
-DEFAULT = ("training", "encoding", "memory", "search", "rra", "start_up")
+DEFAULT = (
+    "heads",
+    "training",
+    "encoding",
+    "query",
+    "memory",
+    "search",
+    "scaling",
+    "rra",
+    "start_up",
+)
 
 
 def main() -> None:
@@ -21,17 +31,16 @@ def main() -> None:
         help=f"{', '.join(DEFAULT)} (all by default), effectiveness",
     )
     data = README.parents[2] / "shared" / "data"
-    parser.add_argument("--data", type=Path, default=data, help="BEIR folders, for effectiveness")
+    parser.add_argument("--data", type=Path, default=data, help="BEIR folders")
     parser.add_argument("--index", type=Path, help="SciFact index; built where it is absent")
     arguments = parser.parse_args()
     names = arguments.names or DEFAULT
     if unknown := set(names) - {*DEFAULT, "effectiveness"}:
         parser.error(f"no benchmark {', '.join(sorted(unknown))}")
+    given = {"encoding": [arguments.data], "effectiveness": [arguments.data, arguments.index]}
     for name in names:
         print(f"{name} ...", flush=True)
-        run = import_module(f"benchmarks.{name}").run
-        effectiveness = name == "effectiveness"
-        tables = run(arguments.data, arguments.index) if effectiveness else run()
+        tables = import_module(f"benchmarks.{name}").run(*given.get(name, []))
         for table in tables:
             print(f"\n{table.name}\n\n{table.markdown()}\n", flush=True)
         # After each benchmark, so that one that fails later takes no result with it.

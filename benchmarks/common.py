@@ -50,6 +50,21 @@ def interleaved(cases: Mapping[str, Callable[[], object]], rounds: int) -> dict[
     return times
 
 
+def resident(name: str = "VmRSS") -> float:
+    """Resident memory of this process in MB: VmRSS is what it has, VmHWM its peak.
+
+    What getrusage says begins with the peak of the process that started this one.
+    """
+    found = re.search(rf"{name}:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert found is not None
+    return int(found[1]) / 1024
+
+
+def reset_peak() -> None:
+    """Let VmHWM begin with what the process has now."""
+    Path("/proc/self/clear_refs").write_text("5")
+
+
 def ratio(times: Sequence[float], others: Sequence[float]) -> float:
     """The median over rounds of the ratio within a round."""
     return median(a / b for a, b in zip(times, others, strict=True))

@@ -1,8 +1,9 @@
-"""What the concept head and pooling cost on top of the bare backbone."""
+"""What encoding a collection costs beside the bare backbone and a dense encoder's ``encode``."""
 
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from statistics import median
 
 import torch
@@ -16,17 +17,38 @@ from lexicept.heads import SAEHead
 from lexicept.sae import SAESettings
 from lexicept.sae.training import initial_sae
 
+DENSE = "`SentenceTransformer.encode`"
 
-def run(num_texts: int = 200, num_latents: int = 8192, k: int = 8, rounds: int = 5) -> list[Table]:
-    """Encode a sample of Python's documentation."""
-    documents = list(read_documents("python-docs"))
-    texts = [document.content for document in random.Random(0).sample(documents, num_texts)]
+
+def sample(folder: Path, backbone: Backbone, count: int) -> tuple[str, list[str]]:
+    """A collection's name and some of its texts, each cut to what one window holds, so that both
+    read the same tokens: SciFact's, or where that is not there those of Python's documentation."""
+    found = (folder / "scifact").is_dir()
+    if not found:
+        print(f"there is no {folder / 'scifact'}: encoding Python's documentation instead")
+    documents = list(read_documents(folder / "scifact" if found else "python-docs"))
+    texts = [document.content for document in random.Random(0).sample(documents, count)]
+    ends = [0] * count
+    for window in reversed(backbone.windows(texts)):  # a text's first window comes last
+        ends[window.text] = max(end for _, end in window.offsets)
+    cut = [text[:end] for text, end in zip(texts, ends, strict=True)]
+    return "SciFact" if found else "Python's documentation", cut
+
+
+def run(data: Path, count: int = 100, num_latents: int = 8192, rounds: int = 5) -> list[Table]:
+    """Encode a sample of the documents of a collection."""
     backbone = Backbone.from_pretrained()
+    collection, texts = sample(data, backbone, count)
     # An untrained SAE costs the same as a trained one: k latents are active either way.
-    sample = [states for _, states in backbone.token_states(backbone.windows(texts[:20]))]
-    sae = initial_sae(torch.cat(sample).clone(), SAESettings(num_latents=num_latents, k=k))
+    states = [states for _, states in backbone.token_states(backbone.windows(texts[:20]))]
+    sae = initial_sae(torch.cat(states).clone(), SAESettings(num_latents=num_latents, k=8))
     encoder = make_encoder(backbone, SAEHead(sae.eval().requires_grad_(False)))
     dense = SentenceTransformer(resolve(DEFAULT_BACKBONE), device=str(backbone.model.device))
+    dense.max_seq_length = backbone.window
+    windows = backbone.windows(texts)
+    tokens = sum(len(window.token_ids) for window in windows)
+    read = dense.tokenizer(texts, truncation=True, max_length=backbone.window)["input_ids"]
+    assert [window.token_ids for window in windows] == read
 
     def bare() -> None:
         for _ in backbone.token_states(backbone.windows(texts)):
@@ -34,27 +56,20 @@ def run(num_texts: int = 200, num_latents: int = 8192, k: int = 8, rounds: int =
 
     times = interleaved(
         {
-            "bare backbone, same windows": bare,
+            DENSE: lambda: dense.encode(texts, show_progress_bar=False),
+            "bare backbone, lexicept's batches": bare,
             "lexicept `encode_activations`": lambda: encode_activations(encoder, texts),
-            "`SentenceTransformer.encode`": lambda: dense.encode(texts),
         },
         rounds,
     )
-    reference = times["bare backbone, same windows"]
-    # It reads a text's first window and no more, so that its tokens are fewer.
-    tokens = dict.fromkeys(times, sum(len(w.token_ids) for w in backbone.windows(texts)))
-    lengths = [len(ids) for ids in dense.tokenizer(texts, truncation=True)["input_ids"]]
-    limit = dense.max_seq_length or max(lengths)
-    tokens["`SentenceTransformer.encode`"] = sum(min(length, limit) for length in lengths)
     rows = [
         [
             name,
             f"{median(took):.2f} s",
-            f"{tokens[name]:,}",
-            f"{tokens[name] / median(took):,.0f}",
-            f"{ratio(took, reference):.2f} ×",
+            f"{tokens / median(took):,.0f}",
+            f"{ratio(took, times[DENSE]):.2f} ×",
         ]
         for name, took in times.items()
     ]
-    columns = [f"Encoding {num_texts} texts", "time", "tokens", "tokens/s", "time / bare"]
-    return [Table("encoding", columns, rows)]
+    title = f"{len(texts)} texts of {collection}, {tokens:,} tokens"
+    return [Table("encoding", [title, "time", "tokens/s", "time / dense"], rows)]

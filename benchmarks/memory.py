@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks.common import Table
+from benchmarks.common import Table, resident
 from lexicept.backbone import Backbone
 from lexicept.encoder import encode_activations, load_encoder, make_encoder
 from lexicept.heads import SAEHead
@@ -46,10 +45,7 @@ def measure(name: str, folder: Path) -> float:
         backbone = Backbone.from_pretrained()
         for _ in backbone.token_states(backbone.windows(texts)):
             pass
-    # What getrusage says begins with the peak of the process that started this one.
-    found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    assert found is not None
-    return int(found[1]) / 1024
+    return resident("VmHWM")
 
 
 if __name__ == "__main__":

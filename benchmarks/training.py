@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import cycle
 from statistics import median
 
@@ -83,24 +83,31 @@ def sparsify_step(states: Tensor, num_latents: int, k: int) -> Step:
     return step
 
 
-def run(
-    d: int = 384, num_latents: int = 8192, k: int = 8, batch: int = 2048, steps: int = 4,
-    rounds: int = 9,
-) -> list[Table]:  # fmt: skip
-    """Each round times ``steps`` steps of every trainer."""
+def run(d: int = 384, k: int = 8, batch: int = 2048, rounds: int = 5) -> list[Table]:
+    """Each round times some steps of every trainer: more of the small model's."""
     torch.manual_seed(0)
     states = synthetic_states(4 * batch, d).split(batch)
-    first = states[0]
+    first, small, large = states[0], 8192, 65_536
     trainers = {
-        "lexicept": lexicept_step(first, num_latents, k),
+        "lexicept": lexicept_step(first, small, k),
         # Whatever misses a single batch counts as dead: far more than in any real training.
-        "lexicept, most costly auxiliary loss": lexicept_step(
-            first, num_latents, k, dead_tokens=batch
-        ),
-        "textbook autograd": textbook_step(first, num_latents, k),
-        "sparsify": sparsify_step(first, num_latents, k),
+        "lexicept, most costly auxiliary loss": lexicept_step(first, small, k, dead_tokens=batch),
+        "textbook autograd": textbook_step(first, small, k),
+        "sparsify": sparsify_step(first, small, k),
     }
+    rows = _rows(f"M {small:,}", trainers, states, 4, rounds)
+    del trainers
+    trainers = {
+        "lexicept": lexicept_step(first, large, k),
+        "textbook autograd": textbook_step(first, large, k),
+    }
+    rows += _rows(f"M {large:,}", trainers, states, 1, rounds)
+    return [Table("training", ["SAE training", "", "tokens/s", "time / lexicept's"], rows)]
 
+
+def _rows(
+    size: str, trainers: dict[str, Step], states: Sequence[Tensor], steps: int, rounds: int
+) -> list[list[str]]:
     def repeated(step: Step) -> Callable[[], None]:
         batches = cycle(states)
 
@@ -111,8 +118,8 @@ def run(
         return work
 
     times = interleaved({name: repeated(step) for name, step in trainers.items()}, rounds)
-    rows = [
-        [name, f"{steps * batch / median(took):,.0f}", f"{ratio(took, times['lexicept']):.2f} ×"]
+    tokens = steps * len(states[0])
+    return [
+        [size, name, f"{tokens / median(took):,.0f}", f"{ratio(took, times['lexicept']):.2f} ×"]
         for name, took in times.items()
     ]
-    return [Table("training", ["SAE training", "tokens/s", "time / lexicept's"], rows)]

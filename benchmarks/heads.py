@@ -1,0 +1,229 @@
+"""Heads, from states of tokens to a vector per text, against the same written plainly."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import islice, product
+from multiprocessing import get_context
+from statistics import median
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from sentence_transformers.sparse_encoder.modules import SpladePooling
+from torch import Tensor, nn
+
+from benchmarks.common import Table, interleaved, ratio, reset_peak, resident
+from lexicept.heads import VocabularyHead
+from lexicept.ops.pooling import pool_max
+
+LENGTH = 128
+"""Tokens of a text, padding included."""
+
+PROCESSES = 5
+"""Of which the median says what memory a call adds."""
+
+SMALL = 1024
+"""Dimensions of the call before memory is measured, which loads and compiles what is needed."""
+
+
+class Case(NamedTuple):
+    """Two ways to the same vectors, lexicept's first, and what gradients are for."""
+
+    ways: dict[str, Callable[[], Tensor]]
+    inputs: Sequence[Tensor] = ()
+
+
+def operands(tokens: int, d: int, size: int) -> tuple[Tensor, Tensor, Tensor]:
+    """States, rows and biases; outputs are of order 1."""
+    generator = torch.Generator().manual_seed(0)
+    x, rows = (torch.randn(n, d, generator=generator) for n in (tokens, size))
+    return x, rows / d**0.5, 0.1 * torch.randn(size, generator=generator)
+
+
+def plain_pool(
+    x: Tensor, text: Tensor, num_texts: int, rows: Tensor, bias: Tensor, k: int
+) -> Tensor:
+    """What ``pool_max`` computes, through all activations of all tokens."""
+    acts, latents = F.linear(x, rows, bias).relu().topk(k, dim=1)
+    places = text[:, None] * len(rows) + latents
+    pooled = x.new_zeros(num_texts * len(rows))
+    return pooled.scatter_reduce(0, places.ravel(), acts.ravel(), "amax").view(num_texts, -1)
+
+
+def sae_head(
+    tokens: int, d: int, size: int, *, training: bool = False, length: int = LENGTH, k: int = 8
+) -> Case:
+    """States to pooled activations of an SAE's latents."""
+    inputs = operands(tokens, d, size)
+    for tensor in inputs:
+        tensor.requires_grad_(training)
+    x, rows, bias = inputs
+    arguments = (x, torch.arange(tokens) // length, -(-tokens // length), rows, bias, k)
+    ways = {
+        "lexicept": lambda: pool_max(*arguments),
+        "PyTorch": lambda: plain_pool(*arguments),
+    }
+    return Case(_graph(ways, training), inputs)
+
+
+def splade_head(
+    lengths: Sequence[int],
+    firing: float,
+    training: bool,
+    *,
+    size: int = 30_522,
+    d: int = 768,
+) -> Case:
+    """States [texts, LENGTH, d] to SPLADE vectors; the peer's decoder, what an MLM head ends with,
+    shares the head's parameters.
+
+    Args:
+        lengths: of the texts.
+        firing: the share of a text's dimensions that are not 0; 1 leaves the decoder as drawn.
+    """
+    x, rows, bias = operands(len(lengths) * LENGTH, d, size)
+    states = x.view(len(lengths), LENGTH, d)
+    mask = torch.arange(LENGTH) < torch.tensor(lengths)[:, None]
+    if firing < 1:
+        bias -= exceeded_by(firing, states, mask, rows, bias)
+    states.requires_grad_(training)
+    head = VocabularyHead(rows, bias, [str(term) for term in range(size)], activation=None)
+    head.train(training)
+    decoder = nn.Linear(d, size, device="meta")
+    decoder.weight, decoder.bias = head.weight, head.offset
+    pooling = SpladePooling().train(training)
+    text, attention = torch.arange(len(lengths)), mask.long()
+
+    def ours() -> Tensor:
+        features = {"token_embeddings": states, "token_mask": mask, "window_text": text}
+        return head(features)["sentence_embedding"]
+
+    def peer() -> Tensor:
+        features = {"token_embeddings": decoder(states), "attention_mask": attention}
+        return pooling(features)["sentence_embedding"]
+
+    ways = _graph({"lexicept": ours, "SpladePooling": peer}, training)
+    return Case(ways, (states, head.weight, head.offset))
+
+
+def exceeded_by(share: float, states: Tensor, mask: Tensor, rows: Tensor, bias: Tensor) -> Tensor:
+    """What so many of the texts' largest outputs exceed."""
+    texts = (x[real] for x, real in zip(states, mask, strict=True))
+    largest = torch.cat([F.linear(x, rows, bias).amax(dim=0) for x in texts])
+    return largest.kthvalue(int((1 - share) * len(largest))).values
+
+
+def backward(case: Case) -> dict[str, Callable[[], tuple[Tensor, ...]]]:
+    """The same with the gradient of a made-up loss."""
+
+    def trained(forward: Callable[[], Tensor]) -> tuple[Tensor, ...]:
+        return torch.autograd.grad(forward().square().sum(), case.inputs)
+
+    return {name: partial(trained, forward) for name, forward in case.ways.items()}
+
+
+def saved_memory(forward: Callable[[], Tensor], inputs: Sequence[Tensor]) -> float:
+    """MB that a graph keeps for its backward pass besides its inputs."""
+    own = {tensor.untyped_storage().data_ptr() for tensor in inputs}
+    sizes: dict[int, int] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            sizes[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        graph = forward()  # it keeps what it saved: no address comes twice
+    del graph
+    return sum(sizes.values()) / 2**20
+
+
+def _graph(
+    ways: Mapping[str, Callable[[], Tensor]], training: bool
+) -> dict[str, Callable[[], Tensor]]:
+    """With a graph for gradients, or without."""
+    return {name: torch.set_grad_enabled(training)(way) for name, way in ways.items()}
+
+
+SAE_HEADS: dict[str, Callable[..., Case]] = {
+    f"M {size:,}, d {d}, {tokens:,} tokens": partial(sae_head, tokens, d, size=size)
+    for size, d, tokens in ((65_536, 768, 1024), (8192, 384, 2048))
+}
+
+LENGTHS = {"mixed lengths": (128, 104, 88, 76, 66, 58, 50, 38), "no padding": (LENGTH,) * 8}
+FIRING = {"all fire": 1.0, "2 % fire": 0.02}
+
+
+def added_memory(make: Callable[..., Case], name: str) -> float:
+    """MB that a call of one way adds to this process at its peak."""
+    make(size=SMALL).ways[name]()
+    way = make().ways[name]
+    ctypes.CDLL(None).malloc_trim(0)  # what was freed before must not be at hand
+    reset_peak()
+    before = resident("VmRSS")
+    way()
+    return resident("VmHWM") - before
+
+
+def memory_of(cases: Mapping[str, Callable[..., Case]]) -> dict[str, dict[str, float]]:
+    """The same for every way of every case, the median of some processes that do nothing else: what
+    is freed is often kept for the next call."""
+    context = get_context("forkserver")
+    context.set_forkserver_preload(["benchmarks.heads"])
+    found: dict[str, dict[str, float]] = {}
+    for case, make in cases.items():
+        names = list(make(size=SMALL).ways)
+        tries = [(make, name) for name in names for _ in range(PROCESSES)]
+        with context.Pool(1, maxtasksperchild=1) as pool:
+            sizes = iter(pool.starmap(added_memory, tries, chunksize=1))
+        found[case] = {name: median(islice(sizes, PROCESSES)) for name in names}
+    return found
+
+
+def run(rounds: int = 5) -> list[Table]:
+    """An SAE's head, and SPLADE's without and with the backward pass."""
+    splade = {
+        f"{fire}, {named}": partial(splade_head, lengths, firing)
+        for (fire, firing), (named, lengths) in product(FIRING.items(), LENGTHS.items())
+    }
+    forward_only = {name: partial(make, training=False) for name, make in splade.items()}
+    memory = memory_of(SAE_HEADS | forward_only)
+    sae = [_row(name, make().ways, memory[name], rounds) for name, make in SAE_HEADS.items()]
+    forward, trained = [], []
+    for name, make in splade.items():
+        ways = make(training=False).ways
+        forward.append(_row(f"forward, {name}", ways, memory[name], rounds))
+        case = make(training=True)
+        saved = {way: saved_memory(one, case.inputs) for way, one in case.ways.items()}
+        trained.append(_row(f"with backward, {name}", backward(case), saved, rounds))
+    return [
+        Table("sae_head", _columns("SAE head, k 8", "PyTorch"), sae),
+        Table("splade_head", _columns("SPLADE head", "SpladePooling"), forward + trained),
+    ]
+
+
+def _columns(title: str, peer: str) -> list[str]:
+    memory = ["memory", f"{peer}'s", f"memory / {peer}'s"]
+    return [title, "lexicept", peer, "time / lexicept's", *memory]
+
+
+def _row(
+    name: str, ways: Mapping[str, Callable[[], object]], memory: Mapping[str, float], rounds: int
+) -> list[str]:
+    """Times and memory of both; they have to agree."""
+    torch.testing.assert_close(*(way() for way in ways.values()), rtol=1e-4, atol=1e-4)
+    ours, peer = interleaved(ways, rounds).values()
+    held, others = memory.values()
+    return [
+        name,
+        f"{median(ours):.3f} s",
+        f"{median(peer):.3f} s",
+        f"{ratio(peer, ours):.2f} ×",
+        f"{held:,.0f} MB",
+        f"{others:,.0f} MB",
+        f"{held / others:.2f} ×",
+    ]
