@@ -1,6 +1,7 @@
 """The exact engine: the compiled kernel, its reference and the dense product, and bad input."""
 
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lexicept.engines import ExactEngine
-from lexicept.errors import InputError
+from lexicept.engines.exact import PostingsWriter
+from lexicept.errors import IndexFormatError, InputError
 from lexicept.ops.postings import search_postings, search_postings_reference
 from strategies import REALS, collections
 
@@ -174,15 +176,12 @@ def test_postings_by_hand() -> None:
 @pytest.mark.parametrize(
     ("part", "values"),
     [
-        ("documents", [0, 2, 4, 0, 3]),
-        ("documents", [0, 2, -1, 0, 3]),
         ("documents", [0, 2, 3, 0]),
         ("indptr", [0, 4, 3, 5]),
         ("indptr", [0, 3, 3, 6]),
         ("indptr", [1, 3, 3, 5]),
         ("indptr", []),
         ("weights", [1, 1, 3, 2]),
-        ("offsets", [0, 0, 0]),
     ],
 )
 def test_damaged_postings_are_refused(part: str, values: list[int]) -> None:
@@ -190,6 +189,50 @@ def test_damaged_postings_are_refused(part: str, values: list[int]) -> None:
     parts[part] = np.array(values, parts[part].dtype)
     with pytest.raises(InputError, match="do not fit together"):
         ExactEngine(**parts)
+
+
+@pytest.mark.parametrize(
+    ("part", "values"),
+    [
+        ("documents", [0, 2, 4, 0, 3]),
+        ("documents", [0, 2, -1, 0, 3]),
+        ("documents", [0, 2, -(2**31), 0, 3]),
+        ("offsets", [0, 0, 0]),
+    ],
+)
+def test_postings_of_documents_that_are_not_there_are_refused(part: str, values: Any) -> None:
+    parts = sound()
+    parts[part] = np.array(values, parts[part].dtype)
+    damaged = ExactEngine(**parts)  # nothing is read before it is needed
+    for use in (
+        lambda: damaged.search(sp.csr_array([[1.0, 0, 0]])),
+        lambda: damaged.postings(slice(0, 1)),
+        damaged.matrix,
+    ):
+        with pytest.raises(IndexFormatError, match="a document that is not there"):
+            use()
+
+
+@pytest.mark.parametrize("blocks", [[4], [1, 0, 3], [2, 2]])
+@pytest.mark.parametrize("on_disk", [True, False])
+def test_postings_come_block_by_block(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, blocks: list[int], on_disk: bool
+) -> None:
+    monkeypatch.setattr("lexicept.engines.exact.RESIDENT", 1)  # pages are given up on the way
+    whole = ExactEngine.build(DOCUMENTS, [1, 2, 3, 4])
+    writer = PostingsWriter(np.array([3, 0, 2]), 4, tmp_path if on_disk else None)
+    starts = np.cumsum([0, *blocks])
+    for start, rows in zip(starts, blocks, strict=False):
+        assert writer.add(DOCUMENTS[start : start + rows]) == start
+    found = writer.finish([1, 2, 3, 4])
+    for field in fields(whole):
+        assert getattr(found, field.name).tolist() == getattr(whole, field.name).tolist()
+
+
+def test_more_postings_than_counted_are_refused() -> None:
+    writer = PostingsWriter(np.array([1, 0, 1]), 4)
+    with pytest.raises(IndexError, match="more postings than were counted"):
+        writer.add(DOCUMENTS)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -1.0])

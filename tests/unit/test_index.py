@@ -508,7 +508,11 @@ def test_altered_numbers_do_not_reach_the_compiled_search(tmp_path: Path) -> Non
         array[-1] = value
         np.save(file, array)
         with pytest.raises(IndexFormatError):
-            Index.open(path)
+            Index.open(path).search("cat dog")
+        with pytest.raises(IndexFormatError):
+            Index.open(path).document_vectors()
+        with pytest.raises(IndexFormatError, match=rf"{name}.npy does not match its checksum"):
+            Index.open(path, checksums=True)
         file.write_bytes(content)
 
 

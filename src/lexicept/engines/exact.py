@@ -16,9 +16,14 @@ import scipy.sparse as sp
 
 from lexicept.engines.interface import checked_offsets, checked_queries, single_precision
 from lexicept.errors import IndexFormatError, InputError
-from lexicept.ops.postings import search_postings
-from lexicept.storage import load_array, save_array
+from lexicept.ops.postings import fill_postings, search_postings
+from lexicept.storage import load_array, new_array, save_array
 from lexicept.vectors import Floats, Integers
+
+DAMAGED = "damaged postings: they name a document that is not there"
+
+RESIDENT = 2**26
+"""Postings that are written before the pages that hold them are given up: 512 MB."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +47,10 @@ class ExactEngine:
         """Invert a SciPy sparse matrix [N, V]. Raises InputError for NaN or negative weights."""
         matrix = single_precision(documents)
         prior = checked_offsets(offsets, matrix.shape[0])
-        postings = sp.csc_array(matrix)
-        indptr, documents = postings.indptr.astype(np.int64), postings.indices.astype(np.int32)
-        return cls(indptr, documents, postings.data, prior)
+        counts = np.bincount(matrix.indices, minlength=matrix.shape[1])
+        postings = PostingsWriter(counts, matrix.shape[0])
+        postings.add(matrix)
+        return postings.finish(prior)
 
     def save(self, folder: Path) -> None:
         """Write the arrays into an existing folder."""
@@ -65,16 +71,12 @@ class ExactEngine:
             raise IndexFormatError(f"{folder}: {error}") from None
 
     def __post_init__(self) -> None:
-        # The compiled search trusts these numbers: a damaged file must not write out of bounds.
+        # Document numbers are checked where they are used: opening must not read all postings.
         sound = (
             self.indptr.size > 0
             and self.indptr[0] == 0
             and self.indptr[-1] == self.documents.size == self.weights.size
             and bool((np.diff(self.indptr) >= 0).all())
-            and (
-                not self.documents.size
-                or (self.documents.min() >= 0 and self.documents.max() < self.offsets.size)
-            )
         )
         if not sound:
             raise InputError("postings whose parts do not fit together")
@@ -92,9 +94,26 @@ class ExactEngine:
     def num_dimensions(self) -> int:
         return int(self.indptr.size) - 1
 
+    def postings(self, dimensions: slice) -> tuple[Integers, Floats]:
+        """Documents and weights of neighbouring dimensions, from ``start`` to ``stop``.
+
+        Raises:
+            IndexFormatError: a posting of a document that is not there.
+        """
+        span = slice(self.indptr[dimensions.start], self.indptr[dimensions.stop])
+        documents = self.documents[span]
+        if documents.size and not (documents.min() >= 0 and documents.max() < self.num_documents):
+            raise IndexFormatError(DAMAGED)
+        return documents, self.weights[span]
+
     def matrix(self) -> sp.csr_array:
-        """The document weights as CSR [N, V], without the offsets."""
-        parts = (self.weights, self.documents, self.indptr)
+        """The document weights as CSR [N, V], in memory, without the offsets.
+
+        Raises:
+            IndexFormatError: a posting of a document that is not there.
+        """
+        documents, weights = self.postings(slice(0, self.num_dimensions))
+        parts = (weights, documents, self.indptr)
         shape = (self.num_documents, self.num_dimensions)
         return sp.csr_array(sp.csc_array(parts, shape=shape))
 
@@ -131,16 +150,19 @@ class ExactEngine:
     ) -> tuple[Integers, Floats]:
         if not self.matches(dimensions):
             return np.empty(0, np.int64), np.empty(0, np.float32)
-        found: tuple[Integers, Floats] = search_postings(
-            self.indptr,
-            self.documents,
-            self.weights,
-            self.offsets,
-            dimensions.astype(np.int64),
-            weights,
-            factor,
-            top_k,
-        )
+        try:
+            found: tuple[Integers, Floats] = search_postings(
+                self.indptr,
+                self.documents,
+                self.weights,
+                self.offsets,
+                dimensions.astype(np.int64),
+                weights,
+                factor,
+                top_k,
+            )
+        except IndexError:
+            raise IndexFormatError(DAMAGED) from None
         return found
 
     def matches(self, dimensions: Integers) -> bool:
@@ -156,3 +178,53 @@ class ExactEngine:
             if position < end and self.documents[position] == document:
                 found[i] = self.weights[position]
         return found
+
+
+class PostingsWriter:
+    """Inverts documents that come block after block, into memory or into memory-mapped files.
+
+    Args:
+        counts: postings that each dimension will have [V].
+        num_documents: documents that will come.
+        folder: where ``ExactEngine.open`` shall find them; None keeps them in memory.
+    """
+
+    def __init__(self, counts: Integers, num_documents: int, folder: Path | None = None) -> None:
+        self._folder = folder
+        self._indptr = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+        self._cursors = self._indptr[:-1].copy()
+        self._num_documents = num_documents
+        self._added = self._touched = 0
+        count = int(self._indptr[-1])
+        self._documents = new_array(self._path("documents"), count, np.int32)
+        self._weights = new_array(self._path("weights"), count, np.float32)
+
+    def _path(self, name: str) -> Path | None:
+        return None if self._folder is None else self._folder / f"{name}.npy"
+
+    def add(self, block: sp.csr_array) -> int:
+        """Add the next documents, CSR f32 [n, V]; return the number of their first."""
+        first = self._added
+        arrays = self._documents, self._weights
+        fill_postings(block.indptr, block.indices, block.data, first, self._cursors, *arrays)
+        self._added += block.shape[0]
+        self._touched += block.nnz
+        if self._touched > RESIDENT:
+            self._let_go()
+        return first
+
+    def _let_go(self) -> None:
+        """Leave written pages to the system's cache, so that this process stays small."""
+        if self._folder is not None:
+            self._documents = load_array(self._folder / "documents.npy", np.int32, mode="r+")
+            self._weights = load_array(self._folder / "weights.npy", np.float32, mode="r+")
+        self._touched = 0
+
+    def finish(self, offsets: npt.ArrayLike) -> ExactEngine:
+        """The engine of all documents, with an offset per document [N]."""
+        prior = checked_offsets(offsets, self._num_documents)
+        if self._folder is None:
+            return ExactEngine(self._indptr, self._documents, self._weights, prior)
+        save_array(self._folder / "indptr.npy", self._indptr)
+        save_array(self._folder / "offsets.npy", prior)
+        return ExactEngine.open(self._folder)

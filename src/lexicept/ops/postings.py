@@ -1,4 +1,4 @@
-"""Search over CSC postings, term at a time."""
+"""CSC postings: filled document at a time, searched term at a time."""
 
 from __future__ import annotations
 
@@ -9,6 +9,30 @@ from lexicept.vectors import Floats, Integers
 
 BLOCK = 256
 """Scores that are compared with the worst result at once."""
+
+
+@njit(cache=True, nogil=True)
+def fill_postings(  # pragma: no cover - compiled
+    indptr, columns, data, first, cursors, documents, weights
+):
+    """Put the non-zeros of CSR rows [n, V] into postings.
+
+    Args:
+        first: number of the first row's document.
+        cursors: where the next posting of each dimension belongs [V]; they move on.
+        documents, weights: written to [non-zeros].
+
+    Raises:
+        IndexError: more postings than there is space for.
+    """
+    for row in range(indptr.size - 1):
+        for i in range(indptr[row], indptr[row + 1]):
+            place = cursors[columns[i]]
+            if place >= documents.size:
+                raise IndexError("more postings than were counted")
+            documents[place] = first + row
+            weights[place] = data[i]
+            cursors[columns[i]] = place + 1
 
 
 def search_postings_reference(
@@ -30,6 +54,9 @@ def search_postings_reference(
 
     Returns:
         Document numbers and scores; equal scores in document order.
+
+    Raises:
+        IndexError: a posting of a document that is not there.
     """
     scores = (offsets * np.float32(query_offset)).astype(np.float32)
     for dimension, weight in zip(dimensions, query_weights, strict=True):
@@ -52,9 +79,13 @@ def search_postings(  # pragma: no cover - compiled
     else:
         for document in range(offsets.size):
             scores[document] = offsets[document] * factor
+    limit = np.uint32(offsets.size)
     for i in range(dimensions.size):
         weight = np.float32(query_weights[i])
         for p in range(indptr[dimensions[i]], indptr[dimensions[i] + 1]):
+            # A damaged file must not write out of bounds; unsigned, one comparison is enough.
+            if np.uint32(documents[p]) >= limit:
+                raise IndexError("no such document")
             scores[documents[p]] += weight * weights[p]
 
     # A binary heap of the best so far with the worst of them on top: of two documents the lower

@@ -146,8 +146,7 @@ class Subject:
     def lengths(self, name: str) -> Integers:
         """Active dimensions of each document in a vocabulary [N]."""
         if name not in self._lengths:
-            engine, span = self.index.engine, self.span(name)
-            stored = engine.documents[engine.indptr[span.start] : engine.indptr[span.stop]]
+            stored, _ = self.index.engine.postings(self.span(name))
             self._lengths[name] = np.bincount(stored, minlength=len(self))
         return self._lengths[name]
 

@@ -47,7 +47,7 @@ def concept_detail(index: Index, number: int, top_k: int) -> dict[str, Any]:
         "words": [],
         "examples": [],
         "nearest": [],
-        "top_documents": top_documents(index, slice(start, end), top_k),
+        "top_documents": top_documents(index, number, top_k),
     }
     if index.atlas is None:
         return detail
@@ -78,10 +78,10 @@ def in_context(index: Index, example: Example) -> dict[str, Any]:
     }
 
 
-def top_documents(index: Index, postings: slice, top_k: int) -> list[dict[str, Any]]:
-    """The documents of a posting list with the largest weights, ties in document order."""
-    engine = index.engine
-    documents, weights = engine.documents[postings], engine.weights[postings]
+def top_documents(index: Index, concept: int, top_k: int) -> list[dict[str, Any]]:
+    """The documents with the largest weights of a concept, ties in document order."""
+    dimension = index.span("concepts").start + concept
+    documents, weights = index.engine.postings(slice(dimension, dimension + 1))
     if top_k < weights.size:  # sorting long lists whole would hold up everyone
         least = np.partition(weights, -top_k)[-top_k]
         candidates = np.flatnonzero(weights >= least)
