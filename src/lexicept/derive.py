@@ -173,12 +173,11 @@ class Derived:
         if folder is not None:
             folder.mkdir()
         shards = shards_of(frequencies)
-        collection = [reduce(add, over(_statistics, shards, i)) for i in range(len(settings))]
-        weigher = Weigher(tuple(settings), tuple(collection))
+        weigher = weigher_of(shards, settings)
         tally = reduce(add, over(weigher.tally, shards))
         bounds, background = tally.bounds, np.zeros(tally.bounds.size, np.float32)
         if rra_settings is not None:
-            dialogue = _reason(shards, weigher, bounds.size, rra_settings)
+            dialogue = reason(shards, weigher, bounds.size, rra_settings)
             background = dialogue.background.astype(np.float32)
             weigher = replace(weigher, dialogue=dialogue)
             tally = reduce(add, over(weigher.tally, shards))
@@ -207,7 +206,13 @@ def _statistics(shard: Shard, vocabulary: int) -> Statistics:
     return Statistics.of(shard.load()[vocabulary])
 
 
-def _reason(
+def weigher_of(shards: Sequence[Shard], settings: Sequence[VocabularySettings]) -> Weigher:
+    """How to weigh the documents of all shards, without RRA."""
+    collection = [reduce(add, over(_statistics, shards, i)) for i in range(len(settings))]
+    return Weigher(tuple(settings), tuple(collection))
+
+
+def reason(
     shards: Sequence[Shard], weigher: Weigher, num_dimensions: int, settings: RRASettings
 ) -> rra.Dialogue:
     """RRA over all shards."""

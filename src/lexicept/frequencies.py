@@ -96,6 +96,7 @@ class FinishedShards:
     """Shards on disk: a folder each, and a line for each that is whole in ``manifest.jsonl``."""
 
     def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self._manifest = folder / "manifest.jsonl"
         self._files: dict[int, dict[str, Any]] = {}
@@ -122,7 +123,7 @@ class FinishedShards:
         """Keep a shard: once its line is written, it is found."""
         part = self._folder / f"{start:012d}"
         shutil.rmtree(part, ignore_errors=True)
-        part.mkdir(parents=True)
+        part.mkdir()
         save_csr(part / "frequencies", block)
         sync_folder(part)
         self._files[start] = describe_files(part, self._folder)

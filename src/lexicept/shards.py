@@ -26,6 +26,7 @@ every thread."""
 Rows: TypeAlias = sp.csr_array | StoredRows
 """Neighbouring rows of a CSR matrix, in memory or on disk."""
 
+S = TypeVar("S")
 R = TypeVar("R")
 
 
@@ -63,7 +64,7 @@ def _cut(matrix: Rows, start: int, stop: int) -> Rows:
     return sp.csr_array(parts, shape=(stop - start, matrix.shape[1]))
 
 
-def over(function: Callable[..., R], shards: Sequence[Shard], *shared: Any) -> Iterator[R]:
+def over(function: Callable[..., R], shards: Sequence[S], *shared: Any) -> Iterator[R]:
     """``function(shard, *shared)`` of every shard, in order, on all cores.
 
     However many shards there are, only a few results wait to be taken.
