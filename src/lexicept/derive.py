@@ -25,7 +25,6 @@ from lexicept.shards import Rows, Shard, over, shards_of
 from lexicept.storage import load_array, save_array
 from lexicept.vectors import (
     Floats,
-    Integers,
     canonical_csr,
     largest_weights,
     prune_rows,
@@ -122,24 +121,9 @@ class Weigher:
     def _prior(self, weights: sp.csr_array) -> Floats:
         return np.full(weights.shape[0], 1 / self.num_documents)
 
-    def tally(self, shard: Shard) -> Tally:
-        """What is in every dimension of the shard."""
-        weights = self.weigh(shard).weights
-        counts = np.bincount(weights.indices, minlength=weights.shape[1])
-        return Tally(counts, largest_weights(weights))
-
-
-@dataclass(frozen=True)
-class Tally:
-    """What is in every dimension of some documents; of more documents it is the sum."""
-
-    counts: Integers
-    """Non-zeros [V]."""
-    bounds: Floats
-    """The largest weight [V]."""
-
-    def __add__(self, other: Tally) -> Tally:
-        return Tally(self.counts + other.counts, np.maximum(self.bounds, other.bounds))
+    def bounds(self, shard: Shard) -> Floats:
+        """The largest weight of every dimension in the shard [V]."""
+        return largest_weights(self.weigh(shard).weights)
 
 
 @dataclass(frozen=True)
@@ -159,6 +143,7 @@ class Derived:
         settings: Sequence[VocabularySettings],
         rra_settings: RRASettings | None,
         folder: Path | None = None,
+        weight_bits: int = 32,
     ) -> Derived:
         """Frequencies [N, V_i] of each vocabulary → weights → pruning → RRA → postings.
 
@@ -169,19 +154,22 @@ class Derived:
             frequencies: in memory, or on disk where they are too large for it.
             folder: where ``load`` shall find the result, which is memory-mapped then; one that
                 does not exist yet. None keeps it in memory.
+            weight_bits: of the postings, see ``ExactEngine.build``.
         """
         if folder is not None:
             folder.mkdir()
         shards = shards_of(frequencies)
         weigher = weigher_of(shards, settings)
-        tally = reduce(add, over(weigher.tally, shards))
-        bounds, background = tally.bounds, np.zeros(tally.bounds.size, np.float32)
+        bounds = reduce(np.maximum, over(weigher.bounds, shards))
+        largest, background = bounds, np.zeros(bounds.size, np.float32)
         if rra_settings is not None:
             dialogue = reason(shards, weigher, bounds.size, rra_settings)
             background = dialogue.background.astype(np.float32)
             weigher = replace(weigher, dialogue=dialogue)
-            tally = reduce(add, over(weigher.tally, shards))
-        engine = _invert(over(weigher.weigh, shards), tally.counts, weigher.num_documents, folder)
+            if weight_bits < 32:  # it matters where weights are rounded
+                largest = reduce(np.maximum, over(weigher.bounds, shards))
+        postings = PostingsWriter(largest, weight_bits, folder)
+        engine = _invert(over(weigher.weigh, shards), postings, weigher.num_documents)
         if folder is not None:
             save_array(folder / "bounds.npy", bounds)
             save_array(folder / "background.npy", background)
@@ -226,11 +214,8 @@ def reason(
     )
 
 
-def _invert(
-    shards: Iterable[Weighed], counts: Integers, num_documents: int, folder: Path | None
-) -> ExactEngine:
+def _invert(shards: Iterable[Weighed], postings: PostingsWriter, num_documents: int) -> ExactEngine:
     """Postings of weighed shards, in order."""
-    postings = PostingsWriter(counts, num_documents, folder)
     scales = np.full(num_documents, np.inf)
     for weights, of_shard in shards:
         first = postings.add(weights)

@@ -119,14 +119,19 @@ class IndexBuilder:
         ids = TextStore(self._generation / "ids")
         findings.save(self._generation / "concepts", ids, self.contents)
 
-    def commit(self, rra: RRASettings | None = None) -> Index:
-        """Weigh, invert and publish. Afterwards the unfinished work is gone."""
+    def commit(self, rra: RRASettings | None = None, weight_bits: int = 32) -> Index:
+        """Weigh, invert and publish. Afterwards the unfinished work is gone.
+
+        Args:
+            weight_bits: of the postings, see ``ExactEngine.build``.
+        """
         if not self._sizes:
             raise InputError("an index needs at least one vocabulary")
-        commit_generation(self.work / "index", self._generation, self._sizes, self._settings, rra)
+        staged = self.work / "index"
+        commit_generation(staged, self._generation, self._sizes, self._settings, rra, weight_bits)
         self.close()
         refuse_existing(self.path)
-        (self.work / "index").rename(self.path)
+        staged.rename(self.path)
         shutil.rmtree(self.work)
         return Index.open(self.path)
 
@@ -224,7 +229,8 @@ def reweight(
         link_folder(index.folder, generation)
         shutil.rmtree(generation / "postings")
         sizes = {vocabulary.name: vocabulary.size for vocabulary in index.vocabularies}
-        commit_generation(staged, generation, sizes, index.settings, settings)
+        bits = index.engine.weight_bits
+        commit_generation(staged, generation, sizes, index.settings, settings, bits)
         refuse_existing(target)
         staged.rename(target)
         shutil.rmtree(work)  # may hold more: what a killed build left
@@ -352,7 +358,8 @@ def _rewrite(index: Index, fresh: Sequence[Document], order: Integers, progress:
         for part in target.glob("new.*"):
             part.unlink()
         sizes[vocabulary.name] = size
-    commit_generation(index.path, folder, sizes, index.settings, index.rra)
+    bits = index.engine.weight_bits
+    commit_generation(index.path, folder, sizes, index.settings, index.rra, bits)
     _remove_others(index.path, folder)
 
 
@@ -410,6 +417,7 @@ def commit_generation(
     sizes: Mapping[str, int],
     settings: Mapping[str, VocabularySettings],
     rra: RRASettings | None,
+    weight_bits: int,
 ) -> None:
     """Derive the postings, then make this generation the one that readers see.
 
@@ -418,7 +426,7 @@ def commit_generation(
     """
     frequencies = [StoredRows(generation / name / "frequencies", n) for name, n in sizes.items()]
     ordered = [settings[name] for name in sizes]
-    derived = Derived.compute(frequencies, ordered, rra, generation / "postings")
+    derived = Derived.compute(frequencies, ordered, rra, generation / "postings", weight_bits)
     content = {
         "documents": derived.engine.num_documents,
         "vocabularies": [

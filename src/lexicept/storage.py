@@ -12,9 +12,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, overload
+from typing import Any, BinaryIO, overload
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 
 from lexicept.errors import IndexFormatError, InputError
@@ -105,19 +106,24 @@ def save_array(path: Path, array: Any) -> None:
     np.save(path, np.ascontiguousarray(array), allow_pickle=False)
 
 
-def load_array(path: Path, dtype: type | str, ndim: int = 1, mode: Literal["r", "r+"] = "r") -> Any:
-    """Memory-map a .npy file, to read or to change.
+def load_array(path: Path, dtype: Any, ndim: int = 1) -> Any:
+    """Memory-map a .npy file.
+
+    Args:
+        dtype: its type, or several that it may have.
 
     Raises:
         IndexFormatError: not a .npy file, truncated, or of another type than expected.
     """
     try:
-        array = np.lib.format.open_memmap(path, mode=mode)
+        array = np.lib.format.open_memmap(path, mode="r")
     except Exception as error:  # NumPy parses headers as Python: damage raises SyntaxError and more
         raise IndexFormatError(f"{path}: {error}") from None
-    if array.dtype != np.dtype(dtype) or array.ndim != ndim:
+    allowed = [np.dtype(kind) for kind in (dtype if isinstance(dtype, Sequence) else [dtype])]
+    if array.dtype not in allowed or array.ndim != ndim:
+        names = " or ".join(map(str, allowed))
         raise IndexFormatError(
-            f"{path}: {array.dtype} [{array.ndim}-d], expected {dtype} [{ndim}-d]"
+            f"{path}: {array.dtype} [{array.ndim}-d], expected {names} [{ndim}-d]"
         )
     # A plain view: the memmap class would slow down every slice and scalar.
     return np.asarray(array)
@@ -182,7 +188,7 @@ class StoredRows:
 class ArrayWriter:
     """Writes a .npy file of unknown length, piece by piece; what is written can be read."""
 
-    def __init__(self, path: Path, dtype: type) -> None:
+    def __init__(self, path: Path, dtype: npt.DTypeLike) -> None:
         self._dtype = np.dtype(dtype)
         self._file = path.open("w+b")
         self._size = 0
@@ -246,20 +252,6 @@ class CSRWriter:
         """Complete the files."""
         for part in (self._indptr, self._indices, self._data):
             part.close()
-
-
-def new_array(path: Path | None, size: int, dtype: type) -> Any:
-    """An array to fill, in memory or memory-mapped as a .npy file.
-
-    The file's space is reserved: a full disk is an error here, and not a signal that ends the
-    process when a page is written later.
-    """
-    if path is None:
-        return np.zeros(size, dtype)
-    array = np.lib.format.open_memmap(path, mode="w+", dtype=np.dtype(dtype), shape=(size,))
-    with path.open("r+b") as file:
-        os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
-    return np.asarray(array)
 
 
 def _part(prefix: Path, name: str) -> Path:
