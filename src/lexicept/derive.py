@@ -120,7 +120,7 @@ class Weigher:
         return rra.hear(weights, self._prior(weights), dialogue)
 
     def _prior(self, weights: sp.csr_array) -> Floats:
-        return np.full(weights.shape[0], 1 / self.num_documents)
+        return np.full(weights.shape[0], 1 / max(self.num_documents, 1))
 
     def tally(self, shard: Shard) -> Tally:
         """What is in every dimension of the shard."""
