@@ -119,7 +119,7 @@ class Weigher:
         return rra.hear(weights, self._prior(weights), dialogue)
 
     def _prior(self, weights: sp.csr_array) -> Floats:
-        return np.full(weights.shape[0], 1 / self.num_documents)
+        return np.full(weights.shape[0], 1 / max(self.num_documents, 1))
 
     def bounds(self, shard: Shard) -> Floats:
         """The largest weight of every dimension in the shard [V]."""

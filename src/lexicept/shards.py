@@ -40,17 +40,12 @@ class Shard(NamedTuple):
         return [rows.load() if isinstance(rows, StoredRows) else rows for rows in self.matrices]
 
 
-def shards_of(matrices: Sequence[Rows], size: int = SIZE) -> list[Shard]:
-    """All documents in order, in at least one shard.
-
-    Args:
-        matrices: frequencies [N, V_i] of each vocabulary.
-        size: non-zeros and rows of a shard.
-    """
+def shards_of(matrices: Sequence[Rows]) -> list[Shard]:
+    """All documents of matrices [N, V_i] in order, in at least one shard."""
     ends = np.sum([np.asarray(matrix.indptr, np.int64) for matrix in matrices], axis=0)
     ends += np.arange(ends.size)
     last = ends.size - 1
-    inner = np.searchsorted(ends, np.arange(size, ends[-1], size))
+    inner = np.searchsorted(ends, np.arange(SIZE, ends[-1], SIZE))
     cuts = [0, *np.unique(inner[(inner > 0) & (inner < last)]).tolist(), last]
     return [Shard(tuple(_cut(m, start, stop) for m in matrices)) for start, stop in pairwise(cuts)]
 
@@ -59,9 +54,10 @@ def _cut(matrix: Rows, start: int, stop: int) -> Rows:
     if isinstance(matrix, StoredRows):
         return matrix[start:stop]
     first, last = matrix.indptr[start], matrix.indptr[stop]
-    indptr = matrix.indptr[start : stop + 1] - first
-    parts = (matrix.data[first:last], matrix.indices[first:last], indptr)  # SciPy's slices copy
-    return sp.csr_array(parts, shape=(stop - start, matrix.shape[1]))
+    part = sp.csr_array((stop - start, matrix.shape[1]), dtype=matrix.dtype)
+    part.data, part.indices = matrix.data[first:last], matrix.indices[first:last]
+    part.indptr = matrix.indptr[start : stop + 1] - first
+    return part  # made like this, it has views: SciPy's slices and constructor copy
 
 
 def over(function: Callable[..., R], shards: Sequence[S], *shared: Any) -> Iterator[R]:

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lexicept.errors import InputError
-from lexicept.weighting import BM25, Splade, Statistics, from_settings, lucene_idf
-from strategies import sparse_matrices
+from lexicept.weighting import BM25, Splade, Statistics, Unchanged, from_settings, lucene_idf
+from strategies import REALS, sparse_matrices
 
 # Lengths 4, 2 and 0: the average is 2. Document frequencies 2, 1 and 0.
 FREQUENCIES = sp.csr_array(np.array([[3, 1, 0], [2, 0, 0], [0, 0, 0]], np.float32))
@@ -45,6 +45,18 @@ def test_without_length_normalisation_and_saturation_only_idf_is_left(
 ) -> None:
     idf = (frequencies.toarray() > 0) * lucene_idf(Statistics.of(frequencies))
     np.testing.assert_allclose(BM25(k1=0, b=0).documents(frequencies).toarray(), idf, rtol=1e-6)
+
+
+@given(sparse_matrices(weights=REALS), st.integers(0, 8))
+def test_weights_of_some_documents_are_those_of_the_collection(
+    frequencies: sp.csr_array, cut: int
+) -> None:
+    parts = [frequencies[:cut], frequencies[cut:]]
+    collection = Statistics.of(parts[0]) + Statistics.of(parts[1])
+    for weighting in (BM25(), Splade(), Unchanged()):
+        found = sp.vstack([weighting.documents(part, collection) for part in parts])
+        whole = weighting.documents(frequencies).toarray()
+        np.testing.assert_allclose(found.toarray(), whole, rtol=1e-6)
 
 
 def test_queries_keep_their_frequencies_without_k3() -> None:
