@@ -23,6 +23,7 @@ import numpy as np
 
 from benchmarks.collections import zipf_blocks, zipf_collection
 from benchmarks.common import README, Table, seconds, write_readme
+from benchmarks.search import scipy_search
 from lexicept import derive
 from lexicept.derive import Derived, RRASettings, VocabularySettings
 from lexicept.shards import shards_of
@@ -34,6 +35,9 @@ DIMENSIONS, NONZEROS = 65_536, 116
 QUERIES, QUERY_NONZEROS, TOP_K = 200, 21, 10
 SETTINGS = [VocabularySettings(BM25())]
 ALPHA = RRASettings(1.25)
+BUILDS = ("plain", "rounded", "rra")
+SCIPY_DOCUMENTS = 1_000_000
+"""SciPy has the collection in memory twice."""
 
 
 def write(folder: Path, documents: int) -> dict[str, float]:
@@ -47,12 +51,11 @@ def write(folder: Path, documents: int) -> dict[str, float]:
     return {"write": seconds(work)}
 
 
-def build(folder: Path, rra: RRASettings | None) -> dict[str, float]:
+def build(folder: Path, name: str, rra: RRASettings | None, bits: int) -> dict[str, float]:
     """Weights, RRA where asked for, and postings."""
-    target = folder / ("rra" if rra else "plain")
     collection = [StoredRows(folder / "frequencies", DIMENSIONS)]
-    took = seconds(lambda: Derived.compute(collection, SETTINGS, rra, target))
-    return {target.name: took}
+    work = partial(Derived.compute, collection, SETTINGS, rra, folder / name, bits)
+    return {name: seconds(work)}
 
 
 def reason(folder: Path) -> dict[str, float]:
@@ -62,27 +65,32 @@ def reason(folder: Path) -> dict[str, float]:
     return {"reason": seconds(lambda: derive.reason(shards, weigher, DIMENSIONS, ALPHA))}
 
 
-def search(folder: Path) -> dict[str, Any]:
+def search(folder: Path, documents: int) -> dict[str, Any]:
     """Opening, and queries one at a time on one thread."""
     Q = zipf_collection(QUERIES, DIMENSIONS, QUERY_NONZEROS, seed=1)
     found: dict[str, Any] = {"open": seconds(lambda: Derived.load(folder / "plain"))}
-    for name in ("plain", "rra"):
+    for name in BUILDS:
         derived = Derived.load(folder / name)
         queries = [(Q[[row]], Q[[row]] @ derived.background) for row in range(QUERIES)]
         # The first round compiles, and brings the postings into memory.
         for _ in range(2):
             times = [seconds(partial(derived.engine.search, q, TOP_K, f)) for q, f in queries]
         found[f"{name} latency"] = np.percentile(times, [50, 99]).tolist()
-        found["bytes"] = derived.engine.size / derived.engine.documents.size
+        found[f"{name} bytes"] = derived.engine.size / derived.engine.num_postings
+    if documents <= SCIPY_DOCUMENTS:
+        XT = Derived.load(folder / "plain").engine.matrix().T.tocsr()
+        times = [seconds(partial(scipy_search, Q[[row]], XT, TOP_K)) for row in range(QUERIES)]
+        found["scipy"] = np.median(times)
     return found
 
 
 STEPS: dict[str, Callable[[Path, int], dict[str, Any]]] = {
     "write": write,
-    "plain": lambda folder, _: build(folder, None),
+    "plain": lambda folder, _: build(folder, "plain", None, 32),
+    "rounded": lambda folder, _: build(folder, "rounded", None, 8),
     "reason": lambda folder, _: reason(folder),
-    "rra": lambda folder, _: build(folder, ALPHA),
-    "search": lambda folder, _: search(folder),
+    "rra": lambda folder, _: build(folder, "rra", ALPHA, 32),
+    "search": search,
 }
 
 
@@ -115,23 +123,28 @@ def measure(folder: Path, documents: int) -> dict[str, Any]:
 def table(results: list[dict[str, Any]]) -> Table:
     """A row for every size."""
     columns = [
-        "documents", "non-zeros", "build", "RRA's passes", "build with RRA", "peak memory",
-        "bytes / non-zero", "open", "median", "p99", "with RRA: median", "p99",
+        "documents", "build", "RRA's passes", "build with RRA", "peak memory", "open",
+        "bytes / non-zero", "8 bits", "median", "p99", "8 bits: median", "RRA: median",
+        "SciPy: median", "median / SciPy's", "8 bits / SciPy's",
     ]  # fmt: skip
-    rows = [
-        [
+    rows = []
+    for found in results:
+        plain, rounded, rra = (found[f"{name} latency"] for name in BUILDS)
+        scipy = found.get("scipy")
+        rows.append([
             f"{found['documents']:,}",
-            f"{found['documents'] * NONZEROS:,}",
             f"{found['plain']:.1f} s",
             f"{found['reason']:.1f} s",
             f"{found['rra']:.1f} s",
             f"{max(found[f'{step} peak'] for step in ('plain', 'reason', 'rra')):.2f} GB",
-            f"{found['bytes']:.2f}",
             f"{1e3 * found['open']:.0f} ms",
-            *(f"{1e3 * t:.1f} ms" for t in [*found["plain latency"], *found["rra latency"]]),
-        ]
-        for found in results
-    ]
+            f"{found['plain bytes']:.2f}",
+            f"{found['rounded bytes']:.2f}",
+            *(f"{1e3 * t:.1f} ms" for t in (*plain, rounded[0], rra[0])),
+            f"{1e3 * scipy:.1f} ms" if scipy else "–",
+            f"{plain[0] / scipy:.3f} ×" if scipy else "–",
+            f"{rounded[0] / scipy:.3f} ×" if scipy else "–",
+        ])  # fmt: skip
     return Table("scale", columns, rows)
 
 

@@ -1,6 +1,5 @@
 """Files on disk: round trips, damage of every kind, and replacement in one step."""
 
-import errno
 import json
 import os
 from contextlib import closing
@@ -21,7 +20,6 @@ from lexicept.storage import (
     describe_files,
     load_array,
     load_csr,
-    new_array,
     read_json,
     replace_file,
     save_array,
@@ -351,20 +349,3 @@ def test_damage_is_found_where_it_is_read(matrix: Path) -> None:
     assert load_csr(matrix, 3, slice(0, 2)).toarray().tolist() == [[1, 0, 2], [0, 0, 0]]
     with pytest.raises(IndexFormatError, match="do not fit together"):
         load_csr(matrix, 3, slice(2, 3))
-
-
-@pytest.mark.parametrize("size", [0, 1, 100_000])
-def test_new_arrays_have_their_space_on_disk(tmp_path: Path, size: int) -> None:
-    array = new_array(tmp_path / "a.npy", size, np.float32)
-    assert (tmp_path / "a.npy").stat().st_blocks * 512 >= 4 * size
-    array[:] = np.arange(size)
-    assert load_array(tmp_path / "a.npy", np.float32).tolist() == list(range(size))
-
-
-def test_a_full_disk_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr("os.posix_fallocate", full)
-    with pytest.raises(OSError, match="No space left"):
-        new_array(tmp_path / "a.npy", 9, np.float32)
