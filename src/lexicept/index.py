@@ -224,8 +224,8 @@ class Index:
             return None
         (concepts,) = (v for v in self.vocabularies if v.name == "concepts")
         span = self.span("concepts")
-        indptr = self.engine.indptr[span.start : span.stop + 1]
-        return Atlas(folder, concepts.terms or (), np.diff(indptr), self._content)
+        frequencies = self.engine.frequencies[span]
+        return Atlas(folder, concepts.terms or (), frequencies, self._content)
 
     def _content(self, document_id: str) -> str | None:
         try:

@@ -382,16 +382,20 @@ def test_a_client_that_left_is_no_error_of_the_server() -> None:
 
 
 def test_the_top_of_a_posting_list() -> None:
-    engine = SimpleNamespace(
-        documents=np.array([9, 0, 1, 2, 3, 4, 5, 9]),
-        weights=np.array([9, 1, 3, 2, 3, 2, 3, 9], np.float32),
+    lists = {
+        5: (np.array([0, 1, 2, 3, 4, 5]), np.array([1, 3, 2, 3, 2, 3], np.float32)),
+        6: (np.array([], np.int64), np.array([], np.float32)),
+    }
+    engine = SimpleNamespace(postings=lambda span: lists[span.start])
+    index: Any = SimpleNamespace(
+        engine=engine,
+        span=lambda name: slice(3, 7),
+        stored=lambda number: Document(f"{number}", ""),
     )
-    index: Any = SimpleNamespace(engine=engine, stored=lambda number: Document(f"{number}", ""))
     order = ["1", "3", "5", "2", "4", "0"]  # ties in document order
     for top_k in (1, 2, 3, 4, 5, 6, 7):
-        found = top_documents(index, slice(1, 7), top_k)
-        assert [one["id"] for one in found] == order[:top_k]
-    assert top_documents(index, slice(0, 0), 3) == []
+        assert [one["id"] for one in top_documents(index, 2, top_k)] == order[:top_k]
+    assert top_documents(index, 3, 3) == []
 
 
 def test_an_update_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

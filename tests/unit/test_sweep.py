@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from test_index import Vowels, _vowels, _without_fsync, build
 from test_start_up import HEAVY, loaded_after
 
-from lexicept import indexing
+from lexicept import frequencies, indexing
 from lexicept.corpora import Document, Qrel, Query
 from lexicept.derive import Derived, RRASettings, VocabularySettings
 from lexicept.errors import InputError
@@ -169,7 +169,7 @@ def test_other_k_are_those_of_models_with_them(
 def test_encoding_goes_on_where_it_was_killed(
     model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(indexing, "SHARD", 25)
+    monkeypatch.setattr(frequencies, "SHARD", 25)
     index = build_with(model, tmp_path / "index")
     own = index.vectorizer("concepts").head.settings
     grid = SweepGrid((3, None), k=(None, 3))
