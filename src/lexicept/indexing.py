@@ -34,6 +34,7 @@ from lexicept.storage import (
     CSRWriter,
     StoredRows,
     TextStore,
+    TextWriter,
     describe_files,
     load_csr,
     lock,
@@ -393,22 +394,19 @@ def _remove_others(path: Path, generation: Path) -> None:
 def write_documents(folder: Path, documents: Iterable[Document]) -> int:
     """Store ids, titles and texts as they come; return their number."""
     names: set[str] = set()
-    titles: list[str] = []
-
-    def texts() -> Iterator[str]:
+    with (
+        closing(TextWriter(folder / "ids")) as ids,
+        closing(TextWriter(folder / "titles")) as titles,
+        closing(TextWriter(folder / "texts")) as texts,
+    ):
         for document in documents:
             if document.id in names:
                 raise InputError(f"duplicate document id {document.id!r}")
             names.add(document.id)
             ids.append(document.id)
             titles.append(document.title)
-            yield document.text
-
-    ids: list[str] = []
-    count = TextStore.write(folder / "texts", texts())
-    TextStore.write(folder / "ids", ids)
-    TextStore.write(folder / "titles", titles)
-    return count
+            texts.append(document.text)
+    return len(names)
 
 
 def commit_generation(

@@ -8,8 +8,9 @@ import json
 import mmap
 import os
 import tempfile
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, overload
@@ -20,6 +21,9 @@ import scipy.sparse as sp
 
 from lexicept.errors import IndexFormatError, InputError
 from lexicept.vectors import Integers
+
+MANY = 2**16
+"""Small numbers that are written together."""
 
 
 @contextmanager
@@ -283,11 +287,10 @@ class TextStore(Sequence[str]):
     @staticmethod
     def write(prefix: Path, texts: Iterable[str]) -> int:
         """Write texts as they come and return their number."""
-        with prefix.with_name(f"{prefix.name}.bin").open("wb") as file:
-            lengths = [file.write(text.encode()) for text in texts]
-        offsets = np.cumsum(np.array([0, *lengths], np.int64))
-        save_array(prefix.with_name(f"{prefix.name}.offsets.npy"), offsets)
-        return len(lengths)
+        with closing(TextWriter(prefix)) as writer:
+            for text in texts:
+                writer.append(text)
+        return writer.count
 
     def __len__(self) -> int:
         return int(self._offsets.size) - 1
@@ -311,6 +314,34 @@ class TextStore(Sequence[str]):
 
     def __iter__(self) -> Iterator[str]:
         return (self[i] for i in range(len(self)))
+
+
+class TextWriter:
+    """Writes a ``TextStore``, text by text."""
+
+    def __init__(self, prefix: Path) -> None:
+        self.count = 0
+        self._offsets = ArrayWriter(prefix.with_name(f"{prefix.name}.offsets.npy"), np.int64)
+        self._file = prefix.with_name(f"{prefix.name}.bin").open("wb")
+        self._end = 0
+        self._ends = array("q", [0])
+
+    def append(self, text: str) -> None:
+        self._end += self._file.write(text.encode())
+        self._ends.append(self._end)
+        self.count += 1
+        if len(self._ends) == MANY:
+            self._flush()
+
+    def _flush(self) -> None:
+        self._offsets.append(self._ends)
+        self._ends = array("q")
+
+    def close(self) -> None:
+        """Complete the files."""
+        self._flush()
+        self._file.close()
+        self._offsets.close()
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -347,6 +347,7 @@ def test_what_build_refuses(beir: Path, tmp_path: Path, run: Run) -> None:
         "weights have 32 or 8 bits, not 16",
     )
     assert not (tmp_path / "a").exists()
+
     def build(*arguments: object) -> Result:
         return run("build", beir, "--vocabulary", "words", *arguments)
 
