@@ -6,14 +6,16 @@ from __future__ import annotations
 import gzip
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
 
-CHUNK_CELLS = 2**23
-"""Draws held at once: 64 MB."""
+from lexicept.shards import over
+
+CHUNK_CELLS = 2**22
+"""Draws of a block: 32 MB."""
 
 
 def zipf_collection(
@@ -24,26 +26,41 @@ def zipf_collection(
     Every document has ``nonzeros`` distinct dimensions, drawn one after another with probability
     ∝ 1 / (dimension + 1), and weights that are log(1 + x) of exponential x, like SPLADE's.
     """
-    random = np.random.default_rng(seed)
+    blocks = zipf_blocks(num_documents, num_dimensions, nonzeros, seed)
+    return sp.csr_array(sp.vstack(list(blocks), format="csr"))
+
+
+def zipf_blocks(
+    num_documents: int, num_dimensions: int, nonzeros: int, seed: int
+) -> Iterator[sp.csr_array]:
+    """``zipf_collection``, a few thousand documents after the other."""
     cumulative = np.cumsum(1 / np.arange(1, num_dimensions + 1))
     cumulative /= cumulative[-1]
-    columns = np.empty((num_documents, nonzeros), np.int32)
     step = max(1, CHUNK_CELLS // (2 * nonzeros))
-    for start in range(0, num_documents, step):
-        todo, draws = np.arange(start, min(start + step, num_documents)), 2 * nonzeros
-        while todo.size:
-            drawn = np.searchsorted(cumulative, random.random((todo.size, draws)), side="right")
-            first = _first_occurrences(drawn.astype(np.int32))
-            first &= np.cumsum(first, axis=1) <= nonzeros
-            full = first.sum(axis=1) == nonzeros
-            columns[todo[full]] = drawn[full][first[full]].reshape(-1, nonzeros)
-            # Too many repetitions: these are drawn again, from more.
-            todo, draws = todo[~full], 2 * draws
+    blocks = [(n, min(step, num_documents - n)) for n in range(0, num_documents, step)]
+    return over(_zipf_block, blocks, cumulative, nonzeros, seed)
+
+
+def _zipf_block(
+    block: tuple[int, int], cumulative: np.ndarray, nonzeros: int, seed: int
+) -> sp.csr_array:
+    """Documents from a number on, so many."""
+    start, count = block
+    random = np.random.default_rng((seed, start))
+    columns = np.empty((count, nonzeros), np.int32)
+    todo, draws = np.arange(count), 2 * nonzeros
+    while todo.size:
+        drawn = np.searchsorted(cumulative, random.random((todo.size, draws)), side="right")
+        first = _first_occurrences(drawn.astype(np.int32))
+        first &= np.cumsum(first, axis=1) <= nonzeros
+        full = first.sum(axis=1) == nonzeros
+        columns[todo[full]] = drawn[full][first[full]].reshape(-1, nonzeros)
+        # Too many repetitions: these are drawn again, from more.
+        todo, draws = todo[~full], 2 * draws
     columns.sort(axis=1)
     weights = np.log1p(random.exponential(2.0, columns.size)).astype(np.float32)
     indptr = np.arange(0, columns.size + 1, nonzeros)
-    shape = (num_documents, num_dimensions)
-    return sp.csr_array((weights, columns.ravel(), indptr), shape=shape)
+    return sp.csr_array((weights, columns.ravel(), indptr), shape=(count, cumulative.size))
 
 
 def _first_occurrences(rows: np.ndarray) -> np.ndarray:

@@ -1,25 +1,36 @@
 """What a whole collection's frequencies give: weights, pruning, RRA and postings.
 
-Frequencies are the source of truth; all of this derives from them in well under a second per
+Frequencies are the source of truth; all of this derives from them, shard by shard, in seconds per
 100,000 documents, and is made anew by every change of the collection.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
 from lexicept import rra
 from lexicept.engines import ExactEngine
+from lexicept.engines.exact import PostingsWriter
+from lexicept.engines.interface import single_precision
 from lexicept.errors import IndexFormatError
+from lexicept.shards import Rows, Shard, over, shards_of
 from lexicept.storage import load_array, save_array
-from lexicept.vectors import Floats, largest_weights, prune_rows, stack_columns
-from lexicept.weighting import Weighting, from_settings
+from lexicept.vectors import (
+    Floats,
+    canonical_csr,
+    largest_weights,
+    prune_rows,
+    stack_columns,
+)
+from lexicept.weighting import Statistics, Unchanged, Weighting, from_settings
 
 
 @dataclass(frozen=True)
@@ -57,6 +68,64 @@ class RRASettings:
     transform: str = "1+x"
 
 
+class Weighed(NamedTuple):
+    """Documents of a shard."""
+
+    weights: sp.csr_array
+    """CSR f32 [n, V]."""
+    scales: Floats
+    """RRA's number of each document before the collection's smallest is taken off [n]; infinite
+    for an empty one, and everywhere without RRA."""
+
+
+@dataclass(frozen=True)
+class Weigher:
+    """What all shards share on the way from frequencies to weights."""
+
+    settings: tuple[VocabularySettings, ...]
+    collection: tuple[Statistics, ...]
+    """Of each vocabulary."""
+    dialogue: rra.Dialogue | None = None
+    """What RRA found; None for weights without it."""
+
+    @property
+    def num_documents(self) -> int:
+        return self.collection[0].num_documents
+
+    def plain(self, shard: Shard) -> sp.csr_array:
+        """Frequencies → weights → pruning, all vocabularies side by side [n, V]."""
+        parts = zip(shard.load(), self.settings, self.collection, strict=True)
+        weights = []
+        for frequencies, setting, statistics in parts:
+            weighted = setting.weighting.documents(frequencies, statistics)
+            if setting.document_max_active_dims is not None:
+                weighted = prune_rows(weighted, setting.document_max_active_dims)
+            weights.append(weighted)
+        return canonical_csr(stack_columns(weights))
+
+    def weigh(self, shard: Shard) -> Weighed:
+        """The same, with RRA where there is any."""
+        weights = self.plain(shard)
+        if self.dialogue is None:
+            return Weighed(single_precision(weights), np.full(weights.shape[0], np.inf))
+        reread, scales = rra.read(weights, self._prior(weights), self.dialogue)
+        # A speaker with nothing to say tells a document well: RRA would rank empty ones high.
+        scales[np.diff(weights.indptr) == 0] = np.inf
+        return Weighed(single_precision(reread), scales)
+
+    def hear(self, shard: Shard, dialogue: rra.Dialogue) -> rra.Sums:
+        """What RRA's next listener hears of the shard."""
+        weights = self.plain(shard)
+        return rra.hear(weights, self._prior(weights), dialogue)
+
+    def _prior(self, weights: sp.csr_array) -> Floats:
+        return np.full(weights.shape[0], 1 / max(self.num_documents, 1))
+
+    def bounds(self, shard: Shard) -> Floats:
+        """The largest weight of every dimension in the shard [V]."""
+        return largest_weights(self.weigh(shard).weights)
+
+
 @dataclass(frozen=True)
 class Derived:
     """What the frequencies of a whole collection give: the engine and the query side's numbers."""
@@ -70,42 +139,46 @@ class Derived:
     @classmethod
     def compute(
         cls,
-        frequencies: Sequence[sp.csr_array],
+        frequencies: Sequence[Rows],
         settings: Sequence[VocabularySettings],
         rra_settings: RRASettings | None,
+        folder: Path | None = None,
+        weight_bits: int = 32,
     ) -> Derived:
-        """Frequencies [N, V_i] of each vocabulary → weights → pruning → RRA → postings."""
-        weights = []
-        for matrix, setting in zip(frequencies, settings, strict=True):
-            weighted = setting.weighting.documents(matrix)
-            if setting.document_max_active_dims is not None:
-                weighted = prune_rows(weighted, setting.document_max_active_dims)
-            weights.append(weighted)
-        return cls.reweighted(stack_columns(weights), rra_settings)
+        """Frequencies [N, V_i] of each vocabulary → weights → pruning → RRA → postings.
+
+        Every pass goes over shards of the documents, and weights are computed anew in each: what
+        is in memory at once depends on V and the documents' number, not on the non-zeros.
+
+        Args:
+            frequencies: in memory, or on disk where they are too large for it.
+            folder: where ``load`` shall find the result, which is memory-mapped then; one that
+                does not exist yet. None keeps it in memory.
+            weight_bits: of the postings, see ``ExactEngine.build``.
+        """
+        if folder is not None:
+            folder.mkdir()
+        shards = shards_of(frequencies)
+        weigher = weigher_of(shards, settings)
+        bounds = reduce(np.maximum, over(weigher.bounds, shards))
+        largest, background = bounds, np.zeros(bounds.size, np.float32)
+        if rra_settings is not None:
+            dialogue = reason(shards, weigher, bounds.size, rra_settings)
+            background = dialogue.background.astype(np.float32)
+            weigher = replace(weigher, dialogue=dialogue)
+            if weight_bits < 32:  # it matters where weights are rounded
+                largest = reduce(np.maximum, over(weigher.bounds, shards))
+        postings = PostingsWriter(largest, weight_bits, folder)
+        engine = _invert(over(weigher.weigh, shards), postings, weigher.num_documents)
+        if folder is not None:
+            save_array(folder / "bounds.npy", bounds)
+            save_array(folder / "background.npy", background)
+        return cls(engine, bounds, background)
 
     @classmethod
     def reweighted(cls, weights: sp.csr_array, rra_settings: RRASettings | None) -> Derived:
         """The same from document weights [N, V]."""
-        bounds = largest_weights(weights)
-        if rra_settings is None:
-            background = np.zeros(weights.shape[1], np.float32)
-            return cls(ExactEngine.build(weights), bounds, background)
-        result = rra.reweight(
-            weights,
-            alpha=rra_settings.alpha,
-            iterations=rra_settings.iterations,
-            transform=rra_settings.transform,
-        )
-        # A speaker with nothing to say tells a document well: RRA would rank empty ones high.
-        offsets = np.where(np.diff(weights.indptr) > 0, result.offsets, 0)
-        engine = ExactEngine.build(result.weights, offsets)
-        return cls(engine, bounds, result.background.astype(np.float32))
-
-    def save(self, folder: Path) -> None:
-        folder.mkdir()
-        self.engine.save(folder)
-        save_array(folder / "bounds.npy", self.bounds.astype(np.float32))
-        save_array(folder / "background.npy", self.background)
+        return cls.compute([weights], [VocabularySettings(Unchanged())], rra_settings)
 
     @classmethod
     def load(cls, folder: Path) -> Derived:
@@ -115,3 +188,39 @@ class Derived:
         if not bounds.size == background.size == engine.num_dimensions:
             raise IndexFormatError(f"{folder}: arrays of different numbers of dimensions")
         return cls(engine, bounds, background)
+
+
+def _statistics(shard: Shard, vocabulary: int) -> Statistics:
+    return Statistics.of(shard.load()[vocabulary])
+
+
+def weigher_of(shards: Sequence[Shard], settings: Sequence[VocabularySettings]) -> Weigher:
+    """How to weigh the documents of all shards, without RRA."""
+    collection = [reduce(add, over(_statistics, shards, i)) for i in range(len(settings))]
+    return Weigher(tuple(settings), tuple(collection))
+
+
+def reason(
+    shards: Sequence[Shard], weigher: Weigher, num_dimensions: int, settings: RRASettings
+) -> rra.Dialogue:
+    """RRA over all shards."""
+    begin = rra.Dialogue.begin(
+        weigher.num_documents, num_dimensions, settings.alpha, settings.transform
+    )
+    return rra.converse(
+        lambda dialogue: reduce(add, over(weigher.hear, shards, dialogue)),
+        begin,
+        settings.iterations,
+    )
+
+
+def _invert(shards: Iterable[Weighed], postings: PostingsWriter, num_documents: int) -> ExactEngine:
+    """Postings of weighed shards, in order."""
+    scales = np.full(num_documents, np.inf)
+    for weights, of_shard in shards:
+        first = postings.add(weights)
+        scales[first : first + of_shard.size] = of_shard
+    told = np.isfinite(scales)
+    offsets = np.zeros(num_documents)
+    offsets[told] = scales[told] - scales[told].min(initial=np.inf)
+    return postings.finish(offsets)

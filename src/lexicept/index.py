@@ -34,7 +34,7 @@ from lexicept.vectors import (
 )
 
 FORMAT = "lexicept index"
-VERSION = 1
+VERSION = 2
 
 Steering = Mapping[tuple[str, int], float]
 """A factor on a query's weight for a vocabulary's name and a dimension of it."""
@@ -115,9 +115,9 @@ def read_manifest(path: Path) -> dict[str, Any]:
     if manifest.get("format") != FORMAT:
         raise IndexFormatError(f"{path}: not a lexicept index")
     version = manifest.get("version")
-    if not isinstance(version, int) or version > VERSION:
+    if version != VERSION:
         raise IndexFormatError(
-            f"{path}: index version {version}; this lexicept reads up to version {VERSION}"
+            f"{path}: index version {version}; this lexicept reads version {VERSION}: build it anew"
         )
     generation, files = manifest.get("generation"), manifest.get("files")
     if not (isinstance(generation, str) and generation.isdigit() and isinstance(files, dict)):
@@ -224,8 +224,8 @@ class Index:
             return None
         (concepts,) = (v for v in self.vocabularies if v.name == "concepts")
         span = self.span("concepts")
-        indptr = self.engine.indptr[span.start : span.stop + 1]
-        return Atlas(folder, concepts.terms or (), np.diff(indptr), self._content)
+        frequencies = self.engine.frequencies[span]
+        return Atlas(folder, concepts.terms or (), frequencies, self._content)
 
     def _content(self, document_id: str) -> str | None:
         try:

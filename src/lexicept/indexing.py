@@ -12,7 +12,7 @@ import os
 import shutil
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -27,24 +27,27 @@ from lexicept.corpora import Document
 from lexicept.derive import Derived, RRASettings, VocabularySettings
 from lexicept.engines import ExactEngine, store
 from lexicept.errors import InputError
+from lexicept.frequencies import write_frequencies
 from lexicept.index import FORMAT, VERSION, Index, Vectorizer, read_manifest
 from lexicept.progress import Progress, silent
 from lexicept.storage import (
+    CSRWriter,
+    StoredRows,
     TextStore,
+    TextWriter,
     describe_files,
     load_csr,
     lock,
     read_json,
     save_array,
-    save_csr,
     sha256,
     sync_folder,
     write_json,
 )
 from lexicept.vectors import Integers
 
-SHARD = 512
-"""Documents encoded between two points from which a killed build can go on."""
+BLOCK = 2**14
+"""Rows that a change of an index moves at once."""
 
 ALPHAS = (1.0, 1.25, 0.75, 1.5, 0.5, 2.0, 3.0)
 """What ``choose_alpha`` chooses from; of equal ones the first, the nearest to the paper's 1."""
@@ -68,7 +71,7 @@ class IndexBuilder:
         self.work.mkdir(parents=True, exist_ok=True)
         self._unlock = weakref.finalize(self, os.close, lock(self.work))
         self._generation = self.work / "index" / "000001"
-        self._frequencies: list[sp.csr_array] = []
+        self._sizes: dict[str, int] = {}
         self._settings: dict[str, VocabularySettings] = {}
 
     def add_documents(self, documents: Iterable[Document], settings: Mapping[str, Any]) -> None:
@@ -101,11 +104,14 @@ class IndexBuilder:
     def add_vocabulary(
         self, vectorizer: Vectorizer, settings: VocabularySettings, progress: Progress = silent
     ) -> sp.csr_array:
-        """Find the vocabulary's frequencies in all documents [N, size]."""
+        """Find the vocabulary's frequencies in all documents, memory-mapped [N, size]."""
         shards = None if vectorizer.grows else self.work / f"{vectorizer.name}-frequencies"
-        matrix = frequencies_of(vectorizer, self.contents, shards, progress)
-        write_vocabulary(self._generation / vectorizer.name, vectorizer, matrix)
-        self._frequencies.append(matrix)
+        folder = self._generation / vectorizer.name
+        folder.mkdir()
+        prefix = folder / "frequencies"
+        matrix = write_frequencies(prefix, vectorizer, self.contents, shards, progress)
+        vectorizer.save(folder)
+        self._sizes[vectorizer.name] = vectorizer.size
         self._settings[vectorizer.name] = settings
         return matrix
 
@@ -114,16 +120,19 @@ class IndexBuilder:
         ids = TextStore(self._generation / "ids")
         findings.save(self._generation / "concepts", ids, self.contents)
 
-    def commit(self, rra: RRASettings | None = None) -> Index:
-        """Weigh, invert and publish. Afterwards the unfinished work is gone."""
-        if not self._frequencies:
+    def commit(self, rra: RRASettings | None = None, weight_bits: int = 32) -> Index:
+        """Weigh, invert and publish. Afterwards the unfinished work is gone.
+
+        Args:
+            weight_bits: of the postings, see ``ExactEngine.build``.
+        """
+        if not self._sizes:
             raise InputError("an index needs at least one vocabulary")
-        commit_generation(
-            self.work / "index", self._generation, self._frequencies, self._settings, rra
-        )
+        staged = self.work / "index"
+        commit_generation(staged, self._generation, self._sizes, self._settings, rra, weight_bits)
         self.close()
         refuse_existing(self.path)
-        (self.work / "index").rename(self.path)
+        staged.rename(self.path)
         shutil.rmtree(self.work)
         return Index.open(self.path)
 
@@ -220,7 +229,9 @@ def reweight(
         staged.mkdir()
         link_folder(index.folder, generation)
         shutil.rmtree(generation / "postings")
-        commit_generation(staged, generation, index.frequencies(), index.settings, settings)
+        sizes = {vocabulary.name: vocabulary.size for vocabulary in index.vocabularies}
+        bits = index.engine.weight_bits
+        commit_generation(staged, generation, sizes, index.settings, settings, bits)
         refuse_existing(target)
         staged.rename(target)
         shutil.rmtree(work)  # may hold more: what a killed build left
@@ -325,32 +336,45 @@ def _rewrite(index: Index, fresh: Sequence[Document], order: Integers, progress:
     """Publish the next generation: rows ``order`` of the present documents and the fresh ones."""
     folder = _next_generation(index)
     folder.mkdir()
-    stored = list(fresh)
     old = len(index)
     write_documents(
         folder,
-        (index.stored(int(i)) if i < old else stored[int(i) - old] for i in order),
+        (index.stored(int(i)) if i < old else fresh[int(i) - old] for i in order),
     )
-    frequencies = []
-    for vocabulary, before in zip(index.vocabularies, index.frequencies(), strict=True):
+    sizes = {}
+    for vocabulary in index.vocabularies:
         target = folder / vocabulary.name
+        before = index.folder / vocabulary.name
+        link_folder(before, target, replaced=("frequencies.", "terms."))
+        size, terms = vocabulary.size, vocabulary.terms or ()
+        new = target / "new"
         if fresh:
             vectorizer = index.vectorizer(vocabulary.name)
-            new = frequencies_of(vectorizer, [d.content for d in fresh], None, progress)
-            shape = (old, vectorizer.size)
-            before = sp.csr_array((before.data, before.indices, before.indptr), shape=shape)
-            matrix = sp.csr_array(sp.vstack([before, new], format="csr"))[order]
-        else:
-            matrix = before[order]
-        link_folder(index.folder / vocabulary.name, target, replaced=("frequencies.", "terms."))
-        if fresh:
-            TextStore.write(target / "terms", index.vectorizer(vocabulary.name).terms)
-        else:
-            TextStore.write(target / "terms", vocabulary.terms or ())
-        save_csr(target / "frequencies", matrix)
-        frequencies.append(matrix)
-    commit_generation(index.path, folder, frequencies, index.settings, index.rra)
+            write_frequencies(new, vectorizer, [d.content for d in fresh], None, progress)
+            size, terms = vectorizer.size, vectorizer.terms
+        TextStore.write(target / "terms", terms)
+        stored = [load_csr(before / "frequencies", size)]
+        stored += [load_csr(new, size)] if fresh else []
+        _write_rows(target / "frequencies", stored, order)
+        for part in target.glob("new.*"):
+            part.unlink()
+        sizes[vocabulary.name] = size
+    bits = index.engine.weight_bits
+    commit_generation(index.path, folder, sizes, index.settings, index.rra, bits)
     _remove_others(index.path, folder)
+
+
+def _write_rows(prefix: Path, matrices: Sequence[sp.csr_array], order: Integers) -> None:
+    """Write rows ``order`` of one or two memory-mapped matrices, numbered one after the other."""
+    count = matrices[0].shape[0]
+    with closing(CSRWriter(prefix)) as writer:
+        for start in range(0, order.size, BLOCK):
+            rows = order[start : start + BLOCK]
+            second = rows >= count
+            taken = [matrices[0][rows[~second]]]
+            taken += [matrix[rows[second] - count] for matrix in matrices[1:]]
+            places = np.argsort(np.argsort(second, kind="stable"))
+            writer.append(sp.csr_array(sp.vstack(taken, format="csr"))[places])
 
 
 def _next_generation(index: Index) -> Path:
@@ -367,74 +391,44 @@ def _remove_others(path: Path, generation: Path) -> None:
             shutil.rmtree(entry)
 
 
-def frequencies_of(
-    vectorizer: Vectorizer, texts: Sequence[str], shards: Path | None, progress: Progress
-) -> sp.csr_array:
-    """Frequencies [N, size] of all texts, shard by shard; finished ones stay in ``shards``."""
-    parts = []
-    for start in range(0, len(texts), SHARD):
-        part = None if shards is None else shards / f"{start:012d}"
-        if part is not None and part.exists():
-            parts.append(load_csr(part / "frequencies", vectorizer.size))
-        else:
-            parts.append(vectorizer.documents(texts[start : start + SHARD]))
-            if part is not None:
-                unfinished = part.with_suffix(".unfinished")
-                shutil.rmtree(unfinished, ignore_errors=True)
-                unfinished.mkdir(parents=True)
-                save_csr(unfinished / "frequencies", parts[-1])
-                unfinished.rename(part)
-        progress(vectorizer.name, min(start + SHARD, len(texts)), len(texts))
-    # A growing vocabulary made the first parts narrower than the last.
-    wide = [
-        sp.csr_array((p.data, p.indices, p.indptr), shape=(p.shape[0], vectorizer.size))
-        for p in parts
-    ]
-    return sp.csr_array(sp.vstack(wide, format="csr"))
-
-
 def write_documents(folder: Path, documents: Iterable[Document]) -> int:
     """Store ids, titles and texts as they come; return their number."""
     names: set[str] = set()
-    titles: list[str] = []
-
-    def texts() -> Iterator[str]:
+    with (
+        closing(TextWriter(folder / "ids")) as ids,
+        closing(TextWriter(folder / "titles")) as titles,
+        closing(TextWriter(folder / "texts")) as texts,
+    ):
         for document in documents:
             if document.id in names:
                 raise InputError(f"duplicate document id {document.id!r}")
             names.add(document.id)
             ids.append(document.id)
             titles.append(document.title)
-            yield document.text
-
-    ids: list[str] = []
-    count = TextStore.write(folder / "texts", texts())
-    TextStore.write(folder / "ids", ids)
-    TextStore.write(folder / "titles", titles)
-    return count
-
-
-def write_vocabulary(folder: Path, vectorizer: Vectorizer, frequencies: sp.csr_array) -> None:
-    """A vocabulary's folder: its vectorizer, its terms and the documents' frequencies."""
-    folder.mkdir()
-    vectorizer.save(folder)
-    save_csr(folder / "frequencies", frequencies)
+            texts.append(document.text)
+    return len(names)
 
 
 def commit_generation(
     path: Path,
     generation: Path,
-    frequencies: Sequence[sp.csr_array],
+    sizes: Mapping[str, int],
     settings: Mapping[str, VocabularySettings],
     rra: RRASettings | None,
+    weight_bits: int,
 ) -> None:
-    """Derive the postings, then make this generation the one that readers see."""
-    Derived.compute(frequencies, list(settings.values()), rra).save(generation / "postings")
+    """Derive the postings, then make this generation the one that readers see.
+
+    Args:
+        sizes: dimensions of every vocabulary, whose frequencies the generation holds.
+    """
+    frequencies = [StoredRows(generation / name / "frequencies", n) for name, n in sizes.items()]
+    ordered = [settings[name] for name in sizes]
+    derived = Derived.compute(frequencies, ordered, rra, generation / "postings", weight_bits)
     content = {
-        "documents": frequencies[0].shape[0],
+        "documents": derived.engine.num_documents,
         "vocabularies": [
-            {"name": name, "size": matrix.shape[1], **setting.to_json()}
-            for (name, setting), matrix in zip(settings.items(), frequencies, strict=True)
+            {"name": name, "size": size, **settings[name].to_json()} for name, size in sizes.items()
         ],
         "rra": None if rra is None else asdict(rra),
     }

@@ -3,14 +3,15 @@
 A literal listener reads each dimension as a distribution over documents, a speaker picks the
 dimensions that tell its document from the others, and a pragmatic listener reads those choices
 (Satouf et al. 2025, equations 1 to 10). Every one of these N×V matrices is a value on the
-collection's non-zeros and a rank-one background ``l_t · c_d`` everywhere else, so that time and
-memory are O(non-zeros + N + V).
+collection's non-zeros and a rank-one background ``l_t · c_d`` everywhere else, so that time is
+O(non-zeros + N + V). A listener only needs sums over documents, one per dimension: a pass over the
+collection is a map over shards of its rows (``hear``) and a sum.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,8 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from lexicept.errors import InputError
-from lexicept.vectors import Floats, canonical_csr, row_numbers, stack_columns
+from lexicept.ops.listener import listener_reads, listener_sums
+from lexicept.vectors import Floats, canonical_csr, stack_columns
 
 LAMBDA = 2.0
 """λ of the transform ``lambda*x``. The literal listener divides it out again."""
@@ -70,6 +72,125 @@ class Reweighted:
         return stack_columns([matrix, sp.csr_array(self.query_offsets(matrix)[:, None])])
 
 
+@dataclass(frozen=True)
+class Sums:
+    """What a listener has to hear of some documents; of more documents it is the sum."""
+
+    above: Floats
+    """Σ_d P(d) (S(t,d) − l_t s_d) over the documents with each dimension [V]."""
+    said: float
+    """Σ_d P(d) s_d."""
+
+    def __add__(self, other: Sums) -> Sums:
+        return Sums(self.above + other.above, self.said + other.said)
+
+
+@dataclass(frozen=True)
+class Dialogue:
+    """Listeners and speakers so far: numbers per dimension, from which every document can be
+    replayed alone.
+
+    All steps alternate alike: a literal listener hears f(w), with l_t = f(0) and s_d = 1 as
+    background, as a pragmatic one hears a speaker.
+    """
+
+    num_documents: int
+    alpha: float
+    transform: str
+    heard: Floats
+    """The sums Z_t of the listeners [k, V] (equations 2, 4, 5, 8 and 9)."""
+    backgrounds: Floats
+    """l_t of the speakers [k + 1, V]; what comes first is f(0)."""
+    tops: Floats
+    """The largest l_t of each listener [k], a scale that its speaker ignores."""
+    totals: Floats
+    """Σ_t l_t of the speakers after the first [k]."""
+
+    @classmethod
+    def begin(
+        cls, num_documents: int, num_dimensions: int, alpha: float, transform: str
+    ) -> Dialogue:
+        """Before the literal listener. Raises InputError for arguments out of range."""
+        if not (np.isfinite(alpha) and alpha > 0):
+            raise InputError(f"alpha must be a finite number above 0, not {alpha}")
+        if transform not in TRANSFORMS:
+            raise InputError(f"no transform {transform!r}, only: {', '.join(TRANSFORMS)}")
+        f_0 = float(TRANSFORMS[transform](np.zeros(1))[0])
+        heard, backgrounds = np.empty((0, num_dimensions)), np.full((1, num_dimensions), f_0)
+        return cls(num_documents, alpha, transform, heard, backgrounds, np.empty(0), np.empty(0))
+
+    def go_on(self, sums: Sums) -> Dialogue:
+        """After the next listener, who heard these sums of all documents, and its speaker."""
+        heard = np.vstack([self.heard, self.backgrounds[-1] * sums.said + sums.above])
+        background = _ratio(self.backgrounds[-1], heard[-1])
+        top = background.max(initial=0.0)
+        spoken = (background / (top or 1.0)) ** self.alpha
+        return replace(
+            self,
+            heard=heard,
+            backgrounds=np.vstack([self.backgrounds, spoken]),
+            tops=np.append(self.tops, top),
+            totals=np.append(self.totals, spoken.sum()),
+        )
+
+    @property
+    def background(self) -> Floats:
+        """l_t of the last listener [V]: what a query's weight adds to its factor on offsets."""
+        return _ratio(self.backgrounds[-2], self.heard[-1])
+
+
+def hear(weights: sp.csr_array, prior: Floats, dialogue: Dialogue) -> Sums:
+    """What the next listener hears of some documents.
+
+    Args:
+        weights: CSR [n, V], canonical.
+        prior: P(d) [n], which adds up to 1 over all documents.
+
+    Raises:
+        InputError: a weight too large for the transform.
+    """
+    return Sums(*listener_sums(*_rows(weights, prior, dialogue)))
+
+
+def read(weights: sp.csr_array, prior: Floats, dialogue: Dialogue) -> tuple[sp.csr_array, Floats]:
+    """How the last listener reads some documents: their weights above the background and their
+    c_d [n], both × N; see ``hear``."""
+    above, scales = listener_reads(*_rows(weights, prior, dialogue))
+    N = dialogue.num_documents
+    reread = sp.csr_array((above * N, weights.indices, weights.indptr), shape=weights.shape)
+    return reread, scales * N
+
+
+def _rows(weights: sp.csr_array, prior: Floats, dialogue: Dialogue) -> tuple[Any, ...]:
+    """Arguments of the kernels."""
+    with np.errstate(over="ignore"):
+        spoken = TRANSFORMS[dialogue.transform](weights.data.astype(np.float64))
+    if not np.isfinite(spoken).all():
+        largest, name = weights.data.max(), dialogue.transform
+        raise InputError(f"weight {largest} is too large for the transform {name!r}")
+    rows = (weights.indptr, weights.indices, spoken, prior)
+    numbers = (dialogue.heard, dialogue.backgrounds, dialogue.tops, dialogue.totals)
+    return (*rows, *numbers, float(dialogue.alpha))
+
+
+def converse(hear_all: Callable[[Dialogue], Sums], dialogue: Dialogue, iterations: int) -> Dialogue:
+    """The literal listener, then pairs of a speaker and a pragmatic listener.
+
+    Args:
+        hear_all: ``hear`` for all documents: a map over shards of them, and a sum.
+        dialogue: one that begins.
+        iterations: pairs, at least 1.
+
+    Raises:
+        InputError: ``iterations`` below 1.
+    """
+    if iterations < 1:
+        raise InputError(f"iterations must be at least 1, not {iterations}")
+    for _ in range(iterations + 1):
+        dialogue = dialogue.go_on(hear_all(dialogue))
+    return dialogue
+
+
 def reweight(
     documents: Any,
     alpha: float = 1.0,
@@ -94,50 +215,12 @@ def reweight(
             of range.
     """
     matrix = canonical_csr(documents)
-    if not (np.isfinite(alpha) and alpha > 0):
-        raise InputError(f"alpha must be a finite number above 0, not {alpha}")
-    if iterations < 1:
-        raise InputError(f"iterations must be at least 1, not {iterations}")
-    if transform not in TRANSFORMS:
-        raise InputError(f"no transform {transform!r}, only: {', '.join(TRANSFORMS)}")
     num_documents, num_dimensions = matrix.shape
-    if not num_documents:
-        return Reweighted(matrix, np.zeros(0), np.zeros(num_dimensions))
     P = _normalised_prior(prior, num_documents)
-    rows, columns = row_numbers(matrix), matrix.indices
-    P_rows = P[rows]
-
-    # Literal listener (equations 2 and 5): A on the non-zeros, l_t · c_d elsewhere.
-    f = TRANSFORMS[transform]
-    with np.errstate(over="ignore"):
-        f_w, f_0 = f(matrix.data.astype(np.float64)), float(f(np.zeros(1))[0])
-    if not np.isfinite(f_w).all():
-        raise InputError(f"weight {matrix.data.max()} is too large for the transform {transform!r}")
-    Z_t = f_0 + np.bincount(columns, P_rows * (f_w - f_0), minlength=num_dimensions)
-    A = P_rows * f_w / Z_t[columns]
-    l, c = _ratio(np.full(num_dimensions, f_0), Z_t), P  # noqa: E741
-
-    for _ in range(iterations):
-        # Speaker (equations 3, 6 and 7). It ignores a document's scale: with 1 as every document's
-        # largest value, no power overflows and none makes a whole document vanish.
-        top = l.max(initial=0.0)
-        l, c = l / (top or 1.0), c * top  # noqa: E741
-        largest = c.copy()
-        np.maximum.at(largest, rows, A)
-        A, l, c = _ratio(A, largest[rows]) ** alpha, l**alpha, _ratio(c, largest) ** alpha  # noqa: E741
-        l_columns = l[columns]
-        Z_d = c * l.sum() + np.bincount(rows, A - l_columns * c[rows], minlength=num_documents)
-        s = _ratio(c, Z_d)
-        S = _ratio(A, Z_d[rows])
-        # Pragmatic listener (equations 4, 8 and 9).
-        above = P_rows * (S - l_columns * s[rows])
-        Z_t = l * (P @ s) + np.bincount(columns, above, minlength=num_dimensions)
-        A = _ratio(P_rows * S, Z_t[columns])
-        l, c = _ratio(l, Z_t), P * s  # noqa: E741
-
-    above = np.maximum(A - l[columns] * c[rows], 0) * num_documents
-    weights = sp.csr_array((above, columns, matrix.indptr), shape=matrix.shape)
-    return Reweighted(weights, (c - c.min()) * num_documents, l)
+    dialogue = Dialogue.begin(num_documents, num_dimensions, alpha, transform)
+    dialogue = converse(lambda so_far: hear(matrix, P, so_far), dialogue, iterations)
+    weights, scales = read(matrix, P, dialogue)
+    return Reweighted(weights, scales - scales.min(initial=np.inf), dialogue.background)
 
 
 def _ratio(numerator: Floats, denominator: Floats) -> Floats:
@@ -147,7 +230,7 @@ def _ratio(numerator: Floats, denominator: Floats) -> Floats:
 
 def _normalised_prior(prior: npt.ArrayLike | None, num_documents: int) -> Floats:
     if prior is None:
-        return np.full(num_documents, 1 / num_documents)
+        return np.full(num_documents, 1 / max(num_documents, 1))
     P = np.asarray(prior, dtype=np.float64)
     if P.shape != (num_documents,):
         raise InputError(f"a prior of shape {P.shape} for {num_documents} documents")

@@ -8,15 +8,22 @@ import json
 import mmap
 import os
 import tempfile
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, overload
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 
 from lexicept.errors import IndexFormatError, InputError
+from lexicept.vectors import Integers
+
+MANY = 2**16
+"""Small numbers that are written together."""
 
 
 @contextmanager
@@ -103,8 +110,11 @@ def save_array(path: Path, array: Any) -> None:
     np.save(path, np.ascontiguousarray(array), allow_pickle=False)
 
 
-def load_array(path: Path, dtype: type | str, ndim: int = 1) -> Any:
+def load_array(path: Path, dtype: Any, ndim: int = 1) -> Any:
     """Memory-map a .npy file.
+
+    Args:
+        dtype: its type, or several that it may have.
 
     Raises:
         IndexFormatError: not a .npy file, truncated, or of another type than expected.
@@ -113,36 +123,143 @@ def load_array(path: Path, dtype: type | str, ndim: int = 1) -> Any:
         array = np.lib.format.open_memmap(path, mode="r")
     except Exception as error:  # NumPy parses headers as Python: damage raises SyntaxError and more
         raise IndexFormatError(f"{path}: {error}") from None
-    if array.dtype != np.dtype(dtype) or array.ndim != ndim:
+    allowed = [np.dtype(kind) for kind in (dtype if isinstance(dtype, Sequence) else [dtype])]
+    if array.dtype not in allowed or array.ndim != ndim:
+        names = " or ".join(map(str, allowed))
         raise IndexFormatError(
-            f"{path}: {array.dtype} [{array.ndim}-d], expected {dtype} [{ndim}-d]"
+            f"{path}: {array.dtype} [{array.ndim}-d], expected {names} [{ndim}-d]"
         )
     # A plain view: the memmap class would slow down every slice and scalar.
     return np.asarray(array)
 
 
 def save_csr(prefix: Path, matrix: sp.csr_array) -> None:
-    """Write a CSR matrix as three arrays ``<prefix>.{indptr,indices,data}.npy`` and its width."""
-    save_array(prefix.with_name(f"{prefix.name}.indptr.npy"), matrix.indptr.astype(np.int64))
-    save_array(prefix.with_name(f"{prefix.name}.indices.npy"), matrix.indices.astype(np.int32))
-    save_array(prefix.with_name(f"{prefix.name}.data.npy"), matrix.data.astype(np.float32))
+    """Write a CSR matrix as three arrays ``<prefix>.{indptr,indices,data}.npy``."""
+    save_array(_part(prefix, "indptr"), matrix.indptr.astype(np.int64))
+    save_array(_part(prefix, "indices"), matrix.indices.astype(np.int32))
+    save_array(_part(prefix, "data"), matrix.data.astype(np.float32))
 
 
-def load_csr(prefix: Path, columns: int) -> sp.csr_array:
-    """Memory-map what ``save_csr`` wrote. Raises IndexFormatError where the parts disagree."""
-    indptr = load_array(prefix.with_name(f"{prefix.name}.indptr.npy"), np.int64)
-    indices = load_array(prefix.with_name(f"{prefix.name}.indices.npy"), np.int32)
-    data = load_array(prefix.with_name(f"{prefix.name}.data.npy"), np.float32)
-    sound = (
-        indptr.size > 0
-        and indptr[0] == 0
-        and indptr[-1] == indices.size == data.size
-        and bool((np.diff(indptr) >= 0).all())
-        and (not indices.size or (indices.min() >= 0 and indices.max() < columns))
-    )
+def load_csr(prefix: Path, columns: int, rows: slice = slice(None)) -> sp.csr_array:
+    """Memory-map what ``save_csr`` or ``CSRWriter`` wrote, or neighbouring rows of it.
+
+    Raises:
+        IndexFormatError: the parts disagree, in what belongs to these rows.
+    """
+    indptr = load_array(_part(prefix, "indptr"), np.int64)
+    indices = load_array(_part(prefix, "indices"), np.int32)
+    data = load_array(_part(prefix, "data"), np.float32)
+    sound = indptr.size > 0 and indptr[0] == 0 and indptr[-1] == indices.size == data.size
+    if sound:
+        start, stop, _ = rows.indices(indptr.size - 1)
+        indptr = indptr[start : stop + 1]
+        first, last = int(indptr[0]), int(indptr[-1])
+        sound = 0 <= first <= last <= data.size and bool((np.diff(indptr) >= 0).all())
+    if sound:
+        indices, data, indptr = indices[first:last], data[first:last], indptr - first
+        sound = not indices.size or (indices.min() >= 0 and indices.max() < columns)
     if not sound:
         raise IndexFormatError(f"{prefix}: the parts of this matrix do not fit together")
     return sp.csr_array((data, indices, indptr), shape=(indptr.size - 1, columns))
+
+
+@dataclass(frozen=True)
+class StoredRows:
+    """Neighbouring rows of a CSR matrix on disk, opened where they are needed."""
+
+    prefix: Path
+    columns: int
+    start: int = 0
+    stop: int | None = None
+    """The row after the last; None for the end of the matrix."""
+
+    @property
+    def indptr(self) -> Integers:
+        """Where each row starts and the last ends [n + 1]."""
+        stored = load_array(_part(self.prefix, "indptr"), np.int64)
+        found: Integers = stored[self.start : None if self.stop is None else self.stop + 1]
+        return found
+
+    def __getitem__(self, rows: slice) -> StoredRows:
+        start, stop, _ = rows.indices(self.indptr.size - 1)
+        return replace(self, start=self.start + start, stop=self.start + stop)
+
+    def load(self) -> sp.csr_array:
+        """Memory-map the rows. Raises IndexFormatError where they are damaged."""
+        return load_csr(self.prefix, self.columns, slice(self.start, self.stop))
+
+
+class ArrayWriter:
+    """Writes a .npy file of unknown length, piece by piece; what is written can be read."""
+
+    def __init__(self, path: Path, dtype: npt.DTypeLike) -> None:
+        self._dtype = np.dtype(dtype)
+        self._file = path.open("w+b")
+        self._size = 0
+        self._write_header()
+        self._start = self._file.tell()
+
+    def _write_header(self) -> None:
+        header = {"descr": self._dtype.str, "fortran_order": False, "shape": (self._size,)}
+        np.lib.format.write_array_header_1_0(self._file, header)  # leaves room for any length
+
+    def append(self, values: Any) -> None:
+        array = np.ascontiguousarray(values, self._dtype)
+        self._file.write(array.data)
+        self._size += array.size
+
+    def read(self, start: int, stop: int) -> Any:
+        """Values from ``start`` to ``stop``."""
+        self._file.flush()
+        width = self._dtype.itemsize
+        content = os.pread(self._file.fileno(), (stop - start) * width, self._start + start * width)
+        return np.frombuffer(content, self._dtype)
+
+    def close(self) -> None:
+        """Complete the file."""
+        self._file.seek(0)
+        self._write_header()
+        self._file.close()
+
+
+class CSRWriter:
+    """Writes a CSR matrix as ``save_csr`` does, block after block of its rows."""
+
+    def __init__(self, prefix: Path) -> None:
+        self._indptr = ArrayWriter(_part(prefix, "indptr"), np.int64)
+        self._indices = ArrayWriter(_part(prefix, "indices"), np.int32)
+        self._data = ArrayWriter(_part(prefix, "data"), np.float32)
+        self._indptr.append([0])
+        self._nonzeros = 0
+
+    def append(self, block: sp.csr_array) -> None:
+        """Add rows."""
+        self._indptr.append(block.indptr[1:].astype(np.int64) + self._nonzeros)
+        self._indices.append(block.indices)
+        self._data.append(block.data)
+        self._nonzeros += block.nnz
+
+    def rows(self, numbers: Iterable[int], columns: int) -> sp.csr_array:
+        """Some of the rows that are written, as [n, columns]."""
+        spans = [self._indptr.read(number, number + 2).tolist() for number in numbers]
+        indices = [self._indices.read(*span) for span in spans]
+        data = [self._data.read(*span) for span in spans]
+        indptr = np.cumsum([0, *(stop - start for start, stop in spans)])
+        parts = (
+            np.concatenate([np.empty(0, np.float32), *data]),
+            np.concatenate([np.empty(0, np.int32), *indices]),
+            indptr,
+        )
+        return sp.csr_array(parts, shape=(len(spans), columns))
+
+    def close(self) -> None:
+        """Complete the files."""
+        for part in (self._indptr, self._indices, self._data):
+            part.close()
+
+
+def _part(prefix: Path, name: str) -> Path:
+    return prefix.with_name(f"{prefix.name}.{name}.npy")
 
 
 class TextStore(Sequence[str]):
@@ -170,11 +287,10 @@ class TextStore(Sequence[str]):
     @staticmethod
     def write(prefix: Path, texts: Iterable[str]) -> int:
         """Write texts as they come and return their number."""
-        with prefix.with_name(f"{prefix.name}.bin").open("wb") as file:
-            lengths = [file.write(text.encode()) for text in texts]
-        offsets = np.cumsum(np.array([0, *lengths], np.int64))
-        save_array(prefix.with_name(f"{prefix.name}.offsets.npy"), offsets)
-        return len(lengths)
+        with closing(TextWriter(prefix)) as writer:
+            for text in texts:
+                writer.append(text)
+        return writer.count
 
     def __len__(self) -> int:
         return int(self._offsets.size) - 1
@@ -198,6 +314,34 @@ class TextStore(Sequence[str]):
 
     def __iter__(self) -> Iterator[str]:
         return (self[i] for i in range(len(self)))
+
+
+class TextWriter:
+    """Writes a ``TextStore``, text by text."""
+
+    def __init__(self, prefix: Path) -> None:
+        self.count = 0
+        self._offsets = ArrayWriter(prefix.with_name(f"{prefix.name}.offsets.npy"), np.int64)
+        self._file = prefix.with_name(f"{prefix.name}.bin").open("wb")
+        self._end = 0
+        self._ends = array("q", [0])
+
+    def append(self, text: str) -> None:
+        self._end += self._file.write(text.encode())
+        self._ends.append(self._end)
+        self.count += 1
+        if len(self._ends) == MANY:
+            self._flush()
+
+    def _flush(self) -> None:
+        self._offsets.append(self._ends)
+        self._ends = array("q")
+
+    def close(self) -> None:
+        """Complete the files."""
+        self._flush()
+        self._file.close()
+        self._offsets.close()
 
 
 def read_json(path: Path) -> dict[str, Any]:

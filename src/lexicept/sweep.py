@@ -25,8 +25,9 @@ from lexicept.corpora import Qrel, Query
 from lexicept.derive import Derived, RRASettings
 from lexicept.errors import InputError
 from lexicept.evaluation import RUN_DEPTH, evaluate
+from lexicept.frequencies import write_frequencies
 from lexicept.index import Index
-from lexicept.indexing import Contents, frequencies_of
+from lexicept.indexing import Contents
 from lexicept.measures import e2, mean_length, posting_list_flops
 from lexicept.part_file import fingerprint
 from lexicept.progress import Progress, silent
@@ -263,7 +264,9 @@ class _Collection:
         try:
             if limit != own.document_k:
                 shards = self.cache / f"frequencies-k-{k}"
-                stored = frequencies_of(vectorizer, self.contents, shards, self.progress)
+                stored = write_frequencies(
+                    shards / "joined", vectorizer, self.contents, shards, self.progress
+                )
             return stored, vectorizer.queries(self.texts)
         finally:
             vectorizer.head.configure(query_k=own.query_k, document_k=own.document_k)

@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Protocol, overload
 
 import numpy as np
 
 from lexicept.corpora.records import Place
 from lexicept.errors import InputError
-from lexicept.indexing import frequencies_of
+from lexicept.frequencies import write_frequencies
 from lexicept.lists import CandidateList, Lists, to_line
 from lexicept.part_file import PartFile, fingerprint
 from lexicept.progress import Progress, silent
@@ -68,7 +69,10 @@ class BM25Teacher:
     ) -> Scorer:
         """Weigh the documents in memory. Raises InputError for an unknown language."""
         vectorizer = WordVectorizer(self.language)
-        frequencies = frequencies_of(vectorizer, Texts(documents), None, progress)
+        with TemporaryDirectory() as temporary:
+            prefix = Path(temporary) / "frequencies"
+            texts = Texts(documents)
+            frequencies = write_frequencies(prefix, vectorizer, texts, None, progress)
         weights = BM25().documents(frequencies)
         rows = numbers(documents)
 

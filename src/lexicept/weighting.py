@@ -15,14 +15,38 @@ import numpy as np
 import scipy.sparse as sp
 
 from lexicept.errors import InputError
-from lexicept.vectors import Floats, row_numbers
+from lexicept.vectors import Floats, Integers, row_numbers
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """What a document's weights depend on beside itself; of more documents it is the sum."""
+
+    num_documents: int
+    length: float
+    """Sum of all frequencies."""
+    df: Integers
+    """Documents with each dimension [V]."""
+
+    @classmethod
+    def of(cls, frequencies: sp.csr_array) -> Statistics:
+        """Of CSR [n, V]."""
+        df = np.bincount(frequencies.indices, minlength=frequencies.shape[1])
+        return cls(frequencies.shape[0], float(_lengths(frequencies).sum()), df)
+
+    def __add__(self, other: Statistics) -> Statistics:
+        length = self.length + other.length
+        return Statistics(self.num_documents + other.num_documents, length, self.df + other.df)
 
 
 class Weighting(Protocol):
     """Document weights from a collection's frequencies, query weights from a query's own."""
 
-    def documents(self, frequencies: sp.csr_array) -> sp.csr_array:
-        """CSR [N, V] of weights from CSR [N, V] of the whole collection's frequencies."""
+    def documents(
+        self, frequencies: sp.csr_array, collection: Statistics | None = None
+    ) -> sp.csr_array:
+        """CSR [n, V] of weights from CSR [n, V] of frequencies, of documents of a collection, by
+        default a whole one."""
 
     def queries(self, frequencies: sp.csr_array) -> sp.csr_array:
         """CSR [n, V] of weights from CSR [n, V] of frequencies."""
@@ -57,11 +81,13 @@ class BM25:
                 "query_scale above 0"
             )
 
-    def documents(self, frequencies: sp.csr_array) -> sp.csr_array:
-        lengths = np.asarray(frequencies.sum(axis=1), dtype=np.float64).ravel()
-        average = lengths.mean() if lengths.any() else 1.0
-        pivot = self.k1 * (1 - self.b + self.b * lengths / average)
-        idf = lucene_idf(frequencies)[frequencies.indices]
+    def documents(
+        self, frequencies: sp.csr_array, collection: Statistics | None = None
+    ) -> sp.csr_array:
+        collection = collection or Statistics.of(frequencies)
+        average = collection.length / max(collection.num_documents, 1) or 1.0
+        pivot = self.k1 * (1 - self.b + self.b * _lengths(frequencies) / average)
+        idf = lucene_idf(collection)[frequencies.indices]
         values = frequencies.data.astype(np.float64)
         weights = idf * values / (values + pivot[row_numbers(frequencies)])
         return _with_data(frequencies, weights)
@@ -83,7 +109,9 @@ class Splade:
     query_scale: float = 1.0
     """A factor on queries, where a head was trained beside words."""
 
-    def documents(self, frequencies: sp.csr_array) -> sp.csr_array:
+    def documents(
+        self, frequencies: sp.csr_array, collection: Statistics | None = None
+    ) -> sp.csr_array:
         return _with_data(frequencies, np.log1p(frequencies.data))
 
     def queries(self, frequencies: sp.csr_array) -> sp.csr_array:
@@ -100,7 +128,9 @@ class Unchanged:
     query_scale: float = 1.0
     """A factor on queries, where a head was trained beside words."""
 
-    def documents(self, frequencies: sp.csr_array) -> sp.csr_array:
+    def documents(
+        self, frequencies: sp.csr_array, collection: Statistics | None = None
+    ) -> sp.csr_array:
         return frequencies.astype(np.float32)
 
     def queries(self, frequencies: sp.csr_array) -> sp.csr_array:
@@ -127,12 +157,17 @@ def from_settings(settings: dict[str, Any]) -> Weighting:
         raise InputError(f"weighting {name!r}: {error}") from None
 
 
-def lucene_idf(frequencies: sp.csr_array) -> Floats:
+def lucene_idf(collection: Statistics) -> Floats:
     """``ln(1 + (N − df + ½) / (df + ½))`` for every dimension [V], always positive."""
-    documents, dimensions = frequencies.shape
-    df = np.bincount(frequencies.indices, minlength=dimensions)
-    idf: Floats = np.log1p((documents - df + 0.5) / (df + 0.5))
+    N, df = collection.num_documents, collection.df
+    idf: Floats = np.log1p((N - df + 0.5) / (df + 0.5))
     return idf
+
+
+def _lengths(frequencies: sp.csr_array) -> Floats:
+    """Sum of the frequencies of every document [n]."""
+    lengths: Floats = np.asarray(frequencies.sum(axis=1), dtype=np.float64).ravel()
+    return lengths
 
 
 def _with_data(matrix: sp.csr_array, data: Floats) -> sp.csr_array:

@@ -342,6 +342,12 @@ def test_bad_corpora(
 
 
 def test_what_build_refuses(beir: Path, tmp_path: Path, run: Run) -> None:
+    assert_error(
+        run("build", beir, "--out", tmp_path / "a", "--vocabulary", "words", "--weight-bits", "16"),
+        "weights have 32 or 8 bits, not 16",
+    )
+    assert not (tmp_path / "a").exists()
+
     def build(*arguments: object) -> Result:
         return run("build", beir, "--vocabulary", "words", *arguments)
 

@@ -1,6 +1,7 @@
 """The exact engine: the compiled kernel, its reference and the dense product, and bad input."""
 
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lexicept.engines import ExactEngine
-from lexicept.errors import InputError
+from lexicept.engines.exact import SEGMENT, PostingsWriter
+from lexicept.errors import IndexFormatError, InputError
 from lexicept.ops.postings import search_postings, search_postings_reference
 from strategies import REALS, collections
 
@@ -61,11 +63,16 @@ def test_kernel_and_reference_are_twins(
     pair: tuple[sp.csr_array, sp.csr_array], top_k: int, data: st.DataObject
 ) -> None:
     queries, documents = pair
-    engine = ExactEngine.build(documents, data.draw(quarters(documents.shape[0])))
+    bits = data.draw(st.sampled_from([8, 32]))
+    engine = ExactEngine.build(documents, data.draw(quarters(documents.shape[0])), bits)
     for row in range(queries.shape[0]):
         span = slice(queries.indptr[row], queries.indptr[row + 1])
         arguments = (
-            *(getattr(engine, field.name) for field in fields(engine)),
+            SEGMENT,
+            engine._share,
+            engine.lengths,
+            engine._starts,
+            *(getattr(engine, field.name) for field in fields(engine)[1:]),
             queries.indices[span].astype(np.int64),
             queries.data[span],
             data.draw(st.sampled_from([0.0, 0.25, -1.0])),
@@ -158,38 +165,126 @@ def test_weights_of_a_document_add_up_to_its_score(
             assert weights @ found_weights + offsets[document] * 0.5 == score
 
 
-def sound() -> dict[str, Any]:
-    engine = ExactEngine.build(DOCUMENTS)
+def sound(**settings: Any) -> dict[str, Any]:
+    engine = ExactEngine.build(DOCUMENTS, **settings)
     return {field.name: getattr(engine, field.name) for field in fields(engine)}
 
 
 def test_postings_by_hand() -> None:
     parts = sound()
-    assert parts["indptr"].tolist() == [0, 3, 3, 5]
-    assert parts["documents"].tolist() == [0, 2, 3, 0, 3]
-    assert parts["weights"].tolist() == [1, 1, 3, 2, 2]
-    assert ExactEngine(**parts).num_documents == 4
+    assert parts["lengths"].tolist() == [[3, 0, 2]]
+    assert parts["table"].tolist() == [1, 0, 1, 3]  # three of four documents
+    assert parts["documents"].tolist() == [0, 3]
+    assert parts["weights"].tolist() == [2, 2]
+    assert parts["scales"].tolist() == [1, 1, 1]
+    engine = ExactEngine(**parts)
+    assert (engine.num_documents, engine.num_postings) == (4, 5)
+    assert engine.frequencies.tolist() == [3, 0, 2]
+    documents, weights = engine.postings(slice(0, 3))
+    assert (documents.tolist(), weights.tolist()) == ([0, 2, 3, 0, 3], [1, 1, 3, 2, 2])
+
+
+def test_rounded_weights_by_hand() -> None:
+    parts = sound(weight_bits=8)
+    assert parts["scales"].tolist() == pytest.approx([3 / 255, 1 / 255, 2 / 255])
+    assert parts["table"].tolist() == [85, 0, 85, 255, 255, 0, 0, 255]
+    assert parts["table"].dtype == parts["weights"].dtype == np.uint8
+    assert ExactEngine(**parts).largest == pytest.approx(3)
+
+
+@given(collections(), st.integers(1, 15), st.integers(1, 3), st.data())
+def test_segments_change_nothing(
+    pair: tuple[sp.csr_array, sp.csr_array], top_k: int, segment: int, data: st.DataObject
+) -> None:
+    queries, documents = pair
+    offsets = data.draw(quarters(documents.shape[0]))
+    factors = data.draw(quarters(queries.shape[0]))
+    every = slice(0, documents.shape[1])
+    whole = ExactEngine.build(documents, offsets)
+    expected, postings = whole.search(queries, top_k, factors), whole.postings(every)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lexicept.engines.exact.SEGMENT", segment)
+        cut = ExactEngine.build(documents, offsets)
+        assert as_lists(cut.search(queries, top_k, factors)) == as_lists(expected)
+        assert cut.matrix().toarray().tolist() == documents.toarray().tolist()
+        for a, b in zip(cut.postings(every), postings, strict=True):
+            assert a.tolist() == b.tolist()
+        assert cut.frequencies.tolist() == whole.frequencies.tolist()
+        dimensions = np.arange(documents.shape[1])
+        for number, row in enumerate(documents.toarray().tolist()):
+            assert cut.document_weights(number, dimensions).tolist() == row
+
+
+@given(collections())
+def test_rounding_moves_weights_by_half_a_step_at_most(
+    pair: tuple[sp.csr_array, sp.csr_array],
+) -> None:
+    queries, documents = pair
+    engine = ExactEngine.build(documents, weight_bits=8)
+    exact, rounded = documents.toarray(), engine.matrix().toarray()
+    assert ((rounded > 0) == (exact > 0)).all()
+    steps = exact.max(axis=0, initial=0) / 255
+    # What would round to 0 keeps a whole step.
+    assert (np.abs(rounded - exact) <= np.where(exact < steps / 2, 1, 0.5001) * steps).all()
+    for row, (numbers, scores) in enumerate(engine.search(queries, 20)):
+        expected = rounded.astype(np.float64) @ queries.toarray()[row]
+        assert scores == pytest.approx(expected[numbers], rel=1e-5)
+
+
+@pytest.mark.parametrize("bits", [0, 16, 33])
+def test_other_bits_are_refused(bits: int) -> None:
+    with pytest.raises(InputError, match=f"weights have 32 or 8 bits, not {bits}"):
+        ExactEngine.build(DOCUMENTS, weight_bits=bits)
 
 
 @pytest.mark.parametrize(
     ("part", "values"),
     [
-        ("documents", [0, 2, 4, 0, 3]),
-        ("documents", [0, 2, -1, 0, 3]),
-        ("documents", [0, 2, 3, 0]),
-        ("indptr", [0, 4, 3, 5]),
-        ("indptr", [0, 3, 3, 6]),
-        ("indptr", [1, 3, 3, 5]),
-        ("indptr", []),
-        ("weights", [1, 1, 3, 2]),
+        ("documents", [0]),
+        ("lengths", [[3, 0, 1]]),
+        ("lengths", [[2, 0, 2]]),
+        ("lengths", [[5, 0, 2]]),
+        ("lengths", [[3, 0, -2]]),
+        ("lengths", [[3, 0, 2], [0, 0, 0]]),
+        ("lengths", [3, 0, 2]),
+        ("table", [1, 0, 1]),
+        ("weights", [2, 2, 2]),
+        ("scales", [1, 1]),
         ("offsets", [0, 0, 0]),
     ],
 )
-def test_damaged_postings_are_refused(part: str, values: list[int]) -> None:
+def test_damaged_postings_are_refused(part: str, values: Any) -> None:
     parts = sound()
     parts[part] = np.array(values, parts[part].dtype)
     with pytest.raises(InputError, match="do not fit together"):
         ExactEngine(**parts)
+
+
+def test_postings_of_documents_that_are_not_there_are_refused_or_never_found() -> None:
+    parts = sound()
+    parts["documents"] = np.array([0, 2**16 - 1], np.uint16)
+    damaged = ExactEngine(**parts)  # nothing is read before it is needed
+    assert as_lists(damaged.search(sp.csr_array([[0.0, 0, 1]]))) == [([0], [2.0])]
+    for use in (lambda: damaged.postings(slice(2, 3)), damaged.matrix):
+        with pytest.raises(IndexFormatError, match="a document that is not there"):
+            use()
+
+
+@pytest.mark.parametrize("blocks", [[4], [1, 0, 3], [2, 2]])
+@pytest.mark.parametrize("on_disk", [True, False])
+@pytest.mark.parametrize("bits", [8, 32])
+def test_postings_come_block_by_block(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, blocks: list[int], on_disk: bool, bits: int
+) -> None:
+    monkeypatch.setattr("lexicept.engines.exact.SEGMENT", 3)
+    whole = ExactEngine.build(DOCUMENTS, [1, 2, 3, 4], bits)
+    writer = PostingsWriter(np.array([3, 0, 2]), bits, tmp_path if on_disk else None)
+    starts = np.cumsum([0, *blocks])
+    for start, rows in zip(starts, blocks, strict=False):
+        assert writer.add(DOCUMENTS[start : start + rows]) == start
+    found = writer.finish([1, 2, 3, 4])
+    for field in fields(whole):
+        assert getattr(found, field.name).tolist() == getattr(whole, field.name).tolist()
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -1.0])

@@ -379,7 +379,7 @@ def test_a_damaged_manifest(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"version": 99}, "index version 99; this lexicept reads up to version 1"),
+        ({"version": 99}, "index version 99; this lexicept reads version 2: build it anew"),
         ({"version": "1"}, "version"),
         ({"version": None}, "version"),
         ({"format": "zip"}, "not a lexicept index"),
@@ -501,14 +501,21 @@ def test_every_altered_file_fails_its_checksum(tmp_path: Path) -> None:
 def test_altered_numbers_do_not_reach_the_compiled_search(tmp_path: Path) -> None:
     path = tmp_path / "index"
     build(path, ANIMALS)
-    for name, value in [("documents", 10**6), ("documents", -1), ("indptr", 10**6)]:
+    for name, value in [("documents", 2**16 - 1), ("lengths", 10**6), ("lengths", -1)]:
         file = path / "000001" / "postings" / f"{name}.npy"
         content = file.read_bytes()
         array = np.load(file)
         array[-1] = value
         np.save(file, array)
+        if name == "lengths":
+            with pytest.raises(IndexFormatError):
+                Index.open(path)
+        else:  # it is beyond the scores that are looked at
+            assert Index.open(path).search("cat dog")
         with pytest.raises(IndexFormatError):
-            Index.open(path)
+            Index.open(path).document_vectors()
+        with pytest.raises(IndexFormatError, match=rf"{name}.npy does not match its checksum"):
+            Index.open(path, checksums=True)
         file.write_bytes(content)
 
 

@@ -1,5 +1,9 @@
 """The closed form against the paper's equations 2 to 4 on dense matrices, and bad input."""
 
+import pickle
+from functools import reduce
+from itertools import pairwise
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -9,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lexicept.errors import InputError
-from lexicept.rra import TRANSFORMS, reweight
+from lexicept.rra import TRANSFORMS, Dialogue, converse, hear, read, reweight
 from strategies import REALS, sparse_matrices
 
 F = {
@@ -88,6 +92,37 @@ def test_closed_form_on_a_larger_collection(
     w[:, [0, 8, 39]] = 0
     prior = None if uniform else random.random(60) + 0.1
     assert_scores_equal(w, prior, alpha=alpha, iterations=iterations, transform=transform)
+
+
+@given(
+    sparse_matrices(st.integers(1, 8), weights=REALS, dtype=np.float64),
+    st.sampled_from(list(F)),
+    st.sampled_from([0.5, 1.0, 1.7]),
+    st.integers(1, 3),
+    st.data(),
+)
+def test_sharding_changes_nothing(
+    w: sp.csr_array, transform: str, alpha: float, iterations: int, data: st.DataObject
+) -> None:
+    size = w.shape[0]
+    prior = np.array(data.draw(st.lists(st.floats(0.01, 10), min_size=size, max_size=size)))
+    cuts = sorted([0, *data.draw(st.lists(st.integers(0, size), max_size=4)), size])
+    P = prior / prior.sum()
+    shards = [(w[a:b], P[a:b]) for a, b in pairwise(cuts)]
+
+    def hear_all(dialogue: Dialogue) -> Any:
+        sent = pickle.loads(pickle.dumps(dialogue))  # as another process would get it
+        return reduce(add, [hear(weights, priors, sent) for weights, priors in shards])
+
+    dialogue = converse(hear_all, Dialogue.begin(*w.shape, alpha, transform), iterations)
+    parts = [read(weights, priors, dialogue) for weights, priors in shards]
+    whole = reweight(w, alpha, iterations, prior, transform)
+    weights = np.vstack([part.toarray() for part, _ in parts])
+    scales = np.concatenate([part for _, part in parts])
+    close = {"rtol": 1e-9, "atol": 1e-9}
+    np.testing.assert_allclose(weights, whole.weights.toarray(), **close)
+    np.testing.assert_allclose(scales - scales.min(), whole.offsets, **close)
+    np.testing.assert_allclose(dialogue.background, whole.background, **close)
 
 
 def test_the_transforms_are_the_papers() -> None:

@@ -2,16 +2,19 @@
 
 import json
 import os
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lexicept.errors import IndexFormatError
 from lexicept.storage import (
+    CSRWriter,
+    StoredRows,
     TextStore,
     check_files,
     describe_files,
@@ -302,3 +305,47 @@ def test_what_is_no_json_object_is_refused(tmp_path: Path, content: bytes) -> No
 def test_a_missing_json_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(IndexFormatError, match=r"none\.json"):
         read_json(tmp_path / "none.json")
+
+
+# Matrices in pieces
+
+
+@settings(max_examples=40)
+@given(st.lists(sparse_matrices(columns=4), max_size=4), st.data())
+def test_blocks_are_written_as_the_whole(
+    tmp_path_factory: Folders, blocks: list[sp.csr_array], data: st.DataObject
+) -> None:
+    folder = tmp_path_factory.mktemp("blocks")
+    whole = sp.csr_array(sp.vstack([sp.csr_array((0, 4), dtype=np.float32), *blocks]))
+    done = 0
+    with closing(CSRWriter(folder / "blocks")) as writer:
+        for block in blocks:
+            writer.append(block)
+            done += block.shape[0]
+            rows = data.draw(st.lists(st.integers(0, max(done - 1, 0)), max_size=min(done, 3)))
+            assert writer.rows(rows, 4).toarray().tolist() == whole[rows].toarray().tolist()
+    save_csr(folder / "whole", whole)
+    for part in ("indptr", "indices", "data"):
+        written, expected = ((folder / f"{n}.{part}.npy").read_bytes() for n in ("blocks", "whole"))
+        assert written == expected
+
+
+@settings(max_examples=40)
+@given(sparse_matrices(columns=4), st.data())
+def test_neighbouring_rows(
+    tmp_path_factory: Folders, matrix: sp.csr_array, data: st.DataObject
+) -> None:
+    prefix = tmp_path_factory.mktemp("rows") / "m"
+    save_csr(prefix, matrix)
+    start, stop = sorted(data.draw(st.tuples(*[st.integers(0, matrix.shape[0])] * 2)))
+    rows = StoredRows(prefix, 4)[start:stop]
+    assert rows.load().toarray().tolist() == matrix[start:stop].toarray().tolist()
+    assert np.diff(rows.indptr).tolist() == np.diff(matrix[start:stop].indptr).tolist()
+    assert rows[1:].load().toarray().tolist() == matrix[start:stop][1:].toarray().tolist()
+
+
+def test_damage_is_found_where_it_is_read(matrix: Path) -> None:
+    save_array(matrix.with_name("m.indices.npy"), np.array([0, 2, 9], np.int32))
+    assert load_csr(matrix, 3, slice(0, 2)).toarray().tolist() == [[1, 0, 2], [0, 0, 0]]
+    with pytest.raises(IndexFormatError, match="do not fit together"):
+        load_csr(matrix, 3, slice(2, 3))

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lexicept.errors import InputError
-from lexicept.weighting import BM25, Splade, from_settings, lucene_idf
-from strategies import sparse_matrices
+from lexicept.weighting import BM25, Splade, Statistics, Unchanged, from_settings, lucene_idf
+from strategies import REALS, sparse_matrices
 
 # Lengths 4, 2 and 0: the average is 2. Document frequencies 2, 1 and 0.
 FREQUENCIES = sp.csr_array(np.array([[3, 1, 0], [2, 0, 0], [0, 0, 0]], np.float32))
@@ -18,7 +18,7 @@ FREQUENCIES = sp.csr_array(np.array([[3, 1, 0], [2, 0, 0], [0, 0, 0]], np.float3
 
 def test_lucene_idf_by_hand() -> None:
     expected = [log(1 + 1.5 / 2.5), log(1 + 2.5 / 1.5), log(1 + 3.5 / 0.5)]
-    assert lucene_idf(FREQUENCIES) == pytest.approx(expected, rel=1e-12)
+    assert lucene_idf(Statistics.of(FREQUENCIES)) == pytest.approx(expected, rel=1e-12)
 
 
 def test_bm25_by_hand() -> None:
@@ -43,8 +43,20 @@ def test_bm25_of_a_literal_value() -> None:
 def test_without_length_normalisation_and_saturation_only_idf_is_left(
     frequencies: sp.csr_array,
 ) -> None:
-    idf = (frequencies.toarray() > 0) * lucene_idf(frequencies)
+    idf = (frequencies.toarray() > 0) * lucene_idf(Statistics.of(frequencies))
     np.testing.assert_allclose(BM25(k1=0, b=0).documents(frequencies).toarray(), idf, rtol=1e-6)
+
+
+@given(sparse_matrices(weights=REALS), st.integers(0, 8))
+def test_weights_of_some_documents_are_those_of_the_collection(
+    frequencies: sp.csr_array, cut: int
+) -> None:
+    parts = [frequencies[:cut], frequencies[cut:]]
+    collection = Statistics.of(parts[0]) + Statistics.of(parts[1])
+    for weighting in (BM25(), Splade(), Unchanged()):
+        found = sp.vstack([weighting.documents(part, collection) for part in parts])
+        whole = weighting.documents(frequencies).toarray()
+        np.testing.assert_allclose(found.toarray(), whole, rtol=1e-6)
 
 
 def test_queries_keep_their_frequencies_without_k3() -> None:

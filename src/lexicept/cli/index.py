@@ -93,7 +93,7 @@ def print_info(index: Index, as_json: bool) -> None:
         "documents": len(index),
         "vocabularies": index.manifest["vocabularies"],
         "rra": index.manifest["rra"],
-        "postings": int(index.engine.documents.size),
+        "postings": index.engine.num_postings,
         "bytes": sum(entry["size"] for entry in files),
         "written_by": f"lexicept {index.manifest['lexicept']}",
     }

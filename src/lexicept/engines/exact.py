@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,34 +18,61 @@ import scipy.sparse as sp
 from lexicept.engines.interface import checked_offsets, checked_queries, single_precision
 from lexicept.errors import IndexFormatError, InputError
 from lexicept.ops.postings import search_postings
-from lexicept.storage import load_array, save_array
-from lexicept.vectors import Floats, Integers
+from lexicept.storage import ArrayWriter, load_array, save_array
+from lexicept.vectors import Floats, Integers, largest_weights
+
+SEGMENT = 2**16
+"""Documents whose numbers fit 16 bits, and whose scores a processor's cache."""
+
+SHARES: dict[np.dtype[Any], int] = {np.dtype(np.float32): 2, np.dtype(np.uint8): 4}
+"""A dimension that more than one in so many documents of a segment have is stored as a row of a
+table: that takes no more space than postings, and is searched several times faster."""
+
+DAMAGED = "damaged postings: they name a document that is not there"
 
 
 @dataclass(frozen=True)
 class ExactEngine:
-    """Postings of N documents over V dimensions, and an optional offset per document."""
+    """Postings of N documents over V dimensions, and an optional offset per document.
+
+    The documents are cut into segments of ``SEGMENT``. With 8-bit weights, a quarter of single
+    precision's, results are exact for the rounded weights.
+    """
 
     name: ClassVar[str] = "exact"
     exact: ClassVar[bool] = True
 
-    indptr: Integers
-    """Where each dimension's postings start [V + 1]."""
+    lengths: Integers
+    """Documents that have a dimension, i32 [segments, V]."""
     documents: Integers
-    """Document numbers, ascending within a dimension [non-zeros]."""
+    """Numbers within the segment, u16, ascending within a dimension [postings]."""
     weights: Floats
-    """f32 [non-zeros]."""
+    """f32, or u8 to be multiplied with the dimension's scale [postings]."""
+    table: Floats
+    """Rows of the dimensions with most documents: a weight, like those above, per document of the
+    segment, and 0 where there is none."""
+    scales: Floats
+    """f32 [V]; 1 for weights in single precision."""
     offsets: Floats
     """f32 [N]."""
 
     @classmethod
-    def build(cls, documents: Any, offsets: npt.ArrayLike | None = None) -> ExactEngine:
-        """Invert a SciPy sparse matrix [N, V]. Raises InputError for NaN or negative weights."""
+    def build(
+        cls, documents: Any, offsets: npt.ArrayLike | None = None, weight_bits: int = 32
+    ) -> ExactEngine:
+        """Invert a SciPy sparse matrix [N, V].
+
+        Args:
+            weight_bits: 32, or 8 for weights rounded to 255 steps of the dimension's largest.
+
+        Raises:
+            InputError: NaN or negative weights, other bits.
+        """
         matrix = single_precision(documents)
         prior = checked_offsets(offsets, matrix.shape[0])
-        postings = sp.csc_array(matrix)
-        indptr, documents = postings.indptr.astype(np.int64), postings.indices.astype(np.int32)
-        return cls(indptr, documents, postings.data, prior)
+        postings = PostingsWriter(largest_weights(matrix), weight_bits)
+        postings.add(matrix)
+        return postings.finish(prior)
 
     def save(self, folder: Path) -> None:
         """Write the arrays into an existing folder."""
@@ -54,30 +82,56 @@ class ExactEngine:
     @classmethod
     def open(cls, folder: Path) -> ExactEngine:
         """Memory-map what ``save`` wrote. Raises IndexFormatError for anything else."""
+        weights = load_array(folder / "weights.npy", list(SHARES))
         try:
             return cls(
-                load_array(folder / "indptr.npy", np.int64),
-                load_array(folder / "documents.npy", np.int32),
-                load_array(folder / "weights.npy", np.float32),
+                load_array(folder / "lengths.npy", np.int32, ndim=2),
+                load_array(folder / "documents.npy", np.uint16),
+                weights,
+                load_array(folder / "table.npy", weights.dtype),
+                load_array(folder / "scales.npy", np.float32),
                 load_array(folder / "offsets.npy", np.float32),
             )
         except InputError as error:
             raise IndexFormatError(f"{folder}: {error}") from None
 
     def __post_init__(self) -> None:
-        # The compiled search trusts these numbers: a damaged file must not write out of bounds.
+        # Searching relies on this; 16-bit document numbers are always within a segment.
+        segments = -(-self.offsets.size // SEGMENT)
         sound = (
-            self.indptr.size > 0
-            and self.indptr[0] == 0
-            and self.indptr[-1] == self.documents.size == self.weights.size
-            and bool((np.diff(self.indptr) >= 0).all())
-            and (
-                not self.documents.size
-                or (self.documents.min() >= 0 and self.documents.max() < self.offsets.size)
-            )
+            self.lengths.ndim == 2
+            and self.lengths.shape == (segments, self.scales.size)
+            and bool((self.lengths >= 0).all())
+            and bool((self.lengths <= self._counts[:, None]).all())
+            and self.documents.size == self.weights.size == int(self.lengths[~self._tabled].sum())
+            and self.table.size == int(self._tabled.sum(axis=1) @ self._counts)
         )
         if not sound:
             raise InputError("postings whose parts do not fit together")
+
+    @cached_property
+    def _counts(self) -> Integers:
+        """Documents of each segment [segments]."""
+        firsts = np.arange(0, self.offsets.size, SEGMENT)
+        return np.minimum(self.offsets.size - firsts, SEGMENT)
+
+    @property
+    def _share(self) -> int:
+        return SHARES[self.weights.dtype]
+
+    @cached_property
+    def _tabled(self) -> npt.NDArray[np.bool_]:
+        """Which dimensions are in the table [segments, V]."""
+        return self.lengths.astype(np.int64) * self._share > self._counts[:, None]
+
+    @cached_property
+    def _starts(self) -> Integers:
+        """Where each dimension begins in the postings or in the table [segments, V]."""
+        sizes = np.where(self._tabled, 0, self.lengths).ravel()
+        rows = np.where(self._tabled, self._counts[:, None], 0).ravel()
+        before = [np.cumsum(part, dtype=np.int64) - part for part in (sizes, rows)]
+        starts: Integers = np.where(self._tabled.ravel(), before[1], before[0])
+        return starts.reshape(self.lengths.shape)
 
     @property
     def size(self) -> int:
@@ -90,13 +144,77 @@ class ExactEngine:
 
     @property
     def num_dimensions(self) -> int:
-        return int(self.indptr.size) - 1
+        return int(self.scales.size)
+
+    @property
+    def weight_bits(self) -> int:
+        return 8 * int(self.weights.dtype.itemsize)
+
+    @cached_property
+    def frequencies(self) -> Integers:
+        """Documents that have each dimension [V]."""
+        found: Integers = self.lengths.sum(axis=0, dtype=np.int64)
+        return found
+
+    @property
+    def num_postings(self) -> int:
+        return int(self.frequencies.sum())
+
+    @cached_property
+    def largest(self) -> float:
+        """The largest weight of all."""
+        if self.weight_bits == 8:  # every dimension's own has the last step
+            return 255 * float(self.scales[self.frequencies > 0].max(initial=0))
+        return float(max(self.weights.max(initial=0), self.table.max(initial=0)))
+
+    def postings(self, dimensions: slice) -> tuple[Integers, Floats]:
+        """Documents and weights of neighbouring dimensions, from ``start`` to ``stop``, one
+        dimension after the other.
+
+        Raises:
+            IndexFormatError: a posting of a document that is not there.
+        """
+        columns, documents, weights = self._postings(dimensions)
+        order = np.argsort(columns, kind="stable")
+        return documents[order], weights[order]
+
+    def _postings(self, dimensions: slice) -> tuple[Integers, Integers, Floats]:
+        """Dimension, document and weight of postings, segment after segment."""
+        nothing = np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.float32)
+        found = [self._of_segment(number, dimensions) for number in range(len(self.lengths))]
+        columns, documents, weights = map(np.concatenate, zip(nothing, *found, strict=True))
+        return columns, documents, weights
+
+    def _of_segment(self, number: int, dimensions: slice) -> tuple[Integers, Integers, Floats]:
+        """The same of one segment, and the dimension of each posting."""
+        columns = np.arange(self.num_dimensions)[dimensions]
+        lengths, tabled = self.lengths[number, dimensions], self._tabled[number, dimensions]
+        starts, count = self._starts[number, dimensions], int(self._counts[number])
+        places = [np.repeat(columns[~tabled], lengths[~tabled])]
+        first = int(starts[~tabled][0]) if not tabled.all() else 0
+        span = slice(first, first + places[0].size)  # neighbours but for those in the table
+        documents, weights = [np.asarray(self.documents[span], np.int64)], [self.weights[span]]
+        if documents[0].size and int(documents[0].max()) >= count:
+            raise IndexFormatError(DAMAGED)
+        for column, start in zip(columns[tabled].tolist(), starts[tabled].tolist(), strict=True):
+            row = self.table[start : start + count]
+            (own,) = np.nonzero(row)
+            places.append(np.full(own.size, column))
+            documents.append(own)
+            weights.append(row[own])
+        place, document = np.concatenate(places), np.concatenate(documents)
+        number_of = (document + number * SEGMENT).astype(np.int32)
+        return place, number_of, np.concatenate(weights) * self.scales[place]
 
     def matrix(self) -> sp.csr_array:
-        """The document weights as CSR [N, V], without the offsets."""
-        parts = (self.weights, self.documents, self.indptr)
+        """The document weights as CSR [N, V], in memory, without the offsets.
+
+        Raises:
+            IndexFormatError: a posting of a document that is not there.
+        """
         shape = (self.num_documents, self.num_dimensions)
-        return sp.csr_array(sp.csc_array(parts, shape=shape))
+        columns, documents, weights = self._postings(slice(None))
+        return sp.csr_array(sp.coo_array((weights, (documents, columns)), shape=shape))
 
     def search(
         self, queries: Any, top_k: int = 10, query_offsets: npt.ArrayLike | None = None
@@ -132,27 +250,127 @@ class ExactEngine:
         if not self.matches(dimensions):
             return np.empty(0, np.int64), np.empty(0, np.float32)
         found: tuple[Integers, Floats] = search_postings(
-            self.indptr,
+            SEGMENT,
+            self._share,
+            self.lengths,
+            self._starts,
             self.documents,
             self.weights,
+            self.table,
+            self.scales,
             self.offsets,
             dimensions.astype(np.int64),
             weights,
             factor,
-            top_k,
+            min(top_k, self.num_documents),
         )
         return found
 
     def matches(self, dimensions: Integers) -> bool:
         """Whether any document has any of these dimensions."""
-        return bool((self.indptr[dimensions + 1] > self.indptr[dimensions]).any())
+        return bool(self.frequencies[dimensions].any())
 
     def document_weights(self, document: int, dimensions: Integers) -> Floats:
         """The weights of one document on some dimensions, f64 [dimensions]."""
         found = np.zeros(len(dimensions))
+        number, place = divmod(document, SEGMENT)
         for i, dimension in enumerate(dimensions):
-            start, end = self.indptr[dimension], self.indptr[dimension + 1]
-            position = start + np.searchsorted(self.documents[start:end], document)
-            if position < end and self.documents[position] == document:
-                found[i] = self.weights[position]
+            start, length = self._starts[number, dimension], self.lengths[number, dimension]
+            if self._tabled[number, dimension]:
+                found[i] = self.table[start + place] * self.scales[dimension]
+                continue
+            position = start + np.searchsorted(self.documents[start : start + length], place)
+            if position < start + length and self.documents[position] == place:
+                found[i] = self.weights[position] * self.scales[dimension]
         return found
+
+
+def check_weight_bits(weight_bits: int) -> None:
+    """Raises InputError for others than 32 and 8."""
+    if weight_bits not in (32, 8):
+        raise InputError(f"weights have 32 or 8 bits, not {weight_bits}")
+
+
+class PostingsWriter:
+    """Inverts documents that come block after block, segment by segment, into memory or files.
+
+    Args:
+        largest: the largest weight of every dimension [V].
+        weight_bits: 32 or 8, see ``ExactEngine.build``.
+        folder: where ``ExactEngine.open`` shall find them; None keeps them in memory.
+
+    Raises:
+        InputError: other bits.
+    """
+
+    def __init__(self, largest: Floats, weight_bits: int = 32, folder: Path | None = None) -> None:
+        check_weight_bits(weight_bits)
+        self._kind = np.dtype(np.float32 if weight_bits == 32 else np.uint8)
+        self._scales = np.ones(largest.size, np.float32)
+        if weight_bits == 8:
+            self._scales = (np.where(largest > 0, largest, 1) / 255).astype(np.float32)
+        self._folder = folder
+        self._added = 0
+        self._waiting: list[sp.csr_array] = []
+        self._lengths: list[Integers] = []
+        self._parts: dict[str, ArrayWriter | list[Any]] = {
+            name: [] if folder is None else ArrayWriter(folder / f"{name}.npy", kind)
+            for name, kind in (
+                ("documents", np.dtype(np.uint16)),
+                ("weights", self._kind),
+                ("table", self._kind),
+            )
+        }
+
+    def add(self, block: sp.csr_array) -> int:
+        """Add the next documents, CSR f32 [n, V]; return the number of their first."""
+        first, start = self._added, 0
+        while start < block.shape[0]:
+            stop = min(block.shape[0], start + SEGMENT - self._added % SEGMENT)
+            self._waiting.append(block[start:stop])
+            self._added += stop - start
+            start = stop
+            if self._added % SEGMENT == 0:
+                self._invert()
+        return first
+
+    def _invert(self) -> None:
+        """Write the segment that is complete."""
+        segment = sp.csc_array(sp.vstack(self._waiting, format="csr"))
+        self._waiting = []
+        segment.eliminate_zeros()
+        lengths, count = np.diff(segment.indptr), segment.shape[0]
+        weights = segment.data.astype(np.float32)
+        if self._kind == np.uint8:
+            steps = np.rint(weights / np.repeat(self._scales, lengths))
+            weights = np.clip(steps, 1, 255).astype(np.uint8)  # not 0: it would be no posting
+        tabled = lengths.astype(np.int64) * SHARES[self._kind] > count
+        table = np.zeros((int(tabled.sum()), count), self._kind)
+        for row, column in zip(table, np.flatnonzero(tabled).tolist(), strict=True):
+            span = slice(segment.indptr[column], segment.indptr[column + 1])
+            row[segment.indices[span]] = weights[span]
+        listed = np.repeat(~tabled, lengths)
+        self._parts["documents"].append(segment.indices[listed].astype(np.uint16))
+        self._parts["weights"].append(weights[listed])
+        self._parts["table"].append(table.ravel())
+        self._lengths.append(lengths.astype(np.int32))
+
+    def finish(self, offsets: npt.ArrayLike) -> ExactEngine:
+        """The engine of all documents, with an offset per document [N]."""
+        prior = checked_offsets(offsets, self._added)
+        if self._waiting:
+            self._invert()
+        lengths = np.array(self._lengths, np.int32).reshape(len(self._lengths), self._scales.size)
+        arrays = {}
+        for name, part in self._parts.items():
+            if isinstance(part, ArrayWriter):
+                part.close()
+            else:
+                kind = np.dtype(np.uint16) if name == "documents" else self._kind
+                arrays[name] = np.concatenate([np.empty(0, kind), *part])
+        if self._folder is None:
+            return ExactEngine(lengths=lengths, scales=self._scales, offsets=prior, **arrays)
+        save_array(self._folder / "lengths.npy", lengths)
+        save_array(self._folder / "scales.npy", self._scales)
+        save_array(self._folder / "offsets.npy", prior)
+        return ExactEngine.open(self._folder)

@@ -60,8 +60,8 @@ def postings(source: Source, dimension: int) -> tuple[Integers, Integers]:
     """Documents and impacts of a dimension; those whose weights round to 0 are left out."""
     engine = source.index.engine
     if dimension < engine.num_dimensions:
-        span = slice(engine.indptr[dimension], engine.indptr[dimension + 1])
-        documents, impacts = engine.documents[span], source.impacts(engine.weights[span])
+        documents, weights = engine.postings(slice(dimension, dimension + 1))
+        impacts = source.impacts(weights)
     else:
         documents, impacts = np.arange(len(source.index)), source.impacts(source.offsets)
     return documents[impacts > 0], impacts[impacts > 0]

@@ -40,7 +40,7 @@ class Source:
     @cached_property
     def largest(self) -> float:
         """The largest weight of a document, offsets not counted."""
-        return float(self.index.engine.weights.max(initial=0))
+        return self.index.engine.largest
 
     @cached_property
     def offset_scale(self) -> float:

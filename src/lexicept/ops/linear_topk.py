@@ -22,8 +22,8 @@ from lexicept.ops.topk import top_columns
 from lexicept.ops.triton import usable
 from lexicept.vectors import Floats, Integers
 
-CHUNK_CELLS = 2**22
-"""Cells of tokens × outputs that exist at once: 16 MB, which memory is reused for."""
+CHUNK_CELLS = 2**21
+"""Cells of tokens × outputs that exist at once: 8 MB, which memory is reused for."""
 
 TOKENS = 2048
 """Tokens that share one pass over the rows."""

@@ -1,4 +1,4 @@
-"""Search over CSC postings, term at a time."""
+"""Postings in segments of documents, searched term at a time."""
 
 from __future__ import annotations
 
@@ -12,9 +12,14 @@ BLOCK = 256
 
 
 def search_postings_reference(
-    indptr: Integers,
+    segment: int,
+    share: int,
+    lengths: Integers,
+    starts: Integers,
     documents: Integers,
     weights: Floats,
+    table: Floats,
+    scales: Floats,
     offsets: Floats,
     dimensions: Integers,
     query_weights: Floats,
@@ -24,7 +29,15 @@ def search_postings_reference(
     """The ``top_k`` documents of one query with a positive score, best first.
 
     Args:
-        indptr, documents, weights: postings of dimension t at ``indptr[t]:indptr[t + 1]``.
+        segment: documents of a segment; the last one may have fewer.
+        share: a dimension that more than one in ``share`` of a segment's documents have is in the
+            table there.
+        lengths: documents that have a dimension [segments, V].
+        starts: where its postings, or its part of the table, begin [segments, V].
+        documents: u16, a document's number in its segment [postings].
+        weights: f32, or u8 that the dimension's scale is multiplied with [postings].
+        table: weights of all documents of a segment in a row, 0 where there is none.
+        scales: [V].
         offsets: a number per document [N], multiplied by ``query_offset``.
         dimensions, query_weights: the query's non-zeros.
 
@@ -32,9 +45,17 @@ def search_postings_reference(
         Document numbers and scores; equal scores in document order.
     """
     scores = (offsets * np.float32(query_offset)).astype(np.float32)
-    for dimension, weight in zip(dimensions, query_weights, strict=True):
-        span = slice(indptr[dimension], indptr[dimension + 1])
-        scores[documents[span]] += np.float32(weight) * weights[span]
+    for first in range(0, scores.size, segment):
+        part = scores[first : first + segment]
+        for dimension, weight in zip(dimensions, query_weights, strict=True):
+            length = lengths[first // segment, dimension]
+            start = starts[first // segment, dimension]
+            factor = np.float32(weight) * scales[dimension]
+            if length * share > part.size:
+                part += factor * table[start : start + part.size]
+            else:
+                span = slice(start, start + length)
+                part[documents[span]] += factor * weights[span]
     best = np.lexsort((np.arange(scores.size), -scores))[:top_k]
     best = best[scores[best] > 0]
     return best, scores[best]
@@ -42,21 +63,30 @@ def search_postings_reference(
 
 @njit(cache=True, nogil=True)
 def search_postings(  # pragma: no cover - compiled
-    indptr, documents, weights, offsets, dimensions, query_weights, query_offset, top_k
+    segment,
+    share,
+    lengths,
+    starts,
+    documents,
+    weights,
+    table,
+    scales,
+    offsets,
+    dimensions,
+    query_weights,
+    query_offset,
+    top_k,
 ):
-    """Compiled twin of ``search_postings_reference``."""
-    scores = np.empty(offsets.size, np.float32)
-    factor = np.float32(query_offset)
-    if factor == 0:
-        scores[:] = 0
-    else:
-        for document in range(offsets.size):
-            scores[document] = offsets[document] * factor
-    for i in range(dimensions.size):
-        weight = np.float32(query_weights[i])
-        for p in range(indptr[dimensions[i]], indptr[dimensions[i] + 1]):
-            scores[documents[p]] += weight * weights[p]
+    """Compiled twin of ``search_postings_reference``.
 
+    A segment's scores stay in the processor's cache. All that a 16-bit document number can name is
+    within them, whatever a damaged file says.
+    """
+    scores = np.empty(max(segment, 2**16), np.float32)
+    factors = np.empty(dimensions.size, np.float32)
+    for i in range(dimensions.size):
+        factors[i] = np.float32(query_weights[i]) * scales[dimensions[i]]
+    offset = np.float32(query_offset)
     # A binary heap of the best so far with the worst of them on top: of two documents the lower
     # score is worse, and of equal scores the later document.
     top_k = min(top_k, offsets.size)
@@ -64,33 +94,51 @@ def search_postings(  # pragma: no cover - compiled
     heap_documents = np.empty(top_k, np.int64)
     size = 0
     bar = np.float32(0)  # what a later document must exceed
-    for block in range(0, scores.size, BLOCK):
-        end = min(block + BLOCK, scores.size)
-        above = 0
-        for document in range(block, end):  # without branches, so that it is vectorised
-            above += scores[document] > bar
-        if above == 0:
-            continue
-        for document in range(block, end):
-            score = scores[document]
-            if score <= bar:
-                continue
-            if size < top_k:
-                hole = size
-                size += 1
-                while hole > 0:
-                    parent = (hole - 1) // 2
-                    if score > heap_scores[parent]:
-                        break
-                    heap_scores[hole] = heap_scores[parent]
-                    heap_documents[hole] = heap_documents[parent]
-                    hole = parent
+    for number in range(lengths.shape[0]):
+        first = number * segment
+        count = min(segment, offsets.size - first)
+        if offset == 0:
+            scores[:count] = 0
+        else:
+            for document in range(count):
+                scores[document] = offsets[first + document] * offset
+        for i in range(dimensions.size):
+            length = lengths[number, dimensions[i]]
+            start = starts[number, dimensions[i]]
+            if length * share > count:
+                row = table[start : start + count]
+                for document in range(row.size):
+                    scores[document] += factors[i] * row[document]
             else:
-                hole = _sift_down(heap_scores, heap_documents, size, score, document)
-            heap_scores[hole] = score
-            heap_documents[hole] = document
-            if size == top_k:
-                bar = heap_scores[0]
+                for p in range(start, start + length):
+                    scores[documents[p]] += factors[i] * weights[p]
+        for block in range(0, count, BLOCK):
+            end = min(block + BLOCK, count)
+            above = 0
+            for document in range(block, end):  # without branches, so that it is vectorised
+                above += scores[document] > bar
+            if above == 0:
+                continue
+            for document in range(block, end):
+                score = scores[document]
+                if score <= bar:
+                    continue
+                if size < top_k:
+                    hole = size
+                    size += 1
+                    while hole > 0:
+                        parent = (hole - 1) // 2
+                        if score > heap_scores[parent]:
+                            break
+                        heap_scores[hole] = heap_scores[parent]
+                        heap_documents[hole] = heap_documents[parent]
+                        hole = parent
+                else:
+                    hole = _sift_down(heap_scores, heap_documents, size, score, first + document)
+                heap_scores[hole] = score
+                heap_documents[hole] = first + document
+                if size == top_k:
+                    bar = heap_scores[0]
     found_scores = heap_scores[:size].copy()
     found_documents = heap_documents[:size].copy()
     for end in range(size - 1, -1, -1):

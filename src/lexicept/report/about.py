@@ -52,7 +52,7 @@ def at_a_glance(subject: Subject) -> Section:
         ),
         Number(
             "Postings",
-            count(index.engine.documents.size),
+            count(index.engine.num_postings),
             "pairs of a document and one of its dimensions",
         ),
         Number("Size on disk", megabytes(sizes), "texts, postings and models together"),

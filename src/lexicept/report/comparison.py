@@ -85,7 +85,7 @@ def _measures(*sides: tuple[Subject, Mapping[str, Mapping[str, float]]]) -> Tabl
     for subject, measured in sides:
         means = [float(np.mean(list(measured[m].values()))) for m in MEASURES]
         flops = qd_flops(subject)
-        lengths = (mean_length(subject.asked), subject.index.engine.documents.size / len(subject))
+        lengths = (mean_length(subject.asked), subject.index.engine.num_postings / len(subject))
         rows.append((subject.name, *means, flops, e2(means[2], flops), *lengths))
     return Table(
         "Effectiveness and cost",

@@ -141,13 +141,12 @@ class Subject:
     @cached_property
     def posting_lengths(self) -> Integers:
         """Documents of each dimension [V]."""
-        return np.diff(self.index.engine.indptr)
+        return self.index.engine.frequencies
 
     def lengths(self, name: str) -> Integers:
         """Active dimensions of each document in a vocabulary [N]."""
         if name not in self._lengths:
-            engine, span = self.index.engine, self.span(name)
-            stored = engine.documents[engine.indptr[span.start] : engine.indptr[span.stop]]
+            stored, _ = self.index.engine.postings(self.span(name))
             self._lengths[name] = np.bincount(stored, minlength=len(self))
         return self._lengths[name]
 
@@ -159,9 +158,8 @@ class Subject:
 
     def _measure(self, name: str) -> Spread:
         span = self.span(name)
-        indptr = self.index.engine.indptr[span.start : span.stop + 1]
-        weights = self.index.engine.weights[indptr[0] : indptr[-1]].astype(np.float64)
-        documents = np.diff(indptr)
+        weights = self.index.engine.postings(span)[1].astype(np.float64)
+        documents = self.index.engine.frequencies[span]
         rows = np.repeat(np.arange(documents.size), documents)
         sums = np.bincount(rows, weights, minlength=documents.size)
         squares = np.bincount(rows, weights**2, minlength=documents.size)

@@ -20,7 +20,7 @@ CONTEXT = 80
 def concept_list(index: Index, search: str, top_k: int) -> dict[str, Any]:
     """The concepts of documents that have a text in a label or a word, the most frequent first."""
     labels = concept_labels(index)
-    documents = np.diff(concept_postings(index))
+    documents = concept_frequencies(index)
     wanted = search.strip().casefold()
     if index.atlas is not None:
         found = index.atlas.search(wanted)
@@ -36,18 +36,17 @@ def concept_list(index: Index, search: str, top_k: int) -> dict[str, Any]:
 
 def concept_detail(index: Index, number: int, top_k: int) -> dict[str, Any]:
     """One concept with its documents; what was never described is null or empty."""
-    start, end = concept_postings(index)[number : number + 2]
     labels = concept_labels(index)
     detail = {
         "number": number,
         "label": labels[number],
-        "documents": int(end - start),
+        "documents": int(concept_frequencies(index)[number]),
         "source": None,
         "firing_frequency": None,
         "words": [],
         "examples": [],
         "nearest": [],
-        "top_documents": top_documents(index, slice(start, end), top_k),
+        "top_documents": top_documents(index, number, top_k),
     }
     if index.atlas is None:
         return detail
@@ -78,10 +77,10 @@ def in_context(index: Index, example: Example) -> dict[str, Any]:
     }
 
 
-def top_documents(index: Index, postings: slice, top_k: int) -> list[dict[str, Any]]:
-    """The documents of a posting list with the largest weights, ties in document order."""
-    engine = index.engine
-    documents, weights = engine.documents[postings], engine.weights[postings]
+def top_documents(index: Index, concept: int, top_k: int) -> list[dict[str, Any]]:
+    """The documents with the largest weights of a concept, ties in document order."""
+    dimension = index.span("concepts").start + concept
+    documents, weights = index.engine.postings(slice(dimension, dimension + 1))
     if top_k < weights.size:  # sorting long lists whole would hold up everyone
         least = np.partition(weights, -top_k)[-top_k]
         candidates = np.flatnonzero(weights >= least)
@@ -100,7 +99,6 @@ def concept_labels(index: Index) -> Sequence[str]:
     return labels or ()
 
 
-def concept_postings(index: Index) -> Integers:
-    """Where each concept's postings start [concepts + 1]."""
-    span = index.span("concepts")
-    return index.engine.indptr[span.start : span.stop + 1]
+def concept_frequencies(index: Index) -> Integers:
+    """Documents that have each concept [concepts]."""
+    return index.engine.frequencies[index.span("concepts")]

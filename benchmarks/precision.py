@@ -1,0 +1,72 @@
+"""What reading documents in bfloat16 changes: ``python -m benchmarks.precision INDEX DATASET``.
+
+The documents of an index with words and concepts are encoded again in float32 and in bfloat16 by
+the index's own model, and both are evaluated on judged queries, which are always read in float32.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+
+import scipy.sparse as sp
+
+from benchmarks.common import Table
+from lexicept import evaluation
+from lexicept.corpora import read_qrels, read_queries
+from lexicept.derive import Derived
+from lexicept.encoder import parts
+from lexicept.index import Index
+
+SHARD = 512
+"""Documents encoded together, as in a build."""
+
+
+def encoded(index: Index, texts: Sequence[str], precision: str) -> tuple[sp.csr_array, float]:
+    """The concepts' frequencies of all documents [N, V], and the seconds that took."""
+    concepts = index.vectorizer("concepts")
+    parts(concepts.encoder).backbone.precision = precision
+    start, found = time.perf_counter(), []
+    for first in range(0, len(texts), SHARD):
+        found.append(concepts.documents(texts[first : first + SHARD]))
+        print(f"{precision} {first + SHARD:,} of {len(texts):,}", flush=True)
+    return sp.csr_array(sp.vstack(found, format="csr")), time.perf_counter() - start
+
+
+def main() -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.precision", description=__doc__)
+    parser.add_argument("index")
+    parser.add_argument("dataset")
+    arguments = parser.parse_args()
+    index = Index.open(arguments.index)
+    texts = [document.content for document in index.documents()]
+    queries = list(read_queries(arguments.dataset, "test"))
+    qrels = list(read_qrels(arguments.dataset, "test"))
+    rows, values = [], {}
+    for precision in ("float32", "bfloat16"):
+        frequencies, took = encoded(index, texts, precision)
+        for vocabulary in ("concepts", None):
+            matrices = [
+                frequencies if v.name == "concepts" else stored
+                for v, stored in zip(index.vocabularies, index.frequencies(), strict=True)
+            ]
+            derived = Derived.compute(matrices, list(index.settings.values()), None)
+            Q = index.query_vectors([query.text for query in queries], vocabulary)
+            run = {
+                query.id: {index.ids[n]: float(s) for n, s in zip(*found, strict=True)}
+                for query, found in zip(queries, derived.engine.search(Q, 100), strict=True)
+            }
+            found = evaluation.evaluate_queries(qrels, run, ["nDCG@10"])["nDCG@10"]
+            values[precision, vocabulary] = found
+            rows.append([precision, vocabulary or "both", f"{took:.0f} s",
+                         f"{sum(found.values()) / len(found):.4f}"])  # fmt: skip
+    print(Table("precision", ["documents in", "searched", "encoding", "nDCG@10"], rows).markdown())
+    for vocabulary in ("concepts", None):
+        pair = values["bfloat16", vocabulary], values["float32", vocabulary]
+        print(vocabulary or "both", evaluation.paired_t_test(*pair))
+
+
+if __name__ == "__main__":
+    main()

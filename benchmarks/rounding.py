@@ -1,0 +1,70 @@
+"""What postings with 8-bit weights change: ``python -m benchmarks.rounding INDEX DATA``.
+
+INDEX is one of SciFact with words and concepts; DATA holds ``scifact`` and SPLADE-v3's vectors
+(``nfcorpus_splade_v3``, ``bert_vocab/vocab.txt``).
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import mean
+from typing import NamedTuple
+
+import scipy.sparse as sp
+
+from benchmarks.collections import splade_vectors
+from benchmarks.common import Table
+from benchmarks.effectiveness import ndcg
+from lexicept.corpora import Qrel, read_qrels, read_queries
+from lexicept.engines import ExactEngine
+from lexicept.index import Index
+
+
+class Case(NamedTuple):
+    """Documents and judged queries."""
+
+    name: str
+    ids: list[str]
+    documents: sp.csr_array
+    query_ids: list[str]
+    queries: sp.csr_array
+    qrels: list[Qrel]
+
+
+def cases(index: Index, data: Path) -> Iterator[Case]:
+    """SciFact by words, concepts and both, and NFCorpus by SPLADE-v3."""
+    asked, qrels = list(read_queries(data / "scifact")), list(read_qrels(data / "scifact"))
+    texts, names = [query.text for query in asked], [query.id for query in asked]
+    weights = index.engine.matrix()
+    for vocabulary in ("words", "concepts", None):
+        Q = index.query_vectors(texts, vocabulary)
+        yield Case(f"SciFact, {vocabulary or 'both'}", list(index.ids), weights, names, Q, qrels)
+    folder = data / "nfcorpus_splade_v3"
+    vectors = splade_vectors(folder, data / "bert_vocab" / "vocab.txt")
+    yield Case("NFCorpus, SPLADE-v3", *vectors, list(read_qrels(folder)))
+
+
+def main() -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.rounding", description=__doc__)
+    parser.add_argument("index")
+    parser.add_argument("data", type=Path)
+    arguments = parser.parse_args()
+    rows = []
+    for case in cases(Index.open(arguments.index), arguments.data):
+        engines = [ExactEngine.build(case.documents, weight_bits=bits) for bits in (32, 8)]
+        plain, rounded = (
+            mean(ndcg(case.query_ids, case.ids, engine.search(case.queries), case.qrels).values())
+            for engine in engines
+        )
+        sizes = [f"{engine.size / engine.num_postings:.2f}" for engine in engines]
+        found = [f"{plain:.4f}", f"{rounded:.4f}", f"{rounded - plain:+.4f}"]
+        rows.append([case.name, *found, *sizes])
+    columns = ["nDCG@10", "32 bits", "8 bits", "difference", "bytes / posting, 32 bits", "8 bits"]
+    print(Table("rounding", columns, rows).markdown())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,190 @@
+"""Collections of 100,000 to 5 million documents: building, RRA, opening and search.
+
+``python -m benchmarks.scale FOLDER [N...]`` writes the collections and what is built of them into
+the folder, 3 KB per document at most, and removes them again. Every step is a process of its own,
+so that its peak memory is its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.collections import zipf_blocks, zipf_collection
+from benchmarks.common import README, Table, seconds, write_readme
+from benchmarks.search import scipy_search
+from lexicept import derive
+from lexicept.derive import Derived, RRASettings, VocabularySettings
+from lexicept.shards import shards_of
+from lexicept.storage import CSRWriter, StoredRows
+from lexicept.weighting import BM25
+
+SIZES = (100_000, 1_000_000, 5_000_000)
+DIMENSIONS, NONZEROS = 65_536, 116
+QUERIES, QUERY_NONZEROS, TOP_K = 200, 21, 10
+SETTINGS = [VocabularySettings(BM25())]
+ALPHA = RRASettings(1.25)
+BUILDS = ("plain", "rounded", "rra")
+SCIPY_DOCUMENTS = 1_000_000
+"""SciPy has the collection in memory twice."""
+
+
+def write(folder: Path, documents: int) -> dict[str, float]:
+    """The collection, block by block."""
+
+    def work() -> None:
+        with closing(CSRWriter(folder / "frequencies")) as writer:
+            for block in zipf_blocks(documents, DIMENSIONS, NONZEROS, seed=0):
+                writer.append(block)
+
+    return {"write": seconds(work)}
+
+
+def build(folder: Path, name: str, rra: RRASettings | None, bits: int) -> dict[str, float]:
+    """Weights, RRA where asked for, and postings."""
+    collection = [StoredRows(folder / "frequencies", DIMENSIONS)]
+    work = partial(Derived.compute, collection, SETTINGS, rra, folder / name, bits)
+    return {name: seconds(work)}
+
+
+def reason(folder: Path) -> dict[str, float]:
+    """RRA's passes alone: what its listeners hear of all documents, weights computed anew."""
+    shards = shards_of([StoredRows(folder / "frequencies", DIMENSIONS)])
+    weigher = derive.weigher_of(shards, SETTINGS)
+    return {"reason": seconds(lambda: derive.reason(shards, weigher, DIMENSIONS, ALPHA))}
+
+
+def search(folder: Path, documents: int) -> dict[str, Any]:
+    """Opening, and queries one at a time on one thread."""
+    Q = zipf_collection(QUERIES, DIMENSIONS, QUERY_NONZEROS, seed=1)
+    found: dict[str, Any] = {"open": seconds(lambda: Derived.load(folder / "plain"))}
+    for name in BUILDS:
+        derived = Derived.load(folder / name)
+        queries = [(Q[[row]], Q[[row]] @ derived.background) for row in range(QUERIES)]
+        # The first round compiles, and brings the postings into memory.
+        for _ in range(2):
+            times = [seconds(partial(derived.engine.search, q, TOP_K, f)) for q, f in queries]
+        found[f"{name} latency"] = np.percentile(times, [50, 99]).tolist()
+        found[f"{name} bytes"] = derived.engine.size / derived.engine.num_postings
+    if documents <= SCIPY_DOCUMENTS:
+        XT = Derived.load(folder / "plain").engine.matrix().T.tocsr()
+        times = [seconds(partial(scipy_search, Q[[row]], XT, TOP_K)) for row in range(QUERIES)]
+        found["scipy"] = np.median(times)
+    return found
+
+
+STEPS: dict[str, Callable[[Path, int], dict[str, Any]]] = {
+    "write": write,
+    "plain": lambda folder, _: build(folder, "plain", None, 32),
+    "rounded": lambda folder, _: build(folder, "rounded", None, 8),
+    "reason": lambda folder, _: reason(folder),
+    "rra": lambda folder, _: build(folder, "rra", ALPHA, 32),
+    "search": search,
+}
+
+
+def peak_memory() -> float:
+    """The largest resident memory of this process, pages of mapped files included, in GB."""
+    # What getrusage says begins with the peak of the process that started this one.
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert found is not None
+    return int(found[1]) * 1024 / 1e9
+
+
+def measure(folder: Path, documents: int) -> dict[str, Any]:
+    """All steps of one size."""
+    work = folder / str(documents)
+    work.mkdir(parents=True)
+    found: dict[str, Any] = {"documents": documents}
+    try:
+        for step in STEPS:
+            command = [sys.executable, "-m", "benchmarks.scale", "--step", step, str(work)]
+            done = subprocess.run(
+                [*command, str(documents)], check=True, stdout=subprocess.PIPE, text=True
+            )
+            found |= json.loads(done.stdout.splitlines()[-1])
+            print(found, flush=True)
+    finally:
+        shutil.rmtree(work)
+    return found
+
+
+def table(results: list[dict[str, Any]]) -> Table:
+    """A row for every size."""
+    columns = [
+        "documents", "build", "RRA's passes", "build with RRA", "peak memory", "open",
+        "bytes / non-zero", "8 bits", "median", "p99", "8 bits: median", "RRA: median",
+        "SciPy: median", "median / SciPy's", "8 bits / SciPy's",
+    ]  # fmt: skip
+    rows = []
+    for found in results:
+        plain, rounded, rra = (found[f"{name} latency"] for name in BUILDS)
+        scipy = found.get("scipy")
+        rows.append([
+            f"{found['documents']:,}",
+            f"{found['plain']:.1f} s",
+            f"{found['reason']:.1f} s",
+            f"{found['rra']:.1f} s",
+            f"{max(found[f'{step} peak'] for step in ('plain', 'reason', 'rra')):.2f} GB",
+            f"{1e3 * found['open']:.0f} ms",
+            f"{found['plain bytes']:.2f}",
+            f"{found['rounded bytes']:.2f}",
+            *(f"{1e3 * t:.1f} ms" for t in (*plain, rounded[0], rra[0])),
+            f"{1e3 * scipy:.1f} ms" if scipy else "–",
+            f"{plain[0] / scipy:.3f} ×" if scipy else "–",
+            f"{rounded[0] / scipy:.3f} ×" if scipy else "–",
+        ])  # fmt: skip
+    return Table("scale", columns, rows)
+
+
+def plot(results: list[dict[str, Any]], path: Path) -> None:
+    """Times and memory against the number of documents, both logarithmic."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    x = [found["documents"] for found in results]
+    for key, label in (("plain", "build"), ("reason", "RRA's passes"), ("rra", "build with RRA")):
+        y = [found[key] for found in results]
+        left.loglog(x, y, "o-", label=label)
+        right.loglog(x, [found[f"{key} peak"] for found in results], "o-", label=label)
+    times = np.array(x) * results[0]["plain"] / x[0]
+    left.loglog(x, times, ":", color="gray", label="linear")
+    for axes, label in ((left, "seconds"), (right, "peak memory, GB")):
+        axes.set(xlabel="documents", ylabel=label)
+        axes.grid(True, which="both", alpha=0.2)
+        axes.legend()
+    figure.savefig(path, dpi=110)
+
+
+def main() -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.scale", description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("sizes", type=int, nargs="*", metavar="N", help=f"{SIZES} by default")
+    parser.add_argument("--step", choices=STEPS, help="one step alone; for the steps' processes")
+    arguments = parser.parse_args()
+    if arguments.step:
+        found = STEPS[arguments.step](arguments.folder, *arguments.sizes)
+        print(json.dumps(found | {f"{arguments.step} peak": peak_memory()}))
+        return
+    results = [measure(arguments.folder, size) for size in arguments.sizes or SIZES]
+    shown = table(results)
+    print(shown.markdown())
+    write_readme([shown])
+    plot(results, README.with_name("scale.png"))
+
+
+if __name__ == "__main__":
+    main()

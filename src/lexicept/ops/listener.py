@@ -1,0 +1,118 @@
+"""One document at a time through the listeners and speakers of Rational Retrieval Acts.
+
+Every row is replayed from its weights by numbers per dimension alone, so that rows can be read in
+any grouping and nothing of a row is kept.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+
+@njit(cache=True, nogil=True)
+def listener_sums(  # pragma: no cover - compiled
+    indptr, columns, spoken, prior, heard, backgrounds, tops, totals, alpha
+):
+    """What the next listener needs to hear of some documents.
+
+    Args:
+        indptr, columns, spoken: CSR rows of what the first speaker says, f(w) [n, V].
+        prior: P(d) [n].
+        heard: the sums Z_t of the listeners so far [k, V].
+        backgrounds: l_t of the speakers so far [k + 1, V], of which the first says f(0).
+        tops, totals: the largest l_t of each listener and the sum of each speaker's l_t [k].
+        alpha: rationality of the speakers after the first.
+
+    Returns:
+        Σ_d P(d) (S(t,d) − l_t s_d) over the documents with t [V], and Σ_d P(d) s_d.
+    """
+    above = np.zeros(backgrounds.shape[1])
+    said = 0.0
+    rounds = heard.shape[0]
+    background = backgrounds[rounds]
+    values = np.empty(_longest(indptr))
+    for row in range(indptr.size - 1):
+        start, end = indptr[row], indptr[row + 1]
+        P = prior[row]
+        values[: end - start] = spoken[start:end]
+        s = _replay(columns[start:end], values, P, rounds, heard, backgrounds, tops, totals, alpha)
+        said += P * s
+        for j in range(end - start):
+            t = columns[start + j]
+            above[t] += P * (values[j] - background[t] * s)
+    return above, said
+
+
+@njit(cache=True, nogil=True)
+def listener_reads(  # pragma: no cover - compiled
+    indptr, columns, spoken, prior, heard, backgrounds, tops, totals, alpha
+):
+    """How the last listener, whose sums end ``heard`` [k + 1, V], reads some documents.
+
+    Returns:
+        A(t,d) − l_t c_d on the non-zeros, at least 0, and c_d [n].
+    """
+    above = np.empty(columns.size)
+    scales = np.empty(indptr.size - 1)
+    rounds = heard.shape[0] - 1
+    background, Z = backgrounds[rounds], heard[rounds]
+    values = np.empty(_longest(indptr))
+    for row in range(indptr.size - 1):
+        start, end = indptr[row], indptr[row + 1]
+        P = prior[row]
+        values[: end - start] = spoken[start:end]
+        s = _replay(columns[start:end], values, P, rounds, heard, backgrounds, tops, totals, alpha)
+        scales[row] = P * s
+        for j in range(end - start):
+            t = columns[start + j]
+            difference = _ratio(P * values[j], Z[t]) - _ratio(background[t], Z[t]) * P * s
+            above[start + j] = max(difference, 0.0)
+    return above, scales
+
+
+@njit(cache=True, nogil=True)
+def _replay(  # pragma: no cover - compiled
+    columns, values, P, rounds, heard, backgrounds, tops, totals, alpha
+):
+    """Let the listeners and speakers so far read one document, in place; return its s_d.
+
+    A speaker ignores a document's scale: with 1 as every document's largest value, no power
+    overflows and none makes a whole document vanish.
+    """
+    s = 1.0
+    for i in range(rounds):
+        Z, background = heard[i], backgrounds[i + 1]
+        c = P * s * tops[i]
+        largest = c
+        for j in range(columns.size):
+            values[j] = _ratio(P * values[j], Z[columns[j]])
+            largest = max(largest, values[j])
+        share = _power(_ratio(c, largest), alpha)
+        total = share * totals[i]
+        for j in range(columns.size):
+            values[j] = _power(_ratio(values[j], largest), alpha)
+            total += values[j] - background[columns[j]] * share
+        s = _ratio(share, total)
+        for j in range(columns.size):
+            values[j] = _ratio(values[j], total)
+    return s
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _ratio(numerator, denominator):  # pragma: no cover - compiled
+    """Division with 0/0 = 0: an empty column or row where f(0) = 0."""
+    return numerator / denominator if denominator != 0 else 0.0
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _power(base, exponent):  # pragma: no cover - compiled
+    return base if exponent == 1 else base**exponent
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _longest(indptr):  # pragma: no cover - compiled
+    longest = 0
+    for row in range(indptr.size - 1):
+        longest = max(longest, indptr[row + 1] - indptr[row])
+    return longest

@@ -1,0 +1,102 @@
+"""Weights, RRA and postings by shards, on disk and in memory: the same numbers."""
+
+import pickle
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lexicept import rra, shards
+from lexicept.derive import Derived, RRASettings, VocabularySettings
+from lexicept.errors import InputError
+from lexicept.storage import StoredRows, save_csr
+from lexicept.vectors import prune_rows, stack_columns
+from lexicept.weighting import BM25, Splade
+from strategies import REALS, sparse_matrices
+
+ROWS = st.shared(st.integers(0, 8), key="rows")
+WORDS = VocabularySettings(BM25())
+CONCEPTS = VocabularySettings(Splade(), document_max_active_dims=2)
+REWEIGHTED = st.none() | st.builds(
+    RRASettings,
+    alpha=st.sampled_from([0.5, 1.0, 1.7]),
+    iterations=st.integers(1, 3),
+    transform=st.sampled_from(list(rra.TRANSFORMS)),
+)
+
+
+def arrays(derived: Derived) -> dict[str, np.ndarray]:
+    engine = {field.name: getattr(derived.engine, field.name) for field in fields(derived.engine)}
+    return {**engine, "bounds": derived.bounds, "background": derived.background}
+
+
+def over_processes(function: Any, shards: Sequence[Any], *shared: Any) -> Iterator[Any]:
+    """A map over shards as another process would get its parts, and give its results back."""
+    for shard in shards:
+        function_there, *arguments = pickle.loads(pickle.dumps((function, shard, *shared)))
+        yield pickle.loads(pickle.dumps(function_there(*arguments)))
+
+
+@settings(max_examples=60)
+@given(sparse_matrices(ROWS, weights=REALS), sparse_matrices(ROWS, weights=REALS), REWEIGHTED)
+def test_sharding_and_disk_change_nothing(
+    tmp_path_factory: pytest.TempPathFactory,
+    words: sp.csr_array,
+    concepts: sp.csr_array,
+    reweighting: RRASettings | None,
+) -> None:
+    settings_of = [WORDS, CONCEPTS]
+    whole = Derived.compute([words, concepts], settings_of, reweighting)
+    folder = tmp_path_factory.mktemp("derived")
+    stored = []
+    for name, matrix in (("words", words), ("concepts", concepts)):
+        save_csr(folder / name, matrix)
+        stored.append(StoredRows(folder / name, matrix.shape[1]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shards, "SIZE", 5)
+        patch.setattr("lexicept.derive.over", over_processes)
+        Derived.compute(stored, settings_of, reweighting, folder / "postings")
+    found = arrays(Derived.load(folder / "postings"))
+    for name, expected in arrays(whole).items():
+        assert found[name].dtype == expected.dtype
+        np.testing.assert_allclose(found[name], expected, rtol=1e-6, atol=1e-6, err_msg=name)
+
+
+@given(sparse_matrices(ROWS, weights=REALS), sparse_matrices(ROWS, weights=REALS))
+def test_what_is_derived_is_rra_of_pruned_weights(
+    words: sp.csr_array, concepts: sp.csr_array
+) -> None:
+    weights = stack_columns([BM25().documents(words), prune_rows(Splade().documents(concepts), 2)])
+    plain = Derived.compute([words, concepts], [WORDS, CONCEPTS], None)
+    assert plain.engine.matrix().toarray().tolist() == weights.toarray().tolist()
+    assert plain.bounds.tolist() == weights.toarray().max(axis=0, initial=0).tolist()
+    assert not plain.engine.offsets.any()
+    changed = Derived.compute([words, concepts], [WORDS, CONCEPTS], RRASettings(1.7, 2))
+    expected = rra.reweight(weights, 1.7, 2)
+    close = {"rtol": 1e-6, "atol": 1e-6}
+    np.testing.assert_allclose(
+        changed.engine.matrix().toarray(), expected.weights.toarray(), **close
+    )
+    told = np.diff(weights.indptr) > 0
+    np.testing.assert_allclose(changed.engine.offsets, expected.offsets * told, **close)
+    np.testing.assert_allclose(changed.background, expected.background, **close)
+    assert changed.bounds.tolist() == plain.bounds.tolist()
+
+
+def test_what_is_refused_leaves_no_postings(tmp_path: Path) -> None:
+    frequencies = [sp.csr_array([[1000.0]])]
+    unchanged = [VocabularySettings(Splade())]
+    for bad, problem in (
+        (RRASettings(0.0), "alpha"),
+        (RRASettings(iterations=0), "iterations"),
+        (RRASettings(transform="x²"), "no transform"),
+    ):
+        with pytest.raises(InputError, match=problem):
+            Derived.compute(frequencies, unchanged, bad, tmp_path / problem[:2])
+        assert list(tmp_path.rglob("*.npy")) == []

@@ -1,0 +1,122 @@
+"""Encoding by shards: identical texts once, what is finished not again, what is damaged again."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_index import Vowels, _without_fsync
+
+from lexicept import frequencies
+from lexicept.frequencies import first_occurrences, write_frequencies
+from lexicept.progress import silent
+from lexicept.words import WordVectorizer
+
+__all__ = ["_without_fsync"]  # a fixture
+
+TEXTS = ["cat", "dog", "cat", "owl", "dog", "", "elk", "cat", ""]
+COUNTS = [[text.count(vowel) for vowel in "aeiou"] for text in TEXTS]
+UNIQUE = ["cat", "dog", "owl", "", "elk"]
+
+
+@pytest.fixture(autouse=True)
+def _shards_of_2(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frequencies, "SHARD", 2)
+    Vowels.encoded.clear()
+
+
+def encode(folder: Path, vectorizer: Any = None) -> sp.csr_array:
+    """Frequencies of TEXTS, with finished shards kept."""
+    vectorizer = vectorizer or Vowels()
+    return write_frequencies(folder / "joined", vectorizer, TEXTS, folder / "shards", silent)
+
+
+@given(st.lists(st.sampled_from(["a", "b", "a\0", "", "ä"])))
+def test_first_occurrences(texts: list[str]) -> None:
+    assert first_occurrences(texts).tolist() == [texts.index(text) for text in texts]
+
+
+@settings(max_examples=50)
+@given(st.lists(st.sampled_from(["cat", "cat owl", "dog dog", "", "yak"]), max_size=9))
+def test_identical_texts_are_encoded_once(texts: list[str]) -> None:
+    Vowels.encoded.clear()
+    with TemporaryDirectory() as folder:
+        found = write_frequencies(Path(folder) / "v", Vowels(), texts, None, silent)
+        words = WordVectorizer("en")
+        grown = write_frequencies(Path(folder) / "w", words, texts, None, silent)
+        assert found.toarray().tolist() == Vowels().queries(texts).toarray().tolist()
+        assert grown.toarray().tolist() == words.queries(texts).toarray().tolist()
+    assert Vowels.encoded == list(dict.fromkeys(texts))
+
+
+def test_progress_counts_texts(tmp_path: Path) -> None:
+    calls: list[tuple[str, int, int]] = []
+    write_frequencies(
+        tmp_path / "v",
+        Vowels(),
+        TEXTS,
+        None,
+        lambda stage, done, total, _="": calls.append((stage, done, total)),
+    )
+    assert calls == [("concepts", done, 9) for done in (2, 4, 6, 8, 9)]
+
+
+def test_what_is_finished_is_not_encoded_again(tmp_path: Path) -> None:
+    assert encode(tmp_path).toarray().tolist() == COUNTS
+    assert Vowels.encoded == UNIQUE
+    assert encode(tmp_path).toarray().tolist() == COUNTS
+    assert Vowels.encoded == UNIQUE
+
+
+class Killed(Vowels):
+    """Fails at one text, as a killed process would."""
+
+    def documents(self, texts: Sequence[str]) -> sp.csr_array:
+        if "elk" in texts:
+            raise KeyboardInterrupt
+        return super().documents(texts)
+
+
+def test_a_killed_encoding_goes_on_after_the_last_finished_shard(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        encode(tmp_path, Killed())
+    assert Vowels.encoded == ["cat", "dog", "owl", ""]
+    Vowels.encoded.clear()
+    assert encode(tmp_path).toarray().tolist() == COUNTS
+    assert Vowels.encoded == ["elk"]
+
+
+def cut_off(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-9])
+
+
+def alter(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, cut_off, alter])
+@pytest.mark.parametrize("part", ["indptr", "indices", "data"])
+def test_a_damaged_shard_is_encoded_again(tmp_path: Path, damage: Any, part: str) -> None:
+    encode(tmp_path)
+    Vowels.encoded.clear()
+    damage(tmp_path / "shards" / "000000000002" / f"frequencies.{part}.npy")
+    assert encode(tmp_path).toarray().tolist() == COUNTS
+    assert Vowels.encoded == ["owl"]  # the other text of this shard is in the first one
+
+
+@pytest.mark.parametrize("line", [b'{"start": 8, "fil', b"[]", b'{"start": "x"}', b"\xff", b"null"])
+def test_a_manifest_that_was_cut_off(tmp_path: Path, line: bytes) -> None:
+    encode(tmp_path)
+    manifest = tmp_path / "shards" / "manifest.jsonl"
+    whole = manifest.read_bytes()
+    manifest.write_bytes(whole.rpartition(b"\n")[0] + b"\n" + line)
+    Vowels.encoded.clear()
+    assert encode(tmp_path).toarray().tolist() == COUNTS
+    assert Vowels.encoded == []  # the last text is one that the third shard has
+    assert manifest.read_bytes().endswith(whole.rpartition(b"\n")[2])

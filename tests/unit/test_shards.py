@@ -1,0 +1,71 @@
+"""Shards: all rows, in order and of bounded size, in memory and on disk; the map over them."""
+
+import pickle
+from collections.abc import Iterator
+from itertools import count
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lexicept import shards
+from lexicept.shards import over, shards_of
+from lexicept.storage import StoredRows, save_csr
+from strategies import sparse_matrices
+
+ROWS = st.shared(st.integers(0, 8), key="rows")
+
+
+@given(sparse_matrices(ROWS), sparse_matrices(ROWS), st.integers(1, 9))
+def test_shards_hold_all_rows_in_order(
+    tmp_path_factory: pytest.TempPathFactory, a: sp.csr_array, b: sp.csr_array, size: int
+) -> None:
+    prefix = tmp_path_factory.mktemp("matrix") / "b"
+    save_csr(prefix, b)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shards, "SIZE", size)
+        found = pickle.loads(pickle.dumps(shards_of([a, StoredRows(prefix, b.shape[1])])))
+    parts = [shard.load() for shard in found]
+    for whole, pieces in zip((a, b), zip(*parts, strict=True), strict=True):
+        assert sp.vstack(pieces).toarray().tolist() == whole.toarray().tolist()
+    largest_row = max(np.diff(a.indptr) + np.diff(b.indptr), default=0)
+    for x, y in parts:
+        assert x.shape[0] == y.shape[0]
+        assert x.nnz + y.nnz + x.shape[0] <= size + largest_row
+        assert x.shape[0] > 0 or len(parts) == 1
+
+
+def test_a_shard_takes_no_more_with_it_than_its_rows() -> None:
+    matrix = sp.csr_array(np.ones((1000, 10), np.float32))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shards, "SIZE", 110)
+        found = shards_of([matrix])
+    assert len(found) == 100
+    assert len(pickle.dumps(found[0])) < len(pickle.dumps(matrix)) / 20
+    assert np.shares_memory(found[0].load()[0].data, matrix.data)
+
+
+def test_results_come_in_order() -> None:
+    assert list(over(pow, range(50), 2)) == [n**2 for n in range(50)]
+    assert list(over(pow, [3], 2)) == [9]
+
+
+def test_few_results_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    counter: Iterator[int] = count(1)
+    done = 0
+
+    def work(_: int) -> None:
+        nonlocal done
+        done = next(counter)
+
+    for taken, _ in enumerate(over(work, range(100)), 1):
+        assert done <= taken + 3
+    assert done == 100
+
+
+def test_an_error_ends_the_pass() -> None:
+    with pytest.raises(ZeroDivisionError):
+        list(over(lambda n: 1 // n, [2, 1, 0, 1]))
