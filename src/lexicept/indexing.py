@@ -34,7 +34,9 @@ from lexicept.storage import (
     describe_files,
     load_csr,
     lock,
+    move,
     read_json,
+    remove_unheld,
     save_array,
     save_csr,
     sha256,
@@ -63,10 +65,8 @@ class IndexBuilder:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        refuse_existing(self.path)
-        self.work = self.path.with_name(self.path.name + ".partial")
-        self.work.mkdir(parents=True, exist_ok=True)
-        self._unlock = weakref.finalize(self, os.close, lock(self.work))
+        self.work, descriptor = claim(self.path)
+        self._unlock = weakref.finalize(self, os.close, descriptor)
         self._generation = self.work / "index" / "000001"
         self._frequencies: list[sp.csr_array] = []
         self._settings: dict[str, VocabularySettings] = {}
@@ -121,10 +121,10 @@ class IndexBuilder:
         commit_generation(
             self.work / "index", self._generation, self._frequencies, self._settings, rra
         )
-        self.close()
         refuse_existing(self.path)
-        (self.work / "index").rename(self.path)
+        move(self.work / "index", self.path)
         shutil.rmtree(self.work)
+        self.close()  # before this nobody else may build here
         return Index.open(self.path)
 
     def close(self) -> None:
@@ -209,10 +209,7 @@ def reweight(
     """
     index = Index.open(path)
     target = Path(out)
-    refuse_existing(target)
-    work = target.with_name(target.name + ".partial")
-    work.mkdir(parents=True, exist_ok=True)
-    descriptor = lock(work)
+    work, descriptor = claim(target)
     staged = work / "index"
     generation = staged / index.folder.name
     try:
@@ -222,7 +219,7 @@ def reweight(
         shutil.rmtree(generation / "postings")
         commit_generation(staged, generation, index.frequencies(), index.settings, settings)
         refuse_existing(target)
-        staged.rename(target)
+        move(staged, target)
         shutil.rmtree(work)  # may hold more: what a killed build left
     finally:
         shutil.rmtree(staged, ignore_errors=True)
@@ -256,7 +253,7 @@ def relabel(path: str | os.PathLike[str], labels: Mapping[int, str], source: str
         TextStore.write(concepts / "terms", unique_labels(terms, labels.keys()))
         save_array(concepts / "atlas" / "sources.npy", np.array(sources, np.uint8))
         publish(index.path, folder, index.manifest)
-        _remove_others(index.path, folder)
+        _remove_others(index, folder)
 
 
 def choose_alpha(
@@ -350,7 +347,7 @@ def _rewrite(index: Index, fresh: Sequence[Document], order: Integers, progress:
         save_csr(target / "frequencies", matrix)
         frequencies.append(matrix)
     commit_generation(index.path, folder, frequencies, index.settings, index.rra)
-    _remove_others(index.path, folder)
+    _remove_others(index, folder)
 
 
 def _next_generation(index: Index) -> Path:
@@ -360,11 +357,14 @@ def _next_generation(index: Index) -> Path:
     return folder
 
 
-def _remove_others(path: Path, generation: Path) -> None:
-    """Remove the generation before, and any that a killed change left."""
-    for entry in path.iterdir():
+def _remove_others(index: Index, generation: Path) -> None:
+    """Remove what no reader holds: the generation before, and what killed changes left."""
+    index.release()
+    for entry in index.path.iterdir():
         if entry.name.isdigit() and entry != generation:
-            shutil.rmtree(entry)
+            remove_unheld(entry)
+        elif entry.name.startswith(".manifest.json."):
+            entry.unlink()
 
 
 def frequencies_of(
@@ -478,6 +478,25 @@ def refuse_existing(path: Path) -> None:
     """Raises InputError where something is at the path of a new index."""
     if path.exists():
         raise InputError(f"{path} exists already: name another place or remove it first")
+
+
+def claim(path: Path) -> tuple[Path, int]:
+    """The folder ``<path>.partial``, where something new is until it is whole, and the lock on it.
+
+    Raises:
+        InputError: something is at ``path``, or another process is writing there.
+    """
+    refuse_existing(path)
+    work = path.with_name(f"{path.name}.partial")
+    work.mkdir(parents=True, exist_ok=True)
+    descriptor = lock(work)
+    try:
+        refuse_existing(path)  # another process may have finished before the lock was ours
+    except InputError:
+        shutil.rmtree(work)
+        os.close(descriptor)
+        raise
+    return work, descriptor
 
 
 @contextmanager

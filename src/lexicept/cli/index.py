@@ -1,4 +1,4 @@
-"""Commands on an index: build, search, explain, evaluate, update, delete, rra, info."""
+"""Commands on an index: build, search, explain, evaluate, update, delete, rra, info, verify."""
 
 from __future__ import annotations
 
@@ -369,10 +369,31 @@ def rra(
 
 @app.command()
 def info(index: IndexArgument, as_json: JsonOption = False) -> None:
-    """What an index holds; verifies the checksums of all its files."""
+    """What an index holds."""
     from lexicept.index import Index
 
-    _print_info(Index.open(index, checksums=True), as_json)
+    _print_info(Index.open(index), as_json)
+
+
+@app.command()
+def verify(index: IndexArgument, as_json: JsonOption = False) -> None:
+    """Check every file of an index: sizes, checksums, texts, and that the parts fit together.
+
+    Exits with 1 where something is wrong, after a line for each thing.
+    """
+    from lexicept import verification
+    from lexicept.display import ProgressBars
+
+    with ProgressBars() as progress:
+        found = verification.verify(index, progress)
+    if as_json:
+        print_json(found._asdict())
+    else:
+        for problem in found.problems:
+            print(problem)
+        print(f"{index}: {found.files} files, {len(found.problems) or 'no'} problems")
+    if found.problems:
+        raise typer.Exit(1)
 
 
 def _weighting(choice: WeightingChoice) -> Weighting:

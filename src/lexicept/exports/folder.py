@@ -10,10 +10,10 @@ from pathlib import Path
 from lexicept.corpora import Query
 from lexicept.exports.source import Format, Source
 from lexicept.index import Index
-from lexicept.indexing import refuse_existing
+from lexicept.indexing import claim, refuse_existing
 from lexicept.part_file import fingerprint, replacing_text
 from lexicept.progress import Progress, silent
-from lexicept.storage import lock, read_json, replacing, sync_folder, write_json
+from lexicept.storage import move, read_json, replacing, sync_folder, write_json
 
 PART_BYTES = 16 * 2**20
 """Of one file of documents: what servers take in one request."""
@@ -42,10 +42,7 @@ def export_index(
             query that the format can't hold.
     """
     target = Path(out)
-    refuse_existing(target)
-    work = target.with_name(f"{target.name}.partial")
-    work.mkdir(parents=True, exist_ok=True)
-    descriptor = lock(work)
+    work, descriptor = claim(target)
     try:
         folder = work / "export"
         texts = (f"{query.id}\t{query.text}" for query in queries)
@@ -58,7 +55,7 @@ def export_index(
         _write(Source(index, bits), form, folder, queries, progress)
         sync_folder(folder)
         refuse_existing(target)
-        folder.rename(target)
+        move(folder, target)
         shutil.rmtree(work)
     finally:
         os.close(descriptor)
