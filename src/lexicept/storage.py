@@ -8,6 +8,7 @@ import json
 import mmap
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -171,10 +172,14 @@ def _size_problem(root: Path, name: str, expected: Any) -> str | None:
     known = isinstance(expected, dict) and isinstance(expected.get("sha256"), str)
     if not (inside and known and type(expected.get("size")) is int):
         return f"its manifest is damaged: {name!r:.80} is described by {expected!r:.80}"
-    path = root / name
-    if not path.is_file():
-        return f"{name} is missing"
-    size = path.stat().st_size
+    try:
+        found = (root / name).stat()
+    except OSError as error:
+        reason = "is missing" if isinstance(error, FileNotFoundError) else f": {error.strerror}"
+        return f"{name:.200} {reason}"
+    if not stat.S_ISREG(found.st_mode):
+        return f"{name} is no file"
+    size = found.st_size
     if size != expected["size"]:
         return f"{name} has {size} bytes instead of {expected['size']}"
     return None

@@ -83,6 +83,9 @@ class Splade:
     query_scale: float = 1.0
     """A factor on queries, where a head was trained beside words."""
 
+    def __post_init__(self) -> None:
+        _check_scale(self)
+
     def documents(self, frequencies: sp.csr_array) -> sp.csr_array:
         return _with_data(frequencies, np.log1p(frequencies.data))
 
@@ -99,6 +102,9 @@ class Unchanged:
 
     query_scale: float = 1.0
     """A factor on queries, where a head was trained beside words."""
+
+    def __post_init__(self) -> None:
+        _check_scale(self)
 
     def documents(self, frequencies: sp.csr_array) -> sp.csr_array:
         return frequencies.astype(np.float32)
@@ -123,7 +129,7 @@ def from_settings(settings: dict[str, Any]) -> Weighting:
         raise InputError(f"no weighting {name!r}, only: {', '.join(kinds)}")
     try:
         return kinds[name](**arguments)
-    except TypeError as error:
+    except (TypeError, OverflowError) as error:
         raise InputError(f"weighting {name!r}: {error}") from None
 
 
@@ -133,6 +139,11 @@ def lucene_idf(frequencies: sp.csr_array) -> Floats:
     df = np.bincount(frequencies.indices, minlength=dimensions)
     idf: Floats = np.log1p((documents - df + 0.5) / (df + 0.5))
     return idf
+
+
+def _check_scale(weighting: Splade | Unchanged) -> None:
+    if not 0 < weighting.query_scale < np.inf:
+        raise InputError(f"{weighting}: query_scale must be above 0")
 
 
 def _with_data(matrix: sp.csr_array, data: Floats) -> sp.csr_array:

@@ -75,6 +75,15 @@ def _write(
                     file.write(form.query(query, vector) + "\n")
 
 
+def _written(state: Path, count: int) -> tuple[int, int]:
+    """Parts that are whole, and documents in them; none where the note of it is damaged."""
+    found = read_json(state)
+    part, number = found.get("part"), found.get("next")
+    if isinstance(part, int) and isinstance(number, int) and 0 <= part <= number <= count:
+        return part, number
+    return 0, 0
+
+
 def write_parts(
     source: Source,
     folder: Path,
@@ -93,8 +102,7 @@ def write_parts(
     begin, between, end = (text.encode() for text in around)
     count = len(source.index)
     state = folder / STATE
-    found = read_json(state) if state.exists() else {"part": 0, "next": 0}
-    part, number = int(found["part"]), int(found["next"])
+    part, number = _written(state, count) if state.exists() else (0, 0)
     while number < count:
         with replacing(folder / name.format(part)) as file:
             written = file.write(begin)
