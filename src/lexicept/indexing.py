@@ -505,6 +505,10 @@ def writing(path: str | os.PathLike[str]) -> Iterator[Index]:
     read_manifest(Path(path))  # a lock file must not be left where there is no index
     descriptor = lock(Path(path))
     try:
-        yield Index.open(path)
+        index = Index.open(path)
+        try:
+            yield index
+        finally:
+            index.release()
     finally:
         os.close(descriptor)

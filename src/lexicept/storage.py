@@ -168,15 +168,16 @@ def damage(
 
 
 def _size_problem(root: Path, name: str, expected: Any) -> str | None:
-    inside = not name.startswith("/") and ".." not in PurePosixPath(name).parts and "\0" not in name
+    inside = not name.startswith("/") and ".." not in PurePosixPath(name).parts
     known = isinstance(expected, dict) and isinstance(expected.get("sha256"), str)
     if not (inside and known and type(expected.get("size")) is int):
         return f"its manifest is damaged: {name!r:.80} is described by {expected!r:.80}"
     try:
         found = (root / name).stat()
-    except OSError as error:
-        reason = "is missing" if isinstance(error, FileNotFoundError) else f": {error.strerror}"
-        return f"{name:.200} {reason}"
+    except FileNotFoundError:
+        return f"{name} is missing"
+    except (OSError, ValueError) as error:  # a name that is no file's
+        return f"{name!r:.80}: {error!s:.80}"
     if not stat.S_ISREG(found.st_mode):
         return f"{name} is no file"
     size = found.st_size

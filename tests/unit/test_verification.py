@@ -130,9 +130,7 @@ def test_what_is_updated_is_whole(path: Path) -> None:
         verify(path / "manifest.json")
 
 
-@pytest.mark.parametrize(
-    "name", ["/etc/passwd", "../index/000001/ids.bin", "000001/../../x", "a\0b"]
-)
+@pytest.mark.parametrize("name", ["/etc/passwd", "../index/000001/ids.bin", "000001/../../x"])
 def test_names_outside_of_the_index_are_refused(path: Path, name: str) -> None:
     manifest = json.loads((path / "manifest.json").read_text())
     manifest["files"][name] = {"size": 3, "sha256": "0" * 64}

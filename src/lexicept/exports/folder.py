@@ -52,6 +52,8 @@ def export_index(
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
             write_json(note, {"settings": settings})
+        for unfinished in folder.rglob(".*"):  # files that a killed export had not renamed yet
+            unfinished.unlink()
         _write(Source(index, bits), form, folder, queries, progress)
         sync_folder(folder)
         refuse_existing(target)
