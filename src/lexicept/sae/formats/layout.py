@@ -125,10 +125,7 @@ class Release(Layout):
     """A layout whose weights are brought to ``Weights``' form."""
 
     def load(self, scale: Scale | None) -> SAE:
-        try:
-            weights = self.weights()
-        except RuntimeError as error:  # a factor that float32 can't hold
-            raise InputError(f"{self.folder}: weights that can't be scaled: {error}") from None
+        weights = self.weights()
         if scale == "normalised" and self.input_scale != 1:
             _multiply(weights, self.input_scale)
         with torch.device("meta"):  # the weights that it starts with are never needed
