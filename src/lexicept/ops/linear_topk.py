@@ -197,8 +197,8 @@ def _over(kernel: Callable[..., None], rows: int, *arguments: object) -> None:
 
 def tiles(count: int, size: int) -> Iterator[slice]:
     """Outputs that a number of tokens is multiplied with at a time."""
-    # Larger tiles are faster, and of very many outputs still a small part.
-    cells = min(max(CHUNK_CELLS, count * size // 16), 2 * CHUNK_CELLS)
+    # Larger tiles are faster, and a sixteenth of all is little memory beside all.
+    cells = min(max(CHUNK_CELLS // 2, count * size // 16), 2 * CHUNK_CELLS)
     step = max(1, cells // count)
     for start in range(0, size, step):
         yield slice(start, min(start + step, size))
