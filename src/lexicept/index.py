@@ -2,7 +2,8 @@
 
 On disk an index is a ``manifest.json`` and one folder, a *generation*, with everything else. A
 change writes the next generation beside it and then replaces the manifest (see ``indexing``), so
-that readers and crashes see the old index or the new one.
+that readers and crashes see the old index or the new one. A reader holds its generation: while it
+is open, changes leave the folder where it is.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import os
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
@@ -22,9 +24,9 @@ from lexicept.atlas import Atlas
 from lexicept.corpora import Document
 from lexicept.derive import Derived, RRASettings, VocabularySettings
 from lexicept.engines import Engine, ExactEngine, store
-from lexicept.errors import IndexFormatError, InputError, LexiceptError
+from lexicept.errors import IndexFormatError, InputError
 from lexicept.explanation import Contribution, Explanation, QueryTerm, Span
-from lexicept.storage import TextStore, check_files, load_csr, read_json
+from lexicept.storage import TextStore, check_files, hold, load_csr, read_json
 from lexicept.vectors import (
     SparseVectors,
     Vocabulary,
@@ -149,6 +151,8 @@ class Index:
         folder = path / manifest["generation"]
         self.folder = folder
         """The generation that this reader sees."""
+        self.release = weakref.finalize(self, os.close, hold(folder))
+        """Lets changes remove the generation; called at the latest when this is no longer used."""
         self.ids = TextStore(folder / "ids")
         self.titles = TextStore(folder / "titles")
         self.texts = TextStore(folder / "texts")
@@ -252,21 +256,11 @@ class Index:
     def vectorizer(self, name: str) -> Vectorizer:
         """What turns texts into this vocabulary's frequencies; loaded once."""
         if name not in self._vectorizers:
-            self._vectorizers[name] = self._load_vectorizer(name)
+            found, span = load_vectorizer(name, self.folder / name), self.span(name)
+            if found.size != span.stop - span.start:
+                raise IndexFormatError(f"{self.path}: its {name} and their model differ in size")
+            self._vectorizers[name] = found
         return self._vectorizers[name]
-
-    def _load_vectorizer(self, name: str) -> Vectorizer:
-        folder = self.folder
-        while True:
-            try:
-                return load_vectorizer(name, folder / name)
-            except (LexiceptError, OSError):
-                # An update may have removed this generation; in the next ones vocabularies only
-                # grow, so that their first dimensions are ours.
-                newest = self.path / read_manifest(self.path)["generation"]
-                if newest == folder:
-                    raise
-                folder = newest
 
     def document_number(self, document_id: str) -> int:
         """The row of a document. Raises InputError for an unknown id."""
@@ -321,8 +315,6 @@ class Index:
             span = self.span(entry.name)
             setting = self.settings[entry.name]
             frequencies = self.vectorizer(entry.name).queries(queries)
-            if frequencies.shape[1] > entry.size:
-                frequencies = frequencies[:, : entry.size]
             weights = setting.weighting.queries(canonical_csr(frequencies))
             if setting.query_max_active_dims is not None:
                 bounds = self.derived.bounds[span]

@@ -38,7 +38,9 @@ from lexicept.storage import (
     describe_files,
     load_csr,
     lock,
+    move,
     read_json,
+    remove_unheld,
     save_array,
     sha256,
     sync_folder,
@@ -66,10 +68,8 @@ class IndexBuilder:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        refuse_existing(self.path)
-        self.work = self.path.with_name(self.path.name + ".partial")
-        self.work.mkdir(parents=True, exist_ok=True)
-        self._unlock = weakref.finalize(self, os.close, lock(self.work))
+        self.work, descriptor = claim(self.path)
+        self._unlock = weakref.finalize(self, os.close, descriptor)
         self._generation = self.work / "index" / "000001"
         self._sizes: dict[str, int] = {}
         self._settings: dict[str, VocabularySettings] = {}
@@ -130,10 +130,10 @@ class IndexBuilder:
             raise InputError("an index needs at least one vocabulary")
         staged = self.work / "index"
         commit_generation(staged, self._generation, self._sizes, self._settings, rra, weight_bits)
-        self.close()
         refuse_existing(self.path)
-        staged.rename(self.path)
+        move(staged, self.path)
         shutil.rmtree(self.work)
+        self.close()  # before this nobody else may build here
         return Index.open(self.path)
 
     def close(self) -> None:
@@ -218,10 +218,7 @@ def reweight(
     """
     index = Index.open(path)
     target = Path(out)
-    refuse_existing(target)
-    work = target.with_name(target.name + ".partial")
-    work.mkdir(parents=True, exist_ok=True)
-    descriptor = lock(work)
+    work, descriptor = claim(target)
     staged = work / "index"
     generation = staged / index.folder.name
     try:
@@ -233,7 +230,7 @@ def reweight(
         bits = index.engine.weight_bits
         commit_generation(staged, generation, sizes, index.settings, settings, bits)
         refuse_existing(target)
-        staged.rename(target)
+        move(staged, target)
         shutil.rmtree(work)  # may hold more: what a killed build left
     finally:
         shutil.rmtree(staged, ignore_errors=True)
@@ -267,7 +264,7 @@ def relabel(path: str | os.PathLike[str], labels: Mapping[int, str], source: str
         TextStore.write(concepts / "terms", unique_labels(terms, labels.keys()))
         save_array(concepts / "atlas" / "sources.npy", np.array(sources, np.uint8))
         publish(index.path, folder, index.manifest)
-        _remove_others(index.path, folder)
+        _remove_others(index, folder)
 
 
 def choose_alpha(
@@ -361,7 +358,7 @@ def _rewrite(index: Index, fresh: Sequence[Document], order: Integers, progress:
         sizes[vocabulary.name] = size
     bits = index.engine.weight_bits
     commit_generation(index.path, folder, sizes, index.settings, index.rra, bits)
-    _remove_others(index.path, folder)
+    _remove_others(index, folder)
 
 
 def _write_rows(prefix: Path, matrices: Sequence[sp.csr_array], order: Integers) -> None:
@@ -384,11 +381,14 @@ def _next_generation(index: Index) -> Path:
     return folder
 
 
-def _remove_others(path: Path, generation: Path) -> None:
-    """Remove the generation before, and any that a killed change left."""
-    for entry in path.iterdir():
+def _remove_others(index: Index, generation: Path) -> None:
+    """Remove what no reader holds: the generation before, and what killed changes left."""
+    index.release()
+    for entry in index.path.iterdir():
         if entry.name.isdigit() and entry != generation:
-            shutil.rmtree(entry)
+            remove_unheld(entry)
+        elif entry.name.startswith(".manifest.json."):
+            entry.unlink()
 
 
 def write_documents(folder: Path, documents: Iterable[Document]) -> int:
@@ -474,12 +474,35 @@ def refuse_existing(path: Path) -> None:
         raise InputError(f"{path} exists already: name another place or remove it first")
 
 
+def claim(path: Path) -> tuple[Path, int]:
+    """The folder ``<path>.partial``, where something new is until it is whole, and the lock on it.
+
+    Raises:
+        InputError: something is at ``path``, or another process is writing there.
+    """
+    refuse_existing(path)
+    work = path.with_name(f"{path.name}.partial")
+    work.mkdir(parents=True, exist_ok=True)
+    descriptor = lock(work)
+    try:
+        refuse_existing(path)  # another process may have finished before the lock was ours
+    except InputError:
+        shutil.rmtree(work)
+        os.close(descriptor)
+        raise
+    return work, descriptor
+
+
 @contextmanager
 def writing(path: str | os.PathLike[str]) -> Iterator[Index]:
     """The newest generation of an index, with no other writer. Readers are not held up."""
     read_manifest(Path(path))  # a lock file must not be left where there is no index
     descriptor = lock(Path(path))
     try:
-        yield Index.open(path)
+        index = Index.open(path)
+        try:
+            yield index
+        finally:
+            index.release()
     finally:
         os.close(descriptor)

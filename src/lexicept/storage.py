@@ -7,12 +7,15 @@ import hashlib
 import json
 import mmap
 import os
+import shutil
+import stat
 import tempfile
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, overload
 
 import numpy as np
@@ -20,6 +23,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from lexicept.errors import IndexFormatError, InputError
+from lexicept.progress import Progress, silent
 from lexicept.vectors import Integers
 
 MANY = 2**16
@@ -41,6 +45,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
             os.fsync(file.fileno())
         os.chmod(temporary, 0o644)  # mkstemp's 0600 would hide the file from other readers
         os.replace(temporary, path)
+        sync(path.parent)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
@@ -54,23 +59,70 @@ def replace_file(path: Path, content: bytes) -> None:
 
 def lock(folder: Path) -> int:
     """An exclusive lock that ends with the process. Raises InputError where another holds it."""
-    descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    taken = InputError(f"{folder}: another process is writing here")
+    try:
+        descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    except FileNotFoundError:  # the other one has just removed the folder
+        raise taken from None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.fstat(descriptor).st_nlink:
+            return descriptor
     except OSError:
+        pass
+    os.close(descriptor)
+    raise taken
+
+
+def hold(folder: Path) -> int:
+    """Keep a folder from ``remove_unheld`` until the descriptor is closed or the process ends.
+
+    Raises:
+        IndexFormatError: there is no such folder, or it is being removed.
+    """
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise IndexFormatError(f"{folder}: {error.strerror}") from None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
         os.close(descriptor)
-        raise InputError(f"{folder}: another process is writing here") from None
+        raise IndexFormatError(f"{folder}: being removed") from None
     return descriptor
+
+
+def remove_unheld(folder: Path) -> None:
+    """Remove a folder and what is in it, unless somebody has a ``hold`` on it."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(folder)
+    except BlockingIOError:
+        pass
+    finally:
+        os.close(descriptor)
+
+
+def move(source: Path, target: Path) -> None:
+    """Rename a file or folder, for good once this returns."""
+    source.rename(target)
+    sync(target.parent)
+
+
+def sync(path: Path) -> None:
+    """Flush a file, or the names in a folder, to disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def sync_folder(folder: Path) -> None:
     """Flush every file below a folder, and the folders, to disk."""
     for path in [*sorted(folder.rglob("*")), folder]:
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync(path)
 
 
 def sha256(path: Path) -> str:
@@ -88,26 +140,68 @@ def describe_files(folder: Path, root: Path) -> dict[str, dict[str, Any]]:
     }
 
 
-def check_files(root: Path, files: dict[str, dict[str, Any]], *, checksums: bool) -> None:
+def check_files(root: Path, files: Mapping[str, Any], *, checksums: bool) -> None:
     """Compare files with ``describe_files``' description, by size or by checksum too.
 
     Raises:
-        IndexFormatError: naming the first file that is missing, truncated or altered.
+        IndexFormatError: naming the first file that ``damage`` finds.
     """
+    for problem in damage(root, files, checksums=checksums):
+        raise IndexFormatError(f"{root}: {problem}")
+
+
+def damage(
+    root: Path, files: Mapping[str, Any], *, checksums: bool, progress: Progress = silent
+) -> Iterator[str]:
+    """What is wrong with files that ``describe_files`` described: a line for each that is missing,
+    truncated or altered, or whose description is none."""
+    whole = {}
     for name, expected in files.items():
-        path = root / name
-        if not path.is_file():
-            raise IndexFormatError(f"{root}: {name} is missing")
-        size = path.stat().st_size
-        if size != expected["size"]:
-            raise IndexFormatError(f"{root}: {name} has {size} bytes instead of {expected['size']}")
-        if checksums and sha256(path) != expected["sha256"]:
-            raise IndexFormatError(f"{root}: the content of {name} does not match its checksum")
+        problem = _size_problem(root, name, expected)
+        if problem is None:
+            whole[name] = expected
+        else:
+            yield problem
+    if not checksums:
+        return
+    total, done = sum(entry["size"] for entry in whole.values()), 0
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # hashing releases the GIL
+        found = pool.map(sha256, [root / name for name in whole])
+        for (name, expected), digest in zip(whole.items(), found, strict=True):
+            if digest != expected["sha256"]:
+                yield f"the content of {name} does not match its checksum"
+            done += expected["size"]
+            progress("checksums", done, total)
+
+
+def _size_problem(root: Path, name: str, expected: Any) -> str | None:
+    inside = not name.startswith("/") and ".." not in PurePosixPath(name).parts
+    known = isinstance(expected, dict) and isinstance(expected.get("sha256"), str)
+    if not (inside and known and type(expected.get("size")) is int):
+        return f"its manifest is damaged: {name!r:.80} is described by {expected!r:.80}"
+    try:
+        found = (root / name).stat()
+    except FileNotFoundError:
+        return f"{name} is missing"
+    except (OSError, ValueError) as error:  # a name that is no file's
+        return f"{name!r:.80}: {error!s:.80}"
+    if not stat.S_ISREG(found.st_mode):
+        return f"{name} is no file"
+    size = found.st_size
+    if size != expected["size"]:
+        return f"{name} has {size} bytes instead of {expected['size']}"
+    return None
 
 
 def save_array(path: Path, array: Any) -> None:
-    """Write a .npy file."""
-    np.save(path, np.ascontiguousarray(array), allow_pickle=False)
+    """Write a .npy file. Raises OSError, naming it, where that fails."""
+    try:
+        np.save(path, np.ascontiguousarray(array), allow_pickle=False)
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        # NumPy tells of a full disk only how many numbers were written.
+        raise OSError(f"{path}: can't be written: {error}") from None
 
 
 def load_array(path: Path, dtype: Any, ndim: int = 1) -> Any:
