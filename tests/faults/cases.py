@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
+from unittest.mock import patch
 
 import lexicept.exports.folder
 from fuzz.targets import Vowels, findings
@@ -65,12 +66,13 @@ def build_described(folder: Path) -> None:
 
 
 def export(folder: Path) -> None:
-    export_index(Index.open(folder / "index"), Anserini(), folder / "out")
+    index = Index.open(folder / "index")
+    with patch.object(lexicept.exports.folder, "PART_BYTES", 40 * len(index)):  # a few parts
+        export_index(index, Anserini(), folder / "out")
 
 
 def cases(count: int) -> dict[str, Case]:
     """Of indexes of ``count`` documents."""
-    lexicept.exports.folder.PART_BYTES = 40 * count  # a few parts
 
     def base(folder: Path) -> None:
         build(folder / "index", count)
