@@ -69,7 +69,10 @@ class HeadSettings:
             counted = value is not None and name.endswith(("_k", "_dims"))
             if counted and (type(value) is not int or value < 1):
                 raise InputError(f"{name} must be at least 1 or null, not {value!r:.40}")
-        self.weigh()  # which refuses its numbers
+        for name in ("query_scale", "k1", "b"):
+            number = getattr(self, name)
+            if not isinstance(number, int | float) or not 0 <= number < math.inf:
+                raise InputError(f"{name} must be a number of at least 0, not {number!r:.40}")
 
     def weigh(self) -> Weighting:
         """What makes weights of pooled activations."""

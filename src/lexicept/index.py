@@ -13,6 +13,7 @@ import importlib
 import os
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, cast
@@ -142,6 +143,26 @@ class _Term(NamedTuple):
     term: str
 
 
+class _Stored:
+    """Documents as they are stored, by number and by id."""
+
+    def __init__(self, folder: Path) -> None:
+        self.ids = TextStore(folder / "ids")
+        self.titles = TextStore(folder / "titles")
+        self.texts = TextStore(folder / "texts")
+
+    @cached_property
+    def numbers(self) -> dict[str, int]:
+        return {name: number for number, name in enumerate(self.ids)}
+
+    def document(self, number: int) -> Document:
+        return Document(self.ids[number], self.texts[number], self.titles[number])
+
+    def content(self, document_id: str) -> str | None:
+        number = self.numbers.get(document_id)
+        return None if number is None else self.document(number).content
+
+
 class Index:
     """An opened index. Arrays are memory-mapped, models are loaded when a query needs them."""
 
@@ -153,9 +174,9 @@ class Index:
         """The generation that this reader sees."""
         self.release = weakref.finalize(self, os.close, hold(folder))
         """Lets changes remove the generation; called at the latest when this is no longer used."""
-        self.ids = TextStore(folder / "ids")
-        self.titles = TextStore(folder / "titles")
-        self.texts = TextStore(folder / "texts")
+        self._stored = _Stored(folder)
+        self.ids, self.titles = self._stored.ids, self._stored.titles
+        self.texts = self._stored.texts
         self.settings = {
             entry["name"]: VocabularySettings.from_json(entry) for entry in manifest["vocabularies"]
         }
@@ -177,7 +198,6 @@ class Index:
             v.name: slice(end - v.size, end) for v, end in zip(self.vocabularies, ends, strict=True)
         }
         self._vectorizers: dict[str, Vectorizer] = {}
-        self._numbers: dict[str, int] | None = None
         self.atlas = self._open_atlas()
         """What is known of the concepts; None where there are none, or they were not described."""
 
@@ -229,13 +249,8 @@ class Index:
         (concepts,) = (v for v in self.vocabularies if v.name == "concepts")
         span = self.span("concepts")
         frequencies = self.engine.frequencies[span]
-        return Atlas(folder, concepts.terms or (), frequencies, self._content)
-
-    def _content(self, document_id: str) -> str | None:
-        try:
-            return self.document(document_id).content
-        except InputError:
-            return None
+        # Not a method of this index: a cycle would keep it, and its generation, for longer.
+        return Atlas(folder, concepts.terms or (), frequencies, self._stored.content)
 
     @property
     def engine(self) -> ExactEngine:
@@ -264,11 +279,9 @@ class Index:
 
     def document_number(self, document_id: str) -> int:
         """The row of a document. Raises InputError for an unknown id."""
-        if self._numbers is None:
-            self._numbers = {name: number for number, name in enumerate(self.ids)}
-        if document_id not in self._numbers:
+        if document_id not in self._stored.numbers:
             raise InputError(f"no document {document_id!r} in {self.path}")
-        return self._numbers[document_id]
+        return self._stored.numbers[document_id]
 
     def document(self, document_id: str) -> Document:
         """A stored document. Raises InputError for an unknown id."""
@@ -276,7 +289,7 @@ class Index:
 
     def stored(self, number: int) -> Document:
         """The document of a row."""
-        return Document(self.ids[number], self.texts[number], self.titles[number])
+        return self._stored.document(number)
 
     def documents(self) -> Iterator[Document]:
         """All stored documents, in order."""

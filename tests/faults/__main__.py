@@ -29,7 +29,11 @@ def main() -> None:
 
 
 def kill_each(folder: Path, count: int, kills: int) -> None:
+    from fuzz.targets import use_vowels
+
     from .cases import cases, kill_after, kill_at, moments, run_unbroken
+
+    use_vowels()
 
     for name, case in cases(count).items():
         whole = run_unbroken(case, folder / name)

@@ -88,7 +88,10 @@ class Vowels:
         return cls()
 
 
-lexicept.index.VECTORIZERS["concepts"] = (__name__, "Vowels")
+def use_vowels() -> None:
+    """Let indexes of this process find ``Vowels`` where concepts are named."""
+    lexicept.index.VECTORIZERS["concepts"] = (__name__, "Vowels")
+
 
 TEXTS = ["a cat and an owl", "the dog, a yak; dogs", "", "größe 猫 elk owl"]
 

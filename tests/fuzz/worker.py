@@ -15,7 +15,7 @@ from typing import Any
 from lexicept.errors import LexiceptError
 
 from .mutator import mutate
-from .targets import TARGETS, Target
+from .targets import TARGETS, Target, use_vowels
 
 SECONDS = 1.0
 """Of CPU time, that an input may take."""
@@ -28,6 +28,7 @@ class Bench:
     """The files of one target, written once and put back after every input."""
 
     def __init__(self, name: str, folder: Path) -> None:
+        use_vowels()
         self.target: Target = TARGETS[name]
         self.name = name
         self.folder = folder

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import lexicept.index
 from faults.cases import (
     Case,
     Unbroken,
@@ -23,6 +24,7 @@ from faults.cases import (
 )
 from faults.points import NEED_ROOM, no_room, points
 from faults.readers import race, read_during_updates, version
+from fuzz.targets import Vowels
 from lexicept import indexing
 from lexicept.errors import InputError
 from lexicept.index import Index
@@ -33,6 +35,13 @@ CASES = cases(12)
 
 MOST = 16
 """Points of a change that are tried here; ``python -m tests.faults`` tries all."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _vowels() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(lexicept.index.VECTORIZERS, "concepts", (Vowels.__module__, "Vowels"))
+        yield
 
 
 @pytest.fixture(scope="module", params=list(CASES))
