@@ -173,8 +173,8 @@ class Derived:
             weigher = replace(weigher, dialogue=dialogue)
             if weight_bits < 32:  # it matters where weights are rounded
                 largest = reduce(np.maximum, over(weigher.bounds, shards))
-        postings = PostingsWriter(largest, weight_bits, folder)
-        engine = _invert(over(weigher.weigh, shards), postings, weigher.num_documents)
+        with PostingsWriter(largest, weight_bits, folder) as postings:
+            engine = _invert(over(weigher.weigh, shards), postings, weigher.num_documents)
         if folder is not None:
             save_array(folder / "bounds.npy", bounds)
             save_array(folder / "background.npy", background)

@@ -11,7 +11,6 @@ import json
 import os
 import shutil
 from collections.abc import Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +49,7 @@ def write_frequencies(
     """
     finished = None if shards is None else FinishedShards(shards)
     first = first_occurrences(texts)
-    with closing(CSRWriter(prefix)) as written:
+    with CSRWriter(prefix) as written:
         for start in range(0, len(texts), SHARD):
             block = None if finished is None else finished.load(start, vectorizer.size)
             if block is None:

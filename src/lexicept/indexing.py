@@ -12,7 +12,7 @@ import os
 import shutil
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -364,7 +364,7 @@ def _rewrite(index: Index, fresh: Sequence[Document], order: Integers, progress:
 def _write_rows(prefix: Path, matrices: Sequence[sp.csr_array], order: Integers) -> None:
     """Write rows ``order`` of one or two memory-mapped matrices, numbered one after the other."""
     count = matrices[0].shape[0]
-    with closing(CSRWriter(prefix)) as writer:
+    with CSRWriter(prefix) as writer:
         for start in range(0, order.size, BLOCK):
             rows = order[start : start + BLOCK]
             second = rows >= count
@@ -395,9 +395,9 @@ def write_documents(folder: Path, documents: Iterable[Document]) -> int:
     """Store ids, titles and texts as they come; return their number."""
     names: set[str] = set()
     with (
-        closing(TextWriter(folder / "ids")) as ids,
-        closing(TextWriter(folder / "titles")) as titles,
-        closing(TextWriter(folder / "texts")) as texts,
+        TextWriter(folder / "ids") as ids,
+        TextWriter(folder / "titles") as titles,
+        TextWriter(folder / "texts") as texts,
     ):
         for document in documents:
             if document.id in names:

@@ -13,10 +13,10 @@ import tempfile
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO, overload
+from typing import Any, BinaryIO, Self, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -283,8 +283,21 @@ class StoredRows:
         return load_csr(self.prefix, self.columns, slice(self.start, self.stop))
 
 
+class _Writer:
+    """Writes files in a ``with`` block, whose end completes them; an error closes them as is."""
+
+    _open: ExitStack
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._open.__exit__(*error)
+
+
 class ArrayWriter:
-    """Writes a .npy file of unknown length, piece by piece; what is written can be read."""
+    """Writes a .npy file of unknown length, piece by piece, in a ``with`` block; what is written
+    can be read."""
 
     def __init__(self, path: Path, dtype: npt.DTypeLike) -> None:
         self._dtype = np.dtype(dtype)
@@ -309,21 +322,31 @@ class ArrayWriter:
         content = os.pread(self._file.fileno(), (stop - start) * width, self._start + start * width)
         return np.frombuffer(content, self._dtype)
 
-    def close(self) -> None:
-        """Complete the file."""
-        self._file.seek(0)
-        self._write_header()
-        self._file.close()
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: Any) -> None:
+        with self._file:
+            if kind is None:
+                self._file.seek(0)
+                self._write_header()
 
 
-class CSRWriter:
+class CSRWriter(_Writer):
     """Writes a CSR matrix as ``save_csr`` does, block after block of its rows."""
 
     def __init__(self, prefix: Path) -> None:
-        self._indptr = ArrayWriter(_part(prefix, "indptr"), np.int64)
-        self._indices = ArrayWriter(_part(prefix, "indices"), np.int32)
-        self._data = ArrayWriter(_part(prefix, "data"), np.float32)
-        self._indptr.append([0])
+        with ExitStack() as files:
+            self._indptr, self._indices, self._data = (
+                files.enter_context(ArrayWriter(_part(prefix, name), kind))
+                for name, kind in (
+                    ("indptr", np.int64),
+                    ("indices", np.int32),
+                    ("data", np.float32),
+                )
+            )
+            self._indptr.append([0])
+            self._open = files.pop_all()
         self._nonzeros = 0
 
     def append(self, block: sp.csr_array) -> None:
@@ -345,11 +368,6 @@ class CSRWriter:
             indptr,
         )
         return sp.csr_array(parts, shape=(len(spans), columns))
-
-    def close(self) -> None:
-        """Complete the files."""
-        for part in (self._indptr, self._indices, self._data):
-            part.close()
 
 
 def _part(prefix: Path, name: str) -> Path:
@@ -381,7 +399,7 @@ class TextStore(Sequence[str]):
     @staticmethod
     def write(prefix: Path, texts: Iterable[str]) -> int:
         """Write texts as they come and return their number."""
-        with closing(TextWriter(prefix)) as writer:
+        with TextWriter(prefix) as writer:
             for text in texts:
                 writer.append(text)
         return writer.count
@@ -410,13 +428,16 @@ class TextStore(Sequence[str]):
         return (self[i] for i in range(len(self)))
 
 
-class TextWriter:
+class TextWriter(_Writer):
     """Writes a ``TextStore``, text by text."""
 
     def __init__(self, prefix: Path) -> None:
         self.count = 0
-        self._offsets = ArrayWriter(prefix.with_name(f"{prefix.name}.offsets.npy"), np.int64)
-        self._file = prefix.with_name(f"{prefix.name}.bin").open("wb")
+        with ExitStack() as files:
+            offsets = ArrayWriter(prefix.with_name(f"{prefix.name}.offsets.npy"), np.int64)
+            self._offsets = files.enter_context(offsets)
+            self._file = files.enter_context(prefix.with_name(f"{prefix.name}.bin").open("wb"))
+            self._open = files.pop_all()
         self._end = 0
         self._ends = array("q", [0])
 
@@ -431,11 +452,12 @@ class TextWriter:
         self._offsets.append(self._ends)
         self._ends = array("q")
 
-    def close(self) -> None:
-        """Complete the files."""
-        self._flush()
-        self._file.close()
-        self._offsets.close()
+    def __exit__(self, kind: type[BaseException] | None, *error: Any) -> None:
+        try:
+            if kind is None:
+                self._flush()
+        finally:
+            super().__exit__(kind, *error)
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from faults.cases import (
 from faults.points import NEED_ROOM, no_room, points
 from faults.readers import race, read_during_updates, version
 from fuzz.targets import Vowels
-from lexicept import indexing
+from lexicept import frequencies, indexing
 from lexicept.errors import InputError
 from lexicept.index import Index
 from lexicept.storage import save_array
@@ -116,8 +116,20 @@ def test_files_that_can_not_grow(tmp_path: Path) -> None:
         assert check_and_go_on(whole, folder) == "old"
 
 
-def test_a_concept_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """The threads of parallel regions are not there after a fork."""
     torch = pytest.importorskip("torch")
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_a_concept_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
     from lexicept.concepts import ConceptVectorizer
     from lexicept.encoder import make_encoder
     from lexicept.heads import SAEHead
@@ -126,7 +138,7 @@ def test_a_concept_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
     torch.manual_seed(0)
     encoder = make_encoder(tiny_backbone(tmp_path / "bert"), SAEHead(SAE(32, 40, 3)))
-    monkeypatch.setattr(indexing, "SHARD", 3)
+    monkeypatch.setattr(frequencies, "SHARD", 3)
     made = ConceptVectorizer(encoder)
     case = Case(lambda _: None, lambda folder: build(folder / "out", 7, made), "out")
     whole = run_unbroken(case, tmp_path / "whole")
