@@ -14,7 +14,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -44,7 +43,7 @@ def write(folder: Path, documents: int) -> dict[str, float]:
     """The collection, block by block."""
 
     def work() -> None:
-        with closing(CSRWriter(folder / "frequencies")) as writer:
+        with CSRWriter(folder / "frequencies") as writer:
             for block in zipf_blocks(documents, DIMENSIONS, NONZEROS, seed=0):
                 writer.append(block)
 

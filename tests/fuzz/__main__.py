@@ -42,9 +42,11 @@ def main() -> None:
     work = [Watched(n, arguments.seed, range(counts[n]), folder) for n in names]
     found = run_all(work, arguments.jobs)
     print(f"{len(names)} readers, {time.monotonic() - start:,.0f} s")
-    if folder is not None:
-        report_coverage(folder)
-    finish(found, sum(counts.values()))
+    try:
+        if folder is not None:
+            report_coverage(folder)
+    finally:
+        finish(found, sum(counts.values()))
 
 
 def parse() -> argparse.Namespace:

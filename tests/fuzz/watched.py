@@ -66,7 +66,7 @@ class Watched:
         else:
             import coverage
 
-            name = str(self._coverage / f"{self.name}.{os.getpid()}")
+            name = str(self._coverage / f"all.{self.name}.{os.getpid()}")  # which combine looks for
             sources = ["lexicept"]
             measured = coverage.Coverage(data_file=name, branch=True, source_pkgs=sources)
             with measured.collect():

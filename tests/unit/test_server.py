@@ -426,6 +426,28 @@ def test_an_update_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         assert get(client, "/search", query="zebra")["results"] == []
 
 
+def test_another_engine_serves_what_it_was_built_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("seismic")
+    from lexicept.engines.seismic import SeismicEngine
+
+    monkeypatch.setattr(reader, "FOLLOW_SECONDS", 0.02)
+    path = save_index(tmp_path, concepts=False)
+    with pytest.raises(InputError, match="seismic"):
+        create_app(path, engine="seismic")
+    indexing.add_engine(path, "seismic", {"recall": 1.0})
+    application = create_app(path, engine="seismic")
+    assert isinstance(application.state.reader.generation.index.searcher, SeismicEngine)
+    with TestClient(application, base_url=BASE) as client:
+        before = get(client, "/search", query=QUERY)["results"]
+        assert before
+        indexing.update(path, [Document("new", QUERY)])
+        time.sleep(0.2)
+        assert get(client, "/health")["generation"] == "000001"
+        assert get(client, "/search", query=QUERY)["results"] == before
+
+
 def test_what_can_not_be_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(IndexFormatError, match="there is no index here"):
         create_app(tmp_path / "nothing")
@@ -449,6 +471,7 @@ def test_the_command_binds_to_this_machine(
     monkeypatch.setattr("uvicorn.run", run)
     monkeypatch.setattr(os, "environ", os.environ.copy())
     serve(path, "127.0.0.1", 8000, workers)
+    assert os.environ["LEXICEPT_ENGINE"] == "exact"
     assert (seen["host"], seen["port"], seen["workers"]) == ("127.0.0.1", 8000, workers)
     assert seen["shared"] is (workers > 1)  # otherwise each worker would show its own numbers
 

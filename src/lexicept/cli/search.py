@@ -11,6 +11,7 @@ from lexicept.cli.common import (
     DatasetArgument,
     IndexArgument,
     JsonOption,
+    SearchEngineOption,
     SearchVocabularyOption,
     print_json,
     print_table,
@@ -24,10 +25,6 @@ if TYPE_CHECKING:
     from lexicept.index import Hit
 
 app = typer.Typer()
-
-SearchEngineOption = Annotated[
-    str, typer.Option("--engine", help="exact, or one that `lexicept engine` built.")
-]
 
 
 @app.command()

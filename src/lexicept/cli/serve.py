@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from lexicept.cli.common import IndexArgument, require
+from lexicept.cli.common import IndexArgument, SearchEngineOption, require
 
 app = typer.Typer()
 
@@ -19,6 +19,7 @@ def serve(
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
     workers: Annotated[int, typer.Option(min=1, help="Processes that share the port.")] = 1,
+    engine: SearchEngineOption = "exact",
 ) -> None:
     """Serve a page to search, explain and steer, and an HTTP API (/openapi.json).
 
@@ -33,10 +34,11 @@ def serve(
 
     from lexicept.index import Index
 
-    if "concepts" in (v.name for v in Index.open(index).vocabularies):
+    if "concepts" in (v.name for v in Index.open(index, engine=engine).vocabularies):
         require("concepts", "sentence_transformers")
     # Workers are fresh processes: what they need to know is in the environment.
     os.environ["LEXICEPT_INDEX"] = str(index.resolve())
+    os.environ["LEXICEPT_ENGINE"] = engine
     os.environ["LEXICEPT_HOST"] = host
     cores = os.cpu_count() or 1
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores // workers)))

@@ -27,6 +27,7 @@ from lexicept.server.reader import BusyError, Reader
 from lexicept.server.routes import router
 
 INDEX_VARIABLE = "LEXICEPT_INDEX"
+ENGINE_VARIABLE = "LEXICEPT_ENGINE"
 HOST_VARIABLE = "LEXICEPT_HOST"
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1", "[::1]")
@@ -43,18 +44,25 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
 def from_environment() -> FastAPI:
     """The application that any ASGI server can run: LEXICEPT_INDEX names the index.
 
-    LEXICEPT_HOST is the address that the server binds to, 127.0.0.1 by default.
+    LEXICEPT_HOST is the address that the server binds to, 127.0.0.1 by default, LEXICEPT_ENGINE
+    what searches, exact by default.
 
     Raises:
-        InputError: no LEXICEPT_INDEX.
+        InputError: no LEXICEPT_INDEX, or it has no such engine.
         IndexFormatError: it is no index.
     """
     if INDEX_VARIABLE not in os.environ:
         raise InputError(f"{INDEX_VARIABLE} must name the index to serve")
-    return create_app(os.environ[INDEX_VARIABLE], os.environ.get(HOST_VARIABLE, LOOPBACK[0]))
+    return create_app(
+        os.environ[INDEX_VARIABLE],
+        os.environ.get(HOST_VARIABLE, LOOPBACK[0]),
+        os.environ.get(ENGINE_VARIABLE, "exact"),
+    )
 
 
-def create_app(path: str | os.PathLike[str], host: str = LOOPBACK[0]) -> FastAPI:
+def create_app(
+    path: str | os.PathLike[str], host: str = LOOPBACK[0], engine: str = "exact"
+) -> FastAPI:
     """The application for one index.
 
     Args:
@@ -62,11 +70,14 @@ def create_app(path: str | os.PathLike[str], host: str = LOOPBACK[0]) -> FastAPI
         host: the address that the server binds to. On a loopback address only requests to that
             address or a loopback name are answered, so that no foreign page can reach the server by
             a name of its own that resolves to it.
+        engine: what searches it, see ``Index.open``. One that was built before an update serves the
+            generation that it was built from until the server is started again.
 
     Raises:
+        InputError: the index has no such engine, or has changed since that was built.
         IndexFormatError: no index, or a damaged one.
     """
-    reader = Reader(path)
+    reader = Reader(path, engine)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

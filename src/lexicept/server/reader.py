@@ -68,14 +68,19 @@ class Waiting:
 class Reader:
     """Serves searches from one generation of an index, and moves to the next when there is one.
 
+    Args:
+        engine: what searches; a generation without it is not moved to.
+
     Raises:
+        InputError: the index has no such engine, or has changed since that was built.
         IndexFormatError: no index, or a damaged one.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], engine: str = "exact") -> None:
         self.path = Path(path)
+        self._open = partial(Index.open, path, engine=engine)
         self._seen = self._manifest()
-        self.generation = Generation.of(Index.open(path))
+        self.generation = Generation.of(self._open())
         """What a request must read once: it is another object after an update."""
         # One thread: tokenizers can't be shared, and torch spreads over the cores by itself.
         self._thread = ThreadPoolExecutor(1, "lexicept")
@@ -166,7 +171,7 @@ class Reader:
                 continue
             self._seen = manifest
             try:
-                index = await asyncio.to_thread(Index.open, self.path)
+                index = await asyncio.to_thread(self._open)
                 await self._do(partial(warm, index))
             except Exception as error:  # the next update must be followed too
                 logger.warning("still serving the index as it was: %s", error)
