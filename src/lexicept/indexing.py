@@ -278,11 +278,13 @@ def choose_alpha(
     Returns:
         The first best of ``ALPHAS``, and the nDCG@10 of each.
     """
-    weights = Derived.compute(index.frequencies(), list(index.settings.values()), None).engine
+    settings = list(index.settings.values())
+    weights = Derived.compute(index.frequencies(), settings, None).engine
     sources, queries = _pseudo_queries(index, weights, seed)
     values = {}
     for alpha in ALPHAS:
-        derived = Derived.reweighted(weights.matrix(), RRASettings(alpha, iterations, transform))
+        rra = RRASettings(alpha, iterations, transform)
+        derived = Derived.compute(index.frequencies(), settings, rra)
         found = derived.engine.search(queries, 10, queries @ derived.background)
         values[alpha] = pseudo_queries.known_item_ndcg([hits for hits, _ in found], sources)
     return max(values, key=lambda alpha: values[alpha]), values

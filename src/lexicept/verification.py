@@ -94,7 +94,8 @@ def _check_ids(index: Index) -> None:
 
 
 def _check_postings(index: Index) -> None:
-    canonical_csr(index.engine.matrix())
+    for number in range(len(index.engine.lengths)):
+        canonical_csr(index.engine.segment(number))
     for name, numbers in (
         ("offsets", index.engine.offsets),
         ("bounds", index.derived.bounds),

@@ -175,19 +175,14 @@ class ExactEngine:
         Raises:
             IndexFormatError: a posting of a document that is not there.
         """
-        columns, documents, weights = self._postings(dimensions)
-        order = np.argsort(columns, kind="stable")
-        return documents[order], weights[order]
-
-    def _postings(self, dimensions: slice) -> tuple[Integers, Integers, Floats]:
-        """Dimension, document and weight of postings, segment after segment."""
         nothing = np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.float32)
         found = [self._of_segment(number, dimensions) for number in range(len(self.lengths))]
         columns, documents, weights = map(np.concatenate, zip(nothing, *found, strict=True))
-        return columns, documents, weights
+        order = np.argsort(columns, kind="stable")
+        return documents[order], weights[order]
 
     def _of_segment(self, number: int, dimensions: slice) -> tuple[Integers, Integers, Floats]:
-        """The same of one segment, and the dimension of each posting."""
+        """Dimension, document and weight of a segment's postings."""
         columns = np.arange(self.num_dimensions)[dimensions]
         lengths, tabled = self.lengths[number, dimensions], self._tabled[number, dimensions]
         starts, count = self._starts[number, dimensions], int(self._counts[number])
@@ -213,9 +208,16 @@ class ExactEngine:
         Raises:
             IndexFormatError: a posting of a document that is not there.
         """
-        shape = (self.num_documents, self.num_dimensions)
-        columns, documents, weights = self._postings(slice(None))
-        return sp.csr_array(sp.coo_array((weights, (documents, columns)), shape=shape))
+        nothing = sp.csr_array((0, self.num_dimensions), dtype=np.float32)
+        parts = [self.segment(number) for number in range(len(self.lengths))]
+        return sp.csr_array(sp.vstack([nothing, *parts], format="csr"))
+
+    def segment(self, number: int) -> sp.csr_array:
+        """The same of the documents from ``number * SEGMENT`` on, ``SEGMENT`` at most."""
+        columns, documents, weights = self._of_segment(number, slice(None))
+        shape = (int(self._counts[number]), self.num_dimensions)
+        rows = documents - number * SEGMENT
+        return sp.csr_array(sp.coo_array((weights, (rows, columns)), shape=shape))
 
     def search(
         self, queries: Any, top_k: int = 10, query_offsets: npt.ArrayLike | None = None

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Protocol
 
@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from lexicept.corpora import Query
+from lexicept.engines.exact import SEGMENT
 from lexicept.engines.wrapped import Vector, power_of_two
 from lexicept.index import Index
 from lexicept.progress import Progress
@@ -57,21 +58,28 @@ class Source:
         top = max(self.largest, float(self.offsets.max(initial=0)))
         return float((2**self.bits - 1) / (top or 1.0))
 
-    @property
+    @cached_property
     def offsets(self) -> Floats:
         """The documents' weights in the last dimension [N]."""
         return (self.index.engine.offsets * self.offset_scale).astype(np.float32)
 
     @cached_property
-    def documents(self) -> sp.csr_array:
-        """Document weights [N, num_dimensions]."""
-        weights = self.index.engine.matrix()
-        if not self.offset_scale:
-            return weights
-        return stack_columns([weights, sp.csr_array(self.offsets[:, None])])
+    def _segment(self) -> Callable[[int], sp.csr_array]:
+        """Document weights [n, num_dimensions] of a segment; the last one is kept."""
+
+        def read(number: int) -> sp.csr_array:
+            weights = self.index.engine.segment(number)
+            if not self.offset_scale:
+                return weights
+            own = self.offsets[number * SEGMENT : (number + 1) * SEGMENT]
+            return stack_columns([weights, sp.csr_array(own[:, None])])
+
+        return lru_cache(maxsize=1)(read)
 
     def document(self, number: int) -> Vector:
-        return _row(self.documents, number)
+        """Its weights; quick for one document after the other."""
+        segment, row = divmod(number, SEGMENT)
+        return _row(self._segment(segment), row)
 
     def impacts(self, weights: Floats) -> Integers:
         """Weights of documents in integers from 0 to 2**bits - 1, rounded to the nearest."""
