@@ -1,0 +1,202 @@
+"""Ray: the index that one machine makes, also where worker processes are killed in the middle."""
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from test_index import Vowels, _without_fsync
+
+from lexicept import frequencies, shards
+from lexicept.cluster import Cluster
+from lexicept.concepts import ConceptVectorizer
+from lexicept.corpora import Document
+from lexicept.derive import RRASettings, VocabularySettings
+from lexicept.errors import InputError, LexiceptError
+from lexicept.index import Index, Vectorizer
+from lexicept.indexing import IndexBuilder, reweight
+from lexicept.progress import Progress, silent
+from lexicept.storage import read_json, write_json
+from lexicept.vectors import Floats
+from lexicept.weighting import BM25, Statistics
+from lexicept.words import WordVectorizer
+from tiny import text, tiny_backbone
+
+pytest.importorskip("ray")
+
+__all__ = ["_without_fsync"]  # a fixture
+
+# Texts come again in other shards, and one is empty.
+TEXTS = [text(n % 23, 3 * n % 23, n % 5) if n % 23 else "" for n in range(40)]
+UNIQUE = list(dict.fromkeys(TEXTS))
+CONCEPTS = VocabularySettings(BM25(k3=1.0), document_max_active_dims=20)
+ALPHA = RRASettings(1.25, iterations=2)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """Two workers, which find the modules that this process finds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+        patch.setenv("OMP_NUM_THREADS", "1")
+        started = Cluster("local", workers=2)
+    yield started
+    started.close()
+
+
+@pytest.fixture(autouse=True)
+def _small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frequencies, "SHARD", 4)
+    monkeypatch.setattr(shards, "SIZE", 100)
+
+
+@pytest.fixture(scope="module")
+def concepts(tmp_path_factory: pytest.TempPathFactory) -> ConceptVectorizer:
+    import torch
+
+    from lexicept.encoder import make_encoder
+    from lexicept.heads import SAEHead
+    from lexicept.sae import SAESettings
+    from lexicept.sae.training import initial_sae
+
+    torch.manual_seed(0)
+    sae = initial_sae(torch.randn(200, 32), SAESettings(num_latents=50, k=4)).eval()
+    backbone = tiny_backbone(tmp_path_factory.mktemp("bert"))
+    return ConceptVectorizer(make_encoder(backbone, SAEHead(sae.requires_grad_(False))))
+
+
+def build(
+    path: Path,
+    vectorizer: Vectorizer,
+    cluster: Cluster | None,
+    settings: VocabularySettings = CONCEPTS,
+    progress: Progress = silent,
+) -> Index:
+    """Words, the vectorizer's dimensions, and RRA."""
+    builder = IndexBuilder(path, cluster)
+    try:
+        builder.add_documents([Document(f"d{i}", t) for i, t in enumerate(TEXTS)], {})
+        builder.add_vocabulary(WordVectorizer("en"), VocabularySettings(BM25()))
+        builder.add_vocabulary(vectorizer, settings, progress)
+        return builder.commit(ALPHA)
+    finally:
+        builder.close()
+
+
+def contents(index: Index) -> dict[str, bytes]:
+    """All files but the model, whose names and headers may differ."""
+    files = (path for path in sorted(index.folder.rglob("*")) if path.is_file())
+    found = {path.relative_to(index.folder).as_posix(): path.read_bytes() for path in files}
+    return {name: content for name, content in found.items() if "/model/" not in name}
+
+
+def test_an_index_is_the_same_bytes(
+    tmp_path: Path, cluster: Cluster, concepts: ConceptVectorizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # where the workers are not
+    here = contents(build(tmp_path / "here", concepts, None))
+    there = build(Path("there"), concepts, cluster)
+    assert contents(there) == here
+    again = reweight("there", "again", RRASettings(0.75), cluster)
+    assert contents(again) == contents(reweight("here", tmp_path / "other", RRASettings(0.75)))
+    assert np.isfinite(again.engine.offsets).all()
+
+
+class Logged(Vowels):
+    """Writes down every text that it encodes, and may kill its process at one of them, once."""
+
+    def __init__(self, folder: Path, deadly: str | None = None) -> None:
+        self.folder, self.deadly = folder, deadly
+
+    def documents(self, texts: Sequence[str]) -> sp.csr_array:
+        if self.deadly in texts:
+            die_once(self.folder / "died")
+        with (self.folder / "log").open("a") as log:
+            log.writelines(f"{text}\n" for text in texts)
+        return self.queries(texts)
+
+    def save(self, folder: Path) -> None:
+        super().save(folder)
+        write_json(folder / "logged.json", {"folder": str(self.folder), "deadly": self.deadly})
+
+    @classmethod
+    def load(cls, folder: Path) -> "Logged":
+        saved = read_json(folder / "logged.json")
+        return cls(Path(saved["folder"]), saved["deadly"])
+
+    def encoded(self) -> list[str]:
+        return (self.folder / "log").read_text().splitlines()
+
+
+def die_once(mark: Path) -> None:
+    if not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def files_of_builds(folder: Path, make: Callable[[Path], Vowels], cluster: Cluster) -> None:
+    """A build here and one on Ray give the same bytes, except for what the vectorizer saves."""
+    here, there = (contents(build(folder / n, Vowels(), None)) for n in ("here", "there"))
+
+
+def test_an_encoding_process_that_is_killed_loses_and_doubles_nothing(
+    tmp_path: Path, cluster: Cluster
+) -> None:
+    vectorizer = Logged(tmp_path, deadly=TEXTS[14])
+    found = build(tmp_path / "there", vectorizer, cluster)
+    assert (tmp_path / "died").exists()
+    assert sorted(vectorizer.encoded()) == sorted(UNIQUE)
+    expected = contents(build(tmp_path / "here", vectorizer, None))
+    assert contents(found) == expected
+
+
+def test_a_killed_build_encodes_nothing_twice_that_was_finished(
+    tmp_path: Path, cluster: Cluster
+) -> None:
+    vectorizer = Logged(tmp_path)
+
+    def interrupt(_: str, done: int, total: int, detail: str = "") -> None:
+        if done == 16:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        build(tmp_path / "index", vectorizer, cluster, progress=interrupt)
+    finished = list(dict.fromkeys(TEXTS[:16]))
+    assert set(finished) <= set(vectorizer.encoded())
+    index = build(tmp_path / "index", vectorizer, cluster)
+    assert all(vectorizer.encoded().count(text) == 1 for text in finished)
+    expected = Vowels().queries(TEXTS).toarray().tolist()
+    assert index.frequencies()[1].toarray().tolist() == expected
+
+
+class Deadly(BM25):
+    """BM25 that kills its process in RRA's first pass over the last shard, once."""
+
+    mark: Path
+
+    def documents(self, frequencies: sp.csr_array, statistics: Statistics) -> sp.csr_array:
+        return super().documents(frequencies, statistics)
+
+
+def test_a_process_that_is_killed_in_a_pass_is_replaced(tmp_path: Path, cluster: Cluster) -> None:
+    def total(n: int, values: Floats, mark: Path) -> float:
+        if n == 7:
+            die_once(mark)
+        return float(values[n])
+
+    values = np.arange(20.0)
+    assert list(cluster.over(total, range(20), values, tmp_path / "died")) == values.tolist()
+    assert (tmp_path / "died").exists()
+
+
+def test_errors_are_those_of_the_function(tmp_path: Path, cluster: Cluster) -> None:
+    with pytest.raises(ZeroDivisionError):
+        list(cluster.over(lambda n: 1 // n, [2, 1, 0, 1]))
+    missing = partial(ConceptVectorizer.load, tmp_path / "nowhere")
+    with pytest.raises(InputError, match=r"nowhere.*no saved encoder"):
+        list(cluster.encode(missing, [["a text"]]))
