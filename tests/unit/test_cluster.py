@@ -3,8 +3,9 @@
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -14,25 +15,26 @@ from test_index import Vowels, _without_fsync
 
 from lexicept import frequencies, shards
 from lexicept.cluster import Cluster
-from lexicept.concepts import ConceptVectorizer
 from lexicept.corpora import Document
 from lexicept.derive import RRASettings, VocabularySettings
-from lexicept.errors import InputError, LexiceptError
+from lexicept.errors import IndexFormatError, InputError, LexiceptError
 from lexicept.index import Index, Vectorizer
 from lexicept.indexing import IndexBuilder, reweight
 from lexicept.progress import Progress, silent
 from lexicept.storage import read_json, write_json
 from lexicept.vectors import Floats
-from lexicept.weighting import BM25, Statistics
+from lexicept.weighting import BM25
 from lexicept.words import WordVectorizer
-from tiny import text, tiny_backbone
 
-pytest.importorskip("ray")
+pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed")
 
 __all__ = ["_without_fsync"]  # a fixture
 
+# Worker processes import this module: torch is imported by what needs it alone.
+
 # Texts come again in other shards, and one is empty.
-TEXTS = [text(n % 23, 3 * n % 23, n % 5) if n % 23 else "" for n in range(40)]
+WORDS = ("baba", "deki", "lomu", "kilo", "muba")
+TEXTS = [" ".join(WORDS[n % 23 * i % 5] for i in range(n % 23)) for n in range(40)]
 UNIQUE = list(dict.fromkeys(TEXTS))
 CONCEPTS = VocabularySettings(BM25(k3=1.0), document_max_active_dims=20)
 ALPHA = RRASettings(1.25, iterations=2)
@@ -56,13 +58,15 @@ def _small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def concepts(tmp_path_factory: pytest.TempPathFactory) -> ConceptVectorizer:
+def concepts(tmp_path_factory: pytest.TempPathFactory) -> Vectorizer:
     import torch
 
+    from lexicept.concepts import ConceptVectorizer
     from lexicept.encoder import make_encoder
     from lexicept.heads import SAEHead
     from lexicept.sae import SAESettings
     from lexicept.sae.training import initial_sae
+    from tiny import tiny_backbone
 
     torch.manual_seed(0)
     sae = initial_sae(torch.randn(200, 32), SAESettings(num_latents=50, k=4)).eval()
@@ -96,7 +100,7 @@ def contents(index: Index) -> dict[str, bytes]:
 
 
 def test_an_index_is_the_same_bytes(
-    tmp_path: Path, cluster: Cluster, concepts: ConceptVectorizer, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, cluster: Cluster, concepts: Vectorizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # where the workers are not
     here = contents(build(tmp_path / "here", concepts, None))
@@ -139,11 +143,6 @@ def die_once(mark: Path) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def files_of_builds(folder: Path, make: Callable[[Path], Vowels], cluster: Cluster) -> None:
-    """A build here and one on Ray give the same bytes, except for what the vectorizer saves."""
-    here, there = (contents(build(folder / n, Vowels(), None)) for n in ("here", "there"))
-
-
 def test_an_encoding_process_that_is_killed_loses_and_doubles_nothing(
     tmp_path: Path, cluster: Cluster
 ) -> None:
@@ -174,15 +173,6 @@ def test_a_killed_build_encodes_nothing_twice_that_was_finished(
     assert index.frequencies()[1].toarray().tolist() == expected
 
 
-class Deadly(BM25):
-    """BM25 that kills its process in RRA's first pass over the last shard, once."""
-
-    mark: Path
-
-    def documents(self, frequencies: sp.csr_array, statistics: Statistics) -> sp.csr_array:
-        return super().documents(frequencies, statistics)
-
-
 def test_a_process_that_is_killed_in_a_pass_is_replaced(tmp_path: Path, cluster: Cluster) -> None:
     def total(n: int, values: Floats, mark: Path) -> float:
         if n == 7:
@@ -197,6 +187,36 @@ def test_a_process_that_is_killed_in_a_pass_is_replaced(tmp_path: Path, cluster:
 def test_errors_are_those_of_the_function(tmp_path: Path, cluster: Cluster) -> None:
     with pytest.raises(ZeroDivisionError):
         list(cluster.over(lambda n: 1 // n, [2, 1, 0, 1]))
-    missing = partial(ConceptVectorizer.load, tmp_path / "nowhere")
-    with pytest.raises(InputError, match=r"nowhere.*no saved encoder"):
+    missing = partial(Vowels.load, tmp_path / "nowhere")
+    with pytest.raises(IndexFormatError, match="nowhere"):
         list(cluster.encode(missing, [["a text"]]))
+
+
+def always_die(_: int) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_process_that_always_dies_is_given_up(cluster: Cluster) -> None:
+    with pytest.raises(LexiceptError, match=r"^Ray gave up: "):
+        list(cluster.over(always_die, [0]))
+
+
+@pytest.mark.skipif(not Path("/proc/self/cwd").exists(), reason="no folder that is another's")
+def test_a_folder_that_workers_do_not_see_is_refused(
+    tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=r"index.partial: not seen on node .*all nodes share"):
+        IndexBuilder("/proc/self/cwd/index", cluster)
+    assert [path.name for path in (tmp_path / "index.partial").iterdir()] == [".lock"]
+
+
+@pytest.mark.parametrize("address", ["nowhere", "127.0.0.1:x", "127.0.0.1:1", ""])
+def test_no_cluster_at_an_address(address: str) -> None:
+    with pytest.raises(InputError, match=f"no Ray cluster at '{address}': "):
+        Cluster(address)
+
+
+def test_a_cluster_has_workers() -> None:
+    with pytest.raises(InputError, match="at least 1 worker, not 0"):
+        Cluster("local", 0)
