@@ -3,26 +3,27 @@
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from test_index import Vowels, _without_fsync
 
-from lexicept import frequencies, shards
+from lexicept import frequencies, rra, shards
 from lexicept.cluster import Cluster
 from lexicept.corpora import Document
-from lexicept.derive import RRASettings, VocabularySettings
+from lexicept.derive import Derived, RRASettings, VocabularySettings
 from lexicept.errors import IndexFormatError, InputError, LexiceptError
 from lexicept.index import Index, Vectorizer
 from lexicept.indexing import IndexBuilder, reweight
 from lexicept.progress import Progress, silent
+from lexicept.shards import Shard
 from lexicept.storage import read_json, write_json
-from lexicept.vectors import Floats
 from lexicept.weighting import BM25
 from lexicept.words import WordVectorizer
 
@@ -35,7 +36,6 @@ __all__ = ["_without_fsync"]  # a fixture
 # Texts come again in other shards, and one is empty.
 WORDS = ("baba", "deki", "lomu", "kilo", "muba")
 TEXTS = [" ".join(WORDS[n % 23 * i % 5] for i in range(n % 23)) for n in range(40)]
-UNIQUE = list(dict.fromkeys(TEXTS))
 CONCEPTS = VocabularySettings(BM25(k3=1.0), document_max_active_dims=20)
 ALPHA = RRASettings(1.25, iterations=2)
 
@@ -143,45 +143,48 @@ def die_once(mark: Path) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_an_encoding_process_that_is_killed_loses_and_doubles_nothing(
+def test_a_killed_encoder_and_a_killed_build_lose_and_double_nothing(
     tmp_path: Path, cluster: Cluster
 ) -> None:
     vectorizer = Logged(tmp_path, deadly=TEXTS[14])
-    found = build(tmp_path / "there", vectorizer, cluster)
-    assert (tmp_path / "died").exists()
-    assert sorted(vectorizer.encoded()) == sorted(UNIQUE)
-    expected = contents(build(tmp_path / "here", vectorizer, None))
-    assert contents(found) == expected
-
-
-def test_a_killed_build_encodes_nothing_twice_that_was_finished(
-    tmp_path: Path, cluster: Cluster
-) -> None:
-    vectorizer = Logged(tmp_path)
 
     def interrupt(_: str, done: int, total: int, detail: str = "") -> None:
         if done == 16:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        build(tmp_path / "index", vectorizer, cluster, progress=interrupt)
-    finished = list(dict.fromkeys(TEXTS[:16]))
-    assert set(finished) <= set(vectorizer.encoded())
-    index = build(tmp_path / "index", vectorizer, cluster)
-    assert all(vectorizer.encoded().count(text) == 1 for text in finished)
-    expected = Vowels().queries(TEXTS).toarray().tolist()
-    assert index.frequencies()[1].toarray().tolist() == expected
-
-
-def test_a_process_that_is_killed_in_a_pass_is_replaced(tmp_path: Path, cluster: Cluster) -> None:
-    def total(n: int, values: Floats, mark: Path) -> float:
-        if n == 7:
-            die_once(mark)
-        return float(values[n])
-
-    values = np.arange(20.0)
-    assert list(cluster.over(total, range(20), values, tmp_path / "died")) == values.tolist()
+        build(tmp_path / "there", vectorizer, cluster, progress=interrupt)
     assert (tmp_path / "died").exists()
+    before = vectorizer.encoded()
+    assert set(before) >= set(TEXTS[:16])
+    there = build(tmp_path / "there", vectorizer, cluster)
+    again = vectorizer.encoded()[len(before) :]
+    assert sorted(set(again) | set(TEXTS[:16])) == sorted(set(TEXTS))
+    assert not set(again) & set(TEXTS[:16])
+    assert contents(there) == contents(build(tmp_path / "here", vectorizer, None))
+
+
+def dying_once(shard: Shard, hear: Callable[..., rra.Sums], mark: Path, *shared: Any) -> rra.Sums:
+    die_once(mark)
+    return hear(shard, *shared)
+
+
+def test_a_process_that_is_killed_in_a_pass_of_rra_changes_nothing(
+    tmp_path: Path, cluster: Cluster
+) -> None:
+    def over(function: Callable[..., Any], parts: Sequence[Any], *shared: Any) -> Iterator[Any]:
+        if function.__name__ == "hear":
+            return cluster.over(dying_once, parts, function, tmp_path / "died", *shared)
+        return cluster.over(function, parts, *shared)
+
+    counts = [Vowels().queries(TEXTS)]
+    there = Derived.compute(counts, [CONCEPTS], ALPHA, over=over)
+    here = Derived.compute(counts, [CONCEPTS], ALPHA)
+    assert (tmp_path / "died").exists()
+    assert len(shards.shards_of(counts)) > 1
+    assert there.background.tolist() == here.background.tolist()
+    for name in ("documents", "weights", "offsets"):
+        assert getattr(there.engine, name).tolist() == getattr(here.engine, name).tolist()
 
 
 def test_errors_are_those_of_the_function(tmp_path: Path, cluster: Cluster) -> None:
@@ -196,7 +199,10 @@ def always_die(_: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_a_process_that_always_dies_is_given_up(cluster: Cluster) -> None:
+def test_a_process_that_always_dies_is_given_up(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lexicept.cluster.RETRIES", 1)
     with pytest.raises(LexiceptError, match=r"^Ray gave up: "):
         list(cluster.over(always_die, [0]))
 
