@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -221,6 +222,33 @@ def test_a_folder_that_workers_do_not_see_is_refused(
 def test_no_cluster_at_an_address(address: str) -> None:
     with pytest.raises(InputError, match=f"no Ray cluster at '{address}': "):
         Cluster(address)
+
+
+def test_commands_join_a_cluster(tmp_path: Path, cluster: Cluster) -> None:
+    import ray
+
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text("".join(f'{{"_id": "{n}", "text": "{t}"}}\n' for n, t in enumerate(TEXTS)))
+    address = ray.get_runtime_context().gcs_address
+    for where, options in (("there", ["--ray", address, "--ray-workers", "1"]), ("here", [])):
+        run("build", corpus, "--vocabulary", "words", "--out", tmp_path / where, *options)
+        again = tmp_path / f"{where}.rra"
+        run("rra", tmp_path / where, "--alpha", "1.25", "--out", again, *options)
+    for suffix in ("", ".rra"):
+        there, here = (Index.open(tmp_path / f"{where}{suffix}") for where in ("there", "here"))
+        assert contents(there) == contents(here)
+
+
+def run(*arguments: object) -> None:
+    command = [sys.executable, "-c", "from lexicept.cli import main; main()"]
+    done = subprocess.run([*command, *map(str, arguments)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(InputError, match=r"^ray missing: pip install 'lexicept\[ray\]'$"):
+        Cluster("local")
 
 
 def test_a_cluster_has_workers() -> None:

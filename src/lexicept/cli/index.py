@@ -70,15 +70,15 @@ def rra(
 
     report: dict[str, Any] = {}
     indexing.refuse_existing(out)
-    if alpha == "auto":
-        chosen, tried = indexing.choose_alpha(Index.open(index), iterations, transform)
-        report["pseudo_query_nDCG@10"] = {str(value): tried[value] for value in tried}
-    else:
-        try:
-            chosen = float(alpha)
-        except ValueError:
-            raise InputError(f"--alpha takes a number or auto, not {alpha!r}") from None
     with joined(ray, ray_workers) as cluster:
+        if alpha == "auto":
+            chosen, tried = indexing.choose_alpha(Index.open(index), iterations, transform)
+            report["pseudo_query_nDCG@10"] = {str(value): tried[value] for value in tried}
+        else:
+            try:
+                chosen = float(alpha)
+            except ValueError:
+                raise InputError(f"--alpha takes a number or auto, not {alpha!r}") from None
         indexing.reweight(index, out, RRASettings(chosen, iterations, transform), cluster)
     print_report({"alpha": chosen, **report}, as_json)
 
