@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import warnings
 from collections.abc import Iterator
@@ -13,6 +12,9 @@ from typing import Any
 from torch import nn
 from transformers import PreTrainedModel
 from transformers.utils import find_adapter_config_file
+
+from lexicept.errors import InputError
+from lexicept.storage import read_json
 
 
 def add_adapters(model: PreTrainedModel, base: str, rank: int, alpha: int | None = None) -> Any:
@@ -57,11 +59,17 @@ def find_base(path: str, **where: Any) -> str | None:
 
     Args:
         where: ``subfolder``, ``revision`` and the like.
+
+    Raises:
+        InputError, IndexFormatError: a configuration that names none.
     """
     found = find_adapter_config_file(path, **where)
     if found is None:
         return None
-    return str(json.loads(Path(found).read_bytes())["base_model_name_or_path"])
+    base = read_json(Path(found)).get("base_model_name_or_path")
+    if not isinstance(base, str):
+        raise InputError(f"{found}: base_model_name_or_path must name a model, not {base!r:.80}")
+    return base
 
 
 def load_adapters(model: PreTrainedModel, path: str, **where: Any) -> PreTrainedModel:

@@ -23,6 +23,9 @@ from lexicept.storage import sha256
 DEFAULT_BACKBONE = "sentence-transformers/all-MiniLM-L6-v2"
 _PACKAGED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
+MOST_BLOCKS = 1000
+"""No model has more: a damaged configuration would build blocks for ever."""
+
 LONGEST_WINDOW = 512
 """Tokens of a window where ``max_seq_length`` does not say otherwise (SPLARE evaluates at 512)."""
 
@@ -251,7 +254,11 @@ class Backbone(Transformer):  # type: ignore[misc]
     ) -> tuple[PretrainedConfig, bool]:
         # The configuration beside adapters is their base's, as far as that is run.
         base = find_base(model_name_or_path, **_hub(config_kwargs))
-        return AutoConfig.from_pretrained(model_name_or_path, **config_kwargs), base is not None
+        config = AutoConfig.from_pretrained(model_name_or_path, **config_kwargs)
+        blocks = getattr(config.get_text_config(), "num_hidden_layers", 0)
+        if not isinstance(blocks, int) or blocks > MOST_BLOCKS:
+            raise InputError(f"{model_name_or_path}: a model of {blocks!r:.40} blocks")
+        return config, base is not None
 
     def _load_model(
         self,

@@ -20,7 +20,7 @@ from lexicept import rra
 from lexicept.engines import ExactEngine
 from lexicept.engines.exact import PostingsWriter
 from lexicept.engines.interface import single_precision
-from lexicept.errors import IndexFormatError
+from lexicept.errors import IndexFormatError, InputError
 from lexicept.shards import Over, Rows, Shard, over, shards_of
 from lexicept.storage import load_array, save_array
 from lexicept.vectors import (
@@ -42,6 +42,11 @@ class VocabularySettings:
     """Dimensions left in a query, those with the largest possible impact; None keeps all."""
     document_max_active_dims: int | None = None
     """Dimensions left in a document, those with the largest weights; None keeps all."""
+
+    def __post_init__(self) -> None:
+        for limit in (self.query_max_active_dims, self.document_max_active_dims):
+            if limit is not None and (type(limit) is not int or limit < 1):
+                raise InputError(f"max_active_dims must be at least 1 or none, not {limit!r:.40}")
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -171,8 +176,8 @@ class Derived:
             weigher = replace(weigher, dialogue=dialogue)
             if weight_bits < 32:  # it matters where weights are rounded
                 largest = reduce(np.maximum, over(weigher.bounds, shards))
-        postings = PostingsWriter(largest, weight_bits, folder)
-        engine = _invert(over(weigher.weigh, shards), postings, weigher.num_documents)
+        with PostingsWriter(largest, weight_bits, folder) as postings:
+            engine = _invert(over(weigher.weigh, shards), postings, weigher.num_documents)
         if folder is not None:
             save_array(folder / "bounds.npy", bounds)
             save_array(folder / "background.npy", background)

@@ -99,8 +99,9 @@ def load_encoder(path: str | os.PathLike[str]) -> SparseEncoder:
             backbone = Backbone.load(str(folder))
             head = head_type.load(str(folder), subfolder=entries[1]["path"])
         return make_encoder(backbone, head, lookup)
-    except (OSError, ValueError, TypeError, KeyError, IndexError, ImportError) as error:
-        raise InputError(f"{folder}: this encoder can't be loaded: {error}") from None
+    except Exception as error:  # the libraries that read its modules raise many kinds
+        reason = " ".join(str(error).split())
+        raise InputError(f"{folder}: this encoder can't be loaded: {reason}") from None
 
 
 def encode_activations(

@@ -11,7 +11,6 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -60,7 +59,7 @@ def write_frequencies(
     done = {s for s in starts if finished is not None and finished.holds(s, vectorizer.size)}
     news = (_new(texts, first, start) for start in starts if start not in done)
     encoded = (encode or partial(map, vectorizer.documents))(new for new in news if new)
-    with closing(CSRWriter(prefix)) as written:
+    with CSRWriter(prefix) as written:
         for start in starts:
             if finished is not None and start in done:
                 block = finished.load(start, vectorizer.size)

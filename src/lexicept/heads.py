@@ -8,6 +8,7 @@ where the rows come from.
 from __future__ import annotations
 
 import json
+import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -65,8 +66,13 @@ class HeadSettings:
         if self.weighting not in ("bm25", "splade"):
             raise InputError(f"weighting is bm25 or splade, not {self.weighting!r}")
         for name, value in asdict(self).items():
-            if name.endswith(("_k", "_dims")) and value is not None and value < 1:
-                raise InputError(f"{name} must be at least 1 or null, not {value}")
+            counted = value is not None and name.endswith(("_k", "_dims"))
+            if counted and (type(value) is not int or value < 1):
+                raise InputError(f"{name} must be at least 1 or null, not {value!r:.40}")
+        for name in ("query_scale", "k1", "b"):
+            number = getattr(self, name)
+            if not isinstance(number, int | float) or not 0 <= number < math.inf:
+                raise InputError(f"{name} must be a number of at least 0, not {number!r:.40}")
 
     def weigh(self) -> Weighting:
         """What makes weights of pooled activations."""
@@ -253,7 +259,7 @@ class Head(Module):  # type: ignore[misc]
             config = {**json.loads((folder / "config.json").read_bytes())}
             names = HeadSettings.__dataclass_fields__
             settings = HeadSettings(**{n: config.pop(n) for n in list(config) if n in names})
-        except (OSError, ValueError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
             raise InputError(f"{folder}: no configuration of a head: {error}") from None
         return settings, config
 
@@ -367,8 +373,10 @@ class VocabularyHead(Head):
             raise InputError(f"{len(rows)} rows, {biases} biases and {len(terms)} terms")
         if activation is not None and activation not in ACT2FN:
             raise InputError(f"no activation function {activation!r}")
-        if final_norm and final_norm not in _NORMS:
+        if final_norm is not None and final_norm not in _NORMS:
             raise InputError(f"a final norm is layer or rms, not {final_norm!r}")
+        if not isinstance(layer_norm_eps, float | int) or not 0 <= layer_norm_eps < math.inf:
+            raise InputError(f"layer_norm_eps must be at least 0, not {layer_norm_eps!r}")
         d = rows.shape[1]
         self.settings = settings or HeadSettings()
         self.activation, self.final_norm = activation, final_norm

@@ -2,7 +2,8 @@
 
 On disk an index is a ``manifest.json`` and one folder, a *generation*, with everything else. A
 change writes the next generation beside it and then replaces the manifest (see ``indexing``), so
-that readers and crashes see the old index or the new one.
+that readers and crashes see the old index or the new one. A reader holds its generation: while it
+is open, changes leave the folder where it is.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from __future__ import annotations
 import hashlib
 import importlib
 import os
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, cast
@@ -22,9 +25,9 @@ from lexicept.atlas import Atlas
 from lexicept.corpora import Document
 from lexicept.derive import Derived, RRASettings, VocabularySettings
 from lexicept.engines import Engine, ExactEngine, store
-from lexicept.errors import IndexFormatError, InputError, LexiceptError
+from lexicept.errors import IndexFormatError, InputError
 from lexicept.explanation import Contribution, Explanation, QueryTerm, Span
-from lexicept.storage import TextStore, check_files, load_csr, read_json
+from lexicept.storage import TextStore, check_files, hold, load_csr, read_json
 from lexicept.vectors import (
     SparseVectors,
     Vocabulary,
@@ -140,6 +143,26 @@ class _Term(NamedTuple):
     term: str
 
 
+class _Stored:
+    """Documents as they are stored, by number and by id."""
+
+    def __init__(self, folder: Path) -> None:
+        self.ids = TextStore(folder / "ids")
+        self.titles = TextStore(folder / "titles")
+        self.texts = TextStore(folder / "texts")
+
+    @cached_property
+    def numbers(self) -> dict[str, int]:
+        return {name: number for number, name in enumerate(self.ids)}
+
+    def document(self, number: int) -> Document:
+        return Document(self.ids[number], self.texts[number], self.titles[number])
+
+    def content(self, document_id: str) -> str | None:
+        number = self.numbers.get(document_id)
+        return None if number is None else self.document(number).content
+
+
 class Index:
     """An opened index. Arrays are memory-mapped, models are loaded when a query needs them."""
 
@@ -149,9 +172,11 @@ class Index:
         folder = path / manifest["generation"]
         self.folder = folder
         """The generation that this reader sees."""
-        self.ids = TextStore(folder / "ids")
-        self.titles = TextStore(folder / "titles")
-        self.texts = TextStore(folder / "texts")
+        self.release = weakref.finalize(self, os.close, hold(folder))
+        """Lets changes remove the generation; called at the latest when this is no longer used."""
+        self._stored = _Stored(folder)
+        self.ids, self.titles = self._stored.ids, self._stored.titles
+        self.texts = self._stored.texts
         self.settings = {
             entry["name"]: VocabularySettings.from_json(entry) for entry in manifest["vocabularies"]
         }
@@ -173,7 +198,6 @@ class Index:
             v.name: slice(end - v.size, end) for v, end in zip(self.vocabularies, ends, strict=True)
         }
         self._vectorizers: dict[str, Vectorizer] = {}
-        self._numbers: dict[str, int] | None = None
         self.atlas = self._open_atlas()
         """What is known of the concepts; None where there are none, or they were not described."""
 
@@ -225,13 +249,8 @@ class Index:
         (concepts,) = (v for v in self.vocabularies if v.name == "concepts")
         span = self.span("concepts")
         frequencies = self.engine.frequencies[span]
-        return Atlas(folder, concepts.terms or (), frequencies, self._content)
-
-    def _content(self, document_id: str) -> str | None:
-        try:
-            return self.document(document_id).content
-        except InputError:
-            return None
+        # Not a method of this index: a cycle would keep it, and its generation, for longer.
+        return Atlas(folder, concepts.terms or (), frequencies, self._stored.content)
 
     @property
     def engine(self) -> ExactEngine:
@@ -252,29 +271,17 @@ class Index:
     def vectorizer(self, name: str) -> Vectorizer:
         """What turns texts into this vocabulary's frequencies; loaded once."""
         if name not in self._vectorizers:
-            self._vectorizers[name] = self._load_vectorizer(name)
+            found, span = load_vectorizer(name, self.folder / name), self.span(name)
+            if found.size != span.stop - span.start:
+                raise IndexFormatError(f"{self.path}: its {name} and their model differ in size")
+            self._vectorizers[name] = found
         return self._vectorizers[name]
-
-    def _load_vectorizer(self, name: str) -> Vectorizer:
-        folder = self.folder
-        while True:
-            try:
-                return load_vectorizer(name, folder / name)
-            except (LexiceptError, OSError):
-                # An update may have removed this generation; in the next ones vocabularies only
-                # grow, so that their first dimensions are ours.
-                newest = self.path / read_manifest(self.path)["generation"]
-                if newest == folder:
-                    raise
-                folder = newest
 
     def document_number(self, document_id: str) -> int:
         """The row of a document. Raises InputError for an unknown id."""
-        if self._numbers is None:
-            self._numbers = {name: number for number, name in enumerate(self.ids)}
-        if document_id not in self._numbers:
+        if document_id not in self._stored.numbers:
             raise InputError(f"no document {document_id!r} in {self.path}")
-        return self._numbers[document_id]
+        return self._stored.numbers[document_id]
 
     def document(self, document_id: str) -> Document:
         """A stored document. Raises InputError for an unknown id."""
@@ -282,7 +289,7 @@ class Index:
 
     def stored(self, number: int) -> Document:
         """The document of a row."""
-        return Document(self.ids[number], self.texts[number], self.titles[number])
+        return self._stored.document(number)
 
     def documents(self) -> Iterator[Document]:
         """All stored documents, in order."""
@@ -321,8 +328,6 @@ class Index:
             span = self.span(entry.name)
             setting = self.settings[entry.name]
             frequencies = self.vectorizer(entry.name).queries(queries)
-            if frequencies.shape[1] > entry.size:
-                frequencies = frequencies[:, : entry.size]
             weights = setting.weighting.queries(canonical_csr(frequencies))
             if setting.query_max_active_dims is not None:
                 bounds = self.derived.bounds[span]

@@ -12,7 +12,7 @@ import os
 import shutil
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from importlib.metadata import version
@@ -41,7 +41,9 @@ from lexicept.storage import (
     describe_files,
     load_csr,
     lock,
+    move,
     read_json,
+    remove_unheld,
     save_array,
     sha256,
     sync_folder,
@@ -72,10 +74,8 @@ class IndexBuilder:
 
     def __init__(self, path: str | os.PathLike[str], cluster: Cluster | None = None) -> None:
         self.path = Path(path)
-        refuse_existing(self.path)
-        self.work = self.path.absolute().with_name(self.path.name + ".partial")
-        self.work.mkdir(parents=True, exist_ok=True)
-        self._unlock = weakref.finalize(self, os.close, lock(self.work))
+        self.work, descriptor = claim(self.path)
+        self._unlock = weakref.finalize(self, os.close, descriptor)
         self._cluster = cluster
         self._over = _over(cluster, self.work)
         self._generation = self.work / "index" / "000001"
@@ -146,10 +146,10 @@ class IndexBuilder:
         commit_generation(
             staged, self._generation, self._sizes, self._settings, rra, weight_bits, self._over
         )
-        self.close()
         refuse_existing(self.path)
-        staged.rename(self.path)
+        move(staged, self.path)
         shutil.rmtree(self.work)
+        self.close()  # before this nobody else may build here
         return Index.open(self.path)
 
     def close(self) -> None:
@@ -249,10 +249,7 @@ def reweight(
     """
     index = Index.open(path)
     target = Path(out)
-    refuse_existing(target)
-    work = target.absolute().with_name(target.name + ".partial")
-    work.mkdir(parents=True, exist_ok=True)
-    descriptor = lock(work)
+    work, descriptor = claim(target)
     staged = work / "index"
     generation = staged / index.folder.name
     try:
@@ -265,7 +262,7 @@ def reweight(
         over = _over(cluster, work)
         commit_generation(staged, generation, sizes, index.settings, settings, bits, over)
         refuse_existing(target)
-        staged.rename(target)
+        move(staged, target)
         shutil.rmtree(work)  # may hold more: what a killed build left
     finally:
         shutil.rmtree(staged, ignore_errors=True)
@@ -299,7 +296,7 @@ def relabel(path: str | os.PathLike[str], labels: Mapping[int, str], source: str
         TextStore.write(concepts / "terms", unique_labels(terms, labels.keys()))
         save_array(concepts / "atlas" / "sources.npy", np.array(sources, np.uint8))
         publish(index.path, folder, index.manifest)
-        _remove_others(index.path, folder)
+        _remove_others(index, folder)
 
 
 def choose_alpha(
@@ -393,13 +390,13 @@ def _rewrite(index: Index, fresh: Sequence[Document], order: Integers, progress:
         sizes[vocabulary.name] = size
     bits = index.engine.weight_bits
     commit_generation(index.path, folder, sizes, index.settings, index.rra, bits)
-    _remove_others(index.path, folder)
+    _remove_others(index, folder)
 
 
 def _write_rows(prefix: Path, matrices: Sequence[sp.csr_array], order: Integers) -> None:
     """Write rows ``order`` of one or two memory-mapped matrices, numbered one after the other."""
     count = matrices[0].shape[0]
-    with closing(CSRWriter(prefix)) as writer:
+    with CSRWriter(prefix) as writer:
         for start in range(0, order.size, BLOCK):
             rows = order[start : start + BLOCK]
             second = rows >= count
@@ -416,20 +413,23 @@ def _next_generation(index: Index) -> Path:
     return folder
 
 
-def _remove_others(path: Path, generation: Path) -> None:
-    """Remove the generation before, and any that a killed change left."""
-    for entry in path.iterdir():
+def _remove_others(index: Index, generation: Path) -> None:
+    """Remove what no reader holds: the generation before, and what killed changes left."""
+    index.release()
+    for entry in index.path.iterdir():
         if entry.name.isdigit() and entry != generation:
-            shutil.rmtree(entry)
+            remove_unheld(entry)
+        elif entry.name.startswith(".manifest.json."):
+            entry.unlink()
 
 
 def write_documents(folder: Path, documents: Iterable[Document]) -> int:
     """Store ids, titles and texts as they come; return their number."""
     names: set[str] = set()
     with (
-        closing(TextWriter(folder / "ids")) as ids,
-        closing(TextWriter(folder / "titles")) as titles,
-        closing(TextWriter(folder / "texts")) as texts,
+        TextWriter(folder / "ids") as ids,
+        TextWriter(folder / "titles") as titles,
+        TextWriter(folder / "texts") as texts,
     ):
         for document in documents:
             if document.id in names:
@@ -509,12 +509,35 @@ def refuse_existing(path: Path) -> None:
         raise InputError(f"{path} exists already: name another place or remove it first")
 
 
+def claim(path: Path) -> tuple[Path, int]:
+    """The folder ``<path>.partial``, where something new is until it is whole, and the lock on it.
+
+    Raises:
+        InputError: something is at ``path``, or another process is writing there.
+    """
+    refuse_existing(path)
+    work = path.absolute().with_name(f"{path.name}.partial")
+    work.mkdir(parents=True, exist_ok=True)
+    descriptor = lock(work)
+    try:
+        refuse_existing(path)  # another process may have finished before the lock was ours
+    except InputError:
+        shutil.rmtree(work)
+        os.close(descriptor)
+        raise
+    return work, descriptor
+
+
 @contextmanager
 def writing(path: str | os.PathLike[str]) -> Iterator[Index]:
     """The newest generation of an index, with no other writer. Readers are not held up."""
     read_manifest(Path(path))  # a lock file must not be left where there is no index
     descriptor = lock(Path(path))
     try:
-        yield Index.open(path)
+        index = Index.open(path)
+        try:
+            yield index
+        finally:
+            index.release()
     finally:
         os.close(descriptor)

@@ -262,7 +262,7 @@ def _opened(store: Path, fingerprint: str) -> Iterator[tuple[IO[bytes], dict[int
             try:
                 entry = json.loads(row)
                 known[int(entry["concept"])] = str(entry["label"])
-            except (ValueError, KeyError, TypeError):
+            except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
                 raise InputError(f"{store}, line {line}: no label of a concept") from None
         yield file, known
 

@@ -67,7 +67,7 @@ def _saved(folder: Path) -> Path | None:
             (entry["type"], entry["path"])
             for entry in json.loads((folder / "modules.json").read_bytes())
         ]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
     known = f"{VocabularyHead.__module__}.{VocabularyHead.__name__}"
     return folder / place if kind == known else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -163,9 +164,15 @@ def _embed(
 ) -> None:
     """Write embeddings f16 [n, size], shard by shard, and go on where a killed run stopped."""
     part, state = path.with_suffix(".partial"), path.with_suffix(".json")
-    done = read_json(state)["done"] if state.exists() else 0
     shape = (len(texts), size)
-    array = np.lib.format.open_memmap(part, "r+" if done else "w+", np.float16, shape)
+    done = int(read_json(state).get("done", 0)) if state.exists() else 0
+    if not done:
+        np.lib.format.open_memmap(part, "w+", np.float16, shape).flush()
+        with part.open("r+b") as file:  # on a full disk a write into the map would end the process
+            os.posix_fallocate(file.fileno(), 0, part.stat().st_size)
+    if load_array(part, np.float16, ndim=2).shape != shape:
+        raise InputError(f"{part}: embeddings of other texts or of another model; remove it")
+    array = np.lib.format.open_memmap(part, "r+")
     for start in range(done, len(texts), SHARD):
         shard = texts[start : start + SHARD]
         with np.errstate(over="ignore"):  # infinity is refused as a score

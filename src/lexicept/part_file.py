@@ -74,8 +74,10 @@ class PartFile:
         """Bytes to keep and units of work done: what stood there at the last ``append``."""
         if self._state.exists():
             state = read_json(self._state)
-            if state.get("fingerprint") == self._fingerprint and state["bytes"] <= size:
-                return state["bytes"], state["done"]
+            kept, done = state.get("bytes"), state.get("done")
+            if isinstance(kept, int) and isinstance(done, int) and 0 <= kept <= size and done >= 0:
+                same = state.get("fingerprint") == self._fingerprint
+                return (kept, done) if same else (0, 0)
         return 0, 0
 
     def append(self, lines: Iterable[str], done: int) -> None:

@@ -116,7 +116,7 @@ def _write_settings(paths: Sequence[Path], out: Path) -> None:
 def _settings(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path}: {error}") from None
     return content if isinstance(content, dict) else {"content": content}
 

@@ -7,19 +7,23 @@ import hashlib
 import json
 import mmap
 import os
+import shutil
+import stat
 import tempfile
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, BinaryIO, overload
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO, Self, overload
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
 from lexicept.errors import IndexFormatError, InputError
+from lexicept.progress import Progress, silent
 from lexicept.vectors import Integers
 
 MANY = 2**16
@@ -41,6 +45,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
             os.fsync(file.fileno())
         os.chmod(temporary, 0o644)  # mkstemp's 0600 would hide the file from other readers
         os.replace(temporary, path)
+        sync(path.parent)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
@@ -54,23 +59,70 @@ def replace_file(path: Path, content: bytes) -> None:
 
 def lock(folder: Path) -> int:
     """An exclusive lock that ends with the process. Raises InputError where another holds it."""
-    descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    taken = InputError(f"{folder}: another process is writing here")
+    try:
+        descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    except FileNotFoundError:  # the other one has just removed the folder
+        raise taken from None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.fstat(descriptor).st_nlink:
+            return descriptor
     except OSError:
+        pass
+    os.close(descriptor)
+    raise taken
+
+
+def hold(folder: Path) -> int:
+    """Keep a folder from ``remove_unheld`` until the descriptor is closed or the process ends.
+
+    Raises:
+        IndexFormatError: there is no such folder, or it is being removed.
+    """
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise IndexFormatError(f"{folder}: {error.strerror}") from None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
         os.close(descriptor)
-        raise InputError(f"{folder}: another process is writing here") from None
+        raise IndexFormatError(f"{folder}: being removed") from None
     return descriptor
+
+
+def remove_unheld(folder: Path) -> None:
+    """Remove a folder and what is in it, unless somebody has a ``hold`` on it."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(folder)
+    except BlockingIOError:
+        pass
+    finally:
+        os.close(descriptor)
+
+
+def move(source: Path, target: Path) -> None:
+    """Rename a file or folder, for good once this returns."""
+    source.rename(target)
+    sync(target.parent)
+
+
+def sync(path: Path) -> None:
+    """Flush a file, or the names in a folder, to disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def sync_folder(folder: Path) -> None:
     """Flush every file below a folder, and the folders, to disk."""
     for path in [*sorted(folder.rglob("*")), folder]:
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync(path)
 
 
 def sha256(path: Path) -> str:
@@ -88,26 +140,68 @@ def describe_files(folder: Path, root: Path) -> dict[str, dict[str, Any]]:
     }
 
 
-def check_files(root: Path, files: dict[str, dict[str, Any]], *, checksums: bool) -> None:
+def check_files(root: Path, files: Mapping[str, Any], *, checksums: bool) -> None:
     """Compare files with ``describe_files``' description, by size or by checksum too.
 
     Raises:
-        IndexFormatError: naming the first file that is missing, truncated or altered.
+        IndexFormatError: naming the first file that ``damage`` finds.
     """
+    for problem in damage(root, files, checksums=checksums):
+        raise IndexFormatError(f"{root}: {problem}")
+
+
+def damage(
+    root: Path, files: Mapping[str, Any], *, checksums: bool, progress: Progress = silent
+) -> Iterator[str]:
+    """What is wrong with files that ``describe_files`` described: a line for each that is missing,
+    truncated or altered, or whose description is none."""
+    whole = {}
     for name, expected in files.items():
-        path = root / name
-        if not path.is_file():
-            raise IndexFormatError(f"{root}: {name} is missing")
-        size = path.stat().st_size
-        if size != expected["size"]:
-            raise IndexFormatError(f"{root}: {name} has {size} bytes instead of {expected['size']}")
-        if checksums and sha256(path) != expected["sha256"]:
-            raise IndexFormatError(f"{root}: the content of {name} does not match its checksum")
+        problem = _size_problem(root, name, expected)
+        if problem is None:
+            whole[name] = expected
+        else:
+            yield problem
+    if not checksums:
+        return
+    total, done = sum(entry["size"] for entry in whole.values()), 0
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # hashing releases the GIL
+        found = pool.map(sha256, [root / name for name in whole])
+        for (name, expected), digest in zip(whole.items(), found, strict=True):
+            if digest != expected["sha256"]:
+                yield f"the content of {name} does not match its checksum"
+            done += expected["size"]
+            progress("checksums", done, total)
+
+
+def _size_problem(root: Path, name: str, expected: Any) -> str | None:
+    inside = not name.startswith("/") and ".." not in PurePosixPath(name).parts
+    known = isinstance(expected, dict) and isinstance(expected.get("sha256"), str)
+    if not (inside and known and type(expected.get("size")) is int):
+        return f"its manifest is damaged: {name!r:.80} is described by {expected!r:.80}"
+    try:
+        found = (root / name).stat()
+    except FileNotFoundError:
+        return f"{name} is missing"
+    except (OSError, ValueError) as error:  # a name that is no file's
+        return f"{name!r:.80}: {error!s:.80}"
+    if not stat.S_ISREG(found.st_mode):
+        return f"{name} is no file"
+    size = found.st_size
+    if size != expected["size"]:
+        return f"{name} has {size} bytes instead of {expected['size']}"
+    return None
 
 
 def save_array(path: Path, array: Any) -> None:
-    """Write a .npy file."""
-    np.save(path, np.ascontiguousarray(array), allow_pickle=False)
+    """Write a .npy file. Raises OSError, naming it, where that fails."""
+    try:
+        np.save(path, np.ascontiguousarray(array), allow_pickle=False)
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        # NumPy tells of a full disk only how many numbers were written.
+        raise OSError(f"{path}: can't be written: {error}") from None
 
 
 def load_array(path: Path, dtype: Any, ndim: int = 1) -> Any:
@@ -189,8 +283,21 @@ class StoredRows:
         return load_csr(self.prefix, self.columns, slice(self.start, self.stop))
 
 
+class _Writer:
+    """Writes files in a ``with`` block, whose end completes them; an error closes them as is."""
+
+    _open: ExitStack
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._open.__exit__(*error)
+
+
 class ArrayWriter:
-    """Writes a .npy file of unknown length, piece by piece; what is written can be read."""
+    """Writes a .npy file of unknown length, piece by piece, in a ``with`` block; what is written
+    can be read."""
 
     def __init__(self, path: Path, dtype: npt.DTypeLike) -> None:
         self._dtype = np.dtype(dtype)
@@ -215,21 +322,31 @@ class ArrayWriter:
         content = os.pread(self._file.fileno(), (stop - start) * width, self._start + start * width)
         return np.frombuffer(content, self._dtype)
 
-    def close(self) -> None:
-        """Complete the file."""
-        self._file.seek(0)
-        self._write_header()
-        self._file.close()
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: Any) -> None:
+        with self._file:
+            if kind is None:
+                self._file.seek(0)
+                self._write_header()
 
 
-class CSRWriter:
+class CSRWriter(_Writer):
     """Writes a CSR matrix as ``save_csr`` does, block after block of its rows."""
 
     def __init__(self, prefix: Path) -> None:
-        self._indptr = ArrayWriter(_part(prefix, "indptr"), np.int64)
-        self._indices = ArrayWriter(_part(prefix, "indices"), np.int32)
-        self._data = ArrayWriter(_part(prefix, "data"), np.float32)
-        self._indptr.append([0])
+        with ExitStack() as files:
+            self._indptr, self._indices, self._data = (
+                files.enter_context(ArrayWriter(_part(prefix, name), kind))
+                for name, kind in (
+                    ("indptr", np.int64),
+                    ("indices", np.int32),
+                    ("data", np.float32),
+                )
+            )
+            self._indptr.append([0])
+            self._open = files.pop_all()
         self._nonzeros = 0
 
     def append(self, block: sp.csr_array) -> None:
@@ -251,11 +368,6 @@ class CSRWriter:
             indptr,
         )
         return sp.csr_array(parts, shape=(len(spans), columns))
-
-    def close(self) -> None:
-        """Complete the files."""
-        for part in (self._indptr, self._indices, self._data):
-            part.close()
 
 
 def _part(prefix: Path, name: str) -> Path:
@@ -287,7 +399,7 @@ class TextStore(Sequence[str]):
     @staticmethod
     def write(prefix: Path, texts: Iterable[str]) -> int:
         """Write texts as they come and return their number."""
-        with closing(TextWriter(prefix)) as writer:
+        with TextWriter(prefix) as writer:
             for text in texts:
                 writer.append(text)
         return writer.count
@@ -316,13 +428,16 @@ class TextStore(Sequence[str]):
         return (self[i] for i in range(len(self)))
 
 
-class TextWriter:
+class TextWriter(_Writer):
     """Writes a ``TextStore``, text by text."""
 
     def __init__(self, prefix: Path) -> None:
         self.count = 0
-        self._offsets = ArrayWriter(prefix.with_name(f"{prefix.name}.offsets.npy"), np.int64)
-        self._file = prefix.with_name(f"{prefix.name}.bin").open("wb")
+        with ExitStack() as files:
+            offsets = ArrayWriter(prefix.with_name(f"{prefix.name}.offsets.npy"), np.int64)
+            self._offsets = files.enter_context(offsets)
+            self._file = files.enter_context(prefix.with_name(f"{prefix.name}.bin").open("wb"))
+            self._open = files.pop_all()
         self._end = 0
         self._ends = array("q", [0])
 
@@ -337,11 +452,12 @@ class TextWriter:
         self._offsets.append(self._ends)
         self._ends = array("q")
 
-    def close(self) -> None:
-        """Complete the files."""
-        self._flush()
-        self._file.close()
-        self._offsets.close()
+    def __exit__(self, kind: type[BaseException] | None, *error: Any) -> None:
+        try:
+            if kind is None:
+                self._flush()
+        finally:
+            super().__exit__(kind, *error)
 
 
 def read_json(path: Path) -> dict[str, Any]:

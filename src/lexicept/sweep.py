@@ -175,7 +175,7 @@ def read_points(path: Path) -> list[Point]:
             fields = json.loads(line)
             setting = Setting(**{name: fields.pop(name) for name in Setting._fields})
             points.append(Point(setting, **fields))
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise InputError(f"{path}, line {number}: not a point of a sweep") from None
     return points
 

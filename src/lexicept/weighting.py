@@ -109,6 +109,9 @@ class Splade:
     query_scale: float = 1.0
     """A factor on queries, where a head was trained beside words."""
 
+    def __post_init__(self) -> None:
+        _check_scale(self)
+
     def documents(
         self, frequencies: sp.csr_array, collection: Statistics | None = None
     ) -> sp.csr_array:
@@ -127,6 +130,9 @@ class Unchanged:
 
     query_scale: float = 1.0
     """A factor on queries, where a head was trained beside words."""
+
+    def __post_init__(self) -> None:
+        _check_scale(self)
 
     def documents(
         self, frequencies: sp.csr_array, collection: Statistics | None = None
@@ -153,7 +159,7 @@ def from_settings(settings: dict[str, Any]) -> Weighting:
         raise InputError(f"no weighting {name!r}, only: {', '.join(kinds)}")
     try:
         return kinds[name](**arguments)
-    except TypeError as error:
+    except (TypeError, OverflowError) as error:
         raise InputError(f"weighting {name!r}: {error}") from None
 
 
@@ -168,6 +174,11 @@ def _lengths(frequencies: sp.csr_array) -> Floats:
     """Sum of the frequencies of every document [n]."""
     lengths: Floats = np.asarray(frequencies.sum(axis=1), dtype=np.float64).ravel()
     return lengths
+
+
+def _check_scale(weighting: Splade | Unchanged) -> None:
+    if not 0 < weighting.query_scale < np.inf:
+        raise InputError(f"{weighting}: query_scale must be above 0")
 
 
 def _with_data(matrix: sp.csr_array, data: Floats) -> sp.csr_array:

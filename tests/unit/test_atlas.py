@@ -162,9 +162,12 @@ def test_relabel(path: Path, any_labels: None) -> None:
     assert index.search("cat a bee") == hits
     terms = {part.term for part in index.explain("a", "d/0", "concepts", spans=False).contributions}
     assert terms == {"Ay"}
-    assert [entry.name for entry in path.iterdir() if entry.is_dir()] == ["000002"]
+    before.release()
     relabel(path, {3: "oh"}, "llm")
     assert list(Index.open(path).vocabularies[1].terms or ())[3] == "oh"
+    index.release()
+    relabel(path, {}, "llm")
+    assert [entry.name for entry in path.iterdir() if entry.is_dir()] == ["000004"]
 
 
 def test_unique_labels() -> None:

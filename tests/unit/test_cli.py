@@ -384,11 +384,23 @@ def test_what_is_no_index(index: Path, beir: Path, tmp_path: Path, run: Run) -> 
     assert not (tmp_path / "out").exists()
 
 
-def test_info_verifies_checksums(index: Path, run: Run) -> None:
+def test_verify_names_what_is_wrong(index: Path, run: Run) -> None:
+    whole = run("verify", index)
+    assert whole.code == 0
+    assert whole.out.endswith("files, no problems\n")
+    assert run("verify", index, "--json").json["problems"] == []
     text = index / "000001" / "texts.bin"
     text.write_bytes(text.read_bytes().replace(b"cherry", b"CHERRY"))
     assert run("search", index, "apple").code == 0
-    assert_error(run("info", index), "texts.bin does not match its checksum")
+    damaged = run("verify", index)
+    assert damaged.code == 1
+    problem = "the content of 000001/texts.bin does not match its checksum"
+    assert damaged.out.splitlines()[0] == problem
+    assert damaged.out.endswith("files, 1 problems\n")
+    as_json = run("verify", index, "--json")
+    assert as_json.code == 1
+    assert json.loads(as_json.out)["problems"] == [problem]
+    assert_error(run("verify", index / "000001"), "no index")
 
 
 def test_bugs_keep_their_traceback(monkeypatch: pytest.MonkeyPatch, run: Run, index: Path) -> None:

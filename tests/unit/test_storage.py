@@ -2,7 +2,6 @@
 
 import json
 import os
-from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -318,7 +317,7 @@ def test_blocks_are_written_as_the_whole(
     folder = tmp_path_factory.mktemp("blocks")
     whole = sp.csr_array(sp.vstack([sp.csr_array((0, 4), dtype=np.float32), *blocks]))
     done = 0
-    with closing(CSRWriter(folder / "blocks")) as writer:
+    with CSRWriter(folder / "blocks") as writer:
         for block in blocks:
             writer.append(block)
             done += block.shape[0]

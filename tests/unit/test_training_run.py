@@ -177,7 +177,17 @@ def test_a_model_is_what_the_run_validated(unbroken, places, trained, run: Run, 
     """Words and concepts in one index find what the best validation found."""
     folder, index = unbroken(trained), tmp_path / "index"
     beir = str(places / "beir")
-    report = run("build", beir, "--out", index, "--model", folder / "model", "--precision", "float32", "--json").json
+    report = run(
+        "build",
+        beir,
+        "--out",
+        index,
+        "--model",
+        folder / "model",
+        "--precision",
+        "float32",
+        "--json",
+    ).json
     own = load_encoder(folder / "model")[1].settings
     concepts = report["vocabularies"][1]
     assert own.weighting == "splade"

@@ -1,4 +1,4 @@
-"""Commands on a whole index: update, delete, rra, info."""
+"""Commands on a whole index: update, delete, rra, info, verify."""
 
 from __future__ import annotations
 
@@ -85,10 +85,31 @@ def rra(
 
 @app.command()
 def info(index: IndexArgument, as_json: JsonOption = False) -> None:
-    """What an index holds; verifies the checksums of all its files."""
+    """What an index holds."""
     from lexicept.index import Index
 
-    print_info(Index.open(index, checksums=True), as_json)
+    print_info(Index.open(index), as_json)
+
+
+@app.command()
+def verify(index: IndexArgument, as_json: JsonOption = False) -> None:
+    """Check every file of an index: sizes, checksums, texts, and that the parts fit together.
+
+    Exits with 1 where something is wrong, after a line for each thing.
+    """
+    from lexicept import verification
+    from lexicept.display import ProgressBars
+
+    with ProgressBars() as progress:
+        found = verification.verify(index, progress)
+    if as_json:
+        print_json(found._asdict())
+    else:
+        for problem in found.problems:
+            print(problem)
+        print(f"{index}: {found.files} files, {len(found.problems) or 'no'} problems")
+    if found.problems:
+        raise typer.Exit(1)
 
 
 def print_info(index: Index, as_json: bool) -> None:

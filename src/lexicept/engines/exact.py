@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -313,14 +314,20 @@ class PostingsWriter:
         self._added = 0
         self._waiting: list[sp.csr_array] = []
         self._lengths: list[Integers] = []
-        self._parts: dict[str, ArrayWriter | list[Any]] = {
-            name: [] if folder is None else ArrayWriter(folder / f"{name}.npy", kind)
-            for name, kind in (
-                ("documents", np.dtype(np.uint16)),
-                ("weights", self._kind),
-                ("table", self._kind),
-            )
-        }
+        self._kinds = {"documents": np.dtype(np.uint16), "weights": self._kind, "table": self._kind}
+        self._parts: dict[str, Any] = {name: [] for name in self._kinds}
+        with ExitStack() as files:
+            if folder is not None:
+                for name, kind in self._kinds.items():
+                    writer = ArrayWriter(folder / f"{name}.npy", kind)
+                    self._parts[name] = files.enter_context(writer)
+            self._open = files.pop_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._open.__exit__(*error)
 
     def add(self, block: sp.csr_array) -> int:
         """Add the next documents, CSR f32 [n, V]; return the number of their first."""
@@ -361,14 +368,12 @@ class PostingsWriter:
         if self._waiting:
             self._invert()
         lengths = np.array(self._lengths, np.int32).reshape(len(self._lengths), self._scales.size)
-        arrays = {}
-        for name, part in self._parts.items():
-            if isinstance(part, ArrayWriter):
-                part.close()
-            else:
-                kind = np.dtype(np.uint16) if name == "documents" else self._kind
-                arrays[name] = np.concatenate([np.empty(0, kind), *part])
+        self._open.close()
         if self._folder is None:
+            arrays = {
+                name: np.concatenate([np.empty(0, kind), *self._parts[name]])
+                for name, kind in self._kinds.items()
+            }
             return ExactEngine(lengths=lengths, scales=self._scales, offsets=prior, **arrays)
         save_array(self._folder / "lengths.npy", lengths)
         save_array(self._folder / "scales.npy", self._scales)

@@ -16,8 +16,10 @@ from typing import Any
 
 from lexicept.engines.interface import Engine
 from lexicept.errors import IndexFormatError, InputError
+from lexicept.progress import Progress, silent
 from lexicept.storage import (
     check_files,
+    damage,
     describe_files,
     lock,
     read_json,
@@ -103,12 +105,28 @@ def open_engine(folder: Path, name: str, postings: str) -> Engine:
     hint = f"build it with: lexicept engine {folder.parents[1]} {name}"
     if not _has_manifest(folder):
         raise InputError(f"{folder.parents[1]} has no engine {name}; {hint}")
-    manifest = _manifest(folder)
-    if manifest["postings"] != postings:
-        raise InputError(f"{folder}: the index has changed since this engine was built; {hint}")
-    check_files(folder, manifest["files"], checksums=True)
-    engine: Engine = kind.open(folder / manifest["generation"], manifest["facts"])
-    return engine
+    while True:
+        manifest = _manifest(folder)
+        if manifest["postings"] != postings:
+            raise InputError(f"{folder}: the index has changed since this engine was built; {hint}")
+        try:
+            check_files(folder, manifest["files"], checksums=True)
+            engine: Engine = kind.open(folder / manifest["generation"], manifest["facts"])
+            return engine
+        except (IndexFormatError, OSError):
+            # Another build may have removed this generation since the manifest was read.
+            if _manifest(folder)["generation"] == manifest["generation"]:
+                raise
+
+
+def problems(folder: Path, progress: Progress = silent) -> list[str]:
+    """What is wrong with the files of the engine in ``folder``, each in a line."""
+    try:
+        manifest = _manifest(folder)
+    except IndexFormatError as error:
+        return [str(error)]
+    found = damage(folder, manifest["files"], checksums=True, progress=progress)
+    return [f"engine {folder.name}: {problem}" for problem in found]
 
 
 def _has_manifest(folder: Path) -> bool:

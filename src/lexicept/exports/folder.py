@@ -10,10 +10,10 @@ from pathlib import Path
 from lexicept.corpora import Query
 from lexicept.exports.source import Format, Source
 from lexicept.index import Index
-from lexicept.indexing import refuse_existing
+from lexicept.indexing import claim, refuse_existing
 from lexicept.part_file import fingerprint, replacing_text
 from lexicept.progress import Progress, silent
-from lexicept.storage import lock, read_json, replacing, sync_folder, write_json
+from lexicept.storage import move, read_json, replacing, sync_folder, write_json
 
 PART_BYTES = 16 * 2**20
 """Of one file of documents: what servers take in one request."""
@@ -42,10 +42,7 @@ def export_index(
             query that the format can't hold.
     """
     target = Path(out)
-    refuse_existing(target)
-    work = target.with_name(f"{target.name}.partial")
-    work.mkdir(parents=True, exist_ok=True)
-    descriptor = lock(work)
+    work, descriptor = claim(target)
     try:
         folder = work / "export"
         texts = (f"{query.id}\t{query.text}" for query in queries)
@@ -55,10 +52,12 @@ def export_index(
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
             write_json(note, {"settings": settings})
+        for unfinished in folder.rglob(".*"):  # files that a killed export had not renamed yet
+            unfinished.unlink()
         _write(Source(index, bits), form, folder, queries, progress)
         sync_folder(folder)
         refuse_existing(target)
-        folder.rename(target)
+        move(folder, target)
         shutil.rmtree(work)
     finally:
         os.close(descriptor)
@@ -76,6 +75,15 @@ def _write(
             for query, vector in zip(queries, source.queries(queries), strict=True):
                 if vector.dimensions.size:
                     file.write(form.query(query, vector) + "\n")
+
+
+def _written(state: Path, count: int) -> tuple[int, int]:
+    """Parts that are whole, and documents in them; none where the note of it is damaged."""
+    found = read_json(state)
+    part, number = found.get("part"), found.get("next")
+    if isinstance(part, int) and isinstance(number, int) and 0 <= part <= number <= count:
+        return part, number
+    return 0, 0
 
 
 def write_parts(
@@ -96,8 +104,7 @@ def write_parts(
     begin, between, end = (text.encode() for text in around)
     count = len(source.index)
     state = folder / STATE
-    found = read_json(state) if state.exists() else {"part": 0, "next": 0}
-    part, number = int(found["part"]), int(found["next"])
+    part, number = _written(state, count) if state.exists() else (0, 0)
     while number < count:
         with replacing(folder / name.format(part)) as file:
             written = file.write(begin)

@@ -10,6 +10,7 @@ import types
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from reprlib import repr as shown
 from typing import Any, Literal
@@ -20,6 +21,9 @@ from lexicept.backbone import DEFAULT_BACKBONE
 from lexicept.errors import InputError
 from lexicept.sae.pretrained import USUAL_L0
 from lexicept.sae.settings import SAESettings
+
+DEEPEST = 100
+"""Brackets of a configuration that are open at once."""
 
 
 @dataclass(frozen=True)
@@ -356,6 +360,9 @@ def _change(content: Any, assignment: str) -> None:
 
 
 def _yaml(text: str) -> Any:
+    depth = accumulate((c in "[{") - (c in "]}") for c in text)
+    if max(depth, default=0) > DEEPEST:  # PyYAML's time is the square of the depth
+        raise InputError(f"not YAML of a configuration: more than {DEEPEST} brackets are open")
     try:
         return yaml.safe_load(text)
     except Exception as error:  # PyYAML makes dates and numbers of text, and fails in many ways

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import yaml
 from sentence_transformers import SparseEncoder
 
+from lexicept.corpora.json_lines import read_objects
 from lexicept.encoder import parts
 from lexicept.storage import replace_file
 from lexicept.training.config import TrainingConfig, to_mapping
@@ -48,8 +48,8 @@ documents = encoder.encode_document(["a document"])
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The lines of a run's ``metrics.jsonl``."""
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    """The lines of a run's ``metrics.jsonl``. Raises InputError for anything but JSON objects."""
+    return [fields for _, fields in read_objects(str(path))]
 
 
 def write_curves(metrics: list[dict[str, Any]], path: Path) -> None:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from lexicept.backbone import Backbone
-from lexicept.errors import InputError
+from lexicept.errors import IndexFormatError, InputError
 from lexicept.progress import Progress, silent
 from lexicept.storage import load_array, read_json, save_array, write_json
 from lexicept.vectors import Integers
@@ -27,13 +27,23 @@ class CachedStates:
     Args:
         folder: where ``build`` put them.
         count: number of texts.
+
+    Raises:
+        IndexFormatError: files that are damaged or do not fit together.
     """
 
     def __init__(self, folder: Path, count: int) -> None:
         self._count = count
         shards = range(-(-count // SHARD))
-        self._states = [np.load(folder / f"{i:06d}.npy", mmap_mode="r") for i in shards]
+        self._states = [load_array(folder / f"{i:06d}.npy", np.float16, ndim=2) for i in shards]
         self._starts = [load_array(folder / f"{i:06d}.starts.npy", np.int64) for i in shards]
+        sizes = [starts.size - 1 for starts in self._starts]
+        sound = sum(sizes) == count and set(sizes[:-1]) <= {SHARD}
+        for states, starts in zip(self._states, self._starts, strict=True):
+            fits = starts.size > 0 and starts[0] == 0 and starts[-1] == len(states)
+            sound = sound and bool(fits and (np.diff(starts) >= 0).all())
+        if not sound or len({states.shape[1] for states in self._states if len(states)}) > 1:
+            raise IndexFormatError(f"{folder}: these states of {count} texts do not fit together")
 
     @classmethod
     def build(

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from datasets import Dataset
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from safetensors.torch import save as to_safetensors
 from sentence_transformers import (
@@ -218,7 +219,10 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
 
     def _load_from_checkpoint(self, checkpoint_path: str) -> None:
         path = Path(checkpoint_path) / "model.safetensors"
-        tensors = load_file(path)
+        try:
+            tensors = load_file(path)
+        except (OSError, SafetensorError) as error:
+            raise InputError(f"{path}: this checkpoint can't be read: {error}") from None
         found = _part(tensors, "model.")
         if found.keys() != self._learned().keys():
             raise InputError(f"{path}: a checkpoint of another model")

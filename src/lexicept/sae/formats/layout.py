@@ -125,7 +125,10 @@ class Release(Layout):
     """A layout whose weights are brought to ``Weights``' form."""
 
     def load(self, scale: Scale | None) -> SAE:
-        weights = self.weights()
+        try:
+            weights = self.weights()
+        except RuntimeError as error:  # a factor that float32 can't hold
+            raise InputError(f"{self.folder}: weights that can't be scaled: {error}") from None
         if scale == "normalised" and self.input_scale != 1:
             _multiply(weights, self.input_scale)
         with torch.device("meta"):  # the weights that it starts with are never needed

@@ -1,0 +1,428 @@
+"""The readers: how to write files that each takes, and how to read them to the end."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, suppress
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+
+import lexicept.index
+import sae_files
+import tiny
+from lexicept import verification
+from lexicept.atlas import Findings
+from lexicept.corpora import Document, read_documents, read_qrels, read_queries
+from lexicept.derive import RRASettings, VocabularySettings
+from lexicept.encoder import load_encoder, make_encoder
+from lexicept.errors import LexiceptError
+from lexicept.evaluation import evaluate, read_run
+from lexicept.explanation import Span
+from lexicept.exports.anserini import Anserini
+from lexicept.exports.folder import export_index
+from lexicept.heads import HeadSettings, SAEHead, VocabularyHead
+from lexicept.index import Index
+from lexicept.indexing import IndexBuilder
+from lexicept.labels import _opened, _ReplyError, read_reply
+from lexicept.lists import Lists
+from lexicept.part_file import fingerprint
+from lexicept.sae import SAE, SAESettings
+from lexicept.sae.explanations import read_explanations
+from lexicept.sae.objectives import OBJECTIVES
+from lexicept.sae.pretrained import load_pretrained_sae
+from lexicept.sae.states import Position
+from lexicept.sae.training import Trainer, initial_sae
+from lexicept.storage import TextStore, describe_files, load_csr, save_array, save_csr
+from lexicept.sweep import Point, Setting, read_points
+from lexicept.training.config import load_config
+from lexicept.training.report import read_metrics
+from lexicept.training.states import CachedStates
+from lexicept.weighting import BM25
+from lexicept.words import WordVectorizer
+
+
+class Target(NamedTuple):
+    """A reader and the files that it takes."""
+
+    write: Callable[[Path], None]
+    """Writes valid files into an empty folder."""
+    read: Callable[[Path], None]
+    """Reads all that can be read of them, and uses it."""
+    settle: Callable[[Path], None] = lambda _: None
+    """Makes checksums agree with what was changed, so that readers look further."""
+    changed: str = "**/*"
+    """Which of the files are mutated."""
+
+
+class Vowels:
+    """Concepts without a model: how often each vowel is in a text."""
+
+    name = "concepts"
+    grows = False
+    size = 5
+    terms: Sequence[str] = "aeiou"
+
+    def documents(self, texts: Sequence[str]) -> sp.csr_array:
+        rows = [[text.count(vowel) for vowel in "aeiou"] for text in texts]
+        return sp.csr_array(np.array(rows, np.float32).reshape(-1, 5))
+
+    queries = documents
+
+    def spans(self, text: str, dimensions: Sequence[int], task: str) -> dict[int, tuple[Span, ...]]:
+        return dict.fromkeys(dimensions, ())
+
+    def save(self, folder: Path) -> None:
+        TextStore.write(folder / "terms", self.terms)
+
+    @classmethod
+    def load(cls, folder: Path) -> Vowels:
+        return cls()
+
+
+def use_vowels() -> None:
+    """Let indexes of this process find ``Vowels`` where concepts are named."""
+    lexicept.index.VECTORIZERS["concepts"] = (__name__, "Vowels")
+
+
+TEXTS = ["a cat and an owl", "the dog, a yak; dogs", "", "größe 猫 elk owl"]
+
+
+def exhaust(items: Iterable[object]) -> None:
+    for _ in items:
+        pass
+
+
+# Indexes
+
+
+def write_index(folder: Path) -> None:
+    builder = IndexBuilder(folder / "index")
+    documents = [Document(f"d{i}", text, "a title"[: 4 * i]) for i, text in enumerate(TEXTS)]
+    with closing(builder):
+        builder.add_documents(documents, {})
+        builder.add_vocabulary(WordVectorizer(), VocabularySettings(BM25(), 9, 9))
+        builder.add_vocabulary(Vowels(), VocabularySettings(BM25(k3=1.0)))
+        builder.add_atlas(findings())
+        builder.commit(RRASettings())
+
+
+def findings() -> Findings:
+    return Findings(
+        labels=["Ay", "ee", "#2", "oh", "#4"],
+        sources=np.array([2, 0, 0, 0, 0]),
+        tokens=40,
+        firings=np.array([10, 2, 0, 1, 0]),
+        words=["unused", "cat", "a", "bee"],
+        log_odds=sp.csr_array(([4.0, 2.0, 3.0], [2, 1, 3], [0, 2, 3, 3, 3, 3]), shape=(5, 4)),
+        examples=sp.csr_array(([7.0, 5.0, 1.5, 2.0], [2, 0, 2, 1], [0, 2, 3, 3, 4, 4]), (5, 4)),
+        spans=np.array([[0, 1], [4, 5], [3, 5], [10, 11]]),
+        nearest=sp.csr_array(([0.5, -0.25], [3, 1], [0, 2, 2, 2, 2, 2]), shape=(5, 5)),
+    )
+
+
+def use_index(folder: Path) -> None:
+    verification.verify(folder / "index")
+    index = Index.open(folder / "index")
+    exhaust(index.documents())
+    for query in ("cats dog", "größe a"):
+        for hit in islice(index.search(query, 10), 3):
+            index.explain(query, hit.document_id).to_json()
+    index.query_terms("owl")
+    exhaust(concept.to_json() for concept in index.atlas or ())
+    if index.atlas is not None:
+        index.atlas.search("cat")
+    index.document_vectors()
+    index.frequencies()
+
+
+def redescribe(folder: Path) -> None:
+    path = folder / "index" / "manifest.json"
+    manifest = json.loads(path.read_bytes())
+    generation = folder / "index" / manifest["generation"]
+    manifest["files"] = describe_files(generation, generation.parent)
+    path.write_text(json.dumps(manifest))
+
+
+def write_export(folder: Path) -> None:
+    """What an export that was killed in the end leaves."""
+    write_index(folder)
+    index = Index.open(folder / "index")
+    note = fingerprint([Anserini().name, "8", index.postings])
+    work = folder / "out.partial"
+    (work / "export").mkdir(parents=True)
+    (work / "export.json").write_text(json.dumps({"settings": note}))
+    (work / "export" / "parts.json").write_text(json.dumps({"part": 0, "next": 0}))
+
+
+def go_on_with_export(folder: Path) -> None:
+    try:
+        export_index(Index.open(folder / "index"), Anserini(), folder / "out")
+    finally:
+        shutil.rmtree(folder / "out", ignore_errors=True)
+        (folder / "out.partial" / "export").mkdir(parents=True, exist_ok=True)
+
+
+# Files of lines
+
+DOCUMENTS = [
+    {"_id": "d1", "title": "Cats", "text": "Cats sleep. größe"},
+    {"id": 2, "contents": "Dogs\n bark", "metadata": {"n": [1, 2.5, None]}},
+    {"docno": "d3", "body": ""},
+]
+LIST = {"query_id": "q", "relevant": ["d1"], "candidates": ["d7", "d3"], "scores": [9.1, 2, 1.5]}
+NEGATIVES = {
+    "qid": 1,
+    "pos": [{"pid": 2, "ce-score": 7.5}],
+    "neg": {"bm25": [{"pid": 5, "ce-score": 1.5}], "ance": [{"pid": 6, "ce-score": -1}]},
+}
+LISTS = {
+    "ours.jsonl": json.dumps(LIST) + "\n" + json.dumps({**LIST, "query_id": 3, "scores": None}),
+    "colbert.jsonl": '[1, [2, 5.5], [3, 4.0]]\n["q", ["d", 1], ["e", 0.5]]\n',
+    "hard.jsonl": json.dumps(NEGATIVES) + "\n" + json.dumps({"qid": 2, "pos": [1], "neg": {}}),
+    "triples.tsv": "q1\td1\td2\nq1\td1\td3\n",
+}
+RUN = "q1 Q0 d1 1 2.5 tag\nq1 Q0 d2 2 1e-3 tag\nq2 Q0 d1 1 7 tag\n"
+QRELS = "query-id\tcorpus-id\tscore\nq1\td1\t1\nq1\td2\t0\nq2\td9\t2\n"
+
+
+def lines(values: Iterable[object]) -> str:
+    return "".join(json.dumps(value) + "\n" for value in values)
+
+
+def write_files(folder: Path, files: dict[str, str]) -> None:
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        raw = content.encode()
+        path.write_bytes(gzip.compress(raw, mtime=0) if name.endswith(".gz") else raw)
+
+
+def read_each(read: Callable[[Path], object], folder: Path) -> None:
+    """Read every file; the first error is that of the folder, but others are read too."""
+    failed = None
+    for path in sorted(folder.iterdir()):
+        try:
+            read(path)
+        except LexiceptError as error:
+            failed = error
+    if failed is not None:
+        raise failed
+
+
+def read_beir(folder: Path) -> None:
+    exhaust(read_queries(folder / "jsonl", "test"))
+    exhaust(read_queries(folder / "tsv", "test"))
+    exhaust(read_documents(folder / "jsonl"))
+    evaluate(list(read_qrels(folder / "tsv")), {"q1": {"d1": 1.0}})
+
+
+BEIR = {
+    "jsonl/corpus.jsonl": lines(DOCUMENTS),
+    "jsonl/queries.jsonl": lines([{"_id": "q1", "text": "cats"}, {"qid": 2, "query": "x"}]),
+    "jsonl/qrels/test.tsv": QRELS,
+    "tsv/queries.tsv.gz": "qid\ttext\nq1\tcats\nq2\tdogs é\n",
+    "tsv/qrels/test.tsv": "q1 0 d1 1\nq2 0 d2 -1\n",
+}
+
+
+EXPLANATIONS = lines(
+    {"index": str(i), "description": f"about {i}", "layer": "8-res-jb"} for i in range(4)
+)
+
+
+def read_labels(folder: Path) -> None:
+    with _opened(folder / "labels.jsonl", "f"):
+        pass
+
+
+def read_a_reply(path: Path) -> None:
+    with suppress(_ReplyError):
+        read_reply(path.read_bytes())
+
+
+POINT = Point(Setting(None, 4, None, 1.5), 0.5, 0.25, 2.0, 3.0, 4.0, 0.1)
+CONFIG = """data: {corpus: beir, queries: beir, negatives: 2}
+model: {start: model, trained: all}
+loss: {words: 0.5, in_batch: 0.5, scale: 0.3}
+document_regularizer: {weight: 0.01, schedule: constant}
+optimizer: {steps: 5, batch_size: 3, learning_rate: 1.0e-3}
+validation: {queries: beir, every: 2}
+"""
+
+# Arrays and texts
+
+
+def write_arrays(folder: Path) -> None:
+    TextStore.write(folder / "t", TEXTS)
+    save_csr(folder / "m", sp.csr_array([[1.0, 0, 2], [0, 0, 0], [0, 3, 0]]))
+
+
+def read_arrays(folder: Path) -> None:
+    store = TextStore(folder / "t")
+    exhaust(store)
+    exhaust(store[-1:])
+    matrix = load_csr(folder / "m", 3)
+    (matrix @ np.ones(3, np.float32)).sum()
+    matrix[1:].toarray()
+
+
+def write_states(folder: Path) -> None:
+    save_array(folder / "000000.npy", np.ones((7, 4), np.float16))
+    save_array(folder / "000000.starts.npy", np.array([0, 3, 3, 7]))
+
+
+def read_states(folder: Path) -> None:
+    CachedStates(folder, 3).features([0, 1, 2])
+
+
+# Models
+
+
+def write_sae(folder: Path, make: Callable[[Path], object]) -> None:
+    make(folder)
+
+
+def read_sae(folder: Path) -> None:
+    sae = load_pretrained_sae(folder, pickles=True)
+    sae.encode(torch.zeros(2, sae.d_in))
+
+
+def write_own_sae(folder: Path) -> None:
+    for name, k in (("top", 3), ("jump", None)):
+        sae = SAE(6, 10, k)
+        sae.origin = {"hook": "blocks.3.hook_resid_post", "layer": 4, "scale": "raw"}
+        sae.save(folder / name)
+
+
+def read_own_sae(folder: Path) -> None:
+    for name in ("top", "jump"):
+        read_sae(folder / name)
+        SAE.load(folder / name).encode(torch.zeros(2, 6))
+
+
+def write_heads(folder: Path) -> None:
+    torch.manual_seed(0)
+    inner = VocabularyHead(torch.randn(5, 6), torch.zeros(5), list("abcde"))
+    SAEHead(SAE(6, 10, 3), HeadSettings(query_k=2, document_max_active_dims=4), inner).save(
+        str(folder / "sae")
+    )
+    (folder / "words").mkdir()
+    inner.save(str(folder / "words"))
+
+
+def read_heads(folder: Path) -> None:
+    for read, name in ((SAEHead.read, "sae"), (VocabularyHead.read, "words")):
+        head = read(folder / name)
+        head.encode(torch.zeros(2, head.d_in))
+        head.settings.weigh()
+
+
+def write_encoder(folder: Path) -> None:
+    backbone = tiny.tiny_backbone(folder / "bert")
+    encoder = make_encoder(backbone, SAEHead(SAE(32, 40, 3)))
+    encoder.save(str(folder / "model"), create_model_card=False)
+
+
+def read_encoder(folder: Path) -> None:
+    load_encoder(folder / "model")
+
+
+TRAINING = SAESettings(num_latents=6, k=2, tokens=100, batch_size=10)
+
+
+def write_checkpoint(folder: Path) -> None:
+    sae = initial_sae(torch.randn(20, 4), TRAINING)
+    trainer = Trainer(OBJECTIVES[TRAINING.architecture](sae, TRAINING), TRAINING)
+    trainer.save(folder / "checkpoint.pt", Position())
+
+
+def read_checkpoint(folder: Path) -> None:
+    Trainer.load(folder / "checkpoint.pt", TRAINING)
+
+
+KINDS = ("AutoEncoder", "AutoEncoderTopK", "GatedAutoEncoder", "MatryoshkaBatchTopKSAE")
+SAES: dict[str, Callable[[Path], object]] = {
+    "llama-scope": sae_files.llama_scope,
+    "gemma-scope": sae_files.gemma_scope,
+    "gemma-scope-2": sae_files.gemma_scope_2,
+    "saelens-5": sae_files.old_saelens,
+    "sparsify": sae_files.sparsify,
+    **{
+        f"saelens-{kind}": partial(sae_files.saelens, architecture=kind)
+        for kind in ("jumprelu", "gated", "batchtopk")
+    },
+    **{kind: partial(sae_files.dictionary_learning, kind=kind) for kind in KINDS},
+}
+
+
+def files(**named: str) -> Callable[[Path], None]:
+    return partial(write_files, files={n.replace("__", "."): text for n, text in named.items()})
+
+
+def _targets() -> Iterator[tuple[str, Target]]:
+    yield "manifest", Target(write_index, use_index, changed="index/manifest.json")
+    yield "index", Target(write_index, use_index, redescribe, "index/0*/**/*")
+    yield "export", Target(write_export, go_on_with_export, changed="out.partial/**/*.json")
+    yield "arrays", Target(write_arrays, read_arrays)
+    yield "states", Target(write_states, read_states)
+    documents = partial(read_each, lambda path: exhaust(read_documents(path)))
+    yield "json-lines", Target(files(a__jsonl=lines(DOCUMENTS)), documents)
+    yield "json-lines-gz", Target(files(a__jsonl__gz=lines(DOCUMENTS)), documents)
+    yield "tsv", Target(files(a__tsv="id\ttitle\ttext\n1\tA\tcats é\n2\t\tx\n"), documents)
+    yield (
+        "text-folder",
+        Target(
+            files(a__md="# Cats\n\nsleep\n```\n# x\n```\n", b__txt="Dogs é"),
+            lambda folder: exhaust(read_documents(folder)),
+        ),
+    )
+    yield "beir", Target(partial(write_files, files=BEIR), read_beir)
+    yield "run", Target(files(a__run=RUN), partial(read_each, read_run))
+    yield (
+        "lists",
+        Target(
+            partial(write_files, files=LISTS),
+            partial(read_each, lambda path: exhaust(Lists.open(path))),
+        ),
+    )
+    yield (
+        "explanations",
+        Target(
+            files(a__jsonl=EXPLANATIONS, b__jsonl__gz=EXPLANATIONS),
+            lambda folder: exhaust(read_explanations(folder, SAE(6, 10, 3))),
+        ),
+    )
+    stored = '{"concepts": "f"}\n' + lines({"concept": i, "label": "x"} for i in range(3))
+    yield "labels", Target(files(labels__jsonl=stored), read_labels)
+    reply = json.dumps({"choices": [{"message": {"content": "<think>x</think>\nLabel: cats"}}]})
+    yield "reply", Target(files(reply__json=reply), partial(read_each, read_a_reply))
+    yield (
+        "points",
+        Target(files(points__jsonl=lines([POINT.to_json()] * 2)), partial(read_each, read_points)),
+    )
+    yield (
+        "metrics",
+        Target(
+            files(metrics__jsonl=lines([{"step": 1, "loss": 0.5}] * 2)),
+            partial(read_each, read_metrics),
+        ),
+    )
+    yield "config", Target(files(config__yaml=CONFIG), partial(read_each, load_config))
+    yield "heads", Target(write_heads, read_heads)
+    yield "encoder", Target(write_encoder, read_encoder, changed="model/**/*")
+    yield "checkpoint", Target(write_checkpoint, read_checkpoint)
+    yield "sae-lexicept", Target(write_own_sae, read_own_sae)
+    for name, make in SAES.items():
+        yield f"sae-{name}", Target(partial(write_sae, make=make), read_sae)
+
+
+TARGETS = dict(_targets())

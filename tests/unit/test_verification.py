@@ -1,0 +1,139 @@
+"""What ``lexicept verify`` finds: every altered byte, and parts that do not fit together."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_index import _vowels, _without_fsync, build
+
+from lexicept.derive import RRASettings, VocabularySettings
+from lexicept.errors import IndexFormatError
+from lexicept.indexing import add_engine, update
+from lexicept.storage import describe_files
+from lexicept.verification import verify
+from lexicept.weighting import BM25
+
+__all__ = ["_vowels", "_without_fsync"]  # fixtures
+
+TEXTS = {"a": "cat owl", "b": "cat dog yak", "c": ""}
+
+
+@pytest.fixture
+def path(tmp_path: Path, _vowels: None) -> Path:
+    concepts = VocabularySettings(BM25(k3=1.0))
+    build(tmp_path / "index", TEXTS, concepts=concepts, rra=RRASettings())
+    return tmp_path / "index"
+
+
+def files(path: Path) -> list[Path]:
+    return sorted(file for file in (path / "000001").rglob("*") if file.is_file())
+
+
+def redescribe(path: Path) -> None:
+    """Make the manifest agree with the files, as they are now."""
+    manifest = json.loads((path / "manifest.json").read_text())
+    manifest["files"] = describe_files(path / "000001", path)
+    (path / "manifest.json").write_text(json.dumps(manifest))
+
+
+def test_an_index_that_is_whole(path: Path) -> None:
+    stages: list[tuple[str, int, int]] = []
+    found = verify(path, lambda *call: stages.append(call))
+    assert found.problems == []
+    assert found.files == len(files(path)) > 20
+    size = sum(file.stat().st_size for file in files(path))
+    assert [call for call in stages if call[0] == "checksums"][-1] == ("checksums", size, size)
+    assert stages[-1] == ("parts", 7, 7)
+
+
+def test_every_altered_byte_is_found(path: Path) -> None:
+    changed = []
+    for file in files(path):
+        content = bytearray(file.read_bytes())
+        if content:
+            content[len(content) // 2] ^= 64
+            file.write_bytes(content)
+            changed.append(file.relative_to(path).as_posix())
+    expected = [f"the content of {name} does not match its checksum" for name in changed]
+    assert sorted(verify(path).problems) == sorted(expected)
+
+
+def test_each_file_is_named_once(path: Path) -> None:
+    generation = path / "000001"
+    (generation / "ids.bin").unlink()
+    (generation / "texts.bin").write_bytes(b"")
+    (generation / "stray").write_bytes(b"")
+    size = len("".join(TEXTS.values()))
+    assert verify(path).problems == [
+        "000001/ids.bin is missing",
+        f"000001/texts.bin has 0 bytes instead of {size}",
+        "000001/stray is not in the manifest",
+    ]
+
+
+def change(name: str, edit: Callable[[Any], None]) -> Callable[[Path], None]:
+    def apply(generation: Path) -> None:
+        array = np.load(generation / name)
+        edit(array)
+        np.save(generation / name, array)
+
+    return apply
+
+
+def negative(array: Any) -> None:
+    array[-1] = -1
+
+
+def infinite(array: Any) -> None:
+    array[-1] = np.inf
+
+
+@pytest.mark.parametrize(
+    ("damage", "problem"),
+    [
+        (lambda g: (g / "texts.bin").write_bytes(b"\xff" * 18), "texts.bin: text 0"),
+        (lambda g: (g / "titles.bin").unlink(), "titles.bin: missing"),
+        (lambda g: (g / "ids.bin").write_bytes(b"aab"), "two documents have one id"),
+        (lambda g: (g / "words" / "tokenizer.json").write_text("{}"), "no language 'None'"),
+        (change("words/frequencies.data.npy", negative), "weight -1.0 in row 1"),
+        (change("words/frequencies.indices.npy", negative), "do not fit together"),
+        (change("postings/offsets.npy", infinite), "offsets that are not finite"),
+        (change("postings/background.npy", infinite), "background that are not finite"),
+    ],
+)
+def test_parts_that_do_not_fit_although_the_manifest_agrees(
+    path: Path, damage: Callable[[Path], None], problem: str
+) -> None:
+    damage(path / "000001")
+    redescribe(path)
+    (found,) = verify(path).problems
+    assert problem in found
+
+
+def test_other_engines_are_verified(path: Path) -> None:
+    pytest.importorskip("seismic")
+    add_engine(path, "seismic", {"recall": 1.0})
+    assert verify(path).problems == []
+    (file,) = (path / "engines" / "seismic" / "000001").glob("*.index.seismic")
+    file.write_bytes(file.read_bytes()[:-1])
+    (found,) = verify(path).problems
+    assert found.startswith("engine seismic: 000001/")
+
+
+def test_what_is_updated_is_whole(path: Path) -> None:
+    update(path, [])
+    assert verify(path).problems == []
+    with pytest.raises(IndexFormatError, match="there is no index here"):
+        verify(path / "manifest.json")
+
+
+@pytest.mark.parametrize("name", ["/etc/passwd", "../index/000001/ids.bin", "000001/../../x"])
+def test_names_outside_of_the_index_are_refused(path: Path, name: str) -> None:
+    manifest = json.loads((path / "manifest.json").read_text())
+    manifest["files"][name] = {"size": 3, "sha256": "0" * 64}
+    (path / "manifest.json").write_text(json.dumps(manifest))
+    (problem,) = verify(path).problems
+    assert problem.startswith(f"its manifest is damaged: {name!r} is described by")
