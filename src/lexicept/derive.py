@@ -21,7 +21,7 @@ from lexicept.engines import ExactEngine
 from lexicept.engines.exact import PostingsWriter
 from lexicept.engines.interface import single_precision
 from lexicept.errors import IndexFormatError, InputError
-from lexicept.shards import Rows, Shard, over, shards_of
+from lexicept.shards import Over, Rows, Shard, over, shards_of
 from lexicept.storage import load_array, save_array
 from lexicept.vectors import (
     Floats,
@@ -149,6 +149,7 @@ class Derived:
         rra_settings: RRASettings | None,
         folder: Path | None = None,
         weight_bits: int = 32,
+        over: Over = over,
     ) -> Derived:
         """Frequencies [N, V_i] of each vocabulary → weights → pruning → RRA → postings.
 
@@ -160,15 +161,17 @@ class Derived:
             folder: where ``load`` shall find the result, which is memory-mapped then; one that
                 does not exist yet. None keeps it in memory.
             weight_bits: of the postings, see ``ExactEngine.build``.
+            over: what maps over the shards. It may send them to other machines; the result is
+                written by this process.
         """
         if folder is not None:
             folder.mkdir()
         shards = shards_of(frequencies)
-        weigher = weigher_of(shards, settings)
+        weigher = weigher_of(shards, settings, over)
         bounds = reduce(np.maximum, over(weigher.bounds, shards))
         largest, background = bounds, np.zeros(bounds.size, np.float32)
         if rra_settings is not None:
-            dialogue = reason(shards, weigher, bounds.size, rra_settings)
+            dialogue = reason(shards, weigher, bounds.size, rra_settings, over)
             background = dialogue.background.astype(np.float32)
             weigher = replace(weigher, dialogue=dialogue)
             if weight_bits < 32:  # it matters where weights are rounded
@@ -199,14 +202,20 @@ def _statistics(shard: Shard, vocabulary: int) -> Statistics:
     return Statistics.of(shard.load()[vocabulary])
 
 
-def weigher_of(shards: Sequence[Shard], settings: Sequence[VocabularySettings]) -> Weigher:
+def weigher_of(
+    shards: Sequence[Shard], settings: Sequence[VocabularySettings], over: Over = over
+) -> Weigher:
     """How to weigh the documents of all shards, without RRA."""
     collection = [reduce(add, over(_statistics, shards, i)) for i in range(len(settings))]
     return Weigher(tuple(settings), tuple(collection))
 
 
 def reason(
-    shards: Sequence[Shard], weigher: Weigher, num_dimensions: int, settings: RRASettings
+    shards: Sequence[Shard],
+    weigher: Weigher,
+    num_dimensions: int,
+    settings: RRASettings,
+    over: Over = over,
 ) -> rra.Dialogue:
     """RRA over all shards."""
     begin = rra.Dialogue.begin(

@@ -10,9 +10,10 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -33,6 +34,9 @@ from lexicept.vectors import Integers
 SHARD = 512
 """Documents encoded between two points from which a killed build can go on."""
 
+Encode: TypeAlias = Callable[[Iterable[list[str]]], Iterator[sp.csr_array]]
+"""Blocks of texts to their frequencies [n, size], in order; few blocks are taken in advance."""
+
 
 def write_frequencies(
     prefix: Path,
@@ -40,20 +44,27 @@ def write_frequencies(
     texts: Sequence[str],
     shards: Path | None,
     progress: Progress,
+    encode: Encode | None = None,
 ) -> sp.csr_array:
     """Write the frequencies of all texts and return them, memory-mapped [N, size].
 
     Args:
         prefix: see ``load_csr``.
         shards: where finished shards stay, and are taken from; None keeps none.
+        encode: what encodes; the vectorizer, one block after the other, by default.
     """
     finished = None if shards is None else FinishedShards(shards)
     first = first_occurrences(texts)
+    starts = range(0, len(texts), SHARD)
+    done = {s for s in starts if finished is not None and finished.holds(s, vectorizer.size)}
+    news = (_new(texts, first, start) for start in starts if start not in done)
+    encoded = (encode or partial(map, vectorizer.documents))(new for new in news if new)
     with CSRWriter(prefix) as written:
-        for start in range(0, len(texts), SHARD):
-            block = None if finished is None else finished.load(start, vectorizer.size)
-            if block is None:
-                block = _encode(vectorizer, texts, first[start : start + SHARD], start, written)
+        for start in starts:
+            if finished is not None and start in done:
+                block = finished.load(start, vectorizer.size)
+            else:
+                block = _assemble(encoded, first, start, vectorizer, written)
                 if finished is not None:
                     finished.save(start, block)
             written.append(block)
@@ -76,16 +87,24 @@ def first_occurrences(texts: Sequence[str]) -> Integers:
     return first
 
 
-def _encode(
-    vectorizer: Vectorizer, texts: Sequence[str], first: Integers, start: int, written: CSRWriter
+def _new(texts: Sequence[str], first: Integers, start: int) -> list[str]:
+    """The texts of a shard that are not identical to an earlier one."""
+    stop = min(start + SHARD, first.size)
+    return [texts[number] for number in range(start, stop) if first[number] == number]
+
+
+def _assemble(
+    encoded: Iterator[sp.csr_array],
+    first: Integers,
+    start: int,
+    vectorizer: Vectorizer,
+    written: CSRWriter,
 ) -> sp.csr_array:
-    """Frequencies of the texts from ``start`` on, whose first occurrences are ``first`` [n]."""
-    numbers = np.arange(start, start + first.size)
-    new = [texts[number] for number in numbers[first == numbers].tolist()]
-    found = [vectorizer.documents(new)] if new else []
-    sources, rows = np.unique(first, return_inverse=True)  # earlier ones, then those just found
+    """Frequencies of a shard: of its new texts, and of those that are written already."""
+    sources, rows = np.unique(first[start : start + SHARD], return_inverse=True)
     earlier = sources[sources < start].tolist()
-    if len(new) == first.size:
+    found = [next(encoded)] if sources.size > len(earlier) else []
+    if not earlier and sources.size == rows.size:
         return found[0]
     parts = [written.rows(earlier, vectorizer.size), *found]
     return sp.csr_array(sp.vstack(parts, format="csr"))[rows]
@@ -110,13 +129,18 @@ class FinishedShards:
         except (ValueError, TypeError, KeyError, RecursionError):
             return  # cut off by what ended the process: its shard is encoded again
 
-    def load(self, start: int, columns: int) -> sp.csr_array | None:
-        """The shard whose first text is number ``start``; None unless all of it is there."""
+    def holds(self, start: int, columns: int) -> bool:
+        """Whether all of the shard is there whose first text is number ``start``."""
         try:
             check_files(self._folder, self._files[start], checksums=True)
-            return load_csr(self._folder / f"{start:012d}" / "frequencies", columns)
+            self.load(start, columns)
         except (KeyError, TypeError, IndexFormatError):
-            return None
+            return False
+        return True
+
+    def load(self, start: int, columns: int) -> sp.csr_array:
+        """The shard. Raises IndexFormatError where its parts do not fit."""
+        return load_csr(self._folder / f"{start:012d}" / "frequencies", columns)
 
     def save(self, start: int, block: sp.csr_array) -> None:
         """Keep a shard: once its line is written, it is found."""

@@ -14,6 +14,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ import scipy.sparse as sp
 
 from lexicept import pseudo_queries
 from lexicept.atlas import SOURCES, Findings, unique_labels
+from lexicept.cluster import Cluster
 from lexicept.corpora import Document
 from lexicept.derive import Derived, RRASettings, VocabularySettings
 from lexicept.engines import ExactEngine, store
@@ -30,6 +32,7 @@ from lexicept.errors import InputError
 from lexicept.frequencies import write_frequencies
 from lexicept.index import FORMAT, VERSION, Index, Vectorizer, read_manifest
 from lexicept.progress import Progress, silent
+from lexicept.shards import Over, over
 from lexicept.storage import (
     CSRWriter,
     StoredRows,
@@ -61,15 +64,20 @@ class IndexBuilder:
     Args:
         path: where the index will be. Until ``commit`` renames it, everything is in
             ``<path>.partial``.
+        cluster: where documents are encoded and postings derived; on this machine by default. Its
+            nodes must see the folder. A vocabulary that grows is found on this machine.
 
     Raises:
-        InputError: something is at ``path`` already, or another process is building there.
+        InputError: something is at ``path`` already, or another process is building there, or a
+            node does not see the folder.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], cluster: Cluster | None = None) -> None:
         self.path = Path(path)
         self.work, descriptor = claim(self.path)
         self._unlock = weakref.finalize(self, os.close, descriptor)
+        self._cluster = cluster
+        self._over = _over(cluster, self.work)
         self._generation = self.work / "index" / "000001"
         self._sizes: dict[str, int] = {}
         self._settings: dict[str, VocabularySettings] = {}
@@ -109,8 +117,14 @@ class IndexBuilder:
         folder = self._generation / vectorizer.name
         folder.mkdir()
         prefix = folder / "frequencies"
-        matrix = write_frequencies(prefix, vectorizer, self.contents, shards, progress)
-        vectorizer.save(folder)
+        encode = None
+        if not vectorizer.grows:
+            vectorizer.save(folder)
+            if self._cluster is not None:
+                encode = partial(self._cluster.encode, partial(type(vectorizer).load, folder))
+        matrix = write_frequencies(prefix, vectorizer, self.contents, shards, progress, encode)
+        if vectorizer.grows:
+            vectorizer.save(folder)
         self._sizes[vectorizer.name] = vectorizer.size
         self._settings[vectorizer.name] = settings
         return matrix
@@ -129,7 +143,9 @@ class IndexBuilder:
         if not self._sizes:
             raise InputError("an index needs at least one vocabulary")
         staged = self.work / "index"
-        commit_generation(staged, self._generation, self._sizes, self._settings, rra, weight_bits)
+        commit_generation(
+            staged, self._generation, self._sizes, self._settings, rra, weight_bits, self._over
+        )
         refuse_existing(self.path)
         move(staged, self.path)
         shutil.rmtree(self.work)
@@ -139,6 +155,14 @@ class IndexBuilder:
     def close(self) -> None:
         """Let others build here. Called by ``commit``; may be called again."""
         self._unlock()
+
+
+def _over(cluster: Cluster | None, folder: Path) -> Over:
+    """What maps over shards that are in this folder."""
+    if cluster is None:
+        return over
+    cluster.check(folder)
+    return cluster.over
 
 
 class Contents(Sequence[str]):
@@ -208,12 +232,19 @@ def delete(path: str | os.PathLike[str], document_ids: Iterable[str]) -> int:
 
 
 def reweight(
-    path: str | os.PathLike[str], out: str | os.PathLike[str], settings: RRASettings
+    path: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    settings: RRASettings,
+    cluster: Cluster | None = None,
 ) -> Index:
     """Write the collection of ``path``, re-weighted by RRA, as another index.
 
+    Args:
+        cluster: where it is re-weighted; see ``IndexBuilder``.
+
     Raises:
-        InputError: ``out`` exists, or settings that ``rra.reweight`` refuses.
+        InputError: ``out`` exists, settings that ``rra.reweight`` refuses, or a folder that a node
+            of the cluster does not see.
         IndexFormatError: ``path`` is no index.
     """
     index = Index.open(path)
@@ -228,7 +259,8 @@ def reweight(
         shutil.rmtree(generation / "postings")
         sizes = {vocabulary.name: vocabulary.size for vocabulary in index.vocabularies}
         bits = index.engine.weight_bits
-        commit_generation(staged, generation, sizes, index.settings, settings, bits)
+        over = _over(cluster, work)
+        commit_generation(staged, generation, sizes, index.settings, settings, bits, over)
         refuse_existing(target)
         move(staged, target)
         shutil.rmtree(work)  # may hold more: what a killed build left
@@ -418,15 +450,18 @@ def commit_generation(
     settings: Mapping[str, VocabularySettings],
     rra: RRASettings | None,
     weight_bits: int,
+    over: Over = over,
 ) -> None:
     """Derive the postings, then make this generation the one that readers see.
 
     Args:
         sizes: dimensions of every vocabulary, whose frequencies the generation holds.
+        over: see ``Derived.compute``.
     """
     frequencies = [StoredRows(generation / name / "frequencies", n) for name, n in sizes.items()]
     ordered = [settings[name] for name in sizes]
-    derived = Derived.compute(frequencies, ordered, rra, generation / "postings", weight_bits)
+    postings = generation / "postings"
+    derived = Derived.compute(frequencies, ordered, rra, postings, weight_bits, over)
     content = {
         "documents": derived.engine.num_documents,
         "vocabularies": [
@@ -483,7 +518,7 @@ def claim(path: Path) -> tuple[Path, int]:
         InputError: something is at ``path``, or another process is writing there.
     """
     refuse_existing(path)
-    work = path.with_name(f"{path.name}.partial")
+    work = path.absolute().with_name(f"{path.name}.partial")
     work.mkdir(parents=True, exist_ok=True)
     descriptor = lock(work)
     try:

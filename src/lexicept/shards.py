@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -28,6 +28,15 @@ Rows: TypeAlias = sp.csr_array | StoredRows
 
 S = TypeVar("S")
 R = TypeVar("R")
+
+
+class Over(Protocol):
+    """A map over shards: ``over`` here, ``cluster.Cluster.over`` on many machines."""
+
+    def __call__(
+        self, function: Callable[..., R], shards: Sequence[S], *shared: Any
+    ) -> Iterator[R]:
+        """``function(shard, *shared)`` of every shard, in order."""
 
 
 class Shard(NamedTuple):

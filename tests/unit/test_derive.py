@@ -60,8 +60,7 @@ def test_sharding_and_disk_change_nothing(
         stored.append(StoredRows(folder / name, matrix.shape[1]))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shards, "SIZE", 5)
-        patch.setattr("lexicept.derive.over", over_processes)
-        Derived.compute(stored, settings_of, reweighting, folder / "postings")
+        Derived.compute(stored, settings_of, reweighting, folder / "postings", over=over_processes)
     found = arrays(Derived.load(folder / "postings"))
     for name, expected in arrays(whole).items():
         assert found[name].dtype == expected.dtype

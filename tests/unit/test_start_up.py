@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-HEAVY = {"torch", "transformers", "sentence_transformers", "safetensors", "tokenizers"}
+HEAVY = {"torch", "transformers", "sentence_transformers", "safetensors", "tokenizers", "ray"}
 
 
 def loaded_after(code: str, *arguments: object) -> set[str]:

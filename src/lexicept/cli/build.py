@@ -14,8 +14,11 @@ from lexicept.cli.common import (
     CorpusArgument,
     JsonOption,
     NewIndexOption,
+    RayOption,
+    RayWorkersOption,
     VocabularyChoice,
     WidthOption,
+    joined,
     require_concepts,
 )
 from lexicept.cli.index import print_info
@@ -146,6 +149,8 @@ def build(
     document_max_active_dims: DocumentLimitOption = None,
     weight_bits: WeightBitsOption = 32,
     seed: int = 0,
+    ray: RayOption = None,
+    ray_workers: RayWorkersOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Index a corpus by words, by concepts, or by both.
@@ -182,7 +187,11 @@ def build(
     words = WordVectorizer(language)  # an unknown language is refused before any work
     if with_concepts:
         require_concepts()
-    with closing(IndexBuilder(out)) as builder, ProgressBars() as progress:
+    with (
+        joined(ray, ray_workers) as cluster,
+        closing(IndexBuilder(out, cluster)) as builder,
+        ProgressBars() as progress,
+    ):
         builder.add_documents(read_documents(corpus), asdict(source) if with_concepts else {})
         if "words" in vocabulary.names:
             builder.add_vocabulary(words, VocabularySettings(BM25()), progress)

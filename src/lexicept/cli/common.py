@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +15,7 @@ import typer
 from lexicept.errors import InputError
 
 if TYPE_CHECKING:
+    from lexicept.cluster import Cluster
     from lexicept.index import Index
 
 BACKBONE = "sentence-transformers/all-MiniLM-L6-v2"
@@ -50,7 +53,36 @@ SearchVocabularyOption = Annotated[
 WidthOption = Annotated[
     int | None, typer.Option(min=1, help="Of several pretrained SAEs, that with so many latents.")
 ]
+RayOption = Annotated[
+    str | None,
+    typer.Option(
+        "--ray",
+        metavar="ADDRESS",
+        help="Work on a Ray cluster: the HOST:PORT of its head, or local for one on this machine. "
+        "Ray listens on all network interfaces.",
+    ),
+]
+RayWorkersOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help="Its processes at once; by default one for each processor, or GPU to encode."
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@contextmanager
+def joined(address: str | None, workers: int | None) -> Iterator[Cluster | None]:
+    """A Ray cluster while the block runs; None without an address."""
+    if address is None:
+        if workers is not None:
+            raise InputError("--ray-workers are those of --ray")
+        yield None
+        return
+    from lexicept.cluster import Cluster
+
+    with closing(Cluster(address, workers)) as cluster:
+        yield cluster
 
 
 def single_vocabulary(index: Index, choice: VocabularyChoice | None) -> str | None:

@@ -11,6 +11,9 @@ from lexicept.cli.common import (
     IndexArgument,
     JsonOption,
     NewIndexOption,
+    RayOption,
+    RayWorkersOption,
+    joined,
     print_json,
     print_report,
     print_table,
@@ -56,6 +59,8 @@ def rra(
     ] = "auto",
     iterations: Annotated[int, typer.Option(min=1)] = 1,
     transform: Annotated[str, typer.Option(help="f of a weight (RRA, equation 1).")] = "1+x",
+    ray: RayOption = None,
+    ray_workers: RayWorkersOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Re-weight an index by pragmatic reasoning (Rational Retrieval Acts) into another one."""
@@ -65,15 +70,16 @@ def rra(
 
     report: dict[str, Any] = {}
     indexing.refuse_existing(out)
-    if alpha == "auto":
-        chosen, tried = indexing.choose_alpha(Index.open(index), iterations, transform)
-        report["pseudo_query_nDCG@10"] = {str(value): tried[value] for value in tried}
-    else:
-        try:
-            chosen = float(alpha)
-        except ValueError:
-            raise InputError(f"--alpha takes a number or auto, not {alpha!r}") from None
-    indexing.reweight(index, out, RRASettings(chosen, iterations, transform))
+    with joined(ray, ray_workers) as cluster:
+        if alpha == "auto":
+            chosen, tried = indexing.choose_alpha(Index.open(index), iterations, transform)
+            report["pseudo_query_nDCG@10"] = {str(value): tried[value] for value in tried}
+        else:
+            try:
+                chosen = float(alpha)
+            except ValueError:
+                raise InputError(f"--alpha takes a number or auto, not {alpha!r}") from None
+        indexing.reweight(index, out, RRASettings(chosen, iterations, transform), cluster)
     print_report({"alpha": chosen, **report}, as_json)
 
 
