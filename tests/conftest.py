@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,16 @@ def data() -> Path:
 @pytest.fixture(scope="session")
 def texts() -> list[str]:
     return list(TEXTS)
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """For equal bytes in other processes; after a fork the threads of parallel regions are gone."""
+    torch = pytest.importorskip("torch")
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

@@ -241,6 +241,9 @@ class Backbone(Transformer):  # type: ignore[misc]
 
     def save(self, output_path: str, *args: Any, **kwargs: Any) -> None:
         """Write the encoder, as far as it is run, or its adapters, and its tokenizer."""
+        # What it is saved as must not depend on what it was last used for.
+        self.tokenizer.backend_tokenizer.no_truncation()
+        self.tokenizer.backend_tokenizer.no_padding()
         with quiet_transformers():
             if not has_adapters(self.model):
                 super().save(output_path, *args, **kwargs)

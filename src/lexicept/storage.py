@@ -10,6 +10,7 @@ import os
 import shutil
 import stat
 import tempfile
+import threading
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -204,6 +205,10 @@ def save_array(path: Path, array: Any) -> None:
         raise OSError(f"{path}: can't be written: {error}") from None
 
 
+_HEADERS = threading.Lock()
+"""NumPy reads headers with Python's parser, which fails now and then in threads (CPython 3.11)."""
+
+
 def load_array(path: Path, dtype: Any, ndim: int = 1) -> Any:
     """Memory-map a .npy file.
 
@@ -214,7 +219,8 @@ def load_array(path: Path, dtype: Any, ndim: int = 1) -> Any:
         IndexFormatError: not a .npy file, truncated, or of another type than expected.
     """
     try:
-        array = np.lib.format.open_memmap(path, mode="r")
+        with _HEADERS:
+            array = np.lib.format.open_memmap(path, mode="r")
     except Exception as error:  # NumPy parses headers as Python: damage raises SyntaxError and more
         raise IndexFormatError(f"{path}: {error}") from None
     allowed = [np.dtype(kind) for kind in (dtype if isinstance(dtype, Sequence) else [dtype])]

@@ -100,6 +100,7 @@ def contents(index: Index) -> dict[str, bytes]:
     return {name: content for name, content in found.items() if "/model/" not in name}
 
 
+@pytest.mark.usefixtures("one_thread")
 def test_an_index_is_the_same_bytes(
     tmp_path: Path, cluster: Cluster, concepts: Vectorizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -116,16 +116,6 @@ def test_files_that_can_not_grow(tmp_path: Path) -> None:
         assert check_and_go_on(whole, folder) == "old"
 
 
-@pytest.fixture
-def one_thread() -> Iterator[None]:
-    """The threads of parallel regions are not there after a fork."""
-    torch = pytest.importorskip("torch")
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.mark.usefixtures("one_thread")
 def test_a_concept_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch

@@ -2,6 +2,7 @@
 
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -348,3 +349,13 @@ def test_damage_is_found_where_it_is_read(matrix: Path) -> None:
     assert load_csr(matrix, 3, slice(0, 2)).toarray().tolist() == [[1, 0, 2], [0, 0, 0]]
     with pytest.raises(IndexFormatError, match="do not fit together"):
         load_csr(matrix, 3, slice(2, 3))
+
+
+def test_arrays_are_opened_in_threads(tmp_path: Path) -> None:
+    save_array(tmp_path / "a.npy", range(3))
+
+    def read(_: int) -> list[int]:
+        return list(load_array(tmp_path / "a.npy", np.int64).tolist())
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(read, range(2000))) == [[0, 1, 2]] * 2000
