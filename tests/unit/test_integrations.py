@@ -126,16 +126,19 @@ class TestLangChain:
         assert retriever.invoke("") == []
 
     def test_one_search_at_a_time(self, index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+        from lexicept.integrations.langchain import SEARCHING
+
         retriever = self.retriever(index=index)
         held = []
 
         def search(*arguments: object) -> list[object]:
-            held.append(retriever._lock.acquire(blocking=False))
+            held.append(SEARCHING.locked())
             return []
 
         monkeypatch.setattr(index, "search", search)
         retriever.batch(["cats", "dogs"])
-        assert held == [False, False]
+        assert held == [True, True]
+        assert not SEARCHING.locked()
 
     def test_bad_input(self, index: Index) -> None:
         with pytest.raises(InputError, match="no vocabulary 'concepts'"):

@@ -1,14 +1,15 @@
 """MTEB evaluates an index's settings, and its encoder alone, on a task in memory."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
-mteb = pytest.importorskip("mteb", reason="needs lexicept[mteb]")
-datasets = pytest.importorskip("datasets")
+pytest.importorskip("mteb", reason="needs lexicept[mteb]")
 
+import datasets
+import mteb
 from mteb.abstasks.retrieval import AbsTaskRetrieval
 from mteb.abstasks.task_metadata import TaskMetadata
 from mteb.models import SearchProtocol
@@ -57,7 +58,7 @@ class Pets(AbsTaskRetrieval):
         sample_creation=None,
         bibtex_citation=None,
     )
-    top_ranked: Mapping[str, list[str]] | None = None
+    top_ranked: ClassVar[Mapping[str, list[str]] | None] = None
 
     def load_data(self, num_proc: int | None = None, **kwargs: Any) -> None:
         split = {
@@ -71,7 +72,7 @@ class Pets(AbsTaskRetrieval):
 
 
 class Ranked(Pets):
-    top_ranked = {"q1": ["d2"], "q2": ["d2", "d3"], "q3": ["d3"]}
+    top_ranked: ClassVar[Mapping[str, list[str]]] = {"q1": ["d2"], "q2": ["d2", "d3"], "q3": ["d3"]}
 
 
 def scores(model: object, task: Pets) -> Mapping[str, float]:
@@ -89,8 +90,8 @@ def words(tmp_path_factory: pytest.TempPathFactory) -> Index:
 
 
 @pytest.fixture
-def model(words: Index) -> Iterator[LexiceptSearch]:
-    yield LexiceptSearch(words)
+def model(words: Index) -> LexiceptSearch:
+    return LexiceptSearch(words)
 
 
 def test_a_task_is_scored(model: LexiceptSearch) -> None:

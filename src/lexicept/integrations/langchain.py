@@ -7,9 +7,11 @@ from threading import Lock
 from langchain_core.callbacks import CallbackManagerForRetrieverRun
 from langchain_core.documents import Document
 from langchain_core.retrievers import BaseRetriever
-from pydantic import PrivateAttr
 
 from lexicept.index import Hit, Index
+
+SEARCHING = Lock()
+"""LangChain searches in threads, and two retrievers may share an index: tokenizers can't be."""
 
 
 class LexiceptRetriever(BaseRetriever):
@@ -25,12 +27,11 @@ class LexiceptRetriever(BaseRetriever):
     """Documents per query, at least 1."""
     vocabulary: str | None = None
     """Search in one vocabulary only; None searches all of them at once."""
-    _lock: Lock = PrivateAttr(default_factory=Lock)
 
     def _get_relevant_documents(
         self, query: str, *, run_manager: CallbackManagerForRetrieverRun
     ) -> list[Document]:
-        with self._lock:  # batches and asynchronous calls use threads; tokenizers can't be shared
+        with SEARCHING:
             hits = self.index.search(query, self.top_k, self.vocabulary)
         return [self._document(hit) for hit in hits]
 
