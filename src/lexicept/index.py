@@ -143,6 +143,15 @@ class _Term(NamedTuple):
     term: str
 
 
+def _check_query(query: object) -> None:
+    if not isinstance(query, str):
+        raise InputError(f"a query is a text, not {query!r:.40}")
+    try:
+        query.encode()
+    except UnicodeEncodeError:
+        raise InputError("the query is not valid UTF-8") from None
+
+
 class _Stored:
     """Documents as they are stored, by number and by id."""
 
@@ -316,9 +325,12 @@ class Index:
                 none brings in what a query does not have.
 
         Raises:
-            InputError: the index has no such vocabulary, or steering names no dimension of it, or a
-                factor is not from 0 to ``MAX_FACTOR``.
+            InputError: a query that is no text or that UTF-8 can't hold, or the index has no such
+                vocabulary, or steering names no dimension of it, or a factor is not from 0 to
+                ``MAX_FACTOR``.
         """
+        for query in queries:
+            _check_query(query)
         if vocabulary is not None:
             self.span(vocabulary)  # which refuses an unknown one
         parts = []

@@ -17,7 +17,6 @@ from lexicept.cli.common import (
     print_table,
     single_vocabulary,
 )
-from lexicept.errors import InputError
 
 if TYPE_CHECKING:
     from lexicept.corpora import Document
@@ -40,7 +39,6 @@ def search(
     """Search an index."""
     from lexicept.index import Index
 
-    _require_text(query)
     opened = Index.open(index, engine=engine)
     name = single_vocabulary(opened, vocabulary)
     hits = opened.search(query, top_k, name)
@@ -76,7 +74,6 @@ def explain(
     """Show what the score of one document is made of, and what fired it."""
     from lexicept.index import Index
 
-    _require_text(query)
     opened = Index.open(index)
     explanation = opened.explain(query, document_id, single_vocabulary(opened, vocabulary))
     document = opened.document(document_id)
@@ -146,10 +143,3 @@ def _to_json(
         described = explanation.to_json()
         row |= {name: described[name] for name in ("prior", "contributions")}
     return row
-
-
-def _require_text(query: str) -> None:
-    try:
-        query.encode()
-    except UnicodeEncodeError:
-        raise InputError("the query is not valid UTF-8") from None

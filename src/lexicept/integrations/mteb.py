@@ -1,0 +1,158 @@
+"""MTEB: its retrieval and reranking tasks, indexed and searched as an index is."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, cast
+
+from mteb.models import ModelMeta
+
+from lexicept.corpora import Document
+from lexicept.errors import InputError
+from lexicept.index import Hit, Index, Vectorizer
+from lexicept.indexing import IndexBuilder
+from lexicept.words import WordVectorizer
+
+OF_DOCUMENTS = ("frequencies.", "terms.", "atlas/")
+"""Files of a vocabulary that depend on what was indexed."""
+
+Row = Mapping[str, Any]
+
+
+class LexiceptSearch:
+    """MTEB's ``SearchProtocol``: what ``mteb.evaluate`` takes for a model.
+
+    Every task's corpus becomes an index of its own in a temporary folder, built as the given one
+    was: the same language of words, the same model of concepts, weighting, pruning, RRA and bits of
+    the weights. The given one's documents are not searched, and its updates are not followed.
+
+    Args:
+        index: an opened index; also one of a single document will do.
+        vocabulary: build and search one vocabulary only; None takes all of them.
+
+    Raises:
+        InputError: the index has no such vocabulary.
+    """
+
+    def __init__(self, index: Index, vocabulary: str | None = None) -> None:
+        if vocabulary is not None:
+            index.span(vocabulary)  # which refuses an unknown one
+        names = [v.name for v in index.vocabularies if vocabulary in (None, v.name)]
+        self._like = index
+        self._names = names
+        self._corpus: Index | None = None
+        self._folder = Path(tempfile.mkdtemp(prefix="lexicept-mteb-"))
+        weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        # MTEB keeps results by name and revision: another setting must have another revision.
+        self.mteb_model_meta = ModelMeta.create_empty(
+            {
+                "name": f"lexicept/{'-'.join(names)}",
+                "revision": _fingerprint(index, names),
+                "model_type": ["sparse"],
+            }
+        )
+
+    def index(self, corpus: Iterable[Row], **task: Any) -> None:
+        """Index a task's corpus; the one before is forgotten.
+
+        Args:
+            corpus: rows with ``id``, ``text`` and possibly ``title``.
+            task: what else MTEB says of it.
+
+        Raises:
+            InputError: no documents, or a duplicate id.
+        """
+        self._corpus = None
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.mkdir()
+        with closing(IndexBuilder(self._folder / "corpus")) as builder:
+            builder.add_documents(_documents(corpus), {})
+            for name in self._names:
+                builder.add_vocabulary(self._vectorizer(name), self._like.settings[name])
+            self._corpus = builder.commit(self._like.rra, self._like.engine.weight_bits)
+
+    def _vectorizer(self, name: str) -> Vectorizer:
+        """A vocabulary that grows starts empty."""
+        found = self._like.vectorizer(name)
+        if found.grows:
+            return WordVectorizer(cast(WordVectorizer, found).tokenizer.language)
+        return found
+
+    def search(
+        self,
+        queries: Iterable[Row],
+        *,
+        top_k: int,
+        top_ranked: Mapping[str, Sequence[str]] | None = None,
+        **task: Any,
+    ) -> dict[str, dict[str, float]]:
+        """Search the indexed corpus.
+
+        Args:
+            queries: rows with ``id``, ``text`` and possibly ``instruction``, which is put behind
+                the text as MTEB does for its own models.
+            top_k: documents per query.
+            top_ranked: of reranking tasks: the only documents that a query may find.
+            task: what else MTEB says of it.
+
+        Returns:
+            Query id → document id → score; only documents that match are in it.
+
+        Raises:
+            InputError: a query that is no text, or nothing was indexed.
+        """
+        if self._corpus is None:
+            raise InputError("search: no corpus was indexed")
+        texts = {row["id"]: _query(row) for row in queries}
+        if top_ranked is None:
+            found = self._corpus.search_batch(list(texts.values()), top_k)
+            return {name: _scores(hits) for name, hits in zip(texts, found, strict=True)}
+        scores = {}
+        for name, text in texts.items():
+            allowed = set(top_ranked.get(name, ()))
+            hits = self._corpus.search(text, len(self._corpus))
+            scores[name] = _scores([hit for hit in hits if hit.document_id in allowed][:top_k])
+        return scores
+
+
+def _documents(corpus: Iterable[Row]) -> Iterator[Document]:
+    return (Document(row["id"], row["text"], row.get("title") or "") for row in corpus)
+
+
+def _query(row: Row) -> str:
+    text, instruction = row["text"], row.get("instruction")
+    if not isinstance(text, str):
+        raise InputError(f"query {row['id']}: only texts are searched, not {text!r:.40}")
+    return f"{text} {instruction}" if instruction else text
+
+
+def _scores(hits: Sequence[Hit]) -> dict[str, float]:
+    return {hit.document_id: hit.score for hit in hits}
+
+
+def _fingerprint(index: Index, names: Sequence[str]) -> str:
+    """Of all that decides how a corpus is indexed, 40 hexadecimal digits."""
+    files = {}
+    for name in names:
+        prefix = f"{index.folder.name}/{name}/"
+        for file, entry in index.manifest["files"].items():
+            own = file.removeprefix(prefix)
+            if own != file and not own.startswith(OF_DOCUMENTS):
+                files[f"{name}/{own}"] = entry["sha256"]
+    content = {
+        "lexicept": version("lexicept"),
+        "files": files,
+        "settings": {name: index.settings[name].to_json() for name in names},
+        "rra": None if index.rra is None else asdict(index.rra),
+        "weight_bits": index.engine.weight_bits,
+    }
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:40]

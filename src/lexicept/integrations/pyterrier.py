@@ -1,0 +1,55 @@
+"""PyTerrier: an index as a transformer of pipelines and ``pt.Experiment``. It needs no Java."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+
+from lexicept.evaluation import RUN_DEPTH
+from lexicept.index import Index
+
+
+class LexiceptRetriever(pt.Transformer):
+    """Retrieval: a frame of topics (qid, query) to their documents (docno, score, rank).
+
+    Updates of the index are not followed.
+
+    Args:
+        index: an opened index.
+        top_k: documents per topic, at least 1.
+        vocabulary: search in one vocabulary only; None searches all of them at once.
+    """
+
+    def __init__(self, index: Index, top_k: int = RUN_DEPTH, vocabulary: str | None = None) -> None:
+        self.index = index
+        self.top_k = top_k
+        self.vocabulary = vocabulary
+
+    def __repr__(self) -> str:
+        return f"LexiceptRetriever({self.index!r}, {self.top_k}, {self.vocabulary!r})"
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """The documents of each topic, best first, ranks from 0; a topic may have none.
+
+        Args:
+            inp: topics; their columns are repeated for every document.
+
+        Raises:
+            pyterrier.validate.InputValidationError: not a frame of topics.
+            InputError: a query that is no text, and what ``Index.search_batch`` raises.
+        """
+        pt.validate.query_frame(inp, extra_columns=["query"], context=self)
+        found = self.index.search_batch(inp["query"].tolist(), self.top_k, self.vocabulary)
+        lengths = [len(hits) for hits in found]
+        ranks = [np.arange(length) for length in [0, *lengths]]
+        hits = [hit for of_topic in found for hit in of_topic]
+        return (
+            inp.iloc[np.repeat(np.arange(len(inp)), lengths)]
+            .assign(
+                docno=np.array([hit.document_id for hit in hits], object),
+                score=np.array([hit.score for hit in hits], np.float64),
+                rank=np.concatenate(ranks),
+            )
+            .reset_index(drop=True)
+        )

@@ -1,0 +1,195 @@
+"""Indexes in PyTerrier, LangChain and LlamaIndex find what they find alone; the page's examples."""
+
+import asyncio
+import re
+from pathlib import Path
+
+import pytest
+
+from lexicept import Document, Index, IndexBuilder
+from lexicept.derive import VocabularySettings
+from lexicept.errors import InputError
+from lexicept.weighting import BM25
+from lexicept.words import WordVectorizer
+
+PAGE = (Path(__file__).parents[2] / "docs" / "integrations.md").read_text()
+SECTION = r"## {}\n.*?```python\n(.*?)```\n\n```text\n(.*?)```"
+
+PETS = [
+    Document("d1", "Cats sleep all day.", "On cats"),
+    Document("d2", "Dogs and cats fight."),
+    Document("d3", "Dogs bark."),
+]
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
+    builder = IndexBuilder(tmp_path_factory.mktemp("index") / "pets")
+    builder.add_documents(PETS, {})
+    builder.add_vocabulary(WordVectorizer("en"), VocabularySettings(BM25()))
+    return builder.commit()
+
+
+@pytest.mark.parametrize("query", [None, 3, "\ud800"])
+def test_a_query_that_is_no_text_is_refused(index: Index, query: object) -> None:
+    with pytest.raises(InputError, match="query"):
+        index.search(query)  # type: ignore[arg-type]
+
+
+# PyTerrier 1.1 asks pandas for what pandas 3.1 deprecates.
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:pyterrier")
+class TestPyTerrier:
+    @pytest.fixture(autouse=True)
+    def library(self) -> None:
+        self.pt = pytest.importorskip("pyterrier", reason="needs lexicept[pyterrier]")
+        self.pd = pytest.importorskip("pandas")
+        from lexicept.integrations.pyterrier import LexiceptRetriever
+
+        self.retriever = LexiceptRetriever
+
+    def topics(self, *queries: object) -> object:
+        qids = [f"q{number}" for number in range(len(queries))]
+        return self.pd.DataFrame({"qid": qids, "query": list(queries), "kept": 1})
+
+    def test_results_are_the_index_s(self, index: Index) -> None:
+        found = self.retriever(index)(self.topics("dogs fight", "", "cats"))
+        assert [*found] == ["qid", "query", "kept", "docno", "score", "rank"]
+        rows = found[["qid", "docno", "score", "rank"]].itertuples(index=False, name=None)
+        expected = [
+            (qid, hit.document_id, hit.score, rank)
+            for qid, query in (("q0", "dogs fight"), ("q2", "cats"))
+            for rank, hit in enumerate(index.search(query))
+        ]
+        assert list(rows) == expected
+        assert [row[1] for row in expected] == ["d2", "d3", "d1", "d2"]
+
+    def test_topics_without_results_keep_the_columns(self, index: Index) -> None:
+        for topics in (self.topics(""), self.topics()):
+            found = self.retriever(index)(topics)
+            assert found.empty
+            assert found["rank"].dtype == "int64"
+            assert found["score"].dtype == "float64"
+            assert [*found] == ["qid", "query", "kept", "docno", "score", "rank"]
+
+    def test_operators(self, index: Index) -> None:
+        retriever = self.retriever(index)
+        one = (retriever % 1)(self.topics("cats"))
+        assert one["docno"].tolist() == ["d1"]
+        both = (retriever + 2 * retriever)(self.topics("dogs fight")).set_index("docno")
+        alone = retriever(self.topics("dogs fight")).set_index("docno")
+        assert both["score"].to_dict() == pytest.approx((3 * alone["score"]).to_dict())
+
+    def test_experiment(self, index: Index) -> None:
+        qrels = self.pd.DataFrame({"qid": ["q0", "q1"], "docno": ["d2", "d2"], "label": [1, 1]})
+        systems = [self.retriever(index), self.retriever(index, top_k=1)]
+        found = self.pt.Experiment(
+            systems, self.topics("dogs fight", "cats"), qrels, ["recip_rank"], names=["all", "one"]
+        )
+        assert found["recip_rank"].tolist() == [0.75, 0.5]
+
+    def test_it_can_be_inspected(self, index: Index) -> None:
+        retriever = self.retriever(index)
+        assert self.pt.inspect.transformer_inputs(retriever) == [["qid", "query"]]
+        outputs = self.pt.inspect.transformer_outputs(retriever, ["qid", "query"])
+        assert outputs == ["qid", "query", "docno", "score", "rank"]
+
+    def test_bad_input(self, index: Index) -> None:
+        with pytest.raises(self.pt.validate.InputValidationError):
+            self.retriever(index)(self.pd.DataFrame({"qid": ["q0"]}))
+        for retriever, query, message in (
+            (self.retriever(index), None, "a query is a text"),
+            (self.retriever(index, vocabulary="concepts"), "cats", "no vocabulary 'concepts'"),
+            (self.retriever(index, top_k=0), "cats", "top_k must be at least 1"),
+        ):
+            with pytest.raises(InputError, match=message):
+                retriever(self.topics(query))
+
+
+class TestLangChain:
+    @pytest.fixture(autouse=True)
+    def library(self) -> None:
+        pytest.importorskip("langchain_core", reason="needs lexicept[langchain]")
+        from lexicept.integrations.langchain import LexiceptRetriever
+
+        self.retriever = LexiceptRetriever
+
+    def test_results_are_the_index_s(self, index: Index) -> None:
+        retriever = self.retriever(index=index, top_k=1)
+        (document,) = retriever.invoke("sleeping cats")
+        (hit,) = index.search("sleeping cats", 1)
+        assert (document.id, document.page_content) == ("d1", "Cats sleep all day.")
+        assert document.metadata == {"id": "d1", "title": "On cats", "score": hit.score}
+        assert asyncio.run(retriever.ainvoke("sleeping cats")) == [document]
+        assert retriever.batch(["bark", "", "sleep"]) == [
+            *map(retriever.invoke, ["bark", "", "sleep"])
+        ]
+        assert retriever.invoke("") == []
+
+    def test_one_search_at_a_time(self, index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+        from lexicept.integrations.langchain import SEARCHING
+
+        retriever = self.retriever(index=index)
+        held = []
+
+        def search(*arguments: object) -> list[object]:
+            held.append(SEARCHING.locked())
+            return []
+
+        monkeypatch.setattr(index, "search", search)
+        retriever.batch(["cats", "dogs"])
+        assert held == [True, True]
+        assert not SEARCHING.locked()
+
+    def test_bad_input(self, index: Index) -> None:
+        with pytest.raises(InputError, match="no vocabulary 'concepts'"):
+            self.retriever(index=index, vocabulary="concepts").invoke("cats")
+        with pytest.raises(InputError, match="top_k must be at least 1"):
+            asyncio.run(self.retriever(index=index, top_k=0).ainvoke("cats"))
+
+
+class TestLlamaIndex:
+    @pytest.fixture(autouse=True)
+    def library(self) -> None:
+        pytest.importorskip("llama_index.core", reason="needs lexicept[llama-index]")
+        from lexicept.integrations.llama_index import LexiceptRetriever
+
+        self.retriever = LexiceptRetriever
+
+    def test_results_are_the_index_s(self, index: Index) -> None:
+        retriever = self.retriever(index, top_k=2)
+        found = retriever.retrieve("cats")
+        assert [(n.node.node_id, n.score) for n in found] == [*index.search("cats", 2)]
+        assert [n.node.metadata for n in found] == [{"title": "On cats"}, {}]
+        assert [n.text for n in found] == ["Cats sleep all day.", "Dogs and cats fight."]
+        assert asyncio.run(retriever.aretrieve("cats")) == found
+        assert retriever.retrieve("") == []
+
+    def test_bad_input(self, index: Index) -> None:
+        with pytest.raises(InputError, match="no vocabulary 'concepts'"):
+            self.retriever(index, vocabulary="concepts").retrieve("cats")
+        with pytest.raises(InputError, match="top_k must be at least 1"):
+            self.retriever(index, top_k=0).retrieve("cats")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:pyterrier")
+@pytest.mark.parametrize(
+    ("library", "module"),
+    [
+        ("PyTerrier", "pyterrier"),
+        ("LangChain", "langchain_core"),
+        ("LlamaIndex", "llama_index.core"),
+    ],
+)
+def test_the_page_s_examples_print_what_it_says(
+    library: str,
+    module: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pytest.importorskip(module)
+    monkeypatch.chdir(tmp_path)
+    exec(re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)[0], {})
+    ((code, shown),) = re.findall(SECTION.format(library), PAGE, re.DOTALL)
+    exec(code, {})
+    assert capsys.readouterr().out == shown
