@@ -99,7 +99,11 @@ async function ask(path, parameters, signal) {
     if (error.name === "AbortError") throw error;
     throw new Refused("The server does not answer. Is it running?");
   }
-  const content = await response.json().catch(() => ({}));
+  const content = await response.json().catch((error) => {
+    // The request may be given up, or the connection lost, in the middle of an answer.
+    if (error.name === "AbortError" || response.ok) throw error;
+    return {};
+  });
   if (!response.ok) throw new Refused(content.detail ?? `The server failed (${response.status}).`);
   return content;
 }
