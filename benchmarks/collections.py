@@ -1,6 +1,5 @@
 """Sparse collections: synthetic ones, and SPLADE vectors from files."""
 
-# ruff: noqa: A005 - only ever imported as benchmarks.collections
 from __future__ import annotations
 
 import gzip

@@ -16,7 +16,6 @@ from typing import NamedTuple
 from unittest.mock import patch
 
 import lexicept.exports.folder
-from fuzz.targets import Vowels, findings
 from lexicept import indexing
 from lexicept.corpora import Document
 from lexicept.derive import RRASettings, VocabularySettings
@@ -27,10 +26,14 @@ from lexicept.indexing import IndexBuilder
 from lexicept.verification import verify
 from lexicept.weighting import BM25
 from lexicept.words import WordVectorizer
+from vowels import Vowels, findings
 
 from .points import die, points
 
 Step = Callable[[Path], object]
+
+DESCRIBED = 4
+"""Documents of an index whose concepts have labels."""
 
 
 class Case(NamedTuple):
@@ -58,10 +61,10 @@ def build(path: Path, count: int, concepts: Vectorizer | None = None) -> None:
 
 def build_described(folder: Path) -> None:
     with closing(IndexBuilder(folder / "index")) as builder:
-        builder.add_documents(documents(4), {})
+        builder.add_documents(documents(DESCRIBED), {})
         builder.add_vocabulary(WordVectorizer(), VocabularySettings(BM25()))
         builder.add_vocabulary(Vowels(), VocabularySettings(BM25(k3=1.0)))
-        builder.add_atlas(findings())
+        builder.add_atlas(findings(DESCRIBED))
         builder.commit(RRASettings())
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
 from functools import partial
 from itertools import islice
@@ -20,13 +20,11 @@ import lexicept.index
 import sae_files
 import tiny
 from lexicept import verification
-from lexicept.atlas import Findings
 from lexicept.corpora import Document, read_documents, read_qrels, read_queries
 from lexicept.derive import RRASettings, VocabularySettings
 from lexicept.encoder import load_encoder, make_encoder
 from lexicept.errors import LexiceptError
 from lexicept.evaluation import evaluate, read_run
-from lexicept.explanation import Span
 from lexicept.exports.anserini import Anserini
 from lexicept.exports.folder import export_index
 from lexicept.heads import HeadSettings, SAEHead, VocabularyHead
@@ -48,6 +46,7 @@ from lexicept.training.report import read_metrics
 from lexicept.training.states import CachedStates
 from lexicept.weighting import BM25
 from lexicept.words import WordVectorizer
+from vowels import PLACE, Vowels, findings
 
 
 class Target(NamedTuple):
@@ -63,34 +62,9 @@ class Target(NamedTuple):
     """Which of the files are mutated."""
 
 
-class Vowels:
-    """Concepts without a model: how often each vowel is in a text."""
-
-    name = "concepts"
-    grows = False
-    size = 5
-    terms: Sequence[str] = "aeiou"
-
-    def documents(self, texts: Sequence[str]) -> sp.csr_array:
-        rows = [[text.count(vowel) for vowel in "aeiou"] for text in texts]
-        return sp.csr_array(np.array(rows, np.float32).reshape(-1, 5))
-
-    queries = documents
-
-    def spans(self, text: str, dimensions: Sequence[int], task: str) -> dict[int, tuple[Span, ...]]:
-        return dict.fromkeys(dimensions, ())
-
-    def save(self, folder: Path) -> None:
-        TextStore.write(folder / "terms", self.terms)
-
-    @classmethod
-    def load(cls, folder: Path) -> Vowels:
-        return cls()
-
-
 def use_vowels() -> None:
     """Let indexes of this process find ``Vowels`` where concepts are named."""
-    lexicept.index.VECTORIZERS["concepts"] = (__name__, "Vowels")
+    lexicept.index.VECTORIZERS["concepts"] = PLACE
 
 
 TEXTS = ["a cat and an owl", "the dog, a yak; dogs", "", "größe 猫 elk owl"]
@@ -111,22 +85,8 @@ def write_index(folder: Path) -> None:
         builder.add_documents(documents, {})
         builder.add_vocabulary(WordVectorizer(), VocabularySettings(BM25(), 9, 9))
         builder.add_vocabulary(Vowels(), VocabularySettings(BM25(k3=1.0)))
-        builder.add_atlas(findings())
+        builder.add_atlas(findings(len(TEXTS)))
         builder.commit(RRASettings())
-
-
-def findings() -> Findings:
-    return Findings(
-        labels=["Ay", "ee", "#2", "oh", "#4"],
-        sources=np.array([2, 0, 0, 0, 0]),
-        tokens=40,
-        firings=np.array([10, 2, 0, 1, 0]),
-        words=["unused", "cat", "a", "bee"],
-        log_odds=sp.csr_array(([4.0, 2.0, 3.0], [2, 1, 3], [0, 2, 3, 3, 3, 3]), shape=(5, 4)),
-        examples=sp.csr_array(([7.0, 5.0, 1.5, 2.0], [2, 0, 2, 1], [0, 2, 3, 3, 4, 4]), (5, 4)),
-        spans=np.array([[0, 1], [4, 5], [3, 5], [10, 11]]),
-        nearest=sp.csr_array(([0.5, -0.25], [3, 1], [0, 2, 2, 2, 2, 2]), shape=(5, 5)),
-    )
 
 
 def use_index(folder: Path) -> None:

@@ -4,10 +4,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
-from test_index import Vowels, _vowels, _without_fsync
+from test_index import _vowels, _without_fsync
 
-from lexicept.atlas import Concept, Example, Findings, unique_labels
+from lexicept.atlas import Concept, Example, unique_labels
 from lexicept.corpora import Document
 from lexicept.derive import RRASettings, VocabularySettings
 from lexicept.errors import IndexFormatError, InputError
@@ -15,6 +14,7 @@ from lexicept.index import Index, read_manifest
 from lexicept.indexing import IndexBuilder, delete, relabel, reweight, update
 from lexicept.weighting import BM25
 from lexicept.words import WordVectorizer
+from vowels import Vowels, findings
 
 __all__ = ["_vowels", "_without_fsync"]  # fixtures
 
@@ -23,28 +23,13 @@ pytestmark = pytest.mark.usefixtures("_vowels")
 DOCUMENTS = [Document("d/0", "cat a"), Document("d/1", "dog", "A title:"), Document("d/2", "a bee")]
 
 
-def findings() -> Findings:
-    """Of the concepts a, e, i, o and u; i and u fire nowhere."""
-    return Findings(
-        labels=["Ay", "ee", "#2", "oh", "#4"],
-        sources=np.array([2, 0, 0, 0, 0]),
-        tokens=40,
-        firings=np.array([10, 2, 0, 1, 0]),
-        words=["unused", "cat", "a", "bee"],
-        log_odds=sp.csr_array(([4.0, 2.0, 3.0], [2, 1, 3], [0, 2, 3, 3, 3, 3]), shape=(5, 4)),
-        examples=sp.csr_array(([7.0, 5.0, 1.5, 2.0], [2, 0, 2, 1], [0, 2, 3, 3, 4, 4]), (5, 3)),
-        spans=np.array([[0, 1], [4, 5], [3, 5], [10, 11]]),
-        nearest=sp.csr_array(([0.5, -0.25], [3, 1], [0, 2, 2, 2, 2, 2]), shape=(5, 5)),
-    )
-
-
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     builder = IndexBuilder(tmp_path / "index")
     builder.add_documents(DOCUMENTS, {})
     builder.add_vocabulary(WordVectorizer(), VocabularySettings(BM25()))
     builder.add_vocabulary(Vowels(), VocabularySettings(BM25()))
-    builder.add_atlas(findings())
+    builder.add_atlas(findings(len(DOCUMENTS)))
     return builder.commit().path
 
 

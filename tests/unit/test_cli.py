@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from test_index import Vowels, _vowels, _without_fsync
+from test_index import _vowels, _without_fsync
 
 from lexicept.cli import main
 from lexicept.corpora import Document
@@ -19,6 +19,7 @@ from lexicept.index import Index
 from lexicept.indexing import IndexBuilder
 from lexicept.weighting import BM25, Splade
 from lexicept.words import WordVectorizer
+from vowels import Vowels
 
 __all__ = ["_vowels", "_without_fsync"]  # fixtures
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from test_index import Vowels, _without_fsync
+from test_index import _without_fsync
 
 from lexicept import frequencies, rra, shards
 from lexicept.cluster import Cluster
@@ -27,6 +27,7 @@ from lexicept.shards import Shard
 from lexicept.storage import read_json, write_json
 from lexicept.weighting import BM25
 from lexicept.words import WordVectorizer
+from vowels import Vowels
 
 pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed")
 

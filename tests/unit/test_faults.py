@@ -24,11 +24,11 @@ from faults.cases import (
 )
 from faults.points import NEED_ROOM, no_room, points
 from faults.readers import race, read_during_updates, version
-from fuzz.targets import Vowels
 from lexicept import frequencies, indexing
 from lexicept.errors import InputError
 from lexicept.index import Index
 from lexicept.storage import save_array
+from vowels import PLACE
 
 CASES = cases(12)
 """Of few documents: what counts is how often something is written."""
@@ -40,7 +40,7 @@ MOST = 16
 @pytest.fixture(scope="module", autouse=True)
 def _vowels() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(lexicept.index.VECTORIZERS, "concepts", (Vowels.__module__, "Vowels"))
+        patch.setitem(lexicept.index.VECTORIZERS, "concepts", PLACE)
         yield
 
 

@@ -9,12 +9,13 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_index import Vowels, _without_fsync
+from test_index import _without_fsync
 
 from lexicept import frequencies
 from lexicept.frequencies import first_occurrences, write_frequencies
 from lexicept.progress import silent
 from lexicept.words import WordVectorizer
+from vowels import Vowels
 
 __all__ = ["_without_fsync"]  # a fixture
 

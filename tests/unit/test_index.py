@@ -3,9 +3,7 @@
 import json
 import shutil
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -16,47 +14,13 @@ from lexicept.corpora import Document
 from lexicept.derive import RRASettings, VocabularySettings
 from lexicept.engines import ExactEngine
 from lexicept.errors import IndexFormatError, InputError
-from lexicept.explanation import Contribution, Explanation, Span
+from lexicept.explanation import Contribution, Explanation
 from lexicept.index import Index
 from lexicept.indexing import IndexBuilder
-from lexicept.storage import TextStore
 from lexicept.vectors import SparseVectors, Vocabulary
 from lexicept.weighting import BM25, Splade
 from lexicept.words import WordVectorizer
-
-
-class Vowels:
-    """A vectorizer that does not grow: counts of the five vowels."""
-
-    name = "concepts"
-    grows = False
-    size = 5
-    terms: Sequence[str] = "aeiou"
-    encoded: ClassVar[list[str]] = []
-    """Every text that was encoded as a document."""
-
-    def documents(self, texts: Sequence[str]) -> sp.csr_array:
-        Vowels.encoded += texts
-        return self.queries(texts)
-
-    def queries(self, texts: Sequence[str]) -> sp.csr_array:
-        rows = [[text.count(vowel) for vowel in "aeiou"] for text in texts]
-        return sp.csr_array(np.array(rows, np.float32).reshape(-1, 5))
-
-    def spans(self, text: str, dimensions: Sequence[int], task: str) -> dict[int, tuple[Span, ...]]:
-        return {
-            d: tuple(Span(i, i + 1) for i, letter in enumerate(text) if letter == self.terms[d])
-            for d in dimensions
-        }
-
-    def save(self, folder: Path) -> None:
-        TextStore.write(folder / "terms", self.terms)
-
-    @classmethod
-    def load(cls, folder: Path) -> "Vowels":
-        if list(TextStore(folder / "terms")) != list("aeiou"):
-            raise IndexFormatError(f"{folder}: other vowels")
-        return cls()
+from vowels import PLACE, Vowels
 
 
 @pytest.fixture(autouse=True)
@@ -67,8 +31,7 @@ def _without_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def _vowels(monkeypatch: pytest.MonkeyPatch) -> None:
-    kinds = {**lexicept.index.VECTORIZERS, "concepts": (__name__, "Vowels")}
-    monkeypatch.setattr(lexicept.index, "VECTORIZERS", kinds)
+    monkeypatch.setitem(lexicept.index.VECTORIZERS, "concepts", PLACE)
     Vowels.encoded.clear()
 
 
@@ -295,8 +258,7 @@ def test_words_are_searched_where_concepts_can_not_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     build(tmp_path / "index", ANIMALS, concepts=VocabularySettings(Splade()))
-    kinds = {**lexicept.index.VECTORIZERS, "concepts": ("not_installed", "Vowels")}
-    monkeypatch.setattr(lexicept.index, "VECTORIZERS", kinds)
+    monkeypatch.setitem(lexicept.index.VECTORIZERS, "concepts", ("not_installed", "Vowels"))
     index = Index.open(tmp_path / "index")
     assert index.search("cat", 1, "words")[0].document_id == "a"
     with pytest.raises(InputError, match=r"not_installed missing: pip install 'lexicept\[concepts"):

@@ -15,7 +15,7 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_index import Vowels, _vowels, _without_fsync, build
+from test_index import _vowels, _without_fsync, build
 
 from lexicept import frequencies, indexing, rra
 from lexicept.corpora import Document
@@ -25,6 +25,7 @@ from lexicept.index import Index
 from lexicept.indexing import IndexBuilder, choose_alpha, delete, reweight, update
 from lexicept.weighting import BM25
 from lexicept.words import WordVectorizer
+from vowels import Vowels
 
 __all__ = ["_vowels", "_without_fsync"]  # fixtures
 

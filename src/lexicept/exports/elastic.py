@@ -6,6 +6,7 @@ Both keep 9 significant bits of a weight.
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -21,7 +22,7 @@ LONGEST_ID = 512
 """Bytes of a document's id that they take."""
 
 
-class _Bulk:
+class _Bulk(ABC):
     """``documents/*.ndjson`` for ``_bulk``, ``mapping.json``, and ``queries.jsonl``."""
 
     name: str
@@ -52,9 +53,9 @@ class _Bulk:
         tokens = json.loads(json_vector(vector))
         return json.dumps({"id": query.id, "body": {"query": self.search(tokens)}})
 
+    @abstractmethod
     def search(self, tokens: dict[str, float]) -> dict[str, Any]:
         """The body of a search for weighted tokens."""
-        raise NotImplementedError
 
 
 class OpenSearch(_Bulk):

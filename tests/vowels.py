@@ -1,0 +1,70 @@
+"""Concepts without a model: how often each vowel is in a text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import scipy.sparse as sp
+
+from lexicept.atlas import Findings
+from lexicept.errors import IndexFormatError
+from lexicept.explanation import Span
+from lexicept.storage import TextStore
+
+
+class Vowels:
+    """A vectorizer that does not grow: counts of the five vowels."""
+
+    name = "concepts"
+    grows = False
+    size = 5
+    terms: Sequence[str] = "aeiou"
+    encoded: ClassVar[list[str]] = []
+    """Every text that was encoded as a document."""
+
+    def documents(self, texts: Sequence[str]) -> sp.csr_array:
+        Vowels.encoded += texts
+        return self.queries(texts)
+
+    def queries(self, texts: Sequence[str]) -> sp.csr_array:
+        rows = [[text.count(vowel) for vowel in "aeiou"] for text in texts]
+        return sp.csr_array(np.array(rows, np.float32).reshape(-1, 5))
+
+    def spans(self, text: str, dimensions: Sequence[int], task: str) -> dict[int, tuple[Span, ...]]:
+        return {
+            d: tuple(Span(i, i + 1) for i, letter in enumerate(text) if letter == self.terms[d])
+            for d in dimensions
+        }
+
+    def save(self, folder: Path) -> None:
+        TextStore.write(folder / "terms", self.terms)
+
+    @classmethod
+    def load(cls, folder: Path) -> Vowels:
+        if len(TextStore(folder / "terms")) != 5:
+            raise IndexFormatError(f"{folder}: there are five vowels")
+        return cls()
+
+
+PLACE = (__name__, "Vowels")
+"""What ``lexicept.index.VECTORIZERS`` says of concepts in tests that have these."""
+
+
+def findings(documents: int) -> Findings:
+    """Of the concepts a, e, i, o and u in so many documents; i and u fire nowhere."""
+    return Findings(
+        labels=["Ay", "ee", "#2", "oh", "#4"],
+        sources=np.array([2, 0, 0, 0, 0]),
+        tokens=40,
+        firings=np.array([10, 2, 0, 1, 0]),
+        words=["unused", "cat", "a", "bee"],
+        log_odds=sp.csr_array(([4.0, 2.0, 3.0], [2, 1, 3], [0, 2, 3, 3, 3, 3]), shape=(5, 4)),
+        examples=sp.csr_array(
+            ([7.0, 5.0, 1.5, 2.0], [2, 0, 2, 1], [0, 2, 3, 3, 4, 4]), shape=(5, documents)
+        ),
+        spans=np.array([[0, 1], [4, 5], [3, 5], [10, 11]]),
+        nearest=sp.csr_array(([0.5, -0.25], [3, 1], [0, 2, 2, 2, 2, 2]), shape=(5, 5)),
+    )
