@@ -15,7 +15,7 @@ $(STAMP): pyproject.toml
 	touch $(STAMP)
 
 demo: $(STAMP)
-	test -d demo-index || $(BIN)/lexicept build python-docs --out demo-index --train-tokens 400000
+	test -d demo-index || $(BIN)/lexicept build python-docs --out demo-index
 	$(BIN)/lexicept search demo-index "how do I join two file paths" --top-k 5 --explain
 
 test: $(STAMP)

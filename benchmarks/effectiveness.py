@@ -86,7 +86,8 @@ def words(folder: Path) -> Table:
 def vocabularies(folder: Path, path: Path) -> Table:
     """What each vocabulary of an index finds and costs."""
     if not path.exists():
-        subprocess.run([LEXICEPT, "build", str(folder), "--out", str(path)], check=True)
+        command = [LEXICEPT, "build", str(folder), "--out", str(path), "--train-concepts"]
+        subprocess.run(command, check=True)
     index = Index.open(path)
     queries, qrels = list(read_queries(folder)), list(read_qrels(folder))
     columns = [NDCG, "R@100", "qd_flops", "query_length", "document_length"]

@@ -27,6 +27,11 @@ from lexicept.sae.settings import SAESettings
 from lexicept.sae.training import train_sae
 from lexicept.storage import TextStore
 
+MINI = "lexicept-mini"
+"""The name of the concept model in the package."""
+
+_MINI_FOLDER = Path(__file__).parent / "mini"
+
 
 @dataclass(frozen=True)
 class BackboneSettings:
@@ -53,9 +58,10 @@ class ConceptVectorizer:
 
     def __init__(self, encoder: SparseEncoder, terms: Sequence[str] | None = None) -> None:
         self.encoder = encoder
-        if terms is None:
-            terms = self.head.terms or [f"#{latent}" for latent in range(self.size)]
-        self._terms = list(terms)
+        terms = self.head.terms if terms is None else terms
+        self.named = terms is not None
+        """Whether it is known what the dimensions stand for."""
+        self._terms = [f"#{latent}" for latent in range(self.size)] if terms is None else terms
 
     @classmethod
     def train(
@@ -92,6 +98,15 @@ class ConceptVectorizer:
     def head(self) -> Head:
         """The encoder's head."""
         return parts(self.encoder).head
+
+    @property
+    def precision(self) -> str:
+        """That documents are read in, see ``Backbone``."""
+        return parts(self.encoder).backbone.precision
+
+    @precision.setter
+    def precision(self, value: str) -> None:
+        parts(self.encoder).backbone.precision = value
 
     @property
     def size(self) -> int:
@@ -136,13 +151,22 @@ class ConceptVectorizer:
         TextStore.write(folder / "terms", self._terms)
 
     @classmethod
-    def load(cls, folder: Path) -> ConceptVectorizer:
-        """Read what ``save`` wrote, or a folder that an encoder alone was saved to.
+    def load(cls, source: str | Path) -> ConceptVectorizer:
+        """Read what ``save`` wrote, an encoder's own folder, with the names of its dimensions
+        (``terms``) or without, or the model in the package.
+
+        Args:
+            source: a folder, or ``MINI``.
 
         Raises:
             InputError: neither.
         """
-        if (folder / "modules.json").exists():
-            return cls(load_encoder(folder))
-        encoder = load_encoder(folder / "model")
-        return cls(encoder, TextStore(folder / "terms"))
+        folder = _MINI_FOLDER if source == MINI else Path(source)
+        alone = (folder / "modules.json").exists()
+        encoder = load_encoder(folder if alone else folder / "model")
+        if alone and not (folder / "terms.bin").exists():
+            return cls(encoder)
+        terms = TextStore(folder / "terms")
+        if len(terms) != parts(encoder).head.size:
+            raise InputError(f"{folder}: {len(terms)} names for another number of dimensions")
+        return cls(encoder, terms)

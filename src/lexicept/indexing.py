@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
@@ -295,6 +295,27 @@ def relabel(path: str | os.PathLike[str], labels: Mapping[int, str], source: str
             old.unlink()  # a link: to write into it would change the generation before
         TextStore.write(concepts / "terms", unique_labels(terms, labels.keys()))
         save_array(concepts / "atlas" / "sources.npy", np.array(sources, np.uint8))
+        publish(index.path, folder, index.manifest)
+        _remove_others(index, folder)
+
+
+def describe(path: str | os.PathLike[str], find: Callable[[Index], Findings]) -> None:
+    """Store what ``find`` finds out about an index's concepts, in place of what was known.
+
+    Raises:
+        InputError: the index has no concepts, or another process is writing.
+        IndexFormatError: ``path`` is no index.
+    """
+    with writing(path) as index:
+        if "concepts" not in index.settings:
+            raise InputError(f"{path} has no concepts")
+        findings = find(index)
+        folder = _next_generation(index)
+        link_folder(index.folder, folder)
+        for old in (folder / "concepts").glob("terms.*"):
+            old.unlink()  # a link: to write into it would change the generation before
+        shutil.rmtree(folder / "concepts" / "atlas", ignore_errors=True)
+        findings.save(folder / "concepts", index.ids, Contents(folder))
         publish(index.path, folder, index.manifest)
         _remove_others(index, folder)
 

@@ -119,7 +119,8 @@ def label_concepts(
             store of other concepts or in use.
     """
     if index.atlas is None:
-        raise InputError(f"{index.path}: its concepts were not described")
+        hint = f"lexicept describe {index.path}"
+        raise InputError(f"{index.path}: its concepts were not described: {hint}")
     atlas = index.atlas
     if all(atlas.source(n) == "vocabulary" for n in range(len(atlas))):
         raise InputError(f"{index.path}: its dimensions are words and need no labels")

@@ -55,7 +55,9 @@ class DenseTeacher:
         """
         model = _load(SentenceTransformer, self.name)
         texts = (Texts(queries), Texts(documents))
-        query_vectors, document_vectors = _embeddings(model, self.name, *texts, folder, progress)
+        query_vectors, document_vectors = _embeddings(
+            model, model_identity(self.name), *texts, folder, progress
+        )
         query_rows, document_rows = numbers(queries), numbers(documents)
         similarity = SimilarityFunction.to_similarity_fn(model.similarity_fn_name)
 
@@ -117,29 +119,36 @@ def embeddings(
     documents: Sequence[str],
     folder: Path,
     progress: Progress = silent,
+    *,
+    bf16: bool = False,
 ) -> tuple[Floats, Floats]:
     """Embeddings f16 [n, d] of queries and documents, memory-mapped from files in ``folder``.
 
     They are made where they are not there yet; what a killed run made is kept. Unit vectors where
     the model's similarity is the cosine.
 
+    Args:
+        bf16: run the model in low precision.
+
     Raises:
         InputError: the model can't be loaded.
     """
     model = _load(SentenceTransformer, name)
-    return _embeddings(model, name, queries, documents, folder, progress)
+    with torch.autocast(model.device.type, torch.bfloat16, enabled=bf16):
+        identity = [model_identity(name), "bf16"] if bf16 else model_identity(name)
+        return _embeddings(model, identity, queries, documents, folder, progress)
 
 
 def _embeddings(
     model: SentenceTransformer,
-    name: str,
+    identity: Any,
     queries: Sequence[str],
     documents: Sequence[str],
     folder: Path,
     progress: Progress,
 ) -> tuple[Floats, Floats]:
     folder.mkdir(parents=True, exist_ok=True)
-    identity = json.dumps(model_identity(name), sort_keys=True)
+    told = json.dumps(identity, sort_keys=True)
     size = model.get_embedding_dimension()
     cosine = model.similarity_fn_name == "cosine"
     found = []
@@ -147,7 +156,7 @@ def _embeddings(
         ("queries", model.encode_query, queries),
         ("documents", model.encode_document, documents),
     ):
-        path = folder / f"{fingerprint(chain([identity, kind], texts))}.npy"
+        path = folder / f"{fingerprint(chain([told, kind], texts))}.npy"
         if not path.exists():
             quiet = partial(encode, show_progress_bar=False, normalize_embeddings=cosine)
             _embed(quiet, texts, size, path, partial(progress, f"embed {kind}"))

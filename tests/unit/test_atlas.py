@@ -33,12 +33,6 @@ def path(tmp_path: Path) -> Path:
     return builder.commit().path
 
 
-@pytest.fixture
-def any_labels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Vowels that may have other names."""
-    monkeypatch.setattr(Vowels, "load", classmethod(lambda cls, _: cls()))
-
-
 AY = Concept(
     number=0,
     label="Ay",
@@ -99,7 +93,7 @@ def test_an_index_without(tmp_path: Path) -> None:
         relabel(index.path, {0: "x"}, "llm")
 
 
-def test_examples_follow_the_documents(path: Path, any_labels: None) -> None:
+def test_examples_follow_the_documents(path: Path) -> None:
     delete(path, ["d/2"])
     atlas = Index.open(path).atlas
     assert atlas is not None
@@ -123,7 +117,7 @@ def test_a_reweighted_index_has_it(path: Path, tmp_path: Path) -> None:
     assert index.atlas[0] == AY
 
 
-def test_a_reader_opened_before_a_change_keeps_its_view(path: Path, any_labels: None) -> None:
+def test_a_reader_opened_before_a_change_keeps_its_view(path: Path) -> None:
     before = Index.open(path)
     update(path, [Document("new", "aaa")])
     relabel(path, {1: "bees"}, "llm")
@@ -132,7 +126,7 @@ def test_a_reader_opened_before_a_change_keeps_its_view(path: Path, any_labels: 
     assert before.atlas[1].label == "ee"
 
 
-def test_relabel(path: Path, any_labels: None) -> None:
+def test_relabel(path: Path) -> None:
     before = Index.open(path)
     relabel(path, {1: "a\nbee \x1b[31m", 3: "Ay"}, "llm")
     index = Index.open(path, checksums=True)

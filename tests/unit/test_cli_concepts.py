@@ -3,12 +3,12 @@
 from pathlib import Path
 
 import pytest
-from test_atlas import AY, _vowels, _without_fsync, any_labels, path
+from test_atlas import AY, _vowels, _without_fsync, path
 from test_cli import Run, assert_error, run
 
 from lexicept.indexing import relabel
 
-__all__ = ["_vowels", "_without_fsync", "any_labels", "path", "run"]  # fixtures
+__all__ = ["_vowels", "_without_fsync", "path", "run"]  # fixtures
 
 pytestmark = pytest.mark.usefixtures("_vowels")
 
@@ -40,10 +40,10 @@ def test_what_is_refused(path: Path, run: Run, tmp_path: Path) -> None:
     corpus.mkdir()
     (corpus / "a.txt").write_text("cat")
     assert run("build", corpus, "--vocabulary", "words", "--out", words).code == 0
-    assert_error(run("concepts", words), "no described concepts")
+    assert_error(run("concepts", words), "not described", "lexicept describe")
 
 
-def test_hostile_labels(path: Path, run: Run, any_labels: None) -> None:
+def test_hostile_labels(path: Path, run: Run) -> None:
     relabel(path, {0: "\x1b]0;owned\x07[red]<script>"}, "llm")
     for arguments in (("concepts", path), ("concepts", path, 0), ("concepts", path, 0, "--json")):
         shown = run(*arguments).out

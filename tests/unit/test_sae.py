@@ -4,6 +4,7 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
+from safetensors.torch import load_file, save_file
 
 from lexicept.errors import InputError, LexiceptError
 from lexicept.sae import SAE, SAESettings, train_sae
@@ -162,6 +163,22 @@ def test_save_and_load(tmp_path, k, centred):
         assert getattr(loaded, name) == getattr(sae, name), name
     assert all(parameter.requires_grad for parameter in loaded.parameters())
     assert torch.equal(loaded(states()), sae(states()))
+
+
+def test_an_encoder_alone(tmp_path):
+    sae = make(16, 64, 3).float()
+    sae.save(tmp_path)
+    tensors = load_file(tmp_path / "sae.safetensors")
+    del tensors["W_dec"]
+    save_file(tensors, tmp_path / "sae.safetensors")
+    with pytest.raises(InputError, match="W_dec"):
+        SAE.load(tmp_path)
+    config = json.loads((tmp_path / "sae.json").read_text())
+    (tmp_path / "sae.json").write_text(json.dumps({**config, "decoder": False}))
+    loaded = SAE.load(tmp_path)
+    for ours, theirs in zip(loaded.encode(states()), sae.encode(states()), strict=True):
+        assert torch.equal(ours, theirs)
+    assert torch.allclose(loaded.W_dec.norm(dim=1), torch.ones(64))
 
 
 def test_a_damaged_file_is_an_input_error(tmp_path):

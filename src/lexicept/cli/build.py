@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lexicept.cli.common import (
     BACKBONE,
+    MINI,
     CorpusArgument,
     JsonOption,
     NewIndexOption,
@@ -19,9 +21,11 @@ from lexicept.cli.common import (
     VocabularyChoice,
     WidthOption,
     joined,
+    require,
     require_concepts,
 )
 from lexicept.cli.index import print_info
+from lexicept.cli.train import MODULES
 from lexicept.errors import InputError
 
 if TYPE_CHECKING:
@@ -29,7 +33,6 @@ if TYPE_CHECKING:
     from lexicept.derive import VocabularySettings
     from lexicept.indexing import IndexBuilder
     from lexicept.progress import Progress
-    from lexicept.sae.settings import Architecture
 
 app = typer.Typer()
 
@@ -65,8 +68,17 @@ VocabularyOption = Annotated[
 ]
 LanguageOption = Annotated[str, typer.Option(help="Of the words: stop words and stemming.")]
 ModelOption = Annotated[
-    Path | None,
-    typer.Option(help="A saved concept model; without one it is trained on the corpus."),
+    str | None,
+    typer.Option(help="A saved concept model.", show_default=f"{MINI}, in the package"),
+]
+TrainOption = Annotated[
+    bool, typer.Option("--train-concepts", help="Learn the concepts from the corpus itself.")
+]
+AdaptOption = Annotated[
+    bool,
+    typer.Option(
+        "--adapt", help=f"Train {MINI} on for this corpus, from its documents alone (minutes)."
+    ),
 ]
 SAEOption = Annotated[
     str | None,
@@ -76,7 +88,10 @@ ExplanationsOption = Annotated[
     Path | None,
     typer.Option(help="Names of its concepts: Neuronpedia's export, a .jsonl or a folder."),
 ]
-BackboneOption = Annotated[str, typer.Option(help="Hugging Face model under the concepts.")]
+BackboneOption = Annotated[
+    str | None,
+    typer.Option(help="Hugging Face model under the concepts.", show_default=BACKBONE),
+]
 LayerOption = Annotated[
     int | None,
     typer.Option(
@@ -88,10 +103,19 @@ PrecisionOption = Annotated[
     PrecisionChoice,
     typer.Option(help="That documents are read in; bfloat16 where the hardware is faster so."),
 ]
-ArchitectureOption = Annotated[
-    ArchitectureChoice, typer.Option(help="Of the sparse autoencoder that learns them.")
+LatentsOption = Annotated[int | None, typer.Option(help="Concepts to learn.", show_default="8192")]
+KOption = Annotated[
+    int | None, typer.Option(help="Active concepts per token, as they learn.", show_default="8")
 ]
-TokensOption = Annotated[int, typer.Option(help="Tokens the concepts are learned from.")]
+ArchitectureOption = Annotated[
+    ArchitectureChoice | None,
+    typer.Option(help="Of the sparse autoencoder that learns them.", show_default="topk"),
+]
+TokensOption = Annotated[
+    int | None,
+    typer.Option(help="Tokens the concepts are learned from.", show_default="1000000"),
+]
+SeedOption = Annotated[int | None, typer.Option(help="Of the training.", show_default="0")]
 WeightingOption = Annotated[
     WeightingChoice | None,
     typer.Option(help="Of the concepts; by default what their model was trained for."),
@@ -112,19 +136,18 @@ WeightBitsOption = Annotated[
 
 @dataclass(frozen=True)
 class ConceptSource:
-    """Where concepts are from: a saved model, a pretrained SAE, or else the corpus itself."""
+    """Where concepts are from: a saved model, a pretrained SAE, or the corpus itself."""
 
     model: str | None
+    adapt: str | None
+    """The corpus that the model is adapted to."""
     sae: str | None
     width: int | None
     backbone: str
     layer: int | None
     precision: str
-    num_latents: int
-    k: int
-    architecture: Architecture
-    train_tokens: int
-    seed: int
+    training: dict[str, Any] | None
+    """Settings of an SAE that learns them from the corpus."""
 
 
 @app.command()
@@ -134,29 +157,32 @@ def build(
     vocabulary: VocabularyOption = VocabularyChoice.both,
     language: LanguageOption = "en",
     model: ModelOption = None,
+    train_concepts: TrainOption = False,
+    adapt: AdaptOption = False,
     sae: SAEOption = None,
     width: WidthOption = None,
     explanations: ExplanationsOption = None,
-    backbone: BackboneOption = BACKBONE,
+    backbone: BackboneOption = None,
     layer: LayerOption = None,
     precision: PrecisionOption = PrecisionChoice.bfloat16,
-    num_latents: Annotated[int, typer.Option(help="Concepts to learn.")] = 8192,
-    k: Annotated[int, typer.Option(help="Active concepts per token.")] = 8,
-    architecture: ArchitectureOption = ArchitectureChoice.topk,
-    train_tokens: TokensOption = 1_000_000,
+    num_latents: LatentsOption = None,
+    k: KOption = None,
+    architecture: ArchitectureOption = None,
+    train_tokens: TokensOption = None,
     weighting: WeightingOption = None,
     query_max_active_dims: QueryLimitOption = None,
     document_max_active_dims: DocumentLimitOption = None,
     weight_bits: WeightBitsOption = 32,
-    seed: int = 0,
+    seed: SeedOption = None,
     ray: RayOption = None,
     ray_workers: RayWorkersOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Index a corpus by words, by concepts, or by both.
 
-    Concepts are learned from the corpus itself unless a model or a pretrained SAE is given. A build
-    that was killed goes on where it stopped when the same command is run again.
+    The concepts are those of lexicept-mini, a model in the package that was trained on other texts,
+    unless another source is named. A build that was killed goes on where it stopped when the same
+    command is run again.
     """
     from contextlib import closing
 
@@ -169,20 +195,31 @@ def build(
     from lexicept.words import WordVectorizer
 
     with_concepts = "concepts" in vocabulary.names
-    _check_sources(model, sae, explanations, with_concepts)
     check_weight_bits(weight_bits)
+    given = {
+        "num_latents": num_latents,
+        "k": k,
+        "architecture": None if architecture is None else architecture.value,
+        "tokens": train_tokens,
+        "seed": seed,
+    }
+    training = {name: value for name, value in given.items() if value is not None}
+    _check_sources(
+        {"--model": model, "--sae": sae, "--train-concepts": train_concepts, "--adapt": adapt},
+        {"--backbone": backbone, "--layer": layer},
+        [_OF_TRAINING[name] for name in training],
+        explanations is not None,
+        with_concepts,
+    )
     source = ConceptSource(
-        model=None if model is None else str(model.resolve()),
-        sae=str(Path(sae).resolve()) if sae is not None and Path(sae).exists() else sae,
+        model=_local(model),
+        adapt=_local(corpus) if adapt else None,
+        sae=_local(sae),
         width=width,
-        backbone=backbone,
+        backbone=backbone or BACKBONE,
         layer=layer,
         precision=precision.value,
-        num_latents=num_latents,
-        k=k,
-        architecture=architecture.value,
-        train_tokens=train_tokens,
-        seed=seed,
+        training=training if train_concepts else None,
     )
     words = WordVectorizer(language)  # an unknown language is refused before any work
     if with_concepts:
@@ -206,36 +243,73 @@ def build(
     print_info(index, as_json)
 
 
+_OF_TRAINING = {
+    "num_latents": "--num-latents",
+    "k": "--k",
+    "architecture": "--architecture",
+    "tokens": "--train-tokens",
+    "seed": "--seed",
+}
+"""Options of the training, by the names of its settings."""
+
+
+def _local(name: str | None) -> str | None:
+    """A folder or file by its whole path, any other name as it is."""
+    return str(Path(name).resolve()) if name is not None and Path(name).exists() else name
+
+
 def _check_sources(
-    model: Path | None, sae: str | None, explanations: Path | None, with_concepts: bool
+    sources: Mapping[str, object],
+    of_backbone: Mapping[str, object],
+    of_training: Sequence[str],
+    explanations: bool,
+    with_concepts: bool,
 ) -> None:
     """Raises InputError for options that do not go together."""
-    if model is not None and sae is not None:
-        raise InputError("--model and --sae are two sources of concepts: choose one")
-    if explanations is not None and (not with_concepts or (model or sae) is None):
+    named = [name for name, value in sources.items() if value]
+    if len(named) > 1:
+        raise InputError(f"{' and '.join(named)} are two sources of concepts: choose one")
+    source = named[0] if named else None
+    if of_training and source != "--train-concepts":
+        raise InputError(f"{of_training[0]} is of the training: add --train-concepts")
+    chosen = [name for name, value in of_backbone.items() if value is not None]
+    if chosen and source not in ("--train-concepts", "--sae"):
+        raise InputError(f"{chosen[0]} needs --train-concepts or --sae: a model has its own")
+    if explanations and (not with_concepts or source not in ("--sae", "--model")):
         raise InputError("--explanations are of concepts that --sae or --model gives")
 
 
 def _concepts(
     builder: IndexBuilder, source: ConceptSource, progress: Progress
 ) -> ConceptVectorizer:
-    """A model's concepts, an SAE's, or those of the corpus."""
+    """The packaged model's concepts, another model's, an SAE's, or those of the corpus."""
     from lexicept.concepts import BackboneSettings, ConceptVectorizer
-    from lexicept.encoder import parts
     from lexicept.sae import SAESettings
 
     backbone = BackboneSettings(source.backbone, source.layer, source.precision)
-    if source.model is not None:
-        concepts = ConceptVectorizer.load(Path(source.model))
-        parts(concepts.encoder).backbone.precision = source.precision
-        return concepts
     if source.sae is not None:
         return ConceptVectorizer.pretrained(source.sae, backbone, source.width)
-    settings = SAESettings(
-        source.num_latents, source.k, source.train_tokens, source.architecture, seed=source.seed
-    )
-    training = builder.work / "training"
-    return ConceptVectorizer.train(builder.contents, backbone, settings, training, progress)
+    if source.training is not None:
+        folder = builder.work / "training"
+        settings = SAESettings(**source.training)
+        return ConceptVectorizer.train(builder.contents, backbone, settings, folder, progress)
+    concepts = ConceptVectorizer.load(source.model or MINI)
+    if source.adapt is not None:
+        folder = builder.work / "adaptation"
+        concepts = _adapted(concepts, source.adapt, folder, progress)
+    concepts.precision = source.precision
+    return concepts
+
+
+def _adapted(
+    concepts: ConceptVectorizer, corpus: str, folder: Path, progress: Progress
+) -> ConceptVectorizer:
+    """Concepts trained on, for a corpus; made once in this folder."""
+    require("train", *MODULES)
+    from lexicept.concepts import ConceptVectorizer
+    from lexicept.training.adaptation import adapt
+
+    return ConceptVectorizer(adapt(concepts.encoder, corpus, folder, progress), concepts.terms)
 
 
 def _explanations(path: Path, concepts: ConceptVectorizer) -> dict[int, str]:
@@ -277,10 +351,12 @@ def _add_concepts(
     explanations: dict[int, str] | None,
     progress: Progress,
 ) -> None:
-    """Encode the documents, and find out what the concepts mean there."""
+    """Encode the documents, and find out what concepts without names mean there."""
     from lexicept.naming import describe
 
     found = builder.add_vocabulary(concepts, settings, progress)
+    if concepts.named and explanations is None:
+        return
     findings = describe(
         concepts.encoder,
         builder.contents,

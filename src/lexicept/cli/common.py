@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 BACKBONE = "sentence-transformers/all-MiniLM-L6-v2"
 """``backbone.DEFAULT_BACKBONE``, without importing torch."""
 
+MINI = "lexicept-mini"
+"""``concepts.MINI``, the concept model in the package, likewise."""
+
 
 class VocabularyChoice(StrEnum):
     """What to build or search."""

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lexicept.cli.common import IndexArgument, JsonOption, print_json, print_report, require
+from lexicept.cli.common import (
+    IndexArgument,
+    JsonOption,
+    print_json,
+    print_report,
+    require,
+    require_concepts,
+)
 from lexicept.errors import InputError
 
 if TYPE_CHECKING:
@@ -38,7 +45,7 @@ def concepts(
 
     opened = Index.open(index)
     if opened.atlas is None:
-        raise InputError(f"{index}: no described concepts (an index of words, or an older one)")
+        raise InputError(f"{index}: its concepts were not described: lexicept describe {index}")
     atlas = opened.atlas
     if number is not None:
         if search is not None:
@@ -56,6 +63,39 @@ def concepts(
         print_json({"concepts": [concept.to_json() for concept in shown], "found": len(found)})
     else:
         _print_list(shown, len(found), len(opened))
+
+
+@app.command()
+def describe(
+    index: IndexArgument,
+    language: Annotated[str, typer.Option(help="Of the documents: stop words and stems.")] = "en",
+    as_json: JsonOption = False,
+) -> None:
+    """Find out what concepts mean in an index: how often they fire, on which words, where most.
+
+    It reads a sample of the documents, and those that have most of the concepts it missed.
+    """
+    require_concepts()
+    from lexicept import indexing
+    from lexicept.atlas import Findings
+    from lexicept.display import ProgressBars
+    from lexicept.index import Index
+    from lexicept.naming import describe as find_out
+    from lexicept.storage import load_csr
+
+    def find(opened: Index) -> Findings:
+        vectorizer: Any = opened.vectorizer("concepts")
+        frequencies = load_csr(opened.folder / "concepts" / "frequencies", vectorizer.size)
+        texts = indexing.Contents(opened.folder)
+        with ProgressBars() as progress:
+            return find_out(
+                vectorizer.encoder, texts, frequencies, language=language, progress=progress
+            )
+
+    indexing.describe(index, find)
+    atlas = Index.open(index).atlas
+    assert atlas is not None
+    print_report({"concepts": len(atlas), "that fire": len(atlas.most_frequent())}, as_json)
 
 
 @app.command()

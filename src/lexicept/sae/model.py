@@ -143,7 +143,10 @@ class SAE(nn.Module):
 
     @classmethod
     def load(cls, folder: Path) -> SAE:
-        """Read what ``save`` wrote.
+        """Read what ``save`` wrote, in any precision.
+
+        Where the config says ``"decoder": false`` there is the encoder alone, all that a head
+        needs; its rows, at unit length, then stand for the decoder's.
 
         Raises:
             InputError: files that are missing, damaged, or of other shapes than the config says.
@@ -159,8 +162,11 @@ class SAE(nn.Module):
                     centred=config["centred"],
                 )
             sae.origin = dict(config["origin"])
-            tensors = load_file(folder / "sae.safetensors")
-            sae.load_state_dict({n: t.float() for n, t in tensors.items()}, assign=True)
+            stored = load_file(folder / "sae.safetensors")
+            tensors = {name: tensor.float() for name, tensor in stored.items()}
+            if not config.get("decoder", True):
+                tensors["W_dec"] = F.normalize(tensors["W_enc"], dim=1)
+            sae.load_state_dict(tensors, assign=True)
         except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
             reason = " ".join(str(error).split())
             raise InputError(f"{folder}: not a saved SAE: {reason}") from None

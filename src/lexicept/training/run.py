@@ -193,13 +193,19 @@ class _Run:
         """Texts and relevant documents of the training queries."""
         data = self.config.data
         if data.queries is not None:
-            qrels = read_qrels(data.queries, data.split)
+            qrels = relevant(read_qrels(data.queries, data.split))
             found = {query.id: query.text for query in read_queries(data.queries, data.split)}
+        else:
+            found, qrels = self._pseudo_queries(index)
+        if data.count is not None:
+            random = np.random.default_rng(self.config.optimizer.seed)
             names = list(found)
-            if data.count is not None:
-                random = np.random.default_rng(self.config.optimizer.seed)
-                names = [names[i] for i in sorted(random.permutation(len(names))[: data.count])]
-            return {name: found[name] for name in names}, relevant(qrels)
+            drawn = sorted(random.permutation(len(names))[: data.count])
+            found = {names[i]: found[names[i]] for i in drawn}
+        return found, qrels
+
+    def _pseudo_queries(self, index: Index) -> tuple[dict[str, str], dict[str, list[str]]]:
+        data = self.config.data
         pairs = pseudo_queries.generate(
             index.documents(), "mixed", data.pseudo_queries, self.config.optimizer.seed
         )
@@ -280,7 +286,8 @@ class _Run:
 
                 texts = (list(queries.values()), documents)
                 folder = self.work / "teacher"
-                vectors = embeddings(teacher.dense, *texts, folder, self.progress)
+                bf16 = self.config.optimizer.bf16
+                vectors = embeddings(teacher.dense, *texts, folder, self.progress, bf16=bf16)
             weights = (teacher.dense_weight, teacher.bm25_weight)
             scores = TeacherScores(*vectors, *weights)
         ids = (list(queries), list(queries.values()), index.ids, documents)
@@ -323,7 +330,11 @@ class _Run:
             pretrained = find_pretrained_sae(*wanted, l0=settings.pretrained_l0)
             layer = layer or pretrained.layer
         backbone = Backbone.from_pretrained(
-            settings.backbone, layer, bidirectional=settings.bidirectional, dtype=settings.dtype
+            settings.backbone,
+            layer,
+            bidirectional=settings.bidirectional,
+            dtype=settings.dtype,
+            precision="bfloat16" if self.config.optimizer.bf16 else None,
         )
         if pretrained is None:
             return make_encoder(backbone, self._head(settings, backbone, data))

@@ -1,0 +1,70 @@
+"""``python -m benchmarks.cold_start FOLDER``: documents to a searchable index, nothing trained.
+
+Whole processes, in turns: ``lexicept build`` with the packaged model, and sentence-transformers
+embedding the same documents with the model that it is made of, as it does by default and in
+bfloat16.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from benchmarks.common import Table, ratio, seconds
+from benchmarks.start_up import LEXICEPT
+from lexicept.corpora import read_documents
+
+PEER = """
+import sys, torch
+from sentence_transformers import SentenceTransformer
+from lexicept.backbone import resolve, DEFAULT_BACKBONE
+from lexicept.corpora import read_documents
+texts = [document.content for document in read_documents(sys.argv[1])]
+model = SentenceTransformer(resolve(DEFAULT_BACKBONE))
+with torch.autocast("cpu", torch.bfloat16, enabled=sys.argv[2] == "bfloat16"):
+    model.encode(texts, show_progress_bar=False)
+"""
+
+
+def main() -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.cold_start", description=__doc__)
+    parser.add_argument("folder")
+    parser.add_argument("--rounds", type=int, default=3)
+    arguments = parser.parse_args()
+    times: dict[str, list[float]] = {}
+    for _ in range(arguments.rounds):
+        for name, took in one_round(arguments.folder):
+            times.setdefault(name, []).append(took)
+    ours, *_ = times
+    rows = [
+        [name, *(f"{took:.1f} s" for took in found), f"{ratio(times[ours], found):.2f} ×"]
+        for name, found in times.items()
+    ]
+    count = sum(1 for _ in read_documents(arguments.folder))
+    columns = [f"{count:,} documents", *(f"run {n}" for n in range(1, arguments.rounds + 1))]
+    print(Table("cold-start", [*columns, "lexicept / it"], rows).markdown())
+
+
+def one_round(folder: str) -> list[tuple[str, float]]:
+    """Seconds of each."""
+    with TemporaryDirectory() as out:
+        build = [LEXICEPT, "build", folder, "--out", str(Path(out) / "index")]
+        found = [("lexicept build", timed(build))]
+    for precision in ("float32", "bfloat16"):
+        command = [sys.executable, "-c", PEER, folder, precision]
+        found.append((f"sentence-transformers, {precision}", timed(command)))
+    return found
+
+
+def timed(command: Sequence[str]) -> float:
+    """Seconds of a process that must succeed."""
+    return seconds(lambda: subprocess.run(command, check=True, capture_output=True))
+
+
+if __name__ == "__main__":
+    main()

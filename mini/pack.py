@@ -1,0 +1,91 @@
+"""``python -m mini.pack RUN DATA OUT``: a trained run as the folder that the package carries.
+
+The backbone stays on the hub or in its own package: here are adapters, tokenizer, encoder rows in
+half precision, and a name for every concept, from the texts that it was trained on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save
+
+from lexicept.concepts import ConceptVectorizer
+from lexicept.corpora import read_documents
+from lexicept.display import ProgressBars
+from lexicept.encoder import encode_activations, load_encoder, parts
+from lexicept.naming import describe
+from lexicept.storage import TextStore, replace_file, write_json
+
+CARD = Path(__file__).with_name("CARD.md")
+
+EVERY = 6
+"""Names are of every so many of the texts."""
+
+MOST_BYTES = 15 * 2**20
+
+
+def main() -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(prog="python -m mini.pack", description=__doc__)
+    parser.add_argument("run", type=Path)
+    parser.add_argument("data", type=Path, help="What mini.collection made.")
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--query-scale", type=float, required=True)
+    parser.add_argument("--query-max-active-dims", type=int, required=True)
+    parser.add_argument("--document-max-active-dims", type=int, required=True)
+    arguments = parser.parse_args()
+    configure(
+        arguments.run / "adapter",
+        arguments.out,
+        query_scale=arguments.query_scale,
+        query_max_active_dims=arguments.query_max_active_dims,
+        document_max_active_dims=arguments.document_max_active_dims,
+    )
+    texts = [document.content for document in read_documents(str(arguments.data))][::EVERY]
+    TextStore.write(arguments.out / "terms", names(arguments.out, texts))
+    replace_file(arguments.out / "README.md", CARD.read_bytes())
+    ConceptVectorizer.load(arguments.out)
+    size = sum(path.stat().st_size for path in arguments.out.rglob("*") if path.is_file())
+    print(f"{size / 2**20:.1f} MiB")
+    assert size < MOST_BYTES
+
+
+def configure(source: Path, out: Path, **settings: float) -> None:
+    """Copy an encoder of adapters and an SAE head, in half precision and without its decoder."""
+    out.mkdir(parents=True)
+    for path in sorted(source.rglob("*")):
+        target = out / path.relative_to(source)
+        if path.is_dir():
+            target.mkdir()
+        elif path.suffix != ".safetensors":
+            replace_file(target, path.read_bytes())
+        else:
+            tensors = {name: half(tensor) for name, tensor in load_file(path).items()}
+            tensors.pop("W_dec", None)
+            replace_file(target, save(tensors))
+    (described,) = out.rglob("sae.json")
+    write_json(described, {**json.loads(described.read_bytes()), "decoder": False})
+    config = described.with_name("config.json")
+    write_json(config, {**json.loads(config.read_bytes()), **settings})
+
+
+def half(tensor: torch.Tensor) -> torch.Tensor:
+    """A matrix in half precision; what else there is takes no room."""
+    return (tensor.half() if tensor.ndim > 1 else tensor).contiguous()
+
+
+def names(folder: Path, texts: list[str]) -> list[str]:
+    """What each concept stands for, by the words that fire it in some texts."""
+    encoder = load_encoder(folder)
+    parts(encoder).backbone.precision = "bfloat16"
+    with ProgressBars() as progress:
+        found = encode_activations(encoder, texts)
+        return describe(encoder, texts, found, progress=progress).labels
+
+
+if __name__ == "__main__":
+    main()

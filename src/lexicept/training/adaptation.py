@@ -1,0 +1,83 @@
+"""Training a concept model on for one collection, from its documents alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sentence_transformers import SparseEncoder
+
+from lexicept.encoder import load_encoder, parts
+from lexicept.progress import Progress, silent
+from lexicept.training.config import (
+    DataSettings,
+    LossSettings,
+    ModelSettings,
+    OptimizerSettings,
+    RegularizerSettings,
+    TeacherSettings,
+    TrainingConfig,
+    ValidationSettings,
+)
+from lexicept.training.run import train
+
+QUERIES = 8000
+"""Pseudo-queries at most, evenly of all documents."""
+
+STEPS = 200
+"""Of the optimiser, on the head alone."""
+
+
+def adapt(
+    encoder: SparseEncoder, corpus: str, folder: Path, progress: Progress = silent
+) -> SparseEncoder:
+    """Train an encoder's head on, on pseudo-queries of a corpus, taught by its backbone's own
+    cosines and BM25; one that was killed goes on.
+
+    The backbone stays as it is; so do the weighting, pruning and scale beside words.
+
+    Args:
+        corpus: what ``corpora.read_documents`` reads.
+        folder: where the run is kept.
+
+    Raises:
+        InputError: a corpus that no pseudo-queries can be made of.
+    """
+    model = folder / "run" / "model"
+    if not model.exists():
+        start = folder / "start"
+        if not start.exists():
+            encoder.save(str(folder / "unfinished"), create_model_card=False)
+            (folder / "unfinished").rename(start)
+        train(_config(encoder, str(start), corpus), folder / "run", progress)
+    return load_encoder(model)
+
+
+def _config(encoder: SparseEncoder, start: str, corpus: str) -> TrainingConfig:
+    settings = parts(encoder).head.settings
+    flops = RegularizerSettings("flops", 0.02, "quadratic", 100)
+    return TrainingConfig(
+        data=DataSettings(
+            corpus=corpus,
+            pseudo_queries=2,
+            count=QUERIES,
+            mining="teacher",
+            mining_depth=40,
+            negatives=2,
+            positive_share=0.3,
+            max_query_tokens=48,
+            max_document_tokens=128,
+        ),
+        model=ModelSettings(
+            start=start,
+            weighting=settings.weighting,
+            k1=settings.k1,
+            b=settings.b,
+            query_scale=settings.query_scale,
+        ),
+        teacher=TeacherSettings("sentence-transformers/all-MiniLM-L6-v2", 20.0, 0.5),
+        loss=LossSettings(kl=1.0, scale=0.4),
+        query_regularizer=flops,
+        document_regularizer=flops,
+        optimizer=OptimizerSettings(steps=STEPS, bf16=True),
+        validation=ValidationSettings(count=300, every=100),
+    )

@@ -1,0 +1,106 @@
+"""The concept model in the package, adapted or not, and what else build takes concepts from."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from test_cli import Run, assert_error, run
+
+from lexicept import Index
+from lexicept.concepts import MINI, ConceptVectorizer
+from lexicept.encoder import parts
+from lexicept.training import adaptation
+
+__all__ = ["run"]  # fixture
+
+TEXTS = [
+    "How do I join two file paths?",
+    "Cats and dogs are the most popular pets.",
+    "The bank of the river was covered with spring flowers.",
+    "A bank lends money and pays interest on deposits.",
+    "Sorting a list takes n log n comparisons.",
+]
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    path = tmp_path / "corpus.jsonl"
+    lines = [json.dumps({"_id": f"d{n}", "text": text}) for n, text in enumerate(TEXTS)]
+    path.write_text("\n".join(lines))
+    return path
+
+
+def test_it_is_small_and_has_names() -> None:
+    folder = Path(adaptation.__file__).parents[1] / "mini"
+    assert sum(path.stat().st_size for path in folder.rglob("*")) < 15 * 2**20
+    concepts = ConceptVectorizer.load(MINI)
+    assert concepts.named
+    assert len(set(concepts.terms)) == concepts.size == 8192
+    settings = parts(concepts.encoder).head.settings
+    assert (settings.query_k, settings.document_k, settings.weighting) == (2, 2, "bm25")
+    assert not concepts.encoder.training
+
+
+def test_build_uses_it(corpus: Path, run: Run, tmp_path: Path) -> None:
+    index = tmp_path / "index"
+    assert run("build", corpus, "--out", index).code == 0
+    opened = Index.open(index)
+    concepts = ConceptVectorizer.load(MINI)
+    (vocabulary,) = (v for v in opened.vocabularies if v.name == "concepts")
+    assert list(vocabulary.terms or ()) == list(concepts.terms)
+    assert opened.atlas is None
+    limits = parts(concepts.encoder).head.settings
+    lengths = opened.document_vectors().select("concepts").weights.sum(axis=1)
+    assert (lengths > 0).all()
+    assert opened.settings["concepts"].query_max_active_dims == limits.query_max_active_dims
+    assert opened.search("an animal at home", top_k=1)[0].document_id == "d1"
+
+
+def test_describe_tells_what_concepts_are_here(corpus: Path, run: Run, tmp_path: Path) -> None:
+    index = tmp_path / "index"
+    assert run("build", corpus, "--out", index, "--vocabulary", "concepts").code == 0
+    before = Index.open(index).search("money", top_k=5)
+    assert_error(run("concepts", index), "not described", "lexicept describe")
+    found = run("describe", index, "--json").json
+    opened = Index.open(index, checksums=True)
+    assert opened.atlas is not None
+    assert found == {"concepts": 8192, "that fire": len(opened.atlas.most_frequent())}
+    assert all(opened.atlas[n].examples for n in opened.atlas.most_frequent())
+    assert opened.search("money", top_k=5) == before
+    assert run("describe", index, "--json").json == found  # again, in place of what was found
+    assert run("build", corpus, "--out", tmp_path / "words", "--vocabulary", "words").code == 0
+    assert_error(run("describe", tmp_path / "words"), "has no concepts")
+
+
+def test_adapting(corpus: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(adaptation, "STEPS", 2)
+    index = tmp_path / "index"
+    assert run("build", corpus, "--out", index, "--adapt").code == 0
+    before = ConceptVectorizer.load(MINI)
+    after = Index.open(index).vectorizer("concepts")
+    assert isinstance(after, ConceptVectorizer)
+    assert list(after.terms) == list(before.terms)
+    old, new = parts(before.encoder).head, parts(after.encoder).head
+    assert new.settings == old.settings
+    moved = (new.rows - old.rows).abs().amax(dim=1)
+    assert 0 < int((moved > 0).sum()) < 8192  # those that fired
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--k", 4], "--k is of the training: add --train-concepts"),
+        (["--num-latents", 64, "--adapt"], "--num-latents is of the training"),
+        (["--layer", 2], "--layer needs --train-concepts or --sae"),
+        (["--backbone", "x", "--model", "y"], "--backbone needs --train-concepts or --sae"),
+        (["--adapt", "--train-concepts"], "--train-concepts and --adapt are two sources"),
+        (["--model", "nowhere"], "nowhere: no saved encoder"),
+    ],
+)
+def test_options_that_do_not_go_together(
+    corpus: Path, run: Run, tmp_path: Path, arguments: list[object], message: str
+) -> None:
+    assert_error(run("build", corpus, "--out", tmp_path / "index", *arguments), message)
+    assert not (tmp_path / "index").exists()
