@@ -21,6 +21,7 @@ from lexicept.encoder import (
 from lexicept.errors import InputError
 from lexicept.explanation import Span, whole
 from lexicept.heads import Head, SAEHead
+from lexicept.hub import model_folder
 from lexicept.progress import Progress, silent
 from lexicept.sae.pretrained import find_pretrained_sae
 from lexicept.sae.settings import SAESettings
@@ -137,11 +138,12 @@ class ConceptVectorizer:
 
     @classmethod
     def load(cls, folder: Path) -> ConceptVectorizer:
-        """Read what ``save`` wrote, or a folder that an encoder alone was saved to.
+        """Read what ``save`` wrote, or a folder or hub's model that is an encoder alone.
 
         Raises:
-            InputError: neither.
+            InputError: none of them.
         """
+        folder = model_folder(folder)
         if (folder / "modules.json").exists():
             return cls(load_encoder(folder))
         encoder = load_encoder(folder / "model")

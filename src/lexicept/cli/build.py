@@ -66,7 +66,10 @@ VocabularyOption = Annotated[
 LanguageOption = Annotated[str, typer.Option(help="Of the words: stop words and stemming.")]
 ModelOption = Annotated[
     Path | None,
-    typer.Option(help="A saved concept model; without one it is trained on the corpus."),
+    typer.Option(
+        help="A saved concept model, a folder or a hub's name; without one it is trained on the "
+        "corpus."
+    ),
 ]
 SAEOption = Annotated[
     str | None,
@@ -172,7 +175,7 @@ def build(
     _check_sources(model, sae, explanations, with_concepts)
     check_weight_bits(weight_bits)
     source = ConceptSource(
-        model=None if model is None else str(model.resolve()),
+        model=None if model is None else str(model.resolve() if model.exists() else model),
         sae=str(Path(sae).resolve()) if sae is not None and Path(sae).exists() else sae,
         width=width,
         backbone=backbone,
