@@ -90,15 +90,15 @@ def _require_expressible(found: Parts, kind: Kind) -> VocabularyHead:
     )
     pools_itself = kind in (Kind.splade, Kind.opensearch)
     for refused, reason in (
+        (
+            type(backbone.model.config) not in MODEL_FOR_MASKED_LM_MAPPING,
+            f"{type(backbone.model).__name__} has no masked-language-model class",
+        ),
         (not isinstance(head, VocabularyHead), "its dimensions are latents, not sub-words"),
         (not own, "its dimensions are not the backbone's own sub-words"),
         (bool(limited), f"{', '.join(limited)}: limits have no place there"),
         (settings.query_scale != 1, "query_scale has no place there"),
         (backbone.dtype != "float32", f"weights in {backbone.dtype}; only float32 is exact there"),
-        (
-            type(backbone.model.config) not in MODEL_FOR_MASKED_LM_MAPPING,
-            f"{type(backbone.model).__name__} has no masked-language-model class",
-        ),
         (
             pools_itself and not backbone.special_tokens,
             "special tokens are left out of its vectors, and that layout's readers pool them: "
