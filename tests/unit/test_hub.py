@@ -65,8 +65,18 @@ class _Requests(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(body)
 
+    def body(self) -> bytes:
+        if "Content-Length" in self.headers:
+            return self.rfile.read(int(self.headers["Content-Length"]))
+        body = b""
+        while size := int(self.rfile.readline(), 16):
+            body += self.rfile.read(size)
+            self.rfile.readline()
+        self.rfile.readline()
+        return body
+
     def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
+        body = self.body()
         if self.headers["Authorization"] != f"Bearer {TOKEN}":
             self.answer({"error": "Invalid username or password."}, 401)
         elif self.path == "/api/repos/create":
@@ -75,7 +85,7 @@ class _Requests(BaseHTTPRequestHandler):
             there = name in self.server.models
             if not there:
                 self.server.models[name] = {}
-                self.server.private[name] = bool(asked.get("private"))
+                self.server.private[name] = asked.get("visibility") == "private"
             self.answer({"url": f"{self.server.address}/{name}"}, 409 if there else 200)
         elif "/preupload/" in self.path:
             files = [
