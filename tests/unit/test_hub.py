@@ -194,8 +194,9 @@ def test_a_model_comes_back(hub: Hub, model: Path, run: Run, monkeypatch: Any) -
 
 def test_an_index_of_a_pulled_model(hub: Hub, model: Path, run: Run, tmp_path: Path) -> None:
     push_model(model, "team/tiny", "")
-    corpus = tmp_path / "corpus.txt"
-    corpus.write_text(TEXTS[0])
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    (corpus / "a.txt").write_text(TEXTS[0])
     out = tmp_path / "index"
     made = ("--vocabulary", "concepts", "--model", "team/tiny", "--out", out)
     assert run("build", corpus, *made).code == 0
