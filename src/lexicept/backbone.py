@@ -44,7 +44,7 @@ class Window(NamedTuple):
     """Number of the text it is from."""
     token_ids: list[int]
     special: list[int]
-    """1 for each special token, wherever it comes from."""
+    """1 for each special token, wherever it comes from; such tokens are left out of vectors."""
     words: list[int | None]
     """A number that neighbouring tokens share where they are parts of one word."""
     offsets: list[tuple[int, int]]
@@ -69,6 +69,9 @@ class Backbone(Transformer):  # type: ignore[misc]
         dtype: of the weights, whatever they are stored as: float32, bfloat16 or float16.
         precision: that documents are read in by ``token_states``: with bfloat16 matrices are
             multiplied in it where the hardware is faster so. Queries are always read in float32.
+        special_tokens: whether they count as any other token, as in SPLADE's own code.
+        max_tokens: texts end with the window that reaches so many tokens, special tokens included;
+            None for texts of any length.
 
     Raises:
         InputError: attention that the model can't have, which is tried, or a tokenizer without
@@ -76,7 +79,8 @@ class Backbone(Transformer):  # type: ignore[misc]
     """
 
     config_keys = [  # noqa: RUF012
-        *Transformer.config_keys, "overlap", "bidirectional", "dtype", "precision"
+        *Transformer.config_keys, "overlap", "bidirectional", "dtype", "precision",
+        "special_tokens", "max_tokens",
     ]  # fmt: skip
 
     def __init__(
@@ -87,6 +91,8 @@ class Backbone(Transformer):  # type: ignore[misc]
         bidirectional: bool = True,
         dtype: str = "float32",
         precision: str = "float32",
+        special_tokens: bool = False,
+        max_tokens: int | None = None,
         **kwargs: Any,
     ) -> None:
         for name, value, known in (("dtype", dtype, DTYPES), ("precision", precision, PRECISIONS)):
@@ -101,6 +107,8 @@ class Backbone(Transformer):  # type: ignore[misc]
         """The hub name or folder that the weights are from."""
         self.overlap = overlap
         self.precision = precision
+        self.special_tokens = special_tokens
+        self.max_tokens = max_tokens
         if not getattr(self.tokenizer, "is_fast", False):
             raise InputError(f"{model_name_or_path}: its tokenizer has no offsets (not a fast one)")
         # One for each block, those above included: the library saves no such configuration.
@@ -204,10 +212,11 @@ class Backbone(Transformer):  # type: ignore[misc]
 
         Args:
             max_tokens: texts end with the window that reaches so many tokens, special tokens
-                included; no window is longer.
+                included; no window is longer. The backbone's own by default.
         """
         if not texts:
             return []
+        max_tokens = max_tokens or self.max_tokens
         length = min(self.window, max_tokens or self.window)
         encoded = self.tokenizer(
             list(texts),
@@ -226,6 +235,8 @@ class Backbone(Transformer):  # type: ignore[misc]
             # The tokenizer's mask has only those that it added itself, as a template says.
             added = encoded["special_tokens_mask"][number]
             special = [int(one or token in borders) for one, token in zip(added, ids, strict=True)]
+            if self.special_tokens:
+                special = [0] * len(ids)
             offsets = encoded["offset_mapping"][number]
             words = split_words(texts[text], encoded.word_ids(number), offsets)
             windows.append(Window(text, ids, special, words, offsets))

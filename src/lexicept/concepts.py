@@ -21,6 +21,7 @@ from lexicept.encoder import (
 from lexicept.errors import InputError
 from lexicept.explanation import Span, whole
 from lexicept.heads import Head, SAEHead
+from lexicept.hub import model_folder
 from lexicept.progress import Progress, silent
 from lexicept.sae.pretrained import find_pretrained_sae
 from lexicept.sae.settings import SAESettings
@@ -156,12 +157,12 @@ class ConceptVectorizer:
         (``terms``) or without, or the model in the package.
 
         Args:
-            source: a folder, or ``MINI``.
+            source: a folder, a hub's name of an encoder, or ``MINI``.
 
         Raises:
-            InputError: neither.
+            InputError: none of them.
         """
-        folder = _MINI_FOLDER if source == MINI else Path(source)
+        folder = _MINI_FOLDER if source == MINI else model_folder(source)
         alone = (folder / "modules.json").exists()
         encoder = load_encoder(folder if alone else folder / "model")
         if alone and not (folder / "terms.bin").exists():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +16,7 @@ from sentence_transformers.base.modules import Router
 from lexicept.backbone import Backbone, Window
 from lexicept.errors import InputError
 from lexicept.heads import Head, SAEHead, VocabularyHead
+from lexicept.hub import model_folder
 from lexicept.lookup import Lookup
 
 POOL_CELLS = 2**24
@@ -79,13 +79,17 @@ def with_lookup(modules: Sequence[Any], lookup: Lookup | None) -> SparseEncoder:
     return SparseEncoder(modules=list(modules), similarity_fn_name="dot")
 
 
-def load_encoder(path: str | os.PathLike[str]) -> SparseEncoder:
+def load_encoder(path: str | os.PathLike[str], revision: str | None = None) -> SparseEncoder:
     """Load a folder that such an encoder was saved to, without ``trust_remote_code``.
 
+    Args:
+        path: a folder, or the hub's name of a model, owner/name.
+        revision: a branch, tag or commit of the hub's.
+
     Raises:
-        InputError: not such a folder.
+        InputError: not such a folder, and no such model on the hub or in its cache.
     """
-    folder = Path(path)
+    folder = model_folder(path, revision)
     if not (folder / "modules.json").exists():
         raise InputError(f"{folder}: no saved encoder (modules.json is missing)")
     try:

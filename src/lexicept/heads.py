@@ -41,6 +41,9 @@ class HeadSettings:
 
     pooling: Literal["max", "sum"] = "max"
     """``log1p(max_i v_ij)`` (SPLADE v2) or ``Σ_i log1p(v_ij)`` (SPLADE)."""
+    double_log: bool = False
+    """Activations are ``log1p(ReLU(v))``, so that weights are ``log1p(log1p(max_i v_ij))``
+    (OpenSearch's third generation, arXiv 2504.14839); with max pooling only."""
     query_k: int | None = None
     """Active dimensions per query token; None for no constraint."""
     document_k: int | None = None
@@ -63,6 +66,8 @@ class HeadSettings:
     def __post_init__(self) -> None:
         if self.pooling not in ("max", "sum"):
             raise InputError(f"pooling is max or sum, not {self.pooling!r}")
+        if type(self.double_log) is not bool or (self.double_log and self.pooling != "max"):
+            raise InputError("double_log is true or false, and goes with max pooling only")
         if self.weighting not in ("bm25", "splade"):
             raise InputError(f"weighting is bm25 or splade, not {self.weighting!r}")
         for name, value in asdict(self).items():
@@ -156,7 +161,7 @@ class Head(Module):  # type: ignore[misc]
         limit = k or self.settings.document_k
         x = self.transform(states)
         acts, dimensions = top_activations(x, self.rows, self.bias, limit, self.threshold)
-        return acts * self.gain, dimensions
+        return self._scaled(acts), dimensions
 
     def activations(self, states: Tensor, dimensions: Tensor, task: str) -> Tensor:
         """What each token adds to some dimensions as a text is pooled, before log1p: 0 also where a
@@ -165,24 +170,30 @@ class Head(Module):  # type: ignore[misc]
         if k is None or k >= self.size:
             of_these = None if threshold is None else threshold[dimensions]
             pre = torch.addmm(self.bias[dimensions], x, self.rows[dimensions].T)
-            return fire(pre, of_these) * self.gain
+            return self._scaled(fire(pre, of_these))
         acts, found = top_activations(x, self.rows, self.bias, k, threshold)
         other = len(dimensions)
         column = dimensions.new_full((self.size,), other)
         column[dimensions] = torch.arange(other, device=dimensions.device)
         kept = acts.new_zeros(len(x), other + 1).scatter(1, column[found], acts)
-        return kept[:, :other] * self.gain
+        return self._scaled(kept[:, :other])
 
     def pool(self, states: Tensor, text: Tensor, num_texts: int, task: str | None = None) -> Tensor:
         """A text's activations [num_texts, size] before log1p, or with sum pooling their sum after
         it, from states [n, d] and the text of each token [n]."""
         x, k, threshold = self.transform(states), self.settings.k(task), self.threshold
         if self.settings.pooling == "max":
-            return pool_max(x, text, num_texts, self.rows, self.bias, k, threshold) * self.gain
+            # What makes activations of v is monotone, so that the maximum may come first.
+            return self._scaled(pool_max(x, text, num_texts, self.rows, self.bias, k, threshold))
         # The map is homogeneous: the gain may be in it already.
         rows, bias = self.rows * self.gain, self.bias * self.gain
         threshold = None if threshold is None else threshold * self.gain
         return pool_sum(x, text, num_texts, rows, bias, k, threshold)
+
+    def _scaled(self, fired: Tensor) -> Tensor:
+        """Activations of what passed ReLU or thresholds."""
+        acts = fired * self.gain
+        return torch.log1p(acts) if self.settings.double_log else acts
 
     def forward(
         self,

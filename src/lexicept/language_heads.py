@@ -74,14 +74,10 @@ def _saved(folder: Path) -> Path | None:
 
 
 def _masked(name: str, tokenizer: Any, model: Any, report: dict[str, Any]) -> VocabularyHead:
-    inside = {id(module) for module in model.base_model.modules()}
     output = model.get_output_embeddings()
-    outside = [m for m in model.modules() if id(m) not in inside and m is not output]
-    dense = [m for m in outside if isinstance(m, nn.Linear)]
-    norms = [m for m in outside if isinstance(m, nn.LayerNorm)]
+    dense, norms = outer_layers(model)
     rows = model.get_input_embeddings().weight
-    names = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
-    terms = _numbered([term or "" for term in names], len(rows))
+    terms = token_terms(tokenizer, len(rows))
     new = {key.rsplit(".", 1)[0] for key in report["missing_keys"]}
     trained = not any(model.get_submodule(key) in dense for key in new if key)
     # A backbone's states are those before any final norm.
@@ -109,6 +105,22 @@ def _masked(name: str, tokenizer: Any, model: Any, report: dict[str, Any]) -> Vo
         if dense[0].bias is not None:
             head.dense.get_parameter("bias").copy_(dense[0].bias)
     return head
+
+
+def outer_layers(model: Any) -> tuple[list[nn.Linear], list[nn.LayerNorm]]:
+    """A masked language model's dense layers and norms that neither its backbone nor its output
+    has."""
+    inside = {id(module) for module in model.base_model.modules()}
+    output = model.get_output_embeddings()
+    outside = [m for m in model.modules() if id(m) not in inside and m is not output]
+    dense = [m for m in outside if isinstance(m, nn.Linear)]
+    return dense, [m for m in outside if isinstance(m, nn.LayerNorm)]
+
+
+def token_terms(tokenizer: Any, size: int) -> list[str]:
+    """The tokens that ``size`` rows stand for; a number for each row without one."""
+    names = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
+    return _numbered([term or "" for term in names], size)
 
 
 def _causal(name: str, tokenizer: Any, model: Any, report: dict[str, Any]) -> VocabularyHead:

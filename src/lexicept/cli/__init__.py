@@ -15,6 +15,7 @@ from lexicept.cli import (
     index,
     lists,
     pretrain,
+    push,
     report,
     sae,
     search,
@@ -41,6 +42,7 @@ app.add_typer(export.app)
 app.add_typer(index.app)
 app.add_typer(lists.app)
 app.add_typer(pretrain.app)
+app.add_typer(push.app)
 app.add_typer(report.app)
 app.add_typer(sae.app)
 app.add_typer(serve.app)

@@ -69,7 +69,10 @@ VocabularyOption = Annotated[
 LanguageOption = Annotated[str, typer.Option(help="Of the words: stop words and stemming.")]
 ModelOption = Annotated[
     str | None,
-    typer.Option(help="A saved concept model.", show_default=f"{MINI}, in the package"),
+    typer.Option(
+        help="A saved concept model: a folder or a hub's name.",
+        show_default=f"{MINI}, in the package",
+    ),
 ]
 TrainOption = Annotated[
     bool, typer.Option("--train-concepts", help="Learn the concepts from the corpus itself.")

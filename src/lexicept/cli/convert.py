@@ -1,17 +1,20 @@
-"""The command that brings a pretrained SAE from one layout to another: convert."""
+"""The command that brings pretrained SAEs and models from one layout to another: convert."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lexicept.cli.common import JsonOption, WidthOption, print_report, require
+from lexicept.errors import InputError
 
 if TYPE_CHECKING:
-    from lexicept.sae import SAE
+    from lexicept.interchange import Kind
 
 app = typer.Typer()
 
@@ -21,6 +24,9 @@ class LayoutChoice(StrEnum):
 
     lexicept = "lexicept"
     saelens = "saelens"
+    sentence_transformers = "sentence-transformers"
+    splade = "splade"
+    opensearch = "opensearch"
 
 
 class ScaleChoice(StrEnum):
@@ -33,8 +39,9 @@ class ScaleChoice(StrEnum):
 SourceArgument = Annotated[
     str,
     typer.Argument(
-        help="A folder or a hub's name, such as google/gemma-scope-2b-pt-res, perhaps with a "
-        "folder in it: Llama Scope, Gemma Scope, SAELens, sparsify, dictionary_learning."
+        help="A folder or a hub's name, known by its files. SAEs: Llama Scope, Gemma Scope, "
+        "SAELens, sparsify, dictionary_learning, perhaps with a folder in the name. Models: "
+        "naver/splade's, sentence-transformers' SparseEncoder, OpenSearch's, lexicept's."
     ),
 ]
 LayerOption = Annotated[
@@ -45,7 +52,10 @@ LayerOption = Annotated[
     ),
 ]
 L0Option = Annotated[
-    float, typer.Option(help="Of several SAEs, that with about so many active latents.")
+    float | None,
+    typer.Option(
+        help="Of several SAEs, that with about so many active latents.", show_default="100"
+    ),
 ]
 ScaleOption = Annotated[
     ScaleChoice | None,
@@ -58,25 +68,71 @@ ScaleOption = Annotated[
 @app.command()
 def convert(
     source: SourceArgument,
-    out: Annotated[Path, typer.Option(help="Where the SAE will be; must not exist.")],
-    to: Annotated[LayoutChoice, typer.Option(help="The layout to write.")] = LayoutChoice.lexicept,
+    out: Annotated[Path, typer.Option(help="What is written; must not exist.")],
+    to: Annotated[
+        LayoutChoice, typer.Option(help="The layout to write; saelens is for SAEs.")
+    ] = LayoutChoice.lexicept,
     layer: LayerOption = None,
     width: WidthOption = None,
-    l0: L0Option = 100.0,
+    l0: L0Option = None,
     scale: ScaleOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Convert a pretrained SAE; the only command that reads pickled ones (tensors only)."""
+    """Convert a pretrained SAE, or a model whose dimensions are sub-words.
+
+    Only of SAEs are pickles read (tensors only).
+    """
     from lexicept.indexing import refuse_existing
 
     refuse_existing(out)
     require("concepts", "sentence_transformers")
-    from lexicept.sae.pretrained import find_pretrained_sae
+    from lexicept.hub import model_folder
+    from lexicept.interchange import recognise
 
-    found = find_pretrained_sae(source, layer, width, l0=l0, pickles=True)
+    kind = _kind_on_hub(source)
+    folder = Path(source) if kind is None else model_folder(source)
+    if folder.is_dir():
+        kind = recognise(folder)
+    if kind is None:
+        report = _convert_sae(source, out, to, layer, width, l0, scale)
+    elif any(value is not None for value in (layer, width, l0, scale)):
+        raise InputError(f"{source} is a model: --layer, --width, --l0 and --scale are of SAEs")
+    else:
+        report = _convert_model(source, folder, kind, to, out)
+    print_report({**report, "written": f"{out} ({to.value})"}, as_json)
+
+
+def _kind_on_hub(source: str) -> Kind | None:
+    """The layout of a hub's model; None for SAEs, which are found by their own reader."""
+    from lexicept.hub import is_name, model_folder
+    from lexicept.interchange import recognise
+
+    if not is_name(source):
+        return None
+    small = ("modules.json", "router_config.json", "config.json")
+    return recognise(model_folder(source, files=small))
+
+
+def _convert_sae(
+    source: str,
+    out: Path,
+    to: LayoutChoice,
+    layer: int | None,
+    width: int | None,
+    l0: float | None,
+    scale: ScaleChoice | None,
+) -> dict[str, Any]:
+    from lexicept.sae.formats import save_saelens
+    from lexicept.sae.pretrained import USUAL_L0, find_pretrained_sae
+
+    if to not in (LayoutChoice.lexicept, LayoutChoice.saelens):
+        raise InputError(f"--to {to.value} is for models; {source} is none that is known")
+    found = find_pretrained_sae(
+        source, layer, width, l0=USUAL_L0 if l0 is None else l0, pickles=True
+    )
     sae = found.load(None if scale is None else scale.value)
-    _write(sae, to, out)
-    report = {
+    _write(out, partial(save_saelens, sae) if to is LayoutChoice.saelens else sae.save)
+    return {
         "found": found.layout.name,
         "source": found.origin["source"],
         "latents": sae.num_latents,
@@ -85,27 +141,57 @@ def convert(
         "hook": found.layout.hook or "unknown",
         "layer": "unknown" if found.layer is None else found.layer,
         "scale": sae.origin["scale"],
-        "written": f"{out} ({to.value})",
     }
-    print_report(report, as_json)
 
 
-def _write(sae: SAE, to: LayoutChoice, out: Path) -> None:
-    """Write an SAE into a folder that is there when it is whole."""
+def _convert_model(
+    source: str, folder: Path, kind: Kind, to: LayoutChoice, out: Path
+) -> dict[str, Any]:
+    from lexicept.encoder import load_encoder, parts
+    from lexicept.hub import CARD
+    from lexicept.interchange import Kind, read_model, write_model
+    from lexicept.model_card import make_card
+
+    if to is LayoutChoice.saelens:
+        raise InputError(f"{source} is a model: --to saelens is for SAEs")
+    if kind is Kind.lexicept and to is LayoutChoice.lexicept:
+        raise InputError(f"{source} is a model of lexicept already")
+    encoder = load_encoder(folder) if kind is Kind.lexicept else read_model(folder, kind)
+
+    def save(unfinished: Path) -> None:
+        if to is not LayoutChoice.lexicept:
+            write_model(encoder, Kind(to.value), unfinished)
+            return
+        encoder.save(str(unfinished), create_model_card=False)
+        (unfinished / CARD).write_text(make_card(encoder, out.name, source))
+
+    _write(out, save)
+    backbone, head, lookup = parts(encoder)
+    windows = to is LayoutChoice.lexicept and backbone.max_tokens is None
+    return {
+        "found": kind.value,
+        "source": source,
+        "backbone": type(backbone.model).__name__,
+        "layers": backbone.num_layers,
+        "dimensions": head.size,
+        "pooling": head.settings.pooling,
+        "queries": "a table of weights" if lookup is not None else "the same model",
+        "long_texts": f"{'windows of' if windows else 'cut after'} {backbone.window} tokens",
+    }
+
+
+def _write(out: Path, save: Callable[[Path], None]) -> None:
+    """Write a folder that is there when it is whole."""
     import shutil
 
     from lexicept.indexing import refuse_existing
-    from lexicept.sae.formats import save_saelens
     from lexicept.storage import sync_folder
 
     unfinished = out.with_name(f"{out.name}.partial")
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(parents=True)
     try:
-        if to is LayoutChoice.saelens:
-            save_saelens(sae, unfinished)
-        else:
-            sae.save(unfinished)
+        save(unfinished)
         sync_folder(unfinished)
         refuse_existing(out)
         unfinished.rename(out)

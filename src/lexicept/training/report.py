@@ -9,33 +9,11 @@ import yaml
 from sentence_transformers import SparseEncoder
 
 from lexicept.corpora.json_lines import read_objects
-from lexicept.encoder import parts
+from lexicept.model_card import make_card
 from lexicept.storage import replace_file
 from lexicept.training.config import TrainingConfig, to_mapping
 
-_CARD = """---
-library_name: sentence-transformers
-tags:
-- sparse-encoder
-- learned-sparse-retrieval
-- lexicept
----
-
-# {title}
-
-A learned sparse encoder, trained with lexicept: {backbone}, {layers} blocks, then a {head} of
-{size:,} dimensions with {pooling} pooling{queries}.
-
-```python
-from lexicept.encoder import load_encoder
-
-encoder = load_encoder("path/to/this/folder")
-queries = encoder.encode_query(["a question"])
-documents = encoder.encode_document(["a document"])
-```
-
-`lexicept build documents/ --out index --model path/to/this/folder` indexes with it.
-
+_DETAILS = """
 ## Validation
 
 {validation}
@@ -89,16 +67,9 @@ def write_card(
         names = [name.removeprefix("eval_") for name in columns]
         body = [names, ["---"] * len(names), *lines]
         table = "".join(f"| {' | '.join(line)} |\n" for line in body)
-    backbone, head, lookup = parts(encoder)
-    content = _CARD.format(
-        title=path.parent.parent.name,
-        backbone=config.model.start or config.model.backbone,
-        layers=backbone.num_layers,
-        head=type(head).__name__,
-        size=head.size,
-        queries="" if lookup is None else ", and queries by a lookup of weights, without inference",
-        pooling=head.settings.pooling,
-        validation=table,
-        config=yaml.safe_dump(to_mapping(config), sort_keys=False),
+    details = _DETAILS.format(
+        validation=table, config=yaml.safe_dump(to_mapping(config), sort_keys=False)
     )
-    replace_file(path, content.encode())
+    origin = config.model.start or config.model.backbone
+    card = make_card(encoder, path.parent.parent.name, origin)
+    replace_file(path, (card + details).encode())

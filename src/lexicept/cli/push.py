@@ -1,0 +1,43 @@
+"""The command that publishes a model: push."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lexicept.cli.common import JsonOption, print_report, require
+
+app = typer.Typer()
+
+
+@app.command()
+def push(
+    model: Annotated[Path, typer.Argument(help="A saved encoder's folder.")],
+    name: Annotated[str, typer.Argument(help="Its name on the hub: owner/name.")],
+    private: Annotated[
+        bool, typer.Option("--private", help="Seen by its owner only, where it is new.")
+    ] = False,
+    license: Annotated[  # noqa: A002
+        str | None, typer.Option(help="For the model card, such as apache-2.0.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Publish a model with its card on the Hugging Face Hub; the token is read from HF_TOKEN."""
+    require("concepts", "sentence_transformers")
+    from lexicept.encoder import load_encoder
+    from lexicept.errors import InputError
+    from lexicept.hub import CARD, push_model
+    from lexicept.model_card import make_card, published
+
+    if not model.is_dir():
+        raise InputError(f"{model}: no such folder")
+    if (model / "adapter_config.json").exists():
+        raise InputError(f"{model}: adapters of another model; push the merged one")
+    encoder = load_encoder(model)
+    title = name.rpartition("/")[2]
+    written = model / CARD
+    card = written.read_text() if written.exists() else make_card(encoder, title)
+    commit = push_model(model, name, published(card, name, license), private=private)
+    print_report({"model": name, "commit": commit}, as_json)

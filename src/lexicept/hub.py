@@ -1,0 +1,121 @@
+"""Models on the Hugging Face Hub: pulled where a folder is accepted, and pushed with their card."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from fnmatch import fnmatch
+from pathlib import Path
+
+from lexicept.errors import InputError
+
+CARD = "README.md"
+
+FILES = (
+    "*.safetensors",
+    "*.json",
+    "*.txt",
+    "*.md",
+    "*.model",
+    "*terms.bin",
+    "*terms.offsets.npy",
+)
+"""What a model consists of: no pickles and no code. The terms are texts and numbers."""
+
+_NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*")
+
+
+def is_name(source: str | os.PathLike[str]) -> bool:
+    """Whether that may be the hub's name of a model, owner/name, and is no folder here."""
+    return _NAME.fullmatch(os.fspath(source)) is not None and not Path(source).exists()
+
+
+def model_folder(
+    source: str | os.PathLike[str], revision: str | None = None, files: tuple[str, ...] = FILES
+) -> Path:
+    """A folder as it is, or a model of the hub in its cache, downloaded where it is not yet there.
+
+    Args:
+        revision: a branch, tag or commit; the main branch by default.
+        files: patterns of what is downloaded.
+
+    Raises:
+        InputError: no such model or revision, or the hub can't be reached; a revision of a folder.
+    """
+    if not is_name(source):
+        if revision is not None:
+            raise InputError(f"{source}: only the hub's models have revisions")
+        return Path(source)
+    from huggingface_hub import snapshot_download
+
+    name = os.fspath(source)
+    with _named(name, "no such folder, and the hub's can't be loaded"):
+        return Path(snapshot_download(name, revision=revision, allow_patterns=list(files)))
+
+
+def push_model(folder: Path, name: str, card: str, *, private: bool = False) -> str:
+    """Publish a model's folder in one commit; the token is that of ``HF_TOKEN``.
+
+    Args:
+        name: owner/name; made where there is none yet.
+        card: what becomes its ``README.md``.
+        private: whether a new one is seen by its owner only.
+
+    Returns:
+        The address of the commit.
+
+    Raises:
+        InputError: not a name, no token or one that may not write, no network, or a public model
+            of that name where a private one is wanted.
+    """
+    from huggingface_hub import CommitOperationAdd, HfApi
+
+    if _NAME.fullmatch(name) is None:
+        raise InputError(f"{name}: not a hub's name, such as owner/name")
+    token = os.environ.get("HF_TOKEN")
+    if not token:
+        raise InputError(f"{name}: pushing needs a token that may write, in HF_TOKEN")
+    paths = [file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()]
+    sent = [path for path in sorted(paths) if path != CARD and any(fnmatch(path, p) for p in FILES)]
+    operations = [CommitOperationAdd(CARD, card.encode())]
+    operations += [CommitOperationAdd(path, folder / path) for path in sent]
+    api = HfApi(token=token)
+    with _named(name, "can't be pushed"):
+        api.create_repo(name, private=private, exist_ok=True)
+        if private and not api.model_info(name).private:
+            raise InputError(f"{name}: is there already, and public")
+        commit = api.create_commit(name, operations, commit_message="A model made with lexicept")
+    return str(commit.commit_url)
+
+
+@contextmanager
+def _named(name: str, failed: str) -> Iterator[None]:
+    """Errors of the hub's client, of its transport and of the hub as one that says what to do."""
+    from huggingface_hub import errors
+
+    try:
+        yield
+    except InputError:
+        raise
+    except errors.GatedRepoError:
+        reason = "its terms have to be accepted on the hub, by the owner of HF_TOKEN"
+    except errors.RepositoryNotFoundError:
+        reason = "there is none of that name, or HF_TOKEN may not see it"
+    except errors.RevisionNotFoundError:
+        reason = "it has no such revision"
+    except (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled):
+        reason = "it is not in the cache, and the hub can't be reached"
+    except errors.HfHubHTTPError as error:
+        status = error.response.status_code
+        reason = "HF_TOKEN may not do that" if status in (401, 403) else _first_line(error)
+    except Exception as error:  # its transport raises its own
+        reason = f"the hub can't be reached: {_first_line(error)}"
+    else:
+        return
+    raise InputError(f"{name}: {failed}: {reason}")
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0] or type(error).__name__

@@ -1,0 +1,267 @@
+"""Push and pull through the hub's own client, against a small hub on this machine."""
+
+import base64
+import hashlib
+import json
+import re
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import huggingface_hub
+import pytest
+import yaml
+from test_cli import Run, assert_error, run
+from test_index import _without_fsync
+
+from lexicept.concepts import ConceptVectorizer
+from lexicept.encoder import encode_activations, load_encoder, make_encoder
+from lexicept.errors import InputError
+from lexicept.heads import SAEHead
+from lexicept.hub import model_folder, push_model
+from lexicept.index import Index
+from lexicept.language_heads import language_head
+from lexicept.model_card import make_card, published
+from lexicept.sae import SAE
+from tiny import tiny_backbone
+
+__all__ = ["_without_fsync", "run"]  # fixtures
+
+TEXTS = ["bade kilo", "muba"]
+TOKEN = "hf_that_may_write"
+
+
+class Hub(ThreadingHTTPServer):
+    """As much of the hub as models need: made, committed to, listed and downloaded."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Requests)
+        self.models: dict[str, dict[str, bytes]] = {}
+        self.private: dict[str, bool] = {}
+        self.downloaded: list[str] = []
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+    def sha(self, name: str) -> str:
+        return hashlib.sha1(repr(sorted(self.models[name].items())).encode()).hexdigest()
+
+
+class _Requests(BaseHTTPRequestHandler):
+    server: Hub
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+    def answer(self, content: Any, status: int = 200, **headers: str) -> None:
+        body = content if isinstance(content, bytes) else json.dumps(content).encode()
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(body)), **headers}.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def body(self) -> bytes:
+        if "Content-Length" in self.headers:
+            return self.rfile.read(int(self.headers["Content-Length"]))
+        body = b""
+        while size := int(self.rfile.readline(), 16):
+            body += self.rfile.read(size)
+            self.rfile.readline()
+        self.rfile.readline()
+        return body
+
+    def do_POST(self) -> None:
+        body = self.body()
+        if self.headers["Authorization"] != f"Bearer {TOKEN}":
+            self.answer({"error": "Invalid username or password."}, 401)
+        elif self.path == "/api/repos/create":
+            asked = json.loads(body)
+            name = f"{asked['organization']}/{asked['name']}" if asked.get("organization") else ""
+            there = name in self.server.models
+            if not there:
+                self.server.models[name] = {}
+                self.server.private[name] = asked.get("visibility") == "private"
+            self.answer({"url": f"{self.server.address}/{name}"}, 409 if there else 200)
+        elif self.path == "/api/validate-yaml":
+            self.answer({"errors": [], "warnings": []})
+        elif "/preupload/" in self.path:
+            files = [
+                {"path": file["path"], "uploadMode": "regular", "shouldIgnore": False}
+                for file in json.loads(body)["files"]
+            ]
+            self.answer({"files": files})
+        elif commit := re.fullmatch(r"/api/models/(.+)/commit/main", self.path):
+            for line in body.splitlines():
+                entry = json.loads(line)
+                if entry["key"] == "file":
+                    content = base64.b64decode(entry["value"]["content"])
+                    self.server.models[commit[1]][entry["value"]["path"]] = content
+            sha = self.server.sha(commit[1])
+            url = f"{self.server.address}/{commit[1]}/commit/{sha}"
+            self.answer({"success": True, "commitOid": sha, "commitUrl": url})
+
+    def do_GET(self) -> None:
+        path = self.path.partition("?")[0]
+        known = re.match(r"/(?:api/models/)?([^/]+/[^/]+)(.*)", path)
+        if known is None or known[1] not in self.server.models:
+            self.answer(b"", 404, X_Error_Code="RepoNotFound")
+            return
+        name, rest = known[1], known[2]
+        files, sha = self.server.models[name], self.server.sha(name)
+        if rest.startswith("/revision/") and rest != "/revision/main":
+            self.answer(b"", 404, X_Error_Code="RevisionNotFound")
+        elif path.startswith("/api/") and rest.startswith("/tree/"):
+            entries = [
+                {"type": "file", "path": file, "size": len(content), "oid": "0" * 40}
+                for file, content in files.items()
+            ]
+            self.answer(entries)
+        elif path.startswith("/api/"):
+            siblings = [{"rfilename": file} for file in files]
+            private = self.server.private[name]
+            self.answer({"id": name, "sha": sha, "private": private, "siblings": siblings})
+        else:
+            file = rest.removeprefix(f"/resolve/{sha}/")
+            if self.command == "GET":
+                self.server.downloaded.append(file)
+            etag = hashlib.sha1(files[file]).hexdigest()
+            self.answer(files[file], X_Repo_Commit=sha, ETag=f'"{etag}"')
+
+    do_HEAD = do_GET  # noqa: N815
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
+    server = Hub()
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    known = huggingface_hub.constants
+    template = server.address + "/{repo_id}/resolve/{revision}/{filename}"
+    monkeypatch.setattr(known, "ENDPOINT", server.address)
+    monkeypatch.setattr(known, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+    monkeypatch.setattr(known, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(known, "HF_HUB_OFFLINE", False)
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A saved encoder with names of its dimensions, and what must not be published with it."""
+    folder = tmp_path_factory.mktemp("model")
+    backbone = tiny_backbone(folder / "bert")
+    encoder = make_encoder(backbone, language_head(str(folder / "bert")))
+    encoder.save(str(folder / "saved"), create_model_card=False)
+    for name in ("pytorch_model.bin", "code.py", "optimizer.pt", ".env"):
+        (folder / "saved" / name).write_bytes(b"not to be seen")
+    return folder / "saved"
+
+
+def test_a_model_comes_back(hub: Hub, model: Path, run: Run, monkeypatch: Any) -> None:
+    report = run("push", model, "team/tiny", "--license", "apache-2.0", "--json").json
+    commit = f"{hub.address}/team/tiny/commit/{hub.sha('team/tiny')}"
+    assert report == {"model": "team/tiny", "commit": commit}
+    files = hub.models["team/tiny"]
+    assert not [name for name, content in files.items() if content == b"not to be seen"]
+    _, front, card = files["README.md"].decode().split("---\n", 2)
+    assert yaml.safe_load(front) == {
+        "license": "apache-2.0",
+        "library_name": "sentence-transformers",
+        "tags": ["sparse-encoder", "learned-sparse-retrieval", "lexicept"],
+    }
+    assert 'load_encoder("team/tiny")' in card
+    assert 'SparseEncoder("team/tiny", trust_remote_code=True)' in card
+    # What others may have put there is not downloaded.
+    files |= {"pytorch_model.bin": b"pickle", "evil.py": b"code", "1/model.pkl": b"pickle"}
+    expected = encode_activations(load_encoder(model), TEXTS)
+    pulled = load_encoder("team/tiny")
+    assert (encode_activations(pulled, TEXTS) != expected).nnz == 0
+    assert set(hub.downloaded) == set(files) - {"pytorch_model.bin", "evil.py", "1/model.pkl"}
+    # It is in the cache now.
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    assert (encode_activations(load_encoder("team/tiny"), TEXTS) != expected).nnz == 0
+    assert list(ConceptVectorizer.load(Path("team/tiny")).terms)[5] == "baba"
+    load_encoder("team/tiny", revision=hub.sha("team/tiny"))
+    with pytest.raises(InputError, match=r"team/other: no such folder, .* not in the cache"):
+        load_encoder("team/other")
+
+
+def test_an_index_of_a_pulled_model(hub: Hub, model: Path, run: Run, tmp_path: Path) -> None:
+    push_model(model, "team/tiny", "")
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    (corpus / "a.txt").write_text(TEXTS[0])
+    out = tmp_path / "index"
+    made = ("--vocabulary", "concepts", "--model", "team/tiny", "--out", out)
+    assert run("build", corpus, *made).code == 0
+    assert Index.open(out).search("bade")[0].document_id
+
+
+def test_a_model_is_converted_by_its_name(hub: Hub, model: Path, run: Run, tmp_path: Path) -> None:
+    push_model(model, "team/tiny", "")
+    to = ("--to", "sentence-transformers", "--out", tmp_path / "out")
+    assert run("convert", "team/tiny", *to, "--json").json["found"] == "lexicept"
+    assert (tmp_path / "out" / "1_WordWeights").is_dir()
+
+
+def test_private_models(hub: Hub, model: Path) -> None:
+    push_model(model, "team/hidden", "", private=True)
+    assert hub.private["team/hidden"]
+    push_model(model, "team/hidden", "", private=True)
+    push_model(model, "team/open", "before")
+    with pytest.raises(InputError, match="team/open: is there already, and public"):
+        push_model(model, "team/open", "after", private=True)
+    assert hub.models["team/open"]["README.md"] == b"before"
+
+
+def test_what_the_hub_refuses(hub: Hub, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    push_model(model, "team/tiny", "")
+    with pytest.raises(InputError, match=r"team/none: no such folder, .* none of that name"):
+        load_encoder("team/none")
+    with pytest.raises(InputError, match="no such revision"):
+        load_encoder("team/tiny", revision="old")
+    with pytest.raises(InputError, match="only the hub's models have revisions"):
+        load_encoder(model, revision="main")
+    monkeypatch.setenv("HF_TOKEN", "wrong")
+    with pytest.raises(InputError, match="HF_TOKEN may not"):
+        push_model(model, "team/tiny", "")
+
+
+def test_without_a_network(hub: Hub, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nobody = "http://127.0.0.1:9"
+    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", nobody)
+    with pytest.raises(InputError, match="team/tiny: can't be pushed: the hub can't be reached"):
+        push_model(model, "team/tiny", "")
+    with pytest.raises(InputError, match="not in the cache, and the hub can't be reached"):
+        model_folder("team/tiny")
+
+
+def test_what_push_refuses(
+    model: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    assert_error(run("push", model, "team/tiny"), "in HF_TOKEN")
+    assert_error(run("push", model, "tiny"), "not a hub's name")
+    assert_error(run("push", tmp_path / "none", "team/tiny"), "no such folder")
+    assert_error(run("push", tmp_path, "team/tiny"), "no saved encoder")
+    (tmp_path / "adapter_config.json").write_text("{}")
+    assert_error(run("push", tmp_path, "team/tiny"), "push the merged one")
+
+
+def test_cards(model: Path) -> None:
+    encoder = load_encoder(model)
+    linked = yaml.safe_load(make_card(encoder, "t", "owner/base").split("---\n")[1])
+    assert linked["base_model"] == "owner/base"
+    assert "base_model" not in make_card(encoder, "t", str(model))
+    latents = make_encoder(encoder[0], SAEHead(SAE(32, 16, 4)))
+    assert "a SAEHead of\n16 dimensions with max pooling" in make_card(latents, "t")
+    for before in ("---\nlicense: mit\na: 1\n---\ntext ---\n", "---\na: 1\n---\ntext ---\n"):
+        after = published(before, "team/tiny", "apache-2.0")
+        assert after == '---\nlicense: "apache-2.0"\na: 1\n---\ntext ---\n'
+    assert published("text\n", "team/tiny", "mit") == '---\nlicense: "mit"\n---\ntext\n'

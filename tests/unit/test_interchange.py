@@ -1,0 +1,485 @@
+"""Models of others give the vectors that their own library gives, in lexicept and back again."""
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+from sentence_transformers import SparseEncoder
+from sentence_transformers.base.modules import Router
+from sentence_transformers.base.modules.transformer import Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling
+from sentence_transformers.sparse_encoder.modules import (
+    SparseAutoEncoder,
+    SparseStaticEmbedding,
+    SpladePooling,
+)
+from test_cli import Run, assert_error, run
+from test_index import _without_fsync
+from transformers import AutoTokenizer
+
+from lexicept.backbone import Backbone, quiet_transformers
+from lexicept.encoder import encode_activations, load_encoder, make_encoder, parts
+from lexicept.errors import InputError
+from lexicept.heads import HeadSettings, SAEHead, VocabularyHead
+from lexicept.interchange import Kind, read_model, recognise, write_model
+from lexicept.language_heads import language_head
+from lexicept.lookup import Lookup
+from lexicept.sae import SAE
+from tiny import WORDS, save_bert, save_decoder
+
+__all__ = ["_without_fsync", "run"]  # fixtures
+
+TEXTS = ["bade kilo", "", " ".join(WORDS * 6), "kilo [SEP] muba", "? kiba"]
+SHORT = [TEXTS[0], TEXTS[1], *TEXTS[3:]]
+
+SIZES = {"vocab_size": 82, "max_position_embeddings": 64, "initializer_range": 0.3}
+ENCODERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "BertForMaskedLM": (
+        "BertConfig",
+        {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+        | {"intermediate_size": 64},
+    ),
+    "DistilBertForMaskedLM": (
+        "DistilBertConfig",
+        {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64},
+    ),
+    "ModernBertForMaskedLM": (
+        "ModernBertConfig",
+        {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 2}
+        | {"intermediate_size": 64, "pad_token_id": 0, "cls_token_id": 2, "sep_token_id": 3}
+        | {"bos_token_id": 2, "eos_token_id": 3},
+    ),
+}
+
+
+def save_masked(folder: Path, name: str = "BertForMaskedLM", **changes: Any) -> Path:
+    """A tiny masked language model whose weights are all random, with the tiny BERT's tokens."""
+    save_bert(folder)
+    kind, sizes = ENCODERS[name]
+    config = getattr(transformers, kind)(**{**SIZES, **sizes, **changes})
+    torch.manual_seed(1)
+    with quiet_transformers():
+        model = getattr(transformers, name)(config)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(0.1 * torch.randn_like(parameter))
+        model.save_pretrained(folder)
+    return folder
+
+
+def modules(folder: Path, *pooling: Any) -> list[Any]:
+    return [Transformer(str(folder), transformer_task="fill-mask"), SpladePooling(*pooling)]
+
+
+def table(folder: Path) -> SparseStaticEmbedding:
+    weight = torch.arange(82) / 10
+    return SparseStaticEmbedding(AutoTokenizer.from_pretrained(folder), weight, frozen=True)
+
+
+def save_library(folder: Path, content: list[Any], **settings: Any) -> Path:
+    with quiet_transformers():
+        made = SparseEncoder(modules=content, **settings)
+        made.save(str(folder), create_model_card=False)
+    return folder
+
+
+def inference_free(folder: Path, masked: Path, *pooling: Any) -> Path:
+    sides = Router.for_query_document([table(masked)], modules(masked, *pooling))
+    return save_library(folder, [sides])
+
+
+def both(encoder: SparseEncoder, texts: list[str] = TEXTS) -> torch.Tensor:
+    """Vectors of queries and documents [2, n, size]."""
+    sides = (encoder.encode_query(texts), encoder.encode_document(texts))
+    return torch.stack([side.to_dense() for side in sides])
+
+
+def assert_same(one: torch.Tensor, other: torch.Tensor) -> None:
+    torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def masked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_masked(tmp_path_factory.mktemp("masked"))
+
+
+def read(folder: Path) -> SparseEncoder:
+    kind = recognise(folder)
+    assert kind is not None
+    return read_model(folder, kind)
+
+
+SOURCES: dict[str, Callable[[Path, Path], Path]] = {
+    "naver/splade": lambda folder, masked: Path(shutil.copytree(masked, folder)),
+    "maximum": lambda folder, masked: save_library(folder, modules(masked)),
+    "sum": lambda folder, masked: save_library(folder, modules(masked, "sum")),
+    "inference-free": inference_free,
+    "third generation": lambda folder, masked: inference_free(folder, masked, "max", "log1p_relu"),
+}
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_vectors_are_those_of_the_library(source: str, masked: Path, tmp_path: Path) -> None:
+    folder = SOURCES[source](tmp_path / "source", masked)
+    encoder = read(folder)
+    expected = both(SparseEncoder(str(folder)))
+    assert_same(both(encoder), expected)
+    encoder.save(str(tmp_path / "saved"), create_model_card=False)
+    loaded = load_encoder(tmp_path / "saved")
+    assert_same(both(loaded), expected)
+    # What an index holds: with max pooling, what log1p makes the weights of.
+    found = torch.from_numpy(encode_activations(loaded, TEXTS).toarray())
+    assert_same(found if source == "sum" else found.log1p(), expected[1])
+
+
+@pytest.mark.parametrize("name", ["DistilBertForMaskedLM", "ModernBertForMaskedLM"])
+def test_other_architectures_go_there_and_back(name: str, tmp_path: Path) -> None:
+    folder = save_masked(tmp_path / "masked", name)
+    expected = both(SparseEncoder(str(folder)))
+    encoder = read(folder)
+    assert_same(both(encoder), expected)
+    (tmp_path / "back").mkdir()
+    write_model(encoder, Kind.splade, tmp_path / "back")
+    assert_same(both(SparseEncoder(str(tmp_path / "back"))), expected)
+
+
+def test_a_model_as_the_hub_has_them(masked: Path, tmp_path: Path) -> None:
+    """Modules by their names of old, and a limit shorter than the model's."""
+    folder = Path(shutil.copytree(masked, tmp_path / "hub"))
+    old = "sentence_transformers.sparse_encoder.models"
+    entries = [
+        {"idx": 0, "name": "0", "path": "", "type": f"{old}.MLMTransformer"},
+        {"idx": 1, "name": "1", "path": "1_SpladePooling", "type": f"{old}.SpladePooling"},
+    ]
+    (folder / "modules.json").write_text(json.dumps(entries))
+    settings = {"model_type": "SparseEncoder", "prompts": {}, "similarity_fn_name": "dot"}
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(settings))
+    (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 7}')
+    (folder / "1_SpladePooling").mkdir()
+    config = '{"pooling_strategy": "max", "word_embedding_dimension": null}'
+    (folder / "1_SpladePooling" / "config.json").write_text(config)
+    encoder = read(folder)
+    assert parts(encoder).backbone.max_tokens == 7
+    assert_same(both(encoder), both(SparseEncoder(str(folder))))
+
+
+@pytest.mark.parametrize("file", ["idf.json", "query_token_weights.txt"])
+def test_opensearch_s_weights_of_tokens(file: str, masked: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(masked, tmp_path / "opensearch"))
+    weights = {"bade": 2.5, "kilo": 0.25, "##x": 1, "never seen": 9}
+    lines = "".join(f"{token}\t{weight}\n" for token, weight in weights.items())
+    (folder / file).write_text(json.dumps(weights) if file == "idf.json" else lines)
+    assert recognise(folder) is Kind.opensearch
+    queries, documents = both(read(folder))
+    ids = AutoTokenizer.from_pretrained(folder).convert_tokens_to_ids(["bade", "kilo"])
+    assert queries[0].nonzero().ravel().tolist() == ids
+    assert queries[0][ids].tolist() == [2.5, 0.25]
+    assert not queries[1].any()
+    assert_same(documents, both(SparseEncoder(str(masked)))[1])
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_a_decoder(causal: bool, tmp_path: Path) -> None:
+    folder = Path(save_decoder(tmp_path / "llama", is_causal=causal))
+    encoder = read(folder)
+    assert parts(encoder).backbone.bidirectional is not causal
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
+    ids = torch.tensor(AutoTokenizer.from_pretrained(folder)([TEXTS[0]])["input_ids"])
+    with torch.no_grad():
+        logits = model(ids, attention_mask=torch.ones_like(ids)).logits
+    assert_same(both(encoder)[1][0], logits[0].relu().amax(0).log1p())
+    (tmp_path / "out").mkdir()
+    with pytest.raises(InputError, match="LlamaModel has no masked-language-model class"):
+        write_model(encoder, Kind.splade, tmp_path / "out")
+
+
+WITHOUT_LEXICEPT = """
+import sys
+sys.modules["lexicept"] = None
+import torch
+from safetensors.torch import save_file
+from sentence_transformers import SparseEncoder
+texts = sys.argv[3:]
+found = {}
+for folder in sys.argv[2].split(","):
+    encoder = SparseEncoder(folder, device="cpu")
+    sides = [encoder.encode_query(texts), encoder.encode_document(texts)]
+    found[folder] = torch.stack([side.to_dense() for side in sides])
+save_file(found, sys.argv[1])
+"""
+
+ROUNDS = [
+    ("sum", Kind.sentence_transformers),
+    ("maximum", Kind.splade),
+    ("third generation", Kind.opensearch),
+]
+
+
+def test_what_is_written_loads_without_lexicept(masked: Path, tmp_path: Path) -> None:
+    expected = {}
+    for source, kind in ROUNDS:
+        encoder = read(SOURCES[source](tmp_path / f"source of {kind}", masked))
+        out = tmp_path / kind
+        out.mkdir()
+        write_model(encoder, kind, out)
+        expected[str(out)] = both(encoder)
+    vectors = tmp_path / "vectors"
+    script = [sys.executable, "-c", WITHOUT_LEXICEPT, str(vectors), ",".join(expected)]
+    subprocess.run([*script, *TEXTS], check=True, capture_output=True)
+    found = load_file(vectors)
+    for folder, vector in expected.items():
+        assert_same(found[folder], vector)
+
+
+@pytest.mark.parametrize(("source", "kind"), ROUNDS)
+def test_round_trips(source: str, kind: Kind, masked: Path, tmp_path: Path) -> None:
+    encoder = read(SOURCES[source](tmp_path / "source", masked))
+    expected = both(encoder)
+    out = tmp_path / "out"
+    out.mkdir()
+    write_model(encoder, kind, out)
+    assert_same(both(read(out)), expected)
+    if kind is not Kind.sentence_transformers:
+        (out / "modules.json").unlink()  # what other readers do not know
+        with quiet_transformers():
+            model = transformers.AutoModelForMaskedLM.from_pretrained(out)
+        assert torch.equal(model.get_output_embeddings().weight, parts(encoder).head.rows.detach())
+    if kind is Kind.opensearch:
+        assert recognise(out) is Kind.opensearch
+        assert_same(both(read(out))[0], expected[0])  # from the file of weights alone
+        named = json.loads((out / "idf.json").read_bytes())
+        lines = (out / "query_token_weights.txt").read_text().splitlines()
+        assert [float(line.split("\t")[1]) for line in lines] == [w for w in named.values() if w]
+
+
+def own(masked: Path, **settings: Any) -> SparseEncoder:
+    """An encoder as lexicept trains them: special tokens are left out, rows are not tied."""
+    head = language_head(str(masked))
+    with torch.no_grad():
+        head.weight.add_(0.1 * torch.randn_like(head.weight))
+    head.settings = HeadSettings(**settings)
+    return make_encoder(Backbone.from_pretrained(str(masked)), head)
+
+
+@pytest.mark.parametrize("pooling", ["max", "sum"])
+def test_special_tokens_stay_out(pooling: str, masked: Path, tmp_path: Path) -> None:
+    encoder = own(masked, pooling=pooling)
+    expected = both(encoder, SHORT)
+    assert not expected[:, 1].any()
+    (tmp_path / "out").mkdir()
+    write_model(encoder, Kind.sentence_transformers, tmp_path / "out")
+    written = SparseEncoder(str(tmp_path / "out"))
+    assert_same(both(written, SHORT), expected)
+    # Long texts are cut.
+    limit = parts(encoder).backbone.window
+    words = TEXTS[2].split()
+    cut = " ".join(words[: limit - 2])
+    assert_same(both(written, [TEXTS[2]]), both(written, [cut]))
+    for kind in (Kind.splade, Kind.opensearch):
+        with pytest.raises(InputError, match="special tokens are left out"):
+            write_model(encoder, kind, tmp_path / "none")
+
+
+def with_head(masked: Path, head: Any, lookup: Lookup | None = None) -> SparseEncoder:
+    return make_encoder(Backbone(str(masked), special_tokens=True), head, lookup)
+
+
+def head_of(masked: Path, **settings: Any) -> VocabularyHead:
+    head = language_head(str(masked))
+    head.settings = HeadSettings(**settings)
+    return head
+
+
+REFUSED: dict[str, tuple[str, Callable[[Path], SparseEncoder], Kind]] = {
+    "latents": (
+        "latents, not sub-words",
+        lambda masked: with_head(masked, SAEHead(SAE(32, 16, 4))),
+        Kind.sentence_transformers,
+    ),
+    "words": (
+        "not the backbone's own sub-words",
+        lambda masked: with_head(masked, head_of(masked).expanded([[5, 6]], ["bade"])),
+        Kind.splade,
+    ),
+    "random": (
+        "not the backbone's own sub-words",
+        lambda masked: with_head(masked, head_of(masked).random(82)),
+        Kind.splade,
+    ),
+    "k": (
+        "document_k: limits",
+        lambda masked: with_head(masked, head_of(masked, document_k=3)),
+        Kind.splade,
+    ),
+    "pruning": (
+        "query_max_active_dims: limits",
+        lambda masked: with_head(masked, head_of(masked, query_max_active_dims=3)),
+        Kind.sentence_transformers,
+    ),
+    "scale": (
+        "query_scale",
+        lambda masked: with_head(masked, head_of(masked, query_scale=2)),
+        Kind.sentence_transformers,
+    ),
+    "precision": (
+        "weights in bfloat16",
+        lambda masked: make_encoder(
+            Backbone(str(masked), special_tokens=True, dtype="bfloat16"), head_of(masked)
+        ),
+        Kind.sentence_transformers,
+    ),
+    "sum": (
+        "take the maximum",
+        lambda masked: with_head(masked, head_of(masked, pooling="sum")),
+        Kind.splade,
+    ),
+    "second logarithm": (
+        "second logarithm",
+        lambda masked: with_head(masked, head_of(masked, double_log=True)),
+        Kind.splade,
+    ),
+    "no table": (
+        "this one has none",
+        lambda masked: with_head(masked, head_of(masked)),
+        Kind.opensearch,
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_can_not_be_expressed(what: str, masked: Path, tmp_path: Path) -> None:
+    message, make, kind = REFUSED[what]
+    with pytest.raises(InputError, match=message):
+        write_model(make(masked), kind, tmp_path)
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_head_of_another_form(masked: Path, tmp_path: Path) -> None:
+    head = head_of(masked)
+    changed = VocabularyHead(head.rows, head.bias, head.terms, activation="relu")
+    with pytest.raises(InputError, match="its logits differ"):
+        write_model(with_head(masked, changed), Kind.splade, tmp_path)
+
+
+def csr(folder: Path, masked: Path) -> Path:
+    content = [Transformer(str(masked)), Pooling(32), SparseAutoEncoder(32, 16, k=4)]
+    return save_library(folder, content)
+
+
+def changed(folder: Path, masked: Path, change: Callable[[Path], None]) -> Path:
+    save_library(folder, modules(masked))
+    change(folder)
+    return folder
+
+
+def settings(**values: Any) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        path = folder / "config_sentence_transformers.json"
+        path.write_text(json.dumps({**json.loads(path.read_bytes()), **values}))
+
+    return change
+
+
+def pickled(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+
+
+def negative(folder: Path) -> None:
+    path = folder / "query_0_SparseStaticEmbedding" / "model.safetensors"
+    save_file({"weight": -torch.ones(82)}, path)
+
+
+BROKEN: dict[str, tuple[str, Callable[[Path, Path], Path]]] = {
+    "csr": ("reads one dense vector of a whole text", csr),
+    "prompts": (
+        "puts prompts before texts",
+        lambda f, m: changed(f, m, settings(prompts={"query": "q: ", "document": ""})),
+    ),
+    "cosine": (
+        "compared by cosine",
+        lambda f, m: changed(f, m, settings(similarity_fn_name="cosine")),
+    ),
+    "pickle": ("a pickle is not read", lambda f, m: changed(f, m, pickled)),
+    "weights": (
+        "can't load it",
+        lambda f, m: changed(f, m, lambda f: (f / "model.safetensors").write_bytes(b"x" * 40)),
+    ),
+    "modules": ("modules.json", lambda f, m: changed(f, m, lambda f: damage(f / "modules.json"))),
+    "table": (
+        "a weight of at least 0",
+        lambda f, m: (inference_free(f, m), negative(f))[0],
+    ),
+    "no head": ("BertModel has no language-model head", lambda f, m: Path(save_bert(f))),
+}
+
+
+def damage(path: Path) -> None:
+    path.write_text("{")
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_sources_that_are_refused(what: str, masked: Path, tmp_path: Path, run: Run) -> None:
+    message, make = BROKEN[what]
+    folder = make(tmp_path / "source", masked)
+    result = run("convert", folder, "--out", tmp_path / "out")
+    assert_error(result, message, "source")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["source"]
+
+
+@pytest.mark.parametrize("content", ['{"a": "x"}', '{"a": NaN}', "[1]", "{"])
+def test_broken_weights_of_tokens(content: str, masked: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(masked, tmp_path / "opensearch"))
+    (folder / "idf.json").write_text(content)
+    with pytest.raises(InputError, match=r"idf\.json: not a weight for each token"):
+        read(folder)
+
+
+def test_the_command(masked: Path, tmp_path: Path, run: Run) -> None:
+    source = inference_free(tmp_path / "source", masked)
+    out, back = tmp_path / "out", tmp_path / "back"
+    report = run("convert", source, "--out", out, "--json").json
+    assert report == {
+        "found": "sentence-transformers",
+        "source": str(source),
+        "backbone": "BertModel",
+        "layers": 2,
+        "dimensions": 82,
+        "pooling": "max",
+        "queries": "a table of weights",
+        "long_texts": "cut after 64 tokens",
+        "written": f"{out} (lexicept)",
+    }
+    assert run("convert", out, "--to", "opensearch", "--out", back, "--json").json["found"] == (
+        "lexicept"
+    )
+    assert_same(both(SparseEncoder(str(back))), both(SparseEncoder(str(source))))
+    assert not list(tmp_path.glob("*.partial"))
+    new = tmp_path / "new"
+    assert_error(run("convert", source, "--layer", 2, "--out", new), "are of SAEs")
+    assert_error(run("convert", source, "--to", "saelens", "--out", new), "is for SAEs")
+    assert_error(run("convert", out, "--out", new), "a model of lexicept already")
+    SAE(8, 4, 2).save(tmp_path / "sae")
+    to = ("--to", "splade", "--out", new)
+    assert_error(run("convert", tmp_path / "sae", *to), "--to splade is for models")
+
+
+def test_an_index_of_a_converted_model(masked: Path, tmp_path: Path, run: Run) -> None:
+    model, index = tmp_path / "model", tmp_path / "index"
+    assert run("convert", masked, "--out", model).code == 0
+    corpus = tmp_path / "corpus.jsonl"
+    rows = [{"_id": f"d{n}", "text": text} for n, text in enumerate(TEXTS)]
+    corpus.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    built = ("--vocabulary", "concepts", "--precision", "float32", "--model", model)
+    assert run("build", corpus, *built, "--out", index).code == 0
+    found = run("search", index, TEXTS[0], "--explain", "--json").json["results"]
+    queries, documents = both(SparseEncoder(str(masked)))
+    scores = {f"d{n}": float(score) for n, score in enumerate(documents @ queries[0])}
+    assert {hit["id"]: hit["score"] for hit in found} == pytest.approx(scores, rel=1e-4)
