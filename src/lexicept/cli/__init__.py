@@ -16,6 +16,7 @@ from lexicept.cli import (
     lists,
     pretrain,
     report,
+    reproduce,
     sae,
     search,
     serve,
@@ -42,6 +43,7 @@ app.add_typer(index.app)
 app.add_typer(lists.app)
 app.add_typer(pretrain.app)
 app.add_typer(report.app)
+app.add_typer(reproduce.app)
 app.add_typer(sae.app)
 app.add_typer(serve.app)
 app.add_typer(soup.app)
