@@ -299,3 +299,30 @@ def test_sizes_and_names_do_not_repeat_a_run():
         jobs = [row.jobs[size] for row in load_recipe(RECIPES, name).rows]
         kept = [run_module.job_fingerprint(job) for job in jobs if not isinstance(job, str)]
         assert len(set(kept)) == len(kept)
+
+
+def test_rows_of_one_training_share_the_model(tmp_path):
+    from lexicept.progress import silent
+    from lexicept.reproduce.recipe import read_job
+    from lexicept.reproduce.trained import run_training
+    from tiny import save_bert
+
+    places = tmp_path / "data"
+    places.mkdir()
+    save_bert(places / "bert")
+    save_collection(places / "beir")
+    config = {
+        "data": {"corpus": "beir", "queries": "beir"},
+        "model": {"backbone": "bert", "head": "random", "size": 40},
+        "loss": {"kl": 0, "in_batch": 1.0},
+        "optimizer": {"steps": 2, "batch_size": 4, "warmup_steps": 1},
+        "validation": {"count": 3, "every": 2},
+    }
+    lengths = []
+    for limit in (None, 3):
+        content = {"config": config, "test": [{"name": "beir", "split": "dev"}]}
+        job = read_job({"training": {**content, "document_max_active_dims": limit}}, "row")
+        found = run_training(job, Data(places, {}, tmp_path), tmp_path / "work", silent)
+        lengths.append(found.values["beir document length"])
+    assert lengths[1] == 3 < lengths[0]
+    assert len(list((tmp_path / "work" / "runs").iterdir())) == 1
