@@ -274,5 +274,5 @@ def check_tasks(names: Sequence[str]) -> None:
 
 @cache
 def _tasks() -> frozenset[str]:
-    get_tasks: Callable[[], Any] = import_module("mteb").get_tasks
+    get_tasks: Callable[..., Any] = import_module("mteb").get_tasks
     return frozenset(task.metadata.name for task in get_tasks(exclude_superseded=False))
