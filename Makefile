@@ -26,6 +26,7 @@ check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/lexicept reproduce --all --dry-run
 
 bench: $(STAMP)
 	$(BIN)/pip install -q -e '.[bench]'

@@ -1,12 +1,8 @@
-"""Sparse collections: synthetic ones, and SPLADE vectors from files."""
+"""Synthetic sparse collections."""
 
 from __future__ import annotations
 
-import gzip
-import json
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator
 
 import numpy as np
 import scipy.sparse as sp
@@ -71,28 +67,3 @@ def _first_occurrences(rows: np.ndarray) -> np.ndarray:
     first = np.empty_like(new)
     np.put_along_axis(first, order, new, axis=1)
     return first
-
-
-def splade_vectors(
-    folder: Path, vocabulary: Path
-) -> tuple[list[str], sp.csr_array, list[str], sp.csr_array]:
-    """Ids and vectors of documents and of queries, from ``documents.jsonl.gz`` (hundredths of
-    weights) and ``queries.tsv.gz`` (a word piece comes as often as its weight says)."""
-    pieces = vocabulary.read_text(encoding="utf-8").split("\n")
-    dimension = {piece: number for number, piece in enumerate(pieces) if piece}
-    with gzip.open(folder / "documents.jsonl.gz", "rt", encoding="utf-8") as file:
-        documents = [json.loads(line) for line in file]
-    with gzip.open(folder / "queries.tsv.gz", "rt", encoding="utf-8") as file:
-        queries = [line.rstrip("\n").split("\t") for line in file]
-    X = _matrix([document["vector"] for document in documents], dimension) / np.float32(100)
-    Q = _matrix([Counter(text.split()) for _, text in queries], dimension)
-    return [document["id"] for document in documents], X, [name for name, _ in queries], Q
-
-
-def _matrix(vectors: Sequence[Mapping[str, float]], dimension: Mapping[str, int]) -> sp.csr_array:
-    indptr = np.cumsum([0, *map(len, vectors)])
-    columns = np.array([dimension[piece] for vector in vectors for piece in vector])
-    weights = np.array([w for vector in vectors for w in vector.values()], np.float32)
-    matrix = sp.csr_array((weights, columns, indptr), shape=(len(vectors), len(dimension)))
-    matrix.sort_indices()
-    return matrix

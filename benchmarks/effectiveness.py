@@ -15,7 +15,6 @@ import numpy as np
 import scipy.sparse as sp
 import Stemmer
 
-from benchmarks.collections import splade_vectors
 from benchmarks.common import README, Table
 from benchmarks.start_up import LEXICEPT
 from lexicept import evaluation, pseudo_queries
@@ -25,6 +24,7 @@ from lexicept.engines import ExactEngine
 from lexicept.index import Index
 from lexicept.indexing import ALPHAS, Contents
 from lexicept.measures import qd_flops
+from lexicept.reproduce.data import read_vectors
 from lexicept.vectors import largest_weights, prune_rows
 from lexicept.weighting import BM25
 from lexicept.words import WordVectorizer
@@ -135,7 +135,7 @@ def pruning(folder: Path, path: Path, budget: float = 4.0) -> Table:
 
 def rra(folder: Path, vocabulary: Path, fixed: float = 1.25) -> Table:
     """RRA on SPLADE-v3 vectors, at a fixed α and at the one that pseudo-queries choose."""
-    ids, X, query_ids, Q = splade_vectors(folder, vocabulary)
+    ids, X, query_ids, Q, _ = read_vectors(folder, vocabulary, 0.01)
     sources, pseudo = pseudo_queries.from_vectors(X)
     qrels, derived, known_item = list(read_qrels(folder)), {}, {}
     for alpha in (None, *dict.fromkeys((fixed, *ALPHAS))):

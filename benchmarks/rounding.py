@@ -14,12 +14,12 @@ from typing import NamedTuple
 
 import scipy.sparse as sp
 
-from benchmarks.collections import splade_vectors
 from benchmarks.common import Table
 from benchmarks.effectiveness import ndcg
 from lexicept.corpora import Qrel, read_qrels, read_queries
 from lexicept.engines import ExactEngine
 from lexicept.index import Index
+from lexicept.reproduce.data import read_vectors
 
 
 class Case(NamedTuple):
@@ -42,8 +42,8 @@ def cases(index: Index, data: Path) -> Iterator[Case]:
         Q = index.query_vectors(texts, vocabulary)
         yield Case(f"SciFact, {vocabulary or 'both'}", list(index.ids), weights, names, Q, qrels)
     folder = data / "nfcorpus_splade_v3"
-    vectors = splade_vectors(folder, data / "bert_vocab" / "vocab.txt")
-    yield Case("NFCorpus, SPLADE-v3", *vectors, list(read_qrels(folder)))
+    ids, X, names, Q, _ = read_vectors(folder, data / "bert_vocab" / "vocab.txt", 0.01)
+    yield Case("NFCorpus, SPLADE-v3", ids, X, names, Q, list(read_qrels(folder)))
 
 
 def main() -> None:

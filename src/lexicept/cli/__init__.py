@@ -17,6 +17,7 @@ from lexicept.cli import (
     pretrain,
     push,
     report,
+    reproduce,
     sae,
     search,
     serve,
@@ -44,6 +45,7 @@ app.add_typer(lists.app)
 app.add_typer(pretrain.app)
 app.add_typer(push.app)
 app.add_typer(report.app)
+app.add_typer(reproduce.app)
 app.add_typer(sae.app)
 app.add_typer(serve.app)
 app.add_typer(soup.app)

@@ -1,0 +1,163 @@
+"""The papers' tables and figures."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lexicept.cli.common import JsonOption, print_json, require
+from lexicept.errors import InputError
+
+if TYPE_CHECKING:
+    from lexicept.reproduce.comparison import Comparison
+
+app = typer.Typer()
+
+
+class SizeChoice(StrEnum):
+    """How large a run is."""
+
+    small = "small"
+    full = "full"
+
+
+RecipeArgument = Annotated[
+    str | None, typer.Argument(help="PAPER/TABLE: rra/table1; --list shows all.")
+]
+DataOption = Annotated[
+    Path | None,
+    typer.Option(help="A folder with a folder for each dataset; others are fetched by name."),
+]
+RowsOption = Annotated[str, typer.Option(help="Only these rows, with commas between them.")]
+ListOption = Annotated[bool, typer.Option("--list", help="Show all recipes.")]
+AllOption = Annotated[bool, typer.Option("--all", help="All recipes.")]
+DryOption = Annotated[
+    bool, typer.Option("--dry-run", help="Validate recipes, datasets and tasks; no data needed.")
+]
+RecordOption = Annotated[
+    bool, typer.Option("--record", help="Keep the results in the recipe's folder, for --report.")
+]
+ReportOption = Annotated[
+    Path | None, typer.Option(help="Write a page of what all recipes' folders keep; runs nothing.")
+]
+RecipesOption = Annotated[Path | None, typer.Option(help="Another folder of recipes.")]
+
+
+@app.command()
+def reproduce(
+    recipe: RecipeArgument = None,
+    size: Annotated[SizeChoice, typer.Option(help="small or full.")] = SizeChoice.small,
+    data: DataOption = None,
+    out: Annotated[Path, typer.Option(help="Results, and what they share.")] = Path("reproduced"),
+    rows: RowsOption = "",
+    as_list: ListOption = False,
+    everything: AllOption = False,
+    dry_run: DryOption = False,
+    record: RecordOption = False,
+    report: ReportOption = None,
+    recipes: RecipesOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a paper's table or figure, and compare with its numbers.
+
+    Finished rows are kept: a run that was killed goes on where it was when the same command is run
+    again, and rows whose data are missing can be run later. OUT/RECIPE/SIZE holds table.md,
+    table.json and the figure.
+    """
+    require("train", "sentence_transformers", "accelerate", "peft", "yaml", "matplotlib")
+    from lexicept.reproduce.recipe import find_recipes
+    from lexicept.reproduce.report import recipes_folder
+
+    folder = recipes_folder(recipes)
+    if as_list:
+        _list(folder, as_json)
+    elif report is not None:
+        _report(folder, report)
+    else:
+        if (recipe is None) != everything:
+            raise InputError("name one recipe, or --all; --list shows them")
+        names = find_recipes(folder) if recipe is None else [recipe]
+        if dry_run:
+            _validate(folder, names)
+        else:
+            chosen = tuple(name.strip() for name in rows.split(",") if name.strip())
+            _run(folder, names, size.value, data, out, chosen, record, as_json)
+
+
+def _list(folder: Path, as_json: bool) -> None:
+    from lexicept.reproduce.recipe import find_recipes, load_recipe
+
+    loaded = [load_recipe(folder, name) for name in find_recipes(folder)]
+    if as_json:
+        print_json({r.name: {"title": r.title, "table": r.expected.reference} for r in loaded})
+        return
+    for one in loaded:
+        print(f"{one.name:<26}{one.expected.reference:<34}{one.title}")
+
+
+def _validate(folder: Path, names: list[str]) -> None:
+    from lexicept.reproduce.recipe import load_recipe
+    from lexicept.reproduce.run import validate
+
+    jobs = sum(validate(load_recipe(folder, name), folder) for name in names)
+    print(f"{len(names)} recipes, {jobs} jobs: all valid")
+
+
+def _report(folder: Path, path: Path) -> None:
+    from lexicept.reproduce.report import write_report
+
+    verdicts = write_report(folder, path)
+    words = [verdict.word for sizes in verdicts.values() for verdict in sizes.values()]
+    counted = ", ".join(f"{words.count(word)} {word}" for word in sorted(set(words)))
+    print(f"{path}: {counted}")
+
+
+def _run(
+    folder: Path,
+    names: list[str],
+    size: str,
+    data: Path | None,
+    out: Path,
+    rows: tuple[str, ...],
+    record: bool,
+    as_json: bool,
+) -> None:
+    from lexicept.display import ProgressBars
+    from lexicept.reproduce import report
+    from lexicept.reproduce.comparison import to_json, write_comparison
+    from lexicept.reproduce.data import Data, load_sources
+    from lexicept.reproduce.figure import write_figure
+    from lexicept.reproduce.recipe import load_recipe
+    from lexicept.reproduce.run import run_recipe
+
+    if data is not None and not data.is_dir():
+        raise InputError(f"--data {data}: no such folder")
+    loaded = [load_recipe(folder, name) for name in names]
+    there = Data(data, load_sources(folder / "datasets.yaml"), out / "work" / "datasets")
+    shown = {}
+    for recipe in loaded:
+        with ProgressBars() as progress:
+            outcome = run_recipe(recipe, size, there, out, rows, progress)
+        place = out / recipe.name / size
+        compared = write_comparison(recipe, size, outcome, place)
+        write_figure(recipe, outcome, place / "figure.png")
+        if record and outcome.results:
+            report.record(recipe, size, outcome, compared)
+        shown[recipe.name] = to_json(compared, outcome)
+        if not as_json:
+            _show(recipe.name, place, compared, dict(outcome.missing))
+    if as_json:
+        print_json(shown)
+
+
+def _show(name: str, place: Path, compared: Comparison, missing: dict[str, str]) -> None:
+    from lexicept.texts import safe
+
+    print(f"{name}: {compared.verdict.word}: {compared.verdict.reason}")
+    for row, reason in missing.items():
+        if reason != "not run":
+            print(safe(f"  {row}: {reason}"))
+    print(f"  {place / 'table.md'}")

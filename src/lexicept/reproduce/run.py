@@ -1,0 +1,277 @@
+"""Running recipes: every finished row is one file, and a run that was killed goes on from there."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import date
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from lexicept.errors import InputError, LexiceptError
+from lexicept.measures import e2
+from lexicept.part_file import fingerprint
+from lexicept.progress import Progress, silent
+from lexicept.reproduce.data import Data, check_dataset, check_tasks, load_sources
+from lexicept.reproduce.jobs import (
+    DatasetSettings,
+    E2Job,
+    EffectJob,
+    Job,
+    OverlapJob,
+    PooledJob,
+    RetrievalJob,
+    TrainingJob,
+)
+from lexicept.reproduce.measuring import Found
+from lexicept.reproduce.recipe import Recipe, Row, load_expected, to_json
+from lexicept.storage import lock, read_json, write_json
+
+PACKAGES = ("lexicept", "numpy", "scipy", "torch", "transformers", "sentence-transformers")
+"""Whose versions a result is recorded with."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a row found, and what of."""
+
+    row: str
+    fingerprint: str
+    """Of the job: a row whose job has changed since is run again."""
+    values: Mapping[str, float]
+    notes: tuple[str, ...]
+    seconds: float
+    machine: str
+    versions: Mapping[str, str]
+    date: str
+    per_query: Mapping[str, Mapping[str, float]]
+    """Measure → query → value; empty in what a recipe's folder keeps."""
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any], path: Path) -> Result:
+        """Raises InputError for anything but a result."""
+        try:
+            fields = {name: content[name] for name in cls.__dataclass_fields__}
+            return cls(**{**fields, "notes": tuple(fields["notes"])})
+        except (KeyError, TypeError):
+            raise InputError(f"{path}: not a result; remove it to run its row again") from None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """All rows of a recipe at one size, as far as they are."""
+
+    results: Mapping[str, Result]
+    missing: Mapping[str, str]
+    """Row → why it has no result."""
+
+
+def run_recipe(
+    recipe: Recipe,
+    size: str,
+    data: Data,
+    out: Path,
+    rows: Sequence[str] = (),
+    progress: Progress = silent,
+) -> Outcome:
+    """Run the rows that have no result yet; rows without their data are passed over.
+
+    Args:
+        out: the folder of all recipes' results and of what they share.
+        rows: only these; all by default.
+
+    Raises:
+        InputError: no such row, or another process works there.
+        OSError: a full disk, or a folder without permission; nothing half-written stays.
+    """
+    names = [row.name for row in recipe.rows]
+    for name in rows:
+        if name not in names:
+            raise InputError(f"{recipe.name} has no row {name!r}, only: {', '.join(names)}")
+    folder = out / recipe.name / size
+    (folder / "rows").mkdir(parents=True, exist_ok=True)
+    descriptor = lock(folder)
+    try:
+        outcome = known_results(recipe, size, folder)
+        results, missing = dict(outcome.results), dict(outcome.missing)
+        todo = [row for row in recipe.rows if row.name in (rows or names)]
+        for number, row in enumerate(todo):
+            progress(recipe.name, number, len(todo), row.name)
+            job = row.jobs[size]
+            if row.name in results or isinstance(job, str):
+                continue
+            try:
+                result = run_row(row, job, recipe, data, out / "work", progress)
+            except LexiceptError as error:
+                missing[row.name] = str(error)
+                continue
+            write_json(row_file(folder, row.name), asdict(result))
+            results[row.name] = result
+            missing.pop(row.name, None)
+        progress(recipe.name, len(todo), len(todo))
+        return Outcome(results, missing)
+    finally:
+        os.close(descriptor)
+
+
+def row_file(folder: Path, row: str) -> Path:
+    """Where a row's result is."""
+    return folder / "rows" / f"{row}.json"
+
+
+def known_results(recipe: Recipe, size: str, folder: Path) -> Outcome:
+    """Results that are there and of the jobs as they are now."""
+    results: dict[str, Result] = {}
+    missing: dict[str, str] = {}
+    for row in recipe.rows:
+        job, path = row.jobs[size], row_file(folder, row.name)
+        if isinstance(job, str):
+            missing[row.name] = job
+        elif not path.exists():
+            missing[row.name] = "not run"
+        else:
+            result = Result.from_json(read_json(path), path)
+            if result.fingerprint == job_fingerprint(job):
+                results[row.name] = result
+            else:
+                missing[row.name] = "run with another configuration than the recipe has now"
+    return Outcome(results, missing)
+
+
+def job_fingerprint(job: Job) -> str:
+    """Of everything that a job says, defaults included."""
+    return fingerprint([json.dumps(to_json(job), sort_keys=True)])
+
+
+def run_row(
+    row: Row, job: Job, recipe: Recipe, data: Data, work: Path, progress: Progress
+) -> Result:
+    """Compute one row."""
+    start = time.perf_counter()
+    found = _run(job, recipe, data, work, progress)
+    seconds = round(time.perf_counter() - start, 1)
+    return Result(
+        row.name,
+        job_fingerprint(job),
+        found.values,
+        tuple(found.notes),
+        seconds,
+        machine(),
+        versions(),
+        date.today().isoformat(),
+        found.per_query,
+    )
+
+
+def _run(job: Job, recipe: Recipe, data: Data, work: Path, progress: Progress) -> Found:
+    if isinstance(job, E2Job):
+        return run_e2(job, recipe.folder.parents[1])
+    from lexicept.reproduce import systems, trained
+
+    match job:
+        case RetrievalJob():
+            return systems.run_retrieval(job, data, work, progress)
+        case EffectJob():
+            return systems.run_effect(job, data)
+        case TrainingJob():
+            return trained.run_training(job, data, work, progress)
+        case PooledJob():
+            return trained.run_pooled(job, data, work, progress)
+        case OverlapJob():
+            return trained.run_overlap(job, data, work, progress)
+
+
+def run_e2(job: E2Job, recipes: Path) -> Found:
+    """ΔE² of every printed row, × 100, and how far the printed ones are from it."""
+    table = load_expected(recipes / job.table / "expected.json")
+    base = e2(job.baseline_mrr / 100, job.baseline_flops)
+    found = Found()
+    off: list[float] = []
+    for name, row in table.rows.items():
+        mrr, flops, printed = (row.values.get(c) for c in (job.mrr, job.flops, job.printed))
+        if isinstance(mrr, str) or isinstance(flops, str) or isinstance(printed, str):
+            continue
+        if mrr is None or flops is None or printed is None:
+            continue
+        computed = 100 * (e2(mrr / 100, flops) - base)
+        found.values[f"{name} ΔE²"] = computed
+        off.append(abs(computed - printed))
+    if not off:
+        raise InputError(f"{job.table}: no row has {job.mrr}, {job.flops} and {job.printed}")
+    found.values |= {"rows": float(len(off)), "largest difference": max(off)}
+    return found
+
+
+def machine() -> str:
+    """The processor, its cores and the accelerator."""
+    import torch
+
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    processor = names[0] if names else platform.processor() or platform.machine()
+    gpu = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
+    return f"{processor}, {os.cpu_count()} cores{gpu}"
+
+
+def versions() -> dict[str, str]:
+    """Python's and the packages' that results depend on."""
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "none"
+    return found
+
+
+def validate(recipe: Recipe, folder: Path) -> int:
+    """Whether all datasets and tasks of a recipe are known, without any data.
+
+    Returns:
+        The number of jobs that were looked at.
+
+    Raises:
+        InputError: naming the recipe, the row and what is not known.
+    """
+    sources = load_sources(folder / "datasets.yaml")
+    count = 0
+    for row in recipe.rows:
+        for size, job in row.jobs.items():
+            if isinstance(job, str):
+                continue
+            count += 1
+            try:
+                for dataset in datasets_of(job):
+                    check_dataset(dataset.name, dataset.split, sources)
+                check_tasks(job.mteb if isinstance(job, RetrievalJob | TrainingJob) else ())
+                if isinstance(job, E2Job):
+                    run_e2(job, folder)
+            except InputError as error:
+                raise InputError(f"{recipe.name}, row {row.name}, {size}: {error}") from None
+    return count
+
+
+def datasets_of(job: Job) -> list[DatasetSettings]:
+    """Everything that a job reads by name."""
+    match job:
+        case RetrievalJob():
+            extra = [job.vocabulary] if job.vocabulary else []
+            return [*job.datasets, *map(DatasetSettings, extra)]
+        case TrainingJob():
+            config, stage = job.config, job.pretraining
+            names = [config.data.corpus, config.data.queries, config.data.lists]
+            names += [config.validation.queries, config.validation.corpus]
+            names += [None if stage is None else stage.corpus]
+            return [*job.test, *(DatasetSettings(name) for name in names if name)]
+        case PooledJob():
+            return list(job.datasets)
+        case OverlapJob() | EffectJob():
+            return [DatasetSettings(job.dataset)]
+        case E2Job():
+            return []

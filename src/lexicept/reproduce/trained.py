@@ -1,0 +1,333 @@
+"""Models that are trained: shared between rows, and with them what training prepares."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from lexicept.backbone import Backbone
+from lexicept.corpora import read_documents
+from lexicept.encoder import load_encoder, make_encoder, parts
+from lexicept.expanded import expanded_words
+from lexicept.language_heads import language_head
+from lexicept.part_file import fingerprint
+from lexicept.pretraining import pretrain
+from lexicept.progress import Progress
+from lexicept.reproduce.data import Data, fetching, judged
+from lexicept.reproduce.jobs import DatasetSettings, OverlapJob, PooledJob, TrainingJob
+from lexicept.reproduce.measuring import Collection, Found, measure
+from lexicept.reproduce.systems import known_items
+from lexicept.sae.training import train_on_states
+from lexicept.soup import soup
+from lexicept.storage import load_csr, save_csr, write_json
+from lexicept.training.config import TrainingConfig, ValidationSettings
+from lexicept.training.run import train
+from lexicept.training.states import CachedStates
+from lexicept.training.validation import RetrievalEvaluator, Texts
+
+SHARED = ("words", "lists.jsonl", "teacher", "states", "validation-words")
+"""What trainings prepare of data, teacher and backbone, whatever head and loss they have."""
+
+
+def run_training(job: TrainingJob, data: Data, work: Path, progress: Progress) -> Found:
+    """Train what is not trained yet, and test it.
+
+    Raises:
+        MissingDataError: a dataset or model that is not here.
+    """
+    config = located(job.config, data)
+    if job.pretraining is not None:
+        config = _pretrained(job, config, data, work, progress)
+    folders = [
+        trained(replace(config, optimizer=replace(config.optimizer, seed=seed)), work, progress)
+        for seed in job.seeds or (config.optimizer.seed,)
+    ]
+    model = folders[0] if len(folders) == 1 else _averaged(folders, work)
+    encoder, found = load_encoder(model), Found()
+    frozen = config.model.trained == "head"
+    limits = parts(encoder).head.settings
+    query_dims = job.query_max_active_dims or limits.query_max_active_dims
+    document_dims = job.document_max_active_dims or limits.document_max_active_dims
+    for dataset in job.test:
+        with fetching(dataset.name, data):
+            source = data.find(dataset.name)
+            states = work / "states" / _backbone_key(config) if frozen else None
+            collection = encoded(encoder, model, source, dataset, states, config, progress)
+        measure(collection, found, job.rra, query_dims, document_dims)
+    if job.mteb:
+        from lexicept.reproduce.mteb_tasks import evaluate_tasks
+
+        found.values |= evaluate_tasks(encoder, job.mteb, query_dims, document_dims)
+    return found
+
+
+def located(config: TrainingConfig, data: Data) -> TrainingConfig:
+    """A configuration whose data and models are where they are here."""
+
+    def of(name: str | None, find: Any) -> Any:
+        return None if name is None else find(name)
+
+    return replace(
+        config,
+        data=replace(
+            config.data,
+            corpus=data.find(config.data.corpus),
+            queries=of(config.data.queries, data.find),
+            lists=of(config.data.lists, data.find),
+        ),
+        model=replace(
+            config.model,
+            backbone=data.place(config.model.backbone),
+            start=of(config.model.start, data.place),
+            pretrained=of(config.model.pretrained, data.place),
+        ),
+        validation=replace(
+            config.validation,
+            corpus=of(config.validation.corpus, data.find),
+            queries=of(config.validation.queries, data.find),
+        ),
+    )
+
+
+def key(content: Any) -> str:
+    """A name for JSON values."""
+    return fingerprint([json.dumps(content, sort_keys=True)])[:16]
+
+
+def _backbone_key(config: TrainingConfig) -> str:
+    model = config.model
+    return key([model.start, model.backbone, model.layer, model.bidirectional, model.dtype])
+
+
+def trained(config: TrainingConfig, work: Path, progress: Progress) -> Path:
+    """The model of a configuration, trained where it is not there yet."""
+    folder = work / "runs" / key(asdict(config))
+    if (folder / "model").exists():
+        return folder / "model"
+    optimizer = config.optimizer
+    prepared = [asdict(config.data), asdict(config.teacher), asdict(config.validation)]
+    common = (
+        work / "prepared" / key([*prepared, optimizer.seed, optimizer.bf16, _backbone_key(config)])
+    )
+    for name in SHARED:
+        if (common / name).exists() and not (folder / "work" / name).exists():
+            (folder / "work").mkdir(parents=True, exist_ok=True)
+            (folder / "work" / name).symlink_to((common / name).resolve())
+    train(config, folder, progress)
+    common.mkdir(parents=True, exist_ok=True)
+    for name in SHARED:
+        own = folder / "work" / name
+        if own.exists() and not own.is_symlink() and not (common / name).exists():
+            own.rename(common / name)
+    shutil.rmtree(folder / "work")
+    return folder / "model"
+
+
+def _averaged(models: Sequence[Path], work: Path) -> Path:
+    """SPLARE's model averaging."""
+    out = work / "soups" / key([str(model) for model in models])
+    if not out.exists():
+        out.parent.mkdir(parents=True, exist_ok=True)
+        soup(models, out)
+    return out
+
+
+def _pretrained(
+    job: TrainingJob, config: TrainingConfig, data: Data, work: Path, progress: Progress
+) -> TrainingConfig:
+    """The configuration with what pretraining made in the place of its backbone."""
+    stage = job.pretraining
+    assert stage is not None
+    source = data.find(stage.corpus)
+    model, settings = config.model, stage.settings
+    name = key([asdict(stage), source, model.backbone])
+    out, unfinished = work / "pretrained" / name, work / "pretrained" / f"{name}.partial"
+    if not out.exists():
+        with fetching(stage.corpus, data):
+            texts = [document.content for document in read_documents(source)]
+        both_ways = {"mntp": True, "causal": False}.get(settings.masking)
+        base = Backbone.from_pretrained(model.backbone, None, bidirectional=both_ways)
+        head = language_head(model.backbone)
+        if stage.words is not None:
+            terms, pieces = expanded_words(texts, base.tokenizer, stage.words)
+            if stage.head == "expanded":
+                head = head.expanded(pieces, terms)
+            else:
+                drawn = head.random(len(terms), settings.seed)
+                head = head.with_rows(drawn.rows, drawn.bias, terms)
+        encoder = make_encoder(base, head)
+        unfinished.mkdir(parents=True, exist_ok=True)
+        pretrain(encoder[0], encoder[1], texts, settings, unfinished, progress)
+        shutil.rmtree(unfinished / "model", ignore_errors=True)
+        encoder.save(str(unfinished / "model"), create_model_card=False)
+        (unfinished / "model").rename(out)
+        shutil.rmtree(unfinished)
+    if settings.masking in ("mntp", "causal"):
+        return replace(config, model=replace(model, backbone=str(out)))
+    return replace(config, model=replace(model, start=str(out)))
+
+
+def encoded(
+    encoder: Any,
+    model: Path,
+    source: str,
+    dataset: DatasetSettings,
+    states: Path | None,
+    config: TrainingConfig,
+    progress: Progress,
+) -> Collection:
+    """A dataset's weights by a trained encoder; those of documents are kept beside it.
+
+    Args:
+        model: the encoder's folder.
+        source: where the dataset is.
+        states: a folder for cached states, where the backbone is frozen.
+    """
+    documents = list(read_documents(source))
+    queries, qrels = judged(source, dataset.split, dataset.queries)
+    ids = ([query.id for query in queries], [document.id for document in documents])
+    texts = ([query.text for query in queries], [document.content for document in documents])
+    evaluator = RetrievalEvaluator([], [], [], [], [], ValidationSettings())
+
+    def read(some: Sequence[str], task: str) -> sp.csr_array:
+        backbone, _, lookup = parts(encoder)
+        given: Texts = some
+        if states is not None and not (lookup and task == "query"):
+            folder = states / fingerprint(some)[:16]
+            bf16 = config.optimizer.bf16
+            given = CachedStates.build(folder, backbone, some, progress, bf16=bf16)
+        return evaluator.encode(encoder, given, task)
+
+    place = model.parent / "vectors" / fingerprint(texts[1])[:16]
+    if not (whole := place.with_name(f"{place.name}.json")).exists():
+        place.parent.mkdir(exist_ok=True)
+        save_csr(place, read(texts[1], "document"))
+        write_json(whole, {"documents": len(documents)})
+    weights = load_csr(place, parts(encoder).head.size)
+    known = known_items(None, documents, lambda some: evaluator.encode(encoder, some, "query"))
+    return Collection(dataset.title, ids[1], weights, ids[0], read(texts[0], "query"), qrels, known)
+
+
+def run_pooled(job: PooledJob, data: Data, work: Path, progress: Progress) -> Found:
+    """CL-SR: an SAE learns to rebuild documents' pooled vectors, and its latents are searched.
+
+    Raises:
+        MissingDataError: a dataset or model that is not here.
+    """
+    import torch
+
+    from lexicept.neural_teachers import embeddings
+
+    found = Found()
+    for dataset in job.datasets:
+        with fetching(dataset.name, data):
+            source = data.find(dataset.name)
+            documents = list(read_documents(source))
+            queries, qrels = judged(source, dataset.split, dataset.queries)
+        texts = [[q.text for q in queries], [d.content for d in documents]]
+        name = data.place(job.model)
+        dense = embeddings(name, texts[0], texts[1], work / "embeddings", progress)
+        # A copy: the files are not to be written to.
+        Q, D = (torch.from_numpy(np.array(part, np.float32)) for part in dense)
+        ids = ([d.id for d in documents], [q.id for q in queries])
+        if job.dense:
+            _search_dense(dataset.title, ids, Q, D, qrels, found)
+            continue
+        sae = train_on_states(partial(_rows, D), len(D), job.sae, None, progress)
+        weights = [
+            _latents(sae, part, k or job.sae.k)
+            for part, k in ((Q, job.query_k), (D, job.document_k))
+        ]
+        collection = Collection(dataset.title, ids[0], weights[1], ids[1], weights[0], qrels)
+        measure(collection, found)
+        found.values[f"{dataset.title} FVU"] = _unexplained(sae, D)
+    return found
+
+
+def _rows(states: Any, rows: Sequence[int]) -> Any:
+    return states[list(rows)]
+
+
+def _latents(sae: Any, states: Any, k: int) -> sp.csr_array:
+    """The k largest activations of each vector: CSR f32 [n, M]."""
+    import torch
+
+    with torch.inference_mode():
+        values, columns = sae.encode(states, k)
+    rows = np.repeat(np.arange(len(states)), values.shape[1])
+    places = (rows, columns.numpy().ravel())
+    matrix = sp.csr_array((values.numpy().ravel(), places), shape=(len(states), sae.num_latents))
+    matrix.eliminate_zeros()
+    return matrix
+
+
+def _unexplained(sae: Any, states: Any) -> float:
+    import torch
+
+    with torch.inference_mode():
+        rest = (sae(states) - states).square().sum()
+        return float(rest / (states - states.mean(dim=0)).square().sum())
+
+
+def _search_dense(
+    name: str, ids: tuple[list[str], list[str]], Q: Any, D: Any, qrels: Any, found: Found
+) -> None:
+    from lexicept.evaluation import evaluate_queries
+    from lexicept.reproduce.measuring import DEPTH, MEASURES
+
+    scores, rows = (Q @ D.T).topk(min(DEPTH, len(D)), dim=1)
+    run = {
+        query: {ids[0][int(d)]: float(s) for d, s in zip(documents, of_query, strict=True)}
+        for query, of_query, documents in zip(ids[1], scores, rows, strict=True)
+    }
+    for measured, values in evaluate_queries(qrels, run, MEASURES).items():
+        found.values[f"{name} {measured}"] = float(np.mean(list(values.values())))
+        found.per_query[f"{name} {measured}"] = {q: round(v, 5) for q, v in values.items()}
+
+
+def run_overlap(job: OverlapJob, data: Data, work: Path, progress: Progress) -> Found:
+    """Dimensions that all translations of a document share."""
+    from lexicept.analysis.overlap import overlap
+    from lexicept.vectors import SparseVectors, Vocabulary
+    from lexicept.words import BIGRAM_LANGUAGES, STEMMERS, WordVectorizer
+
+    with fetching(job.dataset, data):
+        place = Path(data.find(job.dataset))
+        collections = {
+            language: list(read_documents(place / language))[: job.documents]
+            for language in job.languages
+        }
+    encoder = None
+    if job.model is not None:
+        encoder = load_encoder(trained(located(job.model, data), work, progress))
+    vectors, terms = [], list[str]()
+    for language, documents in collections.items():
+        texts = [document.text for document in documents]
+        if encoder is None:
+            known = language in STEMMERS or language in BIGRAM_LANGUAGES
+            vectorizer = WordVectorizer(language if known else "en", terms)
+            weights = vectorizer.documents(texts)
+            terms = vectorizer.terms
+        else:
+            none = RetrievalEvaluator([], [], [], [], [], ValidationSettings())
+            weights = none.encode(encoder, texts, "document")
+        names = [document.id for document in documents]
+        vectors.append(SparseVectors(weights, names, [Vocabulary("", weights.shape[1])]))
+    shared = overlap(vectors)
+    values = {
+        "dimensions": float(vectors[-1].weights.shape[1]),
+        "mean length": shared.mean_length,
+        "std length": shared.std_length,
+        "overlap": shared.mean,
+        "std overlap": shared.std,
+        "share": shared.mean / shared.mean_length if shared.mean_length else 0.0,
+    }
+    return Found({f"{job.dataset} {name}": value for name, value in values.items()})

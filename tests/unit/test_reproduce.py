@@ -1,0 +1,328 @@
+"""Recipes: all are valid, damaged ones are refused, and a run that was killed goes on."""
+
+import json
+import shutil
+from itertools import product
+from pathlib import Path
+
+import pytest
+import yaml
+from test_cli import Run, assert_error, run
+from test_index import _without_fsync
+
+from lexicept.errors import InputError
+from lexicept.reproduce import data as data_module
+from lexicept.reproduce import run as run_module
+from lexicept.reproduce.comparison import compare, write_comparison
+from lexicept.reproduce.data import Data, MissingDataError, Source, load_sources, read_vectors
+from lexicept.reproduce.recipe import SIZES, find_recipes, load_recipe
+from lexicept.reproduce.report import record, write_report
+from lexicept.reproduce.run import known_results, run_recipe, validate
+from tiny import save_collection
+
+__all__ = ["_without_fsync", "run"]  # fixtures
+
+RECIPES = Path(__file__).parents[2] / "recipes"
+NAMES = find_recipes(RECIPES)
+
+
+@pytest.fixture(autouse=True)
+def _no_mteb(monkeypatch):
+    """Its registry takes a minute to import; the command's own dry run asks it."""
+    monkeypatch.setattr(data_module, "check_tasks", lambda names: None)
+    monkeypatch.setattr(run_module, "check_tasks", lambda names: None)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_recipe_is_valid_without_data(name):
+    recipe = load_recipe(RECIPES, name)
+    validate(recipe, RECIPES)
+    rows = {row.name for row in recipe.rows}
+    for row, expected in recipe.expected.rows.items():
+        assert row in rows or expected.kind in ("quoted", "settings", "examples")
+    assert "Full size" in (recipe.folder / "README.md").read_text()
+
+
+def test_every_table_of_the_papers_has_a_recipe():
+    wanted = {f"sae_splade/table{n}" for n in range(1, 10)} | {
+        f"splare/table{n}" for n in range(1, 14)
+    }
+    wanted |= {f"esplade/table{n}" for n in (3, 5, 6, 7)} | {f"splare/figure{n}" for n in (2, 3, 5)}
+    wanted |= {"sae_splade/figure2", "sae_splade/figure3", "esplade/figure1", "splare/examples"}
+    wanted |= {"rra/table1", "rra/table2", "rra/figure2", "rra/sparta_case"}
+    assert wanted <= set(NAMES)
+
+
+def test_numbers_are_as_printed():
+    sae = load_recipe(RECIPES, "sae_splade/table3").expected.rows
+    assert sae["topk_8"].values["ΔE²"] == 18.8
+    assert sae["matryoshka_all"].values["QD-FLOPs"] == 4.84
+    assert load_recipe(RECIPES, "rra/table1").expected.rows["sparta_rra"].values["ArguAna"] == 44.1
+    assert load_recipe(RECIPES, "splare/table10").expected.rows["splare"].values["yo"] == 89.1
+
+
+RECIPE = {
+    "title": "Three systems",
+    "claim": "RRA changes scores.",
+    "kind": "measured",
+    "sizes": {
+        size: {"retrieval": {"datasets": [{"name": "tiny"}], "system": "bm25"}} for size in SIZES
+    },
+    "rows": [
+        {"name": "bm25"},
+        {
+            "name": "pruned",
+            "against": "bm25",
+            "set": {"retrieval": {"document_max_active_dims": 2}},
+        },
+        {"name": "absent", "set": {"retrieval": {"datasets": [{"name": "nowhere"}]}}},
+        {"name": "large", "small": "too large"},
+    ],
+    "checks": [
+        {"says": "pruned is cheaper", "value": "tiny QD-FLOPs", "rising": ["pruned", "bm25"]}
+    ],
+}
+EXPECTED = {
+    "reference": "Table 1",
+    "columns": {
+        "QD": {
+            "metric": "QD-FLOPs",
+            "datasets": ["tiny"],
+            "tolerance": 100,
+            "small": {"metric": "QD-FLOPs", "datasets": ["tiny"], "same": True},
+        }
+    },
+    "rows": {
+        "bm25": {"kind": "measured", "values": {"QD": 1.5}},
+        "others": {"kind": "quoted", "values": {"QD": None}},
+    },
+}
+
+
+@pytest.fixture
+def recipes(tmp_path):
+    """A folder of recipes with one in it."""
+    folder = tmp_path / "recipes"
+    place = folder / "paper" / "table1"
+    place.mkdir(parents=True)
+    (place / "recipe.yaml").write_text(yaml.safe_dump(RECIPE))
+    (place / "expected.json").write_text(json.dumps(EXPECTED))
+    (place / "README.md").write_text("What is claimed.\n")
+    sources = {"tiny": {"get": "made here"}, "nowhere": {"get": "Ask its authors."}}
+    (folder / "datasets.yaml").write_text(yaml.safe_dump(sources))
+    return folder
+
+
+@pytest.fixture
+def here(recipes, tmp_path):
+    save_collection(tmp_path / "data" / "tiny")
+    (tmp_path / "data" / "tiny" / "qrels").mkdir(exist_ok=True)
+    train = tmp_path / "data" / "tiny" / "qrels" / "train.tsv"
+    shutil.copy(train, train.with_name("test.tsv"))
+    return Data(tmp_path / "data", load_sources(recipes / "datasets.yaml"), tmp_path / "made")
+
+
+def damaged(change):
+    content = json.loads(json.dumps(RECIPE))
+    change(content)
+    return content
+
+
+DAMAGES = {
+    "unknown key 'sises'; the nearest is 'sizes'": lambda c: c.update(sises={}),
+    "title is missing": lambda c: c.pop("title"),
+    "unknown key 'bm25.small.retrieval.sistem'; the nearest name is 'system'": lambda c: c["sizes"][
+        "small"
+    ]["retrieval"].update(sistem="bm25"),
+    "system is one of bm25, vectors, encoder, not 'bm26'": lambda c: c["sizes"]["small"][
+        "retrieval"
+    ].update(system="bm26"),
+    "rows that are there twice: bm25": lambda c: c["rows"].append({"name": "bm25"}),
+    "pruned.against: unknown row 'bm52'; the nearest is 'bm25'": lambda c: c["rows"][1].update(
+        against="bm52"
+    ),
+    "no job for the size full, and no reason why": lambda c: c["sizes"].pop("full"),
+    "unknown job 'retrival'; the nearest is 'retrieval'": lambda c: c["rows"][0].update(
+        small={"retrival": {}}
+    ),
+    "expected.json measures 'bm25', which is no row": lambda c: (
+        c["rows"].pop(0) and c["rows"].pop(0) and c["checks"].clear()
+    ),
+    "checks[0] is of rows that rise or of one row": lambda c: c["checks"][0].pop("rising"),
+}
+
+
+@pytest.mark.parametrize("message", DAMAGES)
+def test_a_damaged_recipe_is_refused(message, recipes):
+    path = recipes / "paper" / "table1" / "recipe.yaml"
+    path.write_text(yaml.safe_dump(damaged(DAMAGES[message])))
+    with pytest.raises(InputError) as error:
+        load_recipe(recipes, "paper/table1")
+    assert message in str(error.value)
+    assert str(path) in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"QD": 1.5', '"QD": "1.5"', "rows.bm25.values.QD must be a number"),
+        ('"QD": 1.5', '"Q": 1.5', "unknown column 'Q'; the nearest is 'QD'"),
+        ('"quoted"', '"cited"', "rows.others.kind is one of"),
+        ("{", "", "not JSON"),
+    ],
+)
+def test_damaged_numbers_are_refused(old, new, message, recipes):
+    path = recipes / "paper" / "table1" / "expected.json"
+    path.write_text(path.read_text().replace(old, new, 1))
+    with pytest.raises(InputError, match=message):
+        load_recipe(recipes, "paper/table1")
+
+
+def test_a_name_that_is_almost_right(recipes):
+    with pytest.raises(InputError, match="no recipe 'paper/tabel1'; the nearest name is 'paper/t"):
+        load_recipe(recipes, "paper/tabel1")
+
+
+class KilledError(Exception):
+    """The process ends here."""
+
+
+def test_a_run_that_was_killed_goes_on(recipes, here, tmp_path, monkeypatch):
+    recipe = load_recipe(recipes, "paper/table1")
+    whole = run_recipe(recipe, "small", here, tmp_path / "whole")
+    ran = []
+    real = run_module.run_row
+
+    def kill(row, *arguments):
+        if row.name == "pruned" and len(ran) == 1:
+            ran.append("killed")
+            raise KilledError
+        ran.append(row.name)
+        return real(row, *arguments)
+
+    monkeypatch.setattr(run_module, "run_row", kill)
+    out = tmp_path / "out"
+    with pytest.raises(KilledError):
+        run_recipe(recipe, "small", here, out)
+    assert list(known_results(recipe, "small", out / "paper/table1/small").results) == ["bm25"]
+    outcome = run_recipe(recipe, "small", here, out)
+    assert ran == ["bm25", "killed", "pruned", "absent"]
+    values = [{n: r.values for n, r in o.results.items()} for o in (whole, outcome)]
+    assert values[0] == values[1]
+    assert compare(recipe, "small", whole) == compare(recipe, "small", outcome)
+
+
+def test_missing_data_are_named_and_other_rows_go_on(recipes, here, tmp_path):
+    recipe = load_recipe(recipes, "paper/table1")
+    outcome = run_recipe(recipe, "small", here, tmp_path / "out")
+    assert set(outcome.results) == {"bm25", "pruned"}
+    assert outcome.missing == {
+        "absent": f"dataset nowhere: not in {here.folder}. Ask its authors.",
+        "large": "too large",
+    }
+
+
+def test_a_row_whose_job_has_changed_is_run_again(recipes, here, tmp_path):
+    recipe = load_recipe(recipes, "paper/table1")
+    run_recipe(recipe, "small", here, tmp_path / "out")
+    content = damaged(lambda c: c["rows"][1]["set"]["retrieval"].update(document_max_active_dims=1))
+    (recipe.folder / "recipe.yaml").write_text(yaml.safe_dump(content))
+    changed = load_recipe(recipes, "paper/table1")
+    known = known_results(changed, "small", tmp_path / "out/paper/table1/small")
+    assert "another configuration" in known.missing["pruned"]
+    again = run_recipe(changed, "small", here, tmp_path / "out")
+    assert again.results["pruned"].values["tiny document length"] == 1
+
+
+def test_the_table_compares_and_the_verdict_needs_a_run(recipes, here, tmp_path):
+    recipe = load_recipe(recipes, "paper/table1")
+    nothing = known_results(recipe, "small", tmp_path / "out")
+    assert compare(recipe, "small", nothing).verdict.word == "not run here"
+    outcome = run_recipe(recipe, "small", here, tmp_path / "out")
+    compared = write_comparison(recipe, "small", outcome, tmp_path / "out")
+    (cell,) = [cell for cell in compared.cells if cell.ours is not None]
+    assert cell.ours == outcome.results["bm25"].values["tiny QD-FLOPs"]
+    assert compared.verdict.word == "agrees"
+    ((_, _, measure, difference, p),) = compared.pairs
+    assert measure == "tiny nDCG@10"
+    means = [outcome.results[name].values[measure] for name in ("pruned", "bm25")]
+    assert difference == pytest.approx(means[0] - means[1], abs=1e-4)
+    assert 0 <= p <= 1
+    assert "| bm25 | QD | 1.5 |" in (tmp_path / "out" / "table.md").read_text()
+    record(recipe, "small", outcome, compared)
+    verdicts = write_report(recipes, tmp_path / "page.md")
+    words = {size: verdict.word for size, verdict in verdicts["paper/table1"].items()}
+    assert words == {"small": "agrees", "full": "not run here"}
+    page = (tmp_path / "page.md").read_text()
+    assert "[paper/table1](#papertable1)" in page
+    assert "pruned against bm25, tiny nDCG@10" in page
+
+
+def test_published_vectors_are_read(tmp_path):
+    import gzip
+
+    with gzip.open(tmp_path / "documents.jsonl.gz", "wt") as file:
+        file.write('{"id": "a", "vector": {"x": 200, "y": 50}}\n{"id": "b", "vector": {}}\n')
+    with gzip.open(tmp_path / "queries.tsv.gz", "wt") as file:
+        file.write("q\ty y x\n")
+    found = read_vectors(tmp_path, None, 0.01)
+    assert found.documents.toarray().tolist() == [[2.0, 0.5], [0.0, 0.0]]
+    assert found.queries.toarray().tolist() == [[1.0, 2.0]]
+    (tmp_path / "vocab.txt").write_text("x\nz\n")
+    with pytest.raises(InputError, match="'y' is no term"):
+        read_vectors(tmp_path, tmp_path / "vocab.txt")
+
+
+def test_a_dataset_that_nobody_knows(tmp_path):
+    there = Data(tmp_path, {"far": Source("Write to them.")}, tmp_path)
+    with pytest.raises(MissingDataError, match=r"dataset far: not in .*\. Write to them\."):
+        there.find("far")
+    pytest.importorskip("ir_datasets")
+    with pytest.raises(InputError, match=r"neither .* nor ir_datasets knows 'bier/fiqa'"):
+        data_module.check_dataset("bier/fiqa", "test", {})
+
+
+def test_the_command(run: Run, recipes, here, tmp_path):
+    place = ("--recipes", recipes)
+    assert "paper/table1" in run("reproduce", "--list", *place).out
+    assert "1 recipes, 7 jobs: all valid" in run("reproduce", "--all", "--dry-run", *place).out
+    out = ("--data", here.folder, "--out", tmp_path / "out", *place)
+    found = run("reproduce", "paper/table1", "--json", *out).json["paper/table1"]
+    assert found["verdict"]["word"] == "agrees"
+    assert_error(run("reproduce", *place), "name one recipe, or --all")
+    assert_error(run("reproduce", "paper/table1", "--rows", "x", *out), "has no row 'x'")
+
+
+def test_sizes_and_names_do_not_repeat_a_run():
+    """Rows with the same job are one training: fingerprints are of the job alone."""
+    for name, size in product(("sae_splade/table1", "esplade/figure1"), SIZES):
+        jobs = [row.jobs[size] for row in load_recipe(RECIPES, name).rows]
+        kept = [run_module.job_fingerprint(job) for job in jobs if not isinstance(job, str)]
+        assert len(set(kept)) == len(kept)
+
+
+def test_rows_of_one_training_share_the_model(tmp_path):
+    from lexicept.progress import silent
+    from lexicept.reproduce.recipe import read_job
+    from lexicept.reproduce.trained import run_training
+    from tiny import save_bert
+
+    places = tmp_path / "data"
+    places.mkdir()
+    save_bert(places / "bert")
+    save_collection(places / "beir")
+    config = {
+        "data": {"corpus": "beir", "queries": "beir"},
+        "model": {"backbone": "bert", "head": "random", "size": 40},
+        "loss": {"kl": 0, "in_batch": 1.0},
+        "optimizer": {"steps": 2, "batch_size": 4, "warmup_steps": 1},
+        "validation": {"count": 3, "every": 2},
+    }
+    lengths = []
+    for limit in (None, 3):
+        content = {"config": config, "test": [{"name": "beir", "split": "dev"}]}
+        job = read_job({"training": {**content, "document_max_active_dims": limit}}, "row")
+        found = run_training(job, Data(places, {}, tmp_path), tmp_path / "work", silent)
+        lengths.append(found.values["beir document length"])
+    assert lengths[1] == 3 < lengths[0]
+    assert len(list((tmp_path / "work" / "runs").iterdir())) == 1
