@@ -163,7 +163,7 @@ class ConceptVectorizer:
             InputError: none of them.
         """
         folder = _MINI_FOLDER if source == MINI else model_folder(source)
-        alone = (folder / "modules.json").exists()
+        alone = not (folder / "model").is_dir()
         encoder = load_encoder(folder if alone else folder / "model")
         if alone and not (folder / "terms.bin").exists():
             return cls(encoder)
