@@ -41,9 +41,6 @@ class HeadSettings:
 
     pooling: Literal["max", "sum"] = "max"
     """``log1p(max_i v_ij)`` (SPLADE v2) or ``Σ_i log1p(v_ij)`` (SPLADE)."""
-    double_log: bool = False
-    """Activations are ``log1p(ReLU(v))``, so that weights are ``log1p(log1p(max_i v_ij))``
-    (OpenSearch's third generation, arXiv 2504.14839); with max pooling only."""
     query_k: int | None = None
     """Active dimensions per query token; None for no constraint."""
     document_k: int | None = None
@@ -62,6 +59,9 @@ class HeadSettings:
     """Of BM25."""
     b: float = 0.75
     """Of BM25."""
+    double_log: bool = False
+    """Activations are ``log1p(ReLU(v))``, so that weights are ``log1p(log1p(max_i v_ij))``
+    (OpenSearch's third generation, arXiv 2504.14839); with max pooling only."""
 
     def __post_init__(self) -> None:
         if self.pooling not in ("max", "sum"):
