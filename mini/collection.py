@@ -49,6 +49,7 @@ def main() -> None:
     pseudo = [found for name in folders for found in taught(name, folders[name])]
     for split, judged in (("dev", held_out), ("train", [*train, *pseudo])):
         print(split, write_judged(arguments.out, split, judged))
+    # Each split was written with its own queries alone.
     with replacing_text(arguments.out / "queries.jsonl") as out:
         for query, _ in (*held_out, *train, *pseudo):
             out.write(json.dumps({"_id": query.id, "text": query.text}, ensure_ascii=False) + "\n")

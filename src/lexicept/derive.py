@@ -6,6 +6,7 @@ Frequencies are the source of truth; all of this derives from them, shard by sha
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -25,9 +26,11 @@ from lexicept.shards import Over, Rows, Shard, over, shards_of
 from lexicept.storage import load_array, save_array
 from lexicept.vectors import (
     Floats,
+    Integers,
     canonical_csr,
     largest_weights,
     prune_rows,
+    prune_within,
     stack_columns,
 )
 from lexicept.weighting import Statistics, Unchanged, Weighting, from_settings
@@ -42,8 +45,14 @@ class VocabularySettings:
     """Dimensions left in a query, those with the largest possible impact; None keeps all."""
     document_max_active_dims: int | None = None
     """Dimensions left in a document, those with the largest weights; None keeps all."""
+    query_max_qd_flops: float | None = None
+    """What a query may cost: the shares of the documents that have its dimensions add up to this
+    at most, those with the largest possible impact first; None sets no limit."""
 
     def __post_init__(self) -> None:
+        budget = self.query_max_qd_flops
+        if budget is not None and not (type(budget) in (int, float) and 0 < budget < math.inf):
+            raise InputError(f"max_qd_flops must be a number above 0 or none, not {budget!r:.40}")
         for limit in (self.query_max_active_dims, self.document_max_active_dims):
             if limit is not None and (type(limit) is not int or limit < 1):
                 raise InputError(f"max_active_dims must be at least 1 or none, not {limit!r:.40}")
@@ -53,6 +62,7 @@ class VocabularySettings:
             "weighting": self.weighting.settings(),
             "query_max_active_dims": self.query_max_active_dims,
             "document_max_active_dims": self.document_max_active_dims,
+            "query_max_qd_flops": self.query_max_qd_flops,
         }
 
     @classmethod
@@ -61,7 +71,24 @@ class VocabularySettings:
             from_settings(content["weighting"]),
             content["query_max_active_dims"],
             content["document_max_active_dims"],
+            content["query_max_qd_flops"],
         )
+
+    def prune_queries(
+        self, weights: sp.csr_array, bounds: Floats, frequencies: Integers, num_documents: int
+    ) -> sp.csr_array:
+        """What the limits leave of query weights [n, V].
+
+        Args:
+            bounds: the largest document weight of every dimension [V].
+            frequencies: documents that have each dimension [V].
+        """
+        if self.query_max_qd_flops is not None:
+            shares = frequencies / max(num_documents, 1)
+            weights = prune_within(weights, self.query_max_qd_flops, shares, bounds)
+        if self.query_max_active_dims is not None:
+            weights = prune_rows(weights, self.query_max_active_dims, bounds)
+        return weights
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,9 @@ class HeadSettings:
     keeps all."""
     document_max_active_dims: int | None = None
     """The same for a document."""
+    query_max_qd_flops: float | None = None
+    """What a query may cost in an index, in shares of its documents (QD-FLOPs); None sets no
+    limit. A vector alone has no collection to count in."""
     query_scale: float = 1.0
     """A factor on a query's weights, where they meet another vocabulary's in one score."""
     weighting: Literal["bm25", "splade"] = "bm25"
@@ -74,6 +77,9 @@ class HeadSettings:
             counted = value is not None and name.endswith(("_k", "_dims"))
             if counted and (type(value) is not int or value < 1):
                 raise InputError(f"{name} must be at least 1 or null, not {value!r:.40}")
+        budget = self.query_max_qd_flops
+        if budget is not None and not (type(budget) in (int, float) and 0 < budget < math.inf):
+            raise InputError(f"query_max_qd_flops must be above 0 or null, not {budget!r:.40}")
         for name in ("query_scale", "k1", "b"):
             number = getattr(self, name)
             if not isinstance(number, int | float) or not 0 <= number < math.inf:

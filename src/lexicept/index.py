@@ -33,7 +33,6 @@ from lexicept.vectors import (
     Vocabulary,
     canonical_csr,
     place_columns,
-    prune_rows,
 )
 
 FORMAT = "lexicept index"
@@ -341,9 +340,9 @@ class Index:
             setting = self.settings[entry.name]
             frequencies = self.vectorizer(entry.name).queries(queries)
             weights = setting.weighting.queries(canonical_csr(frequencies))
-            if setting.query_max_active_dims is not None:
-                bounds = self.derived.bounds[span]
-                weights = prune_rows(weights, setting.query_max_active_dims, bounds)
+            weights = setting.prune_queries(
+                weights, self.derived.bounds[span], self.engine.frequencies[span], len(self)
+            )
             parts.append((span.start, weights))
         weights = place_columns(parts, self.engine.num_dimensions)
         return self._steered(weights, steering) if steering else weights

@@ -22,7 +22,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from lexicept.corpora import Qrel, Query
-from lexicept.derive import Derived, RRASettings
+from lexicept.derive import Derived, RRASettings, VocabularySettings
 from lexicept.errors import InputError
 from lexicept.evaluation import RUN_DEPTH, evaluate
 from lexicept.frequencies import write_frequencies
@@ -32,7 +32,8 @@ from lexicept.measures import e2, mean_length, posting_list_flops
 from lexicept.part_file import fingerprint
 from lexicept.progress import Progress, silent
 from lexicept.storage import lock, read_json, replace_file, write_json
-from lexicept.vectors import Floats, canonical_csr, largest_weights, prune_rows, stack_columns
+from lexicept.vectors import canonical_csr, largest_weights, prune_rows, stack_columns
+from lexicept.weighting import Unchanged
 
 TokenK = int | Literal["all"] | None
 """Active dimensions per token: a number, no constraint, or None for the model's own."""
@@ -49,6 +50,7 @@ class Setting(NamedTuple):
     document_max_active_dims: int | None
     alpha: float | None
     query_scale: float = 1.0
+    query_max_qd_flops: float | None = None
 
 
 class Point(NamedTuple):
@@ -88,6 +90,8 @@ class SweepGrid:
     """RRA's rationality; None is without RRA."""
     query_scale: tuple[float, ...] = (1.0,)
     """Factors on the query weights that the index gives."""
+    query_max_qd_flops: tuple[float | None, ...] = (None,)
+    """What a query may cost; None is any."""
 
     def __post_init__(self) -> None:
         for name, values in asdict(self).items():
@@ -98,7 +102,7 @@ class SweepGrid:
             for value in values:
                 if value is None or (name == "k" and value == "all"):
                     continue
-                if name in ("alpha", "query_scale"):
+                if name in ("alpha", "query_scale", "query_max_qd_flops"):
                     if not (math.isfinite(value) and value > 0):
                         raise InputError(f"{name} must be a finite number above 0, not {value}")
                 elif not (isinstance(value, int) and value >= 1):
@@ -107,10 +111,11 @@ class SweepGrid:
     def settings(self) -> list[Setting]:
         """All combinations; those that share most follow one another."""
         return [
-            Setting(k, query, document, alpha, scale)
+            Setting(k, query, document, alpha, scale, cost)
             for k in self.k
             for document in self.document_max_active_dims
             for alpha in self.alpha
+            for cost in self.query_max_qd_flops
             for query in self.query_max_active_dims
             for scale in self.query_scale
         ]
@@ -240,17 +245,19 @@ class _Collection:
             for limit, of_limit in groupby(of_k, lambda s: s.document_max_active_dims):
                 kept = _pruned(documents, limit)
                 stacked = self._stacked(kept, {name: pair[0] for name, pair in fixed.items()})
-                bounds = largest_weights(kept)
                 others = {name: pair[1] for name, pair in fixed.items()}
-                asked: dict[tuple[int | None, float], sp.csr_array] = {}
+                asked: dict[tuple[int | None, float, float | None], sp.csr_array] = {}
                 for alpha, of_alpha in groupby(of_limit, lambda setting: setting.alpha):
                     changed = None if alpha is None else replace(rra, alpha=alpha)
                     searcher = _Searcher(self, Derived.reweighted(stacked, changed))
                     for setting in of_alpha:
-                        key = (setting.query_max_active_dims, setting.query_scale)
+                        key = (
+                            *(setting.query_max_active_dims, setting.query_scale),
+                            setting.query_max_qd_flops,
+                        )
                         if key not in asked:
-                            scaled = _pruned(queries, key[0], bounds) * np.float32(key[1])
-                            asked[key] = self._stacked(scaled, others)
+                            left = _limited(queries, kept, setting) * np.float32(key[1])
+                            asked[key] = self._stacked(left, others)
                         yield searcher.measure(setting, asked[key], qrels)
 
     def _frequencies(self, k: TokenK) -> tuple[sp.csr_array, sp.csr_array]:
@@ -287,8 +294,7 @@ class _Collection:
         documents, queries = self._weights(name, self.frequencies[name], found)
         setting = self.index.settings[name]
         documents = _pruned(documents, setting.document_max_active_dims)
-        bounds = largest_weights(documents)
-        return documents, _pruned(queries, setting.query_max_active_dims, bounds)
+        return documents, _limited(queries, documents, setting)
 
     def _stacked(self, swept: sp.csr_array, others: dict[str, sp.csr_array]) -> sp.csr_array:
         """All vocabularies side by side in the index's order."""
@@ -335,10 +341,20 @@ class _Searcher:
         return run
 
 
-def _pruned(
-    weights: sp.csr_array, limit: int | None, importance: Floats | None = None
+def _pruned(weights: sp.csr_array, limit: int | None) -> sp.csr_array:
+    return weights if limit is None else prune_rows(weights, limit)
+
+
+def _limited(
+    queries: sp.csr_array, documents: sp.csr_array, limits: Setting | VocabularySettings
 ) -> sp.csr_array:
-    return weights if limit is None else prune_rows(weights, limit, importance)
+    settings = VocabularySettings(
+        Unchanged(), limits.query_max_active_dims, None, limits.query_max_qd_flops
+    )
+    frequencies = np.bincount(documents.indices, minlength=documents.shape[1])
+    return settings.prune_queries(
+        queries, largest_weights(documents), frequencies, documents.shape[0]
+    )
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -190,6 +191,33 @@ def prune_rows(
     rank = np.arange(rows.size) - matrix.indptr[rows[order]]
     kept = np.sort(order[rank < max_active_dims])
     indptr = np.concatenate([[0], np.cumsum(np.minimum(lengths, max_active_dims))])
+    return sp.csr_array((matrix.data[kept], matrix.indices[kept], indptr), shape=matrix.shape)
+
+
+def prune_within(
+    matrix: sp.csr_array, budget: float, costs: Floats, importance: Floats
+) -> sp.csr_array:
+    """Keep the most important dimensions of every row whose costs add up to at most ``budget``.
+
+    The largest comes first; one that costs more than is left is passed over, and smaller ones that
+    fit are kept. Ties go to the lower dimension.
+
+    Args:
+        matrix: CSR [n, V].
+        costs: of each dimension [V].
+        importance: a factor per dimension [V] for the comparison only; the weights stay.
+    """
+    kept = np.zeros(matrix.nnz, bool)
+    impact = matrix.data * importance[matrix.indices]
+    cost = costs[matrix.indices]
+    for start, end in pairwise(matrix.indptr.tolist()):
+        left = budget
+        for place in (start + np.argsort(-impact[start:end], kind="stable")).tolist():
+            if cost[place] <= left:
+                left -= cost[place]
+                kept[place] = True
+    lengths = np.bincount(row_numbers(matrix)[kept], minlength=matrix.shape[0])
+    indptr = np.concatenate([[0], np.cumsum(lengths)])
     return sp.csr_array((matrix.data[kept], matrix.indices[kept], indptr), shape=matrix.shape)
 
 

@@ -101,6 +101,7 @@ def test_build(beir: Path, tmp_path: Path, run: Run) -> None:
             "weighting": {"name": "bm25", "k1": 1.5, "b": 0.75, "k3": None, "query_scale": 1.0},
             "query_max_active_dims": None,
             "document_max_active_dims": None,
+            "query_max_qd_flops": None,
         }
     ]
     assert run("info", tmp_path / "x", "--json").json == built

@@ -46,6 +46,7 @@ def test_sweep(index: Path, beir: Path, tmp_path: Path, run: Run) -> None:
         "own",
         str(first["alpha"] or "none"),
         "1",
+        "any",
     ]
     assert len(rows) == len(found["front"])
 

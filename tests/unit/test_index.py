@@ -284,6 +284,22 @@ def test_max_active_dims(tmp_path: Path) -> None:
     assert set(as_scores(index, "aa uuu", "concepts")) == {"x", "y"}
 
 
+@pytest.mark.usefixtures("_vowels")
+def test_what_a_query_may_cost(tmp_path: Path) -> None:
+    texts = {"x": "aaaaee", "y": "eeei", "z": "oou", "w": "ea"}
+    settings = VocabularySettings(Splade(), query_max_qd_flops=1.0)
+    index = build(tmp_path / "index", texts, concepts=settings)
+
+    def kept(query: str) -> str:
+        terms = index.query_terms(query, "concepts")
+        return "".join(sorted(str(term.term) for term in terms))
+
+    # e is in 3 of 4 texts, a in 2, and i, o and u in one each.
+    assert kept("aeiou") == "aio"  # a leaves no room for e
+    assert kept("eeeeeaiou") == "eo"
+    assert Index.open(index.path).settings["concepts"] == settings
+
+
 def test_query_counts_are_the_weights_of_words(tmp_path: Path) -> None:
     index = build(tmp_path / "index", ANIMALS)
     query = "cat dog dogs of zebra"

@@ -96,6 +96,7 @@ def test_adapting(corpus: Path, run: Run, tmp_path: Path, monkeypatch: pytest.Mo
         (["--layer", 2], "--layer needs --train-concepts or --sae"),
         (["--backbone", "x", "--model", "y"], "--backbone needs --train-concepts or --sae"),
         (["--adapt", "--train-concepts"], "--train-concepts and --adapt are two sources"),
+        (["--adapt", "--vocabulary", "words"], "--adapt is a source of concepts: not with"),
         (["--model", "nowhere"], "nowhere: no saved encoder"),
     ],
 )

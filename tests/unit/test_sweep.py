@@ -78,7 +78,7 @@ def test_points_are_those_of_indexes(index: Index, vocabulary: str | None, tmp_p
     assert [point.setting for point in points] == GRID.settings()
     assert len(set(points)) == len({point[1:] for point in points}) == 27
     for number, point in enumerate(points):
-        _, query, document, alpha, _ = point.setting
+        _, query, document, alpha, *_ = point.setting
         words, concepts = WORD_SETTINGS, CONCEPT_SETTINGS
         if vocabulary == "words":
             words = VocabularySettings(words.weighting, query, document)
@@ -97,6 +97,17 @@ def test_a_scale_is_what_concepts_are_worth_beside_words(index: Index, tmp_path:
     for scale, point in zip((1.0, 0.25), points, strict=True):
         concepts = VocabularySettings(Splade(0.5 * scale), 2, 3)
         path = tmp_path / str(scale)
+        assert_equal(point, build(path, TEXTS, words=WORD_SETTINGS, concepts=concepts))
+
+
+def test_what_a_query_may_cost(index: Index, tmp_path: Path) -> None:
+    grid = SweepGrid((2,), (3,), query_max_qd_flops=(None, 1.0, 0.25))
+    points = sweep(index, QUERIES, QRELS, grid, tmp_path / "out")
+    costs = [point.qd_flops for point in points]
+    assert costs == sorted(set(costs), reverse=True)
+    for cost, point in zip(grid.query_max_qd_flops, points, strict=True):
+        concepts = VocabularySettings(Splade(0.5), 2, 3, cost)
+        path = tmp_path / str(cost)
         assert_equal(point, build(path, TEXTS, words=WORD_SETTINGS, concepts=concepts))
 
 
@@ -213,9 +224,11 @@ def test_what_points_share_is_computed_once(
         Splade, "documents", lambda self, f: weighed.append(f.nnz) or documents(self, f)
     )
     limits: list[int] = []
-    monkeypatch.setattr(
-        "lexicept.sweep.prune_rows", lambda w, n, *i: limits.append(n) or prune_rows(w, n, *i)
-    )
+    for module in ("sweep", "derive"):
+        monkeypatch.setattr(
+            f"lexicept.{module}.prune_rows",
+            lambda w, n, *i: limits.append(n) or prune_rows(w, n, *i),
+        )
     Vowels.encoded.clear()
     sweep(index, QUERIES, QRELS, GRID, tmp_path / "out")
     rra = [None, RRASettings(0.5, 2, "exp(x)"), RRASettings(1.25, 2, "exp(x)")]
@@ -235,7 +248,8 @@ def test_finished_points_are_not_computed_again(
     assert read_points(tmp_path / "out" / "points.jsonl") == first
     setting = {"k": None, "query_max_active_dims": 2, "document_max_active_dims": 2, "alpha": None}
     values = {name: getattr(first[1], name) for name in Point._fields[1:]}
-    assert json.loads(written.splitlines()[1]) == setting | {"query_scale": 1.0} | values
+    setting |= {"query_scale": 1.0, "query_max_qd_flops": None}
+    assert json.loads(written.splitlines()[1]) == setting | values
     derivations.clear()
     grid = SweepGrid((2,), (2, 1))
     again = sweep(
@@ -341,7 +355,7 @@ def test_a_grid_has_every_combination_once() -> None:
     settings = grid.settings()
     assert len(settings) == len(set(settings)) == 24
     assert Setting("all", 2, None, 1.0) in settings
-    assert SweepGrid().settings() == [(None, None, None, None, 1.0)]
+    assert SweepGrid().settings() == [(None, None, None, None, 1.0, None)]
 
 
 # The front

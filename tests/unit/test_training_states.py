@@ -7,7 +7,7 @@ from lexicept.encoder import make_encoder
 from lexicept.errors import InputError
 from lexicept.heads import HeadSettings, VocabularyHead
 from lexicept.training import states as module
-from lexicept.training.states import CachedStates
+from lexicept.training.states import CachedStates, cached_reader
 from tiny import save_decoder, text, tiny_backbone
 
 TEXTS = [text(1, 2, 3), "", text(*range(100)), text(7), "", text(5, 5, 6, 2), text(9, 8)]
@@ -58,6 +58,17 @@ def test_any_texts_in_any_order(bert, tmp_path):
     cut, places = cached.read([2, 0, 5], max_tokens=2)
     assert places.tolist() == [0, 0, 1, 1, 2, 2]
     assert torch.equal(cut[:2], everything[place == 2][:2])
+
+
+def test_an_sae_reads_what_is_cached(bert, tmp_path):
+    documents = CachedStates.build(tmp_path / "documents", bert, TEXTS)
+    queries = CachedStates.build(tmp_path / "queries", bert, TEXTS[3:])
+    read = cached_reader([documents, queries], torch.device("cpu"))
+    expected = torch.cat([documents.read([6, 0])[0], queries.read([3, 0])[0]])
+    assert torch.equal(read([6, 0, 10, 7]), expected)  # 7 is the first query
+    assert read([1, 8]).shape == (0, 32)
+    doubled = cached_reader([queries], torch.device("cpu"), lambda states: 2 * states)
+    assert torch.equal(doubled([0]), 2 * queries.read([0])[0])
 
 
 def test_texts_without_tokens(bert, tmp_path):

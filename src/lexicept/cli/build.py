@@ -126,6 +126,13 @@ WeightingOption = Annotated[
 QueryLimitOption = Annotated[
     int | None, typer.Option(min=1, help="Concepts left in a query; all by default.")
 ]
+QueryCostOption = Annotated[
+    float | None,
+    typer.Option(
+        help="QD-FLOPs of a query's concepts at most: documents that have each of them, as a "
+        "share of all, added up; any by default."
+    ),
+]
 DocumentLimitOption = Annotated[
     int | None, typer.Option(min=1, help="Concepts left in a document; all by default.")
 ]
@@ -174,6 +181,7 @@ def build(
     train_tokens: TokensOption = None,
     weighting: WeightingOption = None,
     query_max_active_dims: QueryLimitOption = None,
+    query_max_qd_flops: QueryCostOption = None,
     document_max_active_dims: DocumentLimitOption = None,
     weight_bits: WeightBitsOption = 32,
     seed: SeedOption = None,
@@ -199,14 +207,7 @@ def build(
 
     with_concepts = "concepts" in vocabulary.names
     check_weight_bits(weight_bits)
-    given = {
-        "num_latents": num_latents,
-        "k": k,
-        "architecture": None if architecture is None else architecture.value,
-        "tokens": train_tokens,
-        "seed": seed,
-    }
-    training = {name: value for name, value in given.items() if value is not None}
+    training = _training(num_latents, k, architecture, train_tokens, seed)
     _check_sources(
         {"--model": model, "--sae": sae, "--train-concepts": train_concepts, "--adapt": adapt},
         {"--backbone": backbone, "--layer": layer},
@@ -238,9 +239,12 @@ def build(
         if with_concepts:
             concepts = _concepts(builder, source, progress)
             explained = None if explanations is None else _explanations(explanations, concepts)
-            settings = _settings(
-                concepts, weighting, query_max_active_dims, document_max_active_dims
-            )
+            limits = {
+                "query_max_active_dims": query_max_active_dims,
+                "document_max_active_dims": document_max_active_dims,
+                "query_max_qd_flops": query_max_qd_flops,
+            }
+            settings = _settings(concepts, weighting, limits)
             _add_concepts(builder, concepts, settings, language, explained, progress)
         index = builder.commit(weight_bits=weight_bits)
     print_info(index, as_json)
@@ -254,6 +258,24 @@ _OF_TRAINING = {
     "seed": "--seed",
 }
 """Options of the training, by the names of its settings."""
+
+
+def _training(
+    num_latents: int | None,
+    k: int | None,
+    architecture: ArchitectureChoice | None,
+    tokens: int | None,
+    seed: int | None,
+) -> dict[str, Any]:
+    """The settings of an SAE that were named."""
+    given = {
+        "num_latents": num_latents,
+        "k": k,
+        "architecture": None if architecture is None else architecture.value,
+        "tokens": tokens,
+        "seed": seed,
+    }
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _local(name: str | None) -> str | None:
@@ -280,6 +302,8 @@ def _check_sources(
         raise InputError(f"{chosen[0]} needs --train-concepts or --sae: a model has its own")
     if explanations and (not with_concepts or source not in ("--sae", "--model")):
         raise InputError("--explanations are of concepts that --sae or --model gives")
+    if source is not None and not with_concepts:
+        raise InputError(f"{source} is a source of concepts: not with --vocabulary words")
 
 
 def _concepts(
@@ -327,8 +351,7 @@ def _explanations(path: Path, concepts: ConceptVectorizer) -> dict[int, str]:
 def _settings(
     concepts: ConceptVectorizer,
     weighting: WeightingChoice | None,
-    query_max_active_dims: int | None,
-    document_max_active_dims: int | None,
+    limits: Mapping[str, int | float | None],
 ) -> VocabularySettings:
     """What the options say, else what the model was trained for."""
     from lexicept.derive import VocabularySettings
@@ -339,11 +362,10 @@ def _settings(
         chosen = trained.weigh()
     else:
         chosen = Splade() if weighting is WeightingChoice.splade else BM25(k3=1.0)
-    return VocabularySettings(
-        chosen,
-        query_max_active_dims or trained.query_max_active_dims,
-        document_max_active_dims or trained.document_max_active_dims,
-    )
+    known: dict[str, Any] = {
+        name: getattr(trained, name) if limit is None else limit for name, limit in limits.items()
+    }
+    return VocabularySettings(chosen, **known)
 
 
 def _add_concepts(

@@ -136,6 +136,8 @@ def print_info(index: Index, as_json: bool) -> None:
         for side in ("query", "document"):
             if entry[f"{side}_max_active_dims"] is not None:
                 rows.append(("", f"{entry[f'{side}_max_active_dims']} in a {side}"))
+        if entry["query_max_qd_flops"] is not None:
+            rows.append(("", f"{entry['query_max_qd_flops']:g} QD-FLOPs of a query at most"))
     if index.rra is not None:
         rows.append(("rra", ", ".join(f"{k} {v}" for k, v in report["rra"].items())))
     rows.append(("postings", f"{report['postings']:,}"))

@@ -44,6 +44,9 @@ TokenKOption = Annotated[
     ),
 ]
 AlphaOption = Annotated[str, typer.Option(help="RRA's rationality; none is without RRA.")]
+QueryCostOption = Annotated[
+    str, typer.Option(help="QD-FLOPs of a query's dimensions at most; any is no limit.")
+]
 QueryScaleOption = Annotated[
     str, typer.Option(help="Factors on queries: what they are worth beside words.")
 ]
@@ -61,6 +64,7 @@ def sweep(
     k: TokenKOption = "own",
     alpha: AlphaOption = "none,1,1.25",
     query_scale: QueryScaleOption = "1",
+    query_max_qd_flops: QueryCostOption = "any",
     as_json: JsonOption = False,
 ) -> None:
     """Plot effectiveness against cost for all combinations of some settings.
@@ -81,6 +85,7 @@ def sweep(
         _values("--k", k, int, {"own": None, "all": "all"}),
         _values("--alpha", alpha, float, {"none": None}),
         _values("--query-scale", query_scale, float, {}),
+        _values("--query-max-qd-flops", query_max_qd_flops, float, {"any": None}),
     )
     opened = Index.open(index)
     name = single_vocabulary(opened, vocabulary)
@@ -124,7 +129,7 @@ def _table(front: list[Point], title: str) -> Table:
     table = Table(title=Text(safe(title)), title_justify="left")
     columns = (
         *("QD-FLOPs", "nDCG@10", "RR@10", "E²"),
-        *("query dims", "document dims", "k", "alpha", "query scale"),
+        *("query dims", "document dims", "k", "alpha", "query scale", "QD-FLOPs limit"),
     )
     for column in columns:
         table.add_column(column, justify="right")
@@ -140,5 +145,6 @@ def _table(front: list[Point], title: str) -> Table:
             str(setting.k or "own"),
             "none" if setting.alpha is None else f"{setting.alpha:g}",
             f"{setting.query_scale:g}",
+            "any" if setting.query_max_qd_flops is None else f"{setting.query_max_qd_flops:g}",
         )
     return table

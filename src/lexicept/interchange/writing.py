@@ -82,7 +82,10 @@ def _require_expressible(found: Parts, kind: Kind) -> VocabularyHead:
     """Raise InputError for the first thing that a layout has no place for."""
     backbone, head, lookup = found
     settings = head.settings
-    limits = ("query_k", "document_k", "query_max_active_dims", "document_max_active_dims")
+    limits = (
+        *("query_k", "document_k", "query_max_active_dims", "document_max_active_dims"),
+        "query_max_qd_flops",
+    )
     limited = [name for name in limits if getattr(settings, name) is not None]
     own = isinstance(head, VocabularyHead) and (
         head.size == backbone.model.config.vocab_size

@@ -64,11 +64,16 @@ def at_a_glance(subject: Subject) -> Section:
     for name, setting in index.settings.items():
         arguments = setting.weighting.settings()
         shown = ", ".join(f"{k} {v}" for k, v in arguments.items() if k != "name" and v is not None)
-        limits = (setting.query_max_active_dims, setting.document_max_active_dims)
-        rows.append(
-            (name, f"{arguments['name']} ({shown})", *(str(limit or "all") for limit in limits))
+        limits = (
+            setting.query_max_active_dims or "all",
+            setting.query_max_qd_flops or "any",
+            setting.document_max_active_dims or "all",
         )
-    columns = ("Vocabulary", "Weighting", "Kept in a query", "Kept in a document")
+        rows.append((name, f"{arguments['name']} ({shown})", *map(str, limits)))
+    columns = (
+        *("Vocabulary", "Weighting", "Kept in a query", "QD-FLOPs of a query at most"),
+        "Kept in a document",
+    )
     rra = "no"
     if index.rra is not None:
         rra = f"α {index.rra.alpha:g}, {index.rra.iterations} iterations, f {index.rra.transform}"

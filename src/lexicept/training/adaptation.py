@@ -6,6 +6,7 @@ from pathlib import Path
 
 from sentence_transformers import SparseEncoder
 
+from lexicept.backbone import DEFAULT_BACKBONE
 from lexicept.encoder import load_encoder, parts
 from lexicept.progress import Progress, silent
 from lexicept.training.config import (
@@ -21,7 +22,7 @@ from lexicept.training.config import (
 from lexicept.training.run import train
 
 QUERIES = 8000
-"""Pseudo-queries at most, evenly of all documents."""
+"""Pseudo-queries at most, drawn from those of all documents."""
 
 STEPS = 200
 """Of the optimiser, on the head alone."""
@@ -30,8 +31,8 @@ STEPS = 200
 def adapt(
     encoder: SparseEncoder, corpus: str, folder: Path, progress: Progress = silent
 ) -> SparseEncoder:
-    """Train an encoder's head on, on pseudo-queries of a corpus, taught by its backbone's own
-    cosines and BM25; one that was killed goes on.
+    """Train an encoder's head on, on pseudo-queries of a corpus, taught by the cosines of
+    ``DEFAULT_BACKBONE`` and BM25; one that was killed goes on.
 
     The backbone stays as it is; so do the weighting, pruning and scale beside words.
 
@@ -74,7 +75,7 @@ def _config(encoder: SparseEncoder, start: str, corpus: str) -> TrainingConfig:
             b=settings.b,
             query_scale=settings.query_scale,
         ),
-        teacher=TeacherSettings("sentence-transformers/all-MiniLM-L6-v2", 20.0, 0.5),
+        teacher=TeacherSettings(DEFAULT_BACKBONE, 20.0, 0.5),
         loss=LossSettings(kl=1.0, scale=0.4),
         query_regularizer=flops,
         document_regularizer=flops,

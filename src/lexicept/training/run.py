@@ -34,14 +34,14 @@ from lexicept.lookup import Lookup
 from lexicept.mining import mine
 from lexicept.progress import Progress, silent
 from lexicept.sae.pretrained import find_pretrained_sae
-from lexicept.sae.training import train_sae
+from lexicept.sae.training import train_on_states, train_sae
 from lexicept.storage import lock, replace_file
 from lexicept.training.config import ModelSettings, TrainingConfig, to_mapping
 from lexicept.training.data import Collator, Sampler, TeacherScores, TrainingData
 from lexicept.training.mining import teacher_lists
 from lexicept.training.objective import Objective
 from lexicept.training.report import read_metrics, write_card, write_curves
-from lexicept.training.states import CachedStates
+from lexicept.training.states import CachedStates, cached_reader
 from lexicept.training.trainer import Trainer
 from lexicept.training.validation import RetrievalEvaluator, Words
 from lexicept.weighting import BM25
@@ -344,18 +344,17 @@ class _Run:
     def _head(self, settings: ModelSettings, backbone: Backbone, data: TrainingData) -> Head:
         if settings.head == "sae":
             inner = language_head(settings.backbone) if settings.sae_input != "states" else None
-            texts: Sequence[str] = data.documents
-            if settings.sae_queries:
-                both: list[Any] = [data.documents, data.queries]
-                texts = cast(Sequence[str], ConcatDataset(both))
-            sae = train_sae(
-                backbone,
-                texts,
-                settings.sae,
-                self.work / "sae",
-                self.progress,
-                transform=None if inner is None else inner.transform,
-            )
+            transform = None if inner is None else inner.transform
+            sides = ["documents", "queries"] if settings.sae_queries else ["documents"]
+            texts = [getattr(data, side) for side in sides]
+            to = (settings.sae, self.work / "sae", self.progress)
+            if settings.trained == "head":  # what it trains on later is read once, for both
+                caches = [self._states(backbone, *of) for of in zip(texts, sides, strict=True)]
+                reader = cached_reader(caches, backbone.model.device, transform)
+                sae = train_on_states(reader, sum(map(len, texts)), *to)
+            else:
+                both = cast(Sequence[str], ConcatDataset(texts))
+                sae = train_sae(backbone, both, *to, transform=transform)
             return SAEHead(sae, inner=inner)
         head = language_head(settings.backbone)
         if settings.head == "mlm":

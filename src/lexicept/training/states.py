@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +14,7 @@ from torch import Tensor
 from lexicept.backbone import Backbone
 from lexicept.errors import IndexFormatError, InputError
 from lexicept.progress import Progress, silent
+from lexicept.sae.states import Reader
 from lexicept.storage import load_array, read_json, save_array, write_json
 from lexicept.vectors import Integers
 
@@ -109,6 +110,29 @@ class CachedStates:
             "token_mask": mask[:, None],
             "window_text": torch.cat([text, missing]),
         }
+
+
+def cached_reader(
+    caches: Sequence[CachedStates],
+    device: torch.device,
+    transform: Callable[[Tensor], Tensor] | None = None,
+) -> Reader:
+    """What an SAE is trained on: states of texts that are numbered through all caches."""
+    starts = np.cumsum([0, *map(len, caches)])
+
+    def read(numbers: Sequence[int]) -> Tensor:
+        wanted, parts = np.asarray(numbers), []
+        for cache, start in zip(caches, starts, strict=False):
+            own = wanted[(wanted >= start) & (wanted < start + len(cache))] - start
+            if own.size:
+                parts.append(cache.read(own.tolist())[0])
+        states = torch.cat(parts).to(device)
+        if transform is None:
+            return states
+        with torch.no_grad():
+            return transform(states).float()
+
+    return read
 
 
 def _states(backbone: Backbone, texts: Sequence[str]) -> tuple[np.ndarray, Integers]:
