@@ -9,7 +9,13 @@ from safetensors.torch import load_file, save_file
 from lexicept.errors import InputError, LexiceptError
 from lexicept.sae import SAE, SAESettings, train_sae
 from lexicept.sae.states import Position, StateStream, backbone_reader
-from lexicept.sae.training import Trainer, initial_sae, learning_rate, remove_parallel_gradient
+from lexicept.sae.training import (
+    Trainer,
+    initial_sae,
+    learning_rate,
+    remove_parallel_gradient,
+    train_on_states,
+)
 
 SMALL = SAESettings(num_latents=64, k=4, tokens=2000, batch_size=100, warmup_steps=2)
 
@@ -146,6 +152,21 @@ def test_initialisation(initialisation):
     assert torch.allclose(sae.W_dec.norm(dim=1), torch.ones(64))
     assert len(torch.unique(sae.W_dec, dim=0)) == 64
     assert torch.allclose(sae.b_dec, states(10).mean(0))
+
+
+def test_every_latent_starts_at_a_token_of_its_own(monkeypatch):
+    x = states(64)
+    begun = []
+    begin = Trainer.begin.__func__
+    monkeypatch.setattr(
+        Trainer, "begin", classmethod(lambda cls, *a: begun.append(begin(cls, *a)) or begun[0])
+    )
+    monkeypatch.setattr(Trainer, "step", lambda self, states: setattr(self, "steps", 1))
+    settings = SAESettings(num_latents=60, k=4, tokens=1, batch_size=10)
+    train_on_states(lambda numbers: x[numbers], 64, settings)
+    rows, centred = begun[0].sae.W_dec, x - begun[0].sae.b_dec
+    nearest = (rows @ torch.nn.functional.normalize(centred, dim=1).T).argmax(dim=1)
+    assert len(nearest.unique()) == 60  # of seven batches, not copies of the first one's ten
 
 
 @RULES

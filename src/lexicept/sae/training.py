@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -81,10 +82,21 @@ def train_on_states(
     batch, buffer = settings.batch_size, settings.buffer_tokens
     stream = StateStream(reader, count, batch, buffer, settings.seed, filling)
     saved = time.monotonic()
-    if trainer is None or trainer.steps < settings.steps:
-        for position, states in stream.batches(start):
-            if trainer is None:
-                trainer = Trainer.begin(states, settings)
+    batches = stream.batches(start)
+    if trainer is None:
+        # A token for every latent: copies of a few would compete, and most of them die.
+        first: list[tuple[Position, Tensor]] = []
+        tokens = 0
+        while tokens < settings.num_latents:
+            found = next(batches, None)
+            if found is None:
+                raise InputError("an SAE can't be trained: the texts have no tokens")
+            first.append(found)
+            tokens += len(found[1])
+        trainer = Trainer.begin(torch.cat([states for _, states in first]), settings)
+        batches = chain(first, batches)
+    if trainer.steps < settings.steps:
+        for position, states in batches:
             detail = trainer.step(states)
             progress("training", min(trainer.tokens, settings.tokens), settings.tokens, detail)
             last = trainer.steps >= settings.steps
@@ -93,8 +105,6 @@ def train_on_states(
                 saved = time.monotonic()
             if last:
                 break
-    if trainer is None:
-        raise InputError("an SAE can't be trained: the texts have no tokens")
     trainer.objective.finish()
     return trainer.sae.eval().requires_grad_(False)
 
@@ -125,7 +135,7 @@ class Trainer:
 
     @classmethod
     def begin(cls, states: Tensor, settings: SAESettings) -> Trainer:
-        """A trainer before its first step, from a first batch of states [n, d]."""
+        """A trainer before its first step, from first states [n, d]."""
         sae = initial_sae(states, settings)
         objective = OBJECTIVES[settings.architecture](sae, settings).to(states.device)
         objective.begin(sae.normalise(states))
@@ -209,7 +219,7 @@ class Trainer:
 
 
 def initial_sae(states: Tensor, settings: SAESettings) -> SAE:
-    """An SAE before training, from a first batch of states [n, d]."""
+    """An SAE before training, from first states [n, d]."""
     generator = torch.Generator().manual_seed(settings.seed)
     d_in = states.shape[1]
     sae = _empty_sae(d_in, settings).to(states.device)
@@ -221,7 +231,8 @@ def initial_sae(states: Tensor, settings: SAESettings) -> SAE:
         sae.b_dec.copy_(x.mean(dim=0))
         if settings.initialisation == "data":
             # With fewer tokens than latents some come twice: noise tells the copies apart.
-            drawn = torch.randint(len(x), (settings.num_latents,), generator=generator)
+            order = torch.randperm(len(x), generator=generator)
+            drawn = order.repeat(math.ceil(settings.num_latents / len(x)))[: settings.num_latents]
             rows = x[drawn.to(x.device)] - sae.b_dec
             noise = torch.randn(rows.shape, generator=generator).to(x.device)
             rows = rows + 0.1 * rows.norm(dim=1, keepdim=True) * F.normalize(noise, dim=1)
