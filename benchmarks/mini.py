@@ -38,7 +38,9 @@ RESAMPLES = 10_000
 FUSION = 20.0
 """Of the cosine beside BM25: what lexicept-mini's teacher has, twice BM25's weight there."""
 
-GRID = SweepGrid((4, 8, 12, 16, 24, 48), (40, 80, 160))
+GRID = SweepGrid(
+    document_max_active_dims=(40, 80, 160), query_max_qd_flops=(0.25, 0.5, 1.0, 1.5, 3.0, None)
+)
 BATCH = 256
 
 

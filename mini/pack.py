@@ -1,7 +1,7 @@
 """``python -m mini.pack RUN DATA OUT``: a trained run as the folder that the package carries.
 
-The backbone stays on the hub or in its own package: here are adapters, tokenizer, encoder rows in
-half precision, and a name for every concept, from the texts that it was trained on.
+The backbone stays on the hub or in its own package: here are its name, the tokenizer, encoder rows
+in half precision, and a name for every concept, from the texts that it was trained on.
 """
 
 from __future__ import annotations
@@ -9,10 +9,13 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 from safetensors.torch import load_file, save
 
+from lexicept.adapters import add_adapters
+from lexicept.backbone import DEFAULT_BACKBONE
 from lexicept.concepts import ConceptVectorizer
 from lexicept.corpora import read_documents
 from lexicept.display import ProgressBars
@@ -34,17 +37,22 @@ def main() -> None:
     parser.add_argument("run", type=Path)
     parser.add_argument("data", type=Path, help="What mini.collection made.")
     parser.add_argument("out", type=Path)
+    parser.add_argument("--k", type=int, required=True, help="Active concepts per token.")
     parser.add_argument("--query-scale", type=float, required=True)
-    parser.add_argument("--query-max-active-dims", type=int, required=True)
+    parser.add_argument("--query-max-qd-flops", type=float, required=True)
     parser.add_argument("--document-max-active-dims", type=int, required=True)
     arguments = parser.parse_args()
-    configure(
-        arguments.run / "adapter",
-        arguments.out,
-        query_scale=arguments.query_scale,
-        query_max_active_dims=arguments.query_max_active_dims,
-        document_max_active_dims=arguments.document_max_active_dims,
-    )
+    with TemporaryDirectory() as folder:
+        without_weights(arguments.run / "model", folder)
+        configure(
+            Path(folder),
+            arguments.out,
+            query_k=arguments.k,
+            document_k=arguments.k,
+            query_scale=arguments.query_scale,
+            query_max_qd_flops=arguments.query_max_qd_flops,
+            document_max_active_dims=arguments.document_max_active_dims,
+        )
     texts = [document.content for document in read_documents(str(arguments.data))][::EVERY]
     TextStore.write(arguments.out / "terms", names(arguments.out, texts))
     replace_file(arguments.out / "README.md", CARD.read_bytes())
@@ -52,6 +60,14 @@ def main() -> None:
     size = sum(path.stat().st_size for path in arguments.out.rglob("*") if path.is_file())
     print(f"{size / 2**20:.1f} MiB")
     assert size < MOST_BYTES
+
+
+def without_weights(source: Path, out: str) -> None:
+    """Save an encoder of a frozen backbone as adapters of it, which add nothing, and its head."""
+    encoder = load_encoder(source)
+    backbone = parts(encoder).backbone
+    backbone.model = add_adapters(backbone.model, DEFAULT_BACKBONE, rank=1)
+    encoder.save(out, create_model_card=False)
 
 
 def configure(source: Path, out: Path, **settings: float) -> None:

@@ -39,7 +39,7 @@ def test_it_is_small_and_has_names() -> None:
     assert concepts.named
     assert len(set(concepts.terms)) == concepts.size == 8192
     settings = parts(concepts.encoder).head.settings
-    assert (settings.query_k, settings.document_k, settings.weighting) == (2, 2, "bm25")
+    assert (settings.query_k, settings.document_k, settings.weighting) == (3, 3, "bm25")
     assert not concepts.encoder.training
 
 
@@ -54,7 +54,7 @@ def test_build_uses_it(corpus: Path, run: Run, tmp_path: Path) -> None:
     limits = parts(concepts.encoder).head.settings
     lengths = opened.document_vectors().select("concepts").weights.sum(axis=1)
     assert (lengths > 0).all()
-    assert opened.settings["concepts"].query_max_active_dims == limits.query_max_active_dims
+    assert opened.settings["concepts"].query_max_qd_flops == limits.query_max_qd_flops == 1.5
     assert opened.search("an animal at home", top_k=1)[0].document_id == "d1"
 
 
