@@ -36,7 +36,7 @@ from lexicept.vectors import Floats
 NDCG = "nDCG@10"
 RESAMPLES = 10_000
 FUSION = 20.0
-"""Of the cosine beside BM25: what lexicept-mini's teacher has, twice BM25's weight there."""
+"""Of the cosine beside BM25: what lexicept-mini's teacher has."""
 
 GRID = SweepGrid(
     document_max_active_dims=(40, 80, 160), query_max_qd_flops=(0.25, 0.5, 1.0, 1.5, 3.0, None)
@@ -188,6 +188,8 @@ def plot(points: Mapping[str, Sequence[Point]], systems: Sequence[System], path:
         mean = float(np.mean([*system.ndcg.values()]))
         axes.axhline(mean, color=f"C{number + 5}", linewidth=1, label=system.name)
     axes.set(xlabel="QD-FLOPs, words and concepts", ylabel=NDCG, xscale="log")
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_formatter("{x:g}")
     axes.legend(fontsize=7)
     figure.savefig(path, dpi=120, bbox_inches="tight")
     plt.close(figure)
