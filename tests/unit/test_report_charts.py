@@ -51,6 +51,7 @@ def test_scales():
 def test_scales_of_nothing_and_of_one_value():
     assert scale([], 0, 1)[:2] == (0, 1)
     assert scale([7, 7], 0, 1)[:2] == (6, 14)
+    assert scale([5e-324, 1e-323], 0, 1)[:2] == (0, 1)  # too small to have digits
     assert scale([0.0], 0, 1, log=True)[:2] == (1, 10)
     assert scale([10], 0, 1, log=True)[:2] == (10, 100)
 

@@ -15,15 +15,18 @@ from safetensors.torch import load_file
 from test_cli import Run, assert_error, run
 from test_index import _without_fsync
 
+from lexicept.backbone import Backbone
 from lexicept.corpora import read_documents, read_qrels, read_queries
 from lexicept.encoder import load_encoder, make_encoder, parts
 from lexicept.errors import InputError, LexiceptError
 from lexicept.evaluation import evaluate_index
 from lexicept.heads import HeadSettings, VocabularyHead
 from lexicept.index import Index
+from lexicept.language_heads import language_head
 from lexicept.lists import CandidateList, Lists, write_lists
 from lexicept.lookup import Lookup
-from lexicept.sae.training import train_sae
+from lexicept.sae.states import backbone_reader
+from lexicept.sae.training import train_on_states
 from lexicept.training import run as run_module
 from lexicept.training.config import TrainingConfig, from_mapping, load_config
 from lexicept.training.data import Sampler
@@ -774,23 +777,31 @@ def test_low_precision_is_near(places, tmp_path):
     assert found[0] == pytest.approx(found[1], rel=0.05, abs=1e-4)
 
 
-def test_an_sae_on_transformed_states_of_documents_and_queries(places, tmp_path, monkeypatch):
+@pytest.mark.parametrize("trained", ["head", "all"])
+def test_an_sae_on_transformed_states_of_documents_and_queries(
+    places, tmp_path, monkeypatch, trained
+):
     seen = []
 
-    def spy(backbone, texts, *arguments, transform):
-        seen.append([texts[number] for number in range(len(texts))])
-        return train_sae(backbone, texts, *arguments, transform=transform)
+    def spy(reader, count, *arguments):
+        seen.append(reader(range(count)))
+        return train_on_states(reader, count, *arguments)
 
-    monkeypatch.setattr(run_module, "train_sae", spy)
+    for module in ("training.run", "sae.training"):  # from cached states, or from the backbone
+        monkeypatch.setattr(f"lexicept.{module}.train_on_states", spy)
     sae = {"num_latents": 40, "k": 4, "tokens": 600, "batch_size": 100, "warmup_steps": 1}
     model = {"start": None, "backbone": str(places / "bert"), "sae": sae, "sae_queries": True}
-    config = configuration(
-        places, model={**model, "sae_input": "transformed"}, optimizer={"steps": 1}
-    )
-    train(config, tmp_path / "run")
-    documents = [document.content for document in read_documents(str(places / "beir"))]
-    queries = [query.text for query in read_queries(str(places / "beir"), "train")]
-    assert seen == [[*documents, *queries]]
+    model |= {"sae_input": "transformed", "trained": trained}
+    train(configuration(places, model=model, optimizer={"steps": 1}), tmp_path / "run")
+    texts = [document.content for document in read_documents(str(places / "beir"))]
+    texts += [query.text for query in read_queries(str(places / "beir"), "train")]
+    backbone = Backbone.from_pretrained(str(places / "bert"))
+    transform = language_head(str(places / "bert")).transform
+    expected = backbone_reader(backbone, texts, transform)(range(len(texts)))
+    (states,) = seen
+    assert sorted(states.sum(dim=1).tolist()) == pytest.approx(
+        sorted(expected.sum(dim=1).tolist()), rel=1e-2, abs=1e-2
+    )  # in whatever order texts of one length came
     head = load_encoder(tmp_path / "run" / "model")[1]
     assert head.inner.d_in == head.sae.d_in == 32
 

@@ -23,6 +23,9 @@ LABELS = 200
 ROW = 18
 """Height of one horizontal bar with its gap."""
 
+SMALLEST = 1e-300
+"""Differences below it are none: such floats have lost their digits."""
+
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -80,8 +83,8 @@ def scale(
         low, high = math.floor(math.log10(low) + 1e-9), math.ceil(math.log10(high) - 1e-9)
         return Scale(10.0**low, 10.0 ** max(high, low + 1), start, end, True)
     low = min(low, 0.0) if zero else low
-    if high == low:
-        high = low + (abs(low) or 1.0)
+    if high - low < SMALLEST:
+        high = low + (abs(low) if abs(low) >= SMALLEST else 1.0)
     step = _step(low, high)
     low, high = math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
     return Scale(low, high, start, end)
