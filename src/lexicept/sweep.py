@@ -32,7 +32,7 @@ from lexicept.measures import e2, mean_length, posting_list_flops
 from lexicept.part_file import fingerprint
 from lexicept.progress import Progress, silent
 from lexicept.storage import lock, read_json, replace_file, write_json
-from lexicept.vectors import canonical_csr, largest_weights, prune_rows, stack_columns
+from lexicept.vectors import Integers, canonical_csr, largest_weights, prune_rows, stack_columns
 from lexicept.weighting import Unchanged
 
 TokenK = int | Literal["all"] | None
@@ -245,19 +245,22 @@ class _Collection:
             for limit, of_limit in groupby(of_k, lambda s: s.document_max_active_dims):
                 kept = _pruned(documents, limit)
                 stacked = self._stacked(kept, {name: pair[0] for name, pair in fixed.items()})
+                bounds, counts = largest_weights(kept), _counts(kept)
                 others = {name: pair[1] for name, pair in fixed.items()}
-                asked: dict[tuple[int | None, float, float | None], sp.csr_array] = {}
+                asked: dict[Setting, sp.csr_array] = {}
                 for alpha, of_alpha in groupby(of_limit, lambda setting: setting.alpha):
                     changed = None if alpha is None else replace(rra, alpha=alpha)
                     searcher = _Searcher(self, Derived.reweighted(stacked, changed))
                     for setting in of_alpha:
-                        key = (
-                            *(setting.query_max_active_dims, setting.query_scale),
-                            setting.query_max_qd_flops,
-                        )
+                        key = setting._replace(alpha=None)
                         if key not in asked:
-                            left = _limited(queries, kept, setting) * np.float32(key[1])
-                            asked[key] = self._stacked(left, others)
+                            limits = VocabularySettings(
+                                Unchanged(),
+                                key.query_max_active_dims,
+                                query_max_qd_flops=key.query_max_qd_flops,
+                            )
+                            left = limits.prune_queries(queries, bounds, counts, kept.shape[0])
+                            asked[key] = self._stacked(left * np.float32(key.query_scale), others)
                         yield searcher.measure(setting, asked[key], qrels)
 
     def _frequencies(self, k: TokenK) -> tuple[sp.csr_array, sp.csr_array]:
@@ -294,7 +297,8 @@ class _Collection:
         documents, queries = self._weights(name, self.frequencies[name], found)
         setting = self.index.settings[name]
         documents = _pruned(documents, setting.document_max_active_dims)
-        return documents, _limited(queries, documents, setting)
+        bounds, counts = largest_weights(documents), _counts(documents)
+        return documents, setting.prune_queries(queries, bounds, counts, documents.shape[0])
 
     def _stacked(self, swept: sp.csr_array, others: dict[str, sp.csr_array]) -> sp.csr_array:
         """All vocabularies side by side in the index's order."""
@@ -307,7 +311,7 @@ class _Searcher:
     def __init__(self, collection: _Collection, derived: Derived) -> None:
         self.collection, self.derived = collection, derived
         documents = canonical_csr(derived.engine.matrix()[:, collection.span])
-        self.lengths = np.bincount(documents.indices, minlength=documents.shape[1])
+        self.lengths = _counts(documents)
         self.document_length = mean_length(documents)
 
     def measure(self, setting: Setting, queries: sp.csr_array, qrels: Sequence[Qrel]) -> Point:
@@ -345,16 +349,9 @@ def _pruned(weights: sp.csr_array, limit: int | None) -> sp.csr_array:
     return weights if limit is None else prune_rows(weights, limit)
 
 
-def _limited(
-    queries: sp.csr_array, documents: sp.csr_array, limits: Setting | VocabularySettings
-) -> sp.csr_array:
-    settings = VocabularySettings(
-        Unchanged(), limits.query_max_active_dims, None, limits.query_max_qd_flops
-    )
-    frequencies = np.bincount(documents.indices, minlength=documents.shape[1])
-    return settings.prune_queries(
-        queries, largest_weights(documents), frequencies, documents.shape[0]
-    )
+def _counts(documents: sp.csr_array) -> Integers:
+    """Documents that have each dimension [V]."""
+    return np.bincount(documents.indices, minlength=documents.shape[1])
 
 
 @contextmanager

@@ -105,3 +105,12 @@ def test_options_that_do_not_go_together(
 ) -> None:
     assert_error(run("build", corpus, "--out", tmp_path / "index", *arguments), message)
     assert not (tmp_path / "index").exists()
+
+
+@pytest.mark.parametrize("limit", [0, -1, "nan", "inf"])
+def test_impossible_limits_are_refused_before_any_work(
+    corpus: Path, run: Run, tmp_path: Path, limit: object
+) -> None:
+    found = run("build", corpus, "--out", tmp_path / "index", "--query-max-qd-flops", limit)
+    assert_error(found, "max_qd_flops must be a number above 0 or none, not")
+    assert not list(tmp_path.glob("index*"))

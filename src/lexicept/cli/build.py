@@ -225,7 +225,11 @@ def build(
         precision=precision.value,
         training=training if train_concepts else None,
     )
-    words = WordVectorizer(language)  # an unknown language is refused before any work
+    # An unknown language and impossible limits are refused before any work.
+    words = WordVectorizer(language)
+    limits = VocabularySettings(
+        BM25(), query_max_active_dims, document_max_active_dims, query_max_qd_flops
+    )
     if with_concepts:
         require_concepts()
     with (
@@ -239,11 +243,6 @@ def build(
         if with_concepts:
             concepts = _concepts(builder, source, progress)
             explained = None if explanations is None else _explanations(explanations, concepts)
-            limits = {
-                "query_max_active_dims": query_max_active_dims,
-                "document_max_active_dims": document_max_active_dims,
-                "query_max_qd_flops": query_max_qd_flops,
-            }
             settings = _settings(concepts, weighting, limits)
             _add_concepts(builder, concepts, settings, language, explained, progress)
         index = builder.commit(weight_bits=weight_bits)
@@ -351,7 +350,7 @@ def _explanations(path: Path, concepts: ConceptVectorizer) -> dict[int, str]:
 def _settings(
     concepts: ConceptVectorizer,
     weighting: WeightingChoice | None,
-    limits: Mapping[str, int | float | None],
+    limits: VocabularySettings,
 ) -> VocabularySettings:
     """What the options say, else what the model was trained for."""
     from lexicept.derive import VocabularySettings
@@ -362,10 +361,12 @@ def _settings(
         chosen = trained.weigh()
     else:
         chosen = Splade() if weighting is WeightingChoice.splade else BM25(k3=1.0)
-    known: dict[str, Any] = {
-        name: getattr(trained, name) if limit is None else limit for name, limit in limits.items()
-    }
-    return VocabularySettings(chosen, **known)
+    return VocabularySettings(
+        chosen,
+        limits.query_max_active_dims or trained.query_max_active_dims,
+        limits.document_max_active_dims or trained.document_max_active_dims,
+        limits.query_max_qd_flops or trained.query_max_qd_flops,
+    )
 
 
 def _add_concepts(

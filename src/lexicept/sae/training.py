@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
@@ -84,17 +84,7 @@ def train_on_states(
     saved = time.monotonic()
     batches = stream.batches(start)
     if trainer is None:
-        # A token for every latent: copies of a few would compete, and most of them die.
-        first: list[tuple[Position, Tensor]] = []
-        tokens = 0
-        while tokens < settings.num_latents:
-            found = next(batches, None)
-            if found is None:
-                raise InputError("an SAE can't be trained: the texts have no tokens")
-            first.append(found)
-            tokens += len(found[1])
-        trainer = Trainer.begin(torch.cat([states for _, states in first]), settings)
-        batches = chain(first, batches)
+        trainer, batches = _begun(batches, settings)
     if trainer.steps < settings.steps:
         for position, states in batches:
             detail = trainer.step(states)
@@ -107,6 +97,25 @@ def train_on_states(
                 break
     trainer.objective.finish()
     return trainer.sae.eval().requires_grad_(False)
+
+
+def _begun(
+    batches: Iterator[tuple[Position, Tensor]], settings: SAESettings
+) -> tuple[Trainer, Iterator[tuple[Position, Tensor]]]:
+    """A trainer that starts from a token for every latent, and all batches, the first ones too.
+
+    From fewer tokens, copies of them would compete, and most of those would die.
+    """
+    first: list[tuple[Position, Tensor]] = []
+    tokens = 0
+    while tokens < settings.num_latents:
+        found = next(batches, None)
+        if found is None:
+            raise InputError("an SAE can't be trained: the texts have no tokens")
+        first.append(found)
+        tokens += len(found[1])
+    trainer = Trainer.begin(torch.cat([states for _, states in first]), settings)
+    return trainer, chain(first, batches)
 
 
 class Trainer:
