@@ -285,7 +285,7 @@ class SAEHead(Head):
     """The encoder of a sparse autoencoder: dimensions are latents (SAE-SPLADE, section 3).
 
     Args:
-        sae: its decoder is kept, unused.
+        sae: its decoder is kept, used by ``reconstruct`` alone.
         settings: by default the SAE's own k for both sides; none for one with thresholds, which
             stay as they are while the rest learns.
         inner: a language head whose transformed states are what the SAE reads ("Layer 6 + T" in
@@ -327,6 +327,13 @@ class SAEHead(Head):
     @property
     def gain(self) -> Tensor:
         return self.sae.scale
+
+    def reconstruct(self, states: Tensor) -> tuple[Tensor, Tensor]:
+        """What the SAE reads of token states [n, d], and its reconstruction of that with the
+        document side's k, both [n, d]."""
+        inner = states if self.inner is None else self.inner.transform(states)
+        acts, latents = self.sae.encode(inner, self.settings.document_k)
+        return self.sae.normalise(inner), self.sae.decode(acts / self.sae.scale, latents)
 
     def freeze_decoder(self) -> None:
         """Take parameters that no vector depends on out of training."""

@@ -47,6 +47,20 @@ def kl_divergence(
     return terms.masked_fill(~real, 0.0).sum() / counted.sum().clamp(min=1)
 
 
+def fraction_unexplained(x: Tensor, x_hat: Tensor) -> Tensor:
+    """Σ ‖x̂ − x‖² / Σ ‖x − x̄‖² of token states x and their reconstructions x̂, both [n, d].
+
+    States are constants: no gradient reaches them, also not through their variance. 0 where they
+    have none.
+    """
+    if not len(x):
+        return x_hat.sum()
+    x = x.detach()
+    variance = (x - x.mean(dim=0)).square().sum()
+    error = (x_hat - x).square().sum()
+    return error / variance if variance > 0 else 0.0 * error
+
+
 def margin_mse(scores: Tensor, teacher: Tensor, *, mask: Tensor | None = None) -> Tensor:
     """((s_pos − s_neg) − (t_pos − t_neg))², mean over all pairs of a query and a negative.
 

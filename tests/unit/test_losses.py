@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from lexicept.errors import InputError
 from lexicept.losses import (
+    fraction_unexplained,
     in_batch_softmax,
     kl_divergence,
     margin_mse,
@@ -52,6 +53,25 @@ def test_temperatures_divide_and_nothing_is_multiplied():
     # Shares 3/4, 1/4 against 1/4, 3/4: KL = (3/4 − 1/4) ln 3.
     value = kl_divergence(scores, teacher, temperature=80, teacher_temperature=5)
     assert value.item() == pytest.approx(LN3 / 2)
+
+
+def test_fraction_unexplained_by_hand():
+    x = torch.tensor([[1.0, 0.0], [3.0, 4.0]])  # mean (2, 2): variance 2 · (1 + 4)
+    x_hat = torch.tensor([[1.0, 1.0], [3.0, 2.0]], requires_grad=True)
+    loss = fraction_unexplained(x.requires_grad_(), x_hat)
+    assert loss.item() == (1 + 4) / 10
+    loss.backward()
+    assert x.grad is None
+    assert x_hat.grad.tolist() == [[0, pytest.approx(0.2)], [0, pytest.approx(-0.4)]]
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_nothing_is_unexplained_where_nothing_varies(n):
+    x_hat = torch.ones(n, 3, requires_grad=True)
+    loss = fraction_unexplained(torch.full((n, 3), 2.0), x_hat)
+    loss.backward()
+    assert loss.item() == 0
+    assert x_hat.grad.count_nonzero() == 0
 
 
 def test_margin_mse_by_hand():

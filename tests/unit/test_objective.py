@@ -7,8 +7,9 @@ from torch import nn
 from lexicept import losses, regularizers
 from lexicept.encoder import make_encoder
 from lexicept.errors import InputError
-from lexicept.heads import HeadSettings, VocabularyHead
+from lexicept.heads import HeadSettings, SAEHead, VocabularyHead
 from lexicept.lists import CandidateList, write_lists
+from lexicept.sae.model import SAE
 from lexicept.training.config import (
     JointSettings,
     LossSettings,
@@ -35,7 +36,16 @@ WORDS = torch.tensor([[1.0, 0, 0, 2], [0, 0, 3, 0], [0.5, 0, 0, 0]])
 NONE = {"kl": 0.0}
 
 
-def make(loss, query=None, document=None, joint=None, model=None, size=3, cached=False):
+def make(
+    loss,
+    query=None,
+    document=None,
+    joint=None,
+    model=None,
+    size=3,
+    cached=False,
+    reconstruct=None,
+):
     return Objective(
         model or nn.Identity(),
         size,
@@ -44,6 +54,7 @@ def make(loss, query=None, document=None, joint=None, model=None, size=3, cached
         RegularizerSettings(**(document or {})),
         JointSettings(**(joint or {})),
         cached,
+        reconstruct,
     )
 
 
@@ -284,11 +295,23 @@ def test_from_a_configuration():
             "optimizer": {"mini_batch": 4},
         },
     )
-    objective = Objective.from_config(nn.Identity(), 7, config)
+    objective = Objective.from_config(
+        nn.Identity(), VocabularyHead(torch.zeros(7, 2), None, ["x"] * 7), config
+    )
     assert objective.cached
     assert float(objective.log_scale.detach()) == pytest.approx(math.log(2))
     assert len(objective.frequencies["query"].ratios) == 7
     assert objective.sides["document"].kind == "l1"
+
+
+def test_only_an_sae_reconstructs():
+    config = from_mapping(
+        TrainingConfig, {"data": {"corpus": "x"}, "loss": {"reconstruction": 1.0}}
+    )
+    with pytest.raises(InputError, match="needs an SAE"):
+        Objective.from_config(
+            nn.Identity(), VocabularyHead(torch.zeros(7, 2), None, ["x"] * 7), config
+        )
 
 
 # Whole models
@@ -419,3 +442,40 @@ def test_caching_with_a_frozen_backbone_and_fixed_factors(bert, tmp_path):
     learned = {name for name, p in objective.named_parameters() if p.grad is not None}
     assert learned == {f"model.1.{name}" for name, _ in model[1].named_parameters()}
     bert.requires_grad_(True)
+
+
+@pytest.mark.parametrize("mini_batch", [None, 2])
+@pytest.mark.parametrize("document_k", [3, None])
+def test_an_sae_that_also_reconstructs(bert, tmp_path, mini_batch, document_k):
+    """The documents' tokens, as the SAE alone would; the backbone learns nothing from it."""
+    torch.manual_seed(0)
+    head = SAEHead(SAE(32, 30, 3), HeadSettings(query_k=2, document_k=document_k))
+    model, batch = make_encoder(bert, head).eval(), make_batch(bert, tmp_path, mini_batch)
+    bert.requires_grad_(True)
+    loss = {"kl": 1.0, "reconstruction": 0.5}
+    objective = make(
+        loss,
+        model=model,
+        size=30,
+        cached=mini_batch is not None,
+        reconstruct=head.reconstruct,
+    ).eval()
+    found = objective(batch)
+    with torch.no_grad():
+        parts = [bert(dict(part)) for part in batch["document"]]
+    states = torch.cat([part["token_embeddings"][part["token_mask"]] for part in parts])
+    variance = (states - states.mean(0)).square().sum()
+    expected = (head.sae(states) - states).square().sum() / variance / 2
+    assert float(found["reconstruction"].detach()) == pytest.approx(float(expected.detach()))
+    model.zero_grad()
+    found["reconstruction"].backward()
+    gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    assert gradients.keys() == {f"1.sae.{n}" for n in ("W_dec", "W_enc", "b_enc", "b_dec")}
+    for name, gradient in zip(
+        gradients, torch.autograd.grad(expected, head.sae.parameters()), strict=True
+    ):
+        assert torch.allclose(gradients[name], gradient, rtol=1e-3, atol=1e-5), name
+    model.zero_grad()
+    objective(batch)["kl"].backward()
+    assert any(p.grad is not None and p.grad.any() for p in bert.parameters())
+    assert head.sae.W_dec.grad is None

@@ -169,6 +169,9 @@ def test_configurations_that_make_no_sense():
     with pytest.raises(InputError, match=r"model\.size is missing: .* 'random'"):
         config({"model": {"head": "random"}})
     assert config({"model": {"head": "random", "start": "there"}}).model.size is None
+    for model in ({"head": "mlm"}, {"freeze_head": True, "trained": "all"}):
+        with pytest.raises(InputError, match=r"loss\.reconstruction is of an SAE that learns"):
+            config({"model": model, "loss": {"reconstruction": 1.0}})
     with pytest.raises(InputError, match=r"model\.freeze_head needs model\.trained: lora or all"):
         config({"model": {"freeze_head": True}})
     with pytest.raises(InputError, match=r"model\.pretrained is an SAE, and model\.head 'mlm'"):

@@ -830,6 +830,28 @@ def test_an_sae_is_trained_first(places, tmp_path):
     assert metrics(tmp_path / "run")[-1]["eval_document_length"] <= 7
 
 
+@pytest.mark.parametrize("weight", [0.0, 1.0])
+def test_a_decoder_learns_where_an_sae_also_reconstructs(places, tmp_path, monkeypatch, weight):
+    trained = []
+
+    def spy(*arguments):
+        sae = train_on_states(*arguments)
+        trained.append(sae.W_dec.clone())
+        return sae
+
+    monkeypatch.setattr("lexicept.training.run.train_on_states", spy)
+    sae = {"num_latents": 40, "k": 4, "tokens": 600, "batch_size": 100, "warmup_steps": 1}
+    model = {"start": None, "backbone": str(places / "bert"), "sae": sae}
+    train(
+        configuration(places, model=model, loss={"reconstruction": weight}, optimizer={"steps": 2}),
+        tmp_path / "run",
+    )
+    decoder = load_encoder(tmp_path / "run" / "model")[1].sae.W_dec
+    assert torch.equal(decoder, trained[0]) is (weight == 0)
+    logged = [line for line in metrics(tmp_path / "run") if "reconstruction" in line]
+    assert bool(logged) is (weight > 0)
+
+
 @pytest.mark.parametrize(
     ("head", "size", "expected"), [("mlm", None, 82), ("random", 19, 19), ("expanded", 20, 20)]
 )

@@ -18,6 +18,7 @@ from lexicept.corpora import read_documents
 from lexicept.encoder import load_encoder, make_encoder, parts
 from lexicept.expanded import expanded_words
 from lexicept.language_heads import language_head
+from lexicept.losses import fraction_unexplained
 from lexicept.part_file import fingerprint
 from lexicept.pretraining import pretrain
 from lexicept.progress import Progress
@@ -248,7 +249,8 @@ def run_pooled(job: PooledJob, data: Data, work: Path, progress: Progress) -> Fo
         ]
         collection = Collection(dataset.title, ids[0], weights[1], ids[1], weights[0], qrels)
         measure(collection, found)
-        found.values[f"{dataset.title} FVU"] = _unexplained(sae, D)
+        with torch.inference_mode():
+            found.values[f"{dataset.title} FVU"] = float(fraction_unexplained(D, sae(D)))
     return found
 
 
@@ -267,14 +269,6 @@ def _latents(sae: Any, states: Any, k: int) -> sp.csr_array:
     matrix = sp.csr_array((values.numpy().ravel(), places), shape=(len(states), sae.num_latents))
     matrix.eliminate_zeros()
     return matrix
-
-
-def _unexplained(sae: Any, states: Any) -> float:
-    import torch
-
-    with torch.inference_mode():
-        rest = (sae(states) - states).square().sum()
-        return float(rest / (states - states.mean(dim=0)).square().sum())
 
 
 def _search_dense(

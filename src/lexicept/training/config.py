@@ -175,6 +175,10 @@ class LossSettings:
     """With top_k: the ranking loss counts on masked and on whole vectors (ESPLADE)."""
     mask_divergence: float = 0.0
     """With top_k: weight of the KL from the whole vectors' ranking to the masked ones'."""
+    reconstruction: float = 0.0
+    """Above 0: an SAE learns to reconstruct the documents' tokens as well as to rank, and its
+    decoder learns too (SAE-SPLADE, section 3, which found it harmful); weight of the fraction of
+    variance unexplained, which has no gradient of the backbone."""
 
 
 @dataclass(frozen=True)
@@ -270,6 +274,7 @@ SHORTEST = 8
 _MAY_BE_ZERO = {
     *("positive_share", "query_k", "document_k", "dense_weight", "bm25_weight"),
     *("kl", "margin_mse", "in_batch", "mask_divergence", "words", "scale_learning_rate"),
+    "reconstruction",
     *("weight", "anti_zero", "warmup_steps", "weight_decay", "max_grad_norm", "seed"),
     *("max_qd_flops", "k1", "b"),
 }
@@ -310,6 +315,10 @@ class TrainingConfig:
             raise InputError(f"model.pretrained is an SAE, and model.head {self.model.head!r}")
         if self.model.freeze_head and self.model.trained == "head":
             raise InputError("nothing to learn: model.freeze_head needs model.trained: lora or all")
+        if self.loss.reconstruction and (self.model.head != "sae" or self.model.freeze_head):
+            raise InputError(
+                "loss.reconstruction is of an SAE that learns: model.head sae, not frozen"
+            )
         if self.loss.words and self.model.weighting == "bm25":
             raise InputError("loss.words learns how much splade weights are worth beside BM25's")
         if not (self.loss.kl or self.loss.margin_mse or self.loss.in_batch):

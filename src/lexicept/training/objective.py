@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from lexicept import losses, regularizers
 from lexicept.errors import InputError
+from lexicept.heads import Head, SAEHead
 from lexicept.regularizers import DocumentFrequencies, Schedule
 from lexicept.training.config import (
     JointSettings,
@@ -21,6 +22,15 @@ from lexicept.training.config import (
 )
 
 Batch = dict[str, Any]
+
+
+class _Outputs(NamedTuple):
+    """What the model makes of a part of a batch."""
+
+    vectors: Tensor
+    """[texts, V]."""
+    states: Tensor | None
+    """Of all tokens [n, d], where a loss needs them."""
 
 
 class Objective(nn.Module):
@@ -33,6 +43,8 @@ class Objective(nn.Module):
         size: dimensions of the vocabulary.
         cached: whether a batch goes through the model twice, in parts, so that only one part's
             activations are in memory (Gao et al. 2021).
+        reconstruct: token states [n, d] to what an SAE reads and its reconstruction, both [n, d];
+            needed where ``loss.reconstruction`` is above 0.
     """
 
     def __init__(
@@ -44,11 +56,13 @@ class Objective(nn.Module):
         document: RegularizerSettings,
         joint: JointSettings,
         cached: bool = False,
+        reconstruct: Callable[[Tensor], tuple[Tensor, Tensor]] | None = None,
     ) -> None:
         super().__init__()
         self.model = model
         self.settings = loss
         self.cached = cached
+        self._reconstruct = reconstruct if loss.reconstruction else None
         learns = loss.scale_learning_rate > 0
         self.log_scale = nn.Parameter(torch.tensor(math.log(loss.scale)), requires_grad=learns)
         self.word_weight = nn.Parameter(
@@ -71,16 +85,23 @@ class Objective(nn.Module):
         """Optimiser steps so far; the trainer sets it."""
 
     @classmethod
-    def from_config(cls, model: nn.Module, size: int, config: TrainingConfig) -> Objective:
-        """The objective of a configuration."""
+    def from_config(cls, model: nn.Module, head: Head, config: TrainingConfig) -> Objective:
+        """The objective of a configuration, for a model that ends in a head.
+
+        Raises:
+            InputError: there is an SAE to reconstruct with in the configuration, and none here.
+        """
+        if config.loss.reconstruction and not isinstance(head, SAEHead):
+            raise InputError("loss.reconstruction needs an SAE: the model has another head")
         return cls(
             model,
-            size,
+            head.size,
             config.loss,
             config.query_regularizer,
             config.document_regularizer,
             config.joint_regularizer,
             config.optimizer.mini_batch is not None,
+            head.reconstruct if isinstance(head, SAEHead) else None,
         )
 
     def own_state(self) -> dict[str, Tensor]:
@@ -107,11 +128,11 @@ class Objective(nn.Module):
         """Weighted losses of a batch of ``Collator``."""
         if self.cached and torch.is_grad_enabled():
             return self._forward_cached(batch)
-        queries, documents = (
-            torch.cat([self._embed(part, side) for part in batch[side]])
-            for side in ("query", "document")
-        )
-        return self.components(queries, documents, batch["targets"])
+        queries = torch.cat([self._run(part, "query").vectors for part in batch["query"]])
+        outputs = [self._run(part, "document") for part in batch["document"]]
+        documents = torch.cat([part.vectors for part in outputs])
+        found = self.components(queries, documents, batch["targets"])
+        return found | self._reconstruction([part.states for part in outputs])
 
     def components(
         self, queries: Tensor, documents: Tensor, targets: dict[str, Tensor]
@@ -128,9 +149,21 @@ class Objective(nn.Module):
         scores = self.log_scale.exp() / self.settings.temperature * (queries @ documents.T)
         return scores + self.word_weight * targets["words"] if self.settings.words else scores
 
-    def _embed(self, part: dict[str, Any], task: str) -> Tensor:
-        vectors: Tensor = self.model(dict(part), task=task)["sentence_embedding"]
-        return vectors
+    def _run(self, part: dict[str, Any], task: str) -> _Outputs:
+        features = self.model(dict(part), task=task)
+        vectors = features["sentence_embedding"]
+        if self._reconstruct is None:
+            return _Outputs(vectors, None)
+        return _Outputs(vectors, features["token_embeddings"][features["token_mask"]].detach())
+
+    def _reconstruction(self, states: Sequence[Tensor | None]) -> dict[str, Tensor]:
+        """How much of the documents' states the SAE leaves unexplained."""
+        if self._reconstruct is None:
+            return {}
+        whole = torch.cat([part for part in states if part is not None])
+        with torch.autocast(whole.device.type, enabled=False):
+            loss = losses.fraction_unexplained(*self._reconstruct(whole.float()))
+        return {"reconstruction": self.settings.reconstruction * loss}
 
     def _ranking_losses(
         self, queries: Tensor, documents: Tensor, targets: dict[str, Tensor]
@@ -209,11 +242,13 @@ class Objective(nn.Module):
 
     def _forward_cached(self, batch: Batch) -> dict[str, Tensor]:
         parts = [(side, part) for side in ("query", "document") for part in batch[side]]
-        states, leaves = [], []
+        random_states, leaves, tokens = [], [], []
         with torch.no_grad():
             for side, part in parts:
-                states.append(_random_state())
-                leaves.append(self._embed(part, side).detach().requires_grad_())
+                random_states.append(_random_state())
+                outputs = self._run(part, side)
+                leaves.append(outputs.vectors.detach().requires_grad_())
+                tokens.append(outputs.states if side == "document" else None)
         count = len(batch["query"])
         queries, documents = torch.cat(leaves[:count]), torch.cat(leaves[count:])
         found = self.components(queries, documents, batch["targets"])
@@ -223,9 +258,10 @@ class Objective(nn.Module):
         found = {name: loss.detach() for name, loss in found.items()}
         # The trainer sums the losses and goes backwards from there: one of them carries the hook.
         carrier = torch.zeros((), device=total.device, requires_grad=True)
-        carrier.register_hook(partial(self._backward_cached, parts, states, own, gradients))
+        carrier.register_hook(partial(self._backward_cached, parts, random_states, own, gradients))
         first = next(iter(found))
-        return found | {first: found[first] + carrier}
+        found[first] = found[first] + carrier
+        return found | self._reconstruction(tokens)  # of states alone: it needs no second pass
 
     def _backward_cached(
         self,
@@ -245,7 +281,7 @@ class Objective(nn.Module):
                 continue
             _restore_random_state(state)  # the same dropout as in the first pass
             with torch.enable_grad():
-                vectors = self._embed(part, side)
+                vectors = self._run(part, side).vectors
                 (vectors * (gradient * factor)).sum().backward()
         _restore_random_state(now)
 

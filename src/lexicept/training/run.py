@@ -140,7 +140,7 @@ class _Run:
         with self.processes.main_process_first():
             data, encoder, model, objective, collator, evaluator = self._prepare()
         torch.manual_seed(config.optimizer.seed)  # after an SAE that was trained now or before
-        set_trainable(encoder, config.model)
+        set_trainable(encoder, config.model, config.loss.reconstruction > 0)
         trainer = Trainer(
             model,
             objective,
@@ -174,7 +174,7 @@ class _Run:
                 self._states(backbone, data.documents, "documents"),
             )
             model = with_lookup([head], lookup)
-        objective = Objective.from_config(model, head.size, config)
+        objective = Objective.from_config(model, head, config)
         evaluator = self._evaluator(index, encoder, objective, validation_queries, validation_qrels)
         settings = config.data
         sampler = Sampler(data, settings.negatives, settings.positive_share, config.optimizer.seed)
@@ -471,8 +471,9 @@ def relevant(qrels: Any) -> dict[str, list[str]]:
     return found
 
 
-def set_trainable(encoder: SparseEncoder, settings: ModelSettings) -> None:
-    """Which parameters learn: the head's, adapters of the backbone, or the backbone's own."""
+def set_trainable(encoder: SparseEncoder, settings: ModelSettings, reconstructs: bool) -> None:
+    """Which parameters learn: the head's, adapters of the backbone, or the backbone's own; an SAE's
+    decoder where it reconstructs."""
     backbone, head, lookup = parts(encoder)
     backbone.requires_grad_(settings.trained == "all")
     if settings.trained == "lora":
@@ -482,5 +483,5 @@ def set_trainable(encoder: SparseEncoder, settings: ModelSettings) -> None:
     head.requires_grad_(not settings.freeze_head)
     if lookup is not None:
         lookup.requires_grad_(True)
-    if isinstance(head, SAEHead):
+    if isinstance(head, SAEHead) and not reconstructs:
         head.freeze_decoder()
