@@ -326,3 +326,38 @@ def test_rows_of_one_training_share_the_model(tmp_path):
         lengths.append(found.values["beir document length"])
     assert lengths[1] == 3 < lengths[0]
     assert len(list((tmp_path / "work" / "runs").iterdir())) == 1
+
+
+def test_trainings_share_what_they_prepare(tmp_path, monkeypatch):
+    """One SAE for rows that read it with another k, another for another SAE; a model is what a
+    run of its own would have made."""
+    from lexicept.progress import silent
+    from lexicept.reproduce.trained import trained
+    from lexicept.sae.training import Trainer
+    from lexicept.training.config import TrainingConfig, from_mapping
+    from tiny import save_bert
+
+    save_bert(tmp_path / "bert")
+    save_collection(tmp_path / "beir")
+    begun = []
+    begin = Trainer.begin
+    monkeypatch.setattr(Trainer, "begin", lambda *of: begun.append(of) or begin(*of))
+
+    def model(work, k, sae_k):
+        sae = {"num_latents": 40, "k": sae_k, "tokens": 300, "batch_size": 100, "warmup_steps": 1}
+        made = {"backbone": str(tmp_path / "bert"), "sae": sae, "query_k": k, "document_k": k}
+        mapping = {
+            "data": {"corpus": str(tmp_path / "beir"), "queries": str(tmp_path / "beir")},
+            "model": made,
+            "loss": {"kl": 0, "in_batch": 1.0},
+            "optimizer": {"steps": 2, "batch_size": 4, "warmup_steps": 1},
+            "validation": {"count": 3, "every": 2},
+        }
+        return trained(from_mapping(TrainingConfig, mapping), tmp_path / work, silent)
+
+    for k, sae_k, count in ((2, 4, 1), (4, 4, 1), (2, 3, 2)):
+        shared = model("work", k, sae_k)
+        assert len(begun) == count, (k, sae_k)
+    own = model("other", 2, 3)
+    for name in ("1_SAEHead/sae.safetensors", "1_SAEHead/config.json"):
+        assert (shared / name).read_bytes() == (own / name).read_bytes()

@@ -35,7 +35,8 @@ from lexicept.training.states import CachedStates
 from lexicept.training.validation import RetrievalEvaluator, Texts
 
 SHARED = ("words", "lists.jsonl", "teacher", "states", "validation-words")
-"""What trainings prepare of data, teacher and backbone, whatever head and loss they have."""
+"""What trainings prepare of data, teacher and backbone, whatever head and loss they have; an SAE is
+shared by those with the same settings of it."""
 
 
 def run_training(job: TrainingJob, data: Data, work: Path, progress: Progress) -> Found:
@@ -113,23 +114,28 @@ def trained(config: TrainingConfig, work: Path, progress: Progress) -> Path:
     folder = work / "runs" / key(asdict(config))
     if (folder / "model").exists():
         return folder / "model"
-    optimizer = config.optimizer
-    prepared = [asdict(config.data), asdict(config.teacher), asdict(config.validation)]
-    common = (
-        work / "prepared" / key([*prepared, optimizer.seed, optimizer.bf16, _backbone_key(config)])
-    )
-    for name in SHARED:
-        if (common / name).exists() and not (folder / "work" / name).exists():
+    shared = _shared(config, work / "prepared")
+    for name, place in shared.items():
+        if place.exists() and not (folder / "work" / name).exists():
             (folder / "work").mkdir(parents=True, exist_ok=True)
-            (folder / "work" / name).symlink_to((common / name).resolve())
+            (folder / "work" / name).symlink_to(place.resolve())
     train(config, folder, progress)
-    common.mkdir(parents=True, exist_ok=True)
-    for name in SHARED:
+    for name, place in shared.items():
         own = folder / "work" / name
-        if own.exists() and not own.is_symlink() and not (common / name).exists():
-            own.rename(common / name)
+        if own.exists() and not own.is_symlink() and not place.exists():
+            place.parent.mkdir(parents=True, exist_ok=True)
+            own.rename(place)
     shutil.rmtree(folder / "work")
     return folder / "model"
+
+
+def _shared(config: TrainingConfig, folder: Path) -> dict[str, Path]:
+    """Where trainings find what others prepared: by its name in a run's folder."""
+    model, optimizer = config.model, config.optimizer
+    prepared = [asdict(config.data), asdict(config.teacher), asdict(config.validation)]
+    common = folder / key([*prepared, optimizer.seed, optimizer.bf16, _backbone_key(config)])
+    sae = key([asdict(model.sae), model.sae_input, model.sae_queries, model.trained == "head"])
+    return {name: common / name for name in SHARED} | {"sae": common / f"sae-{sae}"}
 
 
 def _averaged(models: Sequence[Path], work: Path) -> Path:
