@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 from sentence_transformers import SparseEncoder
+from torch import Tensor
 
 from lexicept import evaluation
 from lexicept.backbone import DEFAULT_BACKBONE, Backbone
@@ -161,7 +162,7 @@ def starting_point(row: Row, out: Path) -> Path:
     if calibrated:
         encoder = load_encoder(starting_point(replace(row, k=K), out))
         texts = [document.content for document in read_documents(out / "train")]
-        calibrate(*parts(encoder)[:2], texts[:50])
+        parts(encoder).head.calibrate(sample(parts(encoder).backbone, texts[:50]), K)
         return save(encoder, path)
     texts = [document.content for document in read_documents(out / "train")]
     backbone = Backbone.from_pretrained(DEFAULT_BACKBONE)
@@ -194,16 +195,9 @@ def save(encoder: SparseEncoder, path: Path) -> Path:
     return unfinished.rename(path)
 
 
-@torch.no_grad()
-def calibrate(backbone: Backbone, head: Head, texts: Sequence[str]) -> None:
-    """Shift all biases alike, so that K dimensions of a token are active on average.
-
-    A head without a constraint on k would begin with half of its dimensions active, which so few
-    steps can't undo. Neither cross entropy nor the k largest see such a shift.
-    """
-    states = torch.cat([found for _, found in backbone.token_states(backbone.windows(texts))])
-    pre = torch.addmm(head.bias, head.transform(states), head.rows.T).ravel()
-    head.bias.sub_(pre.kthvalue(len(pre) - K * len(states)).values)
+def sample(backbone: Backbone, texts: Sequence[str]) -> Tensor:
+    """States of all tokens [n, d]."""
+    return torch.cat([found for _, found in backbone.token_states(backbone.windows(texts))])
 
 
 def configuration(row: Row, start: Path, out: Path) -> TrainingConfig:

@@ -152,6 +152,28 @@ class Head(Module):  # type: ignore[misc]
         """Size d of a state."""
         return int(self.rows.shape[1])
 
+    @torch.no_grad()
+    def calibrate(self, states: Tensor, active_dims: int) -> None:
+        """Shift all biases alike, so that so many dimensions of a token are active on average.
+
+        Neither the k largest nor the cross entropy of a language head see such a shift.
+
+        Args:
+            states: a sample of tokens [n, d].
+
+        Raises:
+            InputError: no states, a head without biases or with thresholds, more dimensions than
+                there are.
+        """
+        if not isinstance(self.bias, nn.Parameter) or self.threshold is not None:
+            raise InputError("only a head with biases and without thresholds can be calibrated")
+        if not 0 < active_dims < self.size:
+            raise InputError(f"{active_dims} active dimensions of {self.size}")
+        if not len(states):
+            raise InputError("a head is calibrated on tokens, and there are none")
+        pre = torch.addmm(self.bias, self.transform(states), self.rows.T).ravel()
+        self.bias.sub_(pre.kthvalue(len(pre) - active_dims * len(states)).values)
+
     def encode(self, states: Tensor, k: int | None = None) -> tuple[Tensor, Tensor]:
         """The k most active dimensions of every token.
 

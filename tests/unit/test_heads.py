@@ -364,3 +364,29 @@ def test_what_weighs_a_head_s_activations(settings, expected):
 def test_an_unknown_weighting():
     with pytest.raises(InputError, match="weighting is bm25 or splade, not 'tf'"):
         HeadSettings(weighting="tf")
+
+
+@pytest.mark.parametrize("active", [1, 3, 9])
+def test_a_calibrated_head_begins_with_so_many_dimensions(active):
+    torch.manual_seed(0)
+    head = VocabularyHead(torch.randn(10, 6), torch.randn(10), ["x"] * 10)
+    states, before = torch.randn(40, 6), head.offset.detach().clone()
+    head.calibrate(states, active)
+    shift = head.offset.detach() - before
+    assert torch.allclose(shift, shift[0].expand(10), atol=1e-6)
+    pre = torch.addmm(head.bias, head.transform(states), head.rows.T)
+    assert int((pre > 1e-6).sum()) == active * 40
+    head.calibrate(states, active)  # it has no more to do
+    assert torch.allclose(head.offset.detach() - before, shift, atol=1e-5)
+
+
+def test_what_can_not_be_calibrated():
+    head = VocabularyHead(torch.randn(10, 6), torch.randn(10), ["x"] * 10)
+    with pytest.raises(InputError, match="10 active dimensions of 10"):
+        head.calibrate(torch.randn(4, 6), 10)
+    with pytest.raises(InputError, match="there are none"):
+        head.calibrate(torch.randn(0, 6), 2)
+    with pytest.raises(InputError, match="only a head with biases"):
+        VocabularyHead(torch.randn(10, 6), None, ["x"] * 10).calibrate(torch.randn(4, 6), 2)
+    with pytest.raises(InputError, match="without thresholds"):
+        SAEHead(SAE(6, 10, None)).calibrate(torch.randn(4, 6), 2)

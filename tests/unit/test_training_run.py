@@ -830,6 +830,17 @@ def test_an_sae_is_trained_first(places, tmp_path):
     assert metrics(tmp_path / "run")[-1]["eval_document_length"] <= 7
 
 
+def test_a_head_may_begin_with_few_dimensions(places, tmp_path):
+    lengths = []
+    for dims in (None, 2):
+        model = {"start": None, "backbone": str(places / "bert"), "head": "mlm"}
+        model["initial_active_dims"] = dims
+        folder = tmp_path / f"run{dims}"
+        train(configuration(places, model=model, optimizer={"steps": 1}), folder)
+        lengths.append(metrics(folder)[-1]["eval_document_length"])
+    assert lengths[1] < lengths[0] / 1.5
+
+
 @pytest.mark.parametrize("weight", [0.0, 1.0])
 def test_a_decoder_learns_where_an_sae_also_reconstructs(places, tmp_path, monkeypatch, weight):
     trained = []

@@ -66,6 +66,10 @@ class ModelSettings:
     size: int | None = None
     """Dimensions of the heads ``expanded`` (the most frequent words of the documents) and
     ``random``."""
+    initial_active_dims: int | None = None
+    """Biases are shifted alike before training so that so many dimensions of a token are active on
+    average. A head without a constraint on k may begin with half of its dimensions active, which
+    takes more than a short training to undo. Null leaves them."""
     query: Literal["encoder", "lookup"] | None = None
     """What encodes queries: the encoder, or without inference a weight per sub-word or word, its
     idf at first, learned with the head. Null for what ``start`` has, the encoder by default."""

@@ -16,6 +16,7 @@ import torch
 import yaml
 from accelerate import PartialState
 from sentence_transformers import SparseEncoder
+from torch import Tensor
 from torch.utils.data import ConcatDataset
 
 from lexicept import pseudo_queries
@@ -49,6 +50,9 @@ from lexicept.words import WordVectorizer
 
 PREPARATION = timedelta(weeks=1)
 """How long processes wait for the first one, which prepares what all of them read."""
+
+CALIBRATION_TOKENS = 1000
+"""Tokens that a head's first biases are measured on."""
 
 
 def train(
@@ -321,6 +325,8 @@ class _Run:
                 changes[name] = getattr(settings, name)
         changes |= {name: getattr(settings, name) for name in ("weighting", "k1", "b")}
         head.configure(**changes)
+        if settings.initial_active_dims is not None:
+            head.calibrate(_sample(backbone, data.documents), settings.initial_active_dims)
         return encoder
 
     def _new_encoder(self, settings: ModelSettings, data: TrainingData) -> SparseEncoder:
@@ -450,6 +456,16 @@ class _Run:
         encoder.save(str(folder), create_model_card=False)
         write_card(encoder, self.config, metrics, folder / "README.md")
         return folder
+
+
+def _sample(backbone: Backbone, texts: Sequence[str]) -> Tensor:
+    """States of about ``CALIBRATION_TOKENS`` tokens of the first texts [n, d]."""
+    found: list[Tensor] = []
+    for text in texts:
+        found += (states for _, states in backbone.token_states(backbone.windows([text])))
+        if sum(map(len, found)) >= CALIBRATION_TOKENS:
+            break
+    return torch.cat(found)[:CALIBRATION_TOKENS]
 
 
 def word_index(corpus: str, path: Path, progress: Progress) -> Index:
