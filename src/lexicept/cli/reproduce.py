@@ -94,8 +94,10 @@ def _list(folder: Path, as_json: bool) -> None:
     if as_json:
         print_json({r.name: {"title": r.title, "table": r.expected.reference} for r in loaded})
         return
+    name = max(len(r.name) for r in loaded)
+    reference = max(len(r.expected.reference) for r in loaded)
     for one in loaded:
-        print(f"{one.name:<26}{one.expected.reference:<34}{one.title}")
+        print(f"{one.name:<{name}}  {one.expected.reference:<{reference}}  {one.title}")
 
 
 def _validate(folder: Path, names: list[str]) -> None:
