@@ -361,3 +361,31 @@ def test_trainings_share_what_they_prepare(tmp_path, monkeypatch):
     own = model("other", 2, 3)
     for name in ("1_SAEHead/sae.safetensors", "1_SAEHead/config.json"):
         assert (shared / name).read_bytes() == (own / name).read_bytes()
+
+
+@pytest.mark.parametrize("trained", ["head", "all"])
+def test_an_sae_s_row_has_the_anisotropy_of_what_it_reads(tmp_path, trained):
+    from lexicept.progress import silent
+    from lexicept.reproduce.recipe import read_job
+    from lexicept.reproduce.trained import run_training
+    from tiny import save_bert
+
+    save_bert(tmp_path / "bert")
+    save_collection(tmp_path / "beir")
+    sae = {"num_latents": 40, "k": 4, "tokens": 300, "batch_size": 100, "warmup_steps": 1}
+    config = {
+        "data": {"corpus": "beir", "queries": "beir"},
+        "model": {
+            **{"backbone": "bert", "sae": sae, "sae_input": "transformed", "trained": trained}
+        },
+        "loss": {"kl": 0, "in_batch": 1.0},
+        "optimizer": {"steps": 2, "batch_size": 4, "warmup_steps": 1},
+        "validation": {"count": 3, "every": 2},
+    }
+    job = read_job(
+        {"training": {"config": config, "test": [{"name": "beir", "split": "dev"}]}}, "row"
+    )
+    values = run_training(job, Data(tmp_path, {}, tmp_path), tmp_path / "work", silent).values
+    after, before = values["beir anisotropy"], values["beir base anisotropy"]
+    assert -1 <= before <= 1
+    assert (after == before) is (trained == "head")

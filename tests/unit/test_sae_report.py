@@ -178,6 +178,13 @@ def test_anisotropy_is_the_mean_cosine_of_all_pairs(bert):
         anisotropy(bert, ["", text(1)])
 
 
+def test_anisotropy_of_what_an_sae_reads(bert):
+    direction = torch.ones(32)
+    found = anisotropy(bert, TEXTS, transform=lambda states: states[:, :1].abs() * direction)
+    assert found[0] == anisotropy(bert, TEXTS)[0]
+    assert found[1] == pytest.approx(1.0)
+
+
 def test_a_sample_ends_with_the_texts_that_fill_it(bert, monkeypatch):
     monkeypatch.setattr(module, "SAMPLE_TEXTS", 1)
     read = []

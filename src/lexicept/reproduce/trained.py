@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from lexicept.reproduce.data import Data, fetching, judged
 from lexicept.reproduce.jobs import DatasetSettings, OverlapJob, PooledJob, TrainingJob
 from lexicept.reproduce.measuring import Collection, Found, measure
 from lexicept.reproduce.systems import known_items
+from lexicept.sae.report import anisotropy
 from lexicept.sae.training import train_on_states
 from lexicept.soup import soup
 from lexicept.storage import load_csr, save_csr, write_json
@@ -37,6 +39,9 @@ from lexicept.training.validation import RetrievalEvaluator, Texts
 SHARED = ("words", "lists.jsonl", "teacher", "states", "validation-words")
 """What trainings prepare of data, teacher and backbone, whatever head and loss they have; an SAE is
 shared by those with the same settings of it."""
+
+ANISOTROPY_TOKENS = 10_000
+"""How many are compared with each other."""
 
 
 def run_training(job: TrainingJob, data: Data, work: Path, progress: Progress) -> Found:
@@ -64,10 +69,32 @@ def run_training(job: TrainingJob, data: Data, work: Path, progress: Progress) -
             states = work / "states" / _backbone_key(config) if frozen else None
             collection = encoded(encoder, model, source, dataset, states, config, progress)
         measure(collection, found, job.rra, query_dims, document_dims)
+        if config.model.head == "sae":
+            found.values |= _anisotropy(encoder, config, source, dataset.title)
     if job.mteb:
         from lexicept.reproduce.mteb_tasks import evaluate_tasks
 
         found.values |= evaluate_tasks(encoder, job.mteb, query_dims, document_dims)
+    return found
+
+
+def _anisotropy(encoder: Any, config: TrainingConfig, source: str, title: str) -> dict[str, float]:
+    """Of the states that an SAE reads, after and before training (SAE-SPLADE, Table 2)."""
+    texts = [document.content for document in islice(read_documents(source), ANISOTROPY_TOKENS)]
+    backbone, head, _ = parts(encoder)
+
+    def of(backbone: Backbone, inner: Any) -> float:
+        transform = None if inner is None else inner.transform
+        return anisotropy(backbone, texts, ANISOTROPY_TOKENS, transform)[-1]
+
+    after = of(backbone, head.inner)
+    found = {f"{title} anisotropy": after}
+    if config.model.trained == "head":
+        return found | {f"{title} base anisotropy": after}
+    if config.model.start is None:
+        base = Backbone.from_pretrained(config.model.backbone, backbone.num_layers)
+        inner = None if head.inner is None else language_head(config.model.backbone)
+        found[f"{title} base anisotropy"] = of(base, inner)
     return found
 
 

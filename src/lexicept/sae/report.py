@@ -266,7 +266,10 @@ def _replaced(output: Tensor, mask: Tensor, change: Change) -> Tensor:
 
 @torch.no_grad()
 def anisotropy(
-    backbone: Backbone, texts: Sequence[str], tokens: int = SAMPLE_TOKENS
+    backbone: Backbone,
+    texts: Sequence[str],
+    tokens: int = SAMPLE_TOKENS,
+    transform: Change | None = None,
 ) -> tuple[float, ...]:
     """The mean cosine of two tokens' states after each block (SAE-SPLADE, Table 2).
 
@@ -275,6 +278,7 @@ def anisotropy(
 
     Args:
         tokens: texts are drawn until they have so many.
+        transform: of states [n, d] after the last block, where that is what an SAE reads.
 
     Raises:
         InputError: fewer than two tokens.
@@ -286,8 +290,10 @@ def anisotropy(
         count += int(mask.sum())
 
         def add(output: Tensor, layer: int, mask: Tensor = mask) -> None:
-            unit = F.normalize(output[mask].double(), dim=1)
-            sums[layer] = sums[layer] + unit.sum(dim=0)
+            states = output[mask]
+            if transform is not None and layer == backbone.num_layers - 1:
+                states = transform(states.float())
+            sums[layer] = sums[layer] + F.normalize(states.double(), dim=1).sum(dim=0)
 
         with ExitStack() as hooks:
             for layer in range(backbone.num_layers):
