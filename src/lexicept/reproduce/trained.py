@@ -35,10 +35,15 @@ from lexicept.training.config import TrainingConfig, ValidationSettings
 from lexicept.training.run import train
 from lexicept.training.states import CachedStates
 from lexicept.training.validation import RetrievalEvaluator, Texts
+from lexicept.weighting import BM25
 
 SHARED = ("words", "lists.jsonl", "teacher", "states", "validation-words")
 """What trainings prepare of data, teacher and backbone, whatever head and loss they have; an SAE is
 shared by those with the same settings of it."""
+
+CLSR = BM25(k1=0.6, b=0.0, k3=1.5)
+"""The weighting of CL-SR's code. Its lengths are numbers of latents, which are all alike here, and
+its idf may be negative."""
 
 ANISOTROPY_TOKENS = 10_000
 """How many are compared with each other."""
@@ -251,7 +256,7 @@ def encoded(
 
 
 def run_pooled(job: PooledJob, data: Data, work: Path, progress: Progress) -> Found:
-    """CL-SR: an SAE learns to rebuild documents' pooled vectors, and its latents are searched.
+    """CL-SR: an SAE learns to rebuild documents' pooled vectors, and BM25 searches its latents.
 
     Raises:
         MissingDataError: a dataset or model that is not here.
@@ -280,7 +285,8 @@ def run_pooled(job: PooledJob, data: Data, work: Path, progress: Progress) -> Fo
             _latents(sae, part, k or job.sae.k)
             for part, k in ((Q, job.query_k), (D, job.document_k))
         ]
-        collection = Collection(dataset.title, ids[0], weights[1], ids[1], weights[0], qrels)
+        documents, asked = CLSR.documents(weights[1]), CLSR.queries(weights[0])
+        collection = Collection(dataset.title, ids[0], documents, ids[1], asked, qrels)
         measure(collection, found)
         with torch.inference_mode():
             found.values[f"{dataset.title} FVU"] = float(fraction_unexplained(D, sae(D)))
