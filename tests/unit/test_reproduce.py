@@ -5,6 +5,7 @@ import shutil
 from itertools import product
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 from test_cli import Run, assert_error, run
@@ -389,3 +390,34 @@ def test_an_sae_s_row_has_the_anisotropy_of_what_it_reads(tmp_path, trained):
     after, before = values["beir anisotropy"], values["beir base anisotropy"]
     assert -1 <= before <= 1
     assert (after == before) is (trained == "head")
+
+
+def test_clsr_is_bm25_over_latents_of_pooled_vectors(tmp_path, monkeypatch):
+    from lexicept.progress import silent
+    from lexicept.reproduce import trained
+    from lexicept.reproduce.measuring import measure
+    from lexicept.reproduce.recipe import read_job
+    from lexicept.reproduce.trained import run_pooled
+    from tiny import save_bert
+
+    save_bert(tmp_path / "bert")
+    save_collection(tmp_path / "beir")
+    sae = {"num_latents": 60, "k": 4, "tokens": 2000, "batch_size": 40, "warmup_steps": 1}
+    searched, found = [], {}
+    monkeypatch.setattr(trained, "measure", lambda *of: searched.append(of[0]) or measure(*of))
+    for dense in (True, False):
+        content = {"datasets": [{"name": "beir", "split": "dev"}], "model": "bert", "sae": sae}
+        job = read_job({"pooled": {**content, "dense": dense}}, "row")
+        data = Data(tmp_path, {}, tmp_path)
+        found[dense] = run_pooled(job, data, tmp_path / "work", silent).values
+    assert found[True].keys() < found[False].keys()
+    assert found[False]["beir document length"] <= 4
+    assert 0 <= found[False]["beir FVU"] < 1
+    (collection,) = searched
+    weights = collection.documents
+    df = np.bincount(weights.indices, minlength=60)
+    idf = np.log1p((weights.shape[0] - df + 0.5) / (df + 0.5))[weights.indices]
+    acts = 0.6 / (idf / weights.data - 1)  # w = idf · z / (z + 0.6)
+    assert (acts > 0).all()
+    assert (collection.queries.data < 1).all()
+    assert found[True]["beir nDCG@10"] > 0.1
