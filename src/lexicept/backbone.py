@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 from sentence_transformers.sentence_transformer.modules import Transformer
+from sentence_transformers.util import get_device_name
 from torch import Tensor, nn
 from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 from transformers.utils import logging
@@ -131,7 +132,9 @@ class Backbone(Transformer):  # type: ignore[misc]
     ) -> Backbone:
         """Load an encoder or decoder; blocks above ``layer`` are neither loaded nor run.
 
-        Windows have ``LONGEST_WINDOW`` tokens at most.
+        It is on the device that ``SparseEncoder`` takes by itself, an accelerator where there is
+        one: SAEs are trained before there is an encoder. Windows have ``LONGEST_WINDOW`` tokens at
+        most.
 
         Args:
             name: a hub name or a folder. The default's weights come from the package
@@ -159,6 +162,7 @@ class Backbone(Transformer):  # type: ignore[misc]
         backbone.source = name
         backbone.max_seq_length = min(backbone.window, LONGEST_WINDOW)
         backbone.eval()
+        backbone.to(get_device_name())
         return backbone
 
     @property

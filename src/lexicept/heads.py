@@ -156,7 +156,7 @@ class Head(Module):  # type: ignore[misc]
     def calibrate(self, states: Tensor, active_dims: int) -> None:
         """Shift all biases alike, so that so many dimensions of a token are active on average.
 
-        Neither the k largest nor the cross entropy of a language head see such a shift.
+        The order of a token's dimensions stays, and so does a language head's cross entropy.
 
         Args:
             states: a sample of tokens [n, d].
@@ -351,17 +351,19 @@ class SAEHead(Head):
         return self.sae.scale
 
     def reconstruct(self, states: Tensor) -> tuple[Tensor, Tensor]:
-        """What the SAE reads of token states [n, d], and its reconstruction of that with the
-        document side's k, both [n, d]."""
-        inner = states if self.inner is None else self.inner.transform(states)
+        """What the SAE reads of token states [n, d], a constant, and its reconstruction of that,
+        both [n, d], with the document side's k, or, where that is none, its own."""
+        inner = states if self.inner is None else self.inner.transform(states).detach()
         acts, latents = self.sae.encode(inner, self.settings.document_k)
         return self.sae.normalise(inner), self.sae.decode(acts / self.sae.scale, latents)
 
-    def freeze_decoder(self) -> None:
-        """Take parameters that no vector depends on out of training."""
-        self.sae.W_dec.requires_grad_(False)
-        if not self.sae.centred:
-            self.sae.b_dec.requires_grad_(False)
+    def freeze_unused(self, decoder: bool) -> None:
+        """Take parameters that no vector depends on out of training, the decoder's only where it is
+        not to learn."""
+        if decoder:
+            self.sae.W_dec.requires_grad_(False)
+            if not self.sae.centred:
+                self.sae.b_dec.requires_grad_(False)
         if self.inner is not None:
             self.inner.rows.requires_grad_(False)
             self.inner.bias.requires_grad_(False)

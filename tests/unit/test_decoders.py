@@ -248,3 +248,10 @@ def test_tokenizers_that_do_not_say_what_tokens_stand_for(tmp_path: Path) -> Non
     folder = save_decoder(tmp_path, tokenizer=ByT5Tokenizer())
     with pytest.raises(InputError, match="has no offsets"):
         Backbone.from_pretrained(folder)
+
+
+def test_a_new_backbone_is_where_the_library_would_put_it(tmp_path, monkeypatch):
+    """An SAE is trained before there is an encoder that would move it."""
+    save_bert(tmp_path / "bert")
+    monkeypatch.setattr("lexicept.backbone.get_device_name", lambda: "meta")
+    assert Backbone.from_pretrained(str(tmp_path / "bert")).model.device.type == "meta"

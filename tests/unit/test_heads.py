@@ -185,7 +185,7 @@ def test_gradients_reach_all_that_makes_a_vector(bert, kind, pooling):
     left_out = {"1.inner.weight", "1.inner.offset"} if kind == "inner" else set()
     assert without == {f"1.sae.{name}" for name in unused.get(kind, ())} | left_out
     if kind != "vocabulary":
-        encoder[1].freeze_decoder()
+        encoder[1].freeze_unused(decoder=True)
         frozen = {n for n, p in encoder.named_parameters() if not p.requires_grad}
         assert frozen == without
     encoder.zero_grad()

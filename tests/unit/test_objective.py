@@ -444,38 +444,71 @@ def test_caching_with_a_frozen_backbone_and_fixed_factors(bert, tmp_path):
     bert.requires_grad_(True)
 
 
-@pytest.mark.parametrize("mini_batch", [None, 2])
-@pytest.mark.parametrize("document_k", [3, None])
-def test_an_sae_that_also_reconstructs(bert, tmp_path, mini_batch, document_k):
-    """The documents' tokens, as the SAE alone would; the backbone learns nothing from it."""
+def make_sae_model(bert, document_k, inner=False):
     torch.manual_seed(0)
-    head = SAEHead(SAE(32, 30, 3), HeadSettings(query_k=2, document_k=document_k))
-    model, batch = make_encoder(bert, head).eval(), make_batch(bert, tmp_path, mini_batch)
+    sae = SAE(32, 30, 3)
+    sae.mean += 0.3
+    sae.scale *= 2.0
+    head = VocabularyHead(torch.randn(30, 32), torch.randn(30), ["x"] * 30) if inner else None
+    model = make_encoder(bert, SAEHead(sae, HeadSettings(query_k=1, document_k=document_k), head))
+    model[1].freeze_unused(decoder=False)
     bert.requires_grad_(True)
-    loss = {"kl": 1.0, "reconstruction": 0.5}
+    model.zero_grad()
+    return model
+
+
+@pytest.mark.parametrize(("document_k", "k"), [(2, 2), (None, 3)])
+def test_an_sae_that_also_reconstructs(bert, tmp_path, document_k, k):
+    """The documents' tokens, as the SAE alone would; the backbone learns nothing from it."""
+    model = make_sae_model(bert, document_k).eval()
+    sae, batch = model[1].sae, make_batch(bert, tmp_path, None)
     objective = make(
-        loss,
-        model=model,
-        size=30,
-        cached=mini_batch is not None,
-        reconstruct=head.reconstruct,
+        {**NONE, "reconstruction": 0.5}, model=model, size=30, reconstruct=model[1].reconstruct
     ).eval()
     found = objective(batch)
     with torch.no_grad():
         parts = [bert(dict(part)) for part in batch["document"]]
     states = torch.cat([part["token_embeddings"][part["token_mask"]] for part in parts])
-    variance = (states - states.mean(0)).square().sum()
-    expected = (head.sae(states) - states).square().sum() / variance / 2
+    acts, latents = sae.encode(states, k)
+    x = sae.normalise(states)
+    error = (sae.decode(acts / sae.scale, latents) - x).square().sum()
+    expected = error / (x - x.mean(0)).square().sum() / 2
+    assert found.keys() == {"reconstruction"}
     assert float(found["reconstruction"].detach()) == pytest.approx(float(expected.detach()))
-    model.zero_grad()
     found["reconstruction"].backward()
-    gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
-    assert gradients.keys() == {f"1.sae.{n}" for n in ("W_dec", "W_enc", "b_enc", "b_dec")}
-    for name, gradient in zip(
-        gradients, torch.autograd.grad(expected, head.sae.parameters()), strict=True
-    ):
-        assert torch.allclose(gradients[name], gradient, rtol=1e-3, atol=1e-5), name
-    model.zero_grad()
-    objective(batch)["kl"].backward()
-    assert any(p.grad is not None and p.grad.any() for p in bert.parameters())
-    assert head.sae.W_dec.grad is None
+    learned = ((name, p.grad) for name, p in model.named_parameters())
+    gradients = {name: gradient.clone() for name, gradient in learned if gradient is not None}
+    of_the_sae = {name: gradients.pop(f"1.sae.{name}") for name, _ in sae.named_parameters()}
+    assert not any(gradient.any() for gradient in gradients.values())
+    own = torch.autograd.grad(expected, list(sae.parameters()))
+    for (name, _), gradient in zip(sae.named_parameters(), own, strict=True):
+        assert torch.allclose(of_the_sae[name], gradient, rtol=1e-3, atol=1e-5), name
+
+
+@pytest.mark.parametrize("inner", [False, True])
+def test_gradient_caching_with_a_reconstruction(bert, tmp_path, inner):
+    """Beside a ranking loss, in parts or at once."""
+    model, batch = make_sae_model(bert, 2, inner), make_batch(bert, tmp_path, 2)
+    found, gradients = [], []
+    for cached in (False, True):
+        objective = make(
+            {"kl": 1.0, "reconstruction": 0.5},
+            model=model,
+            size=30,
+            cached=cached,
+            reconstruct=model[1].reconstruct,
+        ).eval()
+        losses_found = objective(batch)
+        torch.stack(list(losses_found.values())).sum().backward()
+        found.append({name: float(loss.detach()) for name, loss in losses_found.items()})
+        gradients.append(
+            {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
+        )
+        model.zero_grad()
+    assert found[0].keys() == {"kl", "reconstruction"}
+    assert found[1] == pytest.approx(found[0], rel=1e-4)
+    assert gradients[0].keys() == gradients[1].keys()
+    for name, gradient in gradients[0].items():
+        assert torch.allclose(gradients[1][name], gradient, rtol=1e-3, atol=1e-5), name
+    assert gradients[0]["1.sae.W_dec"].any()
+    assert any(gradients[0][name].any() for name in gradients[0] if name.startswith("0."))

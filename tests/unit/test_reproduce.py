@@ -356,19 +356,24 @@ def test_trainings_share_what_they_prepare(tmp_path, monkeypatch):
         }
         return trained(from_mapping(TrainingConfig, mapping), tmp_path / work, silent)
 
-    for k, sae_k, count in ((2, 4, 1), (4, 4, 1), (2, 3, 2)):
+    for k, sae_k, count in ((2, 3, 1), (4, 4, 2), (2, 4, 2)):
         shared = model("work", k, sae_k)
         assert len(begun) == count, (k, sae_k)
-    own = model("other", 2, 3)
+    own = model("other", 2, 4)
+    assert len(begun) == 3
     for name in ("1_SAEHead/sae.safetensors", "1_SAEHead/config.json"):
         assert (shared / name).read_bytes() == (own / name).read_bytes()
 
 
-@pytest.mark.parametrize("trained", ["head", "all"])
-def test_an_sae_s_row_has_the_anisotropy_of_what_it_reads(tmp_path, trained):
+@pytest.mark.parametrize(("trained", "read"), [("head", "states"), ("all", "transformed")])
+def test_layers_have_the_anisotropy_of_what_an_sae_reads(tmp_path, trained, read):
+    from lexicept.backbone import Backbone
+    from lexicept.corpora import read_documents
+    from lexicept.language_heads import language_head
     from lexicept.progress import silent
     from lexicept.reproduce.recipe import read_job
     from lexicept.reproduce.trained import run_training
+    from lexicept.sae.report import anisotropy
     from tiny import save_bert
 
     save_bert(tmp_path / "bert")
@@ -376,20 +381,19 @@ def test_an_sae_s_row_has_the_anisotropy_of_what_it_reads(tmp_path, trained):
     sae = {"num_latents": 40, "k": 4, "tokens": 300, "batch_size": 100, "warmup_steps": 1}
     config = {
         "data": {"corpus": "beir", "queries": "beir"},
-        "model": {
-            **{"backbone": "bert", "sae": sae, "sae_input": "transformed", "trained": trained}
-        },
+        "model": {"backbone": "bert", "sae": sae, "sae_input": read, "trained": trained},
         "loss": {"kl": 0, "in_batch": 1.0},
-        "optimizer": {"steps": 2, "batch_size": 4, "warmup_steps": 1},
+        "optimizer": {"steps": 2, "batch_size": 4, "warmup_steps": 1, "learning_rate": 0.01},
         "validation": {"count": 3, "every": 2},
     }
-    job = read_job(
-        {"training": {"config": config, "test": [{"name": "beir", "split": "dev"}]}}, "row"
-    )
-    values = run_training(job, Data(tmp_path, {}, tmp_path), tmp_path / "work", silent).values
-    after, before = values["beir anisotropy"], values["beir base anisotropy"]
-    assert -1 <= before <= 1
-    assert (after == before) is (trained == "head")
+    content = {"config": config, "test": [{"name": "beir", "split": "dev"}]}
+    job, data = read_job({"training": content}, "row"), Data(tmp_path, {}, tmp_path)
+    values = run_training(job, data, tmp_path / "work", silent, layers=True).values
+    texts = [document.content for document in read_documents(str(tmp_path / "beir"))]
+    transform = language_head(str(tmp_path / "bert")).transform if read != "states" else None
+    before = anisotropy(Backbone.from_pretrained(str(tmp_path / "bert")), texts, 10**6, transform)
+    assert values["beir base anisotropy"] == pytest.approx(before[-1])
+    assert (values["beir anisotropy"] == pytest.approx(before[-1])) is (trained == "head")
 
 
 def test_clsr_is_bm25_over_latents_of_pooled_vectors(tmp_path, monkeypatch):
@@ -403,7 +407,14 @@ def test_clsr_is_bm25_over_latents_of_pooled_vectors(tmp_path, monkeypatch):
     save_bert(tmp_path / "bert")
     save_collection(tmp_path / "beir")
     sae = {"num_latents": 60, "k": 4, "tokens": 2000, "batch_size": 40, "warmup_steps": 1}
-    searched, found = [], {}
+    searched, latents, found = [], [], {}
+    of_vectors = trained._latents
+
+    def spy(*of):
+        latents.append(of_vectors(*of))
+        return latents[-1]
+
+    monkeypatch.setattr(trained, "_latents", spy)
     monkeypatch.setattr(trained, "measure", lambda *of: searched.append(of[0]) or measure(*of))
     for dense in (True, False):
         content = {"datasets": [{"name": "beir", "split": "dev"}], "model": "bert", "sae": sae}
@@ -413,11 +424,9 @@ def test_clsr_is_bm25_over_latents_of_pooled_vectors(tmp_path, monkeypatch):
     assert found[True].keys() < found[False].keys()
     assert found[False]["beir document length"] <= 4
     assert 0 <= found[False]["beir FVU"] < 1
-    (collection,) = searched
-    weights = collection.documents
-    df = np.bincount(weights.indices, minlength=60)
-    idf = np.log1p((weights.shape[0] - df + 0.5) / (df + 0.5))[weights.indices]
-    acts = 0.6 / (idf / weights.data - 1)  # w = idf · z / (z + 0.6)
-    assert (acts > 0).all()
-    assert (collection.queries.data < 1).all()
+    (collection,), (queries, documents) = searched, latents
+    df = np.bincount(documents.indices, minlength=60)
+    idf = np.log1p((40 - df + 0.5) / (df + 0.5))[documents.indices]
+    assert collection.documents.data == pytest.approx(idf * documents.data / (documents.data + 0.6))
+    assert collection.queries.data == pytest.approx(queries.data / (queries.data + 1.5))
     assert found[True]["beir nDCG@10"] > 0.1

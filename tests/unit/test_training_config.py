@@ -172,6 +172,13 @@ def test_configurations_that_make_no_sense():
     for model in ({"head": "mlm"}, {"freeze_head": True, "trained": "all"}):
         with pytest.raises(InputError, match=r"loss\.reconstruction is of an SAE that learns"):
             config({"model": model, "loss": {"reconstruction": 1.0}})
+    for model, message in (
+        ({"sae": {"architecture": "jumprelu"}}, "this SAE has thresholds"),
+        ({"sae": {"num_latents": 8}}, "must be below 8, not 8"),
+        ({"head": "random", "size": 5}, "must be below 5, not 8"),
+    ):
+        with pytest.raises(InputError, match=message):
+            config({"model": {**model, "initial_active_dims": 8}})
     with pytest.raises(InputError, match=r"model\.freeze_head needs model\.trained: lora or all"):
         config({"model": {"freeze_head": True}})
     with pytest.raises(InputError, match=r"model\.pretrained is an SAE, and model\.head 'mlm'"):

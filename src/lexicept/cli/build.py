@@ -225,7 +225,8 @@ def build(
         precision=precision.value,
         training=training if train_concepts else None,
     )
-    # An unknown language and impossible limits are refused before any work.
+    # An unknown language and impossible limits are refused before any work; the weighting is the
+    # model's, which is not there yet.
     words = WordVectorizer(language)
     limits = VocabularySettings(
         BM25(), query_max_active_dims, document_max_active_dims, query_max_qd_flops

@@ -179,7 +179,9 @@ def _run(job: Job, recipe: Recipe, data: Data, work: Path, progress: Progress) -
         case EffectJob():
             return systems.run_effect(job, data)
         case TrainingJob():
-            return trained.run_training(job, data, work, progress)
+            columns = recipe.expected.columns.values()
+            layers = any(column.metric == "anisotropy" for column in columns)
+            return trained.run_training(job, data, work, progress, layers)
         case PooledJob():
             return trained.run_pooled(job, data, work, progress)
         case OverlapJob():

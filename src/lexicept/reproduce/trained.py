@@ -18,6 +18,7 @@ from lexicept.backbone import Backbone
 from lexicept.corpora import read_documents
 from lexicept.encoder import load_encoder, make_encoder, parts
 from lexicept.expanded import expanded_words
+from lexicept.heads import SAEHead
 from lexicept.language_heads import language_head
 from lexicept.losses import fraction_unexplained
 from lexicept.part_file import fingerprint
@@ -38,19 +39,23 @@ from lexicept.training.validation import RetrievalEvaluator, Texts
 from lexicept.weighting import BM25
 
 SHARED = ("words", "lists.jsonl", "teacher", "states", "validation-words")
-"""What trainings prepare of data, teacher and backbone, whatever head and loss they have; an SAE is
-shared by those with the same settings of it."""
+"""What trainings prepare of data, teacher and backbone, whatever head and loss they have."""
 
 CLSR = BM25(k1=0.6, b=0.0, k3=1.5)
-"""The weighting of CL-SR's code. Its lengths are numbers of latents, which are all alike here, and
-its idf may be negative."""
+"""The weighting of CL-SR's code but for its b of 2, on numbers of latents, which k makes alike, and
+for its idf, which is below 0 for latents of more than half of the documents."""
 
-ANISOTROPY_TOKENS = 10_000
-"""How many are compared with each other."""
+ANISOTROPY_TEXTS = 1000
+"""Documents, the first ones, whose tokens are compared."""
 
 
-def run_training(job: TrainingJob, data: Data, work: Path, progress: Progress) -> Found:
+def run_training(
+    job: TrainingJob, data: Data, work: Path, progress: Progress, layers: bool = False
+) -> Found:
     """Train what is not trained yet, and test it.
+
+    Args:
+        layers: also measure how alike the states are that an SAE reads (SAE-SPLADE, Table 2).
 
     Raises:
         MissingDataError: a dataset or model that is not here.
@@ -74,7 +79,7 @@ def run_training(job: TrainingJob, data: Data, work: Path, progress: Progress) -
             states = work / "states" / _backbone_key(config) if frozen else None
             collection = encoded(encoder, model, source, dataset, states, config, progress)
         measure(collection, found, job.rra, query_dims, document_dims)
-        if config.model.head == "sae":
+        if layers and isinstance(parts(encoder).head, SAEHead):
             found.values |= _anisotropy(encoder, config, source, dataset.title)
     if job.mteb:
         from lexicept.reproduce.mteb_tasks import evaluate_tasks
@@ -84,21 +89,27 @@ def run_training(job: TrainingJob, data: Data, work: Path, progress: Progress) -
 
 
 def _anisotropy(encoder: Any, config: TrainingConfig, source: str, title: str) -> dict[str, float]:
-    """Of the states that an SAE reads, after and before training (SAE-SPLADE, Table 2)."""
-    texts = [document.content for document in islice(read_documents(source), ANISOTROPY_TOKENS)]
+    """Of the states that an SAE reads, after and before training."""
+    texts = [document.content for document in islice(read_documents(source), ANISOTROPY_TEXTS)]
     backbone, head, _ = parts(encoder)
 
     def of(backbone: Backbone, inner: Any) -> float:
         transform = None if inner is None else inner.transform
-        return anisotropy(backbone, texts, ANISOTROPY_TOKENS, transform)[-1]
+        return anisotropy(backbone, texts, transform=transform)[-1]
 
     after = of(backbone, head.inner)
     found = {f"{title} anisotropy": after}
-    if config.model.trained == "head":
-        return found | {f"{title} base anisotropy": after}
-    if config.model.start is None:
-        base = Backbone.from_pretrained(config.model.backbone, backbone.num_layers)
-        inner = None if head.inner is None else language_head(config.model.backbone)
+    if config.model.trained == "head" and head.inner is None:
+        found[f"{title} base anisotropy"] = after
+    elif config.model.start is None:
+        model = config.model
+        base = Backbone.from_pretrained(
+            model.backbone,
+            backbone.num_layers,
+            bidirectional=model.bidirectional,
+            dtype=model.dtype,
+        )
+        inner = None if head.inner is None else language_head(model.backbone).to(base.model.device)
         found[f"{title} base anisotropy"] = of(base, inner)
     return found
 
@@ -162,7 +173,8 @@ def trained(config: TrainingConfig, work: Path, progress: Progress) -> Path:
 
 
 def _shared(config: TrainingConfig, folder: Path) -> dict[str, Path]:
-    """Where trainings find what others prepared: by its name in a run's folder."""
+    """Where trainings find what others prepared, by its name in a run's folder; an SAE is shared by
+    those with the same settings of it."""
     model, optimizer = config.model, config.optimizer
     prepared = [asdict(config.data), asdict(config.teacher), asdict(config.validation)]
     common = folder / key([*prepared, optimizer.seed, optimizer.bf16, _backbone_key(config)])
@@ -280,13 +292,13 @@ def run_pooled(job: PooledJob, data: Data, work: Path, progress: Progress) -> Fo
         if job.dense:
             _search_dense(dataset.title, ids, Q, D, qrels, found)
             continue
-        sae = train_on_states(partial(_rows, D), len(D), job.sae, None, progress)
-        weights = [
-            _latents(sae, part, k or job.sae.k)
-            for part, k in ((Q, job.query_k), (D, job.document_k))
-        ]
-        documents, asked = CLSR.documents(weights[1]), CLSR.queries(weights[0])
-        collection = Collection(dataset.title, ids[0], documents, ids[1], asked, qrels)
+        place = work / "pooled" / key([asdict(job.sae), name, fingerprint(texts[1])])
+        place.mkdir(parents=True, exist_ok=True)
+        sae = train_on_states(partial(_rows, D), len(D), job.sae, place, progress)
+        limits = ((Q, job.query_k or sae.k), (D, job.document_k or sae.k))
+        asked, indexed = (_latents(sae, vectors, k) for vectors, k in limits)
+        weights = CLSR.documents(indexed), CLSR.queries(asked)
+        collection = Collection(dataset.title, ids[0], weights[0], ids[1], weights[1], qrels)
         measure(collection, found)
         with torch.inference_mode():
             found.values[f"{dataset.title} FVU"] = float(fraction_unexplained(D, sae(D)))
@@ -297,8 +309,8 @@ def _rows(states: Any, rows: Sequence[int]) -> Any:
     return states[list(rows)]
 
 
-def _latents(sae: Any, states: Any, k: int) -> sp.csr_array:
-    """The k largest activations of each vector: CSR f32 [n, M]."""
+def _latents(sae: Any, states: Any, k: int | None) -> sp.csr_array:
+    """The k largest activations of each vector, None for all of them: CSR f32 [n, M]."""
     import torch
 
     with torch.inference_mode():

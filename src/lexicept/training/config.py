@@ -327,8 +327,23 @@ class TrainingConfig:
             raise InputError("loss.words learns how much splade weights are worth beside BM25's")
         if not (self.loss.kl or self.loss.margin_mse or self.loss.in_batch):
             raise InputError("nothing to learn: one of loss.kl, margin_mse, in_batch is above 0")
+        self._check_first_dims()
         if self.model.head in ("expanded", "random") and not (self.model.size or self.model.start):
             raise InputError(f"model.size is missing: dimensions of the head {self.model.head!r}")
+
+    def _check_first_dims(self) -> None:
+        model, dims = self.model, self.model.initial_active_dims
+        if dims is None:
+            return
+        if model.head == "sae" and model.sae.architecture not in (
+            "topk",
+            "hierarchical",
+            "matryoshka",
+        ):
+            raise InputError("model.initial_active_dims shifts biases; this SAE has thresholds")
+        size = model.sae.num_latents if model.head == "sae" else model.size
+        if size is not None and dims >= size:
+            raise InputError(f"model.initial_active_dims must be below {size}, not {dims}")
 
 
 def load_config(path: str | Path, changes: Sequence[str] = ()) -> TrainingConfig:

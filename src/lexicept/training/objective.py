@@ -132,7 +132,7 @@ class Objective(nn.Module):
         outputs = [self._run(part, "document") for part in batch["document"]]
         documents = torch.cat([part.vectors for part in outputs])
         found = self.components(queries, documents, batch["targets"])
-        return found | self._reconstruction([part.states for part in outputs])
+        return found | self._reconstruction(outputs)
 
     def components(
         self, queries: Tensor, documents: Tensor, targets: dict[str, Tensor]
@@ -152,18 +152,42 @@ class Objective(nn.Module):
     def _run(self, part: dict[str, Any], task: str) -> _Outputs:
         features = self.model(dict(part), task=task)
         vectors = features["sentence_embedding"]
-        if self._reconstruct is None:
+        if self._reconstruct is None or task == "query":
             return _Outputs(vectors, None)
         return _Outputs(vectors, features["token_embeddings"][features["token_mask"]].detach())
 
-    def _reconstruction(self, states: Sequence[Tensor | None]) -> dict[str, Tensor]:
+    def _reconstruction(self, parts: Sequence[_Outputs]) -> dict[str, Tensor]:
         """How much of the documents' states the SAE leaves unexplained."""
         if self._reconstruct is None:
             return {}
-        whole = torch.cat([part for part in states if part is not None])
-        with torch.autocast(whole.device.type, enabled=False):
-            loss = losses.fraction_unexplained(*self._reconstruct(whole.float()))
+        states = torch.cat([part.states for part in parts if part.states is not None])
+        with torch.autocast(states.device.type, enabled=False):
+            loss = losses.fraction_unexplained(*self._reconstruct(states.float()))
         return {"reconstruction": self.settings.reconstruction * loss}
+
+    def _reconstruction_by_parts(
+        self, parts: Sequence[_Outputs], learned: Sequence[nn.Parameter]
+    ) -> tuple[Tensor, list[Tensor | None]]:
+        """The same loss and its gradients, with the activations of one part in memory."""
+        assert self._reconstruct is not None
+        gradients: list[Tensor | None] = [None] * len(learned)
+        error, total, squared, count = 0.0, torch.zeros(()), 0.0, 0
+        for states in (part.states for part in parts if part.states is not None):
+            with torch.autocast(states.device.type, enabled=False):
+                x, x_hat = self._reconstruct(states.float())
+                of_part = (x_hat - x).square().sum()
+            found = torch.autograd.grad(of_part, learned, allow_unused=True)
+            for place, gradient in enumerate(found):
+                if gradient is not None:
+                    before = gradients[place]
+                    gradients[place] = gradient if before is None else before + gradient
+            error += float(of_part.detach())
+            total = total.to(x) + x.sum(dim=0)
+            squared, count = squared + float(x.double().square().sum()), count + len(x)
+        variance = squared - float(total.double().square().sum()) / max(count, 1)
+        weight = self.settings.reconstruction / variance if variance > 0 else 0.0
+        loss = total.new_tensor(weight * error)
+        return loss, [None if found is None else weight * found for found in gradients]
 
     def _ranking_losses(
         self, queries: Tensor, documents: Tensor, targets: dict[str, Tensor]
@@ -242,26 +266,30 @@ class Objective(nn.Module):
 
     def _forward_cached(self, batch: Batch) -> dict[str, Tensor]:
         parts = [(side, part) for side in ("query", "document") for part in batch[side]]
-        random_states, leaves, tokens = [], [], []
+        random_states, leaves, outputs = [], [], []
         with torch.no_grad():
             for side, part in parts:
                 random_states.append(_random_state())
-                outputs = self._run(part, side)
-                leaves.append(outputs.vectors.detach().requires_grad_())
-                tokens.append(outputs.states if side == "document" else None)
+                outputs.append(self._run(part, side))
+                leaves.append(outputs[-1].vectors.detach().requires_grad_())
         count = len(batch["query"])
         queries, documents = torch.cat(leaves[:count]), torch.cat(leaves[count:])
         found = self.components(queries, documents, batch["targets"])
         own = [p for p in (self.log_scale, self.word_weight) if p.requires_grad]
         total = torch.stack(list(found.values())).sum()
-        gradients = torch.autograd.grad(total, [*leaves, *own], allow_unused=True)
+        gradients: list[Tensor | None]
+        gradients = [*torch.autograd.grad(total, [*leaves, *own], allow_unused=True)]
+        if self._reconstruct is not None:
+            learned = [p for p in self.model.parameters() if p.requires_grad]
+            loss, more = self._reconstruction_by_parts(outputs, learned)
+            found["reconstruction"] = loss
+            own, gradients = own + learned, gradients + more
         found = {name: loss.detach() for name, loss in found.items()}
         # The trainer sums the losses and goes backwards from there: one of them carries the hook.
         carrier = torch.zeros((), device=total.device, requires_grad=True)
         carrier.register_hook(partial(self._backward_cached, parts, random_states, own, gradients))
         first = next(iter(found))
-        found[first] = found[first] + carrier
-        return found | self._reconstruction(tokens)  # of states alone: it needs no second pass
+        return found | {first: found[first] + carrier}
 
     def _backward_cached(
         self,

@@ -499,5 +499,5 @@ def set_trainable(encoder: SparseEncoder, settings: ModelSettings, reconstructs:
     head.requires_grad_(not settings.freeze_head)
     if lookup is not None:
         lookup.requires_grad_(True)
-    if isinstance(head, SAEHead) and not reconstructs:
-        head.freeze_decoder()
+    if isinstance(head, SAEHead):
+        head.freeze_unused(decoder=not reconstructs)
