@@ -168,7 +168,7 @@ class Head(Module):  # type: ignore[misc]
         if not isinstance(self.bias, nn.Parameter) or self.threshold is not None:
             raise InputError("only a head with biases and without thresholds can be calibrated")
         if not 0 < active_dims < self.size:
-            raise InputError(f"{active_dims} active dimensions of {self.size}")
+            raise InputError(f"{active_dims} active dimensions of {self.size} is none, or no limit")
         if not len(states):
             raise InputError("a head is calibrated on tokens, and there are none")
         pre = torch.addmm(self.bias, self.transform(states), self.rows.T).ravel()
