@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from tokenizers.processors import TemplateProcessing
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from lexicept.backbone import Backbone, quiet_transformers
@@ -95,6 +96,12 @@ def read_weights(folder: Path) -> None:
         )
         model.load_state_dict(read.state_dict())
         model.save_pretrained(folder)
+    # Without a special token in front, a text's first token takes attention that nothing needs, and
+    # its state is two hundred times as long as others.
+    first = tokenizer.bos_token
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single=f"{first} $A", special_tokens=[(first, tokenizer.bos_token_id)]
+    )
     tokenizer.model_max_length = WINDOW
     tokenizer.save_pretrained(folder)
 
