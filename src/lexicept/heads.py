@@ -162,11 +162,10 @@ class Head(Module):  # type: ignore[misc]
             states: a sample of tokens [n, d].
 
         Raises:
-            InputError: no states, a head without biases or with thresholds, more dimensions than
-                there are.
+            InputError: no states, a head with thresholds, more dimensions than there are.
         """
-        if not isinstance(self.bias, nn.Parameter) or self.threshold is not None:
-            raise InputError("only a head with biases and without thresholds can be calibrated")
+        if self.threshold is not None:
+            raise InputError("only a head without thresholds can be calibrated")
         if not 0 < active_dims < self.size:
             raise InputError(f"{active_dims} active dimensions of {self.size} is none, or no limit")
         if not len(states):
@@ -396,7 +395,7 @@ class VocabularyHead(Head):
 
     Args:
         rows: [size, d]; copied.
-        bias: [size]; None for 0, which stays.
+        bias: [size]; None for 0, which stays unless the head is calibrated.
         terms: what each dimension stands for.
         activation: a name that transformers knows; None for neither dense layer, activation nor
             the norm after them.
@@ -460,6 +459,14 @@ class VocabularyHead(Head):
     @property
     def terms(self) -> Sequence[str]:
         return self._terms
+
+    def calibrate(self, states: Tensor, active_dims: int) -> None:
+        """Implements ``Head``; a decoder's head, which has no biases, gets them."""
+        if not isinstance(self.offset, nn.Parameter):
+            none = self.offset
+            del self.offset
+            self.offset = nn.Parameter(none)
+        super().calibrate(states, active_dims)
 
     def with_rows(
         self,

@@ -380,13 +380,23 @@ def test_a_calibrated_head_begins_with_so_many_dimensions(active):
     assert torch.allclose(head.offset.detach() - before, shift, atol=1e-5)
 
 
+def test_a_head_without_biases_gets_them_where_it_is_calibrated(tmp_path):
+    torch.manual_seed(0)
+    head = VocabularyHead(torch.randn(10, 6), None, ["x"] * 10, None, final_norm="rms")
+    states = torch.randn(40, 6)
+    head.calibrate(states, 3)
+    pre = head.transform(states) @ head.rows.T + head.bias
+    assert int((pre > 1e-6).sum()) == 3 * 40
+    assert "offset" in dict(head.named_parameters())
+    head.save(str(tmp_path))
+    assert torch.equal(VocabularyHead.load(str(tmp_path)).bias, head.bias)
+
+
 def test_what_can_not_be_calibrated():
     head = VocabularyHead(torch.randn(10, 6), torch.randn(10), ["x"] * 10)
     with pytest.raises(InputError, match="10 active dimensions of 10"):
         head.calibrate(torch.randn(4, 6), 10)
     with pytest.raises(InputError, match="there are none"):
         head.calibrate(torch.randn(0, 6), 2)
-    with pytest.raises(InputError, match="only a head with biases"):
-        VocabularyHead(torch.randn(10, 6), None, ["x"] * 10).calibrate(torch.randn(4, 6), 2)
     with pytest.raises(InputError, match="without thresholds"):
         SAEHead(SAE(6, 10, None)).calibrate(torch.randn(4, 6), 2)

@@ -8,7 +8,7 @@ from safetensors.torch import load_file, save_file
 
 from lexicept.errors import InputError, LexiceptError
 from lexicept.sae import SAE, SAESettings, train_sae
-from lexicept.sae.states import Position, StateStream, backbone_reader
+from lexicept.sae.states import Position, StateStream, backbone_reader, without_sinks
 from lexicept.sae.training import (
     Trainer,
     initial_sae,
@@ -346,6 +346,29 @@ def test_a_stream_gives_every_token_once_an_epoch_and_goes_on_anywhere(
 
 class KilledError(Exception):
     pass
+
+
+def test_sinks_are_left_out_and_what_is_not_finite_stays():
+    states = torch.tensor([[3.0, 4.0], [0.0, 5.0], [30.0, 40.0], [0.0, 50.1], [math.inf, 0.0]])
+    kept = [[3.0, 4.0], [0.0, 5.0], [30.0, 40.0], [math.inf, 0.0]]
+    median = without_sinks(states[[0, 1, 1, 2, 3]]).tolist()  # 5, so that 50 is the limit
+    assert median == [[3.0, 4.0], [0.0, 5.0], [0.0, 5.0], [30.0, 40.0]]
+    assert without_sinks(states[[0, 1, 1, 2, 3, 4]])[[0, 1, 3, 4]].tolist() == kept
+    assert without_sinks(torch.zeros(3, 2)).tolist() == [[0.0, 0.0]] * 3
+    assert without_sinks(torch.full((2, 2), math.nan)).shape == (2, 2)
+
+
+def test_a_stream_with_sinks_gives_what_one_without_them_does():
+    random = torch.Generator().manual_seed(0)
+    states = F.normalize(torch.randn(40, 8, generator=random), dim=1)
+    with_sinks = torch.cat([states[:10], 1000 * states[:1], states[10:], 200 * states[5:7]])
+
+    def first(read):
+        stream = StateStream(lambda numbers: read, 1, 16, 1000, 3, filling=lambda tokens: None)
+        return [batch for _, (_, batch) in zip(range(5), stream.batches(Position()), strict=False)]
+
+    for found, expected in zip(first(with_sinks), first(states), strict=True):
+        torch.testing.assert_close(found, expected, rtol=0, atol=0)
 
 
 def test_training_that_was_killed_goes_on(backbone, texts, tmp_path, monkeypatch):

@@ -14,6 +14,12 @@ from lexicept.backbone import Backbone
 READ = 512
 """Documents that are read together: enough that texts of one length share a batch."""
 
+SINK = 10.0
+"""States that are so many times as long as the median are attention's sinks: the first token of a
+decoder without a special one before it, or a comma. They say nothing of what a token means, and
+the squares of a few would be nearly all that an SAE is asked to explain (Sun et al. 2024, "Massive
+Activations in Large Language Models")."""
+
 Reader = Callable[[Sequence[int]], Tensor]
 """The token states [n, d] of some texts, by their numbers."""
 
@@ -56,7 +62,8 @@ class StateStream:
     Documents are read in a new random order every epoch. A buffer is filled with the states of as
     many as it takes, its tokens are shuffled and handed out in batches, and it is filled again. A
     corpus that fits the buffer goes through the backbone once. All is a function of the seed and
-    the position, so that a resumed stream gives the batches of an unbroken one.
+    the position, so that a resumed stream gives the batches of an unbroken one. Sinks, by the
+    median of a buffer, are left out.
 
     Args:
         reader: reads the states of texts.
@@ -126,7 +133,14 @@ class StateStream:
                 parts.append(states)
                 tokens += len(states)
             self._filling(tokens)
-        states = torch.cat(parts) if parts else torch.empty(0, 0)
+        states = without_sinks(torch.cat(parts)) if parts else torch.empty(0, 0)
         if start == 0 and place == len(order):
             self._whole = states
         return states, place - start
+
+
+def without_sinks(states: Tensor) -> Tensor:
+    """States [n, d] that are not longer than ``SINK`` medians; what is not finite stays."""
+    lengths = states.norm(dim=1)
+    sinks = (lengths > SINK * lengths.median()) & lengths.isfinite()
+    return states[~sinks] if bool(sinks.any()) else states

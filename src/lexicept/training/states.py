@@ -163,4 +163,5 @@ def _check_fingerprint(path: Path, fingerprint: dict[str, object]) -> None:
     if not path.exists():
         write_json(path, fingerprint)
     elif json.dumps(read_json(path)) != json.dumps(fingerprint):
-        raise InputError(f"{path.parent}: states of other texts, backbone or precision")
+        found = "states of other texts, backbone or precision; remove them"
+        raise InputError(f"{path.parent}: {found}")
