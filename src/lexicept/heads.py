@@ -463,9 +463,9 @@ class VocabularyHead(Head):
     def calibrate(self, states: Tensor, active_dims: int) -> None:
         """Implements ``Head``; a decoder's head, which has no biases, gets them."""
         if not isinstance(self.offset, nn.Parameter):
-            none = self.offset
+            zeros = self.offset
             del self.offset
-            self.offset = nn.Parameter(none)
+            self.offset = nn.Parameter(zeros)
         super().calibrate(states, active_dims)
 
     def with_rows(
