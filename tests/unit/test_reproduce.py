@@ -15,7 +15,14 @@ from lexicept.errors import InputError
 from lexicept.reproduce import data as data_module
 from lexicept.reproduce import run as run_module
 from lexicept.reproduce.comparison import compare, write_comparison
-from lexicept.reproduce.data import Data, MissingDataError, Source, load_sources, read_vectors
+from lexicept.reproduce.data import (
+    Data,
+    MissingDataError,
+    Source,
+    Subset,
+    load_sources,
+    read_vectors,
+)
 from lexicept.reproduce.recipe import SIZES, find_recipes, load_recipe
 from lexicept.reproduce.report import record, write_report
 from lexicept.reproduce.run import known_results, run_recipe, validate
@@ -233,6 +240,30 @@ def test_a_row_whose_job_has_changed_is_run_again(recipes, here, tmp_path):
     assert "another configuration" in known.missing["pruned"]
     again = run_recipe(changed, "small", here, tmp_path / "out")
     assert again.results["pruned"].values["tiny document length"] == 1
+
+
+def test_data_that_have_changed_are_named(recipes, here, tmp_path):
+    """A row is known by its dataset's name: new files under it must not pass for the old ones."""
+    recipe, corpus = load_recipe(recipes, "paper/table1"), here.folder / "tiny" / "corpus.jsonl"
+    run_recipe(recipe, "small", here, tmp_path)
+    content = corpus.read_bytes()
+    corpus.write_bytes(content)
+    assert "bm25" in run_recipe(recipe, "small", here, tmp_path).results
+    corpus.write_bytes(content + b"\n")
+    with pytest.raises(InputError, match=r"tiny: its files have changed .* another --out"):
+        run_recipe(recipe, "small", here, tmp_path)
+    corpus.write_bytes(content)
+    assert "bm25" in run_recipe(recipe, "small", here, tmp_path).results
+
+
+def test_a_part_depends_on_what_it_is_of(here):
+    part = Subset("tiny", "test", 2, 2)
+    data = Data(here.folder, {"part": Source("", subset=part)}, here.work)
+    data.check_unchanged("part")
+    queries = here.folder / "tiny" / "queries.jsonl"
+    queries.write_text("{}")
+    with pytest.raises(InputError, match="tiny: its files have changed"):
+        data.check_unchanged("part")
 
 
 def test_the_table_compares_and_the_verdict_needs_a_run(recipes, here, tmp_path):

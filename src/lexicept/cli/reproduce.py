@@ -138,7 +138,7 @@ def _run(
     if data is not None and not data.is_dir():
         raise InputError(f"--data {data}: no such folder")
     loaded = [load_recipe(folder, name) for name in names]
-    there = Data(data, load_sources(folder / "datasets.yaml"), out / "work" / "datasets")
+    there = Data(data, load_sources(folder / "datasets.yaml"), out / "work")
     shown = {}
     for recipe in loaded:
         with ProgressBars() as progress:

@@ -21,8 +21,9 @@ from lexicept.corpora import Qrel, Query, read_documents, read_qrels, read_queri
 from lexicept.corpora.json_lines import read_objects
 from lexicept.corpora.lines import read_lines
 from lexicept.errors import InputError, LexiceptError
+from lexicept.part_file import fingerprint
 from lexicept.pseudo_queries import write_judged
-from lexicept.storage import replace_file
+from lexicept.storage import read_json, replace_file, sha256, write_json
 from lexicept.training.config import from_mapping
 
 
@@ -60,12 +61,12 @@ class Data:
     Attributes:
         folder: what the user has; None for nothing but what ir_datasets can fetch.
         sources: see ``load_sources``.
-        made: where subsets are written.
+        work: where subsets are written, and what the folders held when they were first read.
     """
 
     folder: Path | None
     sources: Mapping[str, Source]
-    made: Path
+    work: Path
 
     def find(self, name: str) -> str:
         """A folder, or a name that ir_datasets knows.
@@ -92,13 +93,50 @@ class Data:
             return self.find(name)
         return str(self.folder / name) if here and self.folder is not None else name
 
+    def check_unchanged(self, name: str) -> None:
+        """See ``check_unchanged``; nothing where the user has no such folder. Rows and models are
+        known by the names of what they are made from, so that its files must stay the same."""
+        source = source_of(name, self.sources)
+        if self.folder is not None and (self.folder / name).exists():
+            check_unchanged(self.folder / name, self.work / "sources" / f"{name}.json")
+        elif source is not None and source.subset is not None:
+            self.check_unchanged(source.subset.source)
+
     def _part(self, name: str, subset: Subset) -> str:
-        path = self.made / name
+        path = self.work / "datasets" / name
         if not (path / "qrels" / f"{subset.split}.tsv").exists():
             source = self.find(subset.source)
             with fetching(subset.source, self):
                 write_subset(source, subset, path)
         return str(path)
+
+
+def check_unchanged(path: Path, known: Path) -> None:
+    """Compare a file or folder with what it held when it was first looked at.
+
+    Args:
+        known: where that is kept; checksums are computed again where a size or time is another.
+
+    Raises:
+        InputError: it holds something else now.
+    """
+    files = [one for one in sorted(path.rglob("*")) if one.is_file()] or [path]
+    names = [one.relative_to(path).as_posix() for one in files]
+    stats = [one.stat() for one in files]
+    looks = [[n, s.st_size, s.st_mtime_ns] for n, s in zip(names, stats, strict=True)]
+    before = read_json(known) if known.exists() else {}
+    if before.get("files") == looks:
+        return
+    content = fingerprint(
+        part for n, one in zip(names, files, strict=True) for part in (n, sha256(one))
+    )
+    if before.get("fingerprint", content) != content:
+        raise InputError(
+            f"{path}: its files have changed since results were made from them; put them back, or "
+            "start anew with another --out"
+        )
+    known.parent.mkdir(parents=True, exist_ok=True)
+    write_json(known, {"files": looks, "fingerprint": content})
 
 
 def source_of(name: str, sources: Mapping[str, Source]) -> Source | None:

@@ -31,6 +31,7 @@ from lexicept.reproduce.jobs import (
 from lexicept.reproduce.measuring import Found
 from lexicept.reproduce.recipe import Recipe, Row, load_expected, to_json
 from lexicept.storage import lock, read_json, write_json
+from lexicept.training.config import TrainingConfig
 
 PACKAGES = ("lexicept", "numpy", "scipy", "torch", "transformers", "sentence-transformers")
 """Whose versions a result is recorded with."""
@@ -86,7 +87,8 @@ def run_recipe(
         rows: only these; all by default.
 
     Raises:
-        InputError: no such row, or another process works there.
+        InputError: no such row, another process works there, or data have changed since rows of
+            ``out`` were made from them.
         OSError: a full disk, or a folder without permission; nothing half-written stays.
     """
     names = [row.name for row in recipe.rows]
@@ -100,6 +102,8 @@ def run_recipe(
         outcome = known_results(recipe, size, folder)
         results, missing = dict(outcome.results), dict(outcome.missing)
         todo = [row for row in recipe.rows if row.name in (rows or names)]
+        for name in sorted({name for row in todo for name in read_by(row.jobs[size])}):
+            data.check_unchanged(name)
         for number, row in enumerate(todo):
             progress(recipe.name, number, len(todo), row.name)
             job = row.jobs[size]
@@ -257,6 +261,22 @@ def validate(recipe: Recipe, folder: Path) -> int:
             except InputError as error:
                 raise InputError(f"{recipe.name}, row {row.name}, {size}: {error}") from None
     return count
+
+
+def read_by(job: Job | str) -> set[str]:
+    """The names of all datasets and models that a job reads; none of a reason not to run."""
+    if isinstance(job, str):
+        return set()
+    names = {dataset.name for dataset in datasets_of(job)}
+    match job:
+        case TrainingJob(config=config) | OverlapJob(model=TrainingConfig() as config):
+            model, data = config.model, config.data
+            found = [model.backbone, model.start, model.pretrained, data.corpus, data.queries]
+        case RetrievalJob() | PooledJob():
+            found = [job.model]
+        case _:
+            found = []
+    return names | {name for name in found if name}
 
 
 def datasets_of(job: Job) -> list[DatasetSettings]:
