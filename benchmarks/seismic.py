@@ -87,7 +87,7 @@ def main() -> None:
     assert len(vectors) == QUERIES
     for n_postings in LISTS:
         print(f"exact: {latency(lambda row: engine.search(queries[[row]], TOP_K))}")
-        index = seismic._build(extended, n_postings)
+        index = seismic.build_index(extended, n_postings)
         print(f"lists of {n_postings}, {peak_memory():.1f} GB at most so far", flush=True)
         for cut, factor in CUTS:
             pruning = seismic.Pruning(n_postings, cut, factor)

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import yaml
 from test_cli import Run, assert_error, run
 from test_index import _without_fsync
 
+from lexicept.corpora import Qrel
 from lexicept.errors import InputError
 from lexicept.reproduce import data as data_module
 from lexicept.reproduce import run as run_module
@@ -23,6 +25,7 @@ from lexicept.reproduce.data import (
     load_sources,
     read_vectors,
 )
+from lexicept.reproduce.measuring import Collection, Found
 from lexicept.reproduce.recipe import SIZES, find_recipes, load_recipe
 from lexicept.reproduce.report import record, write_report
 from lexicept.reproduce.run import known_results, run_recipe, validate
@@ -360,6 +363,49 @@ def test_rows_of_one_training_share_the_model(tmp_path):
     assert len(list((tmp_path / "work" / "runs").iterdir())) == 1
 
 
+def test_latency_is_of_what_seismic_finds(tmp_path):
+    """Documents that share no dimension with a query but its own: no pruning can miss it."""
+    pytest.importorskip("seismic", reason="needs lexicept[seismic]")
+    from lexicept.reproduce.latency import METRIC, measure_latency
+
+    names = [f"d{number}" for number in range(40)]
+    documents = sp.csr_array(sp.eye_array(40, dtype=np.float32))
+    asked = ["first", "last", "of nothing"]
+    queries = sp.csr_array(documents[[0, 39, 0]])
+    queries.data[2] = 0
+    queries.eliminate_zeros()
+    qrels = [Qrel("first", "d0", 1), Qrel("last", "d3", 1), Qrel("of nothing", "d0", 1)]
+    found = Found()
+    measure_latency(Collection("tiny", names, documents, asked, queries, qrels), found)
+    assert found.values.keys() == {"tiny Seismic nDCG@10", "tiny Seismic RR@10", f"tiny {METRIC}"}
+    assert found.values["tiny Seismic RR@10"] == pytest.approx(1 / 3)
+    assert found.values[f"tiny {METRIC}"] > 0
+
+
+def test_a_table_with_latency_has_it_measured(tmp_path):
+    pytest.importorskip("seismic", reason="needs lexicept[seismic]")
+    from lexicept.progress import silent
+    from lexicept.reproduce.recipe import read_job
+    from lexicept.reproduce.trained import run_training
+    from tiny import save_bert
+
+    save_bert(tmp_path / "bert")
+    save_collection(tmp_path / "beir")
+    config = {
+        "data": {"corpus": "beir", "queries": "beir"},
+        "model": {"backbone": "bert", "head": "random", "size": 40},
+        "loss": {"kl": 0, "in_batch": 1.0},
+        "optimizer": {"steps": 1, "batch_size": 4, "warmup_steps": 0},
+        "validation": {"count": 3, "every": 1},
+    }
+    content = {"config": config, "test": [{"name": "beir", "split": "dev", "column": "test"}]}
+    job, data = read_job({"training": content}, "row"), Data(tmp_path, {}, tmp_path)
+    plain = run_training(job, data, tmp_path / "work", silent).values
+    values = run_training(job, data, tmp_path / "work", silent, {"Seismic ms"}).values
+    added = {"test Seismic ms", "test Seismic nDCG@10", "test Seismic RR@10"}
+    assert values.keys() - plain.keys() == added
+
+
 def test_trainings_share_what_they_prepare(tmp_path, monkeypatch):
     """One SAE for rows that read it with another k, another for another SAE; a model is what a
     run of its own would have made."""
@@ -419,7 +465,7 @@ def test_layers_have_the_anisotropy_of_what_an_sae_reads(tmp_path, trained, read
     }
     content = {"config": config, "test": [{"name": "beir", "split": "dev"}]}
     job, data = read_job({"training": content}, "row"), Data(tmp_path, {}, tmp_path)
-    values = run_training(job, data, tmp_path / "work", silent, layers=True).values
+    values = run_training(job, data, tmp_path / "work", silent, {"anisotropy"}).values
     texts = [document.content for document in read_documents(str(tmp_path / "beir"))]
     transform = language_head(str(tmp_path / "bert")).transform if read != "states" else None
     before = anisotropy(Backbone.from_pretrained(str(tmp_path / "bert")), texts, 10**6, transform)

@@ -103,7 +103,7 @@ class SeismicEngine(WrappedEngine):
         extension, extended = Extension.of(documents, offsets)
         if recall == 1:
             pruning = Pruning.none(*documents.shape)
-            index, measured = _build(extended, pruning.n_postings), 1.0
+            index, measured = build_index(extended, pruning.n_postings), 1.0
         else:
             sample = Sample.of(extension, documents, offsets, queries, query_offsets)
             index, pruning, measured = tune(extended, sample, recall, progress)
@@ -193,7 +193,7 @@ def tune(
     tried = 0
     while True:
         progress("seismic", tried, tried + 1, f"lists of {n_postings}")
-        index = _build(documents, n_postings)
+        index = build_index(documents, n_postings)
         tried += 1
         ceiling, _ = chosen.recall(index, Pruning(n_postings, whole, 0.0))
         if ceiling >= (1 + recall) / 2 or n_postings >= longest:
@@ -214,24 +214,36 @@ def search(
     index: Any, queries: Sequence[Vector], top_k: int, pruning: Pruning, threads: int = 0
 ) -> list[Found]:
     """Document numbers and scores of queries that are not empty; 0 threads: all cores."""
-    kind = seismic.get_seismic_string()
     found = index.batch_search(
-        queries_ids=np.arange(len(queries)).astype(str).astype(kind),
-        query_components=[query.dimensions.astype(str).astype(kind) for query in queries],
-        query_values=[query.weights for query in queries],
+        **arguments(queries),
         k=top_k,
         query_cut=pruning.query_cut,
         heap_factor=pruning.heap_factor,
         num_threads=threads,
     )
-    results: list[Found] = [([], [])] * len(queries)
+    return results(found, len(queries))
+
+
+def arguments(queries: Sequence[Vector]) -> dict[str, Any]:
+    """Queries as Seismic takes them."""
+    kind = seismic.get_seismic_string()
+    return {
+        "queries_ids": np.arange(len(queries)).astype(str).astype(kind),
+        "query_components": [query.dimensions.astype(str).astype(kind) for query in queries],
+        "query_values": [query.weights for query in queries],
+    }
+
+
+def results(found: Sequence[Any], count: int) -> list[Found]:
+    """What Seismic found for so many queries, in their order."""
+    ordered: list[Found] = [([], [])] * count
     for hits in found:  # in any order of the queries
         if hits:
-            results[int(hits[0][0])] = [int(hit[2]) for hit in hits], [hit[1] for hit in hits]
-    return results
+            ordered[int(hits[0][0])] = [int(hit[2]) for hit in hits], [hit[1] for hit in hits]
+    return ordered
 
 
-def _build(documents: sp.csr_array, n_postings: int) -> Any:
+def build_index(documents: sp.csr_array, n_postings: int) -> Any:
     """A Seismic index of documents [N, V + 1]; they are named by their numbers."""
     large = documents.shape[1] >= LARGE
     dataset_kind = seismic.SeismicDatasetLV if large else seismic.SeismicDataset

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -55,6 +55,17 @@ class Collection:
     """To choose RRA's α."""
 
 
+def pruned(collection: Collection, query_dims: int | None, document_dims: int | None) -> Collection:
+    """The dimensions of each document with the largest weights, and those of a query with the
+    largest possible impact; None keeps all."""
+    documents, queries = collection.documents, collection.queries
+    if document_dims is not None:
+        documents = prune_rows(documents, document_dims)
+    if query_dims is not None:
+        queries = prune_rows(queries, query_dims, largest_weights(documents))
+    return replace(collection, documents=documents, queries=queries)
+
+
 def measure(
     collection: Collection,
     found: Found,
@@ -63,12 +74,8 @@ def measure(
     document_dims: int | None = None,
 ) -> None:
     """Search exactly, and add effectiveness, cost and posting lists to what was found."""
-    documents, queries = collection.documents, collection.queries
-    if document_dims is not None:
-        documents = prune_rows(documents, document_dims)
-    if query_dims is not None:
-        queries = prune_rows(queries, query_dims, largest_weights(documents))
-    name = collection.name
+    collection = pruned(collection, query_dims, document_dims)
+    documents, queries, name = collection.documents, collection.queries, collection.name
     settings = None if rra is None else _settings(collection, documents, rra, found)
     derived = Derived.reweighted(documents, settings)
     hits = derived.engine.search(queries, DEPTH, queries @ derived.background)

@@ -183,9 +183,8 @@ def _run(job: Job, recipe: Recipe, data: Data, work: Path, progress: Progress) -
         case EffectJob():
             return systems.run_effect(job, data)
         case TrainingJob():
-            columns = recipe.expected.columns.values()
-            layers = any(column.metric == "anisotropy" for column in columns)
-            return trained.run_training(job, data, work, progress, layers)
+            metrics = {column.metric for column in recipe.expected.columns.values()}
+            return trained.run_training(job, data, work, progress, metrics)
         case PooledJob():
             return trained.run_pooled(job, data, work, progress)
         case OverlapJob():

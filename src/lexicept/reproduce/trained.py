@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from itertools import islice
@@ -26,7 +26,8 @@ from lexicept.pretraining import pretrain
 from lexicept.progress import Progress
 from lexicept.reproduce.data import Data, fetching, judged
 from lexicept.reproduce.jobs import DatasetSettings, OverlapJob, PooledJob, TrainingJob
-from lexicept.reproduce.measuring import Collection, Found, measure
+from lexicept.reproduce.latency import METRIC, measure_latency
+from lexicept.reproduce.measuring import Collection, Found, measure, pruned
 from lexicept.reproduce.systems import known_items
 from lexicept.sae.report import anisotropy
 from lexicept.sae.training import train_on_states
@@ -50,12 +51,13 @@ ANISOTROPY_TEXTS = 1000
 
 
 def run_training(
-    job: TrainingJob, data: Data, work: Path, progress: Progress, layers: bool = False
+    job: TrainingJob, data: Data, work: Path, progress: Progress, metrics: Container[str] = ()
 ) -> Found:
     """Train what is not trained yet, and test it.
 
     Args:
-        layers: also measure how alike the states are that an SAE reads (SAE-SPLADE, Table 2).
+        metrics: what is only measured where a table has it: ``anisotropy``, how alike the states
+            are that an SAE reads (SAE-SPLADE, Table 2), and ``latency.METRIC``.
 
     Raises:
         MissingDataError: a dataset or model that is not here.
@@ -79,7 +81,9 @@ def run_training(
             states = work / "states" / _backbone_key(config) if frozen else None
             collection = encoded(encoder, model, source, dataset, states, config, progress)
         measure(collection, found, job.rra, query_dims, document_dims)
-        if layers and isinstance(parts(encoder).head, SAEHead):
+        if METRIC in metrics:
+            measure_latency(pruned(collection, query_dims, document_dims), found)
+        if "anisotropy" in metrics and isinstance(parts(encoder).head, SAEHead):
             found.values |= _anisotropy(encoder, config, source, dataset.title)
     if job.mteb:
         from lexicept.reproduce.mteb_tasks import evaluate_tasks
