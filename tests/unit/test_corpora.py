@@ -5,7 +5,7 @@ import json
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -326,6 +326,17 @@ def test_ir_datasets_refused(datasets: dict[str, Dataset]) -> None:
     assert "no queries for the split 'test'" in refusal(lambda: read_queries("twice"))
     datasets["bare"] = Dataset()
     assert "bare: ir_datasets has no documents" in refusal(lambda: read_documents("bare"))
+
+
+def test_a_download_that_fails_is_named(datasets: dict[str, Dataset]) -> None:
+    def records() -> Iterator[object]:
+        raise RuntimeError("All download sources failed")
+        yield
+
+    datasets["far"] = Dataset(docs=records(), queries=records(), qrels=records())
+    for read in (read_documents, read_queries, read_qrels):
+        message = refusal(lambda read=read: list(read("far")))
+        assert message == "far: ir_datasets can't read it: All download sources failed"
 
 
 def test_the_real_ir_datasets_knows_its_names() -> None:

@@ -2,8 +2,12 @@
 
 import json
 import shutil
+import sys
 from itertools import product
 from pathlib import Path
+from string import ascii_lowercase
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -27,7 +31,7 @@ from lexicept.reproduce.data import (
 )
 from lexicept.reproduce.measuring import Collection, Found
 from lexicept.reproduce.recipe import SIZES, find_recipes, load_recipe
-from lexicept.reproduce.report import record, write_report
+from lexicept.reproduce.report import record, recorded, write_report
 from lexicept.reproduce.run import known_results, run_recipe, validate
 from tiny import save_collection
 
@@ -259,6 +263,35 @@ def test_data_that_have_changed_are_named(recipes, here, tmp_path):
     assert "bm25" in run_recipe(recipe, "small", here, tmp_path).results
 
 
+def test_an_empty_folder_is_named(recipes, here, tmp_path):
+    shutil.rmtree(here.folder / "tiny")
+    (here.folder / "tiny").mkdir()
+    missing = run_recipe(load_recipe(recipes, "paper/table1"), "small", here, tmp_path).missing
+    assert "tiny" in missing["bm25"]
+
+
+def test_recorded_rows_stay_until_they_are_run_again(recipes, here, tmp_path):
+    recipe = load_recipe(recipes, "paper/table1")
+    whole = run_recipe(recipe, "small", here, tmp_path)
+    record(recipe, "small", whole, compare(recipe, "small", whole))
+    assert len(recorded(recipe, "small")[1]) == 1
+    alone = run_recipe(recipe, "small", here, tmp_path / "other", ("pruned",))
+    record(recipe, "small", alone, compare(recipe, "small", alone))
+    outcome, pairs = recorded(recipe, "small")
+    assert outcome.results.keys() == {"bm25", "pruned"}
+    assert not pairs  # of the row as it was
+
+
+def test_a_row_computed_from_a_table_changes_with_it(tmp_path):
+    shutil.copytree(RECIPES, tmp_path / "recipes")
+    recipe = load_recipe(tmp_path / "recipes", "sae_splade/figure2")
+    (job,) = (row.jobs["small"] for row in recipe.rows if row.name == "e2")
+    before = run_module.job_fingerprint(job, recipe)
+    path = tmp_path / "recipes" / "sae_splade" / "table3" / "expected.json"
+    path.write_text(path.read_text().replace("18.8", "25.0", 1))
+    assert run_module.job_fingerprint(job, recipe) != before
+
+
 def test_a_part_depends_on_what_it_is_of(here):
     part = Subset("tiny", "test", 2, 2)
     data = Data(here.folder, {"part": Source("", subset=part)}, here.work)
@@ -331,8 +364,9 @@ def test_the_command(run: Run, recipes, here, tmp_path):
 def test_sizes_and_names_do_not_repeat_a_run():
     """Rows with the same job are one training: fingerprints are of the job alone."""
     for name, size in product(("sae_splade/table1", "esplade/figure1"), SIZES):
-        jobs = [row.jobs[size] for row in load_recipe(RECIPES, name).rows]
-        kept = [run_module.job_fingerprint(job) for job in jobs if not isinstance(job, str)]
+        recipe = load_recipe(RECIPES, name)
+        jobs = [row.jobs[size] for row in recipe.rows]
+        kept = [run_module.job_fingerprint(job, recipe) for job in jobs if not isinstance(job, str)]
         assert len(set(kept)) == len(kept)
 
 
@@ -361,6 +395,70 @@ def test_rows_of_one_training_share_the_model(tmp_path):
         lengths.append(found.values["beir document length"])
     assert lengths[1] == 3 < lengths[0]
     assert len(list((tmp_path / "work" / "runs").iterdir())) == 1
+
+
+def test_tasks_of_mteb_go_on_after_one_that_failed(tmp_path, monkeypatch):
+    from lexicept.progress import silent
+    from lexicept.reproduce.mteb_tasks import evaluate_tasks
+
+    asked = []
+
+    def evaluate(model, task, cache):
+        asked.append(task)
+        if task == "gated" and len(asked) == 2:
+            raise RuntimeError("ask for access")
+        return SimpleNamespace(task_results=[SimpleNamespace(get_score=lambda: len(task))])
+
+    fake = SimpleNamespace(evaluate=evaluate, get_task=lambda name: name)
+    monkeypatch.setitem(sys.modules, "mteb", fake)
+    arguments = ([None], ["open", "gated"], None, None, tmp_path / "kept" / "scores.json", silent)
+    with pytest.raises(InputError, match="task gated failed: ask for access"):
+        evaluate_tasks(*arguments)
+    assert evaluate_tasks(*arguments) == {"open main score": 4.0, "gated main score": 5.0}
+    assert asked == ["open", "gated", "gated"]
+
+
+def test_averaged_models_keep_their_vectors_apart(tmp_path, monkeypatch):
+    from lexicept.reproduce import trained
+
+    monkeypatch.setattr(trained, "soup", lambda models, out: out.mkdir())
+    found = [trained._averaged([Path(one), Path("b")], tmp_path) for one in "ac"]
+    assert found[0].parent != found[1].parent
+
+
+def test_vectors_that_were_half_written_are_made_again(tmp_path, monkeypatch):
+    from lexicept.progress import silent
+    from lexicept.reproduce import systems
+    from lexicept.reproduce.recipe import read_job
+
+    save_collection(tmp_path / "beir")
+    content = {"system": "encoder", "model": "m", "datasets": [{"name": "beir", "split": "dev"}]}
+    job, data = read_job({"retrieval": content}, "row"), Data(tmp_path, {}, tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(systems, "load_hub_encoder", lambda name: Letters())
+        patch.setattr(systems, "write_json", Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            systems.run_retrieval(job, data, tmp_path / "work", silent)
+        (half,) = (tmp_path / "work" / "vectors").glob("*.data.npy")
+        half.write_bytes(half.read_bytes()[:-8])
+        patch.undo()
+        patch.setattr(systems, "load_hub_encoder", lambda name: Letters())
+        assert systems.run_retrieval(job, data, tmp_path / "work", silent).values
+
+
+class Letters:
+    """An encoder whose dimensions are how often a text has each letter."""
+
+    def encode_document(self, texts, **_):
+        import torch
+
+        counts = [[text.lower().count(letter) for letter in ascii_lowercase] for text in texts]
+        return torch.tensor(counts, dtype=torch.float32).to_sparse()
+
+    encode_query = encode_document
+
+    def get_embedding_dimension(self):
+        return 26
 
 
 def test_latency_is_of_what_seismic_finds(tmp_path):

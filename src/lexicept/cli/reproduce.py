@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -106,6 +107,9 @@ def _validate(folder: Path, names: list[str]) -> None:
 
     jobs = sum(validate(load_recipe(folder, name), folder) for name in names)
     print(f"{len(names)} recipes, {jobs} jobs: all valid")
+    for package, unchecked in (("ir_datasets", "datasets"), ("mteb", "tasks")):
+        if find_spec(package) is None:
+            print(f"its {unchecked} were not looked at: {package} is not installed")
 
 
 def _report(folder: Path, path: Path) -> None:

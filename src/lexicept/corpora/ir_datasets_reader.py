@@ -1,6 +1,7 @@
 """Datasets that the optional package ir_datasets knows by name."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
@@ -81,8 +82,21 @@ def _missing(what: str, name: str, split: str) -> InputError:
     )
 
 
+@contextmanager
+def _fetched(name: str) -> Iterator[None]:
+    """Its downloads, parsers and missing packages raise many kinds."""
+    try:
+        with readable(name):
+            yield
+    except InputError:
+        raise
+    except Exception as error:
+        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        raise InputError(f"{name}: ir_datasets can't read it: {reason}") from error
+
+
 def _documents(name: str, dataset: Any) -> Iterator[tuple[Place, Document]]:
-    with readable(name):
+    with _fetched(name):
         for number, document in enumerate(dataset.docs_iter(), 1):
             title = getattr(document, "title", None) or ""
             text = _without(title, _text(document))
@@ -96,13 +110,13 @@ def _without(title: str, text: str) -> str:
 
 
 def _queries(name: str, dataset: Any) -> Iterator[tuple[Place, Query]]:
-    with readable(name):
+    with _fetched(name):
         for number, query in enumerate(dataset.queries_iter(), 1):
             yield Place(name, number, "query"), Query(query.query_id, _text(query))
 
 
 def _qrels(name: str, dataset: Any) -> Iterator[Qrel]:
-    with readable(name):
+    with _fetched(name):
         for qrel in dataset.qrels_iter():
             yield Qrel(qrel.query_id, qrel.doc_id, int(qrel.relevance))
 

@@ -219,7 +219,7 @@ def markdown(recipe: Recipe, size: str, outcome: Outcome, compared: Comparison) 
 
 
 def _values(outcome: Outcome) -> list[str]:
-    """Every value that a row found."""
+    """What most tables are about of all that a row found, and all of a row without queries."""
     shown = ("nDCG@10", "RR@10", "QD-FLOPs", "document length", "E²", "posting mean", "α")
     lines = []
     for name, result in outcome.results.items():

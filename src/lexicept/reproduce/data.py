@@ -104,7 +104,7 @@ class Data:
 
     def _part(self, name: str, subset: Subset) -> str:
         path = self.work / "datasets" / name
-        if not (path / "qrels" / f"{subset.split}.tsv").exists():
+        if not (path / "queries.jsonl").exists():  # the last that is written
             source = self.find(subset.source)
             with fetching(subset.source, self):
                 write_subset(source, subset, path)
@@ -120,7 +120,7 @@ def check_unchanged(path: Path, known: Path) -> None:
     Raises:
         InputError: it holds something else now.
     """
-    files = [one for one in sorted(path.rglob("*")) if one.is_file()] or [path]
+    files = [one for one in (path, *sorted(path.rglob("*"))) if one.is_file()]
     names = [one.relative_to(path).as_posix() for one in files]
     stats = [one.stat() for one in files]
     looks = [[n, s.st_size, s.st_mtime_ns] for n, s in zip(names, stats, strict=True)]
@@ -168,12 +168,17 @@ def fetching(name: str, data: Data) -> Iterator[None]:
     except LexiceptError:
         raise
     except Exception as error:  # ir_datasets and what it downloads with raise many kinds
-        if isinstance(error, OSError) and error.errno is not None and error.filename is None:
-            raise  # a full disk is not a missing dataset
+        if full_disk(error):
+            raise  # which is not a missing dataset
         source = source_of(name, data.sources)
         how = f" {source.get}" if source is not None else ""
         reason = " ".join(str(error).split())[:300]
         raise MissingDataError(f"dataset {name} can't be fetched: {reason}.{how}") from None
+
+
+def full_disk(error: Exception) -> bool:
+    """Whether it is of a disk rather than of a file or an address."""
+    return isinstance(error, OSError) and error.errno is not None and error.filename is None
 
 
 def write_subset(source: str, subset: Subset, folder: Path) -> None:

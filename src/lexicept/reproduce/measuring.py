@@ -17,7 +17,7 @@ from lexicept.indexing import ALPHAS
 from lexicept.measures import e2, mean_length, qd_flops
 from lexicept.pseudo_queries import known_item_ndcg
 from lexicept.reproduce.jobs import RRAChoice
-from lexicept.vectors import Integers, largest_weights, prune_rows
+from lexicept.vectors import Integers, prune_rows
 
 MEASURES = ("nDCG@10", "RR@10", "R@10", "R@100", "Success@5")
 DEPTH = 100
@@ -56,13 +56,13 @@ class Collection:
 
 
 def pruned(collection: Collection, query_dims: int | None, document_dims: int | None) -> Collection:
-    """The dimensions of each document with the largest weights, and those of a query with the
-    largest possible impact; None keeps all."""
+    """The dimensions of each document and query with the largest weights, as in the papers; an
+    index goes by a query's largest possible impact instead. None keeps all."""
     documents, queries = collection.documents, collection.queries
     if document_dims is not None:
         documents = prune_rows(documents, document_dims)
     if query_dims is not None:
-        queries = prune_rows(queries, query_dims, largest_weights(documents))
+        queries = prune_rows(queries, query_dims)
     return replace(collection, documents=documents, queries=queries)
 
 

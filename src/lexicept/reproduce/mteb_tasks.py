@@ -12,47 +12,70 @@ from lexicept.concepts import ConceptVectorizer
 from lexicept.corpora import Document
 from lexicept.derive import VocabularySettings
 from lexicept.encoder import parts
+from lexicept.errors import InputError
 from lexicept.indexing import IndexBuilder
-from lexicept.reproduce.data import MissingDataError
+from lexicept.progress import Progress
+from lexicept.reproduce.data import MissingDataError, full_disk
+from lexicept.storage import read_json, write_json
 
 
 def evaluate_tasks(
-    encoder: Any, tasks: Sequence[str], query_dims: int | None, document_dims: int | None
+    encoder: Any,
+    tasks: Sequence[str],
+    query_dims: int | None,
+    document_dims: int | None,
+    kept: Path,
+    progress: Progress,
 ) -> dict[str, float]:
     """``<task> main score`` of each; of several splits and languages the mean.
 
     Args:
         encoder: one that ``encoder.make_encoder`` made is indexed with its limits; any other one
             is MTEB's own to encode with, without limits.
+        kept: a file of this encoder with these limits: each score as soon as it is there, so that
+            what was killed goes on with the next task.
 
     Raises:
-        MissingDataError: MTEB is not installed, or a task can't be fetched.
+        MissingDataError: MTEB is not installed.
+        InputError: a task can't be fetched or fails.
     """
     try:
         import mteb
-
-        from lexicept.integrations.mteb import LexiceptSearch
     except ImportError:
         raise MissingDataError("MTEB's tasks need pip install 'lexicept[mteb]'") from None
-    found = {}
+    found: dict[str, float] = read_json(kept) if kept.exists() else {}
     with TemporaryDirectory() as folder:
         model = encoder
         if len(encoder) == 2 and hasattr(encoder[1], "settings"):
-            settings = parts(encoder).head.settings
-            limits = (
-                query_dims or settings.query_max_active_dims,
-                document_dims or settings.document_max_active_dims,
-            )
-            with closing(IndexBuilder(Path(folder) / "like")) as builder:
-                builder.add_documents([Document("0", "a")], {})
-                weighed = VocabularySettings(settings.weigh(), *limits)
-                builder.add_vocabulary(ConceptVectorizer(encoder), weighed)
-                model = LexiceptSearch(builder.commit())
-        for name in tasks:
+            model = _indexed(encoder, query_dims, document_dims, Path(folder) / "like")
+        for number, name in enumerate(tasks):
+            progress("tasks", number, len(tasks), name)
+            if (value := f"{name} main score") in found:
+                continue
             try:
                 result = mteb.evaluate(model, mteb.get_task(name), cache=None)
-            except Exception as error:  # whatever its downloads raise
-                reason = " ".join(str(error).split())[:200]
-                raise MissingDataError(f"MTEB's task {name} can't be fetched: {reason}") from None
-            found[f"{name} main score"] = float(result.task_results[0].get_score())
-    return found
+            except Exception as error:  # its downloads, its tasks and the model raise many kinds
+                if full_disk(error):
+                    raise
+                reason = " ".join(str(error).split())[:300] or type(error).__name__
+                raise InputError(f"MTEB's task {name} failed: {reason}") from error
+            found[value] = float(result.task_results[0].get_score())
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            write_json(kept, found)
+    return {value: found[value] for value in (f"{name} main score" for name in tasks)}
+
+
+def _indexed(encoder: Any, query_dims: int | None, document_dims: int | None, folder: Path) -> Any:
+    """Searched as an index of one document says."""
+    from lexicept.integrations.mteb import LexiceptSearch
+
+    settings = parts(encoder).head.settings
+    limits = (
+        query_dims or settings.query_max_active_dims,
+        document_dims or settings.document_max_active_dims,
+    )
+    with closing(IndexBuilder(folder)) as builder:
+        builder.add_documents([Document("0", "a")], {})
+        weighed = VocabularySettings(settings.weigh(), *limits)
+        builder.add_vocabulary(ConceptVectorizer(encoder), weighed)
+        return LexiceptSearch(builder.commit())

@@ -24,22 +24,33 @@ out is a claim's direction, not a number.
 
 
 def record(recipe: Recipe, size: str, outcome: Outcome, compared: Comparison) -> Path:
-    """Keep results in the recipe's folder, without the values of single queries.
+    """Keep results in the recipe's folder, without the values of single queries, beside those that
+    it has of other rows.
 
-    Paired tests need those of both rows, so that they are kept beside the results.
+    Paired tests need those of both rows, so that they are kept too.
     """
     path = recipe.folder / f"{size}.json"
+    before, tested = recorded(recipe, size)
     rows = {}
-    for name, result in outcome.results.items():
-        rows[name] = {**asdict(result), "per_query": {}}
-        rows[name]["values"] = {key: float(f"{v:.6g}") for key, v in result.values.items()}
-    pairs = [pair._asdict() for pair in compared.pairs]
+    for row in recipe.rows:
+        result = outcome.results.get(row.name) or before.results.get(row.name)
+        if result is not None:
+            rows[row.name] = {**asdict(result), "per_query": {}}
+            values = {key: float(f"{v:.6g}") for key, v in result.values.items()}
+            rows[row.name]["values"] = values
+    pairs = [
+        pair
+        for pair in tested
+        if pair["row"] not in outcome.results and pair["against"] not in outcome.results
+    ]
+    pairs += [pair._asdict() for pair in compared.pairs]
     write_json(path, {"rows": rows, "pairs": pairs})
     return path
 
 
 def recorded(recipe: Recipe, size: str) -> tuple[Outcome, list[dict[str, Any]]]:
-    """What a recipe's folder keeps of results, and their paired tests."""
+    """What a recipe's folder keeps of results that are still of its jobs, and their paired
+    tests."""
     path = recipe.folder / f"{size}.json"
     content = read_json(path) if path.exists() else {"rows": {}, "pairs": []}
     results, missing = {}, {}
@@ -50,11 +61,12 @@ def recorded(recipe: Recipe, size: str) -> tuple[Outcome, list[dict[str, Any]]]:
             missing[row.name] = job
         elif kept is None:
             missing[row.name] = "not run"
-        elif kept["fingerprint"] != job_fingerprint(job):
+        elif kept["fingerprint"] != job_fingerprint(job, recipe):
             missing[row.name] = "run with another configuration than the recipe has now"
         else:
             results[row.name] = Result.from_json(kept, path)
-    return Outcome(results, missing), content["pairs"]
+    pairs = [p for p in content["pairs"] if p["row"] in results and p["against"] in results]
+    return Outcome(results, missing), pairs
 
 
 def write_report(recipes: Path, path: Path) -> dict[str, dict[str, Verdict]]:

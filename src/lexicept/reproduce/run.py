@@ -30,7 +30,7 @@ from lexicept.reproduce.jobs import (
 )
 from lexicept.reproduce.measuring import Found
 from lexicept.reproduce.recipe import Recipe, Row, load_expected, to_json
-from lexicept.storage import lock, read_json, write_json
+from lexicept.storage import lock, read_json, sha256, write_json
 from lexicept.training.config import TrainingConfig
 
 PACKAGES = ("lexicept", "numpy", "scipy", "torch", "transformers", "sentence-transformers")
@@ -140,16 +140,24 @@ def known_results(recipe: Recipe, size: str, folder: Path) -> Outcome:
             missing[row.name] = "not run"
         else:
             result = Result.from_json(read_json(path), path)
-            if result.fingerprint == job_fingerprint(job):
+            if result.fingerprint == job_fingerprint(job, recipe):
                 results[row.name] = result
             else:
                 missing[row.name] = "run with another configuration than the recipe has now"
     return Outcome(results, missing)
 
 
-def job_fingerprint(job: Job) -> str:
-    """Of everything that a job says, defaults included."""
-    return fingerprint([json.dumps(to_json(job), sort_keys=True)])
+def job_fingerprint(job: Job, recipe: Recipe) -> str:
+    """Of everything that a job says, defaults included, and of another table that it reads."""
+    content = [json.dumps(to_json(job), sort_keys=True)]
+    if isinstance(job, E2Job):
+        content.append(sha256(expected_of(job, recipe.folder.parents[1])))
+    return fingerprint(content)
+
+
+def expected_of(job: E2Job, recipes: Path) -> Path:
+    """The numbers that it is computed from."""
+    return recipes / job.table / "expected.json"
 
 
 def run_row(
@@ -161,7 +169,7 @@ def run_row(
     seconds = round(time.perf_counter() - start, 1)
     return Result(
         row.name,
-        job_fingerprint(job),
+        job_fingerprint(job, recipe),
         found.values,
         tuple(found.notes),
         seconds,
@@ -193,7 +201,7 @@ def _run(job: Job, recipe: Recipe, data: Data, work: Path, progress: Progress) -
 
 def run_e2(job: E2Job, recipes: Path) -> Found:
     """ΔE² of every printed row, × 100, and how far the printed ones are from it."""
-    table = load_expected(recipes / job.table / "expected.json")
+    table = load_expected(expected_of(job, recipes))
     base = e2(job.baseline_mrr / 100, job.baseline_flops)
     found = Found()
     off: list[float] = []

@@ -18,7 +18,7 @@ from lexicept.reproduce.data import Data, MissingDataError, fetching, judged, re
 from lexicept.reproduce.jobs import DatasetSettings, EffectJob, RetrievalJob, RRAChoice
 from lexicept.reproduce.measuring import Collection, Found, Known, measure
 from lexicept.rra import Dialogue, converse, hear, read
-from lexicept.storage import load_csr, save_csr
+from lexicept.storage import load_csr, save_csr, write_json
 from lexicept.vectors import Floats, Integers
 from lexicept.weighting import BM25
 from lexicept.words import WordVectorizer
@@ -46,7 +46,9 @@ def run_retrieval(job: RetrievalJob, data: Data, work: Path, progress: Progress)
         from lexicept.reproduce.mteb_tasks import evaluate_tasks
 
         limits = (job.query_max_active_dims, job.document_max_active_dims)
-        found.values |= evaluate_tasks(encoder, job.mteb, *limits)
+        name = fingerprint([data.place(str(job.model)), *map(str, limits)])[:16]
+        kept = work / "mteb" / f"{name}.json"
+        found.values |= evaluate_tasks(encoder, job.mteb, *limits, kept, progress)
     return found
 
 
@@ -153,9 +155,10 @@ def _encoded(
     texts = [document.content for document in documents]
     queries, qrels = judged(source, dataset.split, dataset.queries)
     place = work / "vectors" / fingerprint([name, *texts])[:16]
-    if not place.with_name(f"{place.name}.data.npy").exists():
+    if not (whole := place.with_name(f"{place.name}.json")).exists():
         place.parent.mkdir(parents=True, exist_ok=True)
         save_csr(place, _encode(encoder.encode_document, texts))
+        write_json(whole, {"documents": len(texts)})
     weights = load_csr(place, int(encoder.get_embedding_dimension()))
     return Collection(
         dataset.title,

@@ -88,7 +88,8 @@ def run_training(
     if job.mteb:
         from lexicept.reproduce.mteb_tasks import evaluate_tasks
 
-        found.values |= evaluate_tasks(encoder, job.mteb, query_dims, document_dims)
+        kept = work / "mteb" / f"{key([str(model), query_dims, document_dims])}.json"
+        found.values |= evaluate_tasks(encoder, job.mteb, query_dims, document_dims, kept, progress)
     return found
 
 
@@ -187,8 +188,8 @@ def _shared(config: TrainingConfig, folder: Path) -> dict[str, Path]:
 
 
 def _averaged(models: Sequence[Path], work: Path) -> Path:
-    """SPLARE's model averaging."""
-    out = work / "soups" / key([str(model) for model in models])
+    """SPLARE's model averaging; in a folder of its own, as its vectors are kept beside it."""
+    out = work / "soups" / key([str(model) for model in models]) / "model"
     if not out.exists():
         out.parent.mkdir(parents=True, exist_ok=True)
         soup(models, out)
