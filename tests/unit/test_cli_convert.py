@@ -12,7 +12,9 @@ from test_index import _without_fsync
 from test_start_up import HEAVY, MAIN, loaded_after
 
 import sae_files
+from lexicept.corpora import Document
 from lexicept.index import Index
+from lexicept.indexing import IndexBuilder
 from lexicept.sae import SAE
 from lexicept.sae.formats import save_saelens
 from lexicept.sae.pretrained import load_pretrained_sae
@@ -48,6 +50,15 @@ def test_a_pickle_becomes_an_sae_that_can_be_loaded(run: Run, tmp_path: Path, to
     np.testing.assert_allclose(acts(sae), expected, rtol=1e-5, atol=1e-5)
     assert sae.origin["layer"] == 9
     assert not list(tmp_path.glob("*.partial"))
+
+
+def test_convert_leaves_an_unfinished_build_alone(run: Run, tmp_path: Path) -> None:
+    made = sae_files.dictionary_learning(tmp_path / "sae")
+    builder = IndexBuilder(tmp_path / "out")
+    builder.add_documents([Document("a", "x")], {})
+    builder.close()
+    assert_error(run("convert", made.folder, "--out", tmp_path / "out"), "an unfinished index")
+    assert (tmp_path / "out.partial" / "index").exists()
 
 
 def test_the_choices_of_convert(run: Run, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import sys
 import sysconfig
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -329,13 +330,14 @@ def test_ir_datasets_refused(datasets: dict[str, Dataset]) -> None:
 
 
 def test_a_download_that_fails_is_named(datasets: dict[str, Dataset]) -> None:
-    def records() -> Iterator[object]:
-        raise RuntimeError("All download sources failed")
-        yield
+    class Far(list[object]):
+        def __iter__(self) -> Iterator[object]:
+            raise RuntimeError("All download sources failed")
 
-    datasets["far"] = Dataset(docs=records(), queries=records(), qrels=records())
-    for read in (read_documents, read_queries, read_qrels):
-        message = refusal(lambda read=read: list(read("far")))
+    datasets["far"] = Dataset(docs=Far(), queries=Far(), qrels=Far())
+    readers: list[Callable[[str], Iterable[object]]] = [read_documents, read_queries, read_qrels]
+    for read in readers:
+        message = refusal(partial(read, "far"))
         assert message == "far: ir_datasets can't read it: All download sources failed"
 
 

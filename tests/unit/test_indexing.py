@@ -1,6 +1,7 @@
 """Building, updating, deleting, re-weighting; what survives a kill and what is refused."""
 
 import itertools
+import math
 import os
 import signal
 import subprocess
@@ -173,7 +174,10 @@ def test_refused_changes_leave_the_index_as_it_was(tmp_path: Path) -> None:
     changes: list[tuple[str, Callable[[], object]]] = [
         ("no document 'zz'", lambda: delete(path, ["a", "zz"])),
         ("without documents", lambda: delete(path, ["c", "b", "a"])),
-        ("duplicate document id 'd'", lambda: update(path, [Document("d", "emu")] * 2)),
+        (
+            "document 2: id 'd' was already used in document 1",
+            lambda: update(path, [Document("d", "emu")] * 2),
+        ),
         ("line 2: broken", lambda: update(path, broken())),
     ]
     for problem, change in changes:
@@ -341,7 +345,10 @@ def test_choose_alpha_without_sentences(tmp_path: Path) -> None:
 def test_documents_that_are_refused(tmp_path: Path) -> None:
     for wrong, problem in [
         ([], "the corpus has no documents"),
-        ([Document("a", "x"), Document("b", "y"), Document("a", "z")], "duplicate document id 'a'"),
+        (
+            [Document("a", "x"), Document("b", "y"), Document("a", "z")],
+            "document 3: id 'a' was already used in document 1",
+        ),
     ]:
         builder = IndexBuilder(tmp_path / "index")
         with pytest.raises(InputError, match=problem):
@@ -349,6 +356,35 @@ def test_documents_that_are_refused(tmp_path: Path) -> None:
         builder.close()
         assert not (tmp_path / "index").exists()
     assert build(tmp_path / "index", TEXTS).search("cat")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "problem"),
+    [
+        (Document("a", "\ud800"), "document 2: lone surrogate"),
+        (Document("a", None), "document 2: its text must be a text, not None"),  # type: ignore[arg-type]
+        (Document("a", "x", math.nan), "document 2: its title must be a text, not nan"),  # type: ignore[arg-type]
+        (Document(1, "x"), "document 2: its id must be a text, not 1"),  # type: ignore[arg-type]
+        (Document("a b", "x"), "document 2: bad id 'a b'"),
+    ],
+)
+def test_documents_of_a_program_are_checked(tmp_path: Path, wrong: Document, problem: str) -> None:
+    given = [Document("fine", "x"), wrong]
+    builder = IndexBuilder(tmp_path / "index")
+    with pytest.raises(InputError, match=problem):
+        builder.add_documents(given, {})
+    builder.close()
+    build(tmp_path / "whole", TEXTS)
+    with pytest.raises(InputError, match=problem):
+        update(tmp_path / "whole", given)
+
+
+def test_what_others_keep_where_work_would_go_is_not_touched(tmp_path: Path) -> None:
+    precious = tmp_path / "index.partial" / "precious"
+    precious.mkdir(parents=True)
+    with pytest.raises(InputError, match=r"index.partial: not unfinished work of lexicept"):
+        IndexBuilder(tmp_path / "index")
+    assert precious.exists()
 
 
 def test_an_index_needs_a_vocabulary(tmp_path: Path) -> None:
@@ -433,6 +469,19 @@ def test_a_build_goes_on_where_it_stopped(
 
 
 @pytest.mark.usefixtures("_vowels")
+def test_a_build_forgets_what_another_model_of_that_name_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupted(tmp_path / "index", monkeypatch)
+    monkeypatch.setattr(Vowels, "terms", "uoiea")
+    builder = IndexBuilder(tmp_path / "index")
+    builder.add_documents(documents(FIVE), {"k": 8})
+    builder.add_vocabulary(Vowels(), CONCEPTS)
+    assert Vowels.encoded == ["cat", "dog", "owl", "yak", "emu"]
+    builder.close()
+
+
+@pytest.mark.usefixtures("_vowels")
 def test_shards_give_what_one_pass_gives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = build(tmp_path / "whole", TEXTS, concepts=CONCEPTS)
     monkeypatch.setattr(frequencies, "SHARD", 1)
@@ -462,7 +511,13 @@ def wait_and_kill(command: list[str], reached: Callable[[], bool]) -> int:
 
 
 def exists_in(folder: Path, pattern: str) -> Callable[[], bool]:
-    return lambda: any(True for _ in folder.glob(pattern))
+    def there() -> bool:
+        try:
+            return any(True for _ in folder.glob(pattern))
+        except FileNotFoundError:  # a folder that was moved on meanwhile
+            return False
+
+    return there
 
 
 def command(*arguments: object) -> list[str]:

@@ -11,6 +11,7 @@ from test_cli import Run, assert_error, run
 from lexicept import Index
 from lexicept.concepts import MINI, ConceptVectorizer
 from lexicept.encoder import parts
+from lexicept.indexing import relabel
 from lexicept.training import adaptation
 
 __all__ = ["run"]  # fixture
@@ -41,6 +42,33 @@ def test_it_is_small_and_has_names() -> None:
     settings = parts(concepts.encoder).head.settings
     assert (settings.query_k, settings.document_k, settings.weighting) == (3, 3, "bm25")
     assert not concepts.encoder.training
+
+
+def test_naming_the_weighting_that_it_has_changes_nothing(
+    corpus: Path, run: Run, tmp_path: Path
+) -> None:
+    for name, options in (("plain", []), ("named", ["--weighting", "bm25"])):
+        assert run("build", corpus, "--out", tmp_path / name, *options).code == 0
+    plain, named = (Index.open(tmp_path / name).settings["concepts"] for name in ("plain", "named"))
+    assert named == plain
+
+
+def test_names_outlive_what_these_documents_say(corpus: Path, run: Run, tmp_path: Path) -> None:
+    """Those of concepts that do not fire here, and those that a language model gave."""
+    index = tmp_path / "index"
+    assert run("build", corpus, "--out", index).code == 0
+    names = ConceptVectorizer.load(MINI).terms
+    fire = set(Index.open(index).document_vectors().select("concepts").weights.indices)
+    assert run("describe", index).code == 0
+    atlas = Index.open(index).atlas
+    assert atlas is not None
+    assert all(atlas.labels[n] == names[n] for n in range(8192) if n not in fire)
+    first, *_ = sorted(fire)
+    relabel(index, {first: "what a model calls it"}, "llm")
+    assert run("describe", index).code == 0
+    again = Index.open(index).atlas
+    assert again is not None
+    assert (again.labels[first], again.source(first)) == ("what a model calls it", "llm")
 
 
 def test_build_uses_it(corpus: Path, run: Run, tmp_path: Path) -> None:

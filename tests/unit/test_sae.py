@@ -8,6 +8,7 @@ from safetensors.torch import load_file, save_file
 
 from lexicept.errors import InputError, LexiceptError
 from lexicept.sae import SAE, SAESettings, train_sae
+from lexicept.sae.formats.saelens import save_saelens
 from lexicept.sae.states import Position, StateStream, backbone_reader, without_sinks
 from lexicept.sae.training import (
     Trainer,
@@ -200,6 +201,12 @@ def test_an_encoder_alone(tmp_path):
     for ours, theirs in zip(loaded.encode(states()), sae.encode(states()), strict=True):
         assert torch.equal(ours, theirs)
     assert torch.allclose(loaded.W_dec.norm(dim=1), torch.ones(64))
+    loaded.save(tmp_path)
+    assert "W_dec" not in load_file(tmp_path / "sae.safetensors")
+    assert not SAE.load(tmp_path).decoder
+    for use in (lambda: loaded(states()), lambda: save_saelens(loaded, tmp_path)):
+        with pytest.raises(InputError, match="an encoder alone"):
+            use()
 
 
 def test_a_damaged_file_is_an_input_error(tmp_path):

@@ -124,17 +124,22 @@ WeightingOption = Annotated[
     typer.Option(help="Of the concepts; by default what their model was trained for."),
 ]
 QueryLimitOption = Annotated[
-    int | None, typer.Option(min=1, help="Concepts left in a query; all by default.")
+    int | None,
+    typer.Option(min=1, help="Concepts left in a query; by default the model's own limit."),
 ]
 QueryCostOption = Annotated[
     float | None,
     typer.Option(
         help="QD-FLOPs of a query's concepts at most: documents that have each of them, as a "
-        "share of all, added up; any by default."
+        "share of all, added up; by default the model's own limit, lexicept-mini's is 1.5."
     ),
 ]
 DocumentLimitOption = Annotated[
-    int | None, typer.Option(min=1, help="Concepts left in a document; all by default.")
+    int | None,
+    typer.Option(
+        min=1,
+        help="Concepts left in a document; by default the model's own limit, 160 of lexicept-mini.",
+    ),
 ]
 
 
@@ -215,6 +220,17 @@ def build(
         explanations is not None,
         with_concepts,
     )
+    if width is not None and sae is None:
+        raise InputError("--width is of the SAEs that --sae names")
+    of_concepts = {
+        "--query-max-active-dims": query_max_active_dims,
+        "--document-max-active-dims": document_max_active_dims,
+        "--query-max-qd-flops": query_max_qd_flops,
+        "--weighting": weighting,
+    }
+    given = [name for name, value in of_concepts.items() if value is not None]
+    if given and not with_concepts:
+        raise InputError(f"{given[0]} is of concepts: not with --vocabulary words")
     source = ConceptSource(
         model=_local(model),
         adapt=_local(corpus) if adapt else None,
@@ -354,16 +370,15 @@ def _settings(
     limits: VocabularySettings,
 ) -> VocabularySettings:
     """What the options say, else what the model was trained for."""
+    from dataclasses import replace
+
     from lexicept.derive import VocabularySettings
-    from lexicept.weighting import BM25, Splade
 
     trained = concepts.head.settings
-    if weighting is None:
-        chosen = trained.weigh()
-    else:
-        chosen = Splade() if weighting is WeightingChoice.splade else BM25(k3=1.0)
+    if weighting is not None:
+        trained = replace(trained, weighting=weighting.value)
     return VocabularySettings(
-        chosen,
+        trained.weigh(),
         limits.query_max_active_dims or trained.query_max_active_dims,
         limits.document_max_active_dims or trained.document_max_active_dims,
         limits.query_max_qd_flops or trained.query_max_qd_flops,

@@ -182,18 +182,24 @@ def _convert_model(
 
 def _write(out: Path, save: Callable[[Path], None]) -> None:
     """Write a folder that is there when it is whole."""
+    import os
     import shutil
 
-    from lexicept.indexing import refuse_existing
-    from lexicept.storage import sync_folder
+    from lexicept.indexing import claim
+    from lexicept.storage import move, sync_folder
 
-    unfinished = out.with_name(f"{out.name}.partial")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    unfinished.mkdir(parents=True)
+    work, descriptor = claim(out)
     try:
-        save(unfinished)
-        sync_folder(unfinished)
-        refuse_existing(out)
-        unfinished.rename(out)
+        if (work / "state.json").exists():
+            raise InputError(f"{work}: an unfinished index: finish its build, or remove it")
+        staged = work / "model"
+        shutil.rmtree(staged, ignore_errors=True)
+        staged.mkdir()
+        try:
+            save(staged)
+            sync_folder(staged)
+            move(staged, out)
+        finally:
+            shutil.rmtree(work)
     finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
+        os.close(descriptor)

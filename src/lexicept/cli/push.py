@@ -38,6 +38,9 @@ def push(
     encoder = load_encoder(model)
     title = name.rpartition("/")[2]
     written = model / CARD
-    card = written.read_text() if written.exists() else make_card(encoder, title)
+    try:
+        card = written.read_text("utf-8") if written.exists() else make_card(encoder, title)
+    except UnicodeDecodeError as error:
+        raise InputError(f"{written}: not UTF-8: {error.reason}") from None
     commit = push_model(model, name, published(card, name, license), private=private)
     print_report({"model": name, "commit": commit}, as_json)

@@ -68,6 +68,8 @@ class SAE(nn.Module):
         self.centred = centred
         self.origin: dict[str, Any] = {}
         """Where a pretrained model comes from: names and numbers that JSON can hold."""
+        self.decoder = True
+        """Whether W_dec is one; else its rows are those of the encoder at unit length."""
         W_dec = F.normalize(torch.randn(num_latents, d_in), dim=1)
         self.W_dec = nn.Parameter(W_dec)
         self.W_enc = nn.Parameter(W_dec.clone())
@@ -116,8 +118,18 @@ class SAE(nn.Module):
         return acts * self.scale, latents
 
     def decode(self, acts: Tensor, latents: Tensor) -> Tensor:
-        """x̂ [n, d] from activations in units of x and latent numbers [n, k]."""
+        """x̂ [n, d] from activations in units of x and latent numbers [n, k].
+
+        Raises:
+            InputError: this is an encoder alone.
+        """
+        self.need_decoder()
         return sum_chosen(acts, latents, self.W_dec) + self.b_dec
+
+    def need_decoder(self) -> None:
+        """Raises InputError for an encoder alone."""
+        if not self.decoder:
+            raise InputError("this SAE is an encoder alone: it can't rebuild states")
 
     def reconstruct(self, acts: Tensor, latents: Tensor) -> Tensor:
         """ĥ [n, d] from what ``encode`` gives."""
@@ -138,6 +150,9 @@ class SAE(nn.Module):
             "origin": self.origin,
         }
         tensors = {name: tensor.contiguous() for name, tensor in self.state_dict().items()}
+        if not self.decoder:
+            config["decoder"] = False
+            del tensors["W_dec"]
         replace_file(folder / "sae.safetensors", save(tensors))
         write_json(folder / "sae.json", config)
 
@@ -164,7 +179,8 @@ class SAE(nn.Module):
             sae.origin = dict(config["origin"])
             stored = load_file(folder / "sae.safetensors")
             tensors = {name: tensor.float() for name, tensor in stored.items()}
-            if not config.get("decoder", True):
+            sae.decoder = bool(config.get("decoder", True))
+            if not sae.decoder:
                 tensors["W_dec"] = F.normalize(tensors["W_enc"], dim=1)
             sae.load_state_dict(tensors, assign=True)
         except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:

@@ -99,7 +99,11 @@ def save_saelens(sae: SAE, folder: Path) -> None:
 
     Its activations are those of ``sae`` in units of raw states; normalisation, which SAELens does
     not know in this form, is folded into the weights.
+
+    Raises:
+        InputError: an encoder alone.
     """
+    sae.need_decoder()
     with torch.no_grad():
         b_enc, b_dec = sae.b_enc * sae.scale, sae.mean + sae.scale * sae.b_dec
         if not sae.centred:
