@@ -62,7 +62,8 @@ def test_names_outlive_what_these_documents_say(corpus: Path, run: Run, tmp_path
     assert run("describe", index).code == 0
     atlas = Index.open(index).atlas
     assert atlas is not None
-    assert all(atlas.labels[n] == names[n] for n in range(8192) if n not in fire)
+    for number in set(range(8192)) - fire:  # with its number where documents gave a name twice
+        assert atlas.labels[number] in (names[number], f"{names[number]} #{number}")
     first, *_ = sorted(fire)
     relabel(index, {first: "what a model calls it"}, "llm")
     assert run("describe", index).code == 0
