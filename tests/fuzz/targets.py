@@ -119,6 +119,7 @@ def write_export(folder: Path) -> None:
     note = fingerprint([Anserini().name, "8", index.postings])
     work = folder / "out.partial"
     (work / "export").mkdir(parents=True)
+    (work / ".lock").touch()
     (work / "export.json").write_text(json.dumps({"settings": note}))
     (work / "export" / "parts.json").write_text(json.dumps({"part": 0, "next": 0}))
 
@@ -129,6 +130,7 @@ def go_on_with_export(folder: Path) -> None:
     finally:
         shutil.rmtree(folder / "out", ignore_errors=True)
         (folder / "out.partial" / "export").mkdir(parents=True, exist_ok=True)
+        (folder / "out.partial" / ".lock").touch()
 
 
 # Files of lines
