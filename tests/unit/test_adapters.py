@@ -99,3 +99,12 @@ def test_a_base_that_is_gone(bert, tmp_path):
     path.write_text(json.dumps({**settings, "base_model_name_or_path": "/nowhere/model"}))
     with pytest.raises(InputError, match=r"this encoder can't be loaded: .*/nowhere/model"):
         load_encoder(tmp_path)
+
+
+def test_pickled_adapters_are_not_read(bert, tmp_path):
+    adapted(make(Backbone.from_pretrained(bert))).save(str(tmp_path), create_model_card=False)
+    weights = tmp_path / "adapter_model.safetensors"
+    torch.save(load_file(weights), tmp_path / "adapter_model.bin")
+    weights.unlink()
+    with pytest.raises(InputError, match="pickled adapters are not read"):
+        load_encoder(tmp_path)

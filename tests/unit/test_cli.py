@@ -366,6 +366,11 @@ def test_what_build_refuses(beir: Path, tmp_path: Path, run: Run) -> None:
     assert not (tmp_path / "x").exists()
     for option in ("--query-max-active-dims", "--document-max-active-dims"):
         assert build("--out", tmp_path / "x", option, "0").code == 2
+    limits = ("--query-max-active-dims", "--document-max-active-dims", "--query-max-qd-flops")
+    for option in limits:
+        assert_error(build("--out", tmp_path / "x", option, 1), f"{option} is of concepts")
+    assert_error(build("--out", tmp_path / "x", "--weighting", "splade"), "is of concepts")
+    assert_error(build("--out", tmp_path / "x", "--width", 5), "--width is of the SAEs")
     assert build("--out", tmp_path / "a" / "new" / "parent").code == 0
 
 

@@ -57,7 +57,9 @@ def test_convert_leaves_an_unfinished_build_alone(run: Run, tmp_path: Path) -> N
     builder = IndexBuilder(tmp_path / "out")
     builder.add_documents([Document("a", "x")], {})
     builder.close()
-    assert_error(run("convert", made.folder, "--out", tmp_path / "out"), "an unfinished index")
+    assert_error(
+        run("convert", made.folder, "--out", tmp_path / "out"), "another command's unfinished work"
+    )
     assert (tmp_path / "out.partial" / "index").exists()
 
 

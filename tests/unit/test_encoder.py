@@ -3,6 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from sentence_transformers import SparseEncoder
 
 from lexicept.backbone import Backbone, resolve
@@ -10,6 +11,7 @@ from lexicept.encoder import encode_activations, load_encoder, make_encoder
 from lexicept.errors import InputError
 from lexicept.heads import SAEHead
 from lexicept.sae import SAE
+from tiny import save_bert
 
 
 def test_layer_is_the_number_of_blocks_run(backbone, texts):
@@ -34,6 +36,17 @@ def test_layers_that_are_not_there(layer):
 def test_a_backbone_that_is_not_there(tmp_path):
     with pytest.raises(InputError, match="can't be loaded"):
         Backbone.from_pretrained(str(tmp_path))
+
+
+def test_pickled_weights_are_not_read(tmp_path):
+    save_bert(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    (tmp_path / "model.safetensors").unlink()
+    torch.save(weights, tmp_path / "pytorch_model.bin")
+    with pytest.raises(InputError, match="can't be loaded"):
+        Backbone.from_pretrained(str(tmp_path))
+    save_file(weights, tmp_path / "model.safetensors", {"format": "pt"})
+    assert Backbone.from_pretrained(str(tmp_path)).num_layers
 
 
 def test_packaged_weights_are_checked(monkeypatch, tmp_path):

@@ -190,8 +190,8 @@ def _write(out: Path, save: Callable[[Path], None]) -> None:
 
     work, descriptor = claim(out)
     try:
-        if (work / "state.json").exists():
-            raise InputError(f"{work}: an unfinished index: finish its build, or remove it")
+        if {entry.name for entry in work.iterdir()} - {".lock", "model"}:
+            raise InputError(f"{work}: another command's unfinished work: finish or remove it")
         staged = work / "model"
         shutil.rmtree(staged, ignore_errors=True)
         staged.mkdir()

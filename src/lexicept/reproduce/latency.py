@@ -23,7 +23,7 @@ SETTINGS = {
     "sorted": False,
     "num_threads": 1,
 }
-"""All but the first from table 12 under the library's own names."""
+"""Table 12, under the library's own names."""
 
 N_POSTINGS = 3500
 """The library's default: table 12 says nothing of how the index is built."""

@@ -66,7 +66,7 @@ def evaluate_tasks(
 
 
 def _indexed(encoder: Any, query_dims: int | None, document_dims: int | None, folder: Path) -> Any:
-    """Searched as an index of one document says."""
+    """Searched as an index of one document says, queries pruned by largest possible impact."""
     from lexicept.integrations.mteb import LexiceptSearch
 
     settings = parts(encoder).head.settings

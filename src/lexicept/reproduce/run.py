@@ -277,8 +277,7 @@ def read_by(job: Job | str) -> set[str]:
     names = {dataset.name for dataset in datasets_of(job)}
     match job:
         case TrainingJob(config=config) | OverlapJob(model=TrainingConfig() as config):
-            model, data = config.model, config.data
-            found = [model.backbone, model.start, model.pretrained, data.corpus, data.queries]
+            found = [config.model.backbone, config.model.start, config.model.pretrained]
         case RetrievalJob() | PooledJob():
             found = [job.model]
         case _:
@@ -292,15 +291,21 @@ def datasets_of(job: Job) -> list[DatasetSettings]:
         case RetrievalJob():
             extra = [job.vocabulary] if job.vocabulary else []
             return [*job.datasets, *map(DatasetSettings, extra)]
-        case TrainingJob():
-            config, stage = job.config, job.pretraining
-            names = [config.data.corpus, config.data.queries, config.data.lists]
-            names += [config.validation.queries, config.validation.corpus]
-            names += [None if stage is None else stage.corpus]
-            return [*job.test, *(DatasetSettings(name) for name in names if name)]
+        case TrainingJob(pretraining=stage):
+            own = [] if stage is None else [DatasetSettings(stage.corpus)]
+            return [*job.test, *_learned_from(job.config), *own]
         case PooledJob():
             return list(job.datasets)
-        case OverlapJob() | EffectJob():
+        case OverlapJob():
+            learned = [] if job.model is None else _learned_from(job.model)
+            return [DatasetSettings(job.dataset), *learned]
+        case EffectJob():
             return [DatasetSettings(job.dataset)]
         case E2Job():
             return []
+
+
+def _learned_from(config: TrainingConfig) -> list[DatasetSettings]:
+    names = [config.data.corpus, config.data.queries, config.data.lists]
+    names += [config.validation.queries, config.validation.corpus]
+    return [DatasetSettings(name) for name in names if name]
