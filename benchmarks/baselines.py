@@ -10,11 +10,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from benchmarks.common import Table
-from lexicept import evaluation
-from lexicept.backbone import DEFAULT_BACKBONE
+from lexicept.cli.display import ProgressBars
 from lexicept.corpora import Qrel, read_documents, read_qrels, read_queries
-from lexicept.display import ProgressBars
-from lexicept.neural_teachers import embeddings
+from lexicept.evaluation import effectiveness
+from lexicept.models.backbone import DEFAULT_BACKBONE
+from lexicept.training.candidates.neural_teachers import embeddings
 from lexicept.training.run import word_index
 
 WEIGHTS = (0.0, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 60.0, 80.0, 120.0)
@@ -60,7 +60,7 @@ class Scores:
             best = np.argsort(-scores, axis=1, kind="stable")[:, :10]
             for row, query in enumerate(self.ids[0][part]):
                 run[query] = {self.ids[1][d]: float(scores[row, d]) for d in best[row]}
-        return evaluation.evaluate(self.qrels, run, ["nDCG@10"])["nDCG@10"]
+        return effectiveness.evaluate(self.qrels, run, ["nDCG@10"])["nDCG@10"]
 
 
 def main() -> None:

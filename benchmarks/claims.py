@@ -22,22 +22,23 @@ import torch
 from sentence_transformers import SparseEncoder
 from torch import Tensor
 
-from lexicept import evaluation
-from lexicept.backbone import DEFAULT_BACKBONE, Backbone
+from lexicept.cli.display import ProgressBars
 from lexicept.corpora import Qrel, read_documents, read_qrels, read_queries
-from lexicept.display import ProgressBars
-from lexicept.encoder import load_encoder, make_encoder, parts
+from lexicept.corpora.pseudo_queries import write_judged
 from lexicept.engines import ExactEngine
-from lexicept.expanded import expanded_words
-from lexicept.heads import Head, SAEHead
-from lexicept.language_heads import language_head
+from lexicept.evaluation import effectiveness
 from lexicept.measures import mean_length, qd_flops
-from lexicept.pretraining import PretrainingSettings, pretrain
-from lexicept.pseudo_queries import write_judged
-from lexicept.sae.training import SAESettings, train_sae
-from lexicept.storage import replace_file
+from lexicept.models.backbone import DEFAULT_BACKBONE, Backbone
+from lexicept.models.encoder import load_encoder, make_encoder, parts
+from lexicept.models.heads.base import Head
+from lexicept.models.heads.sae import SAEHead
+from lexicept.models.language_heads import language_head
+from lexicept.models.word_vocabulary import expanded_words
+from lexicept.storage.files import replace_file
 from lexicept.training.config import TrainingConfig, ValidationSettings, from_mapping
+from lexicept.training.pretraining import PretrainingSettings, pretrain
 from lexicept.training.run import train
+from lexicept.training.sae.trainer import SAESettings, train_sae
 from lexicept.training.states import CachedStates
 from lexicept.training.validation import RetrievalEvaluator
 from lexicept.vectors import largest_weights, prune_rows
@@ -250,7 +251,7 @@ def evaluate(folder: Path, test: Path) -> list[dict[str, float]]:
             name: {ids[int(d)]: float(s) for d, s in zip(*hits, strict=True)}
             for name, hits in zip(names, found, strict=True)
         }
-        ndcg = evaluation.evaluate(qrels, run, ["nDCG@10"])["nDCG@10"]
+        ndcg = effectiveness.evaluate(qrels, run, ["nDCG@10"])["nDCG@10"]
         cost, length = qd_flops(queries, documents), mean_length(documents)
         points.append({"ndcg": ndcg, "qd_flops": cost, "document_length": length})
     return points

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import scipy.sparse as sp
 
-from lexicept.shards import over
+from lexicept.parallel.shards import over
 
 CHUNK_CELLS = 2**22
 """Draws of a block: 32 MB."""

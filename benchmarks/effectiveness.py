@@ -17,17 +17,18 @@ import Stemmer
 
 from benchmarks.common import README, Table
 from benchmarks.start_up import LEXICEPT
-from lexicept import evaluation, pseudo_queries
-from lexicept.corpora import Qrel, read_documents, read_qrels, read_queries
-from lexicept.derive import Derived, RRASettings, VocabularySettings
+from lexicept.corpora import Qrel, pseudo_queries, read_documents, read_qrels, read_queries
 from lexicept.engines import ExactEngine
-from lexicept.index import Index
-from lexicept.indexing import ALPHAS, Contents
+from lexicept.evaluation import effectiveness, significance
+from lexicept.experiments.data import read_vectors
+from lexicept.index.builder import Contents
+from lexicept.index.impacts import Derived, RRASettings, VocabularySettings
+from lexicept.index.reader import Index
+from lexicept.index.updates import ALPHAS
 from lexicept.measures import qd_flops
-from lexicept.reproduce.data import read_vectors
+from lexicept.vectorizers.words import WordVectorizer
 from lexicept.vectors import largest_weights, prune_rows
 from lexicept.weighting import BM25
-from lexicept.words import WordVectorizer
 
 NDCG = "nDCG@10"
 Found = Iterable[tuple[np.ndarray, np.ndarray]]
@@ -57,7 +58,7 @@ def ndcg(
         query: {document_ids[int(d)]: float(s) for d, s in zip(*result, strict=True) if s > 0}
         for query, result in zip(query_ids, found, strict=True)
     }
-    return evaluation.evaluate_queries(qrels, run, [NDCG])[NDCG]
+    return effectiveness.evaluate_queries(qrels, run, [NDCG])[NDCG]
 
 
 def words(folder: Path) -> Table:
@@ -94,7 +95,7 @@ def vocabularies(folder: Path, path: Path) -> Table:
     names = [vocabulary.name for vocabulary in index.vocabularies]
     rows = []
     for name in [*names, None] if len(names) > 1 else names:
-        values = evaluation.evaluate_index(index, queries, qrels, name).values
+        values = effectiveness.evaluate_index(index, queries, qrels, name).values
         shown = [f"{values[column]:.{4 if '@' in column else 2}f}" for column in columns]
         rows.append([name or "both", *shown])
     return Table("vocabularies", ["SciFact", *columns], rows)
@@ -126,7 +127,7 @@ def pruning(folder: Path, path: Path, budget: float = 4.0) -> Table:
     )
     limited.settings = index.settings | {"concepts": setting}
     limited.derived = Derived.compute(index.frequencies(), list(limited.settings.values()), None)
-    test = evaluation.evaluate_index(limited, queries, qrels).values
+    test = effectiveness.evaluate_index(limited, queries, qrels).values
     shown = [f"{value:.4f}", f"{cost:.2f}", f"{test[NDCG]:.4f}", f"{test['qd_flops']:.2f}"]
     columns = [f"SciFact, chosen for QD-FLOPs ≤ {budget:g}"]
     columns += ["pseudo-queries, concepts", "pseudo-queries, QD-FLOPs", NDCG, "QD-FLOPs"]
@@ -147,7 +148,7 @@ def rra(folder: Path, vocabulary: Path, fixed: float = 1.25) -> Table:
     for name, alpha in (("no RRA", None), (f"α {fixed}", fixed), (f"α {chosen}, chosen", chosen)):
         values = ndcg(query_ids, ids, search(derived[alpha], Q), qrels)
         plain = plain or values
-        test = evaluation.paired_t_test(values, plain)
+        test = significance.paired_t_test(values, plain)
         shown = ["–", "–"] if alpha is None else [f"{test.difference:+.4f}", f"{test.p:.4f}"]
         rows.append([name, f"{known_item[alpha]:.4f}", f"{mean(values.values()):.4f}", *shown])
     columns = ["NFCorpus, SPLADE-v3", "pseudo-queries", NDCG, "difference", "p"]

@@ -10,12 +10,12 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 from benchmarks.common import Table, interleaved, ratio
-from lexicept.backbone import DEFAULT_BACKBONE, Backbone, resolve
 from lexicept.corpora import read_documents
-from lexicept.encoder import encode_activations, make_encoder
-from lexicept.heads import SAEHead
-from lexicept.sae import SAESettings
-from lexicept.sae.training import initial_sae
+from lexicept.models.backbone import DEFAULT_BACKBONE, Backbone, resolve
+from lexicept.models.encoder import encode_activations, make_encoder
+from lexicept.models.heads.sae import SAEHead
+from lexicept.training.sae.settings import SAESettings
+from lexicept.training.sae.trainer import initial_sae
 
 DENSE = "`SentenceTransformer.encode`"
 

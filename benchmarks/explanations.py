@@ -10,7 +10,7 @@ import argparse
 import numpy as np
 
 from lexicept.corpora import read_queries
-from lexicept.index import Index
+from lexicept.index.reader import Index
 
 
 def largest_difference(

@@ -16,7 +16,7 @@ from sentence_transformers.sparse_encoder.modules import SpladePooling
 from torch import Tensor, nn
 
 from benchmarks.common import Table, interleaved, ratio, reset_peak, resident
-from lexicept.heads import VocabularyHead
+from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.ops.pooling import pool_max
 
 LENGTH = 128

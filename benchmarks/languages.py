@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks.common import Table
 from benchmarks.mini import System, baselines, built, interval, searched
 from lexicept.corpora import Qrel, Query, read_documents, read_qrels, read_queries
-from lexicept.words import BIGRAM_LANGUAGES, STEMMERS
+from lexicept.vectorizers.words import BIGRAM_LANGUAGES, STEMMERS
 
 ENGLISH = "en"
 

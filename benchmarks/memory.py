@@ -8,10 +8,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks.common import Table, resident
-from lexicept.backbone import Backbone
-from lexicept.encoder import encode_activations, load_encoder, make_encoder
-from lexicept.heads import SAEHead
-from lexicept.sae import SAE
+from lexicept.models.backbone import Backbone
+from lexicept.models.encoder import encode_activations, load_encoder, make_encoder
+from lexicept.models.heads.sae import SAEHead
+from lexicept.models.sae.model import SAE
 
 NUM_LATENTS, TEXTS, WORDS = 131_072, 8, 505
 """With its special tokens a text has 507 tokens."""

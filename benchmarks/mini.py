@@ -22,15 +22,15 @@ import scipy.sparse as sp
 from benchmarks.baselines import WEIGHTS
 from benchmarks.common import Table
 from benchmarks.start_up import LEXICEPT
-from lexicept import evaluation
-from lexicept.backbone import DEFAULT_BACKBONE
+from lexicept.cli.display import ProgressBars
 from lexicept.corpora import Qrel, Query, read_qrels, read_queries
-from lexicept.display import ProgressBars
-from lexicept.index import Index
-from lexicept.indexing import Contents
+from lexicept.evaluation import effectiveness
+from lexicept.evaluation.sweep import Point, SweepGrid, sweep
+from lexicept.index.builder import Contents
+from lexicept.index.reader import Index
 from lexicept.measures import mean_length, qd_flops
-from lexicept.neural_teachers import embeddings
-from lexicept.sweep import Point, SweepGrid, sweep
+from lexicept.models.backbone import DEFAULT_BACKBONE
+from lexicept.training.candidates.neural_teachers import embeddings
 from lexicept.vectors import Floats
 
 NDCG = "nDCG@10"
@@ -122,7 +122,7 @@ def baselines(
             for query, row in zip(queries[part], scores, strict=True):
                 best = np.argsort(-row, kind="stable")[:10]
                 run[query.id] = {index.ids[d]: float(row[d]) for d in best}
-        return evaluation.evaluate_queries(qrels, run, [NDCG])[NDCG]
+        return effectiveness.evaluate_queries(qrels, run, [NDCG])[NDCG]
 
     all_weights = {weight: fused((1.0, weight)) for weight in WEIGHTS}
     best = max(all_weights, key=lambda weight: float(np.mean([*all_weights[weight].values()])))
@@ -149,8 +149,8 @@ def searched(
     cost = (qd_flops(asked, documents), mean_length(documents))
     found = []
     for shown, vocabulary in (("concepts", "concepts"), ("both", None)):
-        run = evaluation.evaluate_index(index, queries, qrels, vocabulary).run
-        values = evaluation.evaluate_queries(qrels, run, [NDCG])[NDCG]
+        run = effectiveness.evaluate_index(index, queries, qrels, vocabulary).run
+        values = effectiveness.evaluate_queries(qrels, run, [NDCG])[NDCG]
         found.append(System(f"{name}, {shown}", values, *cost))
     return found
 

@@ -16,8 +16,8 @@ from benchmarks.common import Table
 from lexicept import Index
 from lexicept.analysis.overlap import Overlap, overlap
 from lexicept.corpora import Document, read_documents
+from lexicept.vectorizers.words import BIGRAM_LANGUAGES, STEMMERS, WordVectorizer
 from lexicept.vectors import SparseVectors, Vocabulary
-from lexicept.words import BIGRAM_LANGUAGES, STEMMERS, WordVectorizer
 
 
 def word_vectors(collections: dict[str, Sequence[Document]]) -> list[SparseVectors]:

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 import scipy.sparse as sp
 
 from benchmarks.common import Table
-from lexicept import evaluation
 from lexicept.corpora import read_qrels, read_queries
-from lexicept.derive import Derived
-from lexicept.encoder import parts
-from lexicept.index import Index
+from lexicept.evaluation import effectiveness, significance
+from lexicept.index.impacts import Derived
+from lexicept.index.reader import Index
+from lexicept.models.encoder import parts
 
 SHARD = 512
 """Documents encoded together, as in a build."""
@@ -58,14 +58,14 @@ def main() -> None:
                 query.id: {index.ids[n]: float(s) for n, s in zip(*found, strict=True)}
                 for query, found in zip(queries, derived.engine.search(Q, 100), strict=True)
             }
-            found = evaluation.evaluate_queries(qrels, run, ["nDCG@10"])["nDCG@10"]
+            found = effectiveness.evaluate_queries(qrels, run, ["nDCG@10"])["nDCG@10"]
             values[precision, vocabulary] = found
             rows.append([precision, vocabulary or "both", f"{took:.0f} s",
                          f"{sum(found.values()) / len(found):.4f}"])  # fmt: skip
     print(Table("precision", ["documents in", "searched", "encoding", "nDCG@10"], rows).markdown())
     for vocabulary in ("concepts", None):
         pair = values["bfloat16", vocabulary], values["float32", vocabulary]
-        print(vocabulary or "both", evaluation.paired_t_test(*pair))
+        print(vocabulary or "both", significance.paired_t_test(*pair))
 
 
 if __name__ == "__main__":

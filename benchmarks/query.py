@@ -14,15 +14,15 @@ from sentence_transformers import SentenceTransformer
 from benchmarks.common import Table, interleaved, ratio
 from benchmarks.encoding import DENSE
 from benchmarks.report import LATENTS, Drawn
-from lexicept.backbone import DEFAULT_BACKBONE, Backbone, resolve
 from lexicept.corpora import Document, read_documents
-from lexicept.derive import VocabularySettings
-from lexicept.encoder import make_encoder
-from lexicept.heads import SAEHead
-from lexicept.index import Index
-from lexicept.indexing import IndexBuilder
-from lexicept.sae import SAESettings
-from lexicept.sae.training import initial_sae
+from lexicept.index.builder import IndexBuilder
+from lexicept.index.impacts import VocabularySettings
+from lexicept.index.reader import Index
+from lexicept.models.backbone import DEFAULT_BACKBONE, Backbone, resolve
+from lexicept.models.encoder import make_encoder
+from lexicept.models.heads.sae import SAEHead
+from lexicept.training.sae.settings import SAESettings
+from lexicept.training.sae.trainer import initial_sae
 from lexicept.weighting import BM25
 
 WORDS = 8

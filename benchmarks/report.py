@@ -17,17 +17,17 @@ import scipy.sparse as sp
 
 from benchmarks.common import Table, seconds
 from benchmarks.start_up import call
-from lexicept.atlas import Findings
-from lexicept.backbone import Backbone
-from lexicept.concepts import ConceptVectorizer
 from lexicept.corpora import Document
-from lexicept.derive import VocabularySettings
-from lexicept.encoder import make_encoder
-from lexicept.heads import SAEHead
-from lexicept.indexing import IndexBuilder
-from lexicept.sae import SAE
+from lexicept.index.atlas import Findings
+from lexicept.index.builder import IndexBuilder
+from lexicept.index.impacts import VocabularySettings
+from lexicept.models.backbone import Backbone
+from lexicept.models.encoder import make_encoder
+from lexicept.models.heads.sae import SAEHead
+from lexicept.models.sae.model import SAE
+from lexicept.vectorizers.concepts import ConceptVectorizer
+from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
-from lexicept.words import WordVectorizer
 
 DOCUMENTS = 100_000
 WORDS, VOCABULARY = 96, 50_000

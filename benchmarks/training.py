@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from benchmarks.common import Table, interleaved, ratio
-from lexicept.sae import SAESettings
-from lexicept.sae.training import Trainer, remove_parallel_gradient
+from lexicept.training.sae.settings import SAESettings
+from lexicept.training.sae.trainer import Trainer, remove_parallel_gradient
 
 Step = Callable[[Tensor], object]
 

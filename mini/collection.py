@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from lexicept.corpora import Document, Qrel, Query, read_documents, read_qrels, read_queries
-from lexicept.part_file import replacing_text
-from lexicept.pseudo_queries import generate, named, write_judged
+from lexicept.corpora.pseudo_queries import generate, named, write_judged
+from lexicept.storage.files import replacing_text
 
 QUESTIONS = 8000
 """Of SQuAD, to train on."""

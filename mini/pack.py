@@ -14,14 +14,15 @@ from tempfile import TemporaryDirectory
 import torch
 from safetensors.torch import load_file, save
 
-from lexicept.adapters import add_adapters
-from lexicept.backbone import DEFAULT_BACKBONE
-from lexicept.concepts import ConceptVectorizer
+from lexicept.cli.display import ProgressBars
 from lexicept.corpora import read_documents
-from lexicept.display import ProgressBars
-from lexicept.encoder import encode_activations, load_encoder, parts
-from lexicept.naming import describe
-from lexicept.storage import TextStore, replace_file, write_json
+from lexicept.interpretation.describe import describe
+from lexicept.models.backbone import DEFAULT_BACKBONE
+from lexicept.models.encoder import encode_activations, load_encoder, parts
+from lexicept.models.lora import add_adapters
+from lexicept.storage.files import replace_file, write_json
+from lexicept.storage.texts import TextStore
+from lexicept.vectorizers.concepts import ConceptVectorizer
 
 CARD = Path(__file__).with_name("CARD.md")
 

@@ -55,7 +55,7 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def backbone():
-    from lexicept.backbone import Backbone
+    from lexicept.models.backbone import Backbone
 
     return Backbone.from_pretrained(layer=2)
 
@@ -65,10 +65,10 @@ def encoder(backbone, texts):
     """An untrained but sensible encoder: decoder rows are token states."""
     import torch
 
-    from lexicept.encoder import make_encoder
-    from lexicept.heads import SAEHead
-    from lexicept.sae import SAESettings
-    from lexicept.sae.training import initial_sae
+    from lexicept.models.encoder import make_encoder
+    from lexicept.models.heads.sae import SAEHead
+    from lexicept.training.sae.settings import SAESettings
+    from lexicept.training.sae.trainer import initial_sae
 
     states = torch.cat([s for _, s in backbone.token_states(backbone.windows(texts))])
     sae = initial_sae(states.clone(), SAESettings(num_latents=256, k=4)).eval()

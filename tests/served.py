@@ -10,18 +10,18 @@ from pathlib import Path
 import torch
 import uvicorn
 
-from lexicept.concepts import ConceptVectorizer
 from lexicept.corpora import Document
-from lexicept.derive import VocabularySettings
-from lexicept.encoder import make_encoder
-from lexicept.heads import SAEHead
-from lexicept.indexing import IndexBuilder
-from lexicept.naming import describe
-from lexicept.sae import SAESettings
-from lexicept.sae.training import initial_sae
+from lexicept.index.builder import IndexBuilder
+from lexicept.index.impacts import VocabularySettings
+from lexicept.interpretation.describe import describe
+from lexicept.models.encoder import make_encoder
+from lexicept.models.heads.sae import SAEHead
 from lexicept.server.app import create_app
+from lexicept.training.sae.settings import SAESettings
+from lexicept.training.sae.trainer import initial_sae
+from lexicept.vectorizers.concepts import ConceptVectorizer
+from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
-from lexicept.words import WordVectorizer
 from tiny import text, tiny_backbone
 
 HOSTILE = Document(

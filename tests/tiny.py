@@ -18,7 +18,7 @@ from tokenizers import (
 )
 from transformers import BertConfig, BertModel, BertTokenizerFast, PreTrainedTokenizerFast
 
-from lexicept.backbone import Backbone, quiet_transformers
+from lexicept.models.backbone import Backbone, quiet_transformers
 
 SYLLABLES = ("ba", "de", "ki", "lo", "mu")
 WORDS = [first + second for first, second in product(SYLLABLES, SYLLABLES)]

@@ -9,10 +9,10 @@ from typing import ClassVar
 import numpy as np
 import scipy.sparse as sp
 
-from lexicept.atlas import Findings
 from lexicept.errors import IndexFormatError
-from lexicept.explanation import Span
-from lexicept.storage import TextStore
+from lexicept.explanation.contributions import Span
+from lexicept.index.atlas import Findings
+from lexicept.storage.texts import TextStore
 
 
 class Vowels:
@@ -50,7 +50,7 @@ class Vowels:
 
 
 PLACE = (__name__, "Vowels")
-"""What ``lexicept.index.VECTORIZERS`` says of concepts in tests that have these."""
+"""What ``lexicept.vectorizers.interface.VECTORIZERS`` says of concepts in tests that have these."""
 
 
 def findings(documents: int) -> Findings:

@@ -10,14 +10,14 @@ if TYPE_CHECKING:
     from lexicept.corpora import Document as Document
     from lexicept.corpora import read_documents as read_documents
     from lexicept.errors import LexiceptError as LexiceptError
-    from lexicept.index import Index as Index
-    from lexicept.indexing import IndexBuilder as IndexBuilder
+    from lexicept.index.builder import IndexBuilder as IndexBuilder
+    from lexicept.index.reader import Index as Index
     from lexicept.vectors import SparseVectors as SparseVectors
 
 _HOMES = {
     "Document": "lexicept.corpora",
-    "Index": "lexicept.index",
-    "IndexBuilder": "lexicept.indexing",
+    "Index": "lexicept.index.reader",
+    "IndexBuilder": "lexicept.index.builder",
     "LexiceptError": "lexicept.errors",
     "SparseVectors": "lexicept.vectors",
     "read_documents": "lexicept.corpora",

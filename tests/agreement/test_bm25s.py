@@ -13,8 +13,8 @@ import Stemmer
 
 from lexicept.corpora import read_documents
 from lexicept.engines import ExactEngine
+from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
-from lexicept.words import WordVectorizer
 
 DATA = Path(
     os.environ.get("LEXICEPT_DATA", Path(__file__).parents[2].parent.joinpath("shared", "data"))

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lexicept.sae.pretrained import load_pretrained_sae
+from lexicept.models.sae.pretrained import load_pretrained_sae
 
 sparsify = pytest.importorskip("sparsify", reason="the extra bench has sparsify")
 

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 
 from lexicept.corpora import Qrel
 from lexicept.engines import ExactEngine
-from lexicept.evaluation import evaluate
+from lexicept.evaluation.effectiveness import evaluate
 from lexicept.rra import reweight
 
 

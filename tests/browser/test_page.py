@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from lexicept.index import Index
+from lexicept.index.reader import Index
 from served import HOSTILE, save_index, serving
 
 CHROMIUM = shutil.which("chromium")

@@ -49,14 +49,14 @@ def kill_each(folder: Path, count: int, kills: int) -> None:
 
 
 def read_and_race(folder: Path, updates: int) -> None:
-    from lexicept import indexing
-    from lexicept.index import Index
+    from lexicept.index import updates
+    from lexicept.index.reader import Index
 
     from .cases import build
     from .readers import race, read_during_updates, version
 
     build(folder / "index", 1)
-    indexing.update(folder / "index", version(0))
+    updates.update(folder / "index", version(0))
     start = time.monotonic()
     counts = read_during_updates(folder / "index", updates, 2)
     seconds = time.monotonic() - start
@@ -64,7 +64,7 @@ def read_and_race(folder: Path, updates: int) -> None:
     won = [race(lambda n=n: build(folder / f"raced{n}", 20), 3) for n in range(50)]
     assert set(won) == {1}, won
     before = int(Index.open(folder / "index").folder.name)
-    done = sum(race(lambda: indexing.update(folder / "index", version(1)), 3) for _ in range(50))
+    done = sum(race(lambda: updates.update(folder / "index", version(1)), 3) for _ in range(50))
     assert int(Index.open(folder / "index").folder.name) == before + done
     print(f"50 races of 3 builds: one won each; of 150 updates {150 - done} were refused")
 

@@ -16,16 +16,17 @@ from typing import NamedTuple
 from unittest.mock import patch
 
 import lexicept.exports.folder
-from lexicept import indexing
 from lexicept.corpora import Document
-from lexicept.derive import RRASettings, VocabularySettings
 from lexicept.exports.anserini import Anserini
 from lexicept.exports.folder import export_index
-from lexicept.index import Index, Vectorizer
-from lexicept.indexing import IndexBuilder
-from lexicept.verification import verify
+from lexicept.index import updates
+from lexicept.index.builder import IndexBuilder
+from lexicept.index.impacts import RRASettings, VocabularySettings
+from lexicept.index.reader import Index
+from lexicept.index.verification import verify
+from lexicept.vectorizers.interface import Vectorizer
+from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
-from lexicept.words import WordVectorizer
 from vowels import Vowels, findings
 
 from .points import die, points
@@ -84,15 +85,13 @@ def cases(count: int) -> dict[str, Case]:
         "build": Case(lambda _: None, lambda f: build(f / "out", count, Vowels()), "out"),
         "update": Case(
             base,
-            lambda f: indexing.update(f / "index", documents(count * 3 // 2, "dog")),
+            lambda f: updates.update(f / "index", documents(count * 3 // 2, "dog")),
             "index",
         ),
         "delete": Case(base, delete_one, "index"),
-        "rra": Case(
-            base, lambda f: indexing.reweight(f / "index", f / "out", RRASettings()), "out"
-        ),
+        "rra": Case(base, lambda f: updates.reweight(f / "index", f / "out", RRASettings()), "out"),
         "relabel": Case(
-            build_described, lambda f: indexing.relabel(f / "index", {1: "new"}, "llm"), "index"
+            build_described, lambda f: updates.relabel(f / "index", {1: "new"}, "llm"), "index"
         ),
         "export": Case(base, export, "out"),
     }
@@ -100,7 +99,7 @@ def cases(count: int) -> dict[str, Case]:
 
 def delete_one(folder: Path) -> None:
     if "d0" in Index.open(folder / "index").ids:
-        indexing.delete(folder / "index", ["d0"])
+        updates.delete(folder / "index", ["d0"])
 
 
 class Unbroken(NamedTuple):

@@ -9,10 +9,9 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from lexicept import indexing
 from lexicept.corpora import Document
 from lexicept.errors import InputError
-from lexicept.index import Index
+from lexicept.index.reader import Index
 
 from .cases import fork
 
@@ -78,7 +77,7 @@ def read_during_updates(path: Path, updates: int, readers: int) -> list[int]:
     pids = [fork(lambda place=place: read(place)) for place in range(1, readers + 1)]
     try:
         for number in range(1, updates + 1):
-            indexing.update(path, version(number))
+            updates.update(path, version(number))
     finally:
         shared[0] = 1
         failed = [status for _, status in (os.waitpid(pid, 0) for pid in pids) if status]

@@ -16,36 +16,42 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-import lexicept.index
+import lexicept.index.reader
 import sae_files
 import tiny
-from lexicept import verification
 from lexicept.corpora import Document, read_documents, read_qrels, read_queries
-from lexicept.derive import RRASettings, VocabularySettings
-from lexicept.encoder import load_encoder, make_encoder
 from lexicept.errors import LexiceptError
-from lexicept.evaluation import evaluate, read_run
+from lexicept.evaluation.effectiveness import evaluate
+from lexicept.evaluation.runs import read_run
+from lexicept.evaluation.sweep import Point, Setting, read_points
 from lexicept.exports.anserini import Anserini
 from lexicept.exports.folder import export_index
-from lexicept.heads import HeadSettings, SAEHead, VocabularyHead
-from lexicept.index import Index
-from lexicept.indexing import IndexBuilder
-from lexicept.labels import _opened, _ReplyError, read_reply
-from lexicept.lists import Lists
-from lexicept.part_file import fingerprint
-from lexicept.sae import SAE, SAESettings
-from lexicept.sae.explanations import read_explanations
-from lexicept.sae.objectives import OBJECTIVES
-from lexicept.sae.pretrained import load_pretrained_sae
-from lexicept.sae.states import Position
-from lexicept.sae.training import Trainer, initial_sae
-from lexicept.storage import TextStore, describe_files, load_csr, save_array, save_csr
-from lexicept.sweep import Point, Setting, read_points
+from lexicept.index import verification
+from lexicept.index.builder import IndexBuilder
+from lexicept.index.impacts import RRASettings, VocabularySettings
+from lexicept.index.reader import Index
+from lexicept.interpretation.llm_labels import _opened, _ReplyError, read_reply
+from lexicept.models.encoder import load_encoder, make_encoder
+from lexicept.models.heads.base import HeadSettings
+from lexicept.models.heads.sae import SAEHead
+from lexicept.models.heads.vocabulary import VocabularyHead
+from lexicept.models.sae.explanations import read_explanations
+from lexicept.models.sae.model import SAE
+from lexicept.models.sae.pretrained import load_pretrained_sae
+from lexicept.models.sae.states import Position
+from lexicept.storage.arrays import load_csr, save_array, save_csr
+from lexicept.storage.files import fingerprint
+from lexicept.storage.manifest import describe_files
+from lexicept.storage.texts import TextStore
+from lexicept.training.candidates.lists import Lists
 from lexicept.training.config import load_config
 from lexicept.training.report import read_metrics
+from lexicept.training.sae.objectives import OBJECTIVES
+from lexicept.training.sae.settings import SAESettings
+from lexicept.training.sae.trainer import Trainer, initial_sae
 from lexicept.training.states import CachedStates
+from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
-from lexicept.words import WordVectorizer
 from vowels import PLACE, Vowels, findings
 
 
@@ -64,7 +70,7 @@ class Target(NamedTuple):
 
 def use_vowels() -> None:
     """Let indexes of this process find ``Vowels`` where concepts are named."""
-    lexicept.index.VECTORIZERS["concepts"] = PLACE
+    lexicept.vectorizers.interface.VECTORIZERS["concepts"] = PLACE
 
 
 TEXTS = ["a cat and an owl", "the dog, a yak; dogs", "", "größe 猫 elk owl"]

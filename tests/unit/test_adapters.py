@@ -7,12 +7,12 @@ import torch
 from safetensors.torch import load_file
 from sentence_transformers import SparseEncoder
 
-from lexicept.adapters import add_adapters, has_adapters, merge_adapters
-from lexicept.backbone import Backbone
-from lexicept.encoder import load_encoder, make_encoder, parts
 from lexicept.errors import InputError
-from lexicept.heads import VocabularyHead
-from lexicept.lookup import Lookup
+from lexicept.models.backbone import Backbone
+from lexicept.models.encoder import load_encoder, make_encoder, parts
+from lexicept.models.heads.vocabulary import VocabularyHead
+from lexicept.models.lookup import Lookup
+from lexicept.models.lora import add_adapters, has_adapters, merge_adapters
 from tiny import save_bert, text
 
 TEXTS = [text(1, 2, 3), text(4), text(5, 6)]

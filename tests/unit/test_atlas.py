@@ -6,14 +6,16 @@ import numpy as np
 import pytest
 from test_index import _vowels, _without_fsync
 
-from lexicept.atlas import Concept, Example, unique_labels
 from lexicept.corpora import Document
-from lexicept.derive import RRASettings, VocabularySettings
 from lexicept.errors import IndexFormatError, InputError
-from lexicept.index import Index, read_manifest
-from lexicept.indexing import IndexBuilder, delete, relabel, reweight, update
+from lexicept.index.atlas import Concept, Example, unique_labels
+from lexicept.index.builder import IndexBuilder
+from lexicept.index.impacts import RRASettings, VocabularySettings
+from lexicept.index.manifest import read_manifest
+from lexicept.index.reader import Index
+from lexicept.index.updates import delete, relabel, reweight, update
+from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
-from lexicept.words import WordVectorizer
 from vowels import Vowels, findings
 
 __all__ = ["_vowels", "_without_fsync"]  # fixtures

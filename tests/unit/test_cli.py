@@ -13,12 +13,12 @@ from test_index import _vowels, _without_fsync
 
 from lexicept.cli import main
 from lexicept.corpora import Document
-from lexicept.derive import VocabularySettings
-from lexicept.evaluation import read_run
-from lexicept.index import Index
-from lexicept.indexing import IndexBuilder
+from lexicept.evaluation.runs import read_run
+from lexicept.index.builder import IndexBuilder
+from lexicept.index.impacts import VocabularySettings
+from lexicept.index.reader import Index
+from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25, Splade
-from lexicept.words import WordVectorizer
 from vowels import Vowels
 
 __all__ = ["_vowels", "_without_fsync"]  # fixtures

@@ -6,7 +6,7 @@ import pytest
 from test_atlas import AY, _vowels, _without_fsync, path
 from test_cli import Run, assert_error, run
 
-from lexicept.indexing import relabel
+from lexicept.index.updates import relabel
 
 __all__ = ["_vowels", "_without_fsync", "path", "run"]  # fixtures
 

@@ -13,11 +13,11 @@ from test_start_up import HEAVY, MAIN, loaded_after
 
 import sae_files
 from lexicept.corpora import Document
-from lexicept.index import Index
-from lexicept.indexing import IndexBuilder
-from lexicept.sae import SAE
-from lexicept.sae.formats import save_saelens
-from lexicept.sae.pretrained import load_pretrained_sae
+from lexicept.index.builder import IndexBuilder
+from lexicept.index.reader import Index
+from lexicept.models.sae.formats import save_saelens
+from lexicept.models.sae.model import SAE
+from lexicept.models.sae.pretrained import load_pretrained_sae
 from sae_files import D, K, M
 from tiny import save_bert
 

@@ -11,12 +11,11 @@ from test_index import _without_fsync
 from test_start_up import HEAVY, MAIN, loaded_after
 from test_teachers import bert, dense
 
-from lexicept import pseudo_queries
 from lexicept.cli.lists import KindChoice
-from lexicept.corpora import read_qrels, read_queries
-from lexicept.index import Index
-from lexicept.lists import CandidateList, Lists
-from lexicept.teachers import standardised
+from lexicept.corpora import pseudo_queries, read_qrels, read_queries
+from lexicept.index.reader import Index
+from lexicept.training.candidates.lists import CandidateList, Lists
+from lexicept.training.candidates.teachers import standardised
 
 __all__ = ["_without_fsync", "bert", "dense", "run"]  # fixtures
 

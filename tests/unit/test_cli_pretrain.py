@@ -12,14 +12,14 @@ from test_index import _without_fsync
 from test_start_up import HEAVY, MAIN, loaded_after
 from test_vocabulary_head import VOCABULARY, save
 
-from lexicept import pretraining
-from lexicept.adapters import has_adapters
-from lexicept.backbone import DEFAULT_BACKBONE, Backbone
 from lexicept.cli.pretrain import pretrain
-from lexicept.encoder import load_encoder
-from lexicept.heads import VocabularyHead
-from lexicept.language_heads import language_head
-from lexicept.pretraining import PretrainingSettings
+from lexicept.models.backbone import DEFAULT_BACKBONE, Backbone
+from lexicept.models.encoder import load_encoder
+from lexicept.models.heads.vocabulary import VocabularyHead
+from lexicept.models.language_heads import language_head
+from lexicept.models.lora import has_adapters
+from lexicept.training import pretraining
+from lexicept.training.pretraining import PretrainingSettings
 from tiny import save_decoder
 
 __all__ = ["_without_fsync", "run"]  # fixtures
@@ -141,7 +141,7 @@ def test_unfinished_work_on_something_else_is_forgotten(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("lexicept.storage.sync_folder", killed)
+        patch.setattr("lexicept.storage.files.sync_folder", killed)
         assert go().code == 130
     steps: list[int] = []
     step = pretraining.Trainer.step
@@ -215,7 +215,7 @@ def test_what_is_refused(go: Any, run: Run, corpus: Path, tmp_path: Path) -> Non
 def test_two_at_once(go: Any, tmp_path: Path) -> None:
     import os
 
-    from lexicept.storage import lock
+    from lexicept.storage.locks import lock
 
     (tmp_path / "model.partial").mkdir()
     held = lock(tmp_path / "model.partial")

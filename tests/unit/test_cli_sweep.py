@@ -13,8 +13,8 @@ from test_indexing import command, wait_and_kill
 from test_start_up import HEAVY, MAIN, loaded_after
 
 from lexicept.corpora import read_qrels, read_queries
-from lexicept.index import Index
-from lexicept.sweep import SweepGrid, read_points, sweep
+from lexicept.evaluation.sweep import SweepGrid, read_points, sweep
+from lexicept.index.reader import Index
 
 __all__ = ["_without_fsync", "beir", "index", "run"]  # fixtures
 

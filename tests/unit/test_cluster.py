@@ -15,18 +15,22 @@ import pytest
 import scipy.sparse as sp
 from test_index import _without_fsync
 
-from lexicept import frequencies, rra, shards
-from lexicept.cluster import Cluster
+from lexicept import rra
 from lexicept.corpora import Document
-from lexicept.derive import Derived, RRASettings, VocabularySettings
 from lexicept.errors import IndexFormatError, InputError, LexiceptError
-from lexicept.index import Index, Vectorizer
-from lexicept.indexing import IndexBuilder, reweight
+from lexicept.index import term_frequencies
+from lexicept.index.builder import IndexBuilder
+from lexicept.index.impacts import Derived, RRASettings, VocabularySettings
+from lexicept.index.reader import Index
+from lexicept.index.updates import reweight
+from lexicept.parallel import shards
+from lexicept.parallel.ray import Cluster
+from lexicept.parallel.shards import Shard
 from lexicept.progress import Progress, silent
-from lexicept.shards import Shard
-from lexicept.storage import read_json, write_json
+from lexicept.storage.files import read_json, write_json
+from lexicept.vectorizers.interface import Vectorizer
+from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
-from lexicept.words import WordVectorizer
 from vowels import Vowels
 
 pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed")
@@ -55,7 +59,7 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture(autouse=True)
 def _small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frequencies, "SHARD", 4)
+    monkeypatch.setattr(term_frequencies, "SHARD", 4)
     monkeypatch.setattr(shards, "SIZE", 100)
 
 
@@ -63,11 +67,11 @@ def _small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
 def concepts(tmp_path_factory: pytest.TempPathFactory) -> Vectorizer:
     import torch
 
-    from lexicept.concepts import ConceptVectorizer
-    from lexicept.encoder import make_encoder
-    from lexicept.heads import SAEHead
-    from lexicept.sae import SAESettings
-    from lexicept.sae.training import initial_sae
+    from lexicept.models.encoder import make_encoder
+    from lexicept.models.heads.sae import SAEHead
+    from lexicept.training.sae.settings import SAESettings
+    from lexicept.training.sae.trainer import initial_sae
+    from lexicept.vectorizers.concepts import ConceptVectorizer
     from tiny import tiny_backbone
 
     torch.manual_seed(0)
@@ -205,7 +209,7 @@ def always_die(_: int) -> None:
 def test_a_process_that_always_dies_is_given_up(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lexicept.cluster.RETRIES", 1)
+    monkeypatch.setattr("lexicept.parallel.ray.RETRIES", 1)
     with pytest.raises(LexiceptError, match=r"^Ray gave up: "):
         list(cluster.over(always_die, [0]))
 

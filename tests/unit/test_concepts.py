@@ -2,14 +2,15 @@ import numpy as np
 import pytest
 
 from lexicept import Document, Index, IndexBuilder
-from lexicept.concepts import BackboneSettings, ConceptVectorizer
-from lexicept.derive import VocabularySettings
 from lexicept.errors import InputError
-from lexicept.indexing import delete, update
-from lexicept.naming import describe
-from lexicept.sae import SAESettings
+from lexicept.index.impacts import VocabularySettings
+from lexicept.index.updates import delete, update
+from lexicept.interpretation.describe import describe
+from lexicept.training.concepts import train_concepts
+from lexicept.training.sae.settings import SAESettings
+from lexicept.vectorizers.concepts import BackboneSettings, ConceptVectorizer
+from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
-from lexicept.words import WordVectorizer
 
 
 def test_save_and_load(encoder, texts, tmp_path):
@@ -85,6 +86,6 @@ def test_update_and_delete_with_concepts(index, texts):
 
 def test_train_from_texts(texts):
     settings = SAESettings(num_latents=32, k=4, tokens=1000, batch_size=100)
-    trained = ConceptVectorizer.train(texts, BackboneSettings(layer=1), settings)
+    trained = train_concepts(texts, BackboneSettings(layer=1), settings)
     assert trained.size == 32
     assert trained.documents(texts).nnz > 0

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from transformers import AutoModel, ByT5Tokenizer
 from transformers.masking_utils import create_causal_mask
 
-from lexicept.backbone import Backbone, quiet_transformers, split_words
-from lexicept.encoder import encode_activations, make_encoder
 from lexicept.errors import InputError
-from lexicept.heads import SAEHead
-from lexicept.sae import SAE
+from lexicept.models.backbone import Backbone, quiet_transformers
+from lexicept.models.encoder import encode_activations, make_encoder
+from lexicept.models.heads.sae import SAEHead
+from lexicept.models.sae.model import SAE
+from lexicept.models.windows import split_words
 from tiny import DECODERS, decoder_tokenizer, save_bert, save_decoder, text
 
 LONG = text(*range(8))
@@ -253,5 +254,5 @@ def test_tokenizers_that_do_not_say_what_tokens_stand_for(tmp_path: Path) -> Non
 def test_a_new_backbone_is_where_the_library_would_put_it(tmp_path, monkeypatch):
     """An SAE is trained before there is an encoder that would move it."""
     save_bert(tmp_path / "bert")
-    monkeypatch.setattr("lexicept.backbone.get_device_name", lambda: "meta")
+    monkeypatch.setattr("lexicept.models.backbone.get_device_name", lambda: "meta")
     assert Backbone.from_pretrained(str(tmp_path / "bert")).model.device.type == "meta"

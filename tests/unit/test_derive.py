@@ -12,10 +12,11 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lexicept import rra, shards
-from lexicept.derive import Derived, RRASettings, VocabularySettings
+from lexicept import rra
 from lexicept.errors import InputError
-from lexicept.storage import StoredRows, save_csr
+from lexicept.index.impacts import Derived, RRASettings, VocabularySettings
+from lexicept.parallel import shards
+from lexicept.storage.arrays import StoredRows, save_csr
 from lexicept.vectors import prune_rows, stack_columns
 from lexicept.weighting import BM25, Splade
 from strategies import REALS, sparse_matrices

@@ -6,11 +6,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SparseEncoder
 
-from lexicept.backbone import Backbone, resolve
-from lexicept.encoder import encode_activations, load_encoder, make_encoder
 from lexicept.errors import InputError
-from lexicept.heads import SAEHead
-from lexicept.sae import SAE
+from lexicept.models.backbone import Backbone, resolve
+from lexicept.models.encoder import encode_activations, load_encoder, make_encoder
+from lexicept.models.heads.sae import SAEHead
+from lexicept.models.sae.model import SAE
 from tiny import save_bert
 
 
@@ -183,14 +183,14 @@ def states_of(backbone, texts, task):
 def test_documents_may_be_read_in_bfloat16_and_queries_are_not(monkeypatch, texts, tmp_path):
     backbone = Backbone.from_pretrained(layer=2, precision="bfloat16")
     exact = states_of(Backbone.from_pretrained(layer=2), texts, "document")
-    monkeypatch.setattr("lexicept.backbone.multiplies_bfloat16", lambda: True)
+    monkeypatch.setattr("lexicept.models.backbone.multiplies_bfloat16", lambda: True)
     found = states_of(backbone, texts, "document")
     assert found.dtype == torch.float32
     assert 0 < float((found - exact).norm() / exact.norm()) < 0.02
     assert torch.equal(states_of(backbone, texts, "query"), exact)
     backbone.save(str(tmp_path))
     assert Backbone.load(str(tmp_path)).precision == "bfloat16"
-    monkeypatch.setattr("lexicept.backbone.multiplies_bfloat16", lambda: False)
+    monkeypatch.setattr("lexicept.models.backbone.multiplies_bfloat16", lambda: False)
     assert torch.equal(states_of(backbone, texts, "document"), exact)
     with pytest.raises(InputError, match="precision is one of float32, bfloat16, not 'float16'"):
         Backbone.from_pretrained(precision="float16")

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from test_cli import Run, assert_error, run
 from test_index import _without_fsync, build
 
-from lexicept import indexing
 from lexicept.corpora import Document
-from lexicept.derive import RRASettings
 from lexicept.engines import Engine, ExactEngine, store
 from lexicept.engines.wrapped import LARGEST, Extension
 from lexicept.errors import IndexFormatError, InputError
-from lexicept.index import Index
+from lexicept.index import updates
+from lexicept.index.impacts import RRASettings
+from lexicept.index.reader import Index
 from strategies import collections
 
 __all__ = ["_without_fsync", "run"]  # fixtures
@@ -190,7 +190,7 @@ def test_an_index_is_searched_by_another_engine(
 ) -> None:
     exact = build(tmp_path / "index", TEXTS, rra=rra)
     if name != "exact":
-        indexing.add_engine(exact.path, name, {})
+        updates.add_engine(exact.path, name, {})
     other = Index.open(exact.path, engine=name)
     assert other.searcher.name == name
     queries = ["cat1 dog2", "bird1", "", "unknown", "cat3"]
@@ -210,7 +210,7 @@ def test_an_engine_of_an_older_index_is_refused(name: str, tmp_path: Path, run: 
     assert run("engine", path, name, *recall, "--json").json["documents"] == len(TEXTS)
     found = run("search", path, "cat1", "--engine", name, "--json").json
     assert found["results"][0]["id"] == "d1"
-    indexing.update(path, [Document("new", "cat1")])
+    updates.update(path, [Document("new", "cat1")])
     assert_error(run("search", path, "cat1", "--engine", name), "has changed", "lexicept engine")
     run("engine", path, name, *recall)
     assert run("search", path, "cat1", "--engine", name, "--json").json["results"]
@@ -228,7 +228,7 @@ def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(store.ENGINES, "seismic", ("nosuchpackage", "Engine"))
     path = build(tmp_path / "index", TEXTS).path
     with pytest.raises(InputError, match="nosuchpackage missing: pip install"):
-        indexing.add_engine(path, "seismic", {})
+        updates.add_engine(path, "seismic", {})
 
 
 def test_a_build_that_fails_leaves_the_old_engine(tmp_path: Path) -> None:

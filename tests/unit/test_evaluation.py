@@ -11,14 +11,9 @@ from scipy.stats import ttest_rel
 
 from lexicept.corpora import Qrel
 from lexicept.errors import InputError
-from lexicept.evaluation import (
-    MEASURES,
-    evaluate,
-    evaluate_queries,
-    paired_t_test,
-    read_run,
-    write_run,
-)
+from lexicept.evaluation.effectiveness import MEASURES, evaluate, evaluate_queries
+from lexicept.evaluation.runs import read_run, write_run
+from lexicept.evaluation.significance import paired_t_test
 
 QRELS = [Qrel("1", "a", 2), Qrel("1", "b", 1), Qrel("1", "c", 0), Qrel("2", "a", 1)]
 RUN = {"1": {"c": 3.0, "a": 2.0, "b": 1.0}, "2": {"b": 1.0, "a": 0.5}}

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import BertTokenizer, PreTrainedTokenizerFast
 
-from lexicept.backbone import Window
 from lexicept.errors import InputError
-from lexicept.expanded import Span, WordFinder, expanded_words
+from lexicept.models.windows import Window
+from lexicept.models.word_vocabulary import Span, WordFinder, expanded_words
 
 TOKENS = [
     *("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ",", ".", "+"),
@@ -92,7 +92,7 @@ def test_one_word_with_and_without_a_space_before() -> None:
 
 
 def test_texts_are_a_stream_that_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lexicept.expanded.BATCH", 2)
+    monkeypatch.setattr("lexicept.models.word_vocabulary.BATCH", 2)
     read = []
 
     def stream() -> Iterator[str]:

@@ -13,12 +13,9 @@ from rich.console import Console
 from test_heads import KINDS, bert, make, vocabulary_head
 from test_index import _without_fsync
 
-from lexicept.concepts import ConceptVectorizer
+from lexicept.cli.display import explanation_view, results_table
 from lexicept.corpora import Document
-from lexicept.derive import RRASettings, VocabularySettings
-from lexicept.display import explanation_view, results_table
-from lexicept.encoder import make_encoder
-from lexicept.explanation import (
+from lexicept.explanation.contributions import (
     Contribution,
     Explanation,
     Span,
@@ -27,12 +24,15 @@ from lexicept.explanation import (
     split_spans,
     whole,
 )
-from lexicept.index import Hit
-from lexicept.indexing import IndexBuilder
-from lexicept.lookup import Lookup
-from lexicept.markup import explanation_page, highlighted
+from lexicept.explanation.html import explanation_page, highlighted
+from lexicept.index.builder import IndexBuilder
+from lexicept.index.impacts import RRASettings, VocabularySettings
+from lexicept.index.reader import Hit
+from lexicept.models.encoder import make_encoder
+from lexicept.models.lookup import Lookup
+from lexicept.vectorizers.concepts import ConceptVectorizer
+from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
-from lexicept.words import WordVectorizer
 from tiny import text
 
 __all__ = ["_without_fsync", "bert"]  # fixtures

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from lexicept.errors import InputError
-from lexicept.sae import SAE
-from lexicept.sae.explanations import read_explanations
+from lexicept.models.sae.explanations import read_explanations
+from lexicept.models.sae.model import SAE
 
 SOURCE = "20-gemmascope-res-16k"
 

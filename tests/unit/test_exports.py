@@ -14,7 +14,6 @@ from test_cli import Run, assert_error, run
 from test_index import _without_fsync, build
 
 from lexicept.corpora import Query
-from lexicept.derive import RRASettings
 from lexicept.engines.wrapped import Vector
 from lexicept.errors import InputError
 from lexicept.exports import Format, Source, export_index, folder
@@ -23,7 +22,8 @@ from lexicept.exports.ciff import CIFF, varints
 from lexicept.exports.elastic import Elasticsearch, OpenSearch
 from lexicept.exports.qdrant import Qdrant
 from lexicept.exports.source import json_vector, query_impacts
-from lexicept.index import Index
+from lexicept.index.impacts import RRASettings
+from lexicept.index.reader import Index
 
 __all__ = ["_without_fsync", "run"]  # fixtures
 

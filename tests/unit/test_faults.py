@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-import lexicept.index
+import lexicept.index.reader
 from faults.cases import (
     Case,
     Unbroken,
@@ -24,10 +24,12 @@ from faults.cases import (
 )
 from faults.points import NEED_ROOM, no_room, points
 from faults.readers import race, read_during_updates, version
-from lexicept import frequencies, indexing
 from lexicept.errors import InputError
-from lexicept.index import Index
-from lexicept.storage import save_array
+from lexicept.index import term_frequencies, updates
+from lexicept.index.builder import IndexBuilder
+from lexicept.index.reader import Index
+from lexicept.storage import workspace
+from lexicept.storage.arrays import save_array
 from vowels import PLACE
 
 CASES = cases(12)
@@ -40,7 +42,7 @@ MOST = 16
 @pytest.fixture(scope="module", autouse=True)
 def _vowels() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(lexicept.index.VECTORIZERS, "concepts", PLACE)
+        patch.setitem(lexicept.vectorizers.interface.VECTORIZERS, "concepts", PLACE)
         yield
 
 
@@ -120,15 +122,15 @@ def test_files_that_can_not_grow(tmp_path: Path) -> None:
 def test_a_concept_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
-    from lexicept.concepts import ConceptVectorizer
-    from lexicept.encoder import make_encoder
-    from lexicept.heads import SAEHead
-    from lexicept.sae import SAE
+    from lexicept.models.encoder import make_encoder
+    from lexicept.models.heads.sae import SAEHead
+    from lexicept.models.sae.model import SAE
+    from lexicept.vectorizers.concepts import ConceptVectorizer
     from tiny import tiny_backbone
 
     torch.manual_seed(0)
     encoder = make_encoder(tiny_backbone(tmp_path / "bert"), SAEHead(SAE(32, 40, 3)))
-    monkeypatch.setattr(frequencies, "SHARD", 3)
+    monkeypatch.setattr(term_frequencies, "SHARD", 3)
     made = ConceptVectorizer(encoder)
     case = Case(lambda _: None, lambda folder: build(folder / "out", 7, made), "out")
     whole = run_unbroken(case, tmp_path / "whole")
@@ -140,7 +142,7 @@ def test_a_concept_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_readers_beside_updates(tmp_path: Path) -> None:
     build(tmp_path / "index", 1)
-    indexing.update(tmp_path / "index", version(0))
+    updates.update(tmp_path / "index", version(0))
     with points():  # which flush nothing
         counts = read_during_updates(tmp_path / "index", 30, 2)
     assert min(counts) > 0
@@ -151,12 +153,12 @@ def test_a_reader_keeps_its_generation_and_the_next_change_removes_it(tmp_path: 
     path = tmp_path / "index"
     build(path, 3)
     reader = Index.open(path)
-    indexing.delete(path, ["d0"])
+    updates.delete(path, ["d0"])
     assert (path / "000001").is_dir()
     assert len(reader.frequencies()[0].indptr) == 4
     assert len(reader.search("cat")) == 3  # loads its words now
     reader.release()
-    indexing.delete(path, ["d1"])
+    updates.delete(path, ["d1"])
     assert sorted(p.name for p in path.iterdir()) == [".lock", "000003", "manifest.json"]
 
 
@@ -173,10 +175,10 @@ def test_who_comes_when_another_has_just_finished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between the look for an index and the lock, another process finishes one."""
-    lock, path = indexing.lock, tmp_path / "index"
+    lock, path = updates.lock, tmp_path / "index"
 
     def finish_first(folder: Path) -> int:
-        monkeypatch.setattr(indexing, "lock", lock)
+        monkeypatch.setattr(workspace, "lock", lock)
         shutil.rmtree(folder)
         build(path, 2)
         with pytest.raises(InputError, match="another process is writing"):
@@ -184,7 +186,7 @@ def test_who_comes_when_another_has_just_finished(
         folder.mkdir()
         return lock(folder)
 
-    monkeypatch.setattr(indexing, "lock", finish_first)
+    monkeypatch.setattr(workspace, "lock", finish_first)
     with pytest.raises(InputError, match="exists already"):
-        indexing.IndexBuilder(path)
+        IndexBuilder(path)
     assert os.listdir(tmp_path) == ["index"]

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_index import _without_fsync
 
-from lexicept import frequencies
-from lexicept.frequencies import first_occurrences, write_frequencies
+from lexicept.index import term_frequencies
+from lexicept.index.term_frequencies import first_occurrences, write_frequencies
 from lexicept.progress import silent
-from lexicept.words import WordVectorizer
+from lexicept.vectorizers.words import WordVectorizer
 from vowels import Vowels
 
 __all__ = ["_without_fsync"]  # a fixture
@@ -26,7 +26,7 @@ UNIQUE = ["cat", "dog", "owl", "", "elk"]
 
 @pytest.fixture(autouse=True)
 def _shards_of_2(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frequencies, "SHARD", 2)
+    monkeypatch.setattr(term_frequencies, "SHARD", 2)
     Vowels.encoded.clear()
 
 

@@ -7,7 +7,7 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lexicept.groups import csr_of_rows, first_of_rows, firsts, ranks
+from lexicept.segments import csr_of_rows, first_of_rows, firsts, ranks
 
 
 @given(st.lists(st.integers(0, 3), max_size=12))

@@ -5,10 +5,12 @@ import pytest
 import torch
 from sentence_transformers import SparseEncoder
 
-from lexicept.encoder import encode_activations, load_encoder, make_encoder
 from lexicept.errors import InputError
-from lexicept.heads import HeadSettings, SAEHead, VocabularyHead
-from lexicept.sae import SAE
+from lexicept.models.encoder import encode_activations, load_encoder, make_encoder
+from lexicept.models.heads.base import HeadSettings
+from lexicept.models.heads.sae import SAEHead
+from lexicept.models.heads.vocabulary import VocabularyHead
+from lexicept.models.sae.model import SAE
 from lexicept.weighting import BM25, Splade, Unchanged
 from tiny import text, tiny_backbone
 

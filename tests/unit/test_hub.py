@@ -16,15 +16,15 @@ import yaml
 from test_cli import Run, assert_error, run
 from test_index import _without_fsync
 
-from lexicept.concepts import ConceptVectorizer
-from lexicept.encoder import encode_activations, load_encoder, make_encoder
 from lexicept.errors import InputError
-from lexicept.heads import SAEHead
-from lexicept.hub import model_folder, push_model
-from lexicept.index import Index
-from lexicept.language_heads import language_head
-from lexicept.model_card import make_card, published
-from lexicept.sae import SAE
+from lexicept.index.reader import Index
+from lexicept.models.encoder import encode_activations, load_encoder, make_encoder
+from lexicept.models.heads.sae import SAEHead
+from lexicept.models.hub import model_folder, push_model
+from lexicept.models.language_heads import language_head
+from lexicept.models.model_card import make_card, published
+from lexicept.models.sae.model import SAE
+from lexicept.vectorizers.concepts import ConceptVectorizer
 from tiny import tiny_backbone
 
 __all__ = ["_without_fsync", "run"]  # fixtures

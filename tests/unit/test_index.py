@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-import lexicept.index
+import lexicept.index.reader
 from lexicept.corpora import Document
-from lexicept.derive import RRASettings, VocabularySettings
 from lexicept.engines import ExactEngine
 from lexicept.errors import IndexFormatError, InputError
-from lexicept.explanation import Contribution, Explanation
-from lexicept.index import Index
-from lexicept.indexing import IndexBuilder
+from lexicept.explanation.contributions import Contribution, Explanation
+from lexicept.index.builder import IndexBuilder
+from lexicept.index.impacts import RRASettings, VocabularySettings
+from lexicept.index.reader import Index
+from lexicept.vectorizers.words import WordVectorizer
 from lexicept.vectors import SparseVectors, Vocabulary
 from lexicept.weighting import BM25, Splade
-from lexicept.words import WordVectorizer
 from vowels import PLACE, Vowels
 
 
@@ -31,7 +31,7 @@ def _without_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def _vowels(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(lexicept.index.VECTORIZERS, "concepts", PLACE)
+    monkeypatch.setitem(lexicept.vectorizers.interface.VECTORIZERS, "concepts", PLACE)
     Vowels.encoded.clear()
 
 
@@ -258,7 +258,9 @@ def test_words_are_searched_where_concepts_can_not_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     build(tmp_path / "index", ANIMALS, concepts=VocabularySettings(Splade()))
-    monkeypatch.setitem(lexicept.index.VECTORIZERS, "concepts", ("not_installed", "Vowels"))
+    monkeypatch.setitem(
+        lexicept.vectorizers.interface.VECTORIZERS, "concepts", ("not_installed", "Vowels")
+    )
     index = Index.open(tmp_path / "index")
     assert index.search("cat", 1, "words")[0].document_id == "a"
     with pytest.raises(InputError, match=r"not_installed missing: pip install 'lexicept\[concepts"):

@@ -18,14 +18,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_index import _vowels, _without_fsync, build
 
-from lexicept import frequencies, indexing, rra
+from lexicept import rra
 from lexicept.corpora import Document
-from lexicept.derive import RRASettings, VocabularySettings
 from lexicept.errors import IndexFormatError, InputError
-from lexicept.index import Index
-from lexicept.indexing import IndexBuilder, choose_alpha, delete, reweight, update
+from lexicept.index import term_frequencies, updates
+from lexicept.index.builder import IndexBuilder
+from lexicept.index.impacts import RRASettings, VocabularySettings
+from lexicept.index.reader import Index
+from lexicept.index.updates import choose_alpha, delete, reweight, update
+from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
-from lexicept.words import WordVectorizer
 from vowels import Vowels
 
 __all__ = ["_vowels", "_without_fsync"]  # fixtures
@@ -192,7 +194,7 @@ def test_refused_changes_leave_the_index_as_it_was(tmp_path: Path) -> None:
 def test_one_writer_at_a_time(tmp_path: Path) -> None:
     path = tmp_path / "index"
     build(path, TEXTS)
-    held = indexing.lock(path)
+    held = updates.lock(path)
     try:
         with pytest.raises(InputError, match="another process is writing here"):
             update(path, documents({"d": "emu"}))
@@ -300,7 +302,7 @@ def test_reweight_refusals(tmp_path: Path) -> None:
         with pytest.raises(InputError):
             reweight(tmp_path / "plain", tmp_path / "out", bad)
         assert not (tmp_path / "out").exists()
-    held = indexing.lock(tmp_path / "out.partial")
+    held = updates.lock(tmp_path / "out.partial")
     with pytest.raises(InputError, match="another process is writing here"):
         reweight(tmp_path / "plain", tmp_path / "out", RRASettings())
     os.close(held)
@@ -427,7 +429,7 @@ FIVE = {"a": "cat", "b": "dog", "c": "owl", "d": "yak", "e": "emu"}
 
 def interrupted(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A build of FIVE that stops in its last shard."""
-    monkeypatch.setattr(frequencies, "SHARD", 2)
+    monkeypatch.setattr(term_frequencies, "SHARD", 2)
     builder = IndexBuilder(path)
     builder.add_documents(documents(FIVE), {"k": 8})
     with pytest.raises(KeyboardInterrupt):
@@ -484,7 +486,7 @@ def test_a_build_forgets_what_another_model_of_that_name_found(
 @pytest.mark.usefixtures("_vowels")
 def test_shards_give_what_one_pass_gives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = build(tmp_path / "whole", TEXTS, concepts=CONCEPTS)
-    monkeypatch.setattr(frequencies, "SHARD", 1)
+    monkeypatch.setattr(term_frequencies, "SHARD", 1)
     calls: list[tuple[str, int, int]] = []
     builder = IndexBuilder(tmp_path / "parts")
     builder.add_documents(documents(TEXTS), {})
@@ -574,7 +576,8 @@ def test_a_reader_sees_whole_indexes_while_another_process_writes(tmp_path: Path
     path = tmp_path / "index"
     build(path, {"a": "cat", "b": "cat"})
     script = (
-        "import sys\nfrom lexicept.indexing import update\nfrom lexicept.corpora import Document\n"
+        "import sys\nfrom lexicept.index.updates import update\n"
+        "from lexicept.corpora import Document\n"
         "for word in ['dog', 'cat'] * 8:\n"
         "    update(sys.argv[1], [Document('a', word), Document('b', word)])\n"
     )

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from lexicept import Document, Index, IndexBuilder
-from lexicept.derive import VocabularySettings
 from lexicept.errors import InputError
+from lexicept.index.impacts import VocabularySettings
+from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
-from lexicept.words import WordVectorizer
 
 PAGE = (Path(__file__).parents[2] / "docs" / "integrations.md").read_text()
 SECTION = r"## {}\n.*?```python\n(.*?)```\n\n```text\n(.*?)```"

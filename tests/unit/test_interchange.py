@@ -25,14 +25,16 @@ from test_cli import Run, assert_error, run
 from test_index import _without_fsync
 from transformers import AutoTokenizer
 
-from lexicept.backbone import Backbone, quiet_transformers
-from lexicept.encoder import encode_activations, load_encoder, make_encoder, parts
 from lexicept.errors import InputError
-from lexicept.heads import HeadSettings, SAEHead, VocabularyHead
-from lexicept.interchange import Kind, read_model, recognise, write_model
-from lexicept.language_heads import language_head
-from lexicept.lookup import Lookup
-from lexicept.sae import SAE
+from lexicept.models.backbone import Backbone, quiet_transformers
+from lexicept.models.converters import Kind, read_model, recognise, write_model
+from lexicept.models.encoder import encode_activations, load_encoder, make_encoder, parts
+from lexicept.models.heads.base import HeadSettings
+from lexicept.models.heads.sae import SAEHead
+from lexicept.models.heads.vocabulary import VocabularyHead
+from lexicept.models.language_heads import language_head
+from lexicept.models.lookup import Lookup
+from lexicept.models.sae.model import SAE
 from tiny import WORDS, save_bert, save_decoder
 
 __all__ = ["_without_fsync", "run"]  # fixtures

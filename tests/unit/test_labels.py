@@ -13,11 +13,11 @@ import pytest
 from test_atlas import _vowels, _without_fsync, path
 from test_cli import Run, assert_error, run
 
-from lexicept import labels
-from lexicept.atlas import SOURCES
 from lexicept.errors import InputError
-from lexicept.index import Index
-from lexicept.labels import Endpoint, label_concepts, prompt, read_reply
+from lexicept.index.atlas import SOURCES
+from lexicept.index.reader import Index
+from lexicept.interpretation import llm_labels
+from lexicept.interpretation.llm_labels import Endpoint, label_concepts, prompt, read_reply
 
 __all__ = ["_vowels", "_without_fsync", "path", "run"]  # fixtures
 
@@ -78,7 +78,7 @@ def words(said: str) -> str:
 
 @pytest.fixture
 def stub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stub]:
-    monkeypatch.setattr(labels, "FIRST_WAIT", 0.001)
+    monkeypatch.setattr(llm_labels, "FIRST_WAIT", 0.001)
     with Stub() as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
@@ -161,7 +161,7 @@ def test_nonsense_is_asked_for_again_and_left_out(path: Path, stub: Stub, store:
     assert found.labels == {1: "bees"}
     assert found.refused.keys() == {2, 3}
     assert found.refused[2] == "no chat completion: b'<html>'"
-    assert len(stub.asked) == 1 + 2 * labels.ATTEMPTS
+    assert len(stub.asked) == 1 + 2 * llm_labels.ATTEMPTS
     stub.answer = lambda _: (200, {}, chat("many words that are really no label"))
     with pytest.raises(InputError, match="no reply was a label; the first: no label of 1 to 5 wor"):
         label_concepts(Index.open(path), 10, stub.endpoint, store)
@@ -232,13 +232,13 @@ def test_replies(reply: str | None, label: str | None) -> None:
     if label is not None:
         assert read_reply(chat(reply)) == label
         return
-    with pytest.raises(labels._ReplyError):
+    with pytest.raises(llm_labels._ReplyError):
         read_reply(chat(reply))
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"choices": []}', b"\xff", b"[" * 10_000])
 def test_replies_that_are_no_chats(body: bytes) -> None:
-    with pytest.raises(labels._ReplyError, match="no chat completion"):
+    with pytest.raises(llm_labels._ReplyError, match="no chat completion"):
         read_reply(body)
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from lexicept.corpora import Document, Qrel, read_documents, read_qrels, read_queries
 from lexicept.errors import InputError
-from lexicept.lists import (
+from lexicept.training.candidates.lists import (
     CandidateList,
     Lists,
     from_qrels,

@@ -7,14 +7,14 @@ import pytest
 import torch
 from sentence_transformers import SparseEncoder
 
-from lexicept.backbone import Backbone
-from lexicept.encoder import encode_activations, load_encoder, make_encoder, parts
 from lexicept.errors import InputError
-from lexicept.expanded import expanded_words
-from lexicept.heads import SAEHead
-from lexicept.language_heads import language_head
-from lexicept.lookup import Lookup
-from lexicept.sae.model import SAE
+from lexicept.models.backbone import Backbone
+from lexicept.models.encoder import encode_activations, load_encoder, make_encoder, parts
+from lexicept.models.heads.sae import SAEHead
+from lexicept.models.language_heads import language_head
+from lexicept.models.lookup import Lookup
+from lexicept.models.sae.model import SAE
+from lexicept.models.word_vocabulary import expanded_words
 
 TEXTS = ["apples and pears", "apples and unbelievability", "Pears!"]
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lexicept.errors import InputError
-from lexicept.losses import (
+from lexicept.training.losses import (
     fraction_unexplained,
     in_batch_softmax,
     kl_divergence,

@@ -9,10 +9,10 @@ import pytest
 from test_cli import Run, assert_error, run
 
 from lexicept import Index
-from lexicept.concepts import MINI, ConceptVectorizer
-from lexicept.encoder import parts
-from lexicept.indexing import relabel
+from lexicept.index.updates import relabel
+from lexicept.models.encoder import parts
 from lexicept.training import adaptation
+from lexicept.vectorizers.concepts import MINI, ConceptVectorizer
 
 __all__ = ["run"]  # fixture
 

@@ -11,16 +11,17 @@ from typing import Any
 import pytest
 from test_index import _without_fsync
 
-from lexicept import mining
 from lexicept.corpora import Document, read_documents, read_qrels, read_queries
-from lexicept.derive import RRASettings, VocabularySettings
 from lexicept.errors import InputError
-from lexicept.index import Index
-from lexicept.indexing import IndexBuilder, reweight
-from lexicept.lists import CandidateList, from_qrels
-from lexicept.mining import mine
+from lexicept.index.builder import IndexBuilder
+from lexicept.index.impacts import RRASettings, VocabularySettings
+from lexicept.index.reader import Index
+from lexicept.index.updates import reweight
+from lexicept.training.candidates import mining
+from lexicept.training.candidates.lists import CandidateList, from_qrels
+from lexicept.training.candidates.mining import mine
+from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
-from lexicept.words import WordVectorizer
 
 __all__ = ["_without_fsync"]  # fixture
 
@@ -263,7 +264,7 @@ def test_a_real_kill(index: Index, tmp_path: Path) -> None:
     script = (
         "import os, signal\n"
         "from lexicept import mining\n"
-        "from lexicept.index import Index\n"
+        "from lexicept.index.reader import Index\n"
         f"mining.BATCH = 2\n"
         "def progress(stage, done, total, detail=''):\n"
         "    if done == 4: os.kill(os.getpid(), signal.SIGKILL)\n"

@@ -16,14 +16,14 @@ from mteb.abstasks.task_metadata import TaskMetadata
 from mteb.models import SearchProtocol
 
 from lexicept import Document, Index, IndexBuilder
-from lexicept.concepts import ConceptVectorizer
-from lexicept.derive import RRASettings, VocabularySettings
-from lexicept.encoder import load_encoder
 from lexicept.errors import InputError
-from lexicept.indexing import reweight
+from lexicept.index.impacts import RRASettings, VocabularySettings
+from lexicept.index.updates import reweight
 from lexicept.integrations.mteb import LexiceptSearch
+from lexicept.models.encoder import load_encoder
+from lexicept.vectorizers.concepts import ConceptVectorizer
+from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
-from lexicept.words import WordVectorizer
 
 CORPUS = [
     {"id": "d1", "title": "Cats", "text": "They sleep all day."},

@@ -9,13 +9,15 @@ import scipy.sparse as sp
 import torch
 from sentence_transformers import SparseEncoder
 
-from lexicept import firings, naming, neighbours
-from lexicept.atlas import SOURCES, Findings
-from lexicept.encoder import encode_activations, make_encoder
-from lexicept.heads import SAEHead, VocabularyHead
-from lexicept.naming import describe, strongest_documents
-from lexicept.sae import SAESettings
-from lexicept.sae.training import initial_sae
+from lexicept.index.atlas import SOURCES, Findings
+from lexicept.interpretation import activations, neighbours
+from lexicept.interpretation import describe as describing
+from lexicept.interpretation.describe import describe, strongest_documents
+from lexicept.models.encoder import encode_activations, make_encoder
+from lexicept.models.heads.sae import SAEHead
+from lexicept.models.heads.vocabulary import VocabularyHead
+from lexicept.training.sae.settings import SAESettings
+from lexicept.training.sae.trainer import initial_sae
 from tiny import WORDS, text, tiny_backbone
 
 # The last has two windows.
@@ -65,12 +67,12 @@ def row(matrix: sp.csr_array, number: int) -> tuple[list[int], list[float]]:
 
 def assert_examples(found: Findings, fired: Fired, concept: int) -> None:
     """The examples are the largest activations, one of a text, at the words that have them."""
-    best = sorted(max(words)[0] for words in fired[concept].values())[::-1][: firings.EXAMPLES]
-    documents, activations = row(found.examples, concept)
-    assert activations == pytest.approx(best, rel=1e-4)
+    best = sorted(max(words)[0] for words in fired[concept].values())[::-1][: activations.EXAMPLES]
+    documents, acts = row(found.examples, concept)
+    assert acts == pytest.approx(best, rel=1e-4)
     assert len(set(documents)) == len(documents)
     first = found.examples.indptr[concept]
-    for place, (document, act) in enumerate(zip(documents, activations, strict=True), first):
+    for place, (document, act) in enumerate(zip(documents, acts, strict=True), first):
         start, end = found.spans[place]
         assert (pytest.approx(act, rel=1e-4), start, end) in fired[concept][document]
 
@@ -103,8 +105,8 @@ def test_small_buffers_change_nothing(
     tiny: SparseEncoder, frequencies: sp.csr_array, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = describe(tiny, TEXTS, frequencies)
-    monkeypatch.setattr(firings, "BUFFER", 50)
-    monkeypatch.setattr(firings, "READ", 4)
+    monkeypatch.setattr(activations, "BUFFER", 50)
+    monkeypatch.setattr(activations, "READ", 4)
     monkeypatch.setattr(neighbours, "COSINES", 100)
     found = describe(tiny, TEXTS, frequencies)
     assert found.labels == expected.labels
@@ -118,8 +120,8 @@ def test_small_buffers_change_nothing(
 def test_concepts_that_the_sample_misses_have_examples(
     tiny: SparseEncoder, frequencies: sp.csr_array, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(naming, "SAMPLE_TOKENS", 60)
-    read = list(naming.sample(TEXTS))
+    monkeypatch.setattr(describing, "SAMPLE_TOKENS", 60)
+    read = list(describing.sample(TEXTS))
     assert len(read) < len(TEXTS) // 2
     found = describe(tiny, TEXTS, frequencies)
     fired, _, _ = brute_force(tiny, TEXTS)
@@ -145,10 +147,10 @@ def spelled(found: Findings, concept: int) -> dict[str, float]:
 def test_words_are_compared_with_the_text_that_they_were_counted_in(
     tiny: SparseEncoder, frequencies: sp.csr_array, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(naming, "WORDS", 1000)
+    monkeypatch.setattr(describing, "WORDS", 1000)
     with monkeypatch.context() as small:
-        small.setattr(naming, "SAMPLE_TOKENS", 60)
-        read = list(naming.sample(TEXTS))
+        small.setattr(describing, "SAMPLE_TOKENS", 60)
+        read = list(describing.sample(TEXTS))
         found = describe(tiny, TEXTS, frequencies)
     # What the sample has is described as if there were nothing else.
     alone = describe(tiny, [TEXTS[n] for n in read], frequencies[read])
@@ -184,7 +186,9 @@ def test_a_vocabulary_keeps_its_terms(tmp_path: Path) -> None:
     assert found.labels == WORDS
     assert set(found.sources) == {SOURCES.index("vocabulary")}
     counts = np.bincount(frequencies.indices, minlength=25)
-    assert np.diff(found.examples.indptr).tolist() == np.minimum(counts, firings.EXAMPLES).tolist()
+    assert (
+        np.diff(found.examples.indptr).tolist() == np.minimum(counts, activations.EXAMPLES).tolist()
+    )
     rows = head.rows[torch.from_numpy(counts > 0)]
     rows = rows / rows.norm(dim=1, keepdim=True)
     largest = (rows @ rows.T).fill_diagonal_(-2).max().item()
@@ -194,5 +198,5 @@ def test_a_vocabulary_keeps_its_terms(tmp_path: Path) -> None:
 def test_words_are_one_line_and_not_endless(tiny: SparseEncoder) -> None:
     texts = ["ba\x1b[31m de", "k" * 99 + " lo", "   "]
     found = describe(tiny, texts, encode_activations(tiny, texts))
-    assert all(word.isprintable() and len(word) <= firings.LONGEST_WORD for word in found.words)
+    assert all(word.isprintable() and len(word) <= activations.LONGEST_WORD for word in found.words)
     assert all(label.isprintable() for label in found.labels)

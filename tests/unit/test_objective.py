@@ -4,12 +4,14 @@ import pytest
 import torch
 from torch import nn
 
-from lexicept import losses, regularizers
-from lexicept.encoder import make_encoder
 from lexicept.errors import InputError
-from lexicept.heads import HeadSettings, SAEHead, VocabularyHead
-from lexicept.lists import CandidateList, write_lists
-from lexicept.sae.model import SAE
+from lexicept.models.encoder import make_encoder
+from lexicept.models.heads.base import HeadSettings
+from lexicept.models.heads.sae import SAEHead
+from lexicept.models.heads.vocabulary import VocabularyHead
+from lexicept.models.sae.model import SAE
+from lexicept.training import losses, regularizers
+from lexicept.training.candidates.lists import CandidateList, write_lists
 from lexicept.training.config import (
     JointSettings,
     LossSettings,

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from lexicept.errors import InputError
-from lexicept.part_file import PartFile, fingerprint, replacing_text
+from lexicept.storage.files import fingerprint, replacing_text
+from lexicept.storage.workspace import PartFile
 
 
 def test_fingerprints() -> None:

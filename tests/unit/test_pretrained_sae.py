@@ -16,12 +16,12 @@ from safetensors.torch import load_file, save_file
 
 import sae_files
 from lexicept.errors import InputError
-from lexicept.sae import SAE
-from lexicept.sae import pretrained as pretrained_module
-from lexicept.sae.formats import save_saelens
-from lexicept.sae.formats.tensors import Tensors
-from lexicept.sae.hooks import block_of, layer_of
-from lexicept.sae.pretrained import find_pretrained_sae, load_pretrained_sae, require_fit
+from lexicept.models.sae import pretrained as pretrained_module
+from lexicept.models.sae.formats import save_saelens
+from lexicept.models.sae.formats.tensors import Tensors
+from lexicept.models.sae.hooks import block_of, layer_of
+from lexicept.models.sae.model import SAE
+from lexicept.models.sae.pretrained import find_pretrained_sae, load_pretrained_sae, require_fit
 from sae_files import D, K, M
 
 LAYOUTS = {

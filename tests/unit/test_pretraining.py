@@ -15,13 +15,13 @@ import torch.nn.functional as F
 import transformers
 from test_vocabulary_head import TEXT, VOCABULARY, save
 
-from lexicept import pretraining
-from lexicept.backbone import Backbone, quiet_transformers
 from lexicept.errors import InputError, LexiceptError
-from lexicept.expanded import Span, expanded_words
-from lexicept.heads import VocabularyHead
-from lexicept.language_heads import language_head
-from lexicept.pretraining import (
+from lexicept.models.backbone import Backbone, quiet_transformers
+from lexicept.models.heads.vocabulary import VocabularyHead
+from lexicept.models.language_heads import language_head
+from lexicept.models.word_vocabulary import Span, expanded_words
+from lexicept.training import pretraining
+from lexicept.training.pretraining import (
     Example,
     Masked,
     Position,

@@ -10,8 +10,8 @@ import yaml
 from safetensors.torch import load_file
 from test_training_run import _hasty, metrics
 
-from lexicept.encoder import load_encoder, make_encoder
-from lexicept.heads import VocabularyHead
+from lexicept.models.encoder import load_encoder, make_encoder
+from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.training.config import load_config
 from lexicept.training.run import train
 from lexicept.training.trainer import Trainer

@@ -12,8 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lexicept.corpora import Document, Qrel, Query, read_documents, read_qrels, read_queries
+from lexicept.corpora.pseudo_queries import (
+    from_texts,
+    from_vectors,
+    generate,
+    known_item_ndcg,
+    write,
+)
 from lexicept.errors import InputError
-from lexicept.pseudo_queries import from_texts, from_vectors, generate, known_item_ndcg, write
 from strategies import sparse_matrices
 
 TEXTS = [

@@ -11,7 +11,7 @@ from test_index import _without_fsync
 
 from lexicept.corpora import Document
 from lexicept.errors import InputError
-from lexicept.query_generation import (
+from lexicept.training.candidates.query_generation import (
     PROMPT,
     GenerationSettings,
     _queries,
@@ -41,7 +41,7 @@ def gpt2(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
     from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
-    from lexicept.backbone import quiet_transformers
+    from lexicept.models.backbone import quiet_transformers
 
     folder = tmp_path_factory.mktemp("gpt2")
     vocabulary = {word: number for number, word in enumerate(["<end>", "<unk>", *WORDS])}

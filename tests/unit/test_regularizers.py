@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lexicept.errors import InputError
-from lexicept.regularizers import (
+from lexicept.training.regularizers import (
     DocumentFrequencies,
     Schedule,
     anti_zero,

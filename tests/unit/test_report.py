@@ -13,23 +13,23 @@ import pytest
 import scipy.sparse as sp
 from test_index import Vowels, _without_fsync
 
-import lexicept.index
-from lexicept import report
-from lexicept.atlas import Findings
+import lexicept.index.reader
+from lexicept import reports
 from lexicept.cli import main
 from lexicept.corpora import Document, Qrel, Query
-from lexicept.derive import RRASettings, VocabularySettings
 from lexicept.errors import InputError
-from lexicept.evaluation import evaluate_index
-from lexicept.index import Index
-from lexicept.indexing import IndexBuilder
-from lexicept.report import material
-from lexicept.report.discrimination import variance_shares
-from lexicept.report.material import Questions, Spread, Subject
-from lexicept.report.page import Column, Page, Paragraph, Section, Table, render, text_column
-from lexicept.report.wording import passage, percent
+from lexicept.evaluation.effectiveness import evaluate_index
+from lexicept.index.atlas import Findings
+from lexicept.index.builder import IndexBuilder
+from lexicept.index.impacts import RRASettings, VocabularySettings
+from lexicept.index.reader import Index
+from lexicept.reports import material
+from lexicept.reports.discrimination import variance_shares
+from lexicept.reports.material import Questions, Spread, Subject
+from lexicept.reports.page import Column, Page, Paragraph, Section, Table, render, text_column
+from lexicept.reports.wording import passage, percent
+from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25, Splade
-from lexicept.words import WordVectorizer
 
 __all__ = ["_without_fsync"]  # a fixture
 
@@ -56,8 +56,8 @@ class Letters(Vowels):
 
 @pytest.fixture(autouse=True)
 def _letters(monkeypatch: pytest.MonkeyPatch) -> None:
-    kinds = {**lexicept.index.VECTORIZERS, "concepts": (__name__, "Letters")}
-    monkeypatch.setattr(lexicept.index, "VECTORIZERS", kinds)
+    kinds = {**lexicept.vectorizers.interface.VECTORIZERS, "concepts": (__name__, "Letters")}
+    monkeypatch.setattr(lexicept.index.reader, "VECTORIZERS", kinds)
 
 
 class Structure(HTMLParser):
@@ -164,7 +164,7 @@ def check(html: str) -> Structure:
 @pytest.mark.parametrize("judged", [True, False])
 def test_every_kind_of_index(tmp_path, names, rra, judged):
     index = build(tmp_path / "index", names=names, rra=rra)
-    html = report.build_report(index, *((QUERIES, QRELS) if judged else ()))
+    html = reports.build_report(index, *((QUERIES, QRELS) if judged else ()))
     page = check(html)
     expected = ["glance", "topics", "cost", "dead", "posting-lists", "discrimination"]
     expected += ["pairs", "unexplained"] * (len(names) == 2) + ["evaluation", "rra"]
@@ -184,7 +184,7 @@ def test_postings_without_documents(tmp_path):
     builder.add_vocabulary(WordVectorizer(), VocabularySettings(BM25()))
     builder.add_vocabulary(Letters(), VocabularySettings(BM25()))
     for made in (index, builder.commit()):
-        html = report.build_report(made)
+        html = reports.build_report(made)
         check(html)
         assert 'href="#evaluation"' not in html  # no sentences, no queries
     assert "All documents have" not in html
@@ -192,7 +192,7 @@ def test_postings_without_documents(tmp_path):
 
 def test_numbers_are_those_of_the_index(tmp_path):
     index = build(tmp_path / "index")
-    html = report.build_report(index, QUERIES, QRELS)
+    html = reports.build_report(index, QUERIES, QRELS)
     searched = {"words": "words", "concepts": "concepts", "all together": None}
     rows = {row[0]: row[1:] for row in table(html, "Effectiveness and cost")}
     for name, vocabulary in searched.items():
@@ -212,7 +212,7 @@ def test_numbers_are_those_of_the_index(tmp_path):
 
 def test_a_sample_of_many_queries_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(material, "QUERIES", 2)
-    html = report.build_report(build(tmp_path / "index"), QUERIES, QRELS)
+    html = reports.build_report(build(tmp_path / "index"), QUERIES, QRELS)
     assert "2 of 3 judged queries, drawn at random" in html
     asked = Questions.given(QUERIES, QRELS)
     assert {qrel.query_id for qrel in asked.qrels} == {query.id for query in asked.queries}
@@ -220,7 +220,7 @@ def test_a_sample_of_many_queries_is_named(tmp_path, monkeypatch):
 
 def test_concepts_are_shown_by_their_atlas(tmp_path):
     index = build(tmp_path / "index", labels=["vowel a", "vowel e", "vowel i", "o", "u"])
-    html = report.build_report(index, QUERIES, QRELS)
+    html = reports.build_report(index, QUERIES, QRELS)
     page = check(html)
     cards = [name for name in page.all("id") if name.startswith("concept-")]
     assert 1 <= len(cards) <= 5
@@ -242,7 +242,7 @@ def test_hostile_text_is_shown_as_text(tmp_path):
     other = build(tmp_path / "<i>other", texts, names=["words"])
     queries = [Query(f"<u>{query.id}", f"{query.text} {HOSTILE}") for query in QUERIES]
     qrels = [Qrel(f"<u>{q.query_id}", f"<b>{q.document_id}</b>", 1) for q in QRELS]
-    html = report.build_report(index, queries, qrels, other)
+    html = reports.build_report(index, queries, qrels, other)
     page = Structure(html)
     tags = [tag for tag, _ in page.elements]
     assert tags.count("script") == tags.count("style") == 1
@@ -254,7 +254,7 @@ def test_hostile_text_is_shown_as_text(tmp_path):
 
 def test_two_indexes_query_by_query(tmp_path):
     words, concepts = build(tmp_path / "words", names=["words"]), build(tmp_path / "both")
-    html = report.build_report(concepts, QUERIES, QRELS, words)
+    html = reports.build_report(concepts, QUERIES, QRELS, words)
     check(html)
     ours = evaluate_index(concepts, QUERIES, QRELS)
     theirs = evaluate_index(words, QUERIES, QRELS)
@@ -286,7 +286,7 @@ def first_lead(html: str, name: str) -> list[list[str]]:
 def test_an_index_against_itself_ties(tmp_path):
     index = build(tmp_path / "a" / "same")
     again = build(tmp_path / "b" / "same")
-    html = report.build_report(index, QUERIES, QRELS, again)
+    html = reports.build_report(index, QUERIES, QRELS, again)
     check(html)
     assert "Largest wins" not in html
     assert '<dt>Ties</dt><dd class="value">3</dd>' in html
@@ -296,9 +296,9 @@ def test_an_index_against_itself_ties(tmp_path):
 def test_indexes_of_other_documents_are_refused(tmp_path):
     other = build(tmp_path / "other", {"x": "cat"})
     with pytest.raises(InputError, match="no document of"):
-        report.build_report(build(tmp_path / "index"), QUERIES, QRELS, other)
+        reports.build_report(build(tmp_path / "index"), QUERIES, QRELS, other)
     with pytest.raises(InputError, match="without judgements"):
-        report.build_report(build(tmp_path / "more"), QUERIES)
+        reports.build_report(build(tmp_path / "more"), QUERIES)
 
 
 def test_spread_of_weights(tmp_path):
@@ -358,7 +358,7 @@ def test_tables_hold_raw_values_for_sorting():
 
 
 def test_only_the_page_s_own_script_and_style_may_run(tmp_path):
-    html = report.build_report(build(tmp_path / "index"))
+    html = reports.build_report(build(tmp_path / "index"))
     policy = re.search(r'Security-Policy" content="(.*?)"', html)
     assert policy is not None
     assert policy[1].startswith("default-src &#39;none&#39;; style-src &#39;sha256-")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lexicept.report.charts import (
+from lexicept.reports.charts import (
     Mark,
     Scale,
     Series,

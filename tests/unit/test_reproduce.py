@@ -18,10 +18,10 @@ from test_index import _without_fsync
 
 from lexicept.corpora import Qrel
 from lexicept.errors import InputError
-from lexicept.reproduce import data as data_module
-from lexicept.reproduce import run as run_module
-from lexicept.reproduce.comparison import compare, write_comparison
-from lexicept.reproduce.data import (
+from lexicept.experiments import data as data_module
+from lexicept.experiments import run as run_module
+from lexicept.experiments.comparison import compare, write_comparison
+from lexicept.experiments.data import (
     Data,
     MissingDataError,
     Source,
@@ -29,15 +29,14 @@ from lexicept.reproduce.data import (
     load_sources,
     read_vectors,
 )
-from lexicept.reproduce.measuring import Collection, Found
-from lexicept.reproduce.recipe import SIZES, find_recipes, load_recipe
-from lexicept.reproduce.report import record, recorded, write_report
-from lexicept.reproduce.run import known_results, run_recipe, validate
+from lexicept.experiments.measuring import Collection, Found
+from lexicept.experiments.recipe import SIZES, find_recipes, load_recipe
+from lexicept.experiments.report import RECIPES, record, recorded, write_report
+from lexicept.experiments.run import known_results, run_recipe, validate
 from tiny import save_collection
 
 __all__ = ["_without_fsync", "run"]  # fixtures
 
-RECIPES = Path(__file__).parents[2] / "recipes"
 NAMES = find_recipes(RECIPES)
 
 
@@ -371,9 +370,9 @@ def test_sizes_and_names_do_not_repeat_a_run():
 
 
 def test_rows_of_one_training_share_the_model(tmp_path):
+    from lexicept.experiments.recipe import read_job
+    from lexicept.experiments.trained import run_training
     from lexicept.progress import silent
-    from lexicept.reproduce.recipe import read_job
-    from lexicept.reproduce.trained import run_training
     from tiny import save_bert
 
     places = tmp_path / "data"
@@ -398,8 +397,8 @@ def test_rows_of_one_training_share_the_model(tmp_path):
 
 
 def test_tasks_of_mteb_go_on_after_one_that_failed(tmp_path, monkeypatch):
+    from lexicept.experiments.mteb_tasks import evaluate_tasks
     from lexicept.progress import silent
-    from lexicept.reproduce.mteb_tasks import evaluate_tasks
 
     asked = []
 
@@ -419,7 +418,7 @@ def test_tasks_of_mteb_go_on_after_one_that_failed(tmp_path, monkeypatch):
 
 
 def test_averaged_models_keep_their_vectors_apart(tmp_path, monkeypatch):
-    from lexicept.reproduce import trained
+    from lexicept.experiments import trained
 
     monkeypatch.setattr(trained, "soup", lambda models, out: out.mkdir())
     found = [trained._averaged([Path(one), Path("b")], tmp_path) for one in "ac"]
@@ -427,9 +426,9 @@ def test_averaged_models_keep_their_vectors_apart(tmp_path, monkeypatch):
 
 
 def test_vectors_that_were_half_written_are_made_again(tmp_path, monkeypatch):
+    from lexicept.experiments import systems
+    from lexicept.experiments.recipe import read_job
     from lexicept.progress import silent
-    from lexicept.reproduce import systems
-    from lexicept.reproduce.recipe import read_job
 
     save_collection(tmp_path / "beir")
     content = {"system": "encoder", "model": "m", "datasets": [{"name": "beir", "split": "dev"}]}
@@ -464,7 +463,7 @@ class Letters:
 def test_latency_is_of_what_seismic_finds(tmp_path):
     """Documents that share no dimension with a query but its own: no pruning can miss it."""
     pytest.importorskip("seismic", reason="needs lexicept[seismic]")
-    from lexicept.reproduce.latency import METRIC, measure_latency
+    from lexicept.experiments.latency import METRIC, measure_latency
 
     names = [f"d{number}" for number in range(40)]
     documents = sp.csr_array(sp.eye_array(40, dtype=np.float32))
@@ -482,9 +481,9 @@ def test_latency_is_of_what_seismic_finds(tmp_path):
 
 def test_a_table_with_latency_has_it_measured(tmp_path):
     pytest.importorskip("seismic", reason="needs lexicept[seismic]")
+    from lexicept.experiments.recipe import read_job
+    from lexicept.experiments.trained import run_training
     from lexicept.progress import silent
-    from lexicept.reproduce.recipe import read_job
-    from lexicept.reproduce.trained import run_training
     from tiny import save_bert
 
     save_bert(tmp_path / "bert")
@@ -507,10 +506,10 @@ def test_a_table_with_latency_has_it_measured(tmp_path):
 def test_trainings_share_what_they_prepare(tmp_path, monkeypatch):
     """One SAE for rows that read it with another k, another for another SAE; a model is what a
     run of its own would have made."""
+    from lexicept.experiments.trained import trained
     from lexicept.progress import silent
-    from lexicept.reproduce.trained import trained
-    from lexicept.sae.training import Trainer
     from lexicept.training.config import TrainingConfig, from_mapping
+    from lexicept.training.sae.trainer import Trainer
     from tiny import save_bert
 
     save_bert(tmp_path / "bert")
@@ -542,13 +541,13 @@ def test_trainings_share_what_they_prepare(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("trained", "read"), [("head", "states"), ("all", "transformed")])
 def test_layers_have_the_anisotropy_of_what_an_sae_reads(tmp_path, trained, read):
-    from lexicept.backbone import Backbone
     from lexicept.corpora import read_documents
-    from lexicept.language_heads import language_head
+    from lexicept.experiments.recipe import read_job
+    from lexicept.experiments.trained import run_training
+    from lexicept.models.backbone import Backbone
+    from lexicept.models.language_heads import language_head
+    from lexicept.models.sae.quality import anisotropy
     from lexicept.progress import silent
-    from lexicept.reproduce.recipe import read_job
-    from lexicept.reproduce.trained import run_training
-    from lexicept.sae.report import anisotropy
     from tiny import save_bert
 
     save_bert(tmp_path / "bert")
@@ -572,11 +571,11 @@ def test_layers_have_the_anisotropy_of_what_an_sae_reads(tmp_path, trained, read
 
 
 def test_clsr_is_bm25_over_latents_of_pooled_vectors(tmp_path, monkeypatch):
+    from lexicept.experiments import trained
+    from lexicept.experiments.measuring import measure
+    from lexicept.experiments.recipe import read_job
+    from lexicept.experiments.trained import run_pooled
     from lexicept.progress import silent
-    from lexicept.reproduce import trained
-    from lexicept.reproduce.measuring import measure
-    from lexicept.reproduce.recipe import read_job
-    from lexicept.reproduce.trained import run_pooled
     from tiny import save_bert
 
     save_bert(tmp_path / "bert")

@@ -7,15 +7,17 @@ import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 
 from lexicept.errors import InputError, LexiceptError
-from lexicept.sae import SAE, SAESettings, train_sae
-from lexicept.sae.formats.saelens import save_saelens
-from lexicept.sae.states import Position, StateStream, backbone_reader, without_sinks
-from lexicept.sae.training import (
+from lexicept.models.sae.formats.saelens import save_saelens
+from lexicept.models.sae.model import SAE
+from lexicept.models.sae.states import Position, StateStream, backbone_reader, without_sinks
+from lexicept.training.sae.settings import SAESettings
+from lexicept.training.sae.trainer import (
     Trainer,
     initial_sae,
     learning_rate,
     remove_parallel_gradient,
     train_on_states,
+    train_sae,
 )
 
 SMALL = SAESettings(num_latents=64, k=4, tokens=2000, batch_size=100, warmup_steps=2)
@@ -333,7 +335,7 @@ def stream(backbone, texts, buffer_tokens):
 def test_a_stream_gives_every_token_once_an_epoch_and_goes_on_anywhere(
     backbone, texts, buffer_tokens, monkeypatch
 ):
-    monkeypatch.setattr("lexicept.sae.states.READ", 3)
+    monkeypatch.setattr("lexicept.models.sae.states.READ", 3)
     every = torch.cat([s for _, s in backbone.token_states(backbone.windows(texts))])
     unbroken = []
     for position, batch in stream(backbone, texts, buffer_tokens).batches(Position()):
@@ -386,7 +388,7 @@ def test_training_that_was_killed_goes_on(backbone, texts, tmp_path, monkeypatch
         if done >= 700 and "loss" in detail:
             raise KilledError
 
-    monkeypatch.setattr("lexicept.sae.training.CHECKPOINT_SECONDS", 0)
+    monkeypatch.setattr("lexicept.training.sae.trainer.CHECKPOINT_SECONDS", 0)
     with pytest.raises(KilledError):
         train_sae(backbone, texts, settings, tmp_path, kill)
     resumed = train_sae(backbone, texts, settings, tmp_path)

@@ -9,10 +9,10 @@ from test_cli import run
 from test_index import _without_fsync
 
 from lexicept.cli.build import ArchitectureChoice
-from lexicept.sae import SAE, SAESettings
-from lexicept.sae.objectives import CONTROL, OBJECTIVES, Count, Jump, Outcome, equal_shares
-from lexicept.sae.settings import Architecture
-from lexicept.sae.training import Trainer, initial_sae, train_on_states
+from lexicept.models.sae.model import SAE
+from lexicept.training.sae.objectives import CONTROL, OBJECTIVES, Count, Jump, Outcome, equal_shares
+from lexicept.training.sae.settings import Architecture, SAESettings
+from lexicept.training.sae.trainer import Trainer, initial_sae, train_on_states
 from tiny import save_bert, text
 
 __all__ = ["_without_fsync", "run"]  # fixtures
@@ -291,7 +291,7 @@ class KilledError(Exception):
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_training_resumes_to_the_same_weights(architecture, tmp_path, monkeypatch):
-    monkeypatch.setattr("lexicept.sae.states.READ", 3)
+    monkeypatch.setattr("lexicept.models.sae.states.READ", 3)
     texts = [states(7 * number, seed=number).float() for number in range(20)]
     settings = SAESettings(
         32, 4, 3000, architecture, batch_size=100, buffer_tokens=400, dead_tokens=300
@@ -301,7 +301,7 @@ def test_training_resumes_to_the_same_weights(architecture, tmp_path, monkeypatc
         return torch.cat([texts[number] for number in numbers])
 
     unbroken = train_on_states(read, len(texts), settings)
-    monkeypatch.setattr("lexicept.sae.training.CHECKPOINT_SECONDS", 0)
+    monkeypatch.setattr("lexicept.training.sae.trainer.CHECKPOINT_SECONDS", 0)
     for stop in (300, 1700):
 
         def kill(stage, done, total, detail="", stop=stop):

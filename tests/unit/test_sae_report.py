@@ -12,14 +12,15 @@ from test_index import _without_fsync
 from test_vocabulary_head import save as save_language_model
 from transformers import AutoModelForCausalLM
 
-from lexicept.backbone import Backbone
-from lexicept.encoder import make_encoder
 from lexicept.errors import InputError
-from lexicept.heads import SAEHead, VocabularyHead
-from lexicept.language_heads import language_head
-from lexicept.sae import SAE
-from lexicept.sae import report as module
-from lexicept.sae.report import (
+from lexicept.models.backbone import Backbone
+from lexicept.models.encoder import make_encoder
+from lexicept.models.heads.sae import SAEHead
+from lexicept.models.heads.vocabulary import VocabularyHead
+from lexicept.models.language_heads import language_head
+from lexicept.models.sae import quality as module
+from lexicept.models.sae.model import SAE
+from lexicept.models.sae.quality import (
     EDGES,
     LanguageModel,
     anisotropy,

@@ -6,9 +6,9 @@ import pytest
 from lexicept import Document
 from lexicept.analysis import senses
 from lexicept.analysis.senses import Occurrence, find_senses
-from lexicept.encoder import token_activations
 from lexicept.errors import InputError
-from lexicept.occurrences import word_occurrences
+from lexicept.interpretation.occurrences import word_occurrences
+from lexicept.models.encoder import token_activations
 
 
 def occurrence(number: int, *latents: int) -> Occurrence:

@@ -22,12 +22,12 @@ from fastapi.testclient import TestClient
 from hypothesis import Phase, given, settings
 from schemathesis.generation import GenerationMode
 
-from lexicept import indexing
 from lexicept.cli.serve import serve
 from lexicept.corpora import Document
 from lexicept.engines import ExactEngine
 from lexicept.errors import IndexFormatError, InputError
-from lexicept.index import Index
+from lexicept.index import updates
+from lexicept.index.reader import Index
 from lexicept.server import reader
 from lexicept.server.app import create_app, from_environment
 from lexicept.server.concepts import top_documents
@@ -411,7 +411,7 @@ def test_an_update_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
     with TestClient(create_app(path), base_url=BASE) as client:
         assert get(client, "/search", query="zebra")["results"] == []
-        indexing.update(path, [Document("new", "A zebra.")])
+        updates.update(path, [Document("new", "A zebra.")])
         assert generation_becomes("000002")
         assert [one["id"] for one in get(client, "/search", query="zebra")["results"]] == ["new"]
         # What can't be opened is not served: the last good generation is.
@@ -421,7 +421,7 @@ def test_an_update_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         time.sleep(0.2)
         assert [one["id"] for one in get(client, "/search", query="zebra")["results"]] == ["new"]
         manifest.write_text(content)
-        indexing.delete(path, ["new"])
+        updates.delete(path, ["new"])
         assert generation_becomes("000003")
         assert get(client, "/search", query="zebra")["results"] == []
 
@@ -436,13 +436,13 @@ def test_another_engine_serves_what_it_was_built_from(
     path = save_index(tmp_path, concepts=False)
     with pytest.raises(InputError, match="seismic"):
         create_app(path, engine="seismic")
-    indexing.add_engine(path, "seismic", {"recall": 1.0})
+    updates.add_engine(path, "seismic", {"recall": 1.0})
     application = create_app(path, engine="seismic")
     assert isinstance(application.state.reader.generation.index.searcher, SeismicEngine)
     with TestClient(application, base_url=BASE) as client:
         before = get(client, "/search", query=QUERY)["results"]
         assert before
-        indexing.update(path, [Document("new", QUERY)])
+        updates.update(path, [Document("new", QUERY)])
         time.sleep(0.2)
         assert get(client, "/health")["generation"] == "000001"
         assert get(client, "/search", query=QUERY)["results"] == before

@@ -10,9 +10,9 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lexicept import shards
-from lexicept.shards import over, shards_of
-from lexicept.storage import StoredRows, save_csr
+from lexicept.parallel import shards
+from lexicept.parallel.shards import over, shards_of
+from lexicept.storage.arrays import StoredRows, save_csr
 from strategies import sparse_matrices
 
 ROWS = st.shared(st.integers(0, 8), key="rows")

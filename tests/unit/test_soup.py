@@ -7,13 +7,15 @@ import torch
 from safetensors.torch import load_file
 from test_cli import Run, assert_error, run
 
-from lexicept.backbone import Backbone
-from lexicept.encoder import load_encoder, make_encoder, parts
 from lexicept.errors import InputError
-from lexicept.heads import HeadSettings, SAEHead, VocabularyHead
-from lexicept.lookup import Lookup
-from lexicept.sae.model import SAE
-from lexicept.soup import soup
+from lexicept.models.backbone import Backbone
+from lexicept.models.encoder import load_encoder, make_encoder, parts
+from lexicept.models.heads.base import HeadSettings
+from lexicept.models.heads.sae import SAEHead
+from lexicept.models.heads.vocabulary import VocabularyHead
+from lexicept.models.lookup import Lookup
+from lexicept.models.sae.model import SAE
+from lexicept.models.soup import soup
 from tiny import save_bert
 
 __all__ = ["run"]  # a fixture

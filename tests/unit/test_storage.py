@@ -12,22 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lexicept.errors import IndexFormatError
-from lexicept.storage import (
+from lexicept.storage.arrays import (
     CSRWriter,
     StoredRows,
-    TextStore,
-    check_files,
-    describe_files,
     load_array,
     load_csr,
-    read_json,
-    replace_file,
     save_array,
     save_csr,
-    sha256,
-    sync_folder,
-    write_json,
 )
+from lexicept.storage.files import read_json, replace_file, sha256, sync_folder, write_json
+from lexicept.storage.manifest import check_files, describe_files
+from lexicept.storage.texts import TextStore
 from strategies import sparse_matrices
 
 Folders = pytest.TempPathFactory

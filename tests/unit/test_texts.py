@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lexicept.texts import around, one_line, safe
+from lexicept.sanitize import around, one_line, safe
 
 
 def test_what_is_obeyed_is_not_shown() -> None:

@@ -17,10 +17,10 @@ from test_training_run import (
 )
 
 from lexicept.corpora import read_documents, read_queries
-from lexicept.encoder import load_encoder
 from lexicept.errors import InputError
-from lexicept.heads import VocabularyHead
-from lexicept.sae import SAE
+from lexicept.models.encoder import load_encoder
+from lexicept.models.heads.vocabulary import VocabularyHead
+from lexicept.models.sae.model import SAE
 from lexicept.training.run import train
 from tiny import save_decoder
 

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lexicept.errors import InputError
-from lexicept.sae import SAESettings
 from lexicept.training import config as module
 from lexicept.training.config import (
     DataSettings,
@@ -23,6 +22,7 @@ from lexicept.training.config import (
     load_config,
     to_mapping,
 )
+from lexicept.training.sae.settings import SAESettings
 
 
 def config(sections=None):

@@ -15,22 +15,23 @@ from safetensors.torch import load_file
 from test_cli import Run, assert_error, run
 from test_index import _without_fsync
 
-from lexicept.backbone import Backbone
 from lexicept.corpora import read_documents, read_qrels, read_queries
-from lexicept.encoder import load_encoder, make_encoder, parts
 from lexicept.errors import InputError, LexiceptError
-from lexicept.evaluation import evaluate_index
-from lexicept.heads import HeadSettings, VocabularyHead
-from lexicept.index import Index
-from lexicept.language_heads import language_head
-from lexicept.lists import CandidateList, Lists, write_lists
-from lexicept.lookup import Lookup
-from lexicept.sae.states import backbone_reader
-from lexicept.sae.training import train_on_states
+from lexicept.evaluation.effectiveness import evaluate_index
+from lexicept.index.reader import Index
+from lexicept.models.backbone import Backbone
+from lexicept.models.encoder import load_encoder, make_encoder, parts
+from lexicept.models.heads.base import HeadSettings
+from lexicept.models.heads.vocabulary import VocabularyHead
+from lexicept.models.language_heads import language_head
+from lexicept.models.lookup import Lookup
+from lexicept.models.sae.states import backbone_reader
 from lexicept.training import run as run_module
+from lexicept.training.candidates.lists import CandidateList, Lists, write_lists
 from lexicept.training.config import TrainingConfig, from_mapping, load_config
 from lexicept.training.data import Sampler
 from lexicept.training.run import train
+from lexicept.training.sae.trainer import train_on_states
 from lexicept.training.trainer import Trainer
 from lexicept.training.validation import RetrievalEvaluator
 from tiny import WORDS, save_collection, tiny_backbone

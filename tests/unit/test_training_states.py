@@ -2,10 +2,11 @@ import numpy as np
 import pytest
 import torch
 
-from lexicept.backbone import Backbone
-from lexicept.encoder import make_encoder
 from lexicept.errors import InputError
-from lexicept.heads import HeadSettings, VocabularyHead
+from lexicept.models.backbone import Backbone
+from lexicept.models.encoder import make_encoder
+from lexicept.models.heads.base import HeadSettings
+from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.training import states as module
 from lexicept.training.states import CachedStates, cached_reader
 from tiny import save_decoder, text, tiny_backbone

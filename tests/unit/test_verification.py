@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from test_index import _vowels, _without_fsync, build
 
-from lexicept.derive import RRASettings, VocabularySettings
 from lexicept.errors import IndexFormatError
-from lexicept.indexing import add_engine, update
-from lexicept.storage import describe_files
-from lexicept.verification import verify
+from lexicept.index.impacts import RRASettings, VocabularySettings
+from lexicept.index.updates import add_engine, update
+from lexicept.index.verification import verify
+from lexicept.storage.manifest import describe_files
 from lexicept.weighting import BM25
 
 __all__ = ["_vowels", "_without_fsync"]  # fixtures

@@ -10,11 +10,12 @@ import torch.nn.functional as F
 import transformers
 from transformers import BertTokenizer
 
-from lexicept.backbone import Backbone, quiet_transformers
-from lexicept.encoder import make_encoder
 from lexicept.errors import InputError
-from lexicept.heads import HeadSettings, VocabularyHead
-from lexicept.language_heads import language_head
+from lexicept.models.backbone import Backbone, quiet_transformers
+from lexicept.models.encoder import make_encoder
+from lexicept.models.heads.base import HeadSettings
+from lexicept.models.heads.vocabulary import VocabularyHead
+from lexicept.models.language_heads import language_head
 from tiny import DECODERS, decoder_tokenizer, save_decoder, text
 
 VOCABULARY = [

@@ -2,8 +2,8 @@
 
 import pytest
 
-from lexicept.word_labels import label_of
-from lexicept.words import Tokenizer
+from lexicept.interpretation.word_labels import label_of
+from lexicept.vectorizers.words import Tokenizer
 
 
 @pytest.mark.parametrize(

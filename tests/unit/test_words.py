@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lexicept import words
 from lexicept.errors import InputError
-from lexicept.words import BIGRAM_LANGUAGES, STEMMERS, Tokenizer, WordVectorizer
+from lexicept.vectorizers import words
+from lexicept.vectorizers.words import BIGRAM_LANGUAGES, STEMMERS, Tokenizer, WordVectorizer
 
 
 @pytest.mark.parametrize(

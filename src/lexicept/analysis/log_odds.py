@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from lexicept.groups import csr_of_rows
+from lexicept.segments import csr_of_rows
 from lexicept.vectors import Floats, row_numbers
 
 PRIOR = 500.0

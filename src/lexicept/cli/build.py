@@ -29,10 +29,10 @@ from lexicept.cli.train import MODULES
 from lexicept.errors import InputError
 
 if TYPE_CHECKING:
-    from lexicept.concepts import ConceptVectorizer
-    from lexicept.derive import VocabularySettings
-    from lexicept.indexing import IndexBuilder
+    from lexicept.index.builder import IndexBuilder
+    from lexicept.index.impacts import VocabularySettings
     from lexicept.progress import Progress
+    from lexicept.vectorizers.concepts import ConceptVectorizer
 
 app = typer.Typer()
 
@@ -202,13 +202,13 @@ def build(
     """
     from contextlib import closing
 
+    from lexicept.cli.display import ProgressBars
     from lexicept.corpora import read_documents
-    from lexicept.derive import VocabularySettings
-    from lexicept.display import ProgressBars
     from lexicept.engines.exact import check_weight_bits
-    from lexicept.indexing import IndexBuilder
+    from lexicept.index.builder import IndexBuilder
+    from lexicept.index.impacts import VocabularySettings
+    from lexicept.vectorizers.words import WordVectorizer
     from lexicept.weighting import BM25
-    from lexicept.words import WordVectorizer
 
     with_concepts = "concepts" in vocabulary.names
     check_weight_bits(weight_bits)
@@ -326,8 +326,9 @@ def _concepts(
     builder: IndexBuilder, source: ConceptSource, progress: Progress
 ) -> ConceptVectorizer:
     """The packaged model's concepts, another model's, an SAE's, or those of the corpus."""
-    from lexicept.concepts import BackboneSettings, ConceptVectorizer
-    from lexicept.sae import SAESettings
+    from lexicept.training.concepts import train_concepts
+    from lexicept.training.sae.settings import SAESettings
+    from lexicept.vectorizers.concepts import BackboneSettings, ConceptVectorizer
 
     backbone = BackboneSettings(source.backbone, source.layer, source.precision)
     if source.sae is not None:
@@ -335,7 +336,7 @@ def _concepts(
     if source.training is not None:
         folder = builder.work / "training"
         settings = SAESettings(**source.training)
-        return ConceptVectorizer.train(builder.contents, backbone, settings, folder, progress)
+        return train_concepts(builder.contents, backbone, settings, folder, progress)
     concepts = ConceptVectorizer.load(source.model or MINI)
     if source.adapt is not None:
         folder = builder.work / "adaptation"
@@ -349,15 +350,15 @@ def _adapted(
 ) -> ConceptVectorizer:
     """Concepts trained on, for a corpus; made once in this folder."""
     require("train", *MODULES)
-    from lexicept.concepts import ConceptVectorizer
     from lexicept.training.adaptation import adapt
+    from lexicept.vectorizers.concepts import ConceptVectorizer
 
     return ConceptVectorizer(adapt(concepts.encoder, corpus, folder, progress), concepts.terms)
 
 
 def _explanations(path: Path, concepts: ConceptVectorizer) -> dict[int, str]:
-    from lexicept.heads import SAEHead
-    from lexicept.sae.explanations import read_explanations
+    from lexicept.models.heads.sae import SAEHead
+    from lexicept.models.sae.explanations import read_explanations
 
     if not isinstance(concepts.head, SAEHead):
         raise InputError(f"{path}: explanations are of an SAE's latents, which this model has not")
@@ -372,7 +373,7 @@ def _settings(
     """What the options say, else what the model was trained for."""
     from dataclasses import replace
 
-    from lexicept.derive import VocabularySettings
+    from lexicept.index.impacts import VocabularySettings
 
     trained = concepts.head.settings
     if weighting is not None:
@@ -394,7 +395,7 @@ def _add_concepts(
     progress: Progress,
 ) -> None:
     """Encode the documents, and find out what concepts without names mean there."""
-    from lexicept.naming import describe
+    from lexicept.interpretation.describe import describe
 
     found = builder.add_vocabulary(concepts, settings, progress)
     if concepts.named and explanations is None:

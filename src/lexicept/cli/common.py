@@ -15,8 +15,8 @@ import typer
 from lexicept.errors import InputError
 
 if TYPE_CHECKING:
-    from lexicept.cluster import Cluster
-    from lexicept.index import Index
+    from lexicept.index.reader import Index
+    from lexicept.parallel.ray import Cluster
 
 BACKBONE = "sentence-transformers/all-MiniLM-L6-v2"
 """``backbone.DEFAULT_BACKBONE``, without importing torch."""
@@ -82,7 +82,7 @@ def joined(address: str | None, workers: int | None) -> Iterator[Cluster | None]
             raise InputError("--ray-workers are those of --ray")
         yield None
         return
-    from lexicept.cluster import Cluster
+    from lexicept.parallel.ray import Cluster
 
     with closing(Cluster(address, workers)) as cluster:
         yield cluster
@@ -125,7 +125,7 @@ def print_table(title: str, rows: list[tuple[str, str]]) -> None:
     """Names and values in two columns."""
     from rich.console import Console
 
-    from lexicept.display import key_values
+    from lexicept.cli.display import key_values
 
     Console().print(key_values(title, rows))
 

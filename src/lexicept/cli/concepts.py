@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from lexicept.atlas import Atlas, Concept, Example
-    from lexicept.index import Index
+    from lexicept.index.atlas import Atlas, Concept, Example
+    from lexicept.index.reader import Index
 
 app = typer.Typer()
 
@@ -41,7 +41,7 @@ def concepts(
     as_json: JsonOption = False,
 ) -> None:
     """What the concepts of an index are, those of most documents first."""
-    from lexicept.index import Index
+    from lexicept.index.reader import Index
 
     opened = Index.open(index)
     if opened.atlas is None:
@@ -76,23 +76,24 @@ def describe(
     It reads a sample of the documents, and those that have most of the concepts it missed.
     """
     require_concepts()
-    from lexicept import indexing
-    from lexicept.atlas import Findings
-    from lexicept.display import ProgressBars
-    from lexicept.index import Index
-    from lexicept.naming import describe as find_out
-    from lexicept.storage import load_csr
+    from lexicept.cli.display import ProgressBars
+    from lexicept.index import updates
+    from lexicept.index.atlas import Findings
+    from lexicept.index.builder import Contents
+    from lexicept.index.reader import Index
+    from lexicept.interpretation.describe import describe as find_out
+    from lexicept.storage.arrays import load_csr
 
     def find(opened: Index) -> Findings:
         vectorizer: Any = opened.vectorizer("concepts")
         frequencies = load_csr(opened.folder / "concepts" / "frequencies", vectorizer.size)
-        texts = indexing.Contents(opened.folder)
+        texts = Contents(opened.folder)
         with ProgressBars() as progress:
             return find_out(
                 vectorizer.encoder, texts, frequencies, language=language, progress=progress
             )
 
-    indexing.describe(index, find)
+    updates.describe(index, find)
     atlas = Index.open(index).atlas
     assert atlas is not None
     print_report({"concepts": len(atlas), "that fire": len(atlas.most_frequent())}, as_json)
@@ -119,10 +120,10 @@ def label(
     an interrupted run goes on where it was.
     """
     require("llm", "httpx2")
-    from lexicept import indexing
-    from lexicept.display import ProgressBars
-    from lexicept.index import Index
-    from lexicept.labels import Endpoint, label_concepts
+    from lexicept.cli.display import ProgressBars
+    from lexicept.index import updates
+    from lexicept.index.reader import Index
+    from lexicept.interpretation.llm_labels import Endpoint, label_concepts
 
     key = None
     if api_key_env is not None:
@@ -134,7 +135,7 @@ def label(
     with ProgressBars() as progress:
         found = label_concepts(opened, concepts, Endpoint(endpoint, model, key), store, progress)
     if found.labels:
-        indexing.relabel(index, found.labels, "llm")
+        updates.relabel(index, found.labels, "llm")
     store.unlink()
     report: dict[str, Any] = {"labelled": len(found.labels), "without": len(found.refused)}
     if found.refused:
@@ -146,7 +147,7 @@ def _print_list(shown: list[Concept], found: int, documents: int) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from lexicept.texts import safe
+    from lexicept.sanitize import safe
 
     table = Table(box=None, padding=(0, 1), header_style="bold")
     for name in ("concept", "documents"):
@@ -170,7 +171,7 @@ def _print_list(shown: list[Concept], found: int, documents: int) -> None:
 def _print_concept(index: Index, atlas: Atlas, concept: Concept) -> None:
     from rich.console import Console
 
-    from lexicept.display import key_values
+    from lexicept.cli.display import key_values
 
     share = f"{concept.documents:,} of {len(index):,}"
     rows = [
@@ -191,7 +192,7 @@ def _print_concept(index: Index, atlas: Atlas, concept: Concept) -> None:
 def _examples_table(index: Index, examples: tuple[Example, ...]) -> Table:
     from rich.table import Table
 
-    from lexicept.texts import around, safe
+    from lexicept.sanitize import around, safe
 
     table = Table(box=None, padding=(0, 1), show_header=False)
     table.add_column(justify="right", style="green")
@@ -212,7 +213,7 @@ def _examples_table(index: Index, examples: tuple[Example, ...]) -> Table:
 
 def _flat(text: str) -> str:
     """A piece of a text in one line."""
-    from lexicept.texts import safe
+    from lexicept.sanitize import safe
 
     return safe(text.replace("\n", " "))
 

@@ -14,7 +14,7 @@ from lexicept.cli.common import JsonOption, WidthOption, print_report, require
 from lexicept.errors import InputError
 
 if TYPE_CHECKING:
-    from lexicept.interchange import Kind
+    from lexicept.models.converters import Kind
 
 app = typer.Typer()
 
@@ -82,12 +82,12 @@ def convert(
 
     Only of SAEs are pickles read (tensors only).
     """
-    from lexicept.indexing import refuse_existing
+    from lexicept.storage.workspace import refuse_existing
 
     refuse_existing(out)
     require("concepts", "sentence_transformers")
-    from lexicept.hub import model_folder
-    from lexicept.interchange import recognise
+    from lexicept.models.converters import recognise
+    from lexicept.models.hub import model_folder
 
     kind = _kind_on_hub(source)
     folder = Path(source) if kind is None else model_folder(source)
@@ -104,8 +104,8 @@ def convert(
 
 def _kind_on_hub(source: str) -> Kind | None:
     """The layout of a hub's model; None for SAEs, which are found by their own reader."""
-    from lexicept.hub import is_name, model_folder
-    from lexicept.interchange import recognise
+    from lexicept.models.converters import recognise
+    from lexicept.models.hub import is_name, model_folder
 
     if not is_name(source):
         return None
@@ -122,8 +122,8 @@ def _convert_sae(
     l0: float | None,
     scale: ScaleChoice | None,
 ) -> dict[str, Any]:
-    from lexicept.sae.formats import save_saelens
-    from lexicept.sae.pretrained import USUAL_L0, find_pretrained_sae
+    from lexicept.models.sae.formats import save_saelens
+    from lexicept.models.sae.pretrained import USUAL_L0, find_pretrained_sae
 
     if to not in (LayoutChoice.lexicept, LayoutChoice.saelens):
         raise InputError(f"--to {to.value} is for models; {source} is none that is known")
@@ -147,10 +147,10 @@ def _convert_sae(
 def _convert_model(
     source: str, folder: Path, kind: Kind, to: LayoutChoice, out: Path
 ) -> dict[str, Any]:
-    from lexicept.encoder import load_encoder, parts
-    from lexicept.hub import CARD
-    from lexicept.interchange import Kind, read_model, write_model
-    from lexicept.model_card import make_card
+    from lexicept.models.converters import Kind, read_model, write_model
+    from lexicept.models.encoder import load_encoder, parts
+    from lexicept.models.hub import CARD
+    from lexicept.models.model_card import make_card
 
     if to is LayoutChoice.saelens:
         raise InputError(f"{source} is a model: --to saelens is for SAEs")
@@ -185,8 +185,8 @@ def _write(out: Path, save: Callable[[Path], None]) -> None:
     import os
     import shutil
 
-    from lexicept.indexing import claim
-    from lexicept.storage import move, sync_folder
+    from lexicept.storage.files import move, sync_folder
+    from lexicept.storage.workspace import claim
 
     work, descriptor = claim(out)
     try:

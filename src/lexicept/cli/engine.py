@@ -55,10 +55,10 @@ def engine(
     """
     import time
 
-    from lexicept import indexing
+    from lexicept.cli.display import ProgressBars
     from lexicept.corpora import read_queries
-    from lexicept.display import ProgressBars
-    from lexicept.index import Index
+    from lexicept.index import updates
+    from lexicept.index.reader import Index
 
     seismic = name is EngineChoice.seismic
     if seismic and uri is not None:
@@ -71,7 +71,7 @@ def engine(
     texts = [] if queries is None else [query.text for query in read_queries(queries, split)]
     start = time.monotonic()
     with ProgressBars() as progress:
-        manifest = indexing.add_engine(index, name.value, settings, texts, progress)
+        manifest = updates.add_engine(index, name.value, settings, texts, progress)
     seconds = round(time.monotonic() - start, 1)
     built = Index.open(index, engine=name.value).searcher
     facts = {key: value for key, value in manifest["facts"].items() if "scale" not in key}

@@ -46,14 +46,14 @@ def export(
 
     Killed and started again, it goes on where it was.
     """
+    from lexicept.cli.display import ProgressBars
     from lexicept.corpora import read_queries
-    from lexicept.display import ProgressBars
     from lexicept.exports import Format, export_index
     from lexicept.exports.anserini import Anserini
     from lexicept.exports.ciff import CIFF
     from lexicept.exports.elastic import Elasticsearch, OpenSearch
     from lexicept.exports.qdrant import Qdrant
-    from lexicept.index import Index
+    from lexicept.index.reader import Index
 
     kinds: list[type[Format]] = [Anserini, CIFF, Elasticsearch, OpenSearch, Qdrant]
     form = {kind.name: kind for kind in kinds}[format_.value]()

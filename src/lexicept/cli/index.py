@@ -21,7 +21,7 @@ from lexicept.cli.common import (
 from lexicept.errors import InputError
 
 if TYPE_CHECKING:
-    from lexicept.index import Index
+    from lexicept.index.reader import Index
 
 app = typer.Typer()
 
@@ -29,12 +29,12 @@ app = typer.Typer()
 @app.command()
 def update(index: IndexArgument, corpus: CorpusArgument, as_json: JsonOption = False) -> None:
     """Add a corpus' documents to an index, replacing those whose ids are there."""
-    from lexicept import indexing
+    from lexicept.cli.display import ProgressBars
     from lexicept.corpora import read_documents
-    from lexicept.display import ProgressBars
+    from lexicept.index import updates
 
     with ProgressBars() as progress:
-        added, replaced = indexing.update(index, read_documents(corpus), progress)
+        added, replaced = updates.update(index, read_documents(corpus), progress)
     print_report({"added": added, "replaced": replaced}, as_json)
 
 
@@ -45,9 +45,9 @@ def delete(
     as_json: JsonOption = False,
 ) -> None:
     """Delete documents from an index."""
-    from lexicept import indexing
+    from lexicept.index import updates
 
-    print_report({"deleted": indexing.delete(index, document_ids)}, as_json)
+    print_report({"deleted": updates.delete(index, document_ids)}, as_json)
 
 
 @app.command()
@@ -64,29 +64,30 @@ def rra(
     as_json: JsonOption = False,
 ) -> None:
     """Re-weight an index by pragmatic reasoning (Rational Retrieval Acts) into another one."""
-    from lexicept import indexing
-    from lexicept.derive import RRASettings
-    from lexicept.index import Index
+    from lexicept.index import updates
+    from lexicept.index.impacts import RRASettings
+    from lexicept.index.reader import Index
+    from lexicept.storage import workspace
 
     report: dict[str, Any] = {}
-    indexing.refuse_existing(out)
+    workspace.refuse_existing(out)
     with joined(ray, ray_workers) as cluster:
         if alpha == "auto":
-            chosen, tried = indexing.choose_alpha(Index.open(index), iterations, transform)
+            chosen, tried = updates.choose_alpha(Index.open(index), iterations, transform)
             report["pseudo_query_nDCG@10"] = {str(value): tried[value] for value in tried}
         else:
             try:
                 chosen = float(alpha)
             except ValueError:
                 raise InputError(f"--alpha takes a number or auto, not {alpha!r}") from None
-        indexing.reweight(index, out, RRASettings(chosen, iterations, transform), cluster)
+        updates.reweight(index, out, RRASettings(chosen, iterations, transform), cluster)
     print_report({"alpha": chosen, **report}, as_json)
 
 
 @app.command()
 def info(index: IndexArgument, as_json: JsonOption = False) -> None:
     """What an index holds."""
-    from lexicept.index import Index
+    from lexicept.index.reader import Index
 
     print_info(Index.open(index), as_json)
 
@@ -97,8 +98,8 @@ def verify(index: IndexArgument, as_json: JsonOption = False) -> None:
 
     Exits with 1 where something is wrong, after a line for each thing.
     """
-    from lexicept import verification
-    from lexicept.display import ProgressBars
+    from lexicept.cli.display import ProgressBars
+    from lexicept.index import verification
 
     with ProgressBars() as progress:
         found = verification.verify(index, progress)

@@ -18,7 +18,7 @@ from lexicept.cli.common import (
 from lexicept.errors import InputError
 
 if TYPE_CHECKING:
-    from lexicept.teachers import Teacher
+    from lexicept.training.candidates.teachers import Teacher
 
 app = typer.Typer()
 
@@ -63,7 +63,7 @@ def pseudo_queries(
 ) -> None:
     """Make queries from documents, each of which has its document as relevant."""
     from lexicept.corpora import read_documents
-    from lexicept.pseudo_queries import generate, write
+    from lexicept.corpora.pseudo_queries import generate, write
 
     count = write(out, generate(read_documents(corpus), kind.value, per_document, seed))
     print_report({"queries": count, "folder": str(out)}, as_json)
@@ -96,11 +96,11 @@ def mine(
     Each list has the query's relevant documents first. Mining that was killed goes on where it
     stopped when the same command is run again.
     """
-    from lexicept import mining
+    from lexicept.cli.display import ProgressBars
     from lexicept.corpora import read_qrels, read_queries
-    from lexicept.display import ProgressBars
-    from lexicept.index import Index
-    from lexicept.lists import from_qrels
+    from lexicept.index.reader import Index
+    from lexicept.training.candidates import mining
+    from lexicept.training.candidates.lists import from_qrels
 
     opened = Index.open(index)
     judged = from_qrels(read_qrels(queries, split))
@@ -146,10 +146,10 @@ def score(
 
     Scoring that was killed goes on where it stopped when the same command is run again.
     """
+    from lexicept.cli.display import ProgressBars
     from lexicept.corpora import read_documents, read_queries
-    from lexicept.display import ProgressBars
-    from lexicept.lists import Lists
-    from lexicept.teachers import score_lists
+    from lexicept.training.candidates.lists import Lists
+    from lexicept.training.candidates.teachers import score_lists
 
     chosen = _teacher(teacher)
     opened = Lists.open(lists)
@@ -162,7 +162,7 @@ def score(
 
 def _teacher(names: list[str]) -> Teacher:
     """The teacher of the options, a blend where there are several."""
-    from lexicept.teachers import Blend
+    from lexicept.training.candidates.teachers import Blend
 
     weights: dict[Teacher, float] = {}
     for name in names:
@@ -180,7 +180,7 @@ def _teacher(names: list[str]) -> Teacher:
 def _single_teacher(text: str) -> Teacher:
     kind, _, name = text.partition(":")
     if kind == "bm25":
-        from lexicept.teachers import BM25Teacher
+        from lexicept.training.candidates.teachers import BM25Teacher
 
         return BM25Teacher(name) if name else BM25Teacher()
     if kind not in ("dense", "cross-encoder") or (kind == "cross-encoder" and not name):
@@ -188,7 +188,7 @@ def _single_teacher(text: str) -> Teacher:
             f"--teacher {text!r}: only bm25, bm25:LANGUAGE, dense, dense:MODEL, cross-encoder:MODEL"
         )
     require_concepts()
-    from lexicept.neural_teachers import CrossEncoderTeacher, DenseTeacher
+    from lexicept.training.candidates.neural_teachers import CrossEncoderTeacher, DenseTeacher
 
     if kind == "cross-encoder":
         return CrossEncoderTeacher(name)

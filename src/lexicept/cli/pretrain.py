@@ -22,8 +22,8 @@ from lexicept.errors import InputError
 if TYPE_CHECKING:
     from sentence_transformers import SparseEncoder
 
-    from lexicept.pretraining import PretrainingSettings
-    from lexicept.storage import TextStore
+    from lexicept.storage.texts import TextStore
+    from lexicept.training.pretraining import PretrainingSettings
 
 app = typer.Typer()
 
@@ -136,13 +136,13 @@ def pretrain(
     """
     from dataclasses import asdict
 
-    from lexicept.display import ProgressBars
-    from lexicept.indexing import refuse_existing
+    from lexicept.cli.display import ProgressBars
+    from lexicept.storage.workspace import refuse_existing
 
     refuse_existing(out)
     start = Start(backbone, layer, head, _words(head, masking, size))
     require_concepts()
-    from lexicept import pretraining
+    from lexicept.training import pretraining
 
     usual = MaskingChoice.subwords if start.words is None else MaskingChoice.words
     settings = pretraining.PretrainingSettings(
@@ -171,7 +171,7 @@ def _work(out: Path) -> Iterator[Path]:
     """The folder of unfinished work, which no other process writes in until the block ends."""
     import os
 
-    from lexicept.storage import lock
+    from lexicept.storage.locks import lock
 
     work = out.with_name(f"{out.name}.partial")
     work.mkdir(parents=True, exist_ok=True)
@@ -186,8 +186,8 @@ def _publish(encoder: SparseEncoder, work: Path, out: Path) -> None:
     """Save the model where it will be, and forget the unfinished work."""
     import shutil
 
-    from lexicept.indexing import refuse_existing
-    from lexicept.storage import sync_folder
+    from lexicept.storage.files import sync_folder
+    from lexicept.storage.workspace import refuse_existing
 
     unfinished = work / "model"
     shutil.rmtree(unfinished, ignore_errors=True)
@@ -220,7 +220,8 @@ def _texts(corpus: str, work: Path, settings: dict[str, Any]) -> TextStore:
     import shutil
 
     from lexicept.corpora import read_documents
-    from lexicept.storage import TextStore, read_json, sha256, write_json
+    from lexicept.storage.files import read_json, sha256, write_json
+    from lexicept.storage.texts import TextStore
 
     if not TextStore.write(work / "texts", (d.content for d in read_documents(corpus))):
         raise InputError("the corpus has no documents")
@@ -234,10 +235,10 @@ def _texts(corpus: str, work: Path, settings: dict[str, Any]) -> TextStore:
 
 def _encoder(texts: TextStore, start: Start, settings: PretrainingSettings) -> SparseEncoder:
     """What is trained, as it is at first."""
-    from lexicept.backbone import Backbone
-    from lexicept.encoder import make_encoder
-    from lexicept.expanded import expanded_words
-    from lexicept.language_heads import language_head
+    from lexicept.models.backbone import Backbone
+    from lexicept.models.encoder import make_encoder
+    from lexicept.models.language_heads import language_head
+    from lexicept.models.word_vocabulary import expanded_words
 
     both_ways = {"mntp": True, "causal": False}.get(settings.masking)
     base = Backbone.from_pretrained(start.backbone, start.layer, bidirectional=both_ways)

@@ -26,10 +26,10 @@ def push(
 ) -> None:
     """Publish a model with its card on the Hugging Face Hub; the token is read from HF_TOKEN."""
     require("concepts", "sentence_transformers")
-    from lexicept.encoder import load_encoder
     from lexicept.errors import InputError
-    from lexicept.hub import CARD, push_model
-    from lexicept.model_card import make_card, published
+    from lexicept.models.encoder import load_encoder
+    from lexicept.models.hub import CARD, push_model
+    from lexicept.models.model_card import make_card, published
 
     if not model.is_dir():
         raise InputError(f"{model}: no such folder")

@@ -34,10 +34,10 @@ def report(
     The file is complete: it needs no network, and no script to be read.
     """
     require("report", "jinja2")
+    from lexicept.cli.display import ProgressBars
     from lexicept.corpora import read_qrels, read_queries
-    from lexicept.display import ProgressBars
-    from lexicept.index import Index
-    from lexicept.report import write_report
+    from lexicept.index.reader import Index
+    from lexicept.reports import write_report
 
     opened = Index.open(index)
     other = None if against is None else Index.open(against)

@@ -13,7 +13,7 @@ from lexicept.cli.common import JsonOption, print_json, require
 from lexicept.errors import InputError
 
 if TYPE_CHECKING:
-    from lexicept.reproduce.comparison import Comparison
+    from lexicept.experiments.comparison import Comparison
 
 app = typer.Typer()
 
@@ -69,8 +69,8 @@ def reproduce(
     table.json and the figure.
     """
     require("train", "sentence_transformers", "accelerate", "peft", "yaml", "matplotlib")
-    from lexicept.reproduce.recipe import find_recipes
-    from lexicept.reproduce.report import recipes_folder
+    from lexicept.experiments.recipe import find_recipes
+    from lexicept.experiments.report import recipes_folder
 
     folder = recipes_folder(recipes)
     if as_list:
@@ -89,7 +89,7 @@ def reproduce(
 
 
 def _list(folder: Path, as_json: bool) -> None:
-    from lexicept.reproduce.recipe import find_recipes, load_recipe
+    from lexicept.experiments.recipe import find_recipes, load_recipe
 
     loaded = [load_recipe(folder, name) for name in find_recipes(folder)]
     if as_json:
@@ -102,8 +102,8 @@ def _list(folder: Path, as_json: bool) -> None:
 
 
 def _validate(folder: Path, names: list[str]) -> None:
-    from lexicept.reproduce.recipe import load_recipe
-    from lexicept.reproduce.run import validate
+    from lexicept.experiments.recipe import load_recipe
+    from lexicept.experiments.run import validate
 
     jobs = sum(validate(load_recipe(folder, name), folder) for name in names)
     print(f"{len(names)} recipes, {jobs} jobs: all valid")
@@ -113,7 +113,7 @@ def _validate(folder: Path, names: list[str]) -> None:
 
 
 def _report(folder: Path, path: Path) -> None:
-    from lexicept.reproduce.report import write_report
+    from lexicept.experiments.report import write_report
 
     verdicts = write_report(folder, path)
     words = [verdict.word for sizes in verdicts.values() for verdict in sizes.values()]
@@ -131,13 +131,13 @@ def _run(
     record: bool,
     as_json: bool,
 ) -> None:
-    from lexicept.display import ProgressBars
-    from lexicept.reproduce import report
-    from lexicept.reproduce.comparison import to_json, write_comparison
-    from lexicept.reproduce.data import Data, load_sources
-    from lexicept.reproduce.figure import write_figure
-    from lexicept.reproduce.recipe import load_recipe
-    from lexicept.reproduce.run import run_recipe
+    from lexicept.cli.display import ProgressBars
+    from lexicept.experiments import report
+    from lexicept.experiments.comparison import to_json, write_comparison
+    from lexicept.experiments.data import Data, load_sources
+    from lexicept.experiments.figure import write_figure
+    from lexicept.experiments.recipe import load_recipe
+    from lexicept.experiments.run import run_recipe
 
     if data is not None and not data.is_dir():
         raise InputError(f"--data {data}: no such folder")
@@ -160,7 +160,7 @@ def _run(
 
 
 def _show(name: str, place: Path, compared: Comparison, missing: dict[str, str]) -> None:
-    from lexicept.texts import safe
+    from lexicept.sanitize import safe
 
     print(f"{name}: {compared.verdict.word}: {compared.verdict.reason}")
     for row, reason in missing.items():

@@ -18,8 +18,8 @@ from lexicept.cli.common import (
 from lexicept.errors import InputError
 
 if TYPE_CHECKING:
-    from lexicept.backbone import Backbone
-    from lexicept.sae.report import LanguageModel
+    from lexicept.models.backbone import Backbone
+    from lexicept.models.sae.quality import LanguageModel
 
 app = typer.Typer()
 
@@ -39,11 +39,11 @@ def sae_report(
 ) -> None:
     """What concepts keep of token states, how often they fire, and how alike the states are."""
     require_concepts()
+    from lexicept.cli.display import ProgressBars
     from lexicept.corpora import read_documents
-    from lexicept.display import ProgressBars
-    from lexicept.encoder import load_encoder, parts
-    from lexicept.heads import SAEHead
-    from lexicept.sae.report import anisotropy, report_sae
+    from lexicept.models.encoder import load_encoder, parts
+    from lexicept.models.heads.sae import SAEHead
+    from lexicept.models.sae.quality import anisotropy, report_sae
 
     backbone, head, _ = parts(load_encoder(model))
     if not isinstance(head, SAEHead):
@@ -75,9 +75,9 @@ def _language_model(name: str, backbone: Backbone) -> LanguageModel:
     """A backbone's whole model. Raises InputError for one of other states."""
     from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING
 
-    from lexicept.backbone import Backbone
-    from lexicept.language_heads import language_head
-    from lexicept.sae.report import LanguageModel
+    from lexicept.models.backbone import Backbone
+    from lexicept.models.language_heads import language_head
+    from lexicept.models.sae.quality import LanguageModel
 
     whole = Backbone.from_pretrained(name, bidirectional=backbone.bidirectional)
     its, ours = whole.get_embedding_dimension(), backbone.get_embedding_dimension()
@@ -92,7 +92,7 @@ def _language_model(name: str, backbone: Backbone) -> LanguageModel:
 
 def _rows(values: dict[str, Any]) -> list[tuple[str, str]]:
     """What people see of a report."""
-    from lexicept.sae.report import EDGES
+    from lexicept.models.sae.quality import EDGES
 
     rows = [
         ("tokens", f"{values['tokens']:,}"),

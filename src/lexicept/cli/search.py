@@ -20,8 +20,8 @@ from lexicept.cli.common import (
 
 if TYPE_CHECKING:
     from lexicept.corpora import Document
-    from lexicept.explanation import Explanation
-    from lexicept.index import Hit
+    from lexicept.explanation.contributions import Explanation
+    from lexicept.index.reader import Hit
 
 app = typer.Typer()
 
@@ -37,7 +37,7 @@ def search(
     as_json: JsonOption = False,
 ) -> None:
     """Search an index."""
-    from lexicept.index import Index
+    from lexicept.index.reader import Index
 
     opened = Index.open(index, engine=engine)
     name = single_vocabulary(opened, vocabulary)
@@ -56,7 +56,7 @@ def search(
         return
     from rich.console import Console
 
-    from lexicept.display import results_table
+    from lexicept.cli.display import results_table
 
     nothing = "no results: the query has no word or concept that a document has"
     Console().print(results_table(query, results) if results else nothing)
@@ -72,14 +72,14 @@ def explain(
     as_json: JsonOption = False,
 ) -> None:
     """Show what the score of one document is made of, and what fired it."""
-    from lexicept.index import Index
+    from lexicept.index.reader import Index
 
     opened = Index.open(index)
     explanation = opened.explain(query, document_id, single_vocabulary(opened, vocabulary))
     document = opened.document(document_id)
     if html is not None:
-        from lexicept.markup import explanation_page
-        from lexicept.storage import replace_file
+        from lexicept.explanation.html import explanation_page
+        from lexicept.storage.files import replace_file
 
         replace_file(html, explanation_page(explanation, document).encode())
     elif as_json:
@@ -87,7 +87,7 @@ def explain(
     else:
         from rich.console import Console
 
-        from lexicept.display import explanation_view
+        from lexicept.cli.display import explanation_view
 
         Console().print(explanation_view(explanation, document))
 
@@ -109,22 +109,22 @@ def evaluate(
     as_json: JsonOption = False,
 ) -> None:
     """Effectiveness and cost on judged queries."""
-    from lexicept import evaluation
     from lexicept.corpora import read_qrels, read_queries
-    from lexicept.index import Index
+    from lexicept.evaluation import effectiveness, runs, significance
+    from lexicept.index.reader import Index
 
     opened = Index.open(index, engine=engine)
     name = single_vocabulary(opened, vocabulary)
     queries, qrels = list(read_queries(dataset, split)), list(read_qrels(dataset, split))
-    found = evaluation.evaluate_index(opened, queries, qrels, name, measure or [])
+    found = effectiveness.evaluate_index(opened, queries, qrels, name, measure or [])
     report: dict[str, Any] = dict(found.values)
     if run is not None:
-        evaluation.write_run(run, found.run)
+        runs.write_run(run, found.run)
     if compare is not None:
-        ours = evaluation.evaluate_queries(qrels, found.run, ["nDCG@10"])["nDCG@10"]
-        other_run = evaluation.read_run(compare)
-        other = evaluation.evaluate_queries(qrels, other_run, ["nDCG@10"])["nDCG@10"]
-        report["t_test"] = evaluation.paired_t_test(ours, other)._asdict()
+        ours = effectiveness.evaluate_queries(qrels, found.run, ["nDCG@10"])["nDCG@10"]
+        other_run = runs.read_run(compare)
+        other = effectiveness.evaluate_queries(qrels, other_run, ["nDCG@10"])["nDCG@10"]
+        report["t_test"] = significance.paired_t_test(ours, other)._asdict()
     if as_json:
         print_json(report)
     else:

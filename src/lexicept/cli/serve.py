@@ -32,7 +32,7 @@ def serve(
 
     import uvicorn
 
-    from lexicept.index import Index
+    from lexicept.index.reader import Index
 
     if "concepts" in (v.name for v in Index.open(index, engine=engine).vocabularies):
         require("concepts", "sentence_transformers")

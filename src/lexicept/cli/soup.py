@@ -20,7 +20,7 @@ def soup(
 ) -> None:
     """Average the weights of models that were trained from the same start."""
     require_concepts()
-    from lexicept import soup as souping
+    from lexicept.models import soup as souping
 
     souping.soup(models, out)
     print_report({"model": str(out), "models": len(models)}, as_json)

@@ -22,7 +22,7 @@ from lexicept.errors import InputError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from lexicept.sweep import Point
+    from lexicept.evaluation.sweep import Point
 
 Number = TypeVar("Number", int, float)
 Word = TypeVar("Word")
@@ -74,10 +74,10 @@ def sweep(
     was killed goes on where it stopped when the same command is run again.
     """
     require("train", "matplotlib")
-    from lexicept import sweep as sweeping
+    from lexicept.cli.display import ProgressBars
     from lexicept.corpora import read_qrels, read_queries
-    from lexicept.display import ProgressBars
-    from lexicept.index import Index
+    from lexicept.evaluation import sweep as sweeping
+    from lexicept.index.reader import Index
 
     grid = sweeping.SweepGrid(
         _values("--query-dims", query_dims, int, {"all": None}),
@@ -124,7 +124,7 @@ def _table(front: list[Point], title: str) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    from lexicept.texts import safe
+    from lexicept.sanitize import safe
 
     table = Table(title=Text(safe(title)), title_justify="left")
     columns = (

@@ -37,7 +37,7 @@ def train(
     require("train", *MODULES)
     from accelerate import PartialState
 
-    from lexicept.display import ProgressBars
+    from lexicept.cli.display import ProgressBars
     from lexicept.training.config import load_config
     from lexicept.training.report import read_metrics
     from lexicept.training.run import train as run

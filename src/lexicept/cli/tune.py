@@ -38,7 +38,7 @@ def tune(
     require("train", *MODULES)
     from dataclasses import asdict
 
-    from lexicept.display import ProgressBars
+    from lexicept.cli.display import ProgressBars
     from lexicept.training import tuning
 
     with ProgressBars() as progress:
@@ -57,7 +57,7 @@ def _table(trials: list[Trial], title: str) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    from lexicept.texts import safe
+    from lexicept.sanitize import safe
 
     table = Table(title=Text(safe(title)), title_justify="left")
     names = ("selection", "ndcg", "mrr", "qd_flops", "query_length", "document_length", "e2")

@@ -19,7 +19,7 @@ import scipy.sparse as sp
 from lexicept.engines.interface import checked_offsets, checked_queries, single_precision
 from lexicept.errors import IndexFormatError, InputError
 from lexicept.ops.postings import search_postings
-from lexicept.storage import ArrayWriter, load_array, save_array
+from lexicept.storage.arrays import ArrayWriter, load_array, save_array
 from lexicept.vectors import Floats, Integers, largest_weights
 
 SEGMENT = 2**16

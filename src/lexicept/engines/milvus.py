@@ -23,7 +23,7 @@ from pymilvus.exceptions import MilvusException
 from lexicept.engines.wrapped import USED, Extension, Found, Vector, WrappedEngine
 from lexicept.errors import IndexFormatError, InputError
 from lexicept.progress import Progress, silent
-from lexicept.storage import read_json, write_json
+from lexicept.storage.files import read_json, write_json
 from lexicept.vectors import Floats, Integers
 
 T = TypeVar("T")

@@ -17,15 +17,9 @@ from typing import Any
 from lexicept.engines.interface import Engine
 from lexicept.errors import IndexFormatError, InputError
 from lexicept.progress import Progress, silent
-from lexicept.storage import (
-    check_files,
-    damage,
-    describe_files,
-    lock,
-    read_json,
-    sync_folder,
-    write_json,
-)
+from lexicept.storage.files import read_json, sync_folder, write_json
+from lexicept.storage.locks import lock
+from lexicept.storage.manifest import check_files, damage, describe_files
 
 FORMAT = "lexicept engine"
 VERSION = 1

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 
 from lexicept.engines.interface import checked_offsets, checked_queries, single_precision
 from lexicept.errors import IndexFormatError, InputError
-from lexicept.storage import load_array, save_array
+from lexicept.storage.arrays import load_array, save_array
 from lexicept.vectors import Floats, Integers, stack_columns
 
 LARGEST = 2.0**15

@@ -17,7 +17,7 @@ from lexicept.corpora import Query
 from lexicept.engines.wrapped import Vector
 from lexicept.exports.source import Source, repeated
 from lexicept.progress import Progress
-from lexicept.storage import replacing
+from lexicept.storage.files import replacing
 from lexicept.vectors import Integers
 
 VERSION = 1

@@ -16,7 +16,7 @@ from lexicept.errors import InputError
 from lexicept.exports.folder import write_parts
 from lexicept.exports.source import Source, json_vector
 from lexicept.progress import Progress
-from lexicept.storage import write_json
+from lexicept.storage.files import write_json
 
 LONGEST_ID = 512
 """Bytes of a document's id that they take."""

@@ -9,11 +9,18 @@ from pathlib import Path
 
 from lexicept.corpora import Query
 from lexicept.exports.source import Format, Source
-from lexicept.index import Index
-from lexicept.indexing import claim, refuse_existing
-from lexicept.part_file import fingerprint, replacing_text
+from lexicept.index.reader import Index
 from lexicept.progress import Progress, silent
-from lexicept.storage import move, read_json, replacing, sync_folder, write_json
+from lexicept.storage.files import (
+    fingerprint,
+    move,
+    read_json,
+    replacing,
+    replacing_text,
+    sync_folder,
+    write_json,
+)
+from lexicept.storage.workspace import claim, refuse_existing
 
 PART_BYTES = 16 * 2**20
 """Of one file of documents: what servers take in one request."""

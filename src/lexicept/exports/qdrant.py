@@ -10,7 +10,7 @@ from lexicept.engines.wrapped import Vector
 from lexicept.exports.folder import write_parts
 from lexicept.exports.source import Source
 from lexicept.progress import Progress
-from lexicept.storage import write_json
+from lexicept.storage.files import write_json
 
 VECTOR = "text"
 """The name of the points' sparse vector."""

@@ -8,7 +8,7 @@ from langchain_core.callbacks import CallbackManagerForRetrieverRun
 from langchain_core.documents import Document
 from langchain_core.retrievers import BaseRetriever
 
-from lexicept.index import Hit, Index
+from lexicept.index.reader import Hit, Index
 
 SEARCHING = Lock()
 """LangChain searches in threads, and two retrievers may share an index: tokenizers can't be."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from llama_index.core.retrievers import BaseRetriever
 from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 
-from lexicept.index import Hit, Index
+from lexicept.index.reader import Hit, Index
 
 
 class LexiceptRetriever(BaseRetriever):

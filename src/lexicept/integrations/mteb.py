@@ -18,9 +18,10 @@ from mteb.models import ModelMeta
 
 from lexicept.corpora import Document
 from lexicept.errors import InputError
-from lexicept.index import Hit, Index, Vectorizer
-from lexicept.indexing import IndexBuilder
-from lexicept.words import WordVectorizer
+from lexicept.index.builder import IndexBuilder
+from lexicept.index.reader import Hit, Index
+from lexicept.vectorizers.interface import Vectorizer
+from lexicept.vectorizers.words import WordVectorizer
 
 OF_DOCUMENTS = ("frequencies.", "terms.", "atlas/")
 """Files of a vocabulary that depend on what was indexed."""

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from lexicept.evaluation import RUN_DEPTH
-from lexicept.index import Index
+from lexicept.evaluation.runs import RUN_DEPTH
+from lexicept.index.reader import Index
 
 
 class LexiceptRetriever(pt.Transformer):

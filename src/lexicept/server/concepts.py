@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from lexicept.atlas import Example
-from lexicept.index import Index
+from lexicept.index.atlas import Example
+from lexicept.index.reader import Index
+from lexicept.sanitize import around
 from lexicept.server.excerpts import summary
-from lexicept.texts import around
 from lexicept.vectors import Integers
 
 CONTEXT = 80

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from lexicept.corpora import Document
-from lexicept.index import Index
+from lexicept.index.reader import Index
 
 EXCERPT = 240
 """Characters of a document's text in a list."""

@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from lexicept.index import Hit, Index, Steering
+from lexicept.index.reader import Hit, Index, Steering
 from lexicept.server.excerpts import Cards
 
 T = TypeVar("T")

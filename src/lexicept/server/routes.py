@@ -14,7 +14,7 @@ from fastapi import APIRouter, HTTPException, Query, Request, Response
 
 from lexicept.corpora import Document
 from lexicept.errors import InputError
-from lexicept.index import Index, Steering
+from lexicept.index.reader import Index, Steering
 from lexicept.server import schema
 from lexicept.server.concepts import concept_detail, concept_list
 from lexicept.server.excerpts import to_json

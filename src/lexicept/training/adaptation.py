@@ -6,8 +6,8 @@ from pathlib import Path
 
 from sentence_transformers import SparseEncoder
 
-from lexicept.backbone import DEFAULT_BACKBONE
-from lexicept.encoder import load_encoder, parts
+from lexicept.models.backbone import DEFAULT_BACKBONE
+from lexicept.models.encoder import load_encoder, parts
 from lexicept.progress import Progress, silent
 from lexicept.training.config import (
     DataSettings,

@@ -17,10 +17,10 @@ from typing import Any, Literal
 
 import yaml
 
-from lexicept.backbone import DEFAULT_BACKBONE
 from lexicept.errors import InputError
-from lexicept.sae.pretrained import USUAL_L0
-from lexicept.sae.settings import SAESettings
+from lexicept.models.backbone import DEFAULT_BACKBONE
+from lexicept.models.sae.pretrained import USUAL_L0
+from lexicept.training.sae.settings import SAESettings
 
 DEEPEST = 100
 """Brackets of a configuration that are open at once."""
@@ -55,7 +55,7 @@ class ModelSettings:
     """Whether it is trained on the training queries too, after the documents."""
     pretrained: str | None = None
     """A pretrained SAE for the head ``sae``: a folder or a hub's name, of any layout that
-    ``lexicept.sae.formats`` knows; with ``layer`` where it holds those of several."""
+    ``lexicept.models.sae.formats`` knows; with ``layer`` where it holds those of several."""
     pretrained_width: int | None = None
     """Its latents, where there are several."""
     pretrained_l0: float = USUAL_L0
@@ -151,7 +151,7 @@ class TeacherSettings:
 
 @dataclass(frozen=True)
 class LossSettings:
-    """The ranking loss: a weighted sum; see ``lexicept.losses``."""
+    """The ranking loss: a weighted sum; see ``lexicept.training.losses``."""
 
     kl: float = 1.0
     """KL distillation of the teacher over the batch's documents, or, with scored lists and no
@@ -187,7 +187,7 @@ class LossSettings:
 
 @dataclass(frozen=True)
 class RegularizerSettings:
-    """What keeps one side's vectors sparse; see ``lexicept.regularizers``."""
+    """What keeps one side's vectors sparse; see ``lexicept.training.regularizers``."""
 
     kind: Literal["flops", "l1", "df_flops"] = "flops"
     """Squared mean weights, mean absolute weights, or squared mean weights of the dimensions that

@@ -11,10 +11,10 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from lexicept.backbone import Backbone
 from lexicept.errors import InputError
-from lexicept.lists import CandidateList
-from lexicept.lookup import Lookup
+from lexicept.models.backbone import Backbone
+from lexicept.models.lookup import Lookup
+from lexicept.training.candidates.lists import CandidateList
 from lexicept.training.states import CachedStates
 from lexicept.vectors import Floats
 

@@ -10,16 +10,17 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from lexicept import losses, regularizers
 from lexicept.errors import InputError
-from lexicept.heads import Head, SAEHead
-from lexicept.regularizers import DocumentFrequencies, Schedule
+from lexicept.models.heads.base import Head
+from lexicept.models.heads.sae import SAEHead
+from lexicept.training import losses, regularizers
 from lexicept.training.config import (
     JointSettings,
     LossSettings,
     RegularizerSettings,
     TrainingConfig,
 )
+from lexicept.training.regularizers import DocumentFrequencies, Schedule
 
 Batch = dict[str, Any]
 

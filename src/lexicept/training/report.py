@@ -9,8 +9,8 @@ import yaml
 from sentence_transformers import SparseEncoder
 
 from lexicept.corpora.json_lines import read_objects
-from lexicept.model_card import make_card
-from lexicept.storage import replace_file
+from lexicept.models.model_card import make_card
+from lexicept.storage.files import replace_file
 from lexicept.training.config import TrainingConfig, to_mapping
 
 _DETAILS = """

@@ -19,34 +19,35 @@ from sentence_transformers import SparseEncoder
 from torch import Tensor
 from torch.utils.data import ConcatDataset
 
-from lexicept import pseudo_queries
-from lexicept.adapters import add_adapters, has_adapters, merge_adapters
-from lexicept.backbone import Backbone
-from lexicept.corpora import Qrel, Query, read_documents, read_qrels, read_queries
-from lexicept.derive import VocabularySettings
-from lexicept.encoder import load_encoder, make_encoder, parts, with_lookup
+from lexicept.corpora import Qrel, Query, pseudo_queries, read_documents, read_qrels, read_queries
 from lexicept.errors import InputError
-from lexicept.heads import Head, SAEHead
-from lexicept.index import Index
-from lexicept.indexing import Contents, IndexBuilder
-from lexicept.language_heads import language_head
-from lexicept.lists import CandidateList, Lists, write_lists
-from lexicept.lookup import Lookup
-from lexicept.mining import mine
+from lexicept.index.builder import Contents, IndexBuilder
+from lexicept.index.impacts import VocabularySettings
+from lexicept.index.reader import Index
+from lexicept.models.backbone import Backbone
+from lexicept.models.encoder import load_encoder, make_encoder, parts, with_lookup
+from lexicept.models.heads.base import Head
+from lexicept.models.heads.sae import SAEHead
+from lexicept.models.language_heads import language_head
+from lexicept.models.lookup import Lookup
+from lexicept.models.lora import add_adapters, has_adapters, merge_adapters
+from lexicept.models.sae.pretrained import find_pretrained_sae
 from lexicept.progress import Progress, silent
-from lexicept.sae.pretrained import find_pretrained_sae
-from lexicept.sae.training import train_on_states, train_sae
-from lexicept.storage import lock, replace_file
+from lexicept.storage.files import replace_file
+from lexicept.storage.locks import lock
+from lexicept.training.candidates.lists import CandidateList, Lists, write_lists
+from lexicept.training.candidates.mining import mine
+from lexicept.training.candidates.teacher_mining import teacher_lists
 from lexicept.training.config import ModelSettings, TrainingConfig, to_mapping
 from lexicept.training.data import Collator, Sampler, TeacherScores, TrainingData
-from lexicept.training.mining import teacher_lists
 from lexicept.training.objective import Objective
 from lexicept.training.report import read_metrics, write_card, write_curves
+from lexicept.training.sae.trainer import train_on_states, train_sae
 from lexicept.training.states import CachedStates, cached_reader
 from lexicept.training.trainer import Trainer
 from lexicept.training.validation import RetrievalEvaluator, Words
+from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
-from lexicept.words import WordVectorizer
 
 PREPARATION = timedelta(weeks=1)
 """How long processes wait for the first one, which prepares what all of them read."""
@@ -286,7 +287,7 @@ class _Run:
         if teacher.dense is not None or teacher.bm25_weight:
             vectors: tuple[Any, Any] = (None, None)
             if teacher.dense is not None:
-                from lexicept.neural_teachers import embeddings
+                from lexicept.training.candidates.neural_teachers import embeddings
 
                 texts = (list(queries.values()), documents)
                 folder = self.work / "teacher"
@@ -368,7 +369,7 @@ class _Run:
         size = settings.size or 0
         if settings.head == "random":
             return head.random(size, self.config.optimizer.seed)
-        from lexicept.expanded import expanded_words
+        from lexicept.models.word_vocabulary import expanded_words
 
         words, pieces = expanded_words(data.documents, backbone.tokenizer, size)
         return head.expanded(pieces, words)

@@ -11,11 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lexicept.backbone import Backbone
 from lexicept.errors import IndexFormatError, InputError
+from lexicept.models.backbone import Backbone
+from lexicept.models.sae.states import Reader
 from lexicept.progress import Progress, silent
-from lexicept.sae.states import Reader
-from lexicept.storage import load_array, read_json, save_array, write_json
+from lexicept.storage.arrays import load_array, save_array
+from lexicept.storage.files import read_json, write_json
 from lexicept.vectors import Integers
 
 SHARD = 512

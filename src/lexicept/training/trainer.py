@@ -27,7 +27,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 
 from lexicept.errors import InputError, LexiceptError
 from lexicept.progress import Progress
-from lexicept.storage import replace_file
+from lexicept.storage.files import replace_file
 from lexicept.training.config import TrainingConfig
 from lexicept.training.data import Collator
 from lexicept.training.objective import Objective

@@ -16,7 +16,8 @@ import yaml
 
 from lexicept.errors import InputError
 from lexicept.progress import Progress, silent
-from lexicept.storage import lock, read_json, replace_file, write_json
+from lexicept.storage.files import read_json, replace_file, write_json
+from lexicept.storage.locks import lock
 from lexicept.training.config import load_config, to_mapping
 from lexicept.training.report import read_metrics
 from lexicept.training.run import train

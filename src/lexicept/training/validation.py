@@ -11,11 +11,11 @@ import torch
 from sentence_transformers import SparseEncoder
 from sentence_transformers.base.evaluation import BaseEvaluator
 
-from lexicept import evaluation
 from lexicept.corpora import Qrel
-from lexicept.encoder import encode_activations, look_up, routes
 from lexicept.engines import ExactEngine
+from lexicept.evaluation import effectiveness
 from lexicept.measures import e2, mean_length, qd_flops
+from lexicept.models.encoder import encode_activations, look_up, routes
 from lexicept.training.config import ValidationSettings
 from lexicept.training.states import CachedStates
 from lexicept.vectors import largest_weights, prune_rows, stack_columns
@@ -90,7 +90,7 @@ class RetrievalEvaluator(BaseEvaluator):  # type: ignore[misc]
             query: {self.document_ids[int(d)]: float(s) for d, s in zip(*hits, strict=True)}
             for query, hits in zip(self.query_ids, found, strict=True)
         }
-        values = evaluation.evaluate(self.qrels, run, ["nDCG@10", "RR@10"])
+        values = effectiveness.evaluate(self.qrels, run, ["nDCG@10", "RR@10"])
         cost = qd_flops(queries, documents)
         report = {"ndcg": values["nDCG@10"], "mrr": values["RR@10"], "qd_flops": cost, **lengths}
         report["e2"] = e2(values["RR@10"], cost)

@@ -1,0 +1,211 @@
+"""What a person sees in a terminal: progress, results and explanations."""
+
+from __future__ import annotations
+
+import math
+import re
+from bisect import bisect_right
+from collections.abc import Sequence
+from types import TracebackType
+from typing import NamedTuple
+
+from rich.console import Console, Group
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from lexicept.corpora import Document
+from lexicept.explanation.contributions import Explanation, Span, spellings, split_spans
+from lexicept.index.reader import Hit
+from lexicept.sanitize import safe
+
+SNIPPET = 240
+"""Characters of a document shown under a result."""
+
+_COLOURS = {"words": "cyan", "concepts": "magenta"}
+
+
+class ProgressBars:
+    """A bar per stage on standard error; a ``lexicept.progress.Progress``."""
+
+    def __init__(self) -> None:
+        self._bars = Progress(
+            TextColumn("{task.description:<12}"),
+            BarColumn(),
+            TextColumn("{task.completed:,.0f}/{task.total:,.0f}"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[detail]}"),
+            console=Console(stderr=True),
+        )
+        self._tasks: dict[str, TaskID] = {}
+
+    def __enter__(self) -> ProgressBars:
+        self._bars.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._bars.stop()
+
+    def __call__(self, stage: str, done: int, total: int, detail: str = "") -> None:
+        if stage not in self._tasks:
+            self._tasks[stage] = self._bars.add_task(stage, total=total, detail=detail)
+        self._bars.update(self._tasks[stage], completed=done, total=total, detail=detail)
+
+
+class _Mark(NamedTuple):
+    """Characters of a text, what they are worth showing for, and how they are shown."""
+
+    span: Span
+    reason: int
+    """Marks of the same reason are worth showing once."""
+    worth: float
+    style: str
+
+
+def results_table(query: str, results: Sequence[tuple[Hit, Document, Explanation | None]]) -> Table:
+    """Results, best first, each with its explanation where there is one."""
+    table = Table(
+        title=Text(safe(query)), title_justify="left", show_header=False, box=None, padding=(0, 1)
+    )
+    table.add_column(justify="right", style="bold")
+    table.add_column(justify="right", style="green")
+    table.add_column(overflow="fold")
+    for rank, (hit, document, explanation) in enumerate(results, 1):
+        in_title, in_text = _marks(document, explanation, query)
+        body = _heading(document, in_title).append("\n")
+        body.append(_snippet(document.text, in_text))
+        if explanation is not None:
+            body.append("\n")
+            body.append(_largest(explanation))
+        table.add_row(str(rank), f"{hit.score:.3f}", body)
+    return table
+
+
+def explanation_view(explanation: Explanation, document: Document) -> Group:
+    """A whole explanation: the query, every contribution, and the document's text."""
+    asked = [
+        _Mark(span, 0, 0.0, _style(part.vocabulary))
+        for part in explanation.contributions
+        for span in part.query_spans
+    ]
+    in_title, in_text = _marks(document, explanation, explanation.query)
+    table = Table(box=None, padding=(0, 1), header_style="dim")
+    for name in ("score", "share", "query", "document"):
+        table.add_column(name, justify="right")
+    for name in ("", "", "in the query", "in the document"):
+        table.add_column(name, overflow="fold")
+    score = explanation.score
+    for part in explanation.contributions:
+        table.add_row(
+            f"{part.score:.4f}",
+            Text(f"{part.score / score:.1%}", style="green"),
+            f"{part.query_weight:.3f}",
+            f"{part.document_weight:.3f}",
+            Text(safe(part.vocabulary.removesuffix("s")), style="dim"),
+            Text(safe(part.term), style=_COLOURS.get(part.vocabulary, "")),
+            Text(safe(", ".join(spellings(explanation.query, part.query_spans)))),
+            Text(safe(", ".join(spellings(explanation.content, part.document_spans)))),
+        )
+    if explanation.prior:
+        share = Text(f"{explanation.prior / score:.1%}", style="green")
+        table.add_row(f"{explanation.prior:.4f}", share, "", "", Text("prior", style="dim"))
+    return Group(
+        _marked(explanation.query, asked),
+        Text(f"{score:.4f}", style="green"),
+        table,
+        Text(),
+        _heading(document, in_title),
+        _marked(document.text, in_text),
+    )
+
+
+def _largest(explanation: Explanation, most: int = 6) -> Text:
+    """The largest contributions with their shares of the score, and what the rest adds."""
+    text = Text()
+    score, parts = explanation.score, explanation.contributions
+    for part in parts[:most]:
+        text.append(f"{part.score / score:>5.0%} ", style="green")
+        text.append(f"{part.vocabulary.removesuffix('s')} ", style="dim")
+        text.append(safe(part.term), style=_COLOURS.get(part.vocabulary, ""))
+        asked = ", ".join(spellings(explanation.query, part.query_spans))
+        found = ", ".join(spellings(explanation.content, part.document_spans))
+        text.append(f"  {safe(asked)} → {safe(found)}\n" if found else "\n", style="dim")
+    rest = math.fsum(part.score for part in parts[most:])
+    if rest > 0:
+        text.append(f"{rest / score:>5.0%} ", style="green")
+        text.append(f"{len(parts) - most} more\n", style="dim")
+    if explanation.prior:
+        text.append(f"{explanation.prior / score:>5.0%} ", style="green")
+        text.append("document prior\n", style="dim")
+    text.right_crop(1)
+    return text
+
+
+def _marks(
+    document: Document, explanation: Explanation | None, query: str
+) -> tuple[list[_Mark], list[_Mark]]:
+    """What to show of a title and of a text: what was explained, or a word of the query."""
+    if explanation is None:
+        words = sorted(set(re.findall(r"\w{3,}", query)), key=lambda word: (-len(word), word))
+        found = (re.search(re.escape(word), document.text, re.IGNORECASE) for word in words)
+        first = next((match for match in found if match), None)
+        return [], [] if first is None else [_Mark(Span(*first.span()), 0, 1.0, "")]
+    marks: tuple[list[_Mark], list[_Mark]] = ([], [])
+    for reason, part in enumerate(explanation.contributions):
+        for spans, kept in zip(split_spans(document, part.document_spans), marks, strict=True):
+            kept += [_Mark(span, reason, part.score, _style(part.vocabulary)) for span in spans]
+    return marks
+
+
+def _heading(document: Document, marks: Sequence[_Mark]) -> Text:
+    """The title, or the id alone, and the id."""
+    shown = _marked(document.title, marks) if document.title else Text(safe(document.id))
+    shown.stylize("bold")
+    if document.title and document.title != document.id:
+        shown.append(f"  {safe(document.id)}", style="dim")
+    return shown
+
+
+def _style(vocabulary: str) -> str:
+    return f"bold {_COLOURS.get(vocabulary, '')}".rstrip()
+
+
+def _marked(text: str, marks: Sequence[_Mark], first: int = 0) -> Text:
+    """A text whose first character has the number ``first``, with its marks."""
+    shown = Text(safe(text))
+    for mark in marks:
+        shown.stylize(mark.style, max(mark.span.start - first, 0), max(mark.span.end - first, 0))
+    return shown
+
+
+def _snippet(text: str, marks: Sequence[_Mark]) -> Text:
+    """The part of a text whose marks are worth most, in one line."""
+    ordered = sorted(marks)
+    best, place = 0.0, 0
+    for number, mark in enumerate(ordered):
+        reach = mark.span.start + SNIPPET * 3 // 4
+        near = ordered[number : bisect_right(ordered, reach, key=lambda m: m.span.start)]
+        worth = math.fsum({m.reason: m.worth for m in near}.values())
+        if worth > best:
+            best, place = worth, mark.span.start
+    start = max(0, min(place - SNIPPET // 4, len(text) - SNIPPET))
+    part = text[start : start + SNIPPET]
+    inside = [m for m in marks if m.span.start < start + SNIPPET and m.span.end > start]
+    shown = Text(" ").join(
+        _marked(word.group(), inside, start + word.start()) for word in re.finditer(r"\S+", part)
+    )
+    shown = Text.assemble("…" if start else "", shown)
+    return shown.append("…" if start + SNIPPET < len(text) else "")
+
+
+def key_values(title: str, rows: Sequence[tuple[str, str]]) -> Table:
+    """Names and values side by side."""
+    table = Table(title=Text(safe(title)), title_justify="left", show_header=False, box=None)
+    for name, value in rows:
+        table.add_row(Text(safe(name)), Text(safe(value)))
+    return table

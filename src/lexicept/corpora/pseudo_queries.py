@@ -1,0 +1,205 @@
+"""Pseudo-queries: judged queries made from the documents themselves, to choose settings on and to
+train on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+
+from lexicept.corpora import Document, Qrel, Query
+from lexicept.errors import InputError
+from lexicept.storage.files import replacing_text
+from lexicept.vectors import Integers
+
+_SENTENCE_END = re.compile(r"(?<=[.!?。！？])\s+|\n+")
+_MIN_WORDS, _MAX_WORDS = 5, 30
+_MAX_SPAN = 15
+
+
+def from_texts(texts: Sequence[str], count: int = 500, seed: int = 0) -> tuple[Integers, list[str]]:
+    """One random sentence each of up to ``count`` random documents.
+
+    Returns:
+        The number of the document that each query comes from, and the queries. Documents without
+        a sentence of 5 words or more are passed over; longer sentences are cut at 30 words.
+    """
+    random = np.random.default_rng(seed)
+    sources: list[int] = []
+    queries: list[str] = []
+    for document in random.permutation(len(texts)):
+        if len(queries) == count:
+            break
+        sentences = [s.split() for s in _SENTENCE_END.split(texts[int(document)])]
+        candidates = [words for words in sentences if len(words) >= _MIN_WORDS]
+        if candidates:
+            words = candidates[random.integers(len(candidates))]
+            sources.append(int(document))
+            queries.append(" ".join(words[:_MAX_WORDS]))
+    return np.array(sources, dtype=np.int64), queries
+
+
+def from_vectors(
+    documents: sp.csr_array, count: int = 500, num_dims: int = 8, seed: int = 0
+) -> tuple[Integers, sp.csr_array]:
+    """Queries of weight 1 on dimensions drawn from documents' strongest, where there is no text.
+
+    Each takes ``num_dims`` at random out of its document's ``4 × num_dims`` largest weights.
+
+    Returns:
+        The number of the document that each query comes from, and the queries [n, V].
+    """
+    random = np.random.default_rng(seed)
+    filled = np.flatnonzero(np.diff(documents.indptr))
+    sources = random.permutation(filled)[:count]
+    columns, indptr = [], [0]
+    for document in sources:
+        span = slice(documents.indptr[document], documents.indptr[document + 1])
+        strongest = np.argsort(-documents.data[span], kind="stable")[: 4 * num_dims]
+        chosen = random.permutation(strongest)[:num_dims]
+        columns.append(np.sort(documents.indices[span][chosen]))
+        indptr.append(indptr[-1] + chosen.size)
+    flat = np.concatenate(columns) if columns else np.zeros(0, np.int32)
+    shape = (sources.size, documents.shape[1])
+    return sources, sp.csr_array((np.ones(flat.size, np.float32), flat, indptr), shape=shape)
+
+
+def random_for(seed: int, name: str) -> np.random.Generator:
+    """Random numbers of a document or query, the same whatever others there are."""
+    return np.random.default_rng((seed, *hashlib.sha256(name.encode()).digest()))
+
+
+def generate(
+    documents: Iterable[Document], kind: str = "mixed", per_document: int = 1, seed: int = 0
+) -> Iterator[tuple[str, str]]:
+    """Yield ids of documents and queries, up to ``per_document`` different ones of each.
+
+    They depend on the seed and the document alone: more documents change nothing for the others.
+
+    Args:
+        kind: ``title``; ``sentence``, a random one of the text of 5 words or more, cut at 30;
+            ``span``, a random run of 5 to 15 words of the text; or ``mixed``, each of a random
+            kind of these that the document has.
+
+    Raises:
+        InputError: no such kind, or ``per_document`` below 1.
+    """
+    if kind not in (*_SOURCES, "mixed"):
+        raise InputError(f"no kind {kind!r} of pseudo-queries, only: {', '.join(_SOURCES)}, mixed")
+    if per_document < 1:
+        raise InputError(f"per_document must be at least 1, not {per_document}")
+    makers = list(_SOURCES.values()) if kind == "mixed" else [_SOURCES[kind]]
+    return _generate(documents, makers, per_document, seed)
+
+
+def _generate(
+    documents: Iterable[Document], makers: Sequence[_Source], per_document: int, seed: int
+) -> Iterator[tuple[str, str]]:
+    for document in documents:
+        random = random_for(seed, document.id)
+        sources = [make(document, random) for make in makers]
+        found: set[str] = set()
+        while sources and len(found) < per_document:
+            source = sources[random.integers(len(sources))]
+            query = next(source, None)
+            if query is None:
+                sources.remove(source)
+            elif query not in found:
+                found.add(query)
+                yield document.id, query
+
+
+def _title(document: Document, random: np.random.Generator) -> Iterator[str]:
+    if words := document.title.split():
+        yield " ".join(words)
+
+
+def _sentences(document: Document, random: np.random.Generator) -> Iterator[str]:
+    sentences = [sentence.split() for sentence in _SENTENCE_END.split(document.text)]
+    long = [words for words in sentences if len(words) >= _MIN_WORDS]
+    for number in random.permutation(len(long)):
+        yield " ".join(long[number][:_MAX_WORDS])
+
+
+def _spans(document: Document, random: np.random.Generator) -> Iterator[str]:
+    words = document.text.split()
+    for start in random.permutation(max(0, len(words) - _MIN_WORDS + 1)):
+        length = random.integers(_MIN_WORDS, min(_MAX_SPAN, len(words) - start), endpoint=True)
+        yield " ".join(words[start : start + length])
+
+
+_Source = Callable[[Document, np.random.Generator], Iterator[str]]
+_SOURCES: dict[str, _Source] = {"title": _title, "sentence": _sentences, "span": _spans}
+
+
+def named(pairs: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str, str]]:
+    """Yield query id, document id and query: a query's id is its document's with a number."""
+    counts: Counter[str] = Counter()
+    for document, query in pairs:
+        counts[document] += 1
+        yield f"{document}-{counts[document]}", document, query
+
+
+def write(folder: str | os.PathLike[str], pairs: Iterable[tuple[str, str]]) -> int:
+    """Write pseudo-queries as a BEIR folder's ``queries.jsonl`` and ``qrels/train.tsv``.
+
+    Args:
+        pairs: ids of documents and queries; see ``named``.
+
+    Returns:
+        The number of queries.
+
+    Raises:
+        InputError: no pairs, or the folder has queries already.
+    """
+    queries = Path(folder, "queries.jsonl")
+    qrels = Path(folder, "qrels", "train.tsv")
+    for path in (queries, qrels):
+        if path.exists():
+            raise InputError(f"{path} exists already: name another folder or remove it first")
+    return write_judged(
+        Path(folder),
+        "train",
+        ((Query(name, text), [Qrel(name, document, 1)]) for name, document, text in named(pairs)),
+    )
+
+
+def write_judged(folder: Path, split: str, judged: Iterable[tuple[Query, Iterable[Qrel]]]) -> int:
+    """Write queries with their judgements as a BEIR folder's ``queries.jsonl`` and
+    ``qrels/SPLIT.tsv``.
+
+    Returns:
+        The number of queries.
+
+    Raises:
+        InputError: there are none.
+    """
+    count = 0
+    queries, qrels = folder / "queries.jsonl", folder / "qrels" / f"{split}.tsv"
+    with replacing_text(queries) as query_file, replacing_text(qrels) as qrels_file:
+        qrels_file.write("query-id\tcorpus-id\tscore\n")
+        for query, judgements in judged:
+            count += 1
+            fields = {"_id": query.id, "text": query.text}
+            query_file.write(json.dumps(fields, ensure_ascii=False) + "\n")
+            for qrel in judgements:
+                qrels_file.write(f"{query.id}\t{qrel.document_id}\t{qrel.relevance:g}\n")
+        if not count:
+            raise InputError(f"{queries}: there are no queries to write")
+    return count
+
+
+def known_item_ndcg(found: Sequence[Integers], sources: Integers) -> float:
+    """Mean nDCG@10 where each query has one relevant document: ``1 / log2(1 + rank)``."""
+    gains = []
+    for documents, source in zip(found, sources, strict=True):
+        rank = np.flatnonzero(np.asarray(documents[:10]) == source)
+        gains.append(1 / np.log2(2 + rank[0]) if rank.size else 0.0)
+    return float(np.mean(gains)) if gains else 0.0

@@ -1,0 +1,61 @@
+"""TREC runs: what a system returned for each query."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from lexicept.errors import InputError
+from lexicept.storage.files import replace_file
+
+Run = Mapping[str, Mapping[str, float]]
+"""Query id → document id → score."""
+
+RUN_DEPTH = 1000
+"""Documents per query in the run of an index."""
+
+
+def write_run(path: str | os.PathLike[str], run: Run, tag: str = "lexicept") -> None:
+    """Write a TREC run: ``query Q0 document rank score tag``, best first, atomically."""
+    lines = []
+    for query, documents in run.items():
+        ranked = sorted(documents.items(), key=lambda item: -item[1])
+        for rank, (document, score) in enumerate(ranked, 1):
+            lines.append(f"{query} Q0 {document} {rank} {score:.9g} {tag}\n")
+    replace_file(Path(path), "".join(lines).encode())
+
+
+def read_run(path: str | os.PathLike[str]) -> dict[str, dict[str, float]]:
+    """Read a TREC run.
+
+    Raises:
+        InputError: naming the line that has not six columns, a score that is no finite number, or
+            a document that its query has already.
+    """
+    run: dict[str, dict[str, float]] = {}
+    name = Path(path)
+    try:
+        text = name.read_bytes().decode()
+    except OSError as error:
+        raise InputError(f"{name}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{name}: not UTF-8 at byte {error.start}") from None
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        columns = line.split()
+        if len(columns) != 6:
+            raise InputError(f"{name}, line {number}: {len(columns)} columns, a run has 6")
+        query, _, document, _, score, _ = columns
+        try:
+            value = float(score)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value):
+            raise InputError(f"{name}, line {number}: score {score!r} is not a finite number")
+        if document in run.setdefault(query, {}):
+            raise InputError(f"{name}, line {number}: {document!r} again for query {query!r}")
+        run[query][document] = value
+    return run

@@ -1,0 +1,439 @@
+"""Effectiveness against cost: an index with other pruning limits, active dimensions and RRA's α.
+
+All settings are evaluated from the index's own frequencies, which know no limits; what several
+settings share is computed once.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from importlib.metadata import version
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from lexicept.corpora import Qrel, Query
+from lexicept.errors import InputError
+from lexicept.evaluation.effectiveness import evaluate
+from lexicept.evaluation.runs import RUN_DEPTH
+from lexicept.index.builder import Contents
+from lexicept.index.impacts import Derived, RRASettings, VocabularySettings
+from lexicept.index.reader import Index
+from lexicept.index.term_frequencies import write_frequencies
+from lexicept.measures import e2, mean_length, posting_list_flops
+from lexicept.progress import Progress, silent
+from lexicept.storage.files import fingerprint, read_json, replace_file, write_json
+from lexicept.storage.locks import lock
+from lexicept.vectors import Integers, canonical_csr, largest_weights, prune_rows, stack_columns
+from lexicept.weighting import Unchanged
+
+TokenK = int | Literal["all"] | None
+"""Active dimensions per token: a number, no constraint, or None for the model's own."""
+
+_CUTOFF = 10
+"""Of nDCG@10 and RR@10."""
+
+
+class Setting(NamedTuple):
+    """What one point of a sweep is measured with."""
+
+    k: TokenK
+    query_max_active_dims: int | None
+    document_max_active_dims: int | None
+    alpha: float | None
+    query_scale: float = 1.0
+    query_max_qd_flops: float | None = None
+
+
+class Point(NamedTuple):
+    """What ``evaluation.evaluate_index`` says of an index with this setting."""
+
+    setting: Setting
+    ndcg: float
+    """nDCG@10."""
+    mrr: float
+    """RR@10."""
+    qd_flops: float
+    """Shared dimensions of a query and a document, without RRA's offsets."""
+    query_length: float
+    document_length: float
+    e2: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Setting and values side by side."""
+        values = self._asdict()
+        return {**values.pop("setting")._asdict(), **values}
+
+
+@dataclass(frozen=True)
+class SweepGrid:
+    """The values whose combinations are evaluated, each field with at least one of them.
+
+    Raises:
+        InputError: a field without values, with one twice, or with one out of range.
+    """
+
+    query_max_active_dims: tuple[int | None, ...] = (None,)
+    """Dimensions left in a query; None keeps all."""
+    document_max_active_dims: tuple[int | None, ...] = (None,)
+    """Dimensions left in a document; None keeps all."""
+    k: tuple[TokenK, ...] = (None,)
+    alpha: tuple[float | None, ...] = (None,)
+    """RRA's rationality; None is without RRA."""
+    query_scale: tuple[float, ...] = (1.0,)
+    """Factors on the query weights that the index gives."""
+    query_max_qd_flops: tuple[float | None, ...] = (None,)
+    """What a query may cost; None is any."""
+
+    def __post_init__(self) -> None:
+        for name, values in asdict(self).items():
+            if not values:
+                raise InputError(f"{name}: no values to sweep")
+            if len(set(values)) < len(values):
+                raise InputError(f"{name}: a value is there twice: {', '.join(map(str, values))}")
+            for value in values:
+                if value is None or (name == "k" and value == "all"):
+                    continue
+                if name in ("alpha", "query_scale", "query_max_qd_flops"):
+                    if not (math.isfinite(value) and value > 0):
+                        raise InputError(f"{name} must be a finite number above 0, not {value}")
+                elif not (isinstance(value, int) and value >= 1):
+                    raise InputError(f"{name} must be a whole number of at least 1, not {value!r}")
+
+    def settings(self) -> list[Setting]:
+        """All combinations; those that share most follow one another."""
+        return [
+            Setting(k, query, document, alpha, scale, cost)
+            for k in self.k
+            for document in self.document_max_active_dims
+            for alpha in self.alpha
+            for cost in self.query_max_qd_flops
+            for query in self.query_max_active_dims
+            for scale in self.query_scale
+        ]
+
+
+def sweep(
+    index: Index,
+    queries: Sequence[Query],
+    qrels: Sequence[Qrel],
+    grid: SweepGrid,
+    out: Path,
+    vocabulary: str | None = None,
+    progress: Progress = silent,
+) -> list[Point]:
+    """Evaluate an index with every setting of a grid.
+
+    Limits, k and the scale are those of ``vocabulary`` or, where the index has several and all are
+    searched, of its concepts; the others stay as the index has them. So do weightings, and RRA's
+    iterations and transform. The frequencies under another k than the model's are encoded anew and
+    kept in ``out``, as is every point in ``points.jsonl``: a sweep that was killed goes on from
+    there, and a larger grid adds what it has more.
+
+    Args:
+        queries, qrels: of a dev or train split; settings chosen on test queries prove nothing.
+        vocabulary: search in one vocabulary only; None searches all of them.
+
+    Returns:
+        The points in the grid's order.
+
+    Raises:
+        InputError: no judgements, no such vocabulary, a k for one without a model, ``out`` is of
+            another index, dataset or vocabulary, or another process is sweeping there.
+    """
+    if not qrels:
+        raise InputError("no judgements: there is nothing to evaluate")
+    collection = _Collection(index, queries, vocabulary, out, progress)
+    collection.check(grid.k)
+    state = {
+        "index": fingerprint([json.dumps(index.manifest, sort_keys=True)]),
+        "dataset": fingerprint([json.dumps([list(queries), list(qrels)])]),
+        "vocabulary": collection.searched,
+        "version of lexicept": version("lexicept"),
+    }
+    with _folder(out, state) as path:
+        points = {point.setting: point for point in read_points(path)} if path.exists() else {}
+        settings = grid.settings()
+        done = sum(setting in points for setting in settings)
+        for point in collection.points([s for s in settings if s not in points], qrels):
+            points[point.setting] = point
+            lines = [json.dumps(each.to_json()) + "\n" for each in points.values()]
+            replace_file(path, "".join(lines).encode())
+            done += 1
+            progress("sweep", done, len(settings))
+    return [points[setting] for setting in settings]
+
+
+def read_points(path: Path) -> list[Point]:
+    """The points of a ``points.jsonl``. Raises InputError naming a line that is none."""
+    points = []
+    for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
+        try:
+            fields = json.loads(line)
+            setting = Setting(**{name: fields.pop(name) for name in Setting._fields})
+            points.append(Point(setting, **fields))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            raise InputError(f"{path}, line {number}: not a point of a sweep") from None
+    return points
+
+
+def pareto_front(points: Sequence[Point]) -> list[Point]:
+    """The points that no other one beats, the cheapest first.
+
+    One beats another if it is at least as good in nDCG@10 and in QD-FLOPs and better in one of
+    them; points that are equal in both stay together.
+    """
+    front: list[Point] = []
+    for point in sorted(points, key=lambda point: (point.qd_flops, -point.ndcg)):
+        last = front[-1] if front else None
+        if last is None or point.ndcg > last.ndcg or _place(point) == _place(last):
+            front.append(point)
+    return front
+
+
+def _place(point: Point) -> tuple[float, float]:
+    return point.qd_flops, point.ndcg
+
+
+class _Collection:
+    """An index's frequencies, as weights where one vocabulary, the swept one, has no limits."""
+
+    def __init__(
+        self,
+        index: Index,
+        queries: Sequence[Query],
+        vocabulary: str | None,
+        cache: Path,
+        progress: Progress,
+    ) -> None:
+        self.index, self.cache, self.progress = index, cache, progress
+        self.sizes = {entry.name: entry.size for entry in index.vocabularies}
+        names = list(self.sizes)
+        if vocabulary is not None and vocabulary not in names:
+            raise InputError(f"{index.path} has no vocabulary {vocabulary!r}, only: {names}")
+        self.searched = names if vocabulary is None else [vocabulary]
+        self.swept = "concepts" if "concepts" in self.searched else self.searched[0]
+        start = sum(self.sizes[name] for name in names[: names.index(self.searched[0])])
+        self.span = slice(start, start + sum(self.sizes[name] for name in self.searched))
+        self.frequencies = dict(zip(names, index.frequencies(), strict=True))
+        self.contents = Contents(index.folder)
+        self.ids = list(index.ids)
+        self.query_ids = [query.id for query in queries]
+        self.texts = [query.text for query in queries]
+
+    def check(self, ks: Sequence[TokenK]) -> None:
+        """Raises InputError for a k where no model is."""
+        if any(k is not None for k in ks) and self.swept != "concepts":
+            raise InputError(f"k is a model's active dimensions per token: {self.swept} have none")
+
+    def points(self, settings: Sequence[Setting], qrels: Sequence[Qrel]) -> Iterator[Point]:
+        """A point for each of some settings, in ``SweepGrid.settings``' order."""
+        if not settings:
+            return
+        fixed = {name: self._fixed(name) for name in self.sizes if name != self.swept}
+        rra = self.index.rra or RRASettings()
+        for k, of_k in groupby(settings, lambda setting: setting.k):
+            documents, queries = self._weights(self.swept, *self._frequencies(k))
+            for limit, of_limit in groupby(of_k, lambda s: s.document_max_active_dims):
+                kept = _pruned(documents, limit)
+                stacked = self._stacked(kept, {name: pair[0] for name, pair in fixed.items()})
+                bounds, counts = largest_weights(kept), _counts(kept)
+                others = {name: pair[1] for name, pair in fixed.items()}
+                asked: dict[Setting, sp.csr_array] = {}
+                for alpha, of_alpha in groupby(of_limit, lambda setting: setting.alpha):
+                    changed = None if alpha is None else replace(rra, alpha=alpha)
+                    searcher = _Searcher(self, Derived.reweighted(stacked, changed))
+                    for setting in of_alpha:
+                        key = setting._replace(alpha=None)
+                        if key not in asked:
+                            limits = VocabularySettings(
+                                Unchanged(),
+                                key.query_max_active_dims,
+                                query_max_qd_flops=key.query_max_qd_flops,
+                            )
+                            left = limits.prune_queries(queries, bounds, counts, kept.shape[0])
+                            asked[key] = self._stacked(left * np.float32(key.query_scale), others)
+                        yield searcher.measure(setting, asked[key], qrels)
+
+    def _frequencies(self, k: TokenK) -> tuple[sp.csr_array, sp.csr_array]:
+        """Of documents [N, V] and queries [n, V] in the swept vocabulary."""
+        stored = self.frequencies[self.swept]
+        vectorizer: Any = self.index.vectorizer(self.swept)
+        if k is None:
+            return stored, vectorizer.queries(self.texts)
+        own, limit = vectorizer.head.settings, None if k == "all" else k
+        vectorizer.head.configure(query_k=limit, document_k=limit)
+        try:
+            if limit != own.document_k:
+                shards = self.cache / f"frequencies-k-{k}"
+                stored = write_frequencies(
+                    shards / "joined", vectorizer, self.contents, shards, self.progress
+                )
+            return stored, vectorizer.queries(self.texts)
+        finally:
+            vectorizer.head.configure(query_k=own.query_k, document_k=own.document_k)
+
+    def _weights(
+        self, name: str, documents: sp.csr_array, queries: sp.csr_array
+    ) -> tuple[sp.csr_array, sp.csr_array]:
+        """Weights from frequencies, without limits."""
+        weighting = self.index.settings[name].weighting
+        found = canonical_csr(queries[:, : self.sizes[name]])
+        return weighting.documents(documents), weighting.queries(found)
+
+    def _fixed(self, name: str) -> tuple[sp.csr_array, sp.csr_array]:
+        """Documents and queries in a vocabulary that keeps the index's limits."""
+        nothing = sp.csr_array((len(self.texts), self.sizes[name]), dtype=np.float32)
+        searched = name in self.searched
+        found = self.index.vectorizer(name).queries(self.texts) if searched else nothing
+        documents, queries = self._weights(name, self.frequencies[name], found)
+        setting = self.index.settings[name]
+        documents = _pruned(documents, setting.document_max_active_dims)
+        bounds, counts = largest_weights(documents), _counts(documents)
+        return documents, setting.prune_queries(queries, bounds, counts, documents.shape[0])
+
+    def _stacked(self, swept: sp.csr_array, others: dict[str, sp.csr_array]) -> sp.csr_array:
+        """All vocabularies side by side in the index's order."""
+        return stack_columns([swept if name == self.swept else others[name] for name in self.sizes])
+
+
+class _Searcher:
+    """A collection with final document weights."""
+
+    def __init__(self, collection: _Collection, derived: Derived) -> None:
+        self.collection, self.derived = collection, derived
+        documents = canonical_csr(derived.engine.matrix()[:, collection.span])
+        self.lengths = _counts(documents)
+        self.document_length = mean_length(documents)
+
+    def measure(self, setting: Setting, queries: sp.csr_array, qrels: Sequence[Qrel]) -> Point:
+        """The point of query weights [n, V] and these documents."""
+        values = evaluate(qrels, self._run(queries), ["nDCG@10", "RR@10"])
+        shown = queries[:, self.collection.span]
+        flops = posting_list_flops(shown, self.lengths, len(self.collection.ids))
+        return Point(
+            setting,
+            values["nDCG@10"],
+            values["RR@10"],
+            flops,
+            mean_length(shown),
+            self.document_length,
+            e2(values["RR@10"], flops),
+        )
+
+    def _run(self, queries: sp.csr_array) -> dict[str, dict[str, float]]:
+        """What an index's run has of the first ten, and of those that tie with the tenth.
+
+        trec_eval orders ties by id, so that any of them may be among its first ten.
+        """
+        ids, derived = self.collection.ids, self.derived
+        depth = min(RUN_DEPTH, len(ids))
+        found = derived.engine.search(queries, depth, queries @ derived.background)
+        run = {}
+        for query, (documents, scores) in zip(self.collection.query_ids, found, strict=True):
+            least = scores[_CUTOFF - 1] if len(scores) > _CUTOFF else -np.inf
+            hits = zip(documents, scores, strict=True)
+            run[query] = {ids[int(d)]: float(s) for d, s in hits if s >= least}
+        return run
+
+
+def _pruned(weights: sp.csr_array, limit: int | None) -> sp.csr_array:
+    return weights if limit is None else prune_rows(weights, limit)
+
+
+def _counts(documents: sp.csr_array) -> Integers:
+    """Documents that have each dimension [V]."""
+    return np.bincount(documents.indices, minlength=documents.shape[1])
+
+
+@contextmanager
+def _folder(out: Path, state: dict[str, Any]) -> Iterator[Path]:
+    """The points' file in a folder that holds this sweep or nothing, and no other process uses."""
+    out.mkdir(parents=True, exist_ok=True)
+    descriptor = lock(out)
+    try:
+        if (out / "sweep.json").exists():
+            before = read_json(out / "sweep.json")
+            for name, value in state.items():
+                if before.get(name) != value:
+                    raise InputError(f"{out}: a sweep of another {name}; name another folder")
+        elif any(not entry.name.startswith(".") for entry in out.iterdir()):
+            raise InputError(f"{out}: not empty, and no sweep; name another folder")
+        write_json(out / "sweep.json", state)
+        yield out / "points.jsonl"
+    finally:
+        os.close(descriptor)
+
+
+def write_plot(points: Sequence[Point], path: Path) -> None:
+    """nDCG@10 with its front, and RR@10 with lines of equal E², against QD-FLOPs, as one PNG.
+
+    Points without any shared dimension are left out: they find nothing, and a logarithmic axis has
+    no place for them.
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import LogFormatter
+
+    shown = [point for point in points if point.qd_flops > 0]
+    figure = Figure(figsize=(13, 5), constrained_layout=True)  # without pyplot the canvas is Agg
+    left, right = figure.subplots(1, 2, sharex=True)
+    left.set(xscale="log", xlabel="QD-FLOPs", ylabel="nDCG@10", title="line: Pareto front")
+    right.set(xlabel="QD-FLOPs", ylabel="RR@10", title="lines: equal E²")
+    left.xaxis.set_major_formatter("{x:g}")
+    left.xaxis.set_minor_formatter(LogFormatter())
+    for (k, alpha), series in _series(shown).items():
+        name = f"k {'own' if k is None else k}, {'no RRA' if alpha is None else f'α {alpha:g}'}"
+        costs = [point.qd_flops for point in series]
+        left.scatter(costs, [point.ndcg for point in series], s=18, label=name)
+        right.scatter(costs, [point.mrr for point in series], s=18, label=name)
+    front = pareto_front(shown)
+    left.plot(
+        [point.qd_flops for point in front],
+        [point.ndcg for point in front],
+        color="black",
+        drawstyle="steps-post",
+        linewidth=1,
+    )
+    if shown:
+        left.legend(fontsize="small")
+        _draw_e2(right, [point.qd_flops for point in shown], [point.mrr for point in shown])
+    content = io.BytesIO()
+    figure.savefig(content, format="png", dpi=120)
+    replace_file(path, content.getvalue())
+
+
+def _series(points: Sequence[Point]) -> dict[tuple[TokenK, float | None], list[Point]]:
+    """Points by what colours tell apart: k and α."""
+    series: dict[tuple[TokenK, float | None], list[Point]] = {}
+    for point in points:
+        series.setdefault((point.setting.k, point.setting.alpha), []).append(point)
+    return series
+
+
+def _draw_e2(axis: Any, costs: Sequence[float], mrr: Sequence[float]) -> None:
+    """Lines of equal E² around points: evenly spaced for a height of the panel, then ever less.
+
+    E² falls fast beyond its threshold: evenly spaced lines would be all black there.
+    """
+    from matplotlib.ticker import MaxNLocator
+
+    margin = max(0.1 * (max(mrr) - min(mrr)), 0.01)
+    x = np.geomspace(min(costs) / 1.5, max(costs) * 1.5, 300)
+    y = np.linspace(min(mrr) - margin, max(mrr) + margin, 100)
+    values = y[:, None] + np.array([e2(0.0, cost) for cost in x])
+    step = float(np.diff(MaxNLocator(6).tick_values(y[0], y[-1]))[0])
+    levels = [math.floor(values.max() / step)]
+    while levels[-1] * step > values.min():
+        levels.append(levels[-1] - max(1, 2 ** (len(levels) - 6)))
+    heights = [level * step for level in levels[::-1]]
+    lines = axis.contour(x, y, values, heights, colors="0.6", linewidths=0.8)
+    axis.clabel(lines, fmt="%.3g", fontsize="small")

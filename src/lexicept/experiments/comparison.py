@@ -1,0 +1,259 @@
+"""A recipe's results beside the paper's numbers, and what that says of its claim."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lexicept.evaluation.significance import paired_t_test
+from lexicept.experiments.recipe import Check, Column, Expected, Recipe
+from lexicept.experiments.run import Outcome, Result
+from lexicept.storage.files import replace_file, write_json
+
+
+class Cell(NamedTuple):
+    """A number of the paper's and ours."""
+
+    row: str
+    column: str
+    paper: float
+    ours: float | None
+    comparable: bool
+    """Whether both are of one collection and one measure."""
+    tolerance: float
+
+    @property
+    def difference(self) -> float | None:
+        return None if self.ours is None else self.ours - self.paper
+
+    @property
+    def agrees(self) -> bool | None:
+        """None where that can't be said."""
+        if self.ours is None or not self.comparable:
+            return None
+        return abs(self.ours - self.paper) <= self.tolerance + 1e-9
+
+
+class Pair(NamedTuple):
+    """Two rows that ran here, query by query."""
+
+    row: str
+    against: str
+    measure: str
+    difference: float
+    p: float
+
+
+class Checked(NamedTuple):
+    """A check and what became of it."""
+
+    check: Check
+    holds: bool | None
+    """None where a row has not run."""
+    shown: str
+    """The values that were compared."""
+
+
+class Verdict(NamedTuple):
+    """What a run says of a recipe's claim."""
+
+    word: str
+    """agrees, disagrees, not comparable, not run here, settings or examples."""
+    reason: str
+
+
+class Comparison(NamedTuple):
+    """All of a recipe at one size."""
+
+    cells: list[Cell]
+    pairs: list[Pair]
+    checks: list[Checked]
+    verdict: Verdict
+
+
+def compare(recipe: Recipe, size: str, outcome: Outcome) -> Comparison:
+    """Cells, paired tests, checks and the verdict."""
+    cells = _cells(recipe, size, outcome.results)
+    pairs = _pairs(recipe, outcome.results)
+    checks = [_check(c, outcome.results) for c in recipe.checks if c.size == size]
+    return Comparison(cells, pairs, checks, _verdict(recipe, outcome, cells, checks))
+
+
+def _cells(recipe: Recipe, size: str, results: Mapping[str, Result]) -> list[Cell]:
+    found = []
+    for name, row in recipe.expected.rows.items():
+        for column, printed in row.values.items():
+            if isinstance(printed, int | float) and column in recipe.expected.columns:
+                settings = recipe.expected.columns[column]
+                ours = cell_value(recipe.expected, name, column, size, results)
+                same = size == "full" or (settings.small is not None and settings.small.same)
+                found.append(Cell(name, column, float(printed), ours, same, settings.tolerance))
+    return found
+
+
+def cell_value(
+    expected: Expected, row: str, column: str, size: str, results: Mapping[str, Result]
+) -> float | None:
+    """Ours in the paper's units; None where the row has not run or measured nothing of the sort."""
+    settings = expected.columns[column]
+    if settings.of:
+        parts = [cell_value(expected, row, part, size, results) for part in settings.of]
+        known = [part for part in parts if part is not None]
+        return float(np.mean(known)) if len(known) == len(parts) else None
+    own = _value(settings, size, results.get(row))
+    if own is None or settings.over is None:
+        return own
+    base = _value(settings, size, results.get(settings.over))
+    return None if base is None else own - base
+
+
+def _value(column: Column, size: str, result: Result | None) -> float | None:
+    if result is None:
+        return None
+    metric, datasets = column.metric, column.datasets
+    if size == "small":
+        if column.small is None:
+            return None
+        metric, datasets = column.small.metric, column.small.datasets
+    names = [f"{dataset} {metric}" for dataset in datasets] or [metric]
+    if any(name not in result.values for name in names):
+        return None
+    return column.scale * float(np.mean([result.values[name] for name in names]))
+
+
+def _pairs(recipe: Recipe, results: Mapping[str, Result]) -> list[Pair]:
+    found = []
+    for row in recipe.rows:
+        if row.against is None or row.name not in results or row.against not in results:
+            continue
+        first, second = results[row.name].per_query, results[row.against].per_query
+        for measure in first:
+            same = measure in second and first[measure].keys() == second[measure].keys()
+            if measure.endswith(" nDCG@10") and same and len(first[measure]) > 1:
+                test = paired_t_test(first[measure], second[measure])
+                found.append(Pair(row.name, row.against, measure, test.difference, test.p))
+    return found
+
+
+def _check(check: Check, results: Mapping[str, Result]) -> Checked:
+    names = check.rising or (str(check.row),)
+    values = [results[name].values.get(check.value) if name in results else None for name in names]
+    shown = ", ".join(
+        f"{name} {'–' if v is None else f'{v:.4g}'}" for name, v in zip(names, values, strict=True)
+    )
+    known = [value for value in values if value is not None]
+    if len(known) < len(values):
+        return Checked(check, None, shown)
+    if check.rising:
+        holds = all(b > a - check.slack for a, b in pairwise(known))
+    else:
+        least = -np.inf if check.least is None else check.least
+        most = np.inf if check.most is None else check.most
+        holds = bool(least <= known[0] <= most)
+    return Checked(check, holds, shown)
+
+
+def _verdict(recipe: Recipe, outcome: Outcome, cells: list[Cell], checks: list[Checked]) -> Verdict:
+    if recipe.kind != "measured":
+        return Verdict(recipe.kind, "nothing to measure")
+    if not outcome.results:
+        reasons = sorted(set(outcome.missing.values()))
+        return Verdict("not run here", "; ".join(reasons[:2]))
+    if recipe.not_comparable is not None:
+        return Verdict("not comparable", recipe.not_comparable)
+    wrong = [f"not so: {c.check.says} ({c.shown})" for c in checks if c.holds is False]
+    wrong += [
+        f"{c.row}, {c.column}: {c.ours:.4g} where the paper has {c.paper:g}"
+        for c in cells
+        if c.agrees is False
+    ]
+    right = sum(c.holds is True for c in checks) + sum(c.agrees is True for c in cells)
+    part = ""
+    if outcome.missing:
+        part = f"; {len(outcome.results)} of {len(recipe.rows)} rows ran"
+    if wrong:
+        return Verdict("disagrees", "; ".join(wrong[:3]) + part)
+    if not right:
+        return Verdict("not comparable", "no claim could be tested by the rows that ran" + part)
+    return Verdict("agrees", f"{right} claims and values hold{part}")
+
+
+def markdown(recipe: Recipe, size: str, outcome: Outcome, compared: Comparison) -> str:
+    """The comparison as a page."""
+    lines = [f"# {recipe.title}: {size} size", "", recipe.claim, ""]
+    lines += [f"**{compared.verdict.word}**: {compared.verdict.reason}", ""]
+    ran = [cell for cell in compared.cells if cell.ours is not None]
+    if ran:
+        lines += ["| row | column | paper | ours | difference | |", "| --- " * 6 + "|"]
+        for c in ran:
+            word = {True: "agrees", False: "disagrees", None: "other data"}[c.agrees]
+            lines.append(
+                f"| {c.row} | {c.column} | {c.paper:g} | {c.ours:.4g} | {c.difference:+.3g} "
+                f"| {word} |"
+            )
+        lines.append("")
+    if compared.checks:
+        lines += ["| claim | holds | values |", "| --- " * 3 + "|"]
+        for checked in compared.checks:
+            word = {True: "yes", False: "no", None: "not run"}[checked.holds]
+            lines.append(f"| {checked.check.says} | {word} | {checked.shown} |")
+        lines.append("")
+    if compared.pairs:
+        lines += ["| row | against | measure | difference | p |", "| --- " * 5 + "|"]
+        for pair in compared.pairs:
+            lines.append(
+                f"| {pair.row} | {pair.against} | {pair.measure} | {pair.difference:+.4f} "
+                f"| {pair.p:.3g} |"
+            )
+        lines.append("")
+    lines += _values(outcome)
+    if outcome.missing:
+        lines += ["| row | no result because |", "| --- | --- |"]
+        lines += [f"| {name} | {reason} |" for name, reason in outcome.missing.items()]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _values(outcome: Outcome) -> list[str]:
+    """What most tables are about of all that a row found, and all of a row without queries."""
+    shown = ("nDCG@10", "RR@10", "QD-FLOPs", "document length", "E²", "posting mean", "α")
+    lines = []
+    for name, result in outcome.results.items():
+        values = {
+            key: value
+            for key, value in result.values.items()
+            if key.endswith(shown) or not result.per_query
+        }
+        text = ", ".join(f"{key} {value:.4g}" for key, value in values.items())
+        lines.append(f"- **{name}** ({result.seconds:.0f} s): {text}")
+    return [*lines, ""] if lines else []
+
+
+def write_comparison(recipe: Recipe, size: str, outcome: Outcome, folder: Path) -> Comparison:
+    """``table.md`` and ``table.json`` in a folder, each whole or not there."""
+    compared = compare(recipe, size, outcome)
+    page = markdown(recipe, size, outcome, compared)
+    write_json(folder / "table.json", to_json(compared, outcome))
+    replace_file(folder / "table.md", page.encode())
+    return compared
+
+
+def to_json(compared: Comparison, outcome: Outcome) -> dict[str, Any]:
+    """The comparison as JSON values."""
+    return {
+        "verdict": compared.verdict._asdict(),
+        "cells": [
+            {**c._asdict(), "difference": c.difference, "agrees": c.agrees}
+            for c in compared.cells
+            if c.ours is not None
+        ],
+        "pairs": [pair._asdict() for pair in compared.pairs],
+        "checks": [
+            {"says": c.check.says, "holds": c.holds, "values": c.shown} for c in compared.checks
+        ],
+        "missing": dict(outcome.missing),
+    }

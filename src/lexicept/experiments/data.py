@@ -1,0 +1,320 @@
+"""Where a recipe's data are: folders, parts of them, and what ir_datasets and MTEB know by name."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+import yaml
+
+from lexicept.corpora import Qrel, Query, read_documents, read_qrels, read_queries
+from lexicept.corpora.json_lines import read_objects
+from lexicept.corpora.lines import read_lines
+from lexicept.corpora.pseudo_queries import write_judged
+from lexicept.errors import InputError, LexiceptError
+from lexicept.storage.files import fingerprint, read_json, replace_file, sha256, write_json
+from lexicept.training.config import from_mapping
+
+
+class MissingDataError(InputError):
+    """A dataset or model that is not here: the message says which, and how to get it."""
+
+
+@dataclass(frozen=True)
+class Subset:
+    """A random part of a collection, drawn once."""
+
+    source: str
+    split: str
+    """Whose judgements become the part's own, under the same name."""
+    documents: int
+    queries: int
+
+
+@dataclass(frozen=True)
+class Source:
+    """How to come by a folder of the data."""
+
+    get: str
+    """For people: where it is from and what the folder holds."""
+    ir_datasets: str | None = None
+    """A name under which ir_datasets has the same documents, queries and judgements."""
+    subset: Subset | None = None
+    """A part of another folder, which is made where it is needed."""
+
+
+@dataclass(frozen=True)
+class Data:
+    """The folders of a run's data.
+
+    Attributes:
+        folder: what the user has; None for nothing but what ir_datasets can fetch.
+        sources: see ``load_sources``.
+        work: where subsets are written, and what the folders held when they were first read.
+    """
+
+    folder: Path | None
+    sources: Mapping[str, Source]
+    work: Path
+
+    def find(self, name: str) -> str:
+        """A folder, or a name that ir_datasets knows.
+
+        Raises:
+            MissingDataError: neither, with what to do about it.
+        """
+        if self.folder is not None and (self.folder / name).exists():
+            return str(self.folder / name)
+        source = source_of(name, self.sources)
+        if source is not None and source.subset is not None:
+            return self._part(name, source.subset)
+        known = name if source is None else source.ir_datasets
+        if known is not None and find_spec("ir_datasets") is not None:
+            return known
+        place = "no --data folder was given" if self.folder is None else f"not in {self.folder}"
+        how = "pip install 'lexicept[ir-datasets]'" if source is None else source.get
+        raise MissingDataError(f"dataset {name}: {place}. {how}")
+
+    def place(self, name: str) -> str:
+        """A folder of the data, or else the name itself: of a model that the hub may have."""
+        here = self.folder is not None and (self.folder / name).exists()
+        if not here and source_of(name, self.sources) is not None:
+            return self.find(name)
+        return str(self.folder / name) if here and self.folder is not None else name
+
+    def check_unchanged(self, name: str) -> None:
+        """See ``check_unchanged``; nothing where the user has no such folder. Rows and models are
+        known by the names of what they are made from, so that its files must stay the same."""
+        source = source_of(name, self.sources)
+        if self.folder is not None and (self.folder / name).exists():
+            check_unchanged(self.folder / name, self.work / "sources" / f"{name}.json")
+        elif source is not None and source.subset is not None:
+            self.check_unchanged(source.subset.source)
+
+    def _part(self, name: str, subset: Subset) -> str:
+        path = self.work / "datasets" / name
+        if not (path / "queries.jsonl").exists():  # the last that is written
+            source = self.find(subset.source)
+            with fetching(subset.source, self):
+                write_subset(source, subset, path)
+        return str(path)
+
+
+def check_unchanged(path: Path, known: Path) -> None:
+    """Compare a file or folder with what it held when it was first looked at.
+
+    Args:
+        known: where that is kept; checksums are computed again where a size or time is another.
+
+    Raises:
+        InputError: it holds something else now.
+    """
+    files = [one for one in (path, *sorted(path.rglob("*"))) if one.is_file()]
+    names = [one.relative_to(path).as_posix() for one in files]
+    stats = [one.stat() for one in files]
+    looks = [[n, s.st_size, s.st_mtime_ns] for n, s in zip(names, stats, strict=True)]
+    before = read_json(known) if known.exists() else {}
+    if before.get("files") == looks:
+        return
+    content = fingerprint(
+        part for n, one in zip(names, files, strict=True) for part in (n, sha256(one))
+    )
+    if before.get("fingerprint", content) != content:
+        raise InputError(
+            f"{path}: its files have changed since results were made from them; put them back, or "
+            "start anew with another --out"
+        )
+    known.parent.mkdir(parents=True, exist_ok=True)
+    write_json(known, {"files": looks, "fingerprint": content})
+
+
+def source_of(name: str, sources: Mapping[str, Source]) -> Source | None:
+    """The entry of a folder, or of the folder that it is in."""
+    return sources.get(name) or sources.get(name.partition("/")[0])
+
+
+def load_sources(path: Path) -> dict[str, Source]:
+    """Read ``datasets.yaml``. Raises InputError naming what is wrong."""
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise InputError(f"{path}: {' '.join(str(error).split())}") from None
+    if not isinstance(content, Mapping):
+        raise InputError(f"{path}: not a mapping of names")
+    try:
+        return {
+            str(name): from_mapping(Source, entry, str(name)) for name, entry in content.items()
+        }
+    except (InputError, TypeError) as error:
+        raise InputError(f"{path}: {error}") from None
+
+
+@contextmanager
+def fetching(name: str, data: Data) -> Iterator[None]:
+    """What goes wrong while a dataset is fetched or read, as one message that names it."""
+    try:
+        yield
+    except LexiceptError:
+        raise
+    except Exception as error:  # ir_datasets and what it downloads with raise many kinds
+        if full_disk(error):
+            raise  # which is not a missing dataset
+        source = source_of(name, data.sources)
+        how = f" {source.get}" if source is not None else ""
+        reason = " ".join(str(error).split())[:300]
+        raise MissingDataError(f"dataset {name} can't be fetched: {reason}.{how}") from None
+
+
+def full_disk(error: Exception) -> bool:
+    """Whether it is of a disk rather than of a file or an address."""
+    return isinstance(error, OSError) and error.errno is not None and error.filename is None
+
+
+def write_subset(source: str, subset: Subset, folder: Path) -> None:
+    """A random part of the documents and of their queries, as a BEIR folder."""
+    random = np.random.default_rng(0)
+    documents = list(read_documents(source))
+    chosen = random.permutation(len(documents))[: subset.documents]
+    kept = {documents[i].id: documents[i] for i in sorted(chosen)}
+    judged = [q for q in read_qrels(source, subset.split) if q.document_id in kept]
+    names = sorted({qrel.query_id for qrel in judged})
+    asked = {names[i] for i in random.permutation(len(names))[: subset.queries]}
+    queries = [query for query in read_queries(source, subset.split) if query.id in asked]
+    lines = (
+        json.dumps({"_id": d.id, "title": d.title, "text": d.text}) + "\n" for d in kept.values()
+    )
+    replace_file(folder / "corpus.jsonl", "".join(lines).encode())
+    of_query: dict[str, list[Qrel]] = {}
+    for qrel in judged:
+        of_query.setdefault(qrel.query_id, []).append(qrel)
+    write_judged(folder, subset.split, ((query, of_query[query.id]) for query in queries))
+
+
+class Judged(NamedTuple):
+    """Queries of a dataset and the judgements of these."""
+
+    queries: list[Query]
+    qrels: list[Qrel]
+
+
+def judged(source: str, split: str, count: int | None) -> Judged:
+    """The queries that a split judges; so many of them, drawn once, where a count is given."""
+    queries = list(read_queries(source, split))
+    if count is not None and count < len(queries):
+        rows = sorted(np.random.default_rng(0).permutation(len(queries))[:count])
+        queries = [queries[row] for row in rows]
+    return _judged_of(queries, read_qrels(source, split))
+
+
+def _judged_of(queries: list[Query], qrels: Any) -> Judged:
+    names = {query.id for query in queries}
+    return Judged(queries, [qrel for qrel in qrels if qrel.query_id in names])
+
+
+class Vectors(NamedTuple):
+    """Published sparse vectors."""
+
+    document_ids: list[str]
+    documents: sp.csr_array
+    """CSR f32 [N, V]."""
+    query_ids: list[str]
+    queries: sp.csr_array
+    """CSR f32 [n, V]."""
+    terms: list[str]
+    """Of the dimensions [V]."""
+
+
+def read_vectors(folder: Path, vocabulary: Path | None, weight: float = 1.0) -> Vectors:
+    """Vectors from ``documents.jsonl.gz`` and ``queries.tsv.gz``.
+
+    A document is ``{"id", "vector": {term: weight}}``; a query is its id, a tab and its terms, of
+    which a repeated one weighs as often as it is there. SPLADE, SPARTA, uniCOIL and DeepImpact are
+    distributed in this form for Anserini.
+
+    Args:
+        vocabulary: a term a line, in the order of dimensions; None takes the terms that are there.
+            RRA depends on V, as a speaker may choose what no document has.
+        weight: what a document's stored 1 is worth.
+
+    Raises:
+        InputError: no such files, or a term that the vocabulary has not.
+    """
+    documents = [fields for _, fields in read_objects(str(folder / "documents.jsonl.gz"))]
+    lines = [line.split("\t") for _, line in read_lines(str(folder / "queries.tsv.gz"))]
+    asked = [Counter(text.split()) for _, text in lines]
+    vectors = [document["vector"] for document in documents]
+    if vocabulary is None:
+        terms = sorted({term for vector in (*vectors, *asked) for term in vector})
+        dimension = {term: number for number, term in enumerate(terms)}
+    else:
+        terms = vocabulary.read_text(encoding="utf-8").split("\n")
+        dimension = {term: number for number, term in enumerate(terms) if term}
+        terms = terms[: len(dimension)]
+    try:
+        X, Q = _matrix(vectors, dimension) * np.float32(weight), _matrix(asked, dimension)
+    except KeyError as error:
+        raise InputError(f"{folder}: {error.args[0]!r} is no term of {vocabulary}") from None
+    ids = ([document["id"] for document in documents], [name for name, _ in lines])
+    return Vectors(ids[0], sp.csr_array(X), ids[1], Q, terms)
+
+
+def _matrix(vectors: Sequence[Mapping[str, float]], dimension: Mapping[str, int]) -> sp.csr_array:
+    indptr = np.cumsum([0, *map(len, vectors)])
+    columns = np.array([dimension[term] for vector in vectors for term in vector], np.int32)
+    weights = np.array([w for vector in vectors for w in vector.values()], np.float32)
+    matrix = sp.csr_array((weights, columns, indptr), shape=(len(vectors), len(dimension)))
+    matrix.sort_indices()
+    return matrix
+
+
+def check_dataset(name: str, split: str, sources: Mapping[str, Source]) -> None:
+    """Whether a name is known, without any data.
+
+    Raises:
+        InputError: neither ``datasets.yaml`` nor ir_datasets knows it.
+    """
+    source = source_of(name, sources)
+    if source is not None and source.subset is not None:
+        check_dataset(source.subset.source, source.subset.split, sources)
+        return
+    known = name if source is None else source.ir_datasets
+    if known is None or find_spec("ir_datasets") is None:
+        return
+    registry = _registry()
+    if known not in registry:
+        raise InputError(f"dataset {name!r}: neither datasets.yaml nor ir_datasets knows {known!r}")
+
+
+@cache
+def _registry() -> frozenset[str]:
+    return frozenset(import_module("ir_datasets").registry)
+
+
+def check_tasks(names: Sequence[str]) -> None:
+    """Whether MTEB knows these tasks, where it is installed.
+
+    Raises:
+        InputError: it does not.
+    """
+    if not names or find_spec("mteb") is None:
+        return
+    known = _tasks()
+    for name in names:
+        if name not in known:
+            raise InputError(f"MTEB knows no task {name!r}")
+
+
+@cache
+def _tasks() -> frozenset[str]:
+    get_tasks: Callable[..., Any] = import_module("mteb").get_tasks
+    return frozenset(task.metadata.name for task in get_tasks(exclude_superseded=False))

@@ -1,0 +1,122 @@
+"""Retrieval with sparse vectors, as every row of a recipe is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from lexicept.analysis.posting_lists import posting_lists
+from lexicept.corpora import Qrel
+from lexicept.corpora.pseudo_queries import known_item_ndcg
+from lexicept.evaluation.effectiveness import evaluate_queries
+from lexicept.experiments.jobs import RRAChoice
+from lexicept.index.impacts import Derived, RRASettings
+from lexicept.index.updates import ALPHAS
+from lexicept.measures import e2, mean_length, qd_flops
+from lexicept.vectors import Integers, prune_rows
+
+MEASURES = ("nDCG@10", "RR@10", "R@10", "R@100", "Success@5")
+DEPTH = 100
+"""Documents of a run."""
+
+Known = Callable[[int], tuple[Integers, sp.csr_array]]
+"""So many known-item queries: the row of each one's document, and their vectors [n, V]."""
+
+
+@dataclass
+class Found:
+    """What a row found."""
+
+    values: dict[str, float] = field(default_factory=dict)
+    """``<dataset> <measure>`` → value."""
+    per_query: dict[str, dict[str, float]] = field(default_factory=dict)
+    """``<dataset> <measure>`` → query → value, of the measures of effectiveness."""
+    notes: list[str] = field(default_factory=list)
+    """What a reader should know of how it was found."""
+
+
+@dataclass(frozen=True)
+class Collection:
+    """A dataset as one system sees it."""
+
+    name: str
+    document_ids: Sequence[str]
+    documents: sp.csr_array
+    """Weights, unpruned [N, V]."""
+    query_ids: Sequence[str]
+    queries: sp.csr_array
+    """Weights, unpruned [n, V]."""
+    qrels: Sequence[Qrel]
+    known: Known | None = None
+    """To choose RRA's α."""
+
+
+def pruned(collection: Collection, query_dims: int | None, document_dims: int | None) -> Collection:
+    """The dimensions of each document and query with the largest weights, as in the papers; an
+    index goes by a query's largest possible impact instead. None keeps all."""
+    documents, queries = collection.documents, collection.queries
+    if document_dims is not None:
+        documents = prune_rows(documents, document_dims)
+    if query_dims is not None:
+        queries = prune_rows(queries, query_dims)
+    return replace(collection, documents=documents, queries=queries)
+
+
+def measure(
+    collection: Collection,
+    found: Found,
+    rra: RRAChoice | None = None,
+    query_dims: int | None = None,
+    document_dims: int | None = None,
+) -> None:
+    """Search exactly, and add effectiveness, cost and posting lists to what was found."""
+    collection = pruned(collection, query_dims, document_dims)
+    documents, queries, name = collection.documents, collection.queries, collection.name
+    settings = None if rra is None else _settings(collection, documents, rra, found)
+    derived = Derived.reweighted(documents, settings)
+    hits = derived.engine.search(queries, DEPTH, queries @ derived.background)
+    run = {
+        query: {collection.document_ids[int(d)]: float(s) for d, s in zip(*of_query, strict=True)}
+        for query, of_query in zip(collection.query_ids, hits, strict=True)
+    }
+    for measured, values in evaluate_queries(collection.qrels, run, MEASURES).items():
+        found.values[f"{name} {measured}"] = float(np.mean(list(values.values())))
+        found.per_query[f"{name} {measured}"] = {q: round(v, 5) for q, v in values.items()}
+    cost = qd_flops(queries, documents)
+    lists = posting_lists(documents)
+    found.values |= {
+        f"{name} QD-FLOPs": cost,
+        f"{name} query length": mean_length(queries),
+        f"{name} document length": mean_length(documents),
+        f"{name} E²": e2(found.values[f"{name} RR@10"], cost),
+        f"{name} posting mean": lists.mean,
+        f"{name} posting variance": lists.variance,
+        f"{name} posting std": lists.std,
+    }
+
+
+def _settings(
+    collection: Collection, documents: sp.csr_array, rra: RRAChoice, found: Found
+) -> RRASettings:
+    if rra.alpha is not None:
+        return RRASettings(rra.alpha, rra.iterations, rra.transform)
+    assert collection.known is not None
+    sources, queries = collection.known(rra.documents)
+    tried: dict[float, float] = {}
+    for alpha in ALPHAS:
+        settings = RRASettings(alpha, rra.iterations, rra.transform)
+        derived = Derived.reweighted(documents, settings)
+        hits = derived.engine.search(queries, 10, queries @ derived.background)
+        tried[alpha] = known_item_ndcg([rows for rows, _ in hits], sources)
+    best = max(tried, key=lambda alpha: tried[alpha])
+    found.values[f"{collection.name} α"] = best
+    return RRASettings(best, rra.iterations, rra.transform)
+
+
+def rows_of(matrix: Any, rows: Sequence[int]) -> sp.csr_array:
+    """Some rows of a CSR matrix."""
+    return sp.csr_array(matrix[list(rows)])

@@ -1,0 +1,81 @@
+"""MTEB's tasks with an encoder and Top-K limits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from lexicept.corpora import Document
+from lexicept.errors import InputError
+from lexicept.experiments.data import MissingDataError, full_disk
+from lexicept.index.builder import IndexBuilder
+from lexicept.index.impacts import VocabularySettings
+from lexicept.models.encoder import parts
+from lexicept.progress import Progress
+from lexicept.storage.files import read_json, write_json
+from lexicept.vectorizers.concepts import ConceptVectorizer
+
+
+def evaluate_tasks(
+    encoder: Any,
+    tasks: Sequence[str],
+    query_dims: int | None,
+    document_dims: int | None,
+    kept: Path,
+    progress: Progress,
+) -> dict[str, float]:
+    """``<task> main score`` of each; of several splits and languages the mean.
+
+    Args:
+        encoder: one that ``encoder.make_encoder`` made is indexed with its limits; any other one
+            is MTEB's own to encode with, without limits.
+        kept: a file of this encoder with these limits: each score as soon as it is there, so that
+            what was killed goes on with the next task.
+
+    Raises:
+        MissingDataError: MTEB is not installed.
+        InputError: a task can't be fetched or fails.
+    """
+    try:
+        import mteb
+    except ImportError:
+        raise MissingDataError("MTEB's tasks need pip install 'lexicept[mteb]'") from None
+    found: dict[str, float] = read_json(kept) if kept.exists() else {}
+    with TemporaryDirectory() as folder:
+        model = encoder
+        if len(encoder) == 2 and hasattr(encoder[1], "settings"):
+            model = _indexed(encoder, query_dims, document_dims, Path(folder) / "like")
+        for number, name in enumerate(tasks):
+            progress("tasks", number, len(tasks), name)
+            if (value := f"{name} main score") in found:
+                continue
+            try:
+                result = mteb.evaluate(model, mteb.get_task(name), cache=None)
+            except Exception as error:  # its downloads, its tasks and the model raise many kinds
+                if full_disk(error):
+                    raise
+                reason = " ".join(str(error).split())[:300] or type(error).__name__
+                raise InputError(f"MTEB's task {name} failed: {reason}") from error
+            found[value] = float(result.task_results[0].get_score())
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            write_json(kept, found)
+    return {value: found[value] for value in (f"{name} main score" for name in tasks)}
+
+
+def _indexed(encoder: Any, query_dims: int | None, document_dims: int | None, folder: Path) -> Any:
+    """Searched as an index of one document says, queries pruned by largest possible impact."""
+    from lexicept.integrations.mteb import LexiceptSearch
+
+    settings = parts(encoder).head.settings
+    limits = (
+        query_dims or settings.query_max_active_dims,
+        document_dims or settings.document_max_active_dims,
+    )
+    with closing(IndexBuilder(folder)) as builder:
+        builder.add_documents([Document("0", "a")], {})
+        weighed = VocabularySettings(settings.weigh(), *limits)
+        builder.add_vocabulary(ConceptVectorizer(encoder), weighed)
+        return LexiceptSearch(builder.commit())

@@ -1,0 +1,355 @@
+"""Recipes: what a paper's table or figure claims, the rows that test it, and the paper's numbers.
+
+A recipe is a folder ``<paper>/<table>`` with ``recipe.yaml``, ``expected.json`` and ``README.md``.
+Nothing in it is code.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from lexicept.errors import InputError
+from lexicept.experiments.jobs import JOBS, Job
+from lexicept.training.config import from_mapping
+
+SIZES = ("small", "full")
+Kind = Literal["measured", "settings", "examples", "quoted"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the table."""
+
+    name: str
+    label: str
+    jobs: Mapping[str, Job | str]
+    """Size → what is computed, or why it is not at this size."""
+    against: str | None = None
+    """A row that this one is compared with, query by query, by a paired t-test."""
+    at: float | None = None
+    """Where it stands on a figure's x axis."""
+    series: str = ""
+    """The figure's line that it belongs to."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """Something that a table claims, as an inequality of values that rows found."""
+
+    says: str
+    """The claim, in words."""
+    value: str
+    """A value's name: ``scifact nDCG@10``."""
+    size: Literal["small", "full"] = "small"
+    rising: tuple[str, ...] = ()
+    """Rows of which every one has more than the one before."""
+    slack: float = 0.0
+    """How much less than the one before still counts as more; below 0 asks for a distance."""
+    row: str | None = None
+    """A row whose value is looked at alone."""
+    least: float | None = None
+    """What it has at least."""
+    most: float | None = None
+    """What it has at most."""
+
+
+@dataclass(frozen=True)
+class FigureSettings:
+    """A plot of the rows, a line for each series and value."""
+
+    y: tuple[str, ...]
+    """Values, by name; of each size those that its rows have."""
+    x: str | None = None
+    """A value; null for the rows' ``at``."""
+    label: str = ""
+    """Of the x axis."""
+    log: bool = False
+    """Whether the x axis is logarithmic."""
+    contours: bool = False
+    """Lines of equal E², where x is QD-FLOPs and y MRR@10."""
+
+
+@dataclass(frozen=True)
+class Substitute:
+    """What the small run measures in a column's place."""
+
+    metric: str
+    datasets: tuple[str, ...]
+    same: bool = False
+    """Whether it is the paper's own collection and measure, so that the numbers are comparable."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the paper's table."""
+
+    metric: str
+    """As results are named: ``nDCG@10``, ``QD-FLOPs``, ``document length``."""
+    datasets: tuple[str, ...] = ()
+    """The value is the mean over them; none for a value that belongs to no dataset."""
+    scale: float = 1.0
+    """What a result is multiplied by to be printed as in the paper."""
+    tolerance: float = 0.0
+    """Printed values as near as this agree; an estimate of seeds and rounding, not the paper's."""
+    of: tuple[str, ...] = ()
+    """Other columns, whose mean it is; it has no metric of its own then."""
+    over: str | None = None
+    """A row whose value is subtracted, as ΔE² is one over BM25's."""
+    small: Substitute | None = None
+
+
+@dataclass(frozen=True)
+class ExpectedRow:
+    """A row of the paper's table."""
+
+    kind: Kind
+    values: Mapping[str, float | str | None]
+    """Column → what is printed."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """A paper's table."""
+
+    reference: str
+    columns: Mapping[str, Column]
+    rows: Mapping[str, ExpectedRow]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A table or figure, ready to run."""
+
+    name: str
+    folder: Path
+    title: str
+    claim: str
+    kind: Kind
+    rows: tuple[Row, ...]
+    checks: tuple[Check, ...]
+    expected: Expected
+    figure: FigureSettings | None = None
+    not_comparable: str | None = None
+    """Why neither size can be compared with the paper's numbers."""
+
+
+def find_recipes(folder: Path) -> list[str]:
+    """Names ``<paper>/<table>`` of all recipes, sorted. Raises InputError where there are none."""
+    names = sorted(path.parent.relative_to(folder).as_posix() for path in _files(folder))
+    if not names:
+        raise InputError(f"{folder}: no recipes (PAPER/TABLE/recipe.yaml) here")
+    return names
+
+
+def _files(folder: Path) -> list[Path]:
+    return list(folder.glob("*/*/recipe.yaml"))
+
+
+def load_recipe(folder: Path, name: str) -> Recipe:
+    """Read and validate a recipe.
+
+    Raises:
+        InputError: no such recipe, with the nearest name, or the file and place of what is wrong.
+    """
+    if name not in (known := find_recipes(folder)):
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
+        raise InputError(f"no recipe {name!r}; the nearest name is {near[0]!r}")
+    path = folder / name / "recipe.yaml"
+    try:
+        content = yaml.safe_load(_text(path))
+    except yaml.YAMLError as error:
+        raise InputError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
+    if not _text(path.with_name("README.md")).strip():
+        raise InputError(f"{path.with_name('README.md')}: empty")
+    expected = load_expected(path.with_name("expected.json"))
+    try:
+        recipe = _recipe(name, path.parent, content, expected)
+        _check_names(recipe)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    return recipe
+
+
+def load_expected(path: Path) -> Expected:
+    """Read the paper's numbers. Raises InputError naming file and place."""
+    try:
+        content = json.loads(_text(path))
+    except ValueError as error:
+        raise InputError(f"{path}: not JSON: {error}") from None
+    try:
+        _only(content, ("reference", "columns", "rows"), "")
+        columns = {
+            name: from_mapping(Column, column, f"columns.{name}")
+            for name, column in _mapping(content["columns"], "columns").items()
+        }
+        rows = {
+            name: _expected_row(row, name, columns)
+            for name, row in _mapping(content["rows"], "rows").items()
+        }
+        return Expected(str(content["reference"]), columns, rows)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+
+
+def _expected_row(content: Any, name: str, columns: Mapping[str, Column]) -> ExpectedRow:
+    place = f"rows.{name}"
+    _only(content, ("kind", "values"), place)
+    if content["kind"] not in (kinds := ("measured", "settings", "examples", "quoted")):
+        raise InputError(f"{place}.kind is one of {', '.join(kinds)}, not {content['kind']!r}")
+    values = _mapping(content["values"], f"{place}.values")
+    for column, value in values.items():
+        if content["kind"] in ("measured", "quoted"):
+            _known(column, columns, f"{place}.values", "column")
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            if value is not None and not (number and math.isfinite(value)):
+                raise InputError(f"{place}.values.{column} must be a number, not {value!r}")
+    return ExpectedRow(content["kind"], values)
+
+
+_FIELDS = ("title", "claim", "kind", "sizes", "rows", "checks", "figure", "not_comparable")
+_ROW_FIELDS = ("name", "label", "set", *SIZES, "against", "at", "series")
+
+
+def _recipe(name: str, folder: Path, content: Any, expected: Expected) -> Recipe:
+    _only(content, _FIELDS, "", required=("title", "claim", "kind"))
+    sizes = _mapping(content.get("sizes", {}), "sizes")
+    for size in sizes:
+        _known(size, SIZES, "sizes", "size")
+    rows = tuple(_row(row, sizes, n) for n, row in enumerate(content.get("rows", [])))
+    checks = tuple(
+        from_mapping(Check, check, f"checks[{n}]")
+        for n, check in enumerate(content.get("checks", []))
+    )
+    figure = content.get("figure")
+    drawn = None if figure is None else from_mapping(FigureSettings, figure, "figure")
+    if content["kind"] not in ("measured", "settings", "examples"):
+        raise InputError(f"kind is measured, settings or examples, not {content['kind']!r}")
+    texts = (str(content["title"]), " ".join(str(content["claim"]).split()))
+    kind, reason = content["kind"], content.get("not_comparable")
+    return Recipe(name, folder, *texts, kind, rows, checks, expected, drawn, reason)
+
+
+def _row(content: Any, sizes: Mapping[str, Any], number: int) -> Row:
+    place = f"rows[{number}]"
+    _only(content, _ROW_FIELDS, place, required=("name",))
+    name = str(content["name"])
+    jobs: dict[str, Job | str] = {}
+    for size in SIZES:
+        own = content.get(size, {})
+        if isinstance(own, str):
+            jobs[size] = own
+        elif size in sizes or own:
+            merged = _override(_override(sizes.get(size, {}), content.get("set", {})), own)
+            jobs[size] = read_job(merged, f"{name}.{size}")
+        else:
+            raise InputError(f"{place} ({name}): no job for the size {size}, and no reason why")
+    at = content.get("at")
+    label, series = str(content.get("label", name)), str(content.get("series", ""))
+    return Row(name, label, jobs, content.get("against"), None if at is None else float(at), series)
+
+
+def _override(base: Any, own: Any) -> Any:
+    """A job of another kind takes the place of the size's; one of the same kind changes it."""
+    same = isinstance(base, Mapping) and isinstance(own, Mapping) and base.keys() & own.keys()
+    return merge(base, own) if same or not own else own
+
+
+def merge(base: Any, changes: Any) -> Any:
+    """Nested mappings with some values in place of others; anything else is replaced whole."""
+    if not (isinstance(base, Mapping) and isinstance(changes, Mapping)):
+        return changes
+    return {**base, **{k: merge(base[k], v) if k in base else v for k, v in changes.items()}}
+
+
+def read_job(content: Any, place: str) -> Job:
+    """A job from a mapping with its kind's name. Raises InputError naming the place."""
+    kinds = _mapping(content, place)
+    if len(kinds) != 1:
+        raise InputError(f"{place} must have one of {', '.join(JOBS)}, not {list(kinds)}")
+    ((kind, settings),) = kinds.items()
+    _known(kind, JOBS, place, "job")
+    try:
+        job: Job = from_mapping(JOBS[kind], settings, f"{place}.{kind}")
+    except TypeError as error:  # a field without default is missing
+        raise InputError(f"{place}.{kind}: {error}") from None
+    except InputError as error:
+        known = str(error).startswith(("unknown key", place))
+        raise error if known else InputError(f"{place}.{kind}: {error}") from None
+    return job
+
+
+def to_json(job: Job) -> dict[str, Any]:
+    """What a job is, as JSON values."""
+    kind = next(name for name, known in JOBS.items() if isinstance(job, known))
+    found: dict[str, Any] = json.loads(json.dumps({kind: dataclasses.asdict(job)}))
+    return found
+
+
+def _check_names(recipe: Recipe) -> None:
+    """Rows, checks and expected numbers speak of the same rows."""
+    names = [row.name for row in recipe.rows]
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise InputError(f"rows that are there twice: {', '.join(sorted(twice))}")
+    for row in recipe.rows:
+        if row.against is not None:
+            _known(row.against, names, f"{row.name}.against", "row")
+    for number, check in enumerate(recipe.checks):
+        place = f"checks[{number}]"
+        for name in (*check.rising, *([check.row] if check.row else [])):
+            _known(name, names, place, "row")
+        if bool(check.rising) == bool(check.row):
+            raise InputError(f"{place} is of rows that rise or of one row")
+        if check.row and check.least is None and check.most is None:
+            raise InputError(f"{place}: {check.row} has at least or at most what?")
+    for name, expected in recipe.expected.rows.items():
+        if expected.kind == "measured" and name not in names:
+            near = difflib.get_close_matches(name, names, n=1, cutoff=0.0)
+            hint = f"; the nearest is {near[0]!r}" if near else ""
+            raise InputError(f"expected.json measures {name!r}, which is no row{hint}")
+    for column, settings in recipe.expected.columns.items():
+        if settings.over is not None:
+            _known(settings.over, [*names, *recipe.expected.rows], f"columns.{column}.over", "row")
+        for other in settings.of:
+            _known(other, recipe.expected.columns, f"columns.{column}.of", "column")
+
+
+def _only(
+    content: Any, known: Sequence[str], place: str, required: Sequence[str] | None = None
+) -> None:
+    for key in _mapping(content, place or "the file"):
+        _known(key, known, place, "key")
+    for name in known if required is None else required:
+        if name not in content:
+            raise InputError(f"{place + ': ' if place else ''}{name} is missing")
+
+
+def _known(name: Any, known: Any, place: str, what: str) -> None:
+    if name not in known:
+        near = difflib.get_close_matches(str(name), list(known), n=1, cutoff=0.0)
+        hint = f"; the nearest is {near[0]!r}" if near else ""
+        where = f"{place}: " if place else ""
+        raise InputError(f"{where}unknown {what} {name!r}{hint}")
+
+
+def _mapping(content: Any, place: str) -> Mapping[str, Any]:
+    if not isinstance(content, Mapping):
+        raise InputError(f"{place} must be a mapping, not {type(content).__name__}")
+    return content
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8: {error.reason}") from None

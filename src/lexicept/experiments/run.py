@@ -1,0 +1,311 @@
+"""Running recipes: every finished row is one file, and a run that was killed goes on from there."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import date
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from lexicept.errors import InputError, LexiceptError
+from lexicept.experiments.data import Data, check_dataset, check_tasks, load_sources
+from lexicept.experiments.jobs import (
+    DatasetSettings,
+    E2Job,
+    EffectJob,
+    Job,
+    OverlapJob,
+    PooledJob,
+    RetrievalJob,
+    TrainingJob,
+)
+from lexicept.experiments.measuring import Found
+from lexicept.experiments.recipe import Recipe, Row, load_expected, to_json
+from lexicept.measures import e2
+from lexicept.progress import Progress, silent
+from lexicept.storage.files import fingerprint, read_json, sha256, write_json
+from lexicept.storage.locks import lock
+from lexicept.training.config import TrainingConfig
+
+PACKAGES = ("lexicept", "numpy", "scipy", "torch", "transformers", "sentence-transformers")
+"""Whose versions a result is recorded with."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a row found, and what of."""
+
+    row: str
+    fingerprint: str
+    """Of the job: a row whose job has changed since is run again."""
+    values: Mapping[str, float]
+    notes: tuple[str, ...]
+    seconds: float
+    machine: str
+    versions: Mapping[str, str]
+    date: str
+    per_query: Mapping[str, Mapping[str, float]]
+    """Measure → query → value; empty in what a recipe's folder keeps."""
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any], path: Path) -> Result:
+        """Raises InputError for anything but a result."""
+        try:
+            fields = {name: content[name] for name in cls.__dataclass_fields__}
+            return cls(**{**fields, "notes": tuple(fields["notes"])})
+        except (KeyError, TypeError):
+            raise InputError(f"{path}: not a result; remove it to run its row again") from None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """All rows of a recipe at one size, as far as they are."""
+
+    results: Mapping[str, Result]
+    missing: Mapping[str, str]
+    """Row → why it has no result."""
+
+
+def run_recipe(
+    recipe: Recipe,
+    size: str,
+    data: Data,
+    out: Path,
+    rows: Sequence[str] = (),
+    progress: Progress = silent,
+) -> Outcome:
+    """Run the rows that have no result yet; rows without their data are passed over.
+
+    Args:
+        out: the folder of all recipes' results and of what they share.
+        rows: only these; all by default.
+
+    Raises:
+        InputError: no such row, another process works there, or data have changed since rows of
+            ``out`` were made from them.
+        OSError: a full disk, or a folder without permission; nothing half-written stays.
+    """
+    names = [row.name for row in recipe.rows]
+    for name in rows:
+        if name not in names:
+            raise InputError(f"{recipe.name} has no row {name!r}, only: {', '.join(names)}")
+    folder = out / recipe.name / size
+    (folder / "rows").mkdir(parents=True, exist_ok=True)
+    descriptor = lock(folder)
+    try:
+        outcome = known_results(recipe, size, folder)
+        results, missing = dict(outcome.results), dict(outcome.missing)
+        todo = [row for row in recipe.rows if row.name in (rows or names)]
+        for name in sorted({name for row in todo for name in read_by(row.jobs[size])}):
+            data.check_unchanged(name)
+        for number, row in enumerate(todo):
+            progress(recipe.name, number, len(todo), row.name)
+            job = row.jobs[size]
+            if row.name in results or isinstance(job, str):
+                continue
+            try:
+                result = run_row(row, job, recipe, data, out / "work", progress)
+            except LexiceptError as error:
+                missing[row.name] = str(error)
+                continue
+            write_json(row_file(folder, row.name), asdict(result))
+            results[row.name] = result
+            missing.pop(row.name, None)
+        progress(recipe.name, len(todo), len(todo))
+        return Outcome(results, missing)
+    finally:
+        os.close(descriptor)
+
+
+def row_file(folder: Path, row: str) -> Path:
+    """Where a row's result is."""
+    return folder / "rows" / f"{row}.json"
+
+
+def known_results(recipe: Recipe, size: str, folder: Path) -> Outcome:
+    """Results that are there and of the jobs as they are now."""
+    results: dict[str, Result] = {}
+    missing: dict[str, str] = {}
+    for row in recipe.rows:
+        job, path = row.jobs[size], row_file(folder, row.name)
+        if isinstance(job, str):
+            missing[row.name] = job
+        elif not path.exists():
+            missing[row.name] = "not run"
+        else:
+            result = Result.from_json(read_json(path), path)
+            if result.fingerprint == job_fingerprint(job, recipe):
+                results[row.name] = result
+            else:
+                missing[row.name] = "run with another configuration than the recipe has now"
+    return Outcome(results, missing)
+
+
+def job_fingerprint(job: Job, recipe: Recipe) -> str:
+    """Of everything that a job says, defaults included, and of another table that it reads."""
+    content = [json.dumps(to_json(job), sort_keys=True)]
+    if isinstance(job, E2Job):
+        content.append(sha256(expected_of(job, recipe.folder.parents[1])))
+    return fingerprint(content)
+
+
+def expected_of(job: E2Job, recipes: Path) -> Path:
+    """The numbers that it is computed from."""
+    return recipes / job.table / "expected.json"
+
+
+def run_row(
+    row: Row, job: Job, recipe: Recipe, data: Data, work: Path, progress: Progress
+) -> Result:
+    """Compute one row."""
+    start = time.perf_counter()
+    found = _run(job, recipe, data, work, progress)
+    seconds = round(time.perf_counter() - start, 1)
+    return Result(
+        row.name,
+        job_fingerprint(job, recipe),
+        found.values,
+        tuple(found.notes),
+        seconds,
+        machine(),
+        versions(),
+        date.today().isoformat(),
+        found.per_query,
+    )
+
+
+def _run(job: Job, recipe: Recipe, data: Data, work: Path, progress: Progress) -> Found:
+    if isinstance(job, E2Job):
+        return run_e2(job, recipe.folder.parents[1])
+    from lexicept.experiments import systems, trained
+
+    match job:
+        case RetrievalJob():
+            return systems.run_retrieval(job, data, work, progress)
+        case EffectJob():
+            return systems.run_effect(job, data)
+        case TrainingJob():
+            metrics = {column.metric for column in recipe.expected.columns.values()}
+            return trained.run_training(job, data, work, progress, metrics)
+        case PooledJob():
+            return trained.run_pooled(job, data, work, progress)
+        case OverlapJob():
+            return trained.run_overlap(job, data, work, progress)
+
+
+def run_e2(job: E2Job, recipes: Path) -> Found:
+    """ΔE² of every printed row, × 100, and how far the printed ones are from it."""
+    table = load_expected(expected_of(job, recipes))
+    base = e2(job.baseline_mrr / 100, job.baseline_flops)
+    found = Found()
+    off: list[float] = []
+    for name, row in table.rows.items():
+        mrr, flops, printed = (row.values.get(c) for c in (job.mrr, job.flops, job.printed))
+        if isinstance(mrr, str) or isinstance(flops, str) or isinstance(printed, str):
+            continue
+        if mrr is None or flops is None or printed is None:
+            continue
+        computed = 100 * (e2(mrr / 100, flops) - base)
+        found.values[f"{name} ΔE²"] = computed
+        off.append(abs(computed - printed))
+    if not off:
+        raise InputError(f"{job.table}: no row has {job.mrr}, {job.flops} and {job.printed}")
+    found.values |= {"rows": float(len(off)), "largest difference": max(off)}
+    return found
+
+
+def machine() -> str:
+    """The processor, its cores and the accelerator."""
+    import torch
+
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    processor = names[0] if names else platform.processor() or platform.machine()
+    gpu = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
+    return f"{processor}, {os.cpu_count()} cores{gpu}"
+
+
+def versions() -> dict[str, str]:
+    """Python's and the packages' that results depend on."""
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "none"
+    return found
+
+
+def validate(recipe: Recipe, folder: Path) -> int:
+    """Whether all datasets and tasks of a recipe are known, without any data.
+
+    Returns:
+        The number of jobs that were looked at.
+
+    Raises:
+        InputError: naming the recipe, the row and what is not known.
+    """
+    sources = load_sources(folder / "datasets.yaml")
+    count = 0
+    for row in recipe.rows:
+        for size, job in row.jobs.items():
+            if isinstance(job, str):
+                continue
+            count += 1
+            try:
+                for dataset in datasets_of(job):
+                    check_dataset(dataset.name, dataset.split, sources)
+                check_tasks(job.mteb if isinstance(job, RetrievalJob | TrainingJob) else ())
+                if isinstance(job, E2Job):
+                    run_e2(job, folder)
+            except InputError as error:
+                raise InputError(f"{recipe.name}, row {row.name}, {size}: {error}") from None
+    return count
+
+
+def read_by(job: Job | str) -> set[str]:
+    """The names of all datasets and models that a job reads; none of a reason not to run."""
+    if isinstance(job, str):
+        return set()
+    names = {dataset.name for dataset in datasets_of(job)}
+    match job:
+        case TrainingJob(config=config) | OverlapJob(model=TrainingConfig() as config):
+            found = [config.model.backbone, config.model.start, config.model.pretrained]
+        case RetrievalJob() | PooledJob():
+            found = [job.model]
+        case _:
+            found = []
+    return names | {name for name in found if name}
+
+
+def datasets_of(job: Job) -> list[DatasetSettings]:
+    """Everything that a job reads by name."""
+    match job:
+        case RetrievalJob():
+            extra = [job.vocabulary] if job.vocabulary else []
+            return [*job.datasets, *map(DatasetSettings, extra)]
+        case TrainingJob(pretraining=stage):
+            own = [] if stage is None else [DatasetSettings(stage.corpus)]
+            return [*job.test, *_learned_from(job.config), *own]
+        case PooledJob():
+            return list(job.datasets)
+        case OverlapJob():
+            learned = [] if job.model is None else _learned_from(job.model)
+            return [DatasetSettings(job.dataset), *learned]
+        case EffectJob():
+            return [DatasetSettings(job.dataset)]
+        case E2Job():
+            return []
+
+
+def _learned_from(config: TrainingConfig) -> list[DatasetSettings]:
+    names = [config.data.corpus, config.data.queries, config.data.lists]
+    names += [config.validation.queries, config.validation.corpus]
+    return [DatasetSettings(name) for name in names if name]

@@ -1,0 +1,240 @@
+"""Systems without training: BM25, published sparse vectors, encoders from the hub."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from lexicept.corpora import Document, pseudo_queries, read_documents, read_qrels
+from lexicept.errors import InputError
+from lexicept.experiments.data import Data, MissingDataError, fetching, judged, read_vectors
+from lexicept.experiments.jobs import DatasetSettings, EffectJob, RetrievalJob, RRAChoice
+from lexicept.experiments.measuring import Collection, Found, Known, measure
+from lexicept.progress import Progress
+from lexicept.rra import Dialogue, converse, hear, read
+from lexicept.storage.arrays import load_csr, save_csr
+from lexicept.storage.files import fingerprint, write_json
+from lexicept.vectorizers.words import WordVectorizer
+from lexicept.vectors import Floats, Integers
+from lexicept.weighting import BM25
+
+
+def run_retrieval(job: RetrievalJob, data: Data, work: Path, progress: Progress) -> Found:
+    """Every dataset in turn.
+
+    Raises:
+        MissingDataError: a dataset or model that is not here.
+    """
+    found = Found()
+    encoder = None if job.model is None else load_hub_encoder(data.place(job.model))
+    for number, dataset in enumerate(job.datasets):
+        progress("datasets", number, len(job.datasets), dataset.name)
+        with fetching(dataset.name, data):
+            if job.system == "vectors":
+                collection = vectors_collection(job, dataset, data)
+            elif job.system == "bm25":
+                collection = words_collection(job, dataset, data)
+            else:
+                collection = _encoded(encoder, str(job.model), dataset, data, work, job.rra)
+        measure(collection, found, job.rra, job.query_max_active_dims, job.document_max_active_dims)
+    if job.mteb:
+        from lexicept.experiments.mteb_tasks import evaluate_tasks
+
+        limits = (job.query_max_active_dims, job.document_max_active_dims)
+        name = fingerprint([data.place(str(job.model)), *map(str, limits)])[:16]
+        kept = work / "mteb" / f"{name}.json"
+        found.values |= evaluate_tasks(encoder, job.mteb, *limits, kept, progress)
+    return found
+
+
+def words_collection(job: RetrievalJob, dataset: DatasetSettings, data: Data) -> Collection:
+    """BM25's weights of a dataset."""
+    source = data.find(dataset.name)
+    documents = list(read_documents(source))
+    texts = [document.content for document in documents]
+    vectorizer = WordVectorizer(dataset.language)
+    weights = BM25(job.k1, job.b).documents(vectorizer.documents(texts))
+    queries, qrels = judged(source, dataset.split, dataset.queries)
+    asked = vectorizer.queries([query.text for query in queries])
+    known = known_items(job.rra, documents, lambda texts: vectorizer.queries(texts))
+    return Collection(
+        dataset.title,
+        [document.id for document in documents],
+        sp.csr_array(weights),
+        [query.id for query in queries],
+        asked,
+        qrels,
+        known,
+    )
+
+
+def known_items(rra: RRAChoice | None, documents: Sequence[Document], vectors: Any) -> Known:
+    """Known-item queries for RRA's α: a sentence each, or what a language model writes."""
+    generator = None if rra is None else rra.generator
+
+    def known(count: int) -> tuple[Integers, sp.csr_array]:
+        texts = [document.content for document in documents]
+        if generator is None:
+            rows, queries = pseudo_queries.from_texts(texts, count)
+            return rows, vectors(queries)
+        return _generated(generator, documents, count, vectors)
+
+    return known
+
+
+def _generated(
+    generator: str, documents: Sequence[Document], count: int, vectors: Any
+) -> tuple[Integers, sp.csr_array]:
+    from tempfile import TemporaryDirectory
+
+    from lexicept.training.candidates.query_generation import generate_with_model
+
+    chosen = np.random.default_rng(0).permutation(len(documents))[:count]
+    sample = [documents[row] for row in chosen]
+    with TemporaryDirectory() as folder:
+        pairs = generate_with_model(generator, sample, Path(folder) / "queries.jsonl")
+    row = {document.id: int(number) for number, document in zip(chosen, sample, strict=True)}
+    return np.array([row[name] for name, _ in pairs]), vectors([query for _, query in pairs])
+
+
+def vectors_collection(
+    job: RetrievalJob | EffectJob, dataset: DatasetSettings, data: Data
+) -> Collection:
+    """Published vectors of a dataset."""
+    source = data.find(dataset.name)
+    vocabulary = None if job.vocabulary is None else Path(data.find(job.vocabulary)) / "vocab.txt"
+    found = read_vectors(Path(source), vocabulary, job.weight)
+    qrels = list(read_qrels(source, dataset.split))
+    asked = {qrel.query_id for qrel in qrels}
+    rows = [row for row, name in enumerate(found.query_ids) if name in asked]
+    return Collection(
+        dataset.title,
+        found.document_ids,
+        found.documents,
+        [found.query_ids[row] for row in rows],
+        sp.csr_array(found.queries[rows]),
+        qrels,
+        lambda count: pseudo_queries.from_vectors(found.documents, count),
+    )
+
+
+def load_hub_encoder(name: str) -> Any:
+    """A ``SparseEncoder``: one that lexicept saved, or any other's.
+
+    Raises:
+        MissingDataError: it can't be loaded.
+    """
+    from sentence_transformers import SparseEncoder
+
+    from lexicept.models.backbone import quiet_transformers
+    from lexicept.models.encoder import load_encoder
+
+    path = Path(name)
+    if (path / "modules.json").exists() and "lexicept" in (path / "modules.json").read_text():
+        return load_encoder(path)
+    try:
+        with quiet_transformers():
+            return SparseEncoder(name)
+    except Exception as error:  # the hub's libraries raise many kinds
+        reason = (" ".join(str(error).split()) or type(error).__name__)[:200]
+        how = "a hub's name needs a network; a folder under --data of that name will do too"
+        raise MissingDataError(f"model {name} can't be loaded: {reason}. {how}") from None
+
+
+def _encoded(
+    encoder: Any, name: str, dataset: DatasetSettings, data: Data, work: Path, rra: RRAChoice | None
+) -> Collection:
+    """A dataset's weights by an encoder; documents are encoded once for all rows."""
+    source = data.find(dataset.name)
+    documents = list(read_documents(source))
+    texts = [document.content for document in documents]
+    queries, qrels = judged(source, dataset.split, dataset.queries)
+    place = work / "vectors" / fingerprint([name, *texts])[:16]
+    if not (whole := place.with_name(f"{place.name}.json")).exists():
+        place.parent.mkdir(parents=True, exist_ok=True)
+        save_csr(place, _encode(encoder.encode_document, texts))
+        write_json(whole, {"documents": len(texts)})
+    weights = load_csr(place, int(encoder.get_embedding_dimension()))
+    return Collection(
+        dataset.title,
+        [document.id for document in documents],
+        weights,
+        [query.id for query in queries],
+        _encode(encoder.encode_query, [query.text for query in queries]),
+        qrels,
+        known_items(rra, documents, lambda texts: _encode(encoder.encode_query, texts)),
+    )
+
+
+def _encode(encode: Any, texts: Sequence[str]) -> sp.csr_array:
+    """CSR f32 [n, V] from an encoder's sparse tensors, some texts at a time."""
+    parts = []
+    for start in range(0, len(texts), 1024):
+        some = encode(texts[start : start + 1024], convert_to_tensor=True, save_to_cpu=True)
+        one = some.coalesce()
+        rows, columns = one.indices().numpy()
+        values = one.values().float().numpy()
+        parts.append(sp.csr_array((values, (rows, columns)), shape=tuple(one.shape)))
+    return sp.csr_array(sp.vstack(parts, format="csr"))
+
+
+def run_effect(job: EffectJob, data: Data) -> Found:
+    """Ranks of frequent dimensions before and after RRA, and the weights of some terms.
+
+    Raises:
+        InputError: no document has all the terms.
+    """
+    with fetching(job.dataset, data):
+        source = data.find(job.dataset)
+        place = None if job.vocabulary is None else Path(data.find(job.vocabulary)) / "vocab.txt"
+        vectors = read_vectors(Path(source), place, job.weight)
+    before = vectors.documents
+    after = _listener(before, job.rra)
+    found = Found()
+    from lexicept.analysis.rra_effect import rra_effect
+
+    effect = rra_effect(before, after)
+    most = effect.most_frequent[: job.frequent]
+    found.values["mean rank of frequent before"] = float(effect.rank_before[most].mean())
+    found.values["mean rank of frequent after"] = float(effect.rank_after[most].mean())
+    found.notes.append("most frequent: " + ", ".join(vectors.terms[int(t)] for t in most))
+    if job.terms:
+        _follow(job, vectors.terms, before, after, found)
+    return found
+
+
+def _listener(documents: sp.csr_array, choice: RRAChoice) -> sp.csr_array:
+    """L1(d|t) on the non-zeros (equation 4), the background included."""
+    N, V = documents.shape
+    prior: Floats = np.full(N, 1 / N)
+    begin = Dialogue.begin(N, V, choice.alpha or 1.0, choice.transform)
+    end = converse(lambda so_far: hear(documents, prior, so_far), begin, choice.iterations)
+    weights, scales = read(documents, prior, end)
+    rows = np.repeat(np.arange(N), np.diff(weights.indptr))
+    values = (weights.data + end.background[weights.indices] * scales[rows]) / N
+    return sp.csr_array((values, weights.indices, weights.indptr), shape=weights.shape)
+
+
+def _follow(
+    job: EffectJob, terms: list[str], before: sp.csr_array, after: sp.csr_array, found: Found
+) -> None:
+    number = {term: n for n, term in enumerate(terms)}
+    if missing := [term for term in job.terms if term not in number]:
+        raise InputError(f"{job.dataset}: no document has {', '.join(missing)}")
+    columns = [number[term] for term in job.terms]
+    has = np.ones(before.shape[0], bool)
+    csc = sp.csc_array(before)
+    for column in columns:
+        one = np.zeros(before.shape[0], bool)
+        one[csc.indices[csc.indptr[column] : csc.indptr[column + 1]]] = True
+        has &= one
+    rows = np.flatnonzero(has)
+    if not rows.size:
+        raise InputError(f"{job.dataset}: no document has all of {', '.join(job.terms)}")
+    for term, column in zip(job.terms, columns, strict=True):
+        found.values[f"{term} before"] = float(before[int(rows[0]), column])
+        found.values[f"{term} after"] = float(after[int(rows[0]), column])

@@ -1,0 +1,383 @@
+"""Models that are trained: shared between rows, and with them what training prepares."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Container, Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from lexicept.corpora import read_documents
+from lexicept.experiments.data import Data, fetching, judged
+from lexicept.experiments.jobs import DatasetSettings, OverlapJob, PooledJob, TrainingJob
+from lexicept.experiments.latency import METRIC, measure_latency
+from lexicept.experiments.measuring import Collection, Found, measure, pruned
+from lexicept.experiments.systems import known_items
+from lexicept.models.backbone import Backbone
+from lexicept.models.encoder import load_encoder, make_encoder, parts
+from lexicept.models.heads.sae import SAEHead
+from lexicept.models.language_heads import language_head
+from lexicept.models.sae.quality import anisotropy
+from lexicept.models.soup import soup
+from lexicept.models.word_vocabulary import expanded_words
+from lexicept.progress import Progress
+from lexicept.storage.arrays import load_csr, save_csr
+from lexicept.storage.files import fingerprint, write_json
+from lexicept.training.config import TrainingConfig, ValidationSettings
+from lexicept.training.losses import fraction_unexplained
+from lexicept.training.pretraining import pretrain
+from lexicept.training.run import train
+from lexicept.training.sae.trainer import train_on_states
+from lexicept.training.states import CachedStates
+from lexicept.training.validation import RetrievalEvaluator, Texts
+from lexicept.weighting import BM25
+
+SHARED = ("words", "lists.jsonl", "teacher", "states", "validation-words")
+"""What trainings prepare of data, teacher and backbone, whatever head and loss they have."""
+
+CLSR = BM25(k1=0.6, b=0.0, k3=1.5)
+"""The weighting of CL-SR's code but for its b of 2, on numbers of latents, which k makes alike, and
+for its idf, which is below 0 for latents of more than half of the documents."""
+
+ANISOTROPY_TEXTS = 1000
+"""Documents, the first ones, whose tokens are compared."""
+
+
+def run_training(
+    job: TrainingJob, data: Data, work: Path, progress: Progress, metrics: Container[str] = ()
+) -> Found:
+    """Train what is not trained yet, and test it.
+
+    Args:
+        metrics: what is only measured where a table has it: ``anisotropy``, how alike the states
+            are that an SAE reads (SAE-SPLADE, Table 2), and ``latency.METRIC``.
+
+    Raises:
+        MissingDataError: a dataset or model that is not here.
+    """
+    config = located(job.config, data)
+    if job.pretraining is not None:
+        config = _pretrained(job, config, data, work, progress)
+    folders = [
+        trained(replace(config, optimizer=replace(config.optimizer, seed=seed)), work, progress)
+        for seed in job.seeds or (config.optimizer.seed,)
+    ]
+    model = folders[0] if len(folders) == 1 else _averaged(folders, work)
+    encoder, found = load_encoder(model), Found()
+    frozen = config.model.trained == "head"
+    limits = parts(encoder).head.settings
+    query_dims = job.query_max_active_dims or limits.query_max_active_dims
+    document_dims = job.document_max_active_dims or limits.document_max_active_dims
+    for dataset in job.test:
+        with fetching(dataset.name, data):
+            source = data.find(dataset.name)
+            states = work / "states" / _backbone_key(config) if frozen else None
+            collection = encoded(encoder, model, source, dataset, states, config, progress)
+        measure(collection, found, job.rra, query_dims, document_dims)
+        if METRIC in metrics:
+            measure_latency(pruned(collection, query_dims, document_dims), found)
+        if "anisotropy" in metrics and isinstance(parts(encoder).head, SAEHead):
+            found.values |= _anisotropy(encoder, config, source, dataset.title)
+    if job.mteb:
+        from lexicept.experiments.mteb_tasks import evaluate_tasks
+
+        kept = work / "mteb" / f"{key([str(model), query_dims, document_dims])}.json"
+        found.values |= evaluate_tasks(encoder, job.mteb, query_dims, document_dims, kept, progress)
+    return found
+
+
+def _anisotropy(encoder: Any, config: TrainingConfig, source: str, title: str) -> dict[str, float]:
+    """Of the states that an SAE reads, after and before training."""
+    texts = [document.content for document in islice(read_documents(source), ANISOTROPY_TEXTS)]
+    backbone, head, _ = parts(encoder)
+
+    def of(backbone: Backbone, inner: Any) -> float:
+        transform = None if inner is None else inner.transform
+        return anisotropy(backbone, texts, transform=transform)[-1]
+
+    after = of(backbone, head.inner)
+    found = {f"{title} anisotropy": after}
+    if config.model.trained == "head" and head.inner is None:
+        found[f"{title} base anisotropy"] = after
+    elif config.model.start is None:
+        model = config.model
+        base = Backbone.from_pretrained(
+            model.backbone,
+            backbone.num_layers,
+            bidirectional=model.bidirectional,
+            dtype=model.dtype,
+        )
+        inner = None if head.inner is None else language_head(model.backbone).to(base.model.device)
+        found[f"{title} base anisotropy"] = of(base, inner)
+    return found
+
+
+def located(config: TrainingConfig, data: Data) -> TrainingConfig:
+    """A configuration whose data and models are where they are here."""
+
+    def of(name: str | None, find: Any) -> Any:
+        return None if name is None else find(name)
+
+    return replace(
+        config,
+        data=replace(
+            config.data,
+            corpus=data.find(config.data.corpus),
+            queries=of(config.data.queries, data.find),
+            lists=of(config.data.lists, data.find),
+        ),
+        model=replace(
+            config.model,
+            backbone=data.place(config.model.backbone),
+            start=of(config.model.start, data.place),
+            pretrained=of(config.model.pretrained, data.place),
+        ),
+        validation=replace(
+            config.validation,
+            corpus=of(config.validation.corpus, data.find),
+            queries=of(config.validation.queries, data.find),
+        ),
+    )
+
+
+def key(content: Any) -> str:
+    """A name for JSON values."""
+    return fingerprint([json.dumps(content, sort_keys=True)])[:16]
+
+
+def _backbone_key(config: TrainingConfig) -> str:
+    model = config.model
+    return key([model.start, model.backbone, model.layer, model.bidirectional, model.dtype])
+
+
+def trained(config: TrainingConfig, work: Path, progress: Progress) -> Path:
+    """The model of a configuration, trained where it is not there yet."""
+    folder = work / "runs" / key(asdict(config))
+    if (folder / "model").exists():
+        return folder / "model"
+    shared = _shared(config, work / "prepared")
+    for name, place in shared.items():
+        if place.exists() and not (folder / "work" / name).exists():
+            (folder / "work").mkdir(parents=True, exist_ok=True)
+            (folder / "work" / name).symlink_to(place.resolve())
+    train(config, folder, progress)
+    for name, place in shared.items():
+        own = folder / "work" / name
+        if own.exists() and not own.is_symlink() and not place.exists():
+            place.parent.mkdir(parents=True, exist_ok=True)
+            own.rename(place)
+    shutil.rmtree(folder / "work")
+    return folder / "model"
+
+
+def _shared(config: TrainingConfig, folder: Path) -> dict[str, Path]:
+    """Where trainings find what others prepared, by its name in a run's folder; an SAE is shared by
+    those with the same settings of it."""
+    model, optimizer = config.model, config.optimizer
+    prepared = [asdict(config.data), asdict(config.teacher), asdict(config.validation)]
+    common = folder / key([*prepared, optimizer.seed, optimizer.bf16, _backbone_key(config)])
+    sae = key([asdict(model.sae), model.sae_input, model.sae_queries, model.trained == "head"])
+    return {name: common / name for name in SHARED} | {"sae": common / f"sae-{sae}"}
+
+
+def _averaged(models: Sequence[Path], work: Path) -> Path:
+    """SPLARE's model averaging; in a folder of its own, as its vectors are kept beside it."""
+    out = work / "soups" / key([str(model) for model in models]) / "model"
+    if not out.exists():
+        out.parent.mkdir(parents=True, exist_ok=True)
+        soup(models, out)
+    return out
+
+
+def _pretrained(
+    job: TrainingJob, config: TrainingConfig, data: Data, work: Path, progress: Progress
+) -> TrainingConfig:
+    """The configuration with what pretraining made in the place of its backbone."""
+    stage = job.pretraining
+    assert stage is not None
+    source = data.find(stage.corpus)
+    model, settings = config.model, stage.settings
+    name = key([asdict(stage), source, model.backbone])
+    out, unfinished = work / "pretrained" / name, work / "pretrained" / f"{name}.partial"
+    if not out.exists():
+        with fetching(stage.corpus, data):
+            texts = [document.content for document in read_documents(source)]
+        both_ways = {"mntp": True, "causal": False}.get(settings.masking)
+        base = Backbone.from_pretrained(model.backbone, None, bidirectional=both_ways)
+        head = language_head(model.backbone)
+        if stage.words is not None:
+            terms, pieces = expanded_words(texts, base.tokenizer, stage.words)
+            if stage.head == "expanded":
+                head = head.expanded(pieces, terms)
+            else:
+                drawn = head.random(len(terms), settings.seed)
+                head = head.with_rows(drawn.rows, drawn.bias, terms)
+        encoder = make_encoder(base, head)
+        unfinished.mkdir(parents=True, exist_ok=True)
+        pretrain(encoder[0], encoder[1], texts, settings, unfinished, progress)
+        shutil.rmtree(unfinished / "model", ignore_errors=True)
+        encoder.save(str(unfinished / "model"), create_model_card=False)
+        (unfinished / "model").rename(out)
+        shutil.rmtree(unfinished)
+    if settings.masking in ("mntp", "causal"):
+        return replace(config, model=replace(model, backbone=str(out)))
+    return replace(config, model=replace(model, start=str(out)))
+
+
+def encoded(
+    encoder: Any,
+    model: Path,
+    source: str,
+    dataset: DatasetSettings,
+    states: Path | None,
+    config: TrainingConfig,
+    progress: Progress,
+) -> Collection:
+    """A dataset's weights by a trained encoder; those of documents are kept beside it.
+
+    Args:
+        model: the encoder's folder.
+        source: where the dataset is.
+        states: a folder for cached states, where the backbone is frozen.
+    """
+    documents = list(read_documents(source))
+    queries, qrels = judged(source, dataset.split, dataset.queries)
+    ids = ([query.id for query in queries], [document.id for document in documents])
+    texts = ([query.text for query in queries], [document.content for document in documents])
+    evaluator = RetrievalEvaluator([], [], [], [], [], ValidationSettings())
+
+    def read(some: Sequence[str], task: str) -> sp.csr_array:
+        backbone, _, lookup = parts(encoder)
+        given: Texts = some
+        if states is not None and not (lookup and task == "query"):
+            folder = states / fingerprint(some)[:16]
+            bf16 = config.optimizer.bf16
+            given = CachedStates.build(folder, backbone, some, progress, bf16=bf16)
+        return evaluator.encode(encoder, given, task)
+
+    place = model.parent / "vectors" / fingerprint(texts[1])[:16]
+    if not (whole := place.with_name(f"{place.name}.json")).exists():
+        place.parent.mkdir(exist_ok=True)
+        save_csr(place, read(texts[1], "document"))
+        write_json(whole, {"documents": len(documents)})
+    weights = load_csr(place, parts(encoder).head.size)
+    known = known_items(None, documents, lambda some: evaluator.encode(encoder, some, "query"))
+    return Collection(dataset.title, ids[1], weights, ids[0], read(texts[0], "query"), qrels, known)
+
+
+def run_pooled(job: PooledJob, data: Data, work: Path, progress: Progress) -> Found:
+    """CL-SR: an SAE learns to rebuild documents' pooled vectors, and BM25 searches its latents.
+
+    Raises:
+        MissingDataError: a dataset or model that is not here.
+    """
+    import torch
+
+    from lexicept.training.candidates.neural_teachers import embeddings
+
+    found = Found()
+    for dataset in job.datasets:
+        with fetching(dataset.name, data):
+            source = data.find(dataset.name)
+            documents = list(read_documents(source))
+            queries, qrels = judged(source, dataset.split, dataset.queries)
+        texts = [[q.text for q in queries], [d.content for d in documents]]
+        name = data.place(job.model)
+        dense = embeddings(name, texts[0], texts[1], work / "embeddings", progress)
+        # A copy: the files are not to be written to.
+        Q, D = (torch.from_numpy(np.array(part, np.float32)) for part in dense)
+        ids = ([d.id for d in documents], [q.id for q in queries])
+        if job.dense:
+            _search_dense(dataset.title, ids, Q, D, qrels, found)
+            continue
+        place = work / "pooled" / key([asdict(job.sae), name, fingerprint(texts[1])])
+        place.mkdir(parents=True, exist_ok=True)
+        sae = train_on_states(partial(_rows, D), len(D), job.sae, place, progress)
+        limits = ((Q, job.query_k or sae.k), (D, job.document_k or sae.k))
+        asked, indexed = (_latents(sae, vectors, k) for vectors, k in limits)
+        weights = CLSR.documents(indexed), CLSR.queries(asked)
+        collection = Collection(dataset.title, ids[0], weights[0], ids[1], weights[1], qrels)
+        measure(collection, found)
+        with torch.inference_mode():
+            found.values[f"{dataset.title} FVU"] = float(fraction_unexplained(D, sae(D)))
+    return found
+
+
+def _rows(states: Any, rows: Sequence[int]) -> Any:
+    return states[list(rows)]
+
+
+def _latents(sae: Any, states: Any, k: int | None) -> sp.csr_array:
+    """The k largest activations of each vector, None for all of them: CSR f32 [n, M]."""
+    import torch
+
+    with torch.inference_mode():
+        values, columns = sae.encode(states, k)
+    rows = np.repeat(np.arange(len(states)), values.shape[1])
+    places = (rows, columns.numpy().ravel())
+    matrix = sp.csr_array((values.numpy().ravel(), places), shape=(len(states), sae.num_latents))
+    matrix.eliminate_zeros()
+    return matrix
+
+
+def _search_dense(
+    name: str, ids: tuple[list[str], list[str]], Q: Any, D: Any, qrels: Any, found: Found
+) -> None:
+    from lexicept.evaluation.effectiveness import evaluate_queries
+    from lexicept.experiments.measuring import DEPTH, MEASURES
+
+    scores, rows = (Q @ D.T).topk(min(DEPTH, len(D)), dim=1)
+    run = {
+        query: {ids[0][int(d)]: float(s) for d, s in zip(documents, of_query, strict=True)}
+        for query, of_query, documents in zip(ids[1], scores, rows, strict=True)
+    }
+    for measured, values in evaluate_queries(qrels, run, MEASURES).items():
+        found.values[f"{name} {measured}"] = float(np.mean(list(values.values())))
+        found.per_query[f"{name} {measured}"] = {q: round(v, 5) for q, v in values.items()}
+
+
+def run_overlap(job: OverlapJob, data: Data, work: Path, progress: Progress) -> Found:
+    """Dimensions that all translations of a document share."""
+    from lexicept.analysis.overlap import overlap
+    from lexicept.vectorizers.words import BIGRAM_LANGUAGES, STEMMERS, WordVectorizer
+    from lexicept.vectors import SparseVectors, Vocabulary
+
+    with fetching(job.dataset, data):
+        place = Path(data.find(job.dataset))
+        collections = {
+            language: list(read_documents(place / language))[: job.documents]
+            for language in job.languages
+        }
+    encoder = None
+    if job.model is not None:
+        encoder = load_encoder(trained(located(job.model, data), work, progress))
+    vectors, terms = [], list[str]()
+    for language, documents in collections.items():
+        texts = [document.text for document in documents]
+        if encoder is None:
+            known = language in STEMMERS or language in BIGRAM_LANGUAGES
+            vectorizer = WordVectorizer(language if known else "en", terms)
+            weights = vectorizer.documents(texts)
+            terms = vectorizer.terms
+        else:
+            none = RetrievalEvaluator([], [], [], [], [], ValidationSettings())
+            weights = none.encode(encoder, texts, "document")
+        names = [document.id for document in documents]
+        vectors.append(SparseVectors(weights, names, [Vocabulary("", weights.shape[1])]))
+    shared = overlap(vectors)
+    values = {
+        "dimensions": float(vectors[-1].weights.shape[1]),
+        "mean length": shared.mean_length,
+        "std length": shared.std_length,
+        "overlap": shared.mean,
+        "std overlap": shared.std,
+        "share": shared.mean / shared.mean_length if shared.mean_length else 0.0,
+    }
+    return Found({f"{job.dataset} {name}": value for name, value in values.items()})

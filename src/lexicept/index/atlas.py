@@ -1,0 +1,255 @@
+"""The concept atlas of an index: what every concept is, shown by the collection itself.
+
+``naming`` finds it out; here is its stored form, which needs no model. It is a folder of files that
+never change, except for the labels: these are the vocabulary's terms, so that every result shows
+them. Numbers of documents are the index's own, and examples count only while their document is in
+the index as it was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from lexicept.errors import IndexFormatError
+from lexicept.sanitize import one_line
+from lexicept.storage.arrays import load_array, load_csr, save_array, save_csr
+from lexicept.storage.files import read_json, write_json
+from lexicept.storage.texts import TextStore
+from lexicept.vectors import Floats, Integers
+
+SOURCES = ("words", "llm", "explanations", "vocabulary")
+"""Where a label is from: the words that fire a concept, a language model that was shown them,
+explanations that came with a pretrained SAE, or the word that a dimension stands for by itself."""
+
+
+class Example(NamedTuple):
+    """A word of a document that a concept fires on."""
+
+    document_id: str
+    start: int
+    end: int
+    """Characters of ``Document.content``."""
+    activation: float
+
+
+@dataclass(frozen=True)
+class Concept:
+    """What is known of one concept."""
+
+    number: int
+    label: str
+    source: str
+    """Where the label is from; see ``SOURCES``."""
+    documents: int
+    """Documents of the collection that have it."""
+    firing_frequency: float
+    """Share of the sample's tokens that it fires on; 0 for one that the sample missed."""
+    words: tuple[tuple[str, float], ...]
+    """The words that it fires on more than on others, with the z-scores of their weighted
+    log-odds, strongest first."""
+    examples: tuple[Example, ...]
+    """Its largest activations, one per document, largest first."""
+    nearest: tuple[tuple[int, float], ...]
+    """Concepts with similar directions, and their cosines, nearest first."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The same in what JSON can hold."""
+        return {
+            **asdict(self),
+            "words": [{"word": word, "z": z} for word, z in self.words],
+            "examples": [example._asdict() for example in self.examples],
+            "nearest": [{"number": number, "cosine": cosine} for number, cosine in self.nearest],
+        }
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What ``naming`` found out about M concepts. The rows of the matrices are the concepts; their
+    entries are in order, those that are shown first first."""
+
+    labels: list[str]
+    sources: Integers
+    """Of the labels [M]: numbers of ``SOURCES``."""
+    tokens: int
+    """Tokens of the sample."""
+    firings: Integers
+    """How many of them each concept fires on [M]."""
+    words: list[str]
+    """W words."""
+    log_odds: sp.csr_array
+    """z-scores [M, W]."""
+    examples: sp.csr_array
+    """Activations in documents [M, N]."""
+    spans: Integers
+    """Start and end of every example in its document's content [examples, 2]."""
+    nearest: sp.csr_array
+    """Cosines [M, M]."""
+
+    def save(self, folder: Path, ids: Sequence[str], contents: Sequence[str]) -> None:
+        """Write the labels and the folder ``atlas`` into the folder of a vocabulary.
+
+        Args:
+            ids: of the N documents.
+            contents: what was read of them.
+        """
+        TextStore.write(folder / "terms", self.labels)
+        atlas = folder / "atlas"
+        atlas.mkdir()
+        write_json(atlas / "atlas.json", {"tokens": self.tokens})
+        save_array(atlas / "sources.npy", self.sources.astype(np.uint8))
+        save_array(atlas / "firings.npy", self.firings.astype(np.int64))
+        used, columns = np.unique(self.log_odds.indices, return_inverse=True)
+        TextStore.write(atlas / "words", (self.words[word] for word in used))
+        _save_rows(atlas / "log_odds", self.log_odds, columns, used.size)
+        used, columns = np.unique(self.examples.indices, return_inverse=True)
+        TextStore.write(atlas / "documents", (ids[document] for document in used))
+        digests = np.array([digest(contents[document]) for document in used], np.uint64)
+        save_array(atlas / "digests.npy", digests)
+        _save_rows(atlas / "examples", self.examples, columns, used.size)
+        save_array(atlas / "spans.npy", self.spans.astype(np.int32))
+        save_csr(atlas / "nearest", self.nearest)
+
+
+class Atlas(Sequence[Concept]):
+    """The concepts of an opened index, by their numbers.
+
+    Args:
+        folder: what ``Findings.save`` wrote.
+        labels: of the M concepts.
+        document_counts: documents of the collection that have each concept [M].
+        content: of a document by its id; None for one that is not there.
+
+    Raises:
+        IndexFormatError: files that are damaged or do not fit together.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        labels: Sequence[str],
+        document_counts: Integers,
+        content: Callable[[str], str | None],
+    ) -> None:
+        self.labels = labels
+        self.document_counts = document_counts
+        tokens = read_json(folder / "atlas.json").get("tokens")
+        self._sources = load_array(folder / "sources.npy", np.uint8)
+        firings = load_array(folder / "firings.npy", np.int64)
+        self._words = TextStore(folder / "words")
+        self._log_odds = load_csr(folder / "log_odds", len(self._words))
+        self._documents = TextStore(folder / "documents")
+        self._digests = load_array(folder / "digests.npy", np.uint64)
+        self._examples = load_csr(folder / "examples", len(self._documents))
+        self._spans = load_array(folder / "spans.npy", np.int32, ndim=2)
+        self._nearest = load_csr(folder / "nearest", len(labels))
+        self._content = content
+        sizes = {len(labels), document_counts.size, self._sources.size, firings.size}
+        sizes |= {m.shape[0] for m in (self._log_odds, self._examples, self._nearest)}
+        sound = (
+            len(sizes) == 1
+            and isinstance(tokens, int)
+            and self._digests.size == len(self._documents)
+            and self._spans.shape == (self._examples.nnz, 2)
+            and bool((self._sources < len(SOURCES)).all())
+        )
+        if not sound:
+            raise IndexFormatError(f"{folder}: the parts of this atlas do not fit together")
+        self.firing_frequencies: Floats = firings / max(int(tokens or 0), 1)
+        """Share of the sample's tokens that each concept fires on [M]."""
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, number: Any) -> Any:
+        """A concept, or a list of them. Raises IndexError for a number that is none."""
+        if isinstance(number, slice):
+            return [self[i] for i in range(*number.indices(len(self)))]
+        if not 0 <= number < len(self):
+            raise IndexError(f"no concept {number}, only 0 to {len(self) - 1}")
+        return Concept(
+            int(number),
+            self.labels[number],
+            SOURCES[self._sources[number]],
+            int(self.document_counts[number]),
+            float(self.firing_frequencies[number]),
+            tuple((self._words[word], z) for word, z in _row(self._log_odds, number)),
+            self._examples_of(number),
+            tuple(_row(self._nearest, number)),
+        )
+
+    def source(self, number: int) -> str:
+        """Where a concept's label is from."""
+        return SOURCES[self._sources[number]]
+
+    def most_frequent(self) -> list[int]:
+        """The concepts that documents have, those with most documents first."""
+        order = np.argsort(-self.document_counts, kind="stable")
+        return [int(number) for number in order[: np.count_nonzero(self.document_counts)]]
+
+    def search(self, text: str) -> list[int]:
+        """Those of ``most_frequent`` with a text in their label or in one of their words."""
+        text = text.casefold()
+        matches = [number for number, word in enumerate(self._words) if text in word.casefold()]
+        entries = np.flatnonzero(np.isin(self._log_odds.indices, matches))
+        by_word = set((np.searchsorted(self._log_odds.indptr, entries, "right") - 1).tolist())
+        return [
+            number
+            for number in self.most_frequent()
+            if number in by_word or text in self.labels[number].casefold()
+        ]
+
+    def _examples_of(self, number: int) -> tuple[Example, ...]:
+        start = int(self._examples.indptr[number])
+        found = []
+        for place, (document, activation) in enumerate(_row(self._examples, number), start):
+            name = self._documents[document]
+            content = self._content(name)
+            if content is not None and digest(content) == self._digests[document]:
+                first, last = self._spans[place].tolist()
+                found.append(Example(name, first, last, activation))
+        return tuple(found)
+
+
+def digest(content: str) -> int:
+    """64 bits that tell whether a document is as it was."""
+    return int.from_bytes(hashlib.blake2b(content.encode(), digest_size=8).digest())
+
+
+def unique_labels(labels: Sequence[str], changed: Collection[int] | None = None) -> list[str]:
+    """Labels in one line each, with the concept's number where that tells two apart.
+
+    The number stands alone where there is no label. Where only some were ``changed``, the others
+    stay as they are.
+    """
+    numbers = range(len(labels)) if changed is None else changed
+    unique = list(labels)
+    for number in numbers:
+        unique[number] = one_line(labels[number])
+    counts = Counter(label.casefold() for label in unique)
+    for number in numbers:
+        label = unique[number]
+        # A label that ends in a number could be that of another concept with its number.
+        taken = not label or counts[label.casefold()] > 1 or re.search(r"#\d+$", label)
+        if taken and not label.endswith(f"#{number}"):
+            unique[number] = f"{label} #{number}".strip()
+    return unique
+
+
+def _save_rows(prefix: Path, matrix: sp.csr_array, columns: Integers, width: int) -> None:
+    shape = (matrix.shape[0], width)
+    save_csr(prefix, sp.csr_array((matrix.data, columns, matrix.indptr), shape=shape))
+
+
+def _row(matrix: sp.csr_array, number: int) -> list[tuple[int, float]]:
+    """The stored columns and values of a row, in the order in which they are stored."""
+    part = slice(int(matrix.indptr[number]), int(matrix.indptr[number + 1]))
+    return list(zip(matrix.indices[part].tolist(), matrix.data[part].tolist(), strict=True))

@@ -1,0 +1,267 @@
+"""What a whole collection's frequencies give: weights, pruning, RRA and postings.
+
+Frequencies are the source of truth; all of this derives from them, shard by shard, in seconds per
+100,000 documents, and is made anew by every change of the collection.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from lexicept import rra
+from lexicept.engines import ExactEngine
+from lexicept.engines.exact import PostingsWriter
+from lexicept.engines.interface import single_precision
+from lexicept.errors import IndexFormatError, InputError
+from lexicept.parallel.shards import Over, Rows, Shard, over, shards_of
+from lexicept.storage.arrays import load_array, save_array
+from lexicept.vectors import (
+    Floats,
+    Integers,
+    canonical_csr,
+    largest_weights,
+    prune_rows,
+    prune_within,
+    stack_columns,
+)
+from lexicept.weighting import Statistics, Unchanged, Weighting, from_settings
+
+
+@dataclass(frozen=True)
+class VocabularySettings:
+    """How one vocabulary's frequencies become weights."""
+
+    weighting: Weighting
+    query_max_active_dims: int | None = None
+    """Dimensions left in a query, those with the largest possible impact; None keeps all."""
+    document_max_active_dims: int | None = None
+    """Dimensions left in a document, those with the largest weights; None keeps all."""
+    query_max_qd_flops: float | None = None
+    """What a query may cost: the shares of the documents that have its dimensions add up to this
+    at most, those with the largest possible impact first; None sets no limit."""
+
+    def __post_init__(self) -> None:
+        budget = self.query_max_qd_flops
+        if budget is not None and not (type(budget) in (int, float) and 0 < budget < math.inf):
+            raise InputError(f"max_qd_flops must be a number above 0 or none, not {budget!r:.40}")
+        for limit in (self.query_max_active_dims, self.document_max_active_dims):
+            if limit is not None and (type(limit) is not int or limit < 1):
+                raise InputError(f"max_active_dims must be at least 1 or none, not {limit!r:.40}")
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "weighting": self.weighting.settings(),
+            "query_max_active_dims": self.query_max_active_dims,
+            "document_max_active_dims": self.document_max_active_dims,
+            "query_max_qd_flops": self.query_max_qd_flops,
+        }
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> VocabularySettings:
+        return cls(
+            from_settings(content["weighting"]),
+            content["query_max_active_dims"],
+            content["document_max_active_dims"],
+            content["query_max_qd_flops"],
+        )
+
+    def prune_queries(
+        self, weights: sp.csr_array, bounds: Floats, frequencies: Integers, num_documents: int
+    ) -> sp.csr_array:
+        """What the limits leave of query weights [n, V].
+
+        Args:
+            bounds: the largest document weight of every dimension [V].
+            frequencies: documents that have each dimension [V].
+        """
+        if self.query_max_qd_flops is not None:
+            shares = frequencies / max(num_documents, 1)
+            weights = prune_within(weights, self.query_max_qd_flops, shares, bounds)
+        if self.query_max_active_dims is not None:
+            weights = prune_rows(weights, self.query_max_active_dims, bounds)
+        return weights
+
+
+@dataclass(frozen=True)
+class RRASettings:
+    """Arguments of ``rra.reweight`` for a whole index."""
+
+    alpha: float = 1.0
+    iterations: int = 1
+    transform: str = "1+x"
+
+
+class Weighed(NamedTuple):
+    """Documents of a shard."""
+
+    weights: sp.csr_array
+    """CSR f32 [n, V]."""
+    scales: Floats
+    """RRA's number of each document before the collection's smallest is taken off [n]; infinite
+    for an empty one, and everywhere without RRA."""
+
+
+@dataclass(frozen=True)
+class Weigher:
+    """What all shards share on the way from frequencies to weights."""
+
+    settings: tuple[VocabularySettings, ...]
+    collection: tuple[Statistics, ...]
+    """Of each vocabulary."""
+    dialogue: rra.Dialogue | None = None
+    """What RRA found; None for weights without it."""
+
+    @property
+    def num_documents(self) -> int:
+        return self.collection[0].num_documents
+
+    def plain(self, shard: Shard) -> sp.csr_array:
+        """Frequencies → weights → pruning, all vocabularies side by side [n, V]."""
+        parts = zip(shard.load(), self.settings, self.collection, strict=True)
+        weights = []
+        for frequencies, setting, statistics in parts:
+            weighted = setting.weighting.documents(frequencies, statistics)
+            if setting.document_max_active_dims is not None:
+                weighted = prune_rows(weighted, setting.document_max_active_dims)
+            weights.append(weighted)
+        return canonical_csr(stack_columns(weights))
+
+    def weigh(self, shard: Shard) -> Weighed:
+        """The same, with RRA where there is any."""
+        weights = self.plain(shard)
+        if self.dialogue is None:
+            return Weighed(single_precision(weights), np.full(weights.shape[0], np.inf))
+        reread, scales = rra.read(weights, self._prior(weights), self.dialogue)
+        # A speaker with nothing to say tells a document well: RRA would rank empty ones high.
+        scales[np.diff(weights.indptr) == 0] = np.inf
+        return Weighed(single_precision(reread), scales)
+
+    def hear(self, shard: Shard, dialogue: rra.Dialogue) -> rra.Sums:
+        """What RRA's next listener hears of the shard."""
+        weights = self.plain(shard)
+        return rra.hear(weights, self._prior(weights), dialogue)
+
+    def _prior(self, weights: sp.csr_array) -> Floats:
+        return np.full(weights.shape[0], 1 / max(self.num_documents, 1))
+
+    def bounds(self, shard: Shard) -> Floats:
+        """The largest weight of every dimension in the shard [V]."""
+        return largest_weights(self.weigh(shard).weights)
+
+
+@dataclass(frozen=True)
+class Derived:
+    """What the frequencies of a whole collection give: the engine and the query side's numbers."""
+
+    engine: ExactEngine
+    bounds: Floats
+    """The largest document weight of every dimension [V]: what a query's weight can be worth."""
+    background: Floats
+    """RRA's query factors on the document offsets [V]; zeros without RRA."""
+
+    @classmethod
+    def compute(
+        cls,
+        frequencies: Sequence[Rows],
+        settings: Sequence[VocabularySettings],
+        rra_settings: RRASettings | None,
+        folder: Path | None = None,
+        weight_bits: int = 32,
+        over: Over = over,
+    ) -> Derived:
+        """Frequencies [N, V_i] of each vocabulary → weights → pruning → RRA → postings.
+
+        Every pass goes over shards of the documents, and weights are computed anew in each: what
+        is in memory at once depends on V and the documents' number, not on the non-zeros.
+
+        Args:
+            frequencies: in memory, or on disk where they are too large for it.
+            folder: where ``load`` shall find the result, which is memory-mapped then; one that
+                does not exist yet. None keeps it in memory.
+            weight_bits: of the postings, see ``ExactEngine.build``.
+            over: what maps over the shards. It may send them to other machines; the result is
+                written by this process.
+        """
+        if folder is not None:
+            folder.mkdir()
+        shards = shards_of(frequencies)
+        weigher = weigher_of(shards, settings, over)
+        bounds = reduce(np.maximum, over(weigher.bounds, shards))
+        largest, background = bounds, np.zeros(bounds.size, np.float32)
+        if rra_settings is not None:
+            dialogue = reason(shards, weigher, bounds.size, rra_settings, over)
+            background = dialogue.background.astype(np.float32)
+            weigher = replace(weigher, dialogue=dialogue)
+            if weight_bits < 32:  # it matters where weights are rounded
+                largest = reduce(np.maximum, over(weigher.bounds, shards))
+        with PostingsWriter(largest, weight_bits, folder) as postings:
+            engine = _invert(over(weigher.weigh, shards), postings, weigher.num_documents)
+        if folder is not None:
+            save_array(folder / "bounds.npy", bounds)
+            save_array(folder / "background.npy", background)
+        return cls(engine, bounds, background)
+
+    @classmethod
+    def reweighted(cls, weights: sp.csr_array, rra_settings: RRASettings | None) -> Derived:
+        """The same from document weights [N, V]."""
+        return cls.compute([weights], [VocabularySettings(Unchanged())], rra_settings)
+
+    @classmethod
+    def load(cls, folder: Path) -> Derived:
+        engine = ExactEngine.open(folder)
+        bounds = load_array(folder / "bounds.npy", np.float32)
+        background = load_array(folder / "background.npy", np.float32)
+        if not bounds.size == background.size == engine.num_dimensions:
+            raise IndexFormatError(f"{folder}: arrays of different numbers of dimensions")
+        return cls(engine, bounds, background)
+
+
+def _statistics(shard: Shard, vocabulary: int) -> Statistics:
+    return Statistics.of(shard.load()[vocabulary])
+
+
+def weigher_of(
+    shards: Sequence[Shard], settings: Sequence[VocabularySettings], over: Over = over
+) -> Weigher:
+    """How to weigh the documents of all shards, without RRA."""
+    collection = [reduce(add, over(_statistics, shards, i)) for i in range(len(settings))]
+    return Weigher(tuple(settings), tuple(collection))
+
+
+def reason(
+    shards: Sequence[Shard],
+    weigher: Weigher,
+    num_dimensions: int,
+    settings: RRASettings,
+    over: Over = over,
+) -> rra.Dialogue:
+    """RRA over all shards."""
+    begin = rra.Dialogue.begin(
+        weigher.num_documents, num_dimensions, settings.alpha, settings.transform
+    )
+    return rra.converse(
+        lambda dialogue: reduce(add, over(weigher.hear, shards, dialogue)),
+        begin,
+        settings.iterations,
+    )
+
+
+def _invert(shards: Iterable[Weighed], postings: PostingsWriter, num_documents: int) -> ExactEngine:
+    """Postings of weighed shards, in order."""
+    scales = np.full(num_documents, np.inf)
+    for weights, of_shard in shards:
+        first = postings.add(weights)
+        scales[first : first + of_shard.size] = of_shard
+    told = np.isfinite(scales)
+    offsets = np.zeros(num_documents)
+    offsets[told] = scales[told] - scales[told].min(initial=np.inf)
+    return postings.finish(offsets)

@@ -1,0 +1,306 @@
+"""Writing indexes: build, update, delete and re-weight.
+
+Everything is written under another name and renamed when it is whole. A build keeps what took
+long in ``<index>.partial``, so that the same command continues where a killed one stopped.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from lexicept.corpora import Document, pseudo_queries
+from lexicept.engines import ExactEngine, store
+from lexicept.errors import InputError
+from lexicept.index.atlas import SOURCES, Findings, unique_labels
+from lexicept.index.builder import Contents, map_over, well_formed, write_documents
+from lexicept.index.generations import (
+    commit_generation,
+    next_generation,
+    publish,
+    remove_others,
+    writing,
+)
+from lexicept.index.impacts import Derived, RRASettings
+from lexicept.index.reader import Index
+from lexicept.index.term_frequencies import write_frequencies
+from lexicept.parallel.ray import Cluster
+from lexicept.progress import Progress, silent
+from lexicept.storage.arrays import CSRWriter, load_csr, save_array
+from lexicept.storage.files import link_folder, move
+from lexicept.storage.texts import TextStore
+from lexicept.storage.workspace import claim, refuse_existing
+from lexicept.vectors import Integers
+
+BLOCK = 2**14
+"""Rows that a change of an index moves at once."""
+
+ALPHAS = (1.0, 1.25, 0.75, 1.5, 0.5, 2.0, 3.0)
+"""What ``choose_alpha`` chooses from; of equal ones the first, the nearest to the paper's 1."""
+
+
+def update(
+    path: str | os.PathLike[str], documents: Iterable[Document], progress: Progress = silent
+) -> tuple[int, int]:
+    """Add documents, and replace those whose ids are there; return how many of each.
+
+    A replaced document keeps its place. The other documents' frequencies are taken over as they
+    are; weights, RRA and postings are made anew.
+
+    Raises:
+        InputError: duplicate ids among ``documents``, or another process is writing.
+        IndexFormatError: ``path`` is no index.
+    """
+    with writing(path) as index:
+        known = {name: number for number, name in enumerate(index.ids)}
+        fresh: dict[str, Document] = {}
+        for document in well_formed(documents):
+            fresh[document.id] = document
+        order = list(range(len(index)))
+        for place, document_id in enumerate(fresh, len(index)):
+            if document_id in known:
+                order[known[document_id]] = place
+            else:
+                order.append(place)
+        if fresh:
+            _rewrite(index, list(fresh.values()), np.array(order), progress)
+    added = len(order) - len(known)
+    return added, len(fresh) - added
+
+
+def delete(path: str | os.PathLike[str], document_ids: Iterable[str]) -> int:
+    """Delete documents and return their number.
+
+    Raises:
+        InputError: an unknown id (nothing is deleted then), nothing would be left, or another
+            process is writing.
+        IndexFormatError: ``path`` is no index.
+    """
+    with writing(path) as index:
+        numbers = {index.document_number(document_id) for document_id in document_ids}
+        kept = np.array([n for n in range(len(index)) if n not in numbers], dtype=np.int64)
+        if not kept.size:
+            raise InputError(f"{index.path}: an index can't be left without documents")
+        if numbers:
+            _rewrite(index, [], kept, silent)
+    return len(numbers)
+
+
+def reweight(
+    path: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    settings: RRASettings,
+    cluster: Cluster | None = None,
+) -> Index:
+    """Write the collection of ``path``, re-weighted by RRA, as another index.
+
+    Args:
+        cluster: where it is re-weighted; see ``IndexBuilder``.
+
+    Raises:
+        InputError: ``out`` exists, settings that ``rra.reweight`` refuses, or a folder that a node
+            of the cluster does not see.
+        IndexFormatError: ``path`` is no index.
+    """
+    index = Index.open(path)
+    target = Path(out)
+    work, descriptor = claim(target)
+    staged = work / "index"
+    generation = staged / index.folder.name
+    try:
+        shutil.rmtree(staged, ignore_errors=True)
+        staged.mkdir()
+        link_folder(index.folder, generation)
+        shutil.rmtree(generation / "postings")
+        sizes = {vocabulary.name: vocabulary.size for vocabulary in index.vocabularies}
+        bits = index.engine.weight_bits
+        over = map_over(cluster, work)
+        commit_generation(staged, generation, sizes, index.settings, settings, bits, over)
+        refuse_existing(target)
+        move(staged, target)
+        shutil.rmtree(work)  # may hold more: what a killed build left
+    finally:
+        shutil.rmtree(staged, ignore_errors=True)
+        os.close(descriptor)
+    return Index.open(target)
+
+
+def relabel(path: str | os.PathLike[str], labels: Mapping[int, str], source: str) -> None:
+    """Give concepts of an index other labels; those of all others stay as they are.
+
+    Args:
+        labels: by the concepts' numbers.
+        source: where they are from; one of ``atlas.SOURCES``.
+
+    Raises:
+        InputError: the index has no atlas, or another process is writing.
+        IndexFormatError: ``path`` is no index.
+    """
+    with writing(path) as index:
+        if index.atlas is None:
+            raise InputError(f"{path}: its concepts were not described")
+        terms = list(index.atlas.labels)
+        sources = [SOURCES.index(index.atlas.source(number)) for number in range(len(terms))]
+        for number, label in labels.items():
+            terms[number], sources[number] = label, SOURCES.index(source)
+        folder = next_generation(index)
+        link_folder(index.folder, folder)
+        concepts = folder / "concepts"
+        for old in (*concepts.glob("terms.*"), concepts / "atlas" / "sources.npy"):
+            old.unlink()  # a link: to write into it would change the generation before
+        TextStore.write(concepts / "terms", unique_labels(terms, labels.keys()))
+        save_array(concepts / "atlas" / "sources.npy", np.array(sources, np.uint8))
+        publish(index.path, folder, index.manifest)
+        remove_others(index, folder)
+
+
+def describe(path: str | os.PathLike[str], find: Callable[[Index], Findings]) -> None:
+    """Store what ``find`` finds out about an index's concepts, in place of what was known.
+
+    Raises:
+        InputError: the index has no concepts, or another process is writing.
+        IndexFormatError: ``path`` is no index.
+    """
+    with writing(path) as index:
+        if "concepts" not in index.settings:
+            raise InputError(f"{path} has no concepts")
+        findings = _with_known_names(index, find(index))
+        folder = next_generation(index)
+        link_folder(index.folder, folder)
+        for old in (folder / "concepts").glob("terms.*"):
+            old.unlink()  # a link: to write into it would change the generation before
+        shutil.rmtree(folder / "concepts" / "atlas", ignore_errors=True)
+        findings.save(folder / "concepts", index.ids, Contents(folder))
+        publish(index.path, folder, index.manifest)
+        remove_others(index, folder)
+
+
+def _with_known_names(index: Index, findings: Findings) -> Findings:
+    """The names of concepts that do not fire here, and those that a language model or a release
+    gave, stay: no words of these documents say as much."""
+    before = TextStore(index.folder / "concepts" / "terms")
+    silent_here = np.diff(findings.log_odds.indptr) == 0
+    labels, sources = list(findings.labels), findings.sources.copy()
+    kept = []
+    for number, label in enumerate(before):
+        source = "words" if index.atlas is None else index.atlas.source(number)
+        if silent_here[number] or source in ("llm", "explanations"):
+            labels[number], sources[number] = label, SOURCES.index(source)
+            kept.append(number)
+    return replace(findings, labels=unique_labels(labels, kept), sources=sources)
+
+
+def choose_alpha(
+    index: Index, iterations: int = 1, transform: str = "1+x", seed: int = 0
+) -> tuple[float, dict[float, float]]:
+    """RRA's α without labels: the best nDCG@10 on pseudo-queries.
+
+    The pseudo-queries are a random sentence each of 500 random documents, or the strongest
+    dimensions of documents that have no sentences.
+
+    Returns:
+        The first best of ``ALPHAS``, and the nDCG@10 of each.
+    """
+    settings = list(index.settings.values())
+    weights = Derived.compute(index.frequencies(), settings, None).engine
+    sources, queries = _pseudo_queries(index, weights, seed)
+    values = {}
+    for alpha in ALPHAS:
+        rra = RRASettings(alpha, iterations, transform)
+        derived = Derived.compute(index.frequencies(), settings, rra)
+        found = derived.engine.search(queries, 10, queries @ derived.background)
+        values[alpha] = pseudo_queries.known_item_ndcg([hits for hits, _ in found], sources)
+    return max(values, key=lambda alpha: values[alpha]), values
+
+
+def add_engine(
+    path: str | os.PathLike[str],
+    name: str,
+    settings: Mapping[str, Any],
+    queries: Sequence[str] = (),
+    progress: Progress = silent,
+) -> dict[str, Any]:
+    """Build another engine from an index and keep it beside it, for ``Index.open(engine=name)``.
+
+    Args:
+        name: seismic or milvus.
+        settings: of the engine: ``recall``, or ``uri``; see their ``build``.
+        queries: texts that Seismic's pruning is tuned on; pseudo-queries by default.
+
+    Returns:
+        What the engine's manifest says.
+
+    Raises:
+        InputError: no such engine, its package is missing, or settings that it refuses.
+        IndexFormatError: ``path`` is no index.
+    """
+    index = Index.open(path)
+    engine = index.engine
+    arguments = {"documents": engine.matrix(), "offsets": engine.offsets, **settings}
+    if settings.get("recall", 1.0) != 1.0:
+        found = index.query_vectors(queries) if queries else _pseudo_queries(index, engine)[1]
+        arguments |= {"queries": found, "query_offsets": found @ index.derived.background}
+    folder = index.engine_folder(name)
+    return store.build(folder, name, index.postings, {**arguments, "progress": progress})
+
+
+def _pseudo_queries(
+    index: Index, weights: ExactEngine, seed: int = 0
+) -> tuple[Integers, sp.csr_array]:
+    """The documents that 500 queries come from, and their weights [n, V]."""
+    sources, texts = pseudo_queries.from_texts(Contents(index.folder), seed=seed)
+    if texts:
+        return sources, index.query_vectors(texts)
+    return pseudo_queries.from_vectors(weights.matrix(), seed=seed)
+
+
+def _rewrite(index: Index, fresh: Sequence[Document], order: Integers, progress: Progress) -> None:
+    """Publish the next generation: rows ``order`` of the present documents and the fresh ones."""
+    folder = next_generation(index)
+    folder.mkdir()
+    old = len(index)
+    write_documents(
+        folder,
+        (index.stored(int(i)) if i < old else fresh[int(i) - old] for i in order),
+    )
+    sizes = {}
+    for vocabulary in index.vocabularies:
+        target = folder / vocabulary.name
+        before = index.folder / vocabulary.name
+        link_folder(before, target, replaced=("frequencies.", "terms."))
+        size, terms = vocabulary.size, vocabulary.terms or ()
+        new = target / "new"
+        if fresh:
+            vectorizer = index.vectorizer(vocabulary.name)
+            write_frequencies(new, vectorizer, [d.content for d in fresh], None, progress)
+            size, terms = vectorizer.size, vectorizer.terms
+        TextStore.write(target / "terms", terms)
+        stored = [load_csr(before / "frequencies", size)]
+        stored += [load_csr(new, size)] if fresh else []
+        _write_rows(target / "frequencies", stored, order)
+        for part in target.glob("new.*"):
+            part.unlink()
+        sizes[vocabulary.name] = size
+    bits = index.engine.weight_bits
+    commit_generation(index.path, folder, sizes, index.settings, index.rra, bits)
+    remove_others(index, folder)
+
+
+def _write_rows(prefix: Path, matrices: Sequence[sp.csr_array], order: Integers) -> None:
+    """Write rows ``order`` of one or two memory-mapped matrices, numbered one after the other."""
+    count = matrices[0].shape[0]
+    with CSRWriter(prefix) as writer:
+        for start in range(0, order.size, BLOCK):
+            rows = order[start : start + BLOCK]
+            second = rows >= count
+            taken = [matrices[0][rows[~second]]]
+            taken += [matrix[rows[second] - count] for matrix in matrices[1:]]
+            places = np.argsort(np.argsort(second, kind="stable"))
+            writer.append(sp.csr_array(sp.vstack(taken, format="csr"))[places])

@@ -1,0 +1,126 @@
+"""Whether an index is whole: what ``lexicept verify`` looks at."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lexicept.engines import store
+from lexicept.errors import IndexFormatError, LexiceptError
+from lexicept.index.atlas import Atlas
+from lexicept.index.manifest import read_manifest
+from lexicept.index.reader import Index
+from lexicept.progress import Progress, silent
+from lexicept.storage.arrays import load_csr
+from lexicept.storage.manifest import damage
+from lexicept.vectors import Vocabulary, canonical_csr
+
+
+class Verification(NamedTuple):
+    """What ``verify`` found."""
+
+    files: int
+    problems: list[str]
+    """A line for each thing that is wrong, naming it; empty for an index that is whole."""
+
+
+def verify(path: str | os.PathLike[str], progress: Progress = silent) -> Verification:
+    """Check an index to the last byte: sizes and checksums of all files, those of other engines
+    too; that texts decode, that arrays fit together and that numbers are finite.
+
+    Models are compared with their checksums only.
+
+    Raises:
+        IndexFormatError: there is no index, or one of a newer version.
+    """
+    root = Path(path)
+    while True:
+        manifest = read_manifest(root)
+        files = manifest["files"]
+        problems = list(damage(root, files, checksums=True, progress=progress))
+        problems += _unknown_files(root / manifest["generation"], files)
+        problems = problems or [*_misfits(root, progress)]
+        # An update may have removed this generation meanwhile.
+        if not problems or read_manifest(root)["generation"] == manifest["generation"]:
+            break
+    engines = sorted((root / "engines").glob("*/manifest.json"))
+    problems += [problem for file in engines for problem in store.problems(file.parent, progress)]
+    return Verification(len(files), problems)
+
+
+def _unknown_files(folder: Path, files: dict[str, Any]) -> Iterator[str]:
+    for file in sorted(folder.rglob("*")):
+        name = file.relative_to(folder.parent).as_posix()
+        if file.is_file() and name not in files:
+            yield f"{name} is not in the manifest"
+
+
+def _misfits(root: Path, progress: Progress) -> Iterator[str]:
+    """What is wrong with the parts of an index whose files are those that were written."""
+    try:
+        index = Index.open(root)
+    except LexiceptError as error:
+        yield str(error)
+        return
+    checks: list[Callable[[], None]] = [
+        partial(_check_texts, index.ids),
+        partial(_check_texts, index.titles),
+        partial(_check_texts, index.texts),
+        partial(_check_ids, index),
+        partial(_check_postings, index),
+    ]
+    checks += [partial(_check_vocabulary, index, entry) for entry in index.vocabularies]
+    if index.atlas is not None:
+        checks.append(partial(_check_atlas, index, index.atlas))
+    for done, check in enumerate(checks, 1):
+        try:
+            check()
+        except LexiceptError as error:
+            yield str(error)
+        progress("parts", done, len(checks))
+
+
+def _check_texts(texts: Sequence[str]) -> None:
+    for _ in texts:
+        pass
+
+
+def _check_ids(index: Index) -> None:
+    if len(set(index.ids)) < len(index):
+        raise IndexFormatError(f"{index.folder}: two documents have one id")
+
+
+def _check_postings(index: Index) -> None:
+    for number in range(len(index.engine.lengths)):
+        canonical_csr(index.engine.segment(number))
+    for name, numbers in (
+        ("offsets", index.engine.offsets),
+        ("bounds", index.derived.bounds),
+        ("background", index.derived.background),
+    ):
+        if not np.isfinite(numbers).all():
+            raise IndexFormatError(f"{index.folder}: {name} that are not finite")
+
+
+def _check_vocabulary(index: Index, vocabulary: Vocabulary) -> None:
+    folder = index.folder / vocabulary.name
+    _check_texts(vocabulary.terms or ())
+    frequencies = load_csr(folder / "frequencies", vocabulary.size)
+    if frequencies.shape[0] != len(index):
+        raise IndexFormatError(f"{folder}: frequencies of {frequencies.shape[0]} documents")
+    canonical_csr(frequencies)
+    if vocabulary.name == "words":
+        index.vectorizer("words")
+
+
+def _check_atlas(index: Index, atlas: Atlas) -> None:
+    for concept in atlas:
+        for example in concept.examples:
+            length = len(index.document(example.document_id).content)
+            if not 0 <= example.start <= example.end <= length:
+                raise IndexFormatError(f"{index.folder}: an example of {concept.number} is outside")

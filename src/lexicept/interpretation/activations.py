@@ -1,0 +1,206 @@
+"""Reading texts for what concepts fire on: how often, where most, and on which words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from sentence_transformers import SparseEncoder
+
+from lexicept.models.encoder import parts, token_activations
+from lexicept.models.sae.states import READ
+from lexicept.models.windows import word_spans
+from lexicept.progress import Progress
+from lexicept.sanitize import one_line
+from lexicept.segments import Booleans, csr_of_rows, firsts, ranks
+from lexicept.vectors import Floats, Integers
+
+EXAMPLES = 8
+"""Documents that are kept for a concept."""
+
+LONGEST_WORD = 40
+"""Characters of a word."""
+
+STRONGEST = 64
+"""Concepts that are counted for a word: heads without k may have thousands."""
+
+BUFFER = 2**21
+"""Entries that are collected before they are reduced: about 100 MB."""
+
+
+class FiringReader:
+    """Reads texts, and keeps where concepts fire most and the activations on every word.
+
+    What two windows of a text share is read twice.
+
+    Args:
+        encoder: of M concepts.
+        texts: ``read`` takes their numbers.
+    """
+
+    def __init__(self, encoder: SparseEncoder, texts: Sequence[str]) -> None:
+        self._encoder = encoder
+        self._texts = texts
+        self._size = size = parts(encoder).head.size
+        self.tokens = 0
+        """Tokens of the texts that were read for all concepts."""
+        self.firings = np.zeros(size, np.int64)
+        """How many of them each concept fires on [M]."""
+        self.has_example = np.zeros(size, bool)
+        self.background: Floats = np.zeros(0)
+        """Occurrences of every word."""
+        self._words: dict[str, int] = {}
+        self._best = _Best(size)
+        self._sums = _Sums()
+        self._counted = np.zeros(size, np.int64)
+
+    @property
+    def words(self) -> list[str]:
+        """The words, in the order of their numbers."""
+        return list(self._words)
+
+    def read(
+        self,
+        numbers: Sequence[int],
+        stage: str,
+        progress: Progress,
+        wanted: Booleans | None = None,
+    ) -> None:
+        """Read texts; of concepts that are not wanted [M], if only some are, nothing is kept."""
+        for start in range(0, len(numbers), READ):
+            some = numbers[start : start + READ]
+            self._read(some, wanted)
+            progress(stage, start + len(some), len(numbers))
+
+    def _read(self, numbers: Sequence[int], wanted: Booleans | None) -> None:
+        batch = [self._texts[number] for number in numbers]
+        windows = parts(self._encoder).backbone.windows(batch)
+        spans = [word_spans(window) for window in windows]
+        for acts, concepts, tokens in token_activations(self._encoder, windows):
+            fired = acts > 0
+            if wanted is None:
+                self.tokens += len(tokens)
+                self.firings += np.bincount(concepts[fired].numpy(), minlength=self._size)
+            else:
+                fired &= torch.from_numpy(wanted)[concepts]
+            token, place = (part.numpy() for part in fired.nonzero(as_tuple=True))
+            concept, act = concepts.numpy()[token, place], acts.numpy()[token, place]
+            # Where words were read: window, start and end. A word fires as its strongest token.
+            places = [(window, *spans[window][place]) for window, place in tokens]
+            table = np.array(places, np.int64).reshape(-1, 3)
+            read, of_token = np.unique(table, axis=0, return_inverse=True)
+            concept, word, act = _maxima(concept, of_token[token], act)
+            text = np.array([windows[window].text for window in read[:, 0]], np.int64)
+            self._best.add(concept, np.asarray(numbers)[text][word], act, read[word, 1:])
+            self.has_example[concept] = True
+            spelled = np.array(
+                [
+                    self._word(batch[row][start:end])
+                    for row, (_, start, end) in zip(text, read, strict=True)
+                ],
+                np.int64,
+            )
+            self._count(spelled[spelled >= 0])
+            self._add(concept, word, act, spelled)
+
+    def _add(self, concept: Integers, word: Integers, act: Floats, spelled: Integers) -> None:
+        order = np.lexsort((concept, -act, word))
+        order = order[(ranks(word[order]) < STRONGEST) & (spelled[word[order]] >= 0)]
+        concept = concept[order]
+        self._counted += np.bincount(concept, minlength=self._size)
+        self._sums.add(concept << 32 | spelled[word[order]], act[order])
+
+    def _word(self, text: str) -> int:
+        """The number of a word as people write it in lower case; −1 for blanks."""
+        word = one_line(text[:LONGEST_WORD]).lower()
+        return self._words.setdefault(word, len(self._words)) if word else -1
+
+    def _count(self, words: Integers) -> None:
+        counts = np.bincount(words, minlength=len(self._words)).astype(float)
+        counts[: self.background.size] += self.background
+        self.background = counts
+
+    def word_counts(self) -> sp.csr_array:
+        """Activations on every word [M, W], scaled so that a concept's add up to the words that it
+        fires on."""
+        keys, sums = self._sums.result()
+        concept = keys >> 32
+        totals = np.bincount(concept, sums, self._size)
+        scaled = sums * self._counted[concept] / totals[concept]
+        lengths = np.bincount(concept, minlength=self._size)
+        return csr_of_rows(scaled, keys & 0xFFFFFFFF, lengths, (self._size, len(self._words)))
+
+    def examples(self) -> tuple[sp.csr_array, Integers]:
+        """The largest activation of every concept in its best texts [M, N], largest first, and
+        their spans."""
+        concept, text, act, span = self._best.result()
+        lengths = np.bincount(concept, minlength=self._size)
+        return csr_of_rows(act, text, lengths, (self._size, len(self._texts))), span
+
+
+class _Best:
+    """The ``EXAMPLES`` largest activations of every concept, one of a text."""
+
+    def __init__(self, size: int) -> None:
+        self._floor = np.zeros(size, np.float32)
+        """What an activation must reach to be among them."""
+        self._parts: list[tuple[Integers, Integers, Floats, Integers]] = []
+        self._buffered = 0
+
+    def add(self, concept: Integers, text: Integers, act: Floats, span: Integers) -> None:
+        """Concepts, texts and activations [n], and words' spans [n, 2]."""
+        kept = act >= self._floor[concept]
+        self._parts.append((concept[kept], text[kept], act[kept], span[kept]))
+        self._buffered += int(kept.sum())
+        if self._buffered > BUFFER:
+            self.result()
+
+    def result(self) -> tuple[Integers, Integers, Floats, Integers]:
+        """The same, sorted by concept and then from the largest activation on."""
+        if not self._parts:
+            nothing = np.zeros(0, np.int64)
+            return nothing, nothing, np.zeros(0), nothing.reshape(0, 2)
+        concept, text, act, span = (np.concatenate(p) for p in zip(*self._parts, strict=True))
+        order = np.lexsort((span[:, 0], -act, text, concept))
+        order = order[firsts(concept[order], text[order])]
+        order = order[np.lexsort((text[order], -act[order], concept[order]))]
+        rank = ranks(concept[order])
+        last = order[rank == EXAMPLES - 1]
+        self._floor[concept[last]] = act[last]
+        order = order[rank < EXAMPLES]
+        self._parts = [(concept[order], text[order], act[order], span[order])]
+        self._buffered = 0
+        return self._parts[0]
+
+
+class _Sums:
+    """Sums of values by key."""
+
+    def __init__(self) -> None:
+        self._keys: list[Integers] = [np.zeros(0, np.int64)]
+        self._values: list[Floats] = [np.zeros(0)]
+        self._buffered = 0
+
+    def add(self, keys: Integers, values: Floats) -> None:
+        self._keys.append(keys)
+        self._values.append(values)
+        self._buffered += keys.size
+        if self._buffered > BUFFER:
+            self.result()
+
+    def result(self) -> tuple[Integers, Floats]:
+        """Different keys, in order, and their sums."""
+        keys, inverse = np.unique(np.concatenate(self._keys), return_inverse=True)
+        sums = np.zeros(keys.size)
+        np.add.at(sums, inverse, np.concatenate(self._values))
+        self._keys, self._values, self._buffered = [keys], [sums], 0
+        return keys, sums
+
+
+def _maxima(concept: Integers, word: Integers, act: Floats) -> tuple[Integers, Integers, Floats]:
+    """The largest activation of every concept on every word."""
+    order = np.lexsort((-act, word, concept))
+    order = order[firsts(concept[order], word[order])]
+    return concept[order], word[order], act[order]

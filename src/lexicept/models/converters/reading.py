@@ -1,0 +1,262 @@
+"""Models of naver/splade, sentence-transformers and OpenSearch as lexicept's encoders.
+
+All three are a language model's logits, ``log1p(ReLU)``, and pooling over all tokens of a text that
+is cut at the model's limit, special tokens included; OpenSearch's queries are a table of weights.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from sentence_transformers import SparseEncoder
+from sentence_transformers.base.modules import Router
+from sentence_transformers.base.modules.transformer import Transformer
+from sentence_transformers.sparse_encoder.modules import (
+    SparseAutoEncoder,
+    SparseStaticEmbedding,
+    SpladePooling,
+)
+from torch import Tensor
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from lexicept.errors import InputError
+from lexicept.models.backbone import Backbone, quiet_transformers
+from lexicept.models.converters.logits import require_same_logits
+from lexicept.models.encoder import make_encoder
+from lexicept.models.heads.base import HeadSettings
+from lexicept.models.language_heads import language_head
+from lexicept.models.lookup import Lookup
+from lexicept.models.windows import LONGEST_WINDOW
+
+WEIGHT_FILES = ("query_token_weights.txt", "idf.json")
+"""Where OpenSearch's models have the weights of queries' tokens, in the order it looks for them."""
+
+
+class Kind(StrEnum):
+    """A layout, known by a folder's files."""
+
+    sentence_transformers = "sentence-transformers"
+    splade = "splade"
+    opensearch = "opensearch"
+    lexicept = "lexicept"
+
+
+def recognise(folder: Path) -> Kind | None:
+    """The layout of a model's folder; None where it holds no model.
+
+    Raises:
+        InputError: a damaged ``modules.json``, ``router_config.json`` or ``config.json``, or a
+            model without a language-model head.
+    """
+    modules = _read(folder / "modules.json")
+    if modules is not None:
+        if _own(folder, modules):
+            return Kind.lexicept
+        plain = Kind.sentence_transformers
+    else:
+        config = _read(folder / "config.json")
+        architectures = config.get("architectures") if isinstance(config, dict) else None
+        if not isinstance(architectures, list) or not architectures:
+            return None
+        if not any(str(name).endswith(("ForMaskedLM", "ForCausalLM")) for name in architectures):
+            raise InputError(f"{folder}: {architectures[0]!s:.80} has no language-model head")
+        plain = Kind.splade
+    weighted = any((folder / name).exists() for name in WEIGHT_FILES)
+    return Kind.opensearch if weighted else plain
+
+
+def _own(folder: Path, modules: Any) -> bool:
+    """Whether modules, or those behind a router, are lexicept's."""
+    router = _read(folder / "router_config.json")
+    behind = router.get("types") if isinstance(router, dict) else None
+    entries = modules if isinstance(modules, list) else []
+    types = [entry.get("type") for entry in entries if isinstance(entry, dict)]
+    types += list(behind.values()) if isinstance(behind, dict) else []
+    return any(str(kind).startswith("lexicept.") for kind in types)
+
+
+def _read(path: Path) -> Any:
+    """JSON; None where there is no such file."""
+    if not path.exists():
+        return None
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(f"{path}: {error}") from None
+
+
+class _Parts(NamedTuple):
+    """What a model of others is made of."""
+
+    transformer: Transformer
+    pooling: SpladePooling
+    queries: SparseStaticEmbedding | None
+
+
+def read_model(folder: Path, kind: Kind) -> SparseEncoder:
+    """An encoder that gives the vectors which its own library gives.
+
+    A model of OpenSearch that has no ``modules.json`` is one of the first two generations: a
+    logarithm once.
+
+    Args:
+        kind: what ``recognise`` found; not lexicept.
+
+    Raises:
+        InputError: a model that is not a language model's logits, pooled, such as CSR; pickled
+            weights; prompts, another similarity or other code of its own; damaged files.
+    """
+    _require_safetensors(folder)
+    if kind is Kind.splade and _is_decoder(folder):
+        return _read_decoder(folder)
+    source = _load(folder)
+    found = _parts(folder, source)
+    length = min(found.transformer.max_seq_length or LONGEST_WINDOW, LONGEST_WINDOW)
+    model = found.transformer.model
+    path = _place_of_transformer(folder)
+    backbone = _backbone(path, length, bidirectional=True)
+    head = language_head(str(path))
+    head.configure(
+        pooling=found.pooling.pooling_strategy,
+        double_log=found.pooling.activation_function == "log1p_relu",
+        weighting="splade",
+    )
+    require_same_logits(str(folder), model, backbone, head)
+    lookup = None
+    if found.queries is not None:
+        weight = found.queries.weight.detach()
+        lookup = _lookup(folder, found.queries.tokenizer, weight, head.size)
+    elif kind is Kind.opensearch:
+        weight = _token_weights(folder, found.transformer.tokenizer)
+        lookup = _lookup(folder, found.transformer.tokenizer, weight, head.size)
+    return make_encoder(backbone, head, lookup)
+
+
+def _require_safetensors(folder: Path) -> None:
+    for pickle in sorted(folder.rglob("*.bin")):
+        if pickle.name.startswith("pytorch_model") and not any(pickle.parent.glob("*.safetensors")):
+            raise InputError(f"{pickle}: a pickle is not read: save the model as safetensors")
+
+
+def _load(folder: Path) -> SparseEncoder:
+    """The model in its own library, without code or weights that could run any."""
+    safe = {"use_safetensors": True, "dtype": "float32"}
+    try:
+        with quiet_transformers():
+            return SparseEncoder(
+                str(folder), device="cpu", local_files_only=True, model_kwargs=safe
+            )
+    except Exception as error:  # the libraries that read its modules raise many kinds
+        reason = " ".join(str(error).split())
+        raise InputError(f"{folder}: sentence-transformers can't load it: {reason}") from None
+
+
+def _parts(folder: Path, source: SparseEncoder) -> _Parts:
+    """A transformer and SPLADE's pooling, perhaps as the documents' side beside a table."""
+    modules, queries = list(source), None
+    if len(modules) == 1 and isinstance(modules[0], Router):
+        routes = modules[0].sub_modules
+        sides = [list(routes[name]) if name in routes else [] for name in ("query", "document")]
+        if len(sides[0]) == 1 and isinstance(sides[0][0], SparseStaticEmbedding):
+            (queries,), modules = sides
+    names = " → ".join(type(module).__name__ for module in modules)
+    if any(isinstance(module, SparseAutoEncoder) for module in modules):
+        raise InputError(
+            f"{folder}: {names} (CSR): its autoencoder reads one dense vector of a whole text; "
+            "lexicept's read the states of tokens"
+        )
+    kinds = (Transformer, SpladePooling)
+    fits = len(modules) == len(kinds) and all(map(isinstance, modules, kinds))
+    if not fits or modules[0].transformer_task != "fill-mask":
+        raise InputError(f"{folder}: {names} is not a masked language model and SpladePooling")
+    if any(source.prompts.values()):
+        raise InputError(f"{folder}: it puts prompts before texts, which lexicept does not")
+    if source.similarity_fn_name not in (None, "dot"):
+        raise InputError(f"{folder}: compared by {source.similarity_fn_name}, not by dot product")
+    if getattr(modules[0], "do_lower_case", False):
+        raise InputError(f"{folder}: do_lower_case outside the tokenizer can't be kept")
+    return _Parts(modules[0], modules[1], queries)
+
+
+def _place_of_transformer(folder: Path) -> Path:
+    """The folder of the language model."""
+    modules = _read(folder / "modules.json")
+    first = folder if modules is None else folder / modules[0]["path"]
+    router = _read(first / "router_config.json")
+    return first if router is None else first / router["structure"]["document"][0]
+
+
+def _backbone(path: Path, length: int, *, bidirectional: bool) -> Backbone:
+    """A backbone that reads what the model reads of a text."""
+    backbone = Backbone(
+        str(path),
+        bidirectional=bidirectional,
+        special_tokens=True,
+        max_tokens=length,
+        model_kwargs={"use_safetensors": True},
+    )
+    backbone.max_seq_length = length
+    backbone.eval()
+    return backbone
+
+
+def _lookup(folder: Path, tokenizer: Any, weight: Tensor, size: int) -> Lookup:
+    if len(weight) > size or not bool((weight.isfinite() & (weight >= 0)).all()):
+        raise InputError(
+            f"{folder}: queries need a weight of at least 0 for each of {size} tokens at most"
+        )
+    padded = torch.cat([weight.float(), torch.zeros(size - len(weight))])
+    return Lookup(tokenizer, padded, frozen=True)
+
+
+def _token_weights(folder: Path, tokenizer: Any) -> Tensor:
+    """Weights of a plain OpenSearch model's query tokens [tokens]; 0 for those it does not name."""
+    path = next(folder / name for name in WEIGHT_FILES if (folder / name).exists())
+    vocabulary: Mapping[str, int] = tokenizer.get_vocab()
+    weight = torch.zeros(len(vocabulary))
+    try:
+        if path.suffix == ".json":
+            named = json.loads(path.read_bytes()).items()
+        else:
+            lines = path.read_text().split("\n")
+            named = [line.split("\t") for line in lines if line.strip()]
+        for token, number in named:
+            if not math.isfinite(float(number)):
+                raise ValueError(f"{token!r} weighs {number}")
+            if token in vocabulary:
+                weight[vocabulary[token]] = float(number)
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise InputError(f"{path}: not a weight for each token: {error}") from None
+    return weight
+
+
+def _is_decoder(folder: Path) -> bool:
+    config = _read(folder / "config.json")
+    return any(str(name).endswith("ForCausalLM") for name in config["architectures"])
+
+
+def _read_decoder(folder: Path) -> SparseEncoder:
+    """A causal language model, pooled as naver/splade pools; its ``is_causal`` says how it
+    attends."""
+    try:
+        with quiet_transformers():
+            model = AutoModelForCausalLM.from_pretrained(
+                folder, use_safetensors=True, dtype="float32", trust_remote_code=False
+            )
+            tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    except Exception as error:  # transformers and safetensors raise many kinds
+        reason = " ".join(str(error).split())
+        raise InputError(f"{folder}: transformers can't load it: {reason}") from None
+    limits = (tokenizer.model_max_length, model.config.max_position_embeddings, LONGEST_WINDOW)
+    causal = getattr(model.config, "is_causal", None) is not False
+    backbone = _backbone(folder, min(limits), bidirectional=not causal)
+    head = language_head(str(folder))
+    head.settings = HeadSettings(weighting="splade")
+    require_same_logits(str(folder), model, backbone, head)
+    return make_encoder(backbone, head)

@@ -1,0 +1,190 @@
+"""lexicept's encoders as models of naver/splade, sentence-transformers and OpenSearch."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from copy import deepcopy
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from sentence_transformers import SparseEncoder
+from sentence_transformers.base.modules import Router
+from sentence_transformers.base.modules.transformer import Transformer
+from sentence_transformers.sentence_transformer.modules import WordWeights
+from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding, SpladePooling
+from torch.nn.functional import relu
+from transformers import AutoModelForMaskedLM
+from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING
+
+from lexicept.errors import InputError
+from lexicept.models.backbone import Backbone, quiet_transformers
+from lexicept.models.converters.logits import require_same_logits
+from lexicept.models.converters.reading import Kind
+from lexicept.models.encoder import Parts, parts
+from lexicept.models.heads.vocabulary import VocabularyHead
+from lexicept.models.language_heads import outer_layers, token_terms
+from lexicept.models.lookup import Lookup
+from lexicept.storage.files import replace_file, write_json
+
+_DOCUMENTS = "document_0_Transformer"
+"""Where sentence-transformers puts the language model behind a router; OpenSearch has it above."""
+
+
+def write_model(encoder: SparseEncoder, kind: Kind, folder: Path) -> None:
+    """Write an encoder that other libraries load, without lexicept and without code of its own.
+
+    All layouts are folders that ``SparseEncoder`` loads. Those of naver/splade and OpenSearch have
+    the masked language model at their root, where ``AutoModelForMaskedLM`` finds it; OpenSearch's
+    also has the query tokens' weights in files of its own. None of them reads long texts in
+    windows: they are cut at the backbone's limit.
+
+    Args:
+        kind: not lexicept.
+        folder: empty.
+
+    Raises:
+        InputError: what the layout can't express: dimensions other than the backbone's own
+            sub-words, limits of active dimensions, a scale of queries, weights that are not
+            float32, a decoder; for naver/splade and OpenSearch, whose code does the pooling, also
+            special tokens that are left out; a query side without inference, or none.
+    """
+    found = parts(encoder)
+    head = _require_expressible(found, kind)
+    with TemporaryDirectory(dir=folder.parent) as work, quiet_transformers():
+        tokenizer = found.backbone.tokenizer
+        tokenizer.backend_tokenizer.no_truncation()
+        tokenizer.backend_tokenizer.no_padding()
+        _masked_model(found.backbone, head).save_pretrained(work)
+        tokenizer.save_pretrained(work)
+        transformer = Transformer(
+            work, transformer_task="fill-mask", max_seq_length=found.backbone.window
+        )
+        require_same_logits("the written model", transformer.model, found.backbone, head)
+        activation = "log1p_relu" if head.settings.double_log else "relu"
+        pooling = SpladePooling(head.settings.pooling, activation)
+        modules: list[Any] = [transformer, *_without_special(found.backbone), pooling]
+        if found.lookup is not None:
+            table = SparseStaticEmbedding(
+                found.lookup.tokenizer, relu(found.lookup.weight.detach()), frozen=True
+            )
+            modules = [Router.for_query_document([table], modules)]
+        made = SparseEncoder(modules=modules, similarity_fn_name="dot", device="cpu")
+        made.save(str(folder), create_model_card=False)
+    if kind is Kind.opensearch and found.lookup is not None:
+        _lift_documents(folder)
+        _write_token_weights(found.lookup, folder)
+
+
+def _require_expressible(found: Parts, kind: Kind) -> VocabularyHead:
+    """Raise InputError for the first thing that a layout has no place for."""
+    backbone, head, lookup = found
+    settings = head.settings
+    limits = (
+        *("query_k", "document_k", "query_max_active_dims", "document_max_active_dims"),
+        "query_max_qd_flops",
+    )
+    limited = [name for name in limits if getattr(settings, name) is not None]
+    own = isinstance(head, VocabularyHead) and (
+        head.size == backbone.model.config.vocab_size
+        and list(head.terms) == token_terms(backbone.tokenizer, head.size)
+    )
+    pools_itself = kind in (Kind.splade, Kind.opensearch)
+    for refused, reason in (
+        (
+            type(backbone.model.config) not in MODEL_FOR_MASKED_LM_MAPPING,
+            f"{type(backbone.model).__name__} has no masked-language-model class",
+        ),
+        (not isinstance(head, VocabularyHead), "its dimensions are latents, not sub-words"),
+        (not own, "its dimensions are not the backbone's own sub-words"),
+        (bool(limited), f"{', '.join(limited)}: limits have no place there"),
+        (settings.query_scale != 1, "query_scale has no place there"),
+        (backbone.dtype != "float32", f"weights in {backbone.dtype}; only float32 is exact there"),
+        (
+            pools_itself and not backbone.special_tokens,
+            "special tokens are left out of its vectors, and that layout's readers pool them: "
+            "--to sentence-transformers leaves them out",
+        ),
+        (pools_itself and settings.pooling != "max", "that layout's readers take the maximum"),
+        (
+            kind is Kind.splade and (settings.double_log or lookup is not None),
+            "a second logarithm or a query side without inference is in no reader of that layout",
+        ),
+        (
+            kind is Kind.opensearch and lookup is None,
+            "OpenSearch's models have a query side without inference: this one has none",
+        ),
+        (
+            lookup is not None and lookup.num_dimensions != len(lookup.tokenizer.get_vocab()),
+            "its queries' vocabulary and their tokenizer's differ in size",
+        ),
+    ):
+        if refused:
+            raise InputError(f"this encoder can't be written for {kind}: {reason}")
+    assert isinstance(head, VocabularyHead)
+    return head
+
+
+def _masked_model(backbone: Backbone, head: VocabularyHead) -> Any:
+    """Backbone and head as the masked language model they are."""
+    config = deepcopy(backbone.model.config)
+    with torch.no_grad():
+        inputs = backbone.model.get_input_embeddings().weight
+        config.tie_word_embeddings = bool(torch.equal(inputs, head.weight))
+        model = AutoModelForMaskedLM.from_config(config, dtype=torch.float32)
+        model.base_model.load_state_dict(backbone.model.state_dict())
+        if head.final_norm is not None:
+            model.base_model.final_norm.load_state_dict(head.final.state_dict(), strict=False)
+        dense, norms = outer_layers(model)
+        fits = len(dense) == len(norms) == 1
+        output = model.get_output_embeddings()
+        if not fits or head.activation is None or output.bias is None:
+            raise InputError(f"{type(model).__name__} has another head than this encoder's")
+        dense[0].load_state_dict(_shared(head.dense, dense[0]))
+        norms[0].load_state_dict(_shared(head.norm, norms[0]))
+        output.weight.copy_(head.weight)
+        output.bias.copy_(head.offset)
+    return model.eval()
+
+
+def _shared(ours: torch.nn.Module, theirs: torch.nn.Module) -> dict[str, Any]:
+    """Parameters that the other layer has; some models have no biases."""
+    wanted = theirs.state_dict()
+    return {name: value for name, value in ours.state_dict().items() if name in wanted}
+
+
+def _without_special(backbone: Backbone) -> list[Any]:
+    """A module that makes the logits of special tokens 0, where a backbone leaves them out."""
+    if backbone.special_tokens:
+        return []
+    tokenizer = backbone.tokenizer
+    terms = token_terms(tokenizer, backbone.model.config.vocab_size)
+    names = ("bos_token", "eos_token", "cls_token", "sep_token")
+    special = {getattr(tokenizer, name) for name in names}
+    special |= set(tokenizer.convert_ids_to_tokens(tokenizer("")["input_ids"]))
+    # All are named: the library looks for what it does not find in lower case.
+    return [WordWeights(terms, {term: float(term not in special) for term in terms})]
+
+
+def _lift_documents(folder: Path) -> None:
+    """Move the language model to the root, where OpenSearch's tools look for it."""
+    for file in (folder / _DOCUMENTS).iterdir():
+        shutil.move(file, folder / file.name)
+    (folder / _DOCUMENTS).rmdir()
+    router = json.loads((folder / "router_config.json").read_bytes())
+    router["types"][""] = router["types"].pop(_DOCUMENTS)
+    places = router["structure"]["document"]
+    router["structure"]["document"] = ["" if place == _DOCUMENTS else place for place in places]
+    write_json(folder / "router_config.json", router)
+
+
+def _write_token_weights(lookup: Lookup, folder: Path) -> None:
+    """What OpenSearch's analyzers and tokenizers read: tokens and weights, by tabs and as JSON."""
+    tokens = lookup.tokenizer.convert_ids_to_tokens(range(lookup.num_dimensions))
+    weights = relu(lookup.weight.detach()).tolist()
+    named = dict(zip(tokens, weights, strict=True))
+    write_json(folder / "idf.json", named)
+    lines = "".join(f"{token}\t{weight!r}\n" for token, weight in named.items() if weight)
+    replace_file(folder / "query_token_weights.txt", lines.encode())

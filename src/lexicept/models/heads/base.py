@@ -1,0 +1,298 @@
+"""Heads: hidden states of tokens → one sparse vector per text.
+
+Every head is a linear map over a vocabulary, ``v_i = rows · transform(h_i) + bias``, then ReLU or
+thresholds, the k largest of every token, pooling and log1p. Heads differ in the vocabulary and in
+where the rows come from.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
+
+import torch
+from safetensors import SafetensorError
+from sentence_transformers.base.modules import Module
+from sentence_transformers.util import select_max_active_dims
+from torch import Tensor
+
+from lexicept.errors import IndexFormatError, InputError
+from lexicept.ops.linear_topk import fire, top_activations
+from lexicept.ops.pooling import pool_max, pool_sum
+from lexicept.weighting import BM25, Splade, Unchanged, Weighting
+
+DAMAGED = (SafetensorError, IndexFormatError)
+
+
+@dataclass(frozen=True)
+class HeadSettings:
+    """What a head does with a text's tokens; the same for both sides, or not."""
+
+    pooling: Literal["max", "sum"] = "max"
+    """``log1p(max_i v_ij)`` (SPLADE v2) or ``Σ_i log1p(v_ij)`` (SPLADE)."""
+    query_k: int | None = None
+    """Active dimensions per query token; None for no constraint."""
+    document_k: int | None = None
+    """Active dimensions per document token; None for no constraint."""
+    query_max_active_dims: int | None = None
+    """Dimensions left in a query, those of the largest weights, except while it is trained; None
+    keeps all."""
+    document_max_active_dims: int | None = None
+    """The same for a document."""
+    query_max_qd_flops: float | None = None
+    """What a query may cost in an index, in shares of its documents (QD-FLOPs); None sets no
+    limit. A vector alone has no collection to count in."""
+    query_scale: float = 1.0
+    """A factor on a query's weights, where they meet another vocabulary's in one score."""
+    weighting: Literal["bm25", "splade"] = "bm25"
+    """How an index weighs activations: as BM25 weighs words, which suits concepts that only
+    reconstruct, or as they are pooled, as heads are trained for ranking."""
+    k1: float = 1.5
+    """Of BM25."""
+    b: float = 0.75
+    """Of BM25."""
+    double_log: bool = False
+    """Activations are ``log1p(ReLU(v))``, so that weights are ``log1p(log1p(max_i v_ij))``
+    (OpenSearch's third generation, arXiv 2504.14839); with max pooling only."""
+
+    def __post_init__(self) -> None:
+        if self.pooling not in ("max", "sum"):
+            raise InputError(f"pooling is max or sum, not {self.pooling!r}")
+        if type(self.double_log) is not bool or (self.double_log and self.pooling != "max"):
+            raise InputError("double_log is true or false, and goes with max pooling only")
+        if self.weighting not in ("bm25", "splade"):
+            raise InputError(f"weighting is bm25 or splade, not {self.weighting!r}")
+        for name, value in asdict(self).items():
+            counted = value is not None and name.endswith(("_k", "_dims"))
+            if counted and (type(value) is not int or value < 1):
+                raise InputError(f"{name} must be at least 1 or null, not {value!r:.40}")
+        budget = self.query_max_qd_flops
+        if budget is not None and not (type(budget) in (int, float) and 0 < budget < math.inf):
+            raise InputError(f"query_max_qd_flops must be above 0 or null, not {budget!r:.40}")
+        for name in ("query_scale", "k1", "b"):
+            number = getattr(self, name)
+            if not isinstance(number, int | float) or not 0 <= number < math.inf:
+                raise InputError(f"{name} must be a number of at least 0, not {number!r:.40}")
+
+    def weigh(self) -> Weighting:
+        """What makes weights of pooled activations."""
+        if self.weighting == "bm25":
+            return BM25(self.k1, self.b, k3=1.0, query_scale=self.query_scale)
+        return Splade(self.query_scale) if self.pooling == "max" else Unchanged(self.query_scale)
+
+    def k(self, task: str | None) -> int | None:
+        """Active dimensions per token."""
+        return self.query_k if task == "query" else self.document_k
+
+    def max_active_dims(self, task: str | None) -> int | None:
+        """Dimensions left in a text; all where the task is unknown."""
+        return {"query": self.query_max_active_dims, "document": self.document_max_active_dims}.get(
+            task or ""
+        )
+
+
+class Head(Module):  # type: ignore[misc]
+    """States of tokens to sparse vectors: the last module of an encoder.
+
+    ``forward`` turns ``token_embeddings`` [windows, length, d] into ``sentence_embedding``
+    [texts, size]; padding and special tokens are left out before the head, and no array of
+    tokens × vocabulary outlives it.
+    """
+
+    forward_kwargs: ClassVar[set[str]] = {"task", "max_active_dims"}
+    settings: HeadSettings
+
+    @abstractmethod
+    def transform(self, states: Tensor) -> Tensor:
+        """What the rows are multiplied with: [n, d] from states [n, d]."""
+
+    @property
+    @abstractmethod
+    def rows(self) -> Tensor:
+        """One row per dimension of the vocabulary [size, d]."""
+
+    @property
+    @abstractmethod
+    def bias(self) -> Tensor:
+        """[size]."""
+
+    @property
+    def threshold(self) -> Tensor | None:
+        """What v has to exceed to count [size], at least 0; None for 0, which is ReLU."""
+        return None
+
+    @property
+    def gain(self) -> Tensor | float:
+        """A factor on all activations."""
+        return 1.0
+
+    @property
+    def terms(self) -> Sequence[str] | None:
+        """What a person sees for each dimension; None where that has to be found out."""
+        return None
+
+    @property
+    def size(self) -> int:
+        """Dimensions of the vocabulary."""
+        return len(self.rows)
+
+    @property
+    def d_in(self) -> int:
+        """Size d of a state."""
+        return int(self.rows.shape[1])
+
+    @torch.no_grad()
+    def calibrate(self, states: Tensor, active_dims: int) -> None:
+        """Shift all biases alike, so that so many dimensions of a token are active on average.
+
+        The order of a token's dimensions stays, and so does a language head's cross entropy.
+
+        Args:
+            states: a sample of tokens [n, d].
+
+        Raises:
+            InputError: no states, a head with thresholds, more dimensions than there are.
+        """
+        if self.threshold is not None:
+            raise InputError("only a head without thresholds can be calibrated")
+        if not 0 < active_dims < self.size:
+            raise InputError(f"{active_dims} active dimensions of {self.size} is none, or no limit")
+        if not len(states):
+            raise InputError("a head is calibrated on tokens, and there are none")
+        pre = torch.addmm(self.bias, self.transform(states), self.rows.T).ravel()
+        self.bias.sub_(pre.kthvalue(len(pre) - active_dims * len(states)).values)
+
+    def encode(self, states: Tensor, k: int | None = None) -> tuple[Tensor, Tensor]:
+        """The k most active dimensions of every token.
+
+        Args:
+            states: [n, d].
+            k: the document side's own by default, and without one as many as the token with most
+                active dimensions has.
+
+        Returns:
+            Activations, at least 0, and dimensions, both [n, k]. Where the activation is 0, the
+            dimension may be any.
+        """
+        limit = k or self.settings.document_k
+        x = self.transform(states)
+        acts, dimensions = top_activations(x, self.rows, self.bias, limit, self.threshold)
+        return self._scaled(acts), dimensions
+
+    def activations(self, states: Tensor, dimensions: Tensor, task: str) -> Tensor:
+        """What each token adds to some dimensions as a text is pooled, before log1p: 0 also where a
+        dimension is not among the token's k [n, m], from states [n, d] and dimensions [m]."""
+        x, k, threshold = self.transform(states), self.settings.k(task), self.threshold
+        if k is None or k >= self.size:
+            of_these = None if threshold is None else threshold[dimensions]
+            pre = torch.addmm(self.bias[dimensions], x, self.rows[dimensions].T)
+            return self._scaled(fire(pre, of_these))
+        acts, found = top_activations(x, self.rows, self.bias, k, threshold)
+        other = len(dimensions)
+        column = dimensions.new_full((self.size,), other)
+        column[dimensions] = torch.arange(other, device=dimensions.device)
+        kept = acts.new_zeros(len(x), other + 1).scatter(1, column[found], acts)
+        return self._scaled(kept[:, :other])
+
+    def pool(self, states: Tensor, text: Tensor, num_texts: int, task: str | None = None) -> Tensor:
+        """A text's activations [num_texts, size] before log1p, or with sum pooling their sum after
+        it, from states [n, d] and the text of each token [n]."""
+        x, k, threshold = self.transform(states), self.settings.k(task), self.threshold
+        if self.settings.pooling == "max":
+            # What makes activations of v is monotone, so that the maximum may come first.
+            return self._scaled(pool_max(x, text, num_texts, self.rows, self.bias, k, threshold))
+        # The map is homogeneous: the gain may be in it already.
+        rows, bias = self.rows * self.gain, self.bias * self.gain
+        threshold = None if threshold is None else threshold * self.gain
+        return pool_sum(x, text, num_texts, rows, bias, k, threshold)
+
+    def _scaled(self, fired: Tensor) -> Tensor:
+        """Activations of what passed ReLU or thresholds."""
+        acts = fired * self.gain
+        return torch.log1p(acts) if self.settings.double_log else acts
+
+    def forward(
+        self,
+        features: dict[str, Any],
+        task: str | None = None,
+        max_active_dims: int | None = None,
+        **_: Any,
+    ) -> dict[str, Any]:
+        """Add ``sentence_embedding`` [texts, size].
+
+        Raises:
+            InputError: the module before it was not a ``Backbone``.
+        """
+        if "token_mask" not in features:
+            raise InputError(
+                "a head needs the token_mask of lexicept.models.backbone.Backbone before it"
+            )
+        mask = features["token_mask"]
+        text = features["window_text"][:, None].expand(mask.shape)[mask]
+        # In training the collator loses plain numbers; every text has at least one window.
+        num_texts = int(features["window_text"].max()) + 1
+        pooled = self.pool(features["token_embeddings"][mask], text, num_texts, task)
+        vectors = torch.log1p(pooled) if self.settings.pooling == "max" else pooled
+        own = None if self.training else self.settings.max_active_dims(task)
+        limit = max_active_dims or own
+        if limit is not None and limit < self.size:
+            vectors = select_max_active_dims(vectors, limit)
+        if task == "query" and self.settings.query_scale != 1:
+            vectors = vectors * self.settings.query_scale
+        features["sentence_embedding"] = vectors
+        return features
+
+    def to(self, *args: Any, **kwargs: Any) -> Self:
+        """Move it. A head stays in single precision: the library would give it its backbone's."""
+        places = [place for place in args if not isinstance(place, torch.dtype)]
+        kwargs.pop("dtype", None)
+        return super().to(*places, **kwargs) if places or kwargs else self
+
+    def get_embedding_dimension(self) -> int:
+        """Size of the vocabulary."""
+        return self.size
+
+    def configure(self, **changes: Any) -> None:
+        """Change some of the settings. Raises InputError for values out of range."""
+        self.settings = replace(self.settings, **changes)
+
+    def get_config_dict(self) -> dict[str, Any]:
+        return asdict(self.settings)
+
+    @classmethod
+    def load(cls, model_name_or_path: str, subfolder: str = "", **kwargs: Any) -> Head:
+        """Read a module folder, of a local model or a hub's.
+
+        Raises:
+            InputError: no such head there.
+        """
+        hub = {
+            name: kwargs[name]
+            for name in ("token", "cache_folder", "revision", "local_files_only")
+            if name in kwargs
+        }
+        folder = cls.load_dir_path(model_name_or_path, subfolder=subfolder, **hub)
+        if folder is None:
+            raise InputError(f"{model_name_or_path}: no head in {subfolder!r}")
+        return cls.read(Path(folder))
+
+    @classmethod
+    @abstractmethod
+    def read(cls, folder: Path) -> Head:
+        """Read a local module folder. Raises InputError for anything else."""
+
+    @staticmethod
+    def read_settings(folder: Path) -> tuple[HeadSettings, dict[str, Any]]:
+        """A saved head's settings, and what else its configuration holds."""
+        try:
+            config = {**json.loads((folder / "config.json").read_bytes())}
+            names = HeadSettings.__dataclass_fields__
+            settings = HeadSettings(**{n: config.pop(n) for n in list(config) if n in names})
+        except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
+            raise InputError(f"{folder}: no configuration of a head: {error}") from None
+        return settings, config

@@ -1,0 +1,95 @@
+"""The encoder of a sparse autoencoder as a head: dimensions are latents."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from lexicept.errors import InputError
+from lexicept.models.heads.base import Head, HeadSettings
+from lexicept.models.heads.vocabulary import VocabularyHead
+from lexicept.models.sae.model import SAE
+from lexicept.storage.files import write_json
+
+
+class SAEHead(Head):
+    """The encoder of a sparse autoencoder: dimensions are latents (SAE-SPLADE, section 3).
+
+    Args:
+        sae: its decoder is kept, used by ``reconstruct`` alone.
+        settings: by default the SAE's own k for both sides; none for one with thresholds, which
+            stay as they are while the rest learns.
+        inner: a language head whose transformed states are what the SAE reads ("Layer 6 + T" in
+            SAE-SPLADE, Table 2); its rows are left out.
+
+    Raises:
+        InputError: the SAE reads states of another size.
+    """
+
+    def __init__(
+        self,
+        sae: SAE,
+        settings: HeadSettings | None = None,
+        inner: VocabularyHead | None = None,
+    ) -> None:
+        super().__init__()
+        if inner is not None and inner.d_in != sae.d_in:
+            raise InputError(f"an SAE for states of size {sae.d_in} on a head of size {inner.d_in}")
+        self.sae = sae
+        self.settings = settings or HeadSettings(query_k=sae.k, document_k=sae.k)
+        self.inner = None if inner is None else inner.with_rows(inner.rows[:0], inner.bias[:0], [])
+
+    def transform(self, states: Tensor) -> Tensor:
+        inner = states if self.inner is None else self.inner.transform(states)
+        return self.sae.centre(self.sae.normalise(inner))
+
+    @property
+    def rows(self) -> Tensor:
+        return self.sae.W_enc
+
+    @property
+    def bias(self) -> Tensor:
+        return self.sae.b_enc
+
+    @property
+    def threshold(self) -> Tensor | None:
+        return self.sae.threshold
+
+    @property
+    def gain(self) -> Tensor:
+        return self.sae.scale
+
+    def reconstruct(self, states: Tensor) -> tuple[Tensor, Tensor]:
+        """What the SAE reads of token states [n, d], a constant, and its reconstruction of that,
+        both [n, d], with the document side's k, or, where that is none, its own."""
+        inner = states if self.inner is None else self.inner.transform(states).detach()
+        acts, latents = self.sae.encode(inner, self.settings.document_k)
+        return self.sae.normalise(inner), self.sae.decode(acts / self.sae.scale, latents)
+
+    def freeze_unused(self, decoder: bool) -> None:
+        """Take parameters that no vector depends on out of training, the decoder's only where it is
+        not to learn."""
+        if decoder:
+            self.sae.W_dec.requires_grad_(False)
+            if not self.sae.centred:
+                self.sae.b_dec.requires_grad_(False)
+        if self.inner is not None:
+            self.inner.rows.requires_grad_(False)
+            self.inner.bias.requires_grad_(False)
+
+    def save(self, output_path: str, *args: Any, **kwargs: Any) -> None:
+        """Write the SAE, the settings and any inner head into a module folder."""
+        folder = Path(output_path)
+        self.sae.save(folder)
+        if self.inner is not None:
+            self.inner.save(str(folder / "inner"))
+        config = {**self.get_config_dict(), "inner": self.inner is not None}
+        write_json(folder / "config.json", config)
+
+    @classmethod
+    def read(cls, folder: Path) -> SAEHead:
+        settings, own = cls.read_settings(folder)
+        inner = VocabularyHead.read(folder / "inner") if own.get("inner") else None
+        return cls(SAE.load(folder), settings, inner)

@@ -1,0 +1,178 @@
+"""Language-modelling heads: dimensions are sub-words or words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file
+from safetensors.torch import save as to_safetensors
+from torch import Tensor, nn
+from transformers.activations import ACT2FN
+
+from lexicept.errors import InputError
+from lexicept.models.heads.base import DAMAGED, Head, HeadSettings
+from lexicept.storage.files import replace_file, write_json
+from lexicept.storage.texts import TextStore
+
+_NORMS = {"layer": nn.LayerNorm, "rms": nn.RMSNorm}
+
+
+class VocabularyHead(Head):
+    """A language-modelling head: dimensions are sub-words or words.
+
+    ``v = rows · LayerNorm(act(dense · h)) + bias`` for an encoder, ``v = rows · RMSNorm(h)`` for a
+    decoder. SPLADE takes the backbone's own rows, ESPLADE the means of sub-words' rows; see
+    ``language_heads.language_head``, ``expanded`` and ``random``.
+
+    Args:
+        rows: [size, d]; copied.
+        bias: [size]; None for 0, which stays unless the head is calibrated.
+        terms: what each dimension stands for.
+        activation: a name that transformers knows; None for neither dense layer, activation nor
+            the norm after them.
+        layer_norm_eps: of all norms.
+        final_norm: the norm that h goes through first, as in decoders or ModernBERT after the last
+            block: layer, rms or None.
+    """
+
+    def __init__(
+        self,
+        rows: Tensor,
+        bias: Tensor | None,
+        terms: Sequence[str],
+        activation: str | None = "gelu",
+        layer_norm_eps: float = 1e-12,
+        final_norm: str | None = None,
+        settings: HeadSettings | None = None,
+    ) -> None:
+        super().__init__()
+        biases = len(rows) if bias is None else len(bias)
+        if not len(rows) == biases == len(terms):
+            raise InputError(f"{len(rows)} rows, {biases} biases and {len(terms)} terms")
+        if activation is not None and activation not in ACT2FN:
+            raise InputError(f"no activation function {activation!r}")
+        if final_norm is not None and final_norm not in _NORMS:
+            raise InputError(f"a final norm is layer or rms, not {final_norm!r}")
+        if not isinstance(layer_norm_eps, float | int) or not 0 <= layer_norm_eps < math.inf:
+            raise InputError(f"layer_norm_eps must be at least 0, not {layer_norm_eps!r}")
+        d = rows.shape[1]
+        self.settings = settings or HeadSettings()
+        self.activation, self.final_norm = activation, final_norm
+        self.layer_norm_eps = layer_norm_eps
+        self.final = _NORMS[final_norm](d, eps=layer_norm_eps) if final_norm else nn.Identity()
+        self.dense: nn.Module = nn.Identity()
+        self._act: nn.Module = nn.Identity()
+        self.norm: nn.Module = nn.Identity()
+        if activation is not None:
+            self.dense, self._act = nn.Linear(d, d), ACT2FN[activation]
+            self.norm = nn.LayerNorm(d, eps=layer_norm_eps)
+            with torch.no_grad():
+                self.dense.get_parameter("weight").copy_(torch.eye(d))
+                self.dense.get_parameter("bias").zero_()
+        self.weight = nn.Parameter(rows.detach().clone())
+        if bias is None:  # no parameter, and in no file
+            self.register_buffer("offset", torch.zeros(len(rows)), persistent=False)
+        else:
+            self.offset = nn.Parameter(bias.detach().clone())
+        self._terms = terms
+
+    def transform(self, states: Tensor) -> Tensor:
+        return cast(Tensor, self.norm(self._act(self.dense(self.final(states)))))
+
+    @property
+    def rows(self) -> Tensor:
+        return self.weight
+
+    @property
+    def bias(self) -> Tensor:
+        return self.offset
+
+    @property
+    def terms(self) -> Sequence[str]:
+        return self._terms
+
+    def calibrate(self, states: Tensor, active_dims: int) -> None:
+        """Implements ``Head``; a decoder's head, which has no biases, gets them."""
+        if not isinstance(self.offset, nn.Parameter):
+            zeros = self.offset
+            del self.offset
+            self.offset = nn.Parameter(zeros)
+        super().calibrate(states, active_dims)
+
+    def with_rows(
+        self,
+        rows: Tensor,
+        bias: Tensor,
+        terms: Sequence[str],
+        settings: HeadSettings | None = None,
+    ) -> VocabularyHead:
+        """The same transform over another vocabulary, without biases where this head has none."""
+        own = {**self._own_config(), "settings": settings or self.settings}
+        learned = isinstance(self.offset, nn.Parameter)
+        head = VocabularyHead(rows, bias if learned else None, terms, **own)
+        for name in ("final", "dense", "norm"):
+            getattr(head, name).load_state_dict(getattr(self, name).state_dict())
+        return head
+
+    def expanded(self, pieces: Sequence[Sequence[int]], words: Sequence[str]) -> VocabularyHead:
+        """A head over words: each row and bias is the mean of its pieces' (ESPLADE, section 3).
+
+        Args:
+            pieces: the dimensions of this head that each word is made of.
+            words: the terms.
+
+        Raises:
+            InputError: a word without pieces, or pieces outside this vocabulary.
+        """
+        for word, parts in zip(words, pieces, strict=True):
+            if not parts or not all(0 <= part < self.size for part in parts):
+                raise InputError(f"{word!r} has no pieces in a vocabulary of {self.size}")
+        flat = torch.tensor([part for parts in pieces for part in parts], dtype=torch.long)
+        lengths = torch.tensor([len(parts) for parts in pieces])
+        offsets = torch.cat([torch.zeros(1, dtype=torch.long), lengths.cumsum(0)[:-1]])
+        with torch.no_grad():
+            rows = F.embedding_bag(flat, self.weight.cpu(), offsets, mode="mean")
+            bias = F.embedding_bag(flat, self.offset.cpu()[:, None], offsets, mode="mean")
+        return self.with_rows(rows, bias[:, 0], words)
+
+    def random(self, size: int, seed: int = 0) -> VocabularyHead:
+        """A head over dimensions without a meaning: rows as long as this head's, biases 0."""
+        generator = torch.Generator().manual_seed(seed)
+        deviation = float(self.weight.detach().std())
+        rows = torch.randn((size, self.d_in), generator=generator) * deviation
+        return self.with_rows(rows, torch.zeros(size), [f"#{number}" for number in range(size)])
+
+    def _own_config(self) -> dict[str, Any]:
+        return {
+            "activation": self.activation,
+            "layer_norm_eps": self.layer_norm_eps,
+            "final_norm": self.final_norm,
+        }
+
+    def get_config_dict(self) -> dict[str, Any]:
+        return {**super().get_config_dict(), **self._own_config()}
+
+    def save(self, output_path: str, *args: Any, **kwargs: Any) -> None:
+        """Write rows, transform, terms and settings into a module folder."""
+        folder = Path(output_path)
+        tensors = {name: tensor.contiguous() for name, tensor in self.state_dict().items()}
+        replace_file(folder / "model.safetensors", to_safetensors(tensors))
+        TextStore.write(folder / "terms", self._terms)
+        write_json(folder / "config.json", self.get_config_dict())
+
+    @classmethod
+    def read(cls, folder: Path) -> VocabularyHead:
+        settings, own = cls.read_settings(folder)
+        try:
+            tensors = load_file(folder / "model.safetensors")
+            terms = TextStore(folder / "terms")
+            head = cls(tensors["weight"], tensors.get("offset"), terms, **own, settings=settings)
+            head.load_state_dict(tensors)
+        except (OSError, ValueError, KeyError, TypeError, RuntimeError, *DAMAGED) as error:
+            raise InputError(f"{folder}: not a saved head: {error}") from None
+        return head

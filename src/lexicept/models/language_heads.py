@@ -1,0 +1,167 @@
+"""Heads that backbones were pretrained with: those of masked and of causal language models."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
+from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING
+
+from lexicept.errors import InputError
+from lexicept.models.backbone import quiet_transformers, resolve
+from lexicept.models.heads.vocabulary import VocabularyHead
+
+
+def language_head(name: str) -> VocabularyHead:
+    """The head that a backbone was pretrained with, over its tokens; see ``VocabularyHead``.
+
+    Where an encoder's checkpoint has none, the rows are its input embeddings and the dense layer
+    passes states on: such a head needs ``pretraining`` before it means anything.
+
+    A decoder's is the norm after its last block and its output layer; both are applied to the
+    states after any block (SPLARE, appendix F). What some models do to logits then is left out:
+    Gemma 2's soft cap, ``30 tanh(v / 30)``, keeps their order and signs.
+
+    Args:
+        name: a hub name or a folder, as for ``Backbone.from_pretrained``. A saved encoder that has
+            a vocabulary head has it read.
+
+    Raises:
+        InputError: no such model, an encoder's head of another form than dense, activation, norm,
+            or a decoder without a head or with another one than RMSNorm and rows.
+    """
+    path = resolve(name)
+    saved = _saved(Path(path))
+    if saved is not None:
+        return VocabularyHead.read(saved)
+    try:
+        with quiet_transformers():
+            config = AutoConfig.from_pretrained(path)
+            tokenizer = AutoTokenizer.from_pretrained(path)
+            if type(config) in MODEL_FOR_MASKED_LM_MAPPING:
+                loaded = AutoModelForMaskedLM.from_pretrained(
+                    path, dtype="float32", output_loading_info=True
+                )
+                return _masked(name, tokenizer, *loaded)
+            # The head alone: no block is loaded.
+            loaded = AutoModelForCausalLM.from_pretrained(
+                path, num_hidden_layers=0, dtype="float32", output_loading_info=True
+            )
+            return _causal(name, tokenizer, *loaded)
+    except InputError:
+        raise
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().split("\n")[0]
+        raise InputError(f"no language model can be made of {name!r}: {reason}") from None
+
+
+def _saved(folder: Path) -> Path | None:
+    """Where a saved encoder has its vocabulary head; None for any other folder."""
+    try:
+        _, (kind, place) = [
+            (entry["type"], entry["path"])
+            for entry in json.loads((folder / "modules.json").read_bytes())
+        ]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+    known = f"{VocabularyHead.__module__}.{VocabularyHead.__name__}"
+    return folder / place if kind == known else None
+
+
+def _masked(name: str, tokenizer: Any, model: Any, report: dict[str, Any]) -> VocabularyHead:
+    output = model.get_output_embeddings()
+    dense, norms = outer_layers(model)
+    rows = model.get_input_embeddings().weight
+    terms = token_terms(tokenizer, len(rows))
+    new = {key.rsplit(".", 1)[0] for key in report["missing_keys"]}
+    trained = not any(model.get_submodule(key) in dense for key in new if key)
+    # A backbone's states are those before any final norm.
+    final = getattr(model.base_model, "final_norm", None)
+    own: dict[str, Any] = {}
+    if final is not None:
+        own = {"final_norm": "layer", "layer_norm_eps": final.eps}
+    bias = torch.zeros(len(rows))
+    if trained:
+        if len(dense) != 1 or len(norms) != 1 or dense[0].weight.shape[0] != rows.shape[1]:
+            raise InputError(f"{name}: its head is not one dense layer, activation and norm")
+        known = ("classifier_activation", "activation", "hidden_act")
+        config = model.config
+        own["activation"] = next(str(getattr(config, key)) for key in known if hasattr(config, key))
+        own["layer_norm_eps"] = norms[0].eps
+        rows, bias = output.weight, bias if output.bias is None else output.bias
+    head = VocabularyHead(rows, bias, terms, **own)
+    if final is not None:
+        head.final.load_state_dict(final.state_dict(), strict=False)  # it may have no bias
+    if not trained:
+        return head
+    head.norm.load_state_dict(norms[0].state_dict(), strict=False)
+    with torch.no_grad():
+        head.dense.get_parameter("weight").copy_(dense[0].weight)
+        if dense[0].bias is not None:
+            head.dense.get_parameter("bias").copy_(dense[0].bias)
+    return head
+
+
+def outer_layers(model: Any) -> tuple[list[nn.Linear], list[nn.LayerNorm]]:
+    """A masked language model's dense layers and norms that neither its backbone nor its output
+    has."""
+    inside = {id(module) for module in model.base_model.modules()}
+    output = model.get_output_embeddings()
+    outside = [m for m in model.modules() if id(m) not in inside and m is not output]
+    dense = [m for m in outside if isinstance(m, nn.Linear)]
+    return dense, [m for m in outside if isinstance(m, nn.LayerNorm)]
+
+
+def token_terms(tokenizer: Any, size: int) -> list[str]:
+    """The tokens that ``size`` rows stand for; a number for each row without one."""
+    names = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
+    return _numbered([term or "" for term in names], size)
+
+
+def _causal(name: str, tokenizer: Any, model: Any, report: dict[str, Any]) -> VocabularyHead:
+    output, norm = model.get_output_embeddings(), getattr(model.base_model, "norm", None)
+    if any(model.get_submodule(key.rpartition(".")[0]) is output for key in report["missing_keys"]):
+        raise InputError(f"{name}: this checkpoint has no language-model head")
+    if norm is None:
+        raise InputError(f"{name}: its head is not one RMSNorm and rows")
+    eps: float = norm.eps if hasattr(norm, "eps") else norm.variance_epsilon
+    terms = _numbered(_readable(tokenizer), len(output.weight))
+    head = VocabularyHead(output.weight, output.bias, terms, None, eps, "rms")
+    with torch.no_grad():
+        head.final.get_parameter("weight").copy_(_plain_weight(name, norm, eps))
+    return head
+
+
+def _plain_weight(name: str, norm: nn.Module, eps: float) -> Tensor:
+    """The w of ``w · x / √(mean x² + ε)`` that a norm computes: its weight, or 1 + it (Gemma)."""
+    weight = norm.get_parameter("weight").detach()
+    states = torch.randn(4, len(weight), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        expected = norm(states)
+    for plain in (weight, 1 + weight):
+        if torch.allclose(F.rms_norm(states, weight.shape, plain, eps), expected, atol=1e-5):
+            return plain
+    raise InputError(f"{name}: its head is not one RMSNorm and rows")
+
+
+def _readable(tokenizer: Any) -> list[str]:
+    """Tokens as text, with ▁ for a space; those that are no whole characters as they are."""
+    tokens = [token or "" for token in tokenizer.convert_ids_to_tokens(range(len(tokenizer)))]
+    if "Ġ" not in tokenizer.get_vocab():  # which stands for the space where tokens are of bytes
+        return tokens
+    texts = [tokenizer.convert_tokens_to_string([token]).replace(" ", "▁") for token in tokens]
+    return [
+        text if text.isprintable() and "\ufffd" not in text else token
+        for token, text in zip(tokens, texts, strict=True)
+    ]
+
+
+def _numbered(terms: list[str], size: int) -> list[str]:
+    """As many terms as rows: a number for each row without one."""
+    terms = terms[:size] + [""] * (size - len(terms))
+    return [term or f"#{number}" for number, term in enumerate(terms)]

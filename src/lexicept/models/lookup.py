@@ -1,0 +1,127 @@
+"""The inference-free query side: every sub-word or word of a query has one weight, no network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+from lexicept.errors import InputError
+from lexicept.models.heads.base import Head
+from lexicept.models.heads.vocabulary import VocabularyHead
+
+_UNKNOWN = "[UNK]"
+BATCH = 1024
+"""Texts tokenised together."""
+
+
+class Lookup(SparseStaticEmbedding):  # type: ignore[misc]
+    """``w_j = ReLU(weight_j)`` for every dimension j that a query names (Geng et al. 2024).
+
+    A module of sentence-transformers, for the query route of a ``Router``. Its tokenizer's ids are
+    dimensions; an id above them is an unknown word and names none.
+    """
+
+    config_keys = ["frozen", "size"]  # noqa: RUF012
+
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        weight: Tensor | None = None,
+        frozen: bool = False,
+        size: int | None = None,
+    ) -> None:
+        super().__init__(tokenizer, torch.ones(size or 0) if weight is None else weight, frozen)
+        self.size = self.num_dimensions
+
+    def forward(self, features: dict[str, Tensor], **_: Any) -> dict[str, Tensor]:
+        """Add ``sentence_embedding`` [texts, size]."""
+        ids, mask = features["input_ids"], features["attention_mask"]
+        size = self.num_dimensions
+        present = torch.zeros(len(ids), size + 1, device=ids.device)
+        places = ids.clamp(max=size).masked_fill(mask == 0, size)
+        present = present.scatter(1, places, 1.0)[:, :size]
+        features["sentence_embedding"] = present * F.relu(self.weight)
+        return features
+
+    def places(self, text: str) -> dict[int, list[tuple[int, int]]]:
+        """The characters of a text that name each dimension, as starts and ends."""
+        options = {"truncation": True, "add_special_tokens": False}
+        encoded = self.tokenizer(text, return_offsets_mapping=True, **options)
+        found: dict[int, list[tuple[int, int]]] = {}
+        for number, place in zip(encoded["input_ids"], encoded["offset_mapping"], strict=True):
+            found.setdefault(number, []).append(place)
+        return found
+
+    @classmethod
+    def for_head(cls, head: Head, tokenizer: PreTrainedTokenizerBase) -> Lookup:
+        """A lookup over a head's sub-words or words, all of weight 1.
+
+        Args:
+            tokenizer: the backbone's.
+
+        Raises:
+            InputError: a head whose dimensions no text names: latents, or random ones.
+        """
+        if not isinstance(head, VocabularyHead):
+            raise InputError("an inference-free query side needs dimensions that texts name")
+        if head.size == len(tokenizer):
+            return cls(tokenizer, torch.ones(head.size))
+        return cls(word_tokenizer(list(head.terms), tokenizer), torch.ones(head.size))
+
+    def set_idf(self, texts: Iterable[str]) -> None:
+        """Weights become ``ln(1 + (N − df + ½) / (df + ½))`` over a collection; special tokens'
+        become 0.
+
+        Raises:
+            InputError: no texts.
+        """
+        df, count = np.zeros(self.num_dimensions + 1, np.int64), 0
+        for batch in _batches(texts):
+            encoded = self.tokenizer(batch, add_special_tokens=False)["input_ids"]
+            for ids in encoded:
+                df[np.unique(np.minimum(ids, self.num_dimensions)).astype(np.int64)] += 1
+            count += len(batch)
+        if not count:
+            raise InputError("idf needs documents")
+        df = df[: self.num_dimensions]
+        weight = np.log1p((count - df + 0.5) / (df + 0.5))
+        weight[[i for i in self.tokenizer.all_special_ids if i < len(weight)]] = 0
+        with torch.no_grad():
+            self.weight.copy_(torch.from_numpy(weight))
+
+
+def word_tokenizer(words: list[str], tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerFast:
+    """A tokenizer whose ids are the places of words, split as another tokenizer splits texts."""
+    inner = tokenizer.backend_tokenizer
+    vocabulary = {word: place for place, word in enumerate(words)}
+    whole = Tokenizer(WordLevel(vocabulary | {_UNKNOWN: len(words)}, unk_token=_UNKNOWN))
+    if inner.normalizer is not None:
+        whole.normalizer = inner.normalizer
+    if inner.pre_tokenizer is not None:
+        whole.pre_tokenizer = inner.pre_tokenizer
+    return PreTrainedTokenizerFast(
+        tokenizer_object=whole,
+        unk_token=_UNKNOWN,
+        pad_token=_UNKNOWN,
+        model_max_length=tokenizer.model_max_length,
+    )
+
+
+def _batches(texts: Iterable[str]) -> Iterable[list[str]]:
+    batch: list[str] = []
+    for text in texts:
+        batch.append(text)
+        if len(batch) == BATCH:
+            yield batch
+            batch = []
+    if batch:
+        yield batch

@@ -1,0 +1,95 @@
+"""Low-rank adapters (LoRA, Hu et al. 2022) of a transformer's linear layers, in peft's format."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+from transformers import PreTrainedModel
+from transformers.utils import ADAPTER_SAFE_WEIGHTS_NAME, find_adapter_config_file
+
+from lexicept.errors import InputError
+from lexicept.storage.files import read_json
+
+
+def add_adapters(model: PreTrainedModel, base: str, rank: int, alpha: int | None = None) -> Any:
+    """A frozen model with adapters that learn and add nothing at first.
+
+    Args:
+        base: the hub name or folder of the model's weights, for those who load the adapters.
+        rank: r of every adapter; B A x, A random [r, in] and B zero [out, r], counts alpha / r.
+        alpha: twice the rank by default.
+    """
+    from peft import LoraConfig, get_peft_model
+
+    settings = LoraConfig(r=rank, lora_alpha=alpha or 2 * rank, target_modules="all-linear")
+    with _quiet_peft():
+        adapted = get_peft_model(model, settings)
+    adapted.active_peft_config.base_model_name_or_path = (
+        os.path.abspath(base) if os.path.isdir(base) else base
+    )
+    return adapted
+
+
+def has_adapters(model: nn.Module) -> bool:
+    """Whether ``add_adapters`` made it."""
+    return hasattr(model, "merge_and_unload")
+
+
+def merge_adapters(model: Any) -> PreTrainedModel:
+    """Add adapters to the weights that they adapt; a model without any is left as it is."""
+    return model.merge_and_unload() if has_adapters(model) else model
+
+
+def save_adapters(model: Any, folder: str) -> None:
+    """Write ``adapter_config.json`` and ``adapter_model.safetensors``, and the configuration of
+    the model that they adapt, as far as it is run."""
+    # Embeddings are not adapted: without this peft asks the hub whether their number is the base's.
+    model.save_pretrained(folder, save_embedding_layers=False)
+    model.config.save_pretrained(folder)
+
+
+def find_base(path: str, **where: Any) -> str | None:
+    """The base of adapters in a folder or hub repository; None where there are none.
+
+    Args:
+        where: ``subfolder``, ``revision`` and the like.
+
+    Raises:
+        InputError, IndexFormatError: a configuration that names none.
+    """
+    found = find_adapter_config_file(path, **where)
+    if found is None:
+        return None
+    base = read_json(Path(found)).get("base_model_name_or_path")
+    if not isinstance(base, str):
+        raise InputError(f"{found}: base_model_name_or_path must name a model, not {base!r:.80}")
+    return base
+
+
+def load_adapters(model: PreTrainedModel, path: str, **where: Any) -> PreTrainedModel:
+    """A base with the adapters of a folder or hub repository added to its weights.
+
+    Raises:
+        InputError: a folder whose adapters are pickled.
+    """
+    from peft import PeftModel
+
+    folder = Path(path, where.get("subfolder") or "")
+    if folder.is_dir() and not (folder / ADAPTER_SAFE_WEIGHTS_NAME).exists():
+        raise InputError(f"{folder}: no {ADAPTER_SAFE_WEIGHTS_NAME}; pickled adapters are not read")
+    with _quiet_peft():
+        return merge_adapters(PeftModel.from_pretrained(model, path, **where))
+
+
+@contextmanager
+def _quiet_peft() -> Iterator[None]:
+    """It asks transformers by a name that will be another."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
+        yield

@@ -1,0 +1,70 @@
+"""Model cards: what a model is and how it is loaded, for its folder and for the hub."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from sentence_transformers import SparseEncoder
+
+from lexicept.models.encoder import parts
+from lexicept.models.hub import is_name
+
+PLACE = "path/to/this/folder"
+"""What a card says a model is loaded from, until it is published."""
+
+_CARD = """---
+library_name: sentence-transformers
+{base}tags:
+- sparse-encoder
+- learned-sparse-retrieval
+- lexicept
+---
+
+# {title}
+
+A learned sparse encoder, made with lexicept: {origin}, {layers} blocks, then a {head} of
+{size:,} dimensions with {pooling} pooling{queries}.
+
+```python
+from lexicept.models.encoder import load_encoder
+
+encoder = load_encoder("{place}")
+queries = encoder.encode_query(["a question"])
+documents = encoder.encode_document(["a document"])
+```
+
+`SparseEncoder("{place}", trust_remote_code=True)` of sentence-transformers loads it too, where
+lexicept is installed. `lexicept build documents/ --out index --model {place}` indexes with it.
+"""
+
+
+def make_card(encoder: SparseEncoder, title: str, origin: str | None = None) -> str:
+    """A card in Markdown, with the hub's front matter.
+
+    Args:
+        origin: what it was made from: a hub name, which is linked, or a folder.
+    """
+    backbone, head, lookup = parts(encoder)
+    linked = origin is not None and is_name(origin)
+    return _CARD.format(
+        base=f"base_model: {origin}\n" if linked else "",
+        title=title,
+        origin=origin or type(backbone.model).__name__,
+        layers=backbone.num_layers,
+        head=type(head).__name__,
+        size=head.size,
+        pooling=head.settings.pooling,
+        queries="" if lookup is None else ", and queries by a lookup of weights, without inference",
+        place=PLACE,
+    )
+
+
+def published(card: str, name: str, licence: str | None = None) -> str:
+    """A card as it is pushed: loaded by its name, under a licence."""
+    card = card.replace(PLACE, name)
+    if licence is None:
+        return card
+    front, rest = re.fullmatch(r"(?:---\n(.*?)^---\n)?(.*)", card, re.S | re.M).groups()  # type: ignore[union-attr]
+    kept = re.sub(r"^license:.*\n", "", front or "", flags=re.M)
+    return f"---\nlicense: {json.dumps(licence)}\n{kept}---\n{rest}"

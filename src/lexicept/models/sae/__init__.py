@@ -1,0 +1,1 @@
+"""Sparse autoencoders: token states → a few active latents."""

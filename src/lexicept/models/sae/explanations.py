@@ -1,0 +1,81 @@
+"""Explanations of an SAE's latents, as Neuronpedia exports them."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from lexicept.corpora.json_lines import read_objects
+from lexicept.corpora.records import Place
+from lexicept.errors import InputError
+from lexicept.models.sae.hooks import block_of
+from lexicept.models.sae.model import SAE
+
+
+def read_explanations(path: str | os.PathLike[str], sae: SAE) -> dict[int, str]:
+    """What is said of the latents of one SAE.
+
+    Every line is an object with ``index``, the latent; ``description``; and ``layer``, the source,
+    whose name begins with a block counted from 0, as in ``20-gemmascope-res-16k``. Of several
+    explanations of a latent the first counts; empty ones do not.
+
+    Args:
+        path: a JSON Lines file, gzipped or not, or a folder of such: ``batch-0.jsonl.gz``, ….
+        sae: of the same layer, as far as its ``origin`` tells it.
+
+    Returns:
+        Latent → description, in one line.
+
+    Raises:
+        InputError: no such file, a line that is no explanation or one of another source, or a
+            latent that the SAE does not have.
+    """
+    block = block_of(sae.origin.get("hook"))
+    found: dict[int, str] = {}
+    source: object = None
+    for file in _files(Path(path)):
+        for place, fields in read_objects(str(file)):
+            _check_source(place, fields.get("layer"), source, block)
+            source = fields.get("layer")
+            latent = _latent(place, fields.get("index"), sae.num_latents)
+            description = fields.get("description")
+            if description is not None and not isinstance(description, str):
+                raise place.error(f"the description must be a string, not {description!r:.80}")
+            text = " ".join((description or "").split())
+            if text:
+                found.setdefault(latent, text)
+    if not found:
+        raise InputError(f"{path}: no explanations")
+    return found
+
+
+def _files(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    files = [*path.glob("*.jsonl"), *path.glob("*.jsonl.gz")]
+    # batch-10 comes after batch-9.
+    return sorted(files, key=lambda file: [int(n) for n in re.findall(r"\d+", file.name)])
+
+
+def _check_source(place: Place, layer: object, before: object, block: int | None) -> None:
+    if isinstance(layer, bool) or not isinstance(layer, str | int):
+        raise place.error(
+            f"the layer must be a source such as 20-gemmascope-res-16k, not {layer!r}"
+        )
+    if before is not None and layer != before:
+        raise place.error(f"an explanation of {layer!r} among those of {before!r}")
+    number = re.match(r"\d+", str(layer))
+    if block is not None and (number is None or int(number[0]) != block):
+        raise place.error(f"an explanation of layer {layer!r}, the SAE reads block {block}")
+
+
+def _latent(place: Place, index: Any, num_latents: int) -> int:
+    # Neuronpedia writes numbers as strings.
+    sound = isinstance(index, str | int) and re.fullmatch(r"\d{1,12}", str(index)) is not None
+    if not sound:
+        raise place.error(f"the index must be the number of a latent, not {index!r:.80}")
+    if int(index) >= num_latents:
+        raise place.error(f"latent {index}, but the SAE has {num_latents} latents")
+    return int(index)

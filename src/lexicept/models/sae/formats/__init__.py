@@ -1,0 +1,21 @@
+"""Layouts of pretrained SAEs: a module for each, one interface."""
+
+from lexicept.models.sae.formats.dictionary_learning import DictionaryLearning
+from lexicept.models.sae.formats.gemma_scope import GemmaScope, GemmaScope2
+from lexicept.models.sae.formats.layout import Layout, Place, Scale
+from lexicept.models.sae.formats.lexicept import Lexicept
+from lexicept.models.sae.formats.llama_scope import LlamaScope
+from lexicept.models.sae.formats.saelens import SAELens, save_saelens
+from lexicept.models.sae.formats.sparsify import Sparsify
+
+LAYOUTS: tuple[type[Layout], ...] = (
+    Lexicept,
+    LlamaScope,
+    GemmaScope,
+    GemmaScope2,
+    SAELens,
+    Sparsify,
+    DictionaryLearning,
+)
+
+__all__ = ["LAYOUTS", "Layout", "Place", "Scale", "save_saelens"]

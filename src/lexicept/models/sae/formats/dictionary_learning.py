@@ -1,0 +1,110 @@
+"""dictionary_learning (Marks et al. 2024): a class per architecture, each with its own names."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+
+from lexicept.errors import InputError
+from lexicept.models.sae.formats.layout import Place, Release, Weights, fold_norms
+from lexicept.models.sae.model import fold_gate
+
+_LINEAR = ("encoder.weight", "encoder.bias", "decoder.weight")
+_MATRICES = ("W_enc", "b_enc", "W_dec", "b_dec")
+
+_CLASSES = {
+    "AutoEncoder": ("relu", (*_LINEAR, "bias")),
+    "AutoEncoderNew": ("relu", (*_LINEAR, "decoder.bias")),
+    "AutoEncoderTopK": ("topk", (*_LINEAR, "b_dec")),
+    "BatchTopKSAE": ("batchtopk", (*_LINEAR, "b_dec")),
+    "GatedAutoEncoder": (
+        "gated",
+        ("encoder.weight", "mag_bias", "decoder.weight", "decoder_bias"),
+    ),
+    "JumpReluAutoEncoder": ("jumprelu", _MATRICES),
+    "MatryoshkaBatchTopKSAE": ("batchtopk", _MATRICES),
+}
+"""Of each class: what it is, and its names of W_enc, b_enc, W_dec and b_dec."""
+
+_NOT_CENTRED = ("AutoEncoderNew", "JumpReluAutoEncoder")
+
+
+class DictionaryLearning(Release):
+    """``config.json`` and ``ae.pt``, activations as the library's own loader gives them.
+
+    Linear layers hold [num_latents, d] and [d, num_latents]; matrices under W's names
+    [d, num_latents] and [num_latents, d]. ``AutoEncoder`` is brought to decoder rows of norm 1.
+    """
+
+    name = "dictionary_learning"
+    config_file = "config.json"
+    weights_file = "ae.pt"
+    pickled = True
+
+    def __init__(self, folder: Path, path: str) -> None:
+        super().__init__(folder, path)
+        tensors, trainer = self.tensors, self.config.section("trainer")
+        trainer.require("dict_class", *_CLASSES)
+        self.kind = trainer.text("dict_class")
+        self.centred = self.kind not in _NOT_CENTRED
+        self.model = trainer.optional_text("lm_name")
+        self.hook = _hook(trainer.optional_text("submodule_name"), trainer.values.get("layer"))
+        self.architecture, self._names = _CLASSES[self.kind]
+        W_enc, b_enc, W_dec, b_dec = self._names
+        shape = tensors.shape(W_enc)
+        self.num_latents, self.d_in = reversed(shape) if self._names == _MATRICES else shape
+        self._require_sizes(trainer, "activation_dim", "dict_size")
+        tensors.expect(W_dec, *reversed(shape))
+        tensors.expect(b_dec, self.d_in)
+        rows = {"gated": ("gate_bias", "r_mag"), "jumprelu": ("threshold",)}
+        for name in (b_enc, *rows.get(self.architecture, ())):
+            tensors.expect(name, self.num_latents)
+        if self.architecture == "topk":
+            self._use_top(self._k(trainer.integer("k")))
+        elif self.architecture == "batchtopk":
+            tensors.expect("threshold")
+
+    @classmethod
+    def place(cls, path: str) -> Place:
+        found = re.search(r"(?:^|/)(\w+_layer_(\d+))(?=/|_|$)", path)
+        return Place(_hook(found[1], int(found[2])) if found else None)
+
+    def _k(self, said: int) -> int:
+        if "k" not in self.tensors:
+            return said
+        self.tensors.expect("k")
+        found = int(self.tensors.read("k"))
+        if found != said:
+            raise InputError(f"{self.folder}: k is {said} in config.json, but {found} in ae.pt")
+        return said
+
+    def weights(self) -> Weights:
+        W_enc, b_enc, W_dec, b_dec = map(self.tensors.read, self._names)
+        if self._names == _MATRICES:
+            W_enc = W_enc.T.contiguous()
+        else:
+            W_dec = W_dec.T.contiguous()
+        if self.architecture == "topk":
+            return Weights(W_enc, b_enc, W_dec, b_dec)
+        if self.architecture == "gated":
+            b_gate, r_mag = self.tensors.read("gate_bias"), self.tensors.read("r_mag")
+            threshold = fold_gate(W_enc, b_gate, r_mag, b_enc)
+        elif self.architecture == "relu":
+            threshold = torch.zeros(self.num_latents)
+        else:
+            # One for all latents in BatchTopK; below 0, as before training, it is one of 0.
+            threshold = F.relu(self.tensors.read("threshold")).expand(self.num_latents)
+        if self.kind == "AutoEncoder":
+            fold_norms(W_enc, b_enc, W_dec)
+        return Weights(W_enc, b_enc, W_dec, b_dec, threshold.contiguous())
+
+
+def _hook(submodule: str | None, layer: object) -> str | None:
+    """The hook of a submodule such as ``resid_post_layer_8``; without a name, a block's output."""
+    if not isinstance(layer, int) or isinstance(layer, bool):
+        return submodule
+    site = re.sub(r"_layer_\d+$", "", submodule or "resid_post")
+    return f"blocks.{layer}.hook_{site}"

@@ -1,0 +1,89 @@
+"""Gemma Scope (Lieberum et al. 2024) and Gemma Scope 2: JumpReLU SAEs on raw states."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+from typing import ClassVar
+
+import torch.nn.functional as F
+
+from lexicept.models.sae.formats.layout import Place, Release, Weights
+
+L0_NAMES = {"small": 15.0, "medium": 45.0, "big": 100.0}
+"""About the middle of the ranges of ℓ0 that Gemma Scope 2 names."""
+
+
+class GemmaScope(Release):
+    """``layer_{L}/width_{16k}/average_l0_{n}/params.npz``: ``ReLU(p) · [p > threshold]`` of
+    ``p = h W_enc + b_enc``; matrices are [d, num_latents] and [num_latents, d]."""
+
+    name = "Gemma Scope"
+    config_file: ClassVar[str | None] = None
+    weights_file = "params.npz"
+    tensor_names = ("W_enc", "b_enc", "W_dec", "b_dec", "threshold")
+
+    def __init__(self, folder: Path, path: str) -> None:
+        super().__init__(folder, path)
+        W_enc, b_enc, W_dec, b_dec, threshold = self.tensor_names
+        self.d_in, self.num_latents = self.tensors.shape(W_enc)
+        self.tensors.expect(b_enc, self.num_latents)
+        self.tensors.expect(W_dec, self.num_latents, self.d_in)
+        self.tensors.expect(b_dec, self.d_in)
+        self.tensors.expect(threshold, self.num_latents)
+        size = re.search(r"gemma-scope-(\w+)-(pt|it)-", path)
+        if size:
+            self.model = f"google/gemma-2-{size[1]}{'-it' if size[2] == 'it' else ''}"
+
+    @classmethod
+    def place(cls, path: str) -> Place:
+        found = re.search(r"(layer_(\d+)|embedding)/width_(\d+[km])/average_l0_(\d+)$", path)
+        if not found:
+            return Place()
+        hook = "hook_embed" if found[2] is None else f"blocks.{found[2]}.{_site(path)}"
+        return Place(hook, _width(found[3]), float(found[4]))
+
+    def weights(self) -> Weights:
+        W_enc, b_enc, W_dec, b_dec, threshold = map(self.tensors.read, self.tensor_names)
+        # A threshold below 0 is one of 0, because of the ReLU.
+        return Weights(W_enc.T.contiguous(), b_enc, W_dec, b_dec, F.relu(threshold))
+
+
+class GemmaScope2(GemmaScope):
+    """``resid_post/layer_{L}_width_{16k}_l0_{small|medium|big}/``, the same with a config."""
+
+    name = "Gemma Scope 2"
+    config_file = "config.json"
+    weights_file = "params.safetensors"
+    tensor_names = ("w_enc", "b_enc", "w_dec", "b_dec", "threshold")
+
+    def __init__(self, folder: Path, path: str) -> None:
+        super().__init__(folder, path)
+        config = self.config
+        config.require("architecture", "jump_relu", "jumprelu", default="jump_relu")
+        config.require("type", "sae", default="sae")
+        config.require("affine_connection", False, default=False)
+        self._require_sizes(config, "d_in", "width")
+        self.hook = config.optional_text("hf_hook_point_in") or self.hook
+        self.model = config.optional_text("model_name")
+
+    @classmethod
+    def place(cls, path: str) -> Place:
+        found = re.search(r"(\w+)/layer_(\d+)_width_(\d+[km])_l0_(\w+?)(_affine)?$", path)
+        if not found:
+            return Place()
+        site = found[1].removesuffix("_all")
+        return Place(f"blocks.{found[2]}.hook_{site}", _width(found[3]), L0_NAMES.get(found[4]))
+
+
+def _site(path: str) -> str:
+    """What the SAEs of a repository read; each has one for states, MLPs, attention."""
+    found = re.search(r"gemma-scope-\w+-(?:pt|it)-(mlp|att|transcoders)", path)
+    sites = {"mlp": "hook_mlp_out", "att": "attn.hook_z", "transcoders": "ln2.hook_normalized"}
+    return sites[found[1]] if found else "hook_resid_post"
+
+
+def _width(name: str) -> int:
+    """16k is 2¹⁴, 65k 2¹⁶, 1m 2²⁰."""
+    return int(2 ** round(math.log2(int(name[:-1]) * (1e3 if name[-1] == "k" else 1e6) or 1)))

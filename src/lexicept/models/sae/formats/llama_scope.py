@@ -1,0 +1,74 @@
+"""Llama Scope (He et al. 2024): SAEs of Llama-3.1-8B, by the OpenMOSS library."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+
+import torch
+
+from lexicept.errors import InputError
+from lexicept.models.sae.formats.layout import Place, Release, Weights, fold_norms
+
+_SITES = {
+    "R": "hook_resid_post",
+    "A": "hook_attn_out",
+    "M": "hook_mlp_out",
+    "TC": "ln2.hook_normalized",
+}
+
+
+class LlamaScope(Release):
+    """``Llama3_1-8B-Base-L{n}{R|A|M|TC}-{8|32}x/``: PyTorch's linear layers, in bfloat16.
+
+    They were trained on s·h with ``s = √d / dataset_average_activation_norm``, one for the input
+    and one for the output, and with activations that count times their decoder row's norm. As in
+    that library, both are folded into the weights, after which one threshold is compared with the
+    pre-activations of raw states.
+    """
+
+    name = "Llama Scope"
+    config_file = "hyperparams.json"
+    weights_file = "checkpoints/final.safetensors"
+    model = "meta-llama/Llama-3.1-8B"
+
+    def __init__(self, folder: Path, path: str) -> None:
+        super().__init__(folder, path)
+        config, tensors = self.config, self.tensors
+        config.require("act_fn", "jumprelu")
+        config.require("use_glu_encoder", False, default=False)
+        config.require("norm_activation", "dataset-wise", "none", default="none")
+        self.hook = config.optional_text("hook_point_in") or self.hook
+        self.centred = config.flag("apply_decoder_bias_to_pre_encoder", False)
+        self._threshold = config.number("jump_relu_threshold")
+        if self._threshold < 0:
+            raise InputError(f"{config.place}: jump_relu_threshold {self._threshold} is below 0")
+        self.num_latents, self.d_in = tensors.shape("encoder.weight")
+        self._require_sizes(config, "d_model", "d_sae")
+        tensors.expect("encoder.bias", self.num_latents)
+        tensors.expect("decoder.weight", self.d_in, self.num_latents)
+        tensors.expect("decoder.bias", self.d_in)
+        self._output_scale = 1.0
+        if config.values.get("norm_activation") == "dataset-wise":
+            norms = config.section("dataset_average_activation_norm")
+            means = norms.number("in"), norms.number("out")
+            if min(means) <= 0:
+                raise InputError(f"{norms.place}: norms must be above 0, not {means}")
+            self.input_scale, self._output_scale = (math.sqrt(self.d_in) / mean for mean in means)
+
+    @classmethod
+    def place(cls, path: str) -> Place:
+        found = re.search(r"L(\d+)(R|A|M|TC)-\d+x$", path)
+        return Place(f"blocks.{found[1]}.{_SITES[found[2]]}" if found else None)
+
+    def weights(self) -> Weights:
+        s_in, s_out = self.input_scale, self._output_scale
+        W_enc = self.tensors.read("encoder.weight")
+        b_enc = self.tensors.read("encoder.bias") / s_in
+        W_dec = self.tensors.read("decoder.weight").T.contiguous().mul_(s_in / s_out)
+        b_dec = self.tensors.read("decoder.bias") / s_out
+        if self.config.flag("sparsity_include_decoder_norm", True):
+            fold_norms(W_enc, b_enc, W_dec)
+        threshold = torch.full((self.num_latents,), self._threshold)
+        return Weights(W_enc, b_enc, W_dec, b_dec, threshold)

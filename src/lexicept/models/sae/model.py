@@ -1,0 +1,200 @@
+"""The sparse autoencoder: one model and one file format for all architectures."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+from torch import Tensor, nn
+
+from lexicept.errors import InputError
+from lexicept.ops.chosen import chosen_outputs, sum_chosen
+from lexicept.ops.linear_topk import top_activations
+from lexicept.storage.files import replace_file, write_json
+
+
+class SAE(nn.Module):
+    """A sparse autoencoder over token states (SAE-SPLADE section 3).
+
+    For a state h [d], normalised to x = (h − h̄) / σ where normalisation is on and x = h where it
+    is off (h̄ = 0, σ = 1)::
+
+        p = W_enc (x − b_dec) + b_enc      [num_latents]; W_enc x + b_enc where not centred
+        z = TopK_k(ReLU(p))                at most k non-zero (Gao et al. 2024)
+        z = p · [p > threshold]            where there are thresholds instead of k
+        x̂ = W_decᵀ z + b_dec               [d]
+
+    Thresholds are at least 0, one per latent. With them the model is a JumpReLU SAE (Rajamanoharan
+    et al. 2024b); a ReLU SAE has thresholds of 0, a BatchTopK SAE the same everywhere, and a gated
+    one is folded into this form (see ``sae.objectives.Gated``). Both weight matrices hold one row
+    per latent, [num_latents, d].
+
+    Args:
+        d_in: size d of a state.
+        num_latents: number of concepts.
+        k: active latents per token; None for thresholds, 0 at first.
+        architecture: a name for people: how it was trained.
+        centred: whether b_dec is taken off the input.
+
+    Raises:
+        InputError: k below 1 or above ``num_latents``.
+    """
+
+    mean: Tensor
+    scale: Tensor
+    threshold: Tensor | None
+
+    def __init__(
+        self,
+        d_in: int,
+        num_latents: int,
+        k: int | None,
+        *,
+        architecture: str = "topk",
+        centred: bool = True,
+    ) -> None:
+        super().__init__()
+        if k is not None and not 1 <= k <= num_latents:
+            raise InputError(f"k must be between 1 and the {num_latents} latents, not {k}")
+        self.d_in = d_in
+        self.num_latents = num_latents
+        self.k = k
+        self.architecture = architecture
+        self.centred = centred
+        self.origin: dict[str, Any] = {}
+        """Where a pretrained model comes from: names and numbers that JSON can hold."""
+        self.decoder = True
+        """Whether W_dec is one; else its rows are those of the encoder at unit length."""
+        W_dec = F.normalize(torch.randn(num_latents, d_in), dim=1)
+        self.W_dec = nn.Parameter(W_dec)
+        self.W_enc = nn.Parameter(W_dec.clone())
+        self.b_enc = nn.Parameter(torch.zeros(num_latents))
+        self.b_dec = nn.Parameter(torch.zeros(d_in))
+        self.register_buffer("mean", torch.zeros(d_in))
+        self.register_buffer("scale", torch.ones(()))
+        self.register_buffer("threshold", torch.zeros(num_latents) if k is None else None)
+
+    def normalise(self, states: Tensor) -> Tensor:
+        """x from h: [n, d]."""
+        return (states - self.mean) / self.scale
+
+    def centre(self, x: Tensor) -> Tensor:
+        """What W_enc is multiplied with: [n, d] from x [n, d]."""
+        return x - self.b_dec if self.centred else x
+
+    def pre_acts(self, x: Tensor) -> Tensor:
+        """p of every latent: [n, num_latents] from x [n, d]."""
+        bias = self.b_enc - self.W_enc @ self.b_dec if self.centred else self.b_enc
+        return torch.addmm(bias, x, self.W_enc.T)
+
+    def pre_acts_of(self, x: Tensor, latents: Tensor) -> Tensor:
+        """p of chosen latents [n, k] for x [n, d]; only these rows get a gradient."""
+        return chosen_outputs(self.centre(x), self.W_enc, self.b_enc, latents)
+
+    def encode(self, states: Tensor, k: int | None = None) -> tuple[Tensor, Tensor]:
+        """The active latents of token states.
+
+        Args:
+            states: [n, d].
+            k: active latents per token, those with the largest activations; the model's own by
+                default, and without one as many as the token with most active latents has.
+
+        Returns:
+            Activations [n, k], at least 0 and in units of the states, and latent numbers [n, k].
+            Where the activation is 0, the latent may be any.
+        """
+        x = self.normalise(states)
+        with torch.no_grad():
+            acts, latents = top_activations(
+                self.centre(x), self.W_enc, self.b_enc, k or self.k, self.threshold
+            )
+        if torch.is_grad_enabled():
+            acts = F.relu(self.pre_acts_of(x, latents)) * (acts > 0)
+        return acts * self.scale, latents
+
+    def decode(self, acts: Tensor, latents: Tensor) -> Tensor:
+        """x̂ [n, d] from activations in units of x and latent numbers [n, k].
+
+        Raises:
+            InputError: this is an encoder alone.
+        """
+        self.need_decoder()
+        return sum_chosen(acts, latents, self.W_dec) + self.b_dec
+
+    def need_decoder(self) -> None:
+        """Raises InputError for an encoder alone."""
+        if not self.decoder:
+            raise InputError("this SAE is an encoder alone: it can't rebuild states")
+
+    def reconstruct(self, acts: Tensor, latents: Tensor) -> Tensor:
+        """ĥ [n, d] from what ``encode`` gives."""
+        return self.decode(acts / self.scale, latents) * self.scale + self.mean
+
+    def forward(self, states: Tensor) -> Tensor:
+        """Reconstructed states [n, d]."""
+        return self.reconstruct(*self.encode(states))
+
+    def save(self, folder: Path) -> None:
+        """Write ``sae.safetensors`` and ``sae.json``, each atomically."""
+        config = {
+            "architecture": self.architecture,
+            "d_in": self.d_in,
+            "num_latents": self.num_latents,
+            "k": self.k,
+            "centred": self.centred,
+            "origin": self.origin,
+        }
+        tensors = {name: tensor.contiguous() for name, tensor in self.state_dict().items()}
+        if not self.decoder:
+            config["decoder"] = False
+            del tensors["W_dec"]
+        replace_file(folder / "sae.safetensors", save(tensors))
+        write_json(folder / "sae.json", config)
+
+    @classmethod
+    def load(cls, folder: Path) -> SAE:
+        """Read what ``save`` wrote, in any precision.
+
+        Where the config says ``"decoder": false`` there is the encoder alone, all that a head
+        needs; its rows, at unit length, then stand for the decoder's.
+
+        Raises:
+            InputError: files that are missing, damaged, or of other shapes than the config says.
+        """
+        try:
+            config = json.loads((folder / "sae.json").read_bytes())
+            with torch.device("meta"):  # nothing is allocated for what a damaged config says
+                sae = cls(
+                    config["d_in"],
+                    config["num_latents"],
+                    config["k"],
+                    architecture=config["architecture"],
+                    centred=config["centred"],
+                )
+            sae.origin = dict(config["origin"])
+            stored = load_file(folder / "sae.safetensors")
+            tensors = {name: tensor.float() for name, tensor in stored.items()}
+            sae.decoder = bool(config.get("decoder", True))
+            if not sae.decoder:
+                tensors["W_dec"] = F.normalize(tensors["W_enc"], dim=1)
+            sae.load_state_dict(tensors, assign=True)
+        except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
+            reason = " ".join(str(error).split())
+            raise InputError(f"{folder}: not a saved SAE: {reason}") from None
+        if sae.threshold is not None and not bool((sae.threshold >= 0).all()):
+            raise InputError(f"{folder}: not a saved SAE: a threshold is below 0 or no number")
+        return sae
+
+
+def fold_gate(W: Tensor, b_gate: Tensor, r_mag: Tensor, b_mag: Tensor) -> Tensor:
+    """Make W, in place, the W_enc of a gated SAE (Rajamanoharan et al. 2024a), and b_mag its b_enc:
+    the activation ``[W x + b_gate > 0] · ReLU(p)``, ``p = exp(r_mag) W x + b_mag``, is p above the
+    thresholds that are returned."""
+    gain = r_mag.exp()
+    W.mul_(gain[:, None])
+    return F.relu(b_mag - gain * b_gate)

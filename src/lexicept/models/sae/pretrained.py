@@ -1,0 +1,276 @@
+"""Pretrained SAEs: finding one on the hub or on disk, and loading it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from lexicept.errors import InputError
+from lexicept.models.backbone import Backbone
+from lexicept.models.sae.formats import LAYOUTS, Layout, Place, Scale
+from lexicept.models.sae.hooks import layer_of
+from lexicept.models.sae.model import SAE
+
+USUAL_L0 = 100
+"""Of several SAEs of a layer and width, SPLARE takes that with about so many active latents."""
+
+SHOWN = 8
+"""Names that an error lists."""
+
+_HUB_NAME = re.compile(r"(\w[\w.-]*/\w[\w.-]*)(?:/(.+))?")
+
+
+def load_pretrained_sae(
+    source: str | os.PathLike[str],
+    layer: int | None = None,
+    width: int | None = None,
+    *,
+    l0: float = USUAL_L0,
+    d_in: int | None = None,
+    scale: Scale | None = None,
+    pickles: bool = False,
+) -> SAE:
+    """Load a pretrained SAE; see ``find_pretrained_sae``.
+
+    Args:
+        scale: of the activations of an SAE that was trained on s·h: ``raw``, the default, for those
+            of the weights on raw states, ``normalised`` for those on s·h, which are s times as
+            large. What lexicept saved keeps its scale.
+
+    Returns:
+        The SAE, in float32 and not trainable. ``origin`` says where it comes from and which scale
+        was chosen.
+
+    Raises:
+        InputError: no such SAE, one of other sizes than asked for, or a damaged one.
+    """
+    return find_pretrained_sae(source, layer, width, l0=l0, d_in=d_in, pickles=pickles).load(scale)
+
+
+@dataclass(frozen=True)
+class PretrainedSAE:
+    """A pretrained SAE whose headers were read and found right."""
+
+    layout: Layout
+    layer: int | None
+    """Blocks that are run before it; None where nobody knows."""
+    origin: dict[str, Any]
+
+    def load(self, scale: Scale | None = None, backbone: Backbone | None = None) -> SAE:
+        """Read the weights.
+
+        Args:
+            scale: see ``load_pretrained_sae``.
+            backbone: whose states it will read.
+
+        Raises:
+            InputError: damaged weights, or, before they are read, an SAE for other states than the
+                backbone's.
+        """
+        if backbone is not None:
+            require_fit({**self.origin, "layer": self.layer}, self.layout.d_in, backbone)
+        sae = self.layout.load(scale)
+        known = {"scale": scale or "raw", **sae.origin}
+        sae.origin = {**self.origin, **known, "layer": self.layer}
+        return sae
+
+
+def find_pretrained_sae(
+    source: str | os.PathLike[str],
+    layer: int | None = None,
+    width: int | None = None,
+    *,
+    l0: float = USUAL_L0,
+    d_in: int | None = None,
+    pickles: bool = False,
+) -> PretrainedSAE:
+    """Find a pretrained SAE of any of ``formats.LAYOUTS``, which is known by its files' names.
+
+    Args:
+        source: a folder, or a hub's name such as ``google/gemma-scope-2b-pt-res``, perhaps with a
+            folder in it. Either may hold many SAEs: layer and width choose.
+        layer: blocks that are run before the SAE. Releases count from 0: what they call the
+            output of layer 20 is the state after 21 blocks.
+        width: number of latents.
+        l0: of several SAEs of a layer and width, that whose mean number of active latents is the
+            closest is taken.
+        d_in: size of the states that it is for.
+        pickles: whether pickled files may be read; only tensors are unpickled.
+
+    Raises:
+        InputError: no such SAE, several, one of other sizes than asked for, or damaged headers.
+    """
+    where, files, folder_of = _open_source(source)
+    found = [_Candidate.of(kind, folder, where) for kind, folder in _recognise(files)]
+    if not found:
+        names = ", ".join(dict.fromkeys(kind.name for kind in LAYOUTS))
+        raise InputError(f"{where}: there is no SAE of a known layout ({names})")
+    chosen = _choose(found, where, layer, width, l0)
+    path = f"{where}/{chosen.folder}".rstrip("/")
+    if chosen.kind.pickled and not pickles:
+        raise InputError(
+            f"{path}: {chosen.kind.weights_file} is a pickle: lexicept convert makes an SAE of it "
+            "that can be loaded"
+        )
+    layout = chosen.kind(folder_of(chosen), path)
+    _require_known(path, layout, layer, width, d_in)
+    origin = {
+        "source": path,
+        "layout": layout.name,
+        "hook": layout.hook,
+        "model": layout.model,
+    }
+    return PretrainedSAE(layout, layer if layout.layer is None else layout.layer, origin)
+
+
+def require_fit(origin: dict[str, Any], d_in: int, backbone: Backbone) -> None:
+    """Raise InputError unless an SAE is for the states of this backbone, as far as its origin
+    tells."""
+    name, d = origin.get("source", "the SAE"), backbone.get_embedding_dimension()
+    if d_in != d:
+        raise InputError(f"{name} is for states of size {d_in}, the backbone's are of size {d}")
+    layer, hook = origin.get("layer"), origin.get("hook")
+    if hook is not None and layer is None:
+        raise InputError(f"{name} reads {hook}, not the state after a block")
+    if layer is not None and layer != backbone.num_layers:
+        raise InputError(
+            f"{name} is for the state after {layer} blocks, the backbone runs {backbone.num_layers}"
+        )
+
+
+def hub_files(name: str) -> list[str]:
+    """The paths of all files of a hub's model."""
+    from huggingface_hub import HfApi
+
+    return HfApi().list_repo_files(name)
+
+
+def hub_folder(name: str, files: Sequence[str]) -> Path:
+    """Download some files of a hub's model; return the folder that its paths begin in."""
+    from huggingface_hub import snapshot_download
+
+    return Path(snapshot_download(name, allow_patterns=list(files)))
+
+
+class _Candidate(NamedTuple):
+    kind: type[Layout]
+    folder: str
+    place: Place
+
+    @classmethod
+    def of(cls, kind: type[Layout], folder: str, where: str) -> _Candidate:
+        return cls(kind, folder, kind.place(f"{where}/{folder}".rstrip("/")))
+
+    @property
+    def layer(self) -> int | None:
+        return layer_of(self.place.hook)
+
+    def files(self) -> list[str]:
+        names = (self.kind.config_file, self.kind.weights_file)
+        return [f"{self.folder}/{name}".lstrip("/") for name in names if name is not None]
+
+
+def _open_source(
+    source: str | os.PathLike[str],
+) -> tuple[str, list[str], Callable[[_Candidate], Path]]:
+    """A source's name, its files, and how the folder of a candidate comes to this disk."""
+    root = Path(source).expanduser()
+    if root.is_dir():
+        files = [file.relative_to(root).as_posix() for file in root.rglob("*") if file.is_file()]
+        return str(root.resolve()), files, lambda chosen: root / chosen.folder
+    named = _HUB_NAME.fullmatch(str(source).rstrip("/"))
+    if named is None:
+        raise InputError(f"{source}: neither a folder nor a hub's name, such as google/name")
+    name, inner = named[1], named[2] or ""
+    prefix = f"{inner}/" if inner else ""
+    # The hub's client raises its own errors, its transport's, and more.
+    try:
+        files = [file.removeprefix(prefix) for file in hub_files(name) if file.startswith(prefix)]
+    except Exception as error:
+        raise _unreachable(name, error) from None
+
+    def fetch(chosen: _Candidate) -> Path:
+        try:
+            downloaded = hub_folder(name, [f"{prefix}{file}" for file in chosen.files()])
+        except Exception as error:
+            raise _unreachable(name, error) from None
+        return downloaded / inner / chosen.folder
+
+    return f"{name}/{inner}".rstrip("/"), files, fetch
+
+
+def _unreachable(name: str, error: Exception) -> InputError:
+    reason = str(error).strip().split("\n")[0] or type(error).__name__
+    return InputError(f"{name}: no such folder, and the hub's can't be loaded: {reason}")
+
+
+def _recognise(files: Sequence[str]) -> list[tuple[type[Layout], str]]:
+    """The folders that hold the files of a layout."""
+    present, found = set(files), []
+    for file in sorted(present):
+        for kind in LAYOUTS:
+            if file != kind.weights_file and not file.endswith(f"/{kind.weights_file}"):
+                continue
+            start = file.removesuffix(kind.weights_file)
+            if kind.config_file is None or f"{start}{kind.config_file}" in present:
+                found.append((kind, start.rstrip("/")))
+    return found
+
+
+def _choose(
+    found: list[_Candidate], where: str, layer: int | None, width: int | None, l0: float
+) -> _Candidate:
+    states = [c for c in found if c.layer is not None or c.place.hook is None]
+    if layer is not None and not states:
+        hooks = sorted({str(c.place.hook) for c in found})
+        raise InputError(f"{where}: reads {', '.join(hooks[:SHOWN])}, not the state after a block")
+    found = states or found
+    found = _narrow(found, "layer", layer, lambda c: c.layer, where)
+    found = _narrow(found, "width", width, lambda c: c.place.width, where)
+    known = [c for c in found if c.place.l0 is not None]
+    if known:  # Gemma Scope 2 has some both under resid_post and under resid_post_all
+        return min(known, key=lambda c: (abs((c.place.l0 or 0) - l0), "_all/" in c.folder))
+    if len(found) > 1:
+        names = ", ".join(c.folder for c in found[:SHOWN]) + (", …" if len(found) > SHOWN else "")
+        raise InputError(f"{where}: several SAEs; add the folder to the name: {names}")
+    return found[0]
+
+
+def _narrow(
+    found: list[_Candidate],
+    name: str,
+    wanted: int | None,
+    value: Callable[[_Candidate], int | None],
+    where: str,
+) -> list[_Candidate]:
+    """Candidates of one value; those whose paths do not tell it are kept if nothing else is."""
+    present = sorted({v for v in map(value, found) if v is not None})
+    if wanted is None:
+        if len(present) > 1:
+            raise InputError(f"{where}: choose a {name} of {', '.join(map(str, present))}")
+        return found
+    exact = [c for c in found if value(c) == wanted]
+    kept = exact or [c for c in found if value(c) is None]
+    if not kept:
+        there = ", ".join(map(str, present))
+        raise InputError(f"{where}: no SAE of {name} {wanted}; there is {there}")
+    return kept
+
+
+def _require_known(
+    path: str, layout: Layout, layer: int | None, width: int | None, d_in: int | None
+) -> None:
+    """Raise InputError where what an SAE says of itself is not what was asked for."""
+    if layer is not None and layout.layer is None and layout.hook is not None:
+        raise InputError(f"{path}: this SAE reads {layout.hook}, not the state after a block")
+    for what, wanted, found in (
+        ("is for the state after {} blocks", layer, layout.layer),
+        ("has {} latents", width, layout.num_latents),
+        ("is for states of size {}", d_in, layout.d_in),
+    ):
+        if wanted is not None and found is not None and found != wanted:
+            raise InputError(f"{path}: this SAE {what.format(found)}, not {wanted}")

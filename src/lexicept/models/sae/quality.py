@@ -1,0 +1,318 @@
+"""What an SAE keeps of the states that it reads, and how alike these states are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from lexicept.errors import InputError
+from lexicept.models.backbone import Backbone
+from lexicept.models.sae.model import SAE
+from lexicept.models.sae.states import READ, Reader, backbone_reader
+from lexicept.progress import Progress, silent
+
+SAMPLE_TOKENS = 50_000
+"""Tokens at least, drawn text by text, for what needs a language model or all layers."""
+
+EDGES = tuple(-6 + step / 2 for step in range(13))
+"""Logarithms to base 10 of shares of tokens, between the bins of a histogram."""
+
+SAMPLE_TEXTS = 64
+"""Texts that are drawn together."""
+
+TOGETHER = 4096
+"""Tokens that are encoded together."""
+
+LOGITS = 2**24
+"""Logits that exist at once: 64 MB."""
+
+Change = Callable[[Tensor], Tensor]
+"""States [n, d] to others that take their place."""
+
+
+class LanguageHead(Protocol):
+    """``logits = rows · transform(h) + bias``: a ``VocabularyHead``."""
+
+    @property
+    def rows(self) -> Tensor: ...
+
+    @property
+    def bias(self) -> Tensor: ...
+
+    def transform(self, states: Tensor) -> Tensor: ...
+
+
+class LanguageModel(NamedTuple):
+    """A whole backbone and the head that it was pretrained with."""
+
+    backbone: Backbone
+    head: LanguageHead
+    shifted: bool
+    """Whether a token is recognised from the state before it, as by a decoder."""
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """Cross entropies, in nats, of the tokens of texts under a language model's own head.
+
+    Nothing is masked: an encoder recognises a token from its own state, a decoder from the state
+    before it. What the SAE reads of tokens that are not special is left, or replaced.
+    """
+
+    original: float
+    """As the states are."""
+    reconstructed: float
+    """With the SAE's reconstructions."""
+    ablated: float
+    """With the mean of all states."""
+
+    @property
+    def share(self) -> float:
+        """The loss recovered, ``(ablated − reconstructed) / (ablated − original)``."""
+        lost = self.ablated - self.original
+        return (self.ablated - self.reconstructed) / lost if lost else 0.0
+
+
+@dataclass(frozen=True)
+class SAEReport:
+    """How well an SAE reconstructs states, and how its latents are used."""
+
+    tokens: int
+    fvu: float
+    """Fraction of variance unexplained, ``Σ ‖ĥ − h‖² / Σ ‖h − h̄‖²``."""
+    l0: float
+    """Active latents per token."""
+    dead: float
+    """Share of the latents that fire on no token."""
+    histogram: tuple[int, ...]
+    """Latents by the share of tokens that they fire on: up to 10 to the first of ``EDGES``, then
+    up to each next one. The dead are not counted."""
+    recovered: Recovered | None = None
+    """None without a language model."""
+
+
+def report_sae(
+    backbone: Backbone,
+    sae: SAE,
+    texts: Sequence[str],
+    *,
+    transform: Change | None = None,
+    language_model: LanguageModel | None = None,
+    progress: Progress = silent,
+) -> SAEReport:
+    """A report over all tokens of texts, special tokens left out.
+
+    Args:
+        backbone: whose last block's output the SAE reads.
+        transform: as for ``train_sae``.
+        language_model: of the same blocks and those above them, for ``recovered``, over a sample
+            of the texts. Where there is a transform, it is that of its head.
+
+    Raises:
+        InputError: texts without a single token.
+    """
+    totals = _Totals(sae)
+    for states in read_all(backbone_reader(backbone, texts, transform), len(texts), progress):
+        totals.add(states)
+    report = totals.report()
+    if language_model is None:
+        return report
+    layer = None if transform is not None else backbone.num_layers
+    recovered = loss_recovered(language_model, sae, totals.mean, layer, texts)
+    return replace(report, recovered=recovered)
+
+
+def report_states(parts: Iterable[Tensor], sae: SAE) -> SAEReport:
+    """A report over states, [n, d] at a time. Raises InputError where there are none at all."""
+    totals = _Totals(sae)
+    for states in parts:
+        totals.add(states)
+    return totals.report()
+
+
+def read_all(reader: Reader, count: int, progress: Progress = silent) -> Iterator[Tensor]:
+    """The states [n, d] of all texts, some texts at a time."""
+    for start in range(0, count, READ):
+        numbers = range(start, min(start + READ, count))
+        yield reader(numbers)
+        progress("states", numbers.stop, count)
+
+
+class _Totals:
+    """Sums over states, in double precision."""
+
+    def __init__(self, sae: SAE) -> None:
+        self.sae = sae
+        self.tokens = 0
+        device = sae.W_enc.device
+        self.sum = torch.zeros(sae.d_in, dtype=torch.float64, device=device)
+        self.squares = self.errors = 0.0
+        self.active = torch.zeros(sae.num_latents, dtype=torch.long, device=device)
+
+    @property
+    def mean(self) -> Tensor:
+        """The mean state [d]."""
+        return (self.sum / self.tokens).float()
+
+    @torch.no_grad()
+    def add(self, states: Tensor) -> None:
+        for part in states.to(self.sum.device).split(TOGETHER):
+            acts, latents = self.sae.encode(part)
+            self.tokens += len(part)
+            self.sum += part.double().sum(dim=0)
+            self.squares += float(part.double().square().sum())
+            error = self.sae.reconstruct(acts, latents) - part
+            self.errors += float(error.double().square().sum())
+            self.active += torch.bincount(latents[acts > 0], minlength=len(self.active))
+
+    def report(self) -> SAEReport:
+        if not self.tokens:
+            raise InputError("an SAE can't be judged: the texts have no tokens")
+        variance = self.squares - float(self.sum.square().sum()) / self.tokens
+        counts = self.active.cpu().numpy()
+        bins = np.searchsorted(EDGES, np.log10(counts[counts > 0] / self.tokens))
+        return SAEReport(
+            self.tokens,
+            self.errors / variance if variance > 0 else 0.0,
+            float(counts.sum()) / self.tokens,
+            float((counts == 0).mean()),
+            tuple(np.bincount(bins, minlength=len(EDGES)).tolist()),
+        )
+
+
+def loss_recovered(
+    language_model: LanguageModel,
+    sae: SAE,
+    mean: Tensor,
+    layer: int | None,
+    texts: Sequence[str],
+    tokens: int = SAMPLE_TOKENS,
+) -> Recovered:
+    """Cross entropies of a sample of texts with states left, reconstructed and ablated.
+
+    Args:
+        mean: of the states that the SAE reads [d].
+        layer: blocks before them; None where they are what the language head transforms states
+            to.
+        tokens: texts are drawn until they have so many.
+
+    Raises:
+        InputError: texts without a token to recognise.
+    """
+
+    def reconstructed(states: Tensor) -> Tensor:
+        found: Tensor = sae(states.to(sae.W_enc.device))
+        return found.to(states)
+
+    def ablated(states: Tensor) -> Tensor:
+        return mean.to(states).expand_as(states)
+
+    entropies = [
+        _cross_entropy(language_model, layer, change, texts, tokens)
+        for change in (None, reconstructed, ablated)
+    ]
+    return Recovered(*entropies)
+
+
+@torch.no_grad()
+def _cross_entropy(
+    language_model: LanguageModel,
+    layer: int | None,
+    change: Change | None,
+    texts: Sequence[str],
+    tokens: int,
+) -> float:
+    backbone, head, shifted = language_model
+    total, count = 0.0, 0
+    for features in _sample(backbone, texts, tokens):
+        ids, mask = features["input_ids"], features["token_mask"]
+        arguments = (ids, features["attention_mask"])
+        if change is None or layer is None:
+            states = backbone.states(*arguments)
+        else:
+            with backbone.hooked(layer, partial(_replaced, mask=mask, change=change)):
+                states = backbone.states(*arguments)
+        known, labels = states[mask], ids[mask]
+        if shifted:
+            after = mask[:, 1:] & features["attention_mask"][:, :-1].bool()
+            known, labels = states[:, :-1][after], ids[:, 1:][after]
+        count += len(labels)
+        step = max(1, LOGITS // len(head.rows))
+        for part, of_part in zip(known.split(step), labels.split(step), strict=True):
+            x = head.transform(part)
+            if change is not None and layer is None:
+                x = change(x)
+            logits = F.linear(x, head.rows, head.bias)
+            total += float(F.cross_entropy(logits, of_part, reduction="sum"))
+    if not count:
+        raise InputError("an SAE can't be judged: the texts have no token to recognise")
+    return total / count
+
+
+def _replaced(output: Tensor, mask: Tensor, change: Change) -> Tensor:
+    """A block's output [windows, length, d] with other states of tokens in a mask."""
+    changed = output.clone()
+    changed[mask] = change(output[mask].float()).to(output.dtype)
+    return changed
+
+
+@torch.no_grad()
+def anisotropy(
+    backbone: Backbone,
+    texts: Sequence[str],
+    tokens: int = SAMPLE_TOKENS,
+    transform: Change | None = None,
+) -> tuple[float, ...]:
+    """The mean cosine of two tokens' states after each block (SAE-SPLADE, Table 2).
+
+    Over all pairs of different tokens u, v of a sample, which need not be formed: with states of
+    length 1 it is ``(‖Σ_u u‖² − n) / (n (n − 1))``.
+
+    Args:
+        tokens: texts are drawn until they have so many.
+        transform: of states [n, d] after the last block, where that is what an SAE reads.
+
+    Raises:
+        InputError: fewer than two tokens.
+    """
+    sums: list[Tensor | float] = [0.0] * backbone.num_layers
+    count = 0
+    for features in _sample(backbone, texts, tokens):
+        mask = features["token_mask"]
+        count += int(mask.sum())
+
+        def add(output: Tensor, layer: int, mask: Tensor = mask) -> None:
+            states = output[mask]
+            if transform is not None and layer == backbone.num_layers - 1:
+                states = transform(states.float())
+            sums[layer] = sums[layer] + F.normalize(states.double(), dim=1).sum(dim=0)
+
+        with ExitStack() as hooks:
+            for layer in range(backbone.num_layers):
+                hooks.enter_context(backbone.hooked(layer + 1, partial(add, layer=layer)))
+            backbone.states(features["input_ids"], features["attention_mask"])
+    if count < 2:
+        raise InputError("anisotropy needs two tokens: the texts have none or one")
+    squared = [float(torch.as_tensor(total).square().sum()) for total in sums]
+    return tuple((value - count) / (count * (count - 1)) for value in squared)
+
+
+def _sample(backbone: Backbone, texts: Sequence[str], tokens: int) -> Iterator[dict[str, Tensor]]:
+    """Batches of texts in a fixed random order, until they have so many tokens."""
+    order = np.random.default_rng(0).permutation(len(texts))
+    found = 0
+    for start in range(0, len(order), SAMPLE_TEXTS):
+        some = [texts[int(number)] for number in order[start : start + SAMPLE_TEXTS]]
+        for _, features in backbone.batches(backbone.windows(some)):
+            found += int(features["token_mask"].sum())
+            yield features
+        if found >= tokens:
+            return

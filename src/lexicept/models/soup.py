@@ -1,0 +1,134 @@
+"""Model soups: the mean of the weights of several encoders (Wortsman et al. 2022; SPLARE)."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from reprlib import repr as shown
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from safetensors.torch import save as to_safetensors
+from torch import Tensor
+
+from lexicept.errors import InputError
+from lexicept.models.encoder import load_encoder
+from lexicept.storage.files import replace_file, sha256, sync_folder, write_json
+from lexicept.storage.workspace import refuse_existing
+
+_CARD = "README.md"
+
+_PLACES = {"transformers_version", "__version__", "_name_or_path", "is_local", "origin"}
+"""Settings that say where a model, or its SAE, was made."""
+
+_LEARNED = "query_scale"
+"""The setting of a head that is learned."""
+
+
+def soup(models: Sequence[Path], out: Path) -> None:
+    """Write the encoder whose weights are the means of several encoders', in double precision.
+
+    The mean of one is that encoder. Low-rank adapters are not averaged, their product not being
+    linear in them: the models that they were merged into are.
+
+    Args:
+        models: saved encoders of one form, trained from one start.
+        out: a folder that does not exist yet.
+
+    Raises:
+        InputError: something is at ``out``, a folder that is no such encoder, or two of different
+            form, with what differs.
+    """
+    refuse_existing(out)
+    files = [_files(model) for model in models]
+    work = out.with_name(f"{out.name}.partial")
+    shutil.rmtree(work, ignore_errors=True)
+    for name in sorted({name for found in files for name in found}):
+        paths = [model / name for model in models]
+        (work / name).parent.mkdir(parents=True, exist_ok=True)
+        for model, path in zip(models, paths, strict=True):
+            if not path.exists():
+                raise InputError(f"{model} has no {name}, which another model of the soup has")
+        if name.endswith(".safetensors"):
+            replace_file(work / name, to_safetensors(_mean_weights(paths), {"format": "pt"}))
+        elif name.endswith(".json"):
+            _write_settings(paths, work / name)
+        else:
+            for path in paths[1:]:
+                if sha256(path) != sha256(paths[0]):
+                    raise InputError(f"{paths[0]} and {path} have different contents")
+            shutil.copyfile(paths[0], work / name)
+    averaged = "".join(f"- {model}\n" for model in models)
+    card = f"# {out.name}\n\nEvery weight is the mean of those of:\n\n{averaged}"
+    replace_file(work / _CARD, card.encode())
+    load_encoder(work)
+    sync_folder(work)
+    work.rename(out)
+
+
+def _files(model: Path) -> list[str]:
+    """What an encoder's folder holds, by relative path."""
+    if not (model / "modules.json").exists():
+        raise InputError(f"{model}: no saved encoder (modules.json is missing)")
+    found = [path for path in model.rglob("*") if path.is_file() and path.name != _CARD]
+    if any(path.name == "adapter_config.json" for path in found):
+        raise InputError(f"{model}: adapters are not averaged; name the model they are merged into")
+    return [path.relative_to(model).as_posix() for path in found]
+
+
+def _mean_weights(paths: Sequence[Path]) -> dict[str, Tensor]:
+    first = _load(paths[0])
+    sums = {name: value.double() for name, value in first.items()}
+    for path in paths[1:]:
+        other = _load(path)
+        _check_same(paths[0], _forms(first), path, _forms(other))
+        for name, value in other.items():
+            sums[name] += value.double()
+    return {name: (value / len(paths)).to(first[name].dtype) for name, value in sums.items()}
+
+
+def _load(path: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"{path}: {error}") from None
+
+
+def _forms(tensors: Mapping[str, Tensor]) -> dict[str, str]:
+    names = {name: str(value.dtype).removeprefix("torch.") for name, value in tensors.items()}
+    return {name: f"{names[name]} {list(value.shape)}" for name, value in tensors.items()}
+
+
+def _write_settings(paths: Sequence[Path], out: Path) -> None:
+    contents = [_settings(path) for path in paths]
+    for path, content in zip(paths[1:], contents[1:], strict=True):
+        _check_same(paths[0], contents[0], path, content, {*_PLACES, _LEARNED})
+    if _LEARNED in contents[0]:
+        mean = sum(content[_LEARNED] for content in contents) / len(contents)
+        write_json(out, {**contents[0], _LEARNED: mean})
+    else:
+        shutil.copyfile(paths[0], out)
+
+
+def _settings(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(f"{path}: {error}") from None
+    return content if isinstance(content, dict) else {"content": content}
+
+
+def _check_same(
+    path: Path,
+    expected: Mapping[str, Any],
+    other: Path,
+    found: Mapping[str, Any],
+    ignored: set[str] | None = None,
+) -> None:
+    for name in sorted({*expected, *found} - (ignored or set())):
+        one, two = expected.get(name), found.get(name)
+        if one != two:
+            raise InputError(f"{path} and {other} differ in {name}: {shown(one)} and {shown(two)}")

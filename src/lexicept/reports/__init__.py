@@ -1,0 +1,96 @@
+"""A report about an index: one HTML file that explains the collection, its cost and its results.
+
+The file needs no network and no script to be read. What would take long on a large collection is
+measured on a sample, and the report says so where it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from lexicept.corpora import Qrel, Query
+from lexicept.errors import InputError
+from lexicept.index.reader import Index
+from lexicept.progress import Progress, silent
+from lexicept.reports.about import at_a_glance, topics
+from lexicept.reports.comparison import compared
+from lexicept.reports.cost import cost, dead, posting_lists
+from lexicept.reports.discrimination import discrimination
+from lexicept.reports.effectiveness import effectiveness
+from lexicept.reports.material import Questions, Subject
+from lexicept.reports.page import Page, Section, render
+from lexicept.reports.related import related
+from lexicept.reports.reweighting import reweighting
+from lexicept.reports.unexplained import unexplained
+from lexicept.storage.files import replace_file
+
+__all__ = ["build_report", "write_report"]
+
+
+def write_report(
+    index: Index,
+    out: Path,
+    queries: Sequence[Query] = (),
+    qrels: Sequence[Qrel] = (),
+    against: Index | None = None,
+    progress: Progress = silent,
+) -> None:
+    """Write the report of an index, in place of a file that is there; see ``build_report``."""
+    replace_file(out, build_report(index, queries, qrels, against, progress).encode())
+
+
+def build_report(
+    index: Index,
+    queries: Sequence[Query] = (),
+    qrels: Sequence[Qrel] = (),
+    against: Index | None = None,
+    progress: Progress = silent,
+) -> str:
+    """The report of an index as one HTML page.
+
+    Args:
+        queries: judged queries; without any, sentences of the documents look for their documents.
+        qrels: their judgements.
+        against: another index of the same documents, to compare it with query by query.
+
+    Raises:
+        InputError: queries without judgements, or two indexes without a common document.
+    """
+    if queries and not qrels:
+        raise InputError("queries without judgements: there is nothing to evaluate")
+    given = Questions.given(queries, qrels) if queries else Questions.from_documents(index)
+    questions = given if given.queries else None
+    names = _names(index, against)
+    subject = Subject(index, names[0], questions)
+    other = None if against is None else Subject(against, names[1], questions)
+    steps: list[Callable[[], Section]] = [
+        lambda: at_a_glance(subject),
+        lambda: topics(subject, index.atlas),
+        lambda: cost(subject),
+        lambda: dead(subject),
+        lambda: posting_lists(subject, other),
+        lambda: discrimination(subject),
+    ]
+    if {"words", "concepts"} <= {*subject.names}:
+        steps += [lambda: related(subject), lambda: unexplained(subject)]
+    if questions is not None:
+        steps.append(lambda: effectiveness(subject))
+    steps.append(lambda: reweighting(subject))
+    if other is not None:
+        steps.append(lambda: compared(subject, other))
+    sections = []
+    for done, step in enumerate(steps):
+        progress("report", done, len(steps))
+        sections.append(step())
+    progress("report", len(steps), len(steps))
+    subtitle = f"{len(index):,} documents; index written by lexicept {index.manifest['lexicept']}"
+    return render(Page(f"Report: {names[0]}", subtitle, sections))
+
+
+def _names(index: Index, against: Index | None) -> tuple[str, str]:
+    """What the report calls the indexes: their folders' names, or paths where these are equal."""
+    first, second = index.path, index.path if against is None else against.path
+    if against is not None and first.resolve().name == second.resolve().name:
+        return str(first), str(second)
+    return first.resolve().name, second.resolve().name

@@ -1,0 +1,188 @@
+"""What a collection is, and what it is about."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lexicept.reports.discrimination import variance_shares
+from lexicept.reports.material import Subject
+from lexicept.reports.page import (
+    Block,
+    Card,
+    Cards,
+    Column,
+    Group,
+    Link,
+    Note,
+    Number,
+    Numbers,
+    Passage,
+    Section,
+    Table,
+    text_column,
+)
+from lexicept.reports.wording import count, megabytes, metered, passage, percent
+from lexicept.vectors import Integers
+
+if TYPE_CHECKING:
+    from lexicept.index.atlas import Atlas
+
+CARDS = 12
+EXAMPLES = 3
+FREQUENT = 150
+"""Concepts in the table of the most frequent."""
+
+NAMES = 60
+"""Dimensions shown where there is only a name to show."""
+
+
+def at_a_glance(subject: Subject) -> Section:
+    """The few numbers that say what kind of index this is."""
+    index = subject.index
+    sizes = sum(entry["size"] for entry in index.manifest["files"].values())
+    everything = np.sum([subject.lengths(name) for name in subject.names], axis=0)
+    empty = int((everything == 0).sum())
+    items = [
+        Number("Documents", count(len(index)), "that a search looks through"),
+        *(
+            Number(v.name.capitalize(), count(v.size), "dimensions of this vocabulary")
+            for v in subject.vocabularies
+        ),
+        Number(
+            "Postings",
+            count(index.engine.num_postings),
+            "pairs of a document and one of its dimensions",
+        ),
+        Number("Size on disk", megabytes(sizes), "texts, postings and models together"),
+    ]
+    if empty:
+        meaning = "without any dimension: no search can find them"
+        items.append(Number("Empty documents", count(empty), meaning))
+    rows = []
+    for name, setting in index.settings.items():
+        arguments = setting.weighting.settings()
+        shown = ", ".join(f"{k} {v}" for k, v in arguments.items() if k != "name" and v is not None)
+        limits = (
+            setting.query_max_active_dims or "all",
+            setting.query_max_qd_flops or "any",
+            setting.document_max_active_dims or "all",
+        )
+        rows.append((name, f"{arguments['name']} ({shown})", *map(str, limits)))
+    columns = (
+        *("Vocabulary", "Weighting", "Kept in a query", "QD-FLOPs of a query at most"),
+        "Kept in a document",
+    )
+    rra = "no"
+    if index.rra is not None:
+        rra = f"α {index.rra.alpha:g}, {index.rra.iterations} iterations, f {index.rra.transform}"
+    note = f"Re-weighted by Rational Retrieval Acts (RRA): {rra}."
+    return Section(
+        "glance",
+        "At a glance",
+        "An inverted index keeps, for every dimension, the list of the documents that have it. A "
+        "dimension is a word of the text, or a concept: a latent of a sparse autoencoder that "
+        "fires where a language model reads something of its kind. A document's score for a query "
+        "is the sum, over the dimensions that both have, of the query's weight times the "
+        "document's.",
+        [
+            Numbers(items),
+            Table("How weights are made", [*map(text_column, columns)], rows, note),
+        ],
+    )
+
+
+def topics(subject: Subject, atlas: Atlas | None) -> Section:
+    """The most telling and the most frequent dimensions, with what is known of them."""
+    blocks: list[Block] = []
+    for name in reversed(subject.names):  # concepts first: they say more than words
+        inner: list[Block] = []
+        shares = variance_shares(subject.spread(name))
+        telling = np.argsort(-shares, kind="stable")[:CARDS]
+        telling = telling[shares[telling] > 0]
+        if name == "concepts" and atlas is not None:
+            inner.append(Cards([_card(subject, atlas, int(n), telling) for n in telling]))
+            inner.append(_frequent_concepts(subject, atlas))
+        else:
+            if name == "concepts":
+                inner.append(Note("This index holds no atlas: concepts are shown by name alone."))
+            inner.append(_telling_terms(subject, name))
+        blocks.append(Group(name.capitalize(), inner))
+    return Section(
+        "topics",
+        "What the collection is about",
+        "The most telling dimensions are those whose weight differs most from document to "
+        "document (see “What tells documents apart”): they split the collection into documents "
+        "about them and others. The most frequent ones say what nearly all documents have in "
+        "common. The words of a concept are those that fire it more often than they would by "
+        "chance; an example shows where in a document it fired most.",
+        blocks,
+    )
+
+
+def _card(subject: Subject, atlas: Atlas, number: int, shown: Integers) -> Card:
+    concept = atlas[number]
+    passages = []
+    for example in concept.examples[:EXAMPLES]:
+        content = subject.index.document(example.document_id).content
+        html = passage(content, example.start, example.end)
+        passages.append(Passage(html, example.document_id))
+    there = set(shown.tolist())
+    nearest = [
+        Link(atlas.labels[other], f"concept-{other}" if other in there else None)
+        for other, _ in concept.nearest[:4]
+    ]
+    facts = (
+        f"No. {number}, in {count(concept.documents)} documents "
+        f"({percent(concept.documents / len(subject))})"
+    )
+    words = [word for word, _ in concept.words[:8]]
+    return Card(f"concept-{number}", concept.label, facts, words, passages, nearest)
+
+
+def _frequent_concepts(subject: Subject, atlas: Atlas) -> Table:
+    rows = []
+    for number in atlas.most_frequent()[:FREQUENT]:
+        concept = atlas[number]
+        share = concept.documents / len(subject)
+        words = ", ".join(word for word, _ in concept.words[:6])
+        rows.append((concept.label, words, concept.documents, share, concept.firing_frequency))
+    return Table(
+        f"The {len(rows)} most frequent concepts",
+        [
+            text_column("Concept"),
+            text_column("Words"),
+            Column("Documents", count),
+            Column("Share of documents", lambda share: metered(share, 1)),
+            Column("Share of tokens", percent),
+        ],
+        rows,
+        "Share of tokens: of those in a sample of the documents, how many fire the concept.",
+    )
+
+
+def _telling_terms(subject: Subject, name: str) -> Table:
+    """Frequent dimensions that have names only."""
+    spread = subject.spread(name)
+    shares = variance_shares(spread)
+    terms = subject.terms(name)
+    telling = np.argsort(-shares, kind="stable")[:NAMES]
+    rows = [
+        (terms[n], int(spread.documents[n]), spread.documents[n] / len(subject), float(shares[n]))
+        for n in telling.tolist()
+        if spread.documents[n]
+    ]
+    most = max((row[3] for row in rows), default=1.0)
+    return Table(
+        f"The {len(rows)} most telling {name}",
+        [
+            text_column(name.capitalize()),
+            Column("Documents", count),
+            Column("Share of documents", percent),
+            Column("Share of the variance", lambda share: metered(share, most)),
+        ],
+        rows,
+        "Share of the variance: how much of all differences in weight between documents, over all "
+        f"{name}, this one makes.",
+    )

@@ -1,0 +1,219 @@
+"""What the sections of a report are written from, computed once.
+
+A report is about one index, or about two over the same queries. The queries are judged ones where
+there are any, else sentences of the documents that each look for their document.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from lexicept.corpora import Qrel, Query, pseudo_queries
+from lexicept.evaluation.effectiveness import evaluate_queries
+from lexicept.index.builder import Contents
+from lexicept.index.reader import Hit, Index
+from lexicept.vectors import Floats, Integers, SparseVectors, Vocabulary
+
+QUERIES = 1000
+"""Judged queries that a report runs, at most."""
+
+PSEUDO_QUERIES = 300
+
+DEPTH = 100
+"""Results of each query."""
+
+MEASURES = ("nDCG@10", "R@100", "RR@10")
+
+
+@dataclass(frozen=True)
+class Questions:
+    """Queries with judgements."""
+
+    queries: Sequence[Query]
+    qrels: Sequence[Qrel]
+    judged: bool
+    """Whether people judged them; else each looks for the document that it is a sentence of."""
+    total: int
+    """Queries that these were drawn from."""
+
+    @property
+    def texts(self) -> list[str]:
+        return [query.text for query in self.queries]
+
+    @classmethod
+    def given(cls, queries: Sequence[Query], qrels: Sequence[Qrel], seed: int = 0) -> Questions:
+        """All of them, or ``QUERIES`` at random."""
+        total = len(queries)
+        if total > QUERIES:
+            chosen = np.random.default_rng(seed).choice(total, QUERIES, replace=False)
+            queries = [queries[i] for i in np.sort(chosen)]
+        names = {query.id for query in queries}
+        return cls(queries, [qrel for qrel in qrels if qrel.query_id in names], True, total)
+
+    @classmethod
+    def from_documents(cls, index: Index) -> Questions:
+        """A sentence each of ``PSEUDO_QUERIES`` documents; none where there are no sentences."""
+        sources, texts = pseudo_queries.from_texts(Contents(index.folder), PSEUDO_QUERIES)
+        names = [index.ids[int(source)] for source in sources]
+        return cls(
+            [Query(name, text) for name, text in zip(names, texts, strict=True)],
+            [Qrel(name, name, 1) for name in names],
+            False,
+            len(index),
+        )
+
+    def describe(self) -> str:
+        """What was asked, for a caption."""
+        if not self.judged:
+            return (
+                f"{len(self.queries):,} pseudo-queries: random sentences of the documents, each of "
+                "which looks for its own document"
+            )
+        if self.total > len(self.queries):
+            return f"{len(self.queries):,} of {self.total:,} judged queries, drawn at random"
+        return f"{len(self.queries):,} judged queries"
+
+
+class Spread(NamedTuple):
+    """How the weights of each dimension of a vocabulary are distributed over all documents."""
+
+    documents: Integers
+    """With the dimension above 0 [V]."""
+    mean: Floats
+    """Of the weight where it is above 0 [V]; 0 for an empty dimension."""
+    variance: Floats
+    """Of the weight over all documents, zeros counted [V]."""
+
+
+class Subject:
+    """One index as a report sees it.
+
+    Args:
+        name: what the report calls it.
+        questions: with at least one query, or None.
+    """
+
+    def __init__(self, index: Index, name: str, questions: Questions | None) -> None:
+        self.index, self.name, self.questions = index, name, questions
+        self._runs: dict[str | None, list[list[Hit]]] = {}
+        self._weights: sp.csr_array | None = None
+        self._lengths: dict[str, Integers] = {}
+        self._spreads: dict[str, Spread] = {}
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    @property
+    def vocabularies(self) -> Sequence[Vocabulary]:
+        return self.index.vocabularies
+
+    @property
+    def names(self) -> list[str]:
+        """Of the vocabularies."""
+        return [vocabulary.name for vocabulary in self.vocabularies]
+
+    @cached_property
+    def known(self) -> frozenset[str]:
+        """Ids of the documents."""
+        return frozenset(self.index.ids)
+
+    def span(self, name: str) -> slice:
+        """The dimensions of one vocabulary."""
+        return self.index.span(name)
+
+    def terms(self, name: str) -> Sequence[str]:
+        """What a person sees for each dimension of a vocabulary."""
+        found = next(v for v in self.vocabularies if v.name == name)
+        return found.terms if found.terms is not None else [f"#{n}" for n in range(found.size)]
+
+    @cached_property
+    def matrix(self) -> sp.csr_array:
+        """The document weights that are searched, CSR [N, V]."""
+        return self.index.engine.matrix()
+
+    @cached_property
+    def posting_lengths(self) -> Integers:
+        """Documents of each dimension [V]."""
+        return self.index.engine.frequencies
+
+    def lengths(self, name: str) -> Integers:
+        """Active dimensions of each document in a vocabulary [N]."""
+        if name not in self._lengths:
+            stored, _ = self.index.engine.postings(self.span(name))
+            self._lengths[name] = np.bincount(stored, minlength=len(self))
+        return self._lengths[name]
+
+    def spread(self, name: str) -> Spread:
+        """How the weights of each dimension are distributed."""
+        if name not in self._spreads:
+            self._spreads[name] = self._measure(name)
+        return self._spreads[name]
+
+    def _measure(self, name: str) -> Spread:
+        span = self.span(name)
+        weights = self.index.engine.postings(span)[1].astype(np.float64)
+        documents = self.index.engine.frequencies[span]
+        rows = np.repeat(np.arange(documents.size), documents)
+        sums = np.bincount(rows, weights, minlength=documents.size)
+        squares = np.bincount(rows, weights**2, minlength=documents.size)
+        variance = squares / len(self) - (sums / len(self)) ** 2
+        return Spread(documents, sums / np.maximum(documents, 1), np.maximum(variance, 0))
+
+    @property
+    def asked(self) -> sp.csr_array:
+        """Query weights [n, V] in all vocabularies, each as the index prunes it."""
+        assert self.questions is not None
+        if self._weights is None:
+            self._weights = self.index.query_vectors(self.questions.texts)
+        return self._weights
+
+    def asked_in(self, name: str | None) -> sp.csr_array:
+        """The same with one vocabulary only, the other dimensions left empty."""
+        if name is None:
+            return self.asked
+        kept = np.zeros(self.asked.shape[1], np.float32)
+        kept[self.span(name)] = 1
+        only = sp.csr_array(self.asked * kept[None, :])
+        only.eliminate_zeros()
+        return only
+
+    def hits(self, name: str | None = None) -> list[list[Hit]]:
+        """The first ``DEPTH`` results of each query, in one vocabulary or in all."""
+        if name not in self._runs:
+            self._runs[name] = self.index.search_vectors(self.asked_in(name), DEPTH)
+        return self._runs[name]
+
+    def measured(self, name: str | None = None) -> dict[str, dict[str, float]]:
+        """Measure → query id → value."""
+        assert self.questions is not None
+        run = {
+            query.id: {hit.document_id: hit.score for hit in hits}
+            for query, hits in zip(self.questions.queries, self.hits(name), strict=True)
+        }
+        return evaluate_queries(self.questions.qrels, run, MEASURES)
+
+    def sample(self, most: int, seed: int = 0) -> Integers:
+        """Rows of all documents, or of ``most`` at random, in order."""
+        if len(self) <= most:
+            return np.arange(len(self))
+        return np.sort(np.random.default_rng(seed).choice(len(self), most, replace=False))
+
+    def vectors(self, name: str, rows: Integers) -> SparseVectors:
+        """Some documents in one vocabulary."""
+        vocabulary = next(v for v in self.vocabularies if v.name == name)
+        weights = self.matrix[rows][:, self.span(name)]
+        return SparseVectors(weights, [self.index.ids[int(row)] for row in rows], [vocabulary])
+
+    def label(self, dimension: int) -> tuple[str, str]:
+        """The vocabulary and the term of one of all dimensions."""
+        for vocabulary in self.vocabularies:
+            if dimension < vocabulary.size:
+                return vocabulary.name, self.terms(vocabulary.name)[dimension]
+            dimension -= vocabulary.size
+        raise IndexError(dimension)

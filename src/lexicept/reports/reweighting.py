@@ -1,0 +1,209 @@
+"""What Rational Retrieval Acts does to an index, or would do."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+
+from lexicept.analysis.rra_effect import RRAEffect, document_effect, rra_effect
+from lexicept.evaluation.effectiveness import evaluate_queries
+from lexicept.evaluation.significance import paired_t_test
+from lexicept.index.impacts import Derived, RRASettings
+from lexicept.reports import charts
+from lexicept.reports.material import DEPTH, MEASURES, Subject
+from lexicept.reports.page import (
+    Block,
+    Column,
+    Figure,
+    Group,
+    Note,
+    Paragraph,
+    Section,
+    Table,
+    text_column,
+)
+from lexicept.reports.wording import count, cut, percent, signed, three, two
+from lexicept.vectors import Integers
+
+DOCUMENTS = 3000
+"""Whose ranks are compared, at most."""
+
+FREQUENT = 15
+
+MOVED = 8
+"""Dimensions of one document that rise most, and that fall most."""
+
+POINTS = 1500
+MIN_DOCUMENTS = 5
+"""That a plotted dimension needs among those compared."""
+
+
+def reweighting(subject: Subject) -> Section:
+    """Frequent dimensions, one document and the queries' results before and after RRA."""
+    index = subject.index
+    blocks: list[Block] = []
+    if index.rra is None:
+        changed = Derived.reweighted(subject.matrix, RRASettings())
+        before, after = subject.matrix, changed.engine.matrix()
+        blocks.append(
+            Note(
+                "This index is not re-weighted. What follows is what RRA would do with the paper's "
+                f"α {RRASettings().alpha:g}; the command lexicept rra makes such an index."
+            )
+        )
+    else:
+        changed = Derived.compute(index.frequencies(), list(index.settings.values()), None)
+        before, after = changed.engine.matrix(), subject.matrix
+    if subject.questions is not None:
+        blocks.append(_results(subject, changed))
+    rows = subject.sample(DOCUMENTS)
+    blocks += _dimensions(subject, before[rows], after[rows])
+    example = _median_document(before)
+    if example is not None:
+        blocks.append(_document(subject, before, after, example))
+    return Section(
+        "rra",
+        "Rational Retrieval Acts",
+        "RRA re-weights a whole collection as a speaker would choose words: a dimension that many "
+        "other documents have too says little about this one, and loses; one that tells the "
+        "document from the others wins. No training, no labels, one number (α, how decided the "
+        "speaker is). RRA's weights are on a scale of their own, so that ranks within documents "
+        "are compared: 1 is a document's largest weight, next to 0 its smallest.",
+        blocks,
+    )
+
+
+def _results(subject: Subject, changed: Derived) -> Table:
+    """The measures of the queries in the index and in what RRA's other side of it is."""
+    questions = subject.questions
+    assert questions is not None
+    found = changed.engine.search(subject.asked, DEPTH, subject.asked @ changed.background)
+    run = {
+        query.id: {subject.index.ids[int(d)]: float(s) for d, s in zip(*hits, strict=True)}
+        for query, hits in zip(questions.queries, found, strict=True)
+    }
+    values = [subject.measured(), evaluate_queries(questions.qrels, run, MEASURES)]
+    if subject.index.rra is not None:
+        values.reverse()
+    rows = []
+    for measure in MEASURES:
+        before, after = values[0][measure], values[1][measure]
+        p = paired_t_test(after, before).p if len(before) > 1 else float("nan")
+        means = [float(np.mean(list(side.values()))) for side in (before, after)]
+        rows.append((measure, *means, means[1] - means[0], p))
+    return Table(
+        "Search without and with RRA",
+        [
+            text_column("Measure"),
+            Column("Without", three),
+            Column("With", three),
+            Column("Difference", signed),
+            Column("p", lambda value: f"{value:.2g}"),
+        ],
+        rows,
+        f"Means over {questions.describe()}; p is of a paired t-test.",
+    )
+
+
+def _dimensions(subject: Subject, before: sp.csr_array, after: sp.csr_array) -> list[Block]:
+    blocks: list[Block] = []
+    series = []
+    effect = rra_effect(before, after)
+    for name in subject.names:
+        span = subject.span(name)
+        numbers = np.flatnonzero(effect.documents[span] >= MIN_DOCUMENTS) + span.start
+        if not numbers.size:
+            continue
+        shown = numbers
+        if numbers.size > POINTS:
+            shown = np.random.default_rng(0).choice(numbers, POINTS, replace=False)
+        shares = effect.documents[shown] / before.shape[0]
+        series.append(charts.Series(name, shares.tolist(), effect.rank_change[shown].tolist()))
+        blocks.append(_frequent(subject, name, effect, numbers, before.shape[0]))
+    if not series:
+        return blocks
+    svg = charts.scatter(
+        "Change of rank against frequency",
+        series,
+        "share of documents with the dimension",
+        "change of the mean rank",
+        log_x=True,
+    )
+    of = "all documents"
+    if before.shape[0] < len(subject):
+        of = f"{before.shape[0]:,} of {len(subject):,} documents, drawn at random"
+    drawn = f"at most {POINTS:,} of each vocabulary"
+    caption = (
+        f"Each point is a dimension in at least {MIN_DOCUMENTS} documents, {drawn}. Below 0 it "
+        f"lost rank to others in its documents, above 0 it gained. From {of}."
+    )
+    return [Figure(svg, caption), *blocks]
+
+
+def _frequent(
+    subject: Subject, name: str, effect: RRAEffect, numbers: Integers, documents: int
+) -> Table:
+    order = np.argsort(-effect.documents[numbers], kind="stable")[:FREQUENT]
+    start, terms = subject.span(name).start, subject.terms(name)
+    rows = [
+        (
+            terms[n - start],
+            effect.documents[n] / documents,
+            float(effect.share_before[n]),
+            float(effect.share_after[n]),
+            float(effect.rank_before[n]),
+            float(effect.rank_after[n]),
+            float(effect.rank_change[n]),
+        )
+        for n in numbers[order].tolist()
+    ]
+    return Table(
+        f"The most frequent {name} without and with RRA",
+        [
+            text_column(name.capitalize()),
+            Column("Share of documents", percent),
+            Column("Share of the weight, without", percent),
+            Column("with", percent),
+            Column("Rank, without", two),
+            Column("with", two),
+            Column("Change", lambda value: f"{value:+z.2f}"),
+        ],
+        rows,
+        "Means over the documents that have it. Share of the weight: of the sum of the document's "
+        "weights.",
+    )
+
+
+def _median_document(weights: sp.csr_array) -> int | None:
+    """The document of median length among those that have any dimension."""
+    lengths = np.diff(weights.indptr)
+    order = np.argsort(lengths, kind="stable")
+    filled = order[lengths[order] > 0]
+    return int(filled[filled.size // 2]) if filled.size else None
+
+
+def _document(subject: Subject, before: sp.csr_array, after: sp.csr_array, number: int) -> Group:
+    document = subject.index.stored(number)
+    changes = document_effect(before[[number]], after[[number]], 0)
+    changes.sort(key=lambda change: change.rank_after - change.rank_before)
+    moved = changes if len(changes) <= 2 * MOVED else changes[:MOVED] + changes[-MOVED:]
+    rows = []
+    for change in moved:
+        name, term = subject.label(change.dimension)
+        documents = int(subject.posting_lengths[change.dimension])
+        rank = change.rank_after
+        rows.append((term, name, documents, change.before, change.rank_before, rank))
+    table = Table(
+        f"What rises and falls most among its {len(changes)} dimensions",
+        [
+            text_column("Dimension"),
+            text_column("Vocabulary"),
+            Column("Documents with it", count),
+            Column("Weight without RRA", three),
+            Column("Rank without", count),
+            Column("Rank with", count),
+        ],
+        rows,
+    )
+    text = Paragraph(f"{document.id}: {cut(document.content, 300)}")
+    return Group("A document of median length", [text, table])

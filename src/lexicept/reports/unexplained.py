@@ -1,0 +1,71 @@
+"""Weights that nothing in the text explains."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+
+from lexicept.analysis.wacky import LARGEST, WackyFinder
+from lexicept.reports.material import Subject
+from lexicept.reports.page import Block, Column, Number, Numbers, Section, Table, text_column
+from lexicept.reports.wording import count, cut, percent, three, two
+from lexicept.vectors import canonical_csr
+
+COMPANY = 2000
+"""Documents that a weight is judged by, at most."""
+
+JUDGED = 50
+"""Documents whose weights are judged."""
+
+SHOWN = 12
+
+
+def unexplained(subject: Subject) -> Section:
+    """Large weights of concepts in documents that have no word of theirs, nor their company."""
+    rows = subject.sample(COMPANY)
+    vectors = subject.vectors("concepts", rows).weights
+    words = subject.vectors("words", rows).weights
+    labels = canonical_csr(subject.index.vectorizer("words").queries(subject.terms("concepts")))
+    finder = WackyFinder(vectors, words, sp.csr_array(labels[:, : words.shape[1]]))
+    judged = np.sort(np.random.default_rng(0).permutation(rows.size)[:JUDGED])
+    found = finder.in_documents(judged.tolist())
+    looked_at = int(np.minimum(np.diff(vectors.indptr)[judged], LARGEST).sum())
+    terms = subject.terms("concepts")
+    table = []
+    for wacky in found[:SHOWN]:
+        document = subject.index.stored(int(rows[wacky.row]))
+        shown = f"{document.id}: {cut(document.content, 140)}"
+        table.append((terms[wacky.dimension], shown, wacky.weight, wacky.share, wacky.company))
+    share = len(found) / max(looked_at, 1)
+    meaning = (
+        f"of the {looked_at:,} largest weights of {judged.size:,} documents ({percent(share)})"
+    )
+    blocks: list[Block] = [Numbers([Number("Unexplained", count(len(found)), meaning)])]
+    if table:
+        blocks.append(
+            Table(
+                "The largest of them",
+                [
+                    text_column("Concept"),
+                    text_column("Document"),
+                    Column("Weight", three),
+                    Column("Share of the document", percent),
+                    Column("Company", two),
+                ],
+                table,
+                "Share of the document: of the sum of its concepts' weights. Company: the "
+                "probability that a document with the concept has more words in common with this "
+                "one than a document without it has; 0.50 is chance.",
+            )
+        )
+    return Section(
+        "unexplained",
+        "Weights without a reason",
+        "Learned models put large weights where no person would. A concept's weight counts as "
+        "explained where a word of its label is in the document, or where other documents with "
+        "the concept resemble this one by their words. What neither explains is shown: a mistake, "
+        "or a concept whose name misses what it is about. "
+        f"The {LARGEST} largest weights of {judged.size:,} documents were judged, by the company "
+        f"of {rows.size:,} documents, both drawn at random.",
+        blocks,
+    )

@@ -1,0 +1,77 @@
+"""How the report says numbers and names, the same everywhere."""
+
+from __future__ import annotations
+
+import re
+
+from markupsafe import Markup
+
+from lexicept.explanation.contributions import Span
+from lexicept.explanation.html import highlighted
+from lexicept.reports.charts import meter
+from lexicept.sanitize import around
+
+CONTEXT = 90
+"""Characters shown on each side of an example."""
+
+SHORT = 110
+"""Characters of a query or a title in a table."""
+
+
+def count(value: float) -> str:
+    """A whole number: ``12,345``."""
+    return f"{value:,.0f}"
+
+
+def percent(value: float) -> str:
+    """A share: ``12.3%``; small ones keep two digits."""
+    if abs(value) >= 0.01 or not value:
+        return f"{value:.1%}"
+    return f"{100 * value:#.2g}%" if abs(value) >= 1e-6 else "< 0.0001%"
+
+
+def one(value: float) -> str:
+    """A mean of many: ``1,234.5``."""
+    return f"{value:,.1f}"
+
+
+def two(value: float) -> str:
+    """A mean or a ratio: ``12.34``."""
+    return f"{value:,.2f}"
+
+
+def three(value: float) -> str:
+    """A measure: ``0.123``."""
+    return f"{value:.3f}"
+
+
+def signed(value: float) -> str:
+    """A difference of measures: ``+0.123``."""
+    return f"{value:+z.3f}"
+
+
+def megabytes(value: float) -> str:
+    """A number of bytes, in millions."""
+    return f"{value / 1e6:,.1f} MB"
+
+
+def cut(text: str, most: int = SHORT) -> str:
+    """A text in one line, cut where it is long."""
+    flat = " ".join(text.split())
+    return flat if len(flat) <= most else flat[: most - 1].rstrip() + "…"
+
+
+def passage(content: str, start: int, end: int) -> Markup:
+    """A span of a document highlighted, with what stands around it, from word to word."""
+    first, last = around(content, start, end, CONTEXT)
+    flat = re.sub(r"\s", " ", content[first:last])
+    marked = Markup(highlighted(flat, [Span(start - first, end - first)]))
+    return Markup("{}{}{}").format(
+        "… " if first else "", marked, " …" if last < len(content) else ""
+    )
+
+
+def metered(value: float, most: float) -> Markup:
+    """A share in a table's cell with a bar before it."""
+    shown = Markup('<span class="after">{}</span>').format(percent(value))
+    return meter(value, most) + shown

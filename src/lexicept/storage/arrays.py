@@ -1,0 +1,204 @@
+"""Arrays and sparse matrices on disk, memory-mapped or written piece by piece."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from lexicept.errors import IndexFormatError
+from lexicept.vectors import Integers
+
+
+def save_array(path: Path, array: Any) -> None:
+    """Write a .npy file. Raises OSError, naming it, where that fails."""
+    try:
+        np.save(path, np.ascontiguousarray(array), allow_pickle=False)
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        # NumPy tells of a full disk only how many numbers were written.
+        raise OSError(f"{path}: can't be written: {error}") from None
+
+
+_HEADERS = threading.Lock()
+"""NumPy reads headers with Python's parser, which fails now and then in threads (CPython 3.11)."""
+
+
+def load_array(path: Path, dtype: Any, ndim: int = 1) -> Any:
+    """Memory-map a .npy file.
+
+    Args:
+        dtype: its type, or several that it may have.
+
+    Raises:
+        IndexFormatError: not a .npy file, truncated, or of another type than expected.
+    """
+    try:
+        with _HEADERS:
+            array = np.lib.format.open_memmap(path, mode="r")
+    except Exception as error:  # NumPy parses headers as Python: damage raises SyntaxError and more
+        raise IndexFormatError(f"{path}: {error}") from None
+    allowed = [np.dtype(kind) for kind in (dtype if isinstance(dtype, Sequence) else [dtype])]
+    if array.dtype not in allowed or array.ndim != ndim:
+        names = " or ".join(map(str, allowed))
+        raise IndexFormatError(
+            f"{path}: {array.dtype} [{array.ndim}-d], expected {names} [{ndim}-d]"
+        )
+    # A plain view: the memmap class would slow down every slice and scalar.
+    return np.asarray(array)
+
+
+def save_csr(prefix: Path, matrix: sp.csr_array) -> None:
+    """Write a CSR matrix as three arrays ``<prefix>.{indptr,indices,data}.npy``."""
+    save_array(_part(prefix, "indptr"), matrix.indptr.astype(np.int64))
+    save_array(_part(prefix, "indices"), matrix.indices.astype(np.int32))
+    save_array(_part(prefix, "data"), matrix.data.astype(np.float32))
+
+
+def load_csr(prefix: Path, columns: int, rows: slice = slice(None)) -> sp.csr_array:
+    """Memory-map what ``save_csr`` or ``CSRWriter`` wrote, or neighbouring rows of it.
+
+    Raises:
+        IndexFormatError: the parts disagree, in what belongs to these rows.
+    """
+    indptr = load_array(_part(prefix, "indptr"), np.int64)
+    indices = load_array(_part(prefix, "indices"), np.int32)
+    data = load_array(_part(prefix, "data"), np.float32)
+    sound = indptr.size > 0 and indptr[0] == 0 and indptr[-1] == indices.size == data.size
+    if sound:
+        start, stop, _ = rows.indices(indptr.size - 1)
+        indptr = indptr[start : stop + 1]
+        first, last = int(indptr[0]), int(indptr[-1])
+        sound = 0 <= first <= last <= data.size and bool((np.diff(indptr) >= 0).all())
+    if sound:
+        indices, data, indptr = indices[first:last], data[first:last], indptr - first
+        sound = not indices.size or (indices.min() >= 0 and indices.max() < columns)
+    if not sound:
+        raise IndexFormatError(f"{prefix}: the parts of this matrix do not fit together")
+    return sp.csr_array((data, indices, indptr), shape=(indptr.size - 1, columns))
+
+
+@dataclass(frozen=True)
+class StoredRows:
+    """Neighbouring rows of a CSR matrix on disk, opened where they are needed."""
+
+    prefix: Path
+    columns: int
+    start: int = 0
+    stop: int | None = None
+    """The row after the last; None for the end of the matrix."""
+
+    @property
+    def indptr(self) -> Integers:
+        """Where each row starts and the last ends [n + 1]."""
+        stored = load_array(_part(self.prefix, "indptr"), np.int64)
+        found: Integers = stored[self.start : None if self.stop is None else self.stop + 1]
+        return found
+
+    def __getitem__(self, rows: slice) -> StoredRows:
+        start, stop, _ = rows.indices(self.indptr.size - 1)
+        return replace(self, start=self.start + start, stop=self.start + stop)
+
+    def load(self) -> sp.csr_array:
+        """Memory-map the rows. Raises IndexFormatError where they are damaged."""
+        return load_csr(self.prefix, self.columns, slice(self.start, self.stop))
+
+
+class BlockWriter:
+    """Writes files in a ``with`` block, whose end completes them; an error closes them as is."""
+
+    _open: ExitStack
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._open.__exit__(*error)
+
+
+class ArrayWriter:
+    """Writes a .npy file of unknown length, piece by piece, in a ``with`` block; what is written
+    can be read."""
+
+    def __init__(self, path: Path, dtype: npt.DTypeLike) -> None:
+        self._dtype = np.dtype(dtype)
+        self._file = path.open("w+b")
+        self._size = 0
+        self._write_header()
+        self._start = self._file.tell()
+
+    def _write_header(self) -> None:
+        header = {"descr": self._dtype.str, "fortran_order": False, "shape": (self._size,)}
+        np.lib.format.write_array_header_1_0(self._file, header)  # leaves room for any length
+
+    def append(self, values: Any) -> None:
+        array = np.ascontiguousarray(values, self._dtype)
+        self._file.write(array.data)
+        self._size += array.size
+
+    def read(self, start: int, stop: int) -> Any:
+        """Values from ``start`` to ``stop``."""
+        self._file.flush()
+        width = self._dtype.itemsize
+        content = os.pread(self._file.fileno(), (stop - start) * width, self._start + start * width)
+        return np.frombuffer(content, self._dtype)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: Any) -> None:
+        with self._file:
+            if kind is None:
+                self._file.seek(0)
+                self._write_header()
+
+
+class CSRWriter(BlockWriter):
+    """Writes a CSR matrix as ``save_csr`` does, block after block of its rows."""
+
+    def __init__(self, prefix: Path) -> None:
+        with ExitStack() as files:
+            self._indptr, self._indices, self._data = (
+                files.enter_context(ArrayWriter(_part(prefix, name), kind))
+                for name, kind in (
+                    ("indptr", np.int64),
+                    ("indices", np.int32),
+                    ("data", np.float32),
+                )
+            )
+            self._indptr.append([0])
+            self._open = files.pop_all()
+        self._nonzeros = 0
+
+    def append(self, block: sp.csr_array) -> None:
+        """Add rows."""
+        self._indptr.append(block.indptr[1:].astype(np.int64) + self._nonzeros)
+        self._indices.append(block.indices)
+        self._data.append(block.data)
+        self._nonzeros += block.nnz
+
+    def rows(self, numbers: Iterable[int], columns: int) -> sp.csr_array:
+        """Some of the rows that are written, as [n, columns]."""
+        spans = [self._indptr.read(number, number + 2).tolist() for number in numbers]
+        indices = [self._indices.read(*span) for span in spans]
+        data = [self._data.read(*span) for span in spans]
+        indptr = np.cumsum([0, *(stop - start for start, stop in spans)])
+        parts = (
+            np.concatenate([np.empty(0, np.float32), *data]),
+            np.concatenate([np.empty(0, np.int32), *indices]),
+            indptr,
+        )
+        return sp.csr_array(parts, shape=(len(spans), columns))
+
+
+def _part(prefix: Path, name: str) -> Path:
+    return prefix.with_name(f"{prefix.name}.{name}.npy")

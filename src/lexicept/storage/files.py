@@ -1,0 +1,124 @@
+"""Files on disk: atomic replacement, checksums, arrays and texts that are read without loading."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, TextIO
+
+from lexicept.errors import IndexFormatError
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A file to write; it takes the place of ``path`` when the block ends without error.
+
+    Readers and crashes see the old content or the new, never a part.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)  # mkstemp's 0600 would hide the file from other readers
+        os.replace(temporary, path)
+        sync(path.parent)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a whole file, as ``replacing`` does."""
+    with replacing(path) as file:
+        file.write(content)
+
+
+def move(source: Path, target: Path) -> None:
+    """Rename a file or folder, for good once this returns."""
+    source.rename(target)
+    sync(target.parent)
+
+
+def sync(path: Path) -> None:
+    """Flush a file, or the names in a folder, to disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_folder(folder: Path) -> None:
+    """Flush every file below a folder, and the folders, to disk."""
+    for path in [*sorted(folder.rglob("*")), folder]:
+        sync(path)
+
+
+def sha256(path: Path) -> str:
+    """Hexadecimal SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object. Raises IndexFormatError for anything else."""
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise IndexFormatError(f"{path}: {error}") from None
+    if not isinstance(content, dict):
+        raise IndexFormatError(f"{path}: not a JSON object")
+    return content
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Write a JSON object atomically."""
+    replace_file(path, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
+
+
+def link_folder(source: Path, target: Path, replaced: tuple[str, ...] = ()) -> None:
+    """Copy a folder of files that never change, by links where the file system can.
+
+    Files whose names begin with one of ``replaced`` are left out.
+    """
+
+    def copy(old: str, new: str) -> None:
+        try:
+            os.link(old, new)
+        except OSError:
+            shutil.copy2(old, new)
+
+    def left_out(_: str, names: list[str]) -> list[str]:
+        return [name for name in names if name.startswith(replaced)] if replaced else []
+
+    shutil.copytree(source, target, copy_function=copy, ignore=left_out)
+
+
+@contextmanager
+def replacing_text(path: Path) -> Iterator[TextIO]:
+    """``storage.replacing`` for a text in UTF-8."""
+    with replacing(path) as raw:
+        file = io.TextIOWrapper(raw, encoding="utf-8", newline="")
+        yield file
+        file.flush()
+        file.detach()
+
+
+def fingerprint(texts: Iterable[str]) -> str:
+    """Hexadecimal SHA-256 of a sequence of texts; their borders count too."""
+    digest = hashlib.sha256()
+    for text in texts:
+        content = text.encode()
+        digest.update(b"%d:" % len(content))
+        digest.update(content)
+    return digest.hexdigest()

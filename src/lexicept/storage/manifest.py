@@ -1,0 +1,76 @@
+"""Manifests: the size and checksum of every file of a folder."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from lexicept.errors import IndexFormatError
+from lexicept.progress import Progress, silent
+from lexicept.storage.files import sha256
+
+
+def describe_files(folder: Path, root: Path) -> dict[str, dict[str, Any]]:
+    """Size and checksum of every file below ``folder``, by its path relative to ``root``."""
+    return {
+        path.relative_to(root).as_posix(): {"size": path.stat().st_size, "sha256": sha256(path)}
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def check_files(root: Path, files: Mapping[str, Any], *, checksums: bool) -> None:
+    """Compare files with ``describe_files``' description, by size or by checksum too.
+
+    Raises:
+        IndexFormatError: naming the first file that ``damage`` finds.
+    """
+    for problem in damage(root, files, checksums=checksums):
+        raise IndexFormatError(f"{root}: {problem}")
+
+
+def damage(
+    root: Path, files: Mapping[str, Any], *, checksums: bool, progress: Progress = silent
+) -> Iterator[str]:
+    """What is wrong with files that ``describe_files`` described: a line for each that is missing,
+    truncated or altered, or whose description is none."""
+    whole = {}
+    for name, expected in files.items():
+        problem = _size_problem(root, name, expected)
+        if problem is None:
+            whole[name] = expected
+        else:
+            yield problem
+    if not checksums:
+        return
+    total, done = sum(entry["size"] for entry in whole.values()), 0
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # hashing releases the GIL
+        found = pool.map(sha256, [root / name for name in whole])
+        for (name, expected), digest in zip(whole.items(), found, strict=True):
+            if digest != expected["sha256"]:
+                yield f"the content of {name} does not match its checksum"
+            done += expected["size"]
+            progress("checksums", done, total)
+
+
+def _size_problem(root: Path, name: str, expected: Any) -> str | None:
+    inside = not name.startswith("/") and ".." not in PurePosixPath(name).parts
+    known = isinstance(expected, dict) and isinstance(expected.get("sha256"), str)
+    if not (inside and known and type(expected.get("size")) is int):
+        return f"its manifest is damaged: {name!r:.80} is described by {expected!r:.80}"
+    try:
+        found = (root / name).stat()
+    except FileNotFoundError:
+        return f"{name} is missing"
+    except (OSError, ValueError) as error:  # a name that is no file's
+        return f"{name!r:.80}: {error!s:.80}"
+    if not stat.S_ISREG(found.st_mode):
+        return f"{name} is no file"
+    size = found.st_size
+    if size != expected["size"]:
+        return f"{name} has {size} bytes instead of {expected['size']}"
+    return None

@@ -1,0 +1,104 @@
+"""Texts on disk, read one at a time."""
+
+from __future__ import annotations
+
+import mmap
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+
+from lexicept.errors import IndexFormatError
+from lexicept.storage.arrays import ArrayWriter, BlockWriter, load_array
+
+MANY = 2**16
+"""Small numbers that are written together."""
+
+
+class TextStore(Sequence[str]):
+    """Texts on disk, ``<prefix>.offsets.npy`` and ``<prefix>.bin``, read one at a time."""
+
+    def __init__(self, prefix: Path) -> None:
+        self._offsets = load_array(prefix.with_name(f"{prefix.name}.offsets.npy"), np.int64)
+        path = prefix.with_name(f"{prefix.name}.bin")
+        if not path.is_file():
+            raise IndexFormatError(f"{path}: missing")
+        sound = (
+            self._offsets.size > 0
+            and self._offsets[0] == 0
+            and self._offsets[-1] == path.stat().st_size
+            and bool((np.diff(self._offsets) >= 0).all())
+        )
+        if not sound:
+            raise IndexFormatError(f"{path}: its size does not match its offsets")
+        self._path = path
+        self._bytes: bytes | mmap.mmap = b""  # an empty file can't be mapped
+        if self._offsets[-1]:
+            with path.open("rb") as file:
+                self._bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+    @staticmethod
+    def write(prefix: Path, texts: Iterable[str]) -> int:
+        """Write texts as they come and return their number."""
+        with TextWriter(prefix) as writer:
+            for text in texts:
+                writer.append(text)
+        return writer.count
+
+    def __len__(self) -> int:
+        return int(self._offsets.size) - 1
+
+    @overload
+    def __getitem__(self, position: int) -> str: ...
+    @overload
+    def __getitem__(self, position: slice) -> list[str]: ...
+    def __getitem__(self, position: int | slice) -> str | list[str]:
+        if isinstance(position, slice):
+            return [self[i] for i in range(*position.indices(len(self)))]
+        if position < 0:
+            position += len(self)
+        if not 0 <= position < len(self):
+            raise IndexError(position)
+        start, end = self._offsets[position], self._offsets[position + 1]
+        try:
+            return self._bytes[start:end].decode()
+        except UnicodeDecodeError as error:
+            raise IndexFormatError(f"{self._path}: text {position}: {error}") from None
+
+    def __iter__(self) -> Iterator[str]:
+        return (self[i] for i in range(len(self)))
+
+
+class TextWriter(BlockWriter):
+    """Writes a ``TextStore``, text by text."""
+
+    def __init__(self, prefix: Path) -> None:
+        self.count = 0
+        with ExitStack() as files:
+            offsets = ArrayWriter(prefix.with_name(f"{prefix.name}.offsets.npy"), np.int64)
+            self._offsets = files.enter_context(offsets)
+            self._file = files.enter_context(prefix.with_name(f"{prefix.name}.bin").open("wb"))
+            self._open = files.pop_all()
+        self._end = 0
+        self._ends = array("q", [0])
+
+    def append(self, text: str) -> None:
+        self._end += self._file.write(text.encode())
+        self._ends.append(self._end)
+        self.count += 1
+        if len(self._ends) == MANY:
+            self._flush()
+
+    def _flush(self) -> None:
+        self._offsets.append(self._ends)
+        self._ends = array("q")
+
+    def __exit__(self, kind: type[BaseException] | None, *error: Any) -> None:
+        try:
+            if kind is None:
+                self._flush()
+        finally:
+            super().__exit__(kind, *error)

@@ -1,0 +1,133 @@
+"""Mining: the documents that an index finds for training queries, as candidate lists."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+
+from lexicept.corpora.pseudo_queries import random_for
+from lexicept.corpora.records import Place
+from lexicept.errors import InputError
+from lexicept.index.reader import Index
+from lexicept.progress import Progress, silent
+from lexicept.storage.files import fingerprint
+from lexicept.storage.workspace import PartFile
+from lexicept.training.candidates.lists import CandidateList, Lists, to_line
+
+BATCH = 256
+"""Queries searched between two points from which killed mining can go on."""
+
+
+def mine(
+    index: Index,
+    queries: Mapping[str, str],
+    relevant: Mapping[str, Collection[str]],
+    out: str | os.PathLike[str],
+    *,
+    depth: int = 100,
+    vocabulary: str | None = None,
+    max_positive_share: float | None = None,
+    random_negatives: int = 0,
+    seed: int = 0,
+    progress: Progress = silent,
+) -> Lists:
+    """Write a candidate list for each query: its relevant documents, then the best of the others.
+
+    Killed and called again with the same arguments, it goes on where it was.
+
+    Args:
+        queries: id → text. Of a pseudo-query, the document it was made from is relevant. A query
+            without relevant documents that finds nothing has no list.
+        relevant: query id → ids of relevant documents, all of them in the index.
+        out: file of the lists; until it is whole, the work is in ``<out>.partial``.
+        depth: candidates of a query, at most; documents that score 0 are none.
+        vocabulary: search in one vocabulary only; None searches all of them.
+        max_positive_share: leave out candidates that score above this share of the best relevant
+            document's score, as they may well be relevant (NV-Retriever's TopK-PercPos).
+        random_negatives: documents of the whole collection added to each list, drawn by ``seed``
+            and the query's id; neither relevant nor found.
+
+    Raises:
+        InputError: a relevant document that the index does not have, arguments out of range,
+            ``out`` exists, another process is writing there, or no query has a list.
+    """
+    if depth < 0 or random_negatives < 0 or not depth + random_negatives:
+        raise InputError(f"depth {depth} and {random_negatives} random negatives: nothing to mine")
+    if max_positive_share is not None and not 0 < max_positive_share < np.inf:
+        raise InputError(f"max_positive_share must be above 0, not {max_positive_share}")
+    known = _known(index, queries, relevant)
+    settings = {
+        "index": index.manifest,
+        "queries": fingerprint(text for pair in queries.items() for text in pair),
+        "relevant": fingerprint(json.dumps([query, *known[query]]) for query in known),
+        "depth": depth,
+        "vocabulary": vocabulary,
+        "max_positive_share": max_positive_share,
+        "random_negatives": random_negatives,
+        "seed": seed,
+    }
+    names = list(queries)
+    target = Path(out)
+    with PartFile(target, settings) as part:
+        for start in range(part.done, len(names), BATCH):
+            batch = names[start : start + BATCH]
+            vectors = index.query_vectors([queries[name] for name in batch], vocabulary)
+            most = depth + max(len(known[name]) for name in batch)
+            lines = []
+            for row, hits in enumerate(index.search_vectors(vectors, most)):
+                query, positives = batch[row], known[batch[row]]
+                limit = np.inf
+                if max_positive_share is not None and positives:
+                    scores = (_score(index, vectors, row, document) for document in positives)
+                    limit = max_positive_share * max(scores)
+                others = [hit for hit in hits if hit.document_id not in positives][:depth]
+                listed = [*positives, *(hit.document_id for hit in others if hit.score <= limit)]
+                if random_negatives:
+                    taken = {*positives, *(hit.document_id for hit in hits)}
+                    listed += _draw(random_negatives, index.ids, taken, random_for(seed, query))
+                if listed:
+                    item = CandidateList(query, tuple(listed), len(positives))
+                    lines.append(to_line(item, Place(f"query {query!r}")))
+            part.append(lines, start + len(batch))
+            progress("mining", part.done, len(names))
+        part.finish()
+    return Lists.open(target)
+
+
+def _known(
+    index: Index, queries: Mapping[str, str], relevant: Mapping[str, Collection[str]]
+) -> dict[str, dict[str, None]]:
+    """The relevant documents of each query, in order, each of them in the index."""
+    known = {query: dict.fromkeys(relevant.get(query, ())) for query in queries}
+    for query, documents in known.items():
+        for document in documents:
+            try:
+                index.document_number(document)
+            except InputError as error:
+                raise InputError(f"query {query!r}: {error}") from None
+    return known
+
+
+def _score(index: Index, queries: sp.csr_array, row: int, document: str) -> float:
+    """The score that a search would give a document, found or not."""
+    number = index.document_number(document)
+    span = slice(queries.indptr[row], queries.indptr[row + 1])
+    dimensions, weights = queries.indices[span], queries.data[span]
+    prior = index.engine.offsets[number] * (weights @ index.derived.background[dimensions])
+    return float(weights @ index.engine.document_weights(number, dimensions) + prior)
+
+
+def _draw(
+    count: int, ids: Sequence[str], taken: set[str], random: np.random.Generator
+) -> Iterator[str]:
+    """Up to ``count`` different ids that are not taken; ``taken`` grows by them."""
+    for _ in range(min(count, len(ids) - len(taken))):
+        while (document := ids[int(random.integers(len(ids)))]) in taken:
+            pass
+        taken.add(document)
+        yield document

@@ -1,0 +1,213 @@
+"""Teachers that are networks: dense encoders and cross-encoders of sentence-transformers."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from sentence_transformers import CrossEncoder, SentenceTransformer
+from sentence_transformers.util import SimilarityFunction
+
+from lexicept.errors import InputError
+from lexicept.models.backbone import DEFAULT_BACKBONE, quiet_transformers, resolve
+from lexicept.progress import Progress, silent
+from lexicept.storage.arrays import load_array
+from lexicept.storage.files import fingerprint, read_json, write_json
+from lexicept.storage.manifest import describe_files
+from lexicept.training.candidates.teachers import Scorer, Texts, numbers
+from lexicept.vectors import Floats
+
+SHARD = 1024
+"""Texts embedded between two points from which a killed run can go on."""
+
+
+@dataclass(frozen=True)
+class DenseTeacher:
+    """The similarity, cosine or what the model names, of a SentenceTransformer's embeddings.
+
+    Every text is embedded once, in half precision, into a file that is memory-mapped.
+    """
+
+    name: str = DEFAULT_BACKBONE
+    """A hub name or a folder; the default needs no network where its package is installed."""
+
+    def settings(self) -> dict[str, Any]:
+        return {"name": "dense", "model": model_identity(self.name)}
+
+    def prepare(
+        self,
+        queries: Mapping[str, str],
+        documents: Mapping[str, str],
+        folder: Path,
+        progress: Progress = silent,
+    ) -> Scorer:
+        """Embed all texts that ``folder`` has no embeddings of.
+
+        Raises:
+            InputError: the model can't be loaded.
+        """
+        model = _load(SentenceTransformer, self.name)
+        texts = (Texts(queries), Texts(documents))
+        query_vectors, document_vectors = _embeddings(
+            model, model_identity(self.name), *texts, folder, progress
+        )
+        query_rows, document_rows = numbers(queries), numbers(documents)
+        similarity = SimilarityFunction.to_similarity_fn(model.similarity_fn_name)
+
+        def score(query_ids: Sequence[str], document_ids: Sequence[Sequence[str]]) -> list[Floats]:
+            scores = []
+            for query, ids in zip(query_ids, document_ids, strict=True):
+                vector = query_vectors[[query_rows[query]]]
+                listed = document_vectors[[document_rows[document] for document in ids]]
+                scores.append(similarity(_single(vector), _single(listed))[0].numpy())
+            return scores
+
+        return score
+
+
+@dataclass(frozen=True)
+class CrossEncoderTeacher:
+    """The logit of a CrossEncoder that reads query and document together."""
+
+    name: str
+    """A hub name or a folder."""
+
+    def settings(self) -> dict[str, Any]:
+        return {"name": "cross-encoder", "model": model_identity(self.name)}
+
+    def prepare(
+        self,
+        queries: Mapping[str, str],
+        documents: Mapping[str, str],
+        folder: Path,
+        progress: Progress = silent,
+    ) -> Scorer:
+        """Load the model.
+
+        Raises:
+            InputError: it can't be loaded, or gives more than one score.
+        """
+        model = _load(CrossEncoder, self.name)
+        if model.num_labels != 1:
+            raise InputError(f"{self.name} gives {model.num_labels} scores for a pair, not one")
+
+        def score(query_ids: Sequence[str], document_ids: Sequence[Sequence[str]]) -> list[Floats]:
+            pairs = [
+                (queries[query], documents[document])
+                for query, ids in zip(query_ids, document_ids, strict=True)
+                for document in ids
+            ]
+            # The library sorts the pairs by length; a sigmoid would flatten what can be learned.
+            logits = model.predict(
+                pairs, activation_fn=torch.nn.Identity(), show_progress_bar=False
+            )
+            return np.split(logits, np.cumsum([len(ids) for ids in document_ids])[:-1])
+
+        return score
+
+
+def embeddings(
+    name: str,
+    queries: Sequence[str],
+    documents: Sequence[str],
+    folder: Path,
+    progress: Progress = silent,
+    *,
+    bf16: bool = False,
+) -> tuple[Floats, Floats]:
+    """Embeddings f16 [n, d] of queries and documents, memory-mapped from files in ``folder``.
+
+    They are made where they are not there yet; what a killed run made is kept. Unit vectors where
+    the model's similarity is the cosine.
+
+    Args:
+        bf16: run the model in low precision.
+
+    Raises:
+        InputError: the model can't be loaded.
+    """
+    model = _load(SentenceTransformer, name)
+    with torch.autocast(model.device.type, torch.bfloat16, enabled=bf16):
+        identity = [model_identity(name), "bf16"] if bf16 else model_identity(name)
+        return _embeddings(model, identity, queries, documents, folder, progress)
+
+
+def _embeddings(
+    model: SentenceTransformer,
+    identity: Any,
+    queries: Sequence[str],
+    documents: Sequence[str],
+    folder: Path,
+    progress: Progress,
+) -> tuple[Floats, Floats]:
+    folder.mkdir(parents=True, exist_ok=True)
+    told = json.dumps(identity, sort_keys=True)
+    size = model.get_embedding_dimension()
+    cosine = model.similarity_fn_name == "cosine"
+    found = []
+    for kind, encode, texts in (
+        ("queries", model.encode_query, queries),
+        ("documents", model.encode_document, documents),
+    ):
+        path = folder / f"{fingerprint(chain([told, kind], texts))}.npy"
+        if not path.exists():
+            quiet = partial(encode, show_progress_bar=False, normalize_embeddings=cosine)
+            _embed(quiet, texts, size, path, partial(progress, f"embed {kind}"))
+        found.append(load_array(path, np.float16, ndim=2))
+    return found[0], found[1]
+
+
+def _embed(
+    encode: Callable[[Sequence[str]], Floats],
+    texts: Sequence[str],
+    size: int,
+    path: Path,
+    progress: Callable[[int, int], None],
+) -> None:
+    """Write embeddings f16 [n, size], shard by shard, and go on where a killed run stopped."""
+    part, state = path.with_suffix(".partial"), path.with_suffix(".json")
+    shape = (len(texts), size)
+    done = int(read_json(state).get("done", 0)) if state.exists() else 0
+    if not done:
+        np.lib.format.open_memmap(part, "w+", np.float16, shape).flush()
+        with part.open("r+b") as file:  # on a full disk a write into the map would end the process
+            os.posix_fallocate(file.fileno(), 0, part.stat().st_size)
+    if load_array(part, np.float16, ndim=2).shape != shape:
+        raise InputError(f"{part}: embeddings of other texts or of another model; remove it")
+    array = np.lib.format.open_memmap(part, "r+")
+    for start in range(done, len(texts), SHARD):
+        shard = texts[start : start + SHARD]
+        with np.errstate(over="ignore"):  # infinity is refused as a score
+            array[start : start + len(shard)] = encode(shard)
+        array.flush()
+        write_json(state, {"done": start + len(shard)})
+        progress(start + len(shard), len(texts))
+    part.rename(path)
+    state.unlink()
+
+
+def _single(vectors: Floats) -> torch.Tensor:
+    return torch.from_numpy(vectors.astype(np.float32))
+
+
+def _load(kind: Callable[[str], Any], name: str) -> Any:
+    try:
+        with quiet_transformers():
+            return kind(resolve(name))
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().split("\n")[0]
+        raise InputError(f"teacher {name!r} can't be loaded: {reason}") from None
+
+
+def model_identity(name: str) -> Any:
+    """What tells models apart: the content of a folder, or a hub name."""
+    path = Path(resolve(name))
+    return describe_files(path, path) if path.is_dir() else name

@@ -1,0 +1,172 @@
+"""Queries that a causal language model writes for documents."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from lexicept.corpora import Document
+from lexicept.corpora.pseudo_queries import random_for
+from lexicept.errors import InputError
+from lexicept.models.backbone import quiet_transformers
+from lexicept.progress import Progress, silent
+from lexicept.storage.files import fingerprint
+from lexicept.storage.workspace import PartFile
+from lexicept.training.candidates.neural_teachers import model_identity
+
+PROMPT = (
+    "Write one short question that the following text answers. "
+    "Reply with the question only.\n\nText: {text}\n\nQuestion:"
+)
+
+
+@dataclass(frozen=True)
+class GenerationSettings:
+    """How queries are written."""
+
+    prompt: str = PROMPT
+    """What the model reads; ``{text}`` stands for title and text of the document."""
+    per_document: int = 1
+    """Queries of a document; more than one need a temperature."""
+    temperature: float = 0.0
+    """Of sampling; 0 takes the likeliest token each time."""
+    max_new_tokens: int = 48
+    """Tokens of a query, at most."""
+    max_text_tokens: int = 384
+    """Tokens of a document that the model reads, at most."""
+    batch_size: int = 16
+    """Documents read at once."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if "{text}" not in self.prompt:
+            raise InputError("the prompt has no {text} where the document goes")
+        if self.temperature < 0 or (self.per_document > 1 and not self.temperature):
+            raise InputError(f"{self.per_document} queries at temperature {self.temperature}")
+
+
+def generate_with_model(
+    model_name_or_path: str,
+    documents: Sequence[Document],
+    out: str | os.PathLike[str],
+    settings: GenerationSettings = GenerationSettings(),
+    progress: Progress = silent,
+) -> list[tuple[str, str]]:
+    """Write queries for documents to a file; return ids and queries, as ``pseudo_queries.write``
+    takes them.
+
+    A function of the arguments, on one machine. Killed and called again with the same, it goes on
+    where it was. Where the model has a chat template, the prompt is what the user says. A query is
+    the first line of the answer; documents that get none are passed over.
+
+    Args:
+        out: JSON Lines ``{"document_id", "query"}``; until it is whole in ``<out>.partial``.
+
+    Raises:
+        InputError: the model can't be loaded, no queries, ``out`` exists, or another process is
+            writing there.
+    """
+    tokenizer, model = _load(model_name_or_path)
+    writer = _Writer(tokenizer, model, settings)
+    work = {
+        "model": model_identity(model_name_or_path),
+        "settings": asdict(settings),
+        "documents": fingerprint(part for d in documents for part in (d.id, d.content)),
+    }
+    target = Path(out)
+    with PartFile(target, work) as part:
+        for start in range(part.done, len(documents), settings.batch_size):
+            batch = documents[start : start + settings.batch_size]
+            lines = [
+                json.dumps({"document_id": document.id, "query": query}, ensure_ascii=False)
+                for document, queries in zip(batch, writer(batch, start), strict=True)
+                for query in queries
+            ]
+            part.append(lines, start + len(batch))
+            progress("generating", part.done, len(documents))
+        part.finish()
+    with target.open(encoding="utf-8") as file:
+        found = [json.loads(line) for line in file]
+    return [(fields["document_id"], fields["query"]) for fields in found]
+
+
+class _Writer:
+    """Documents to their queries, a batch at a time."""
+
+    def __init__(self, tokenizer: Any, model: Any, settings: GenerationSettings) -> None:
+        self._tokenizer = tokenizer
+        self._model = model
+        self._settings = settings
+        context = getattr(model.config, "max_position_embeddings", None) or 2**31
+        around = len(tokenizer(self._prompt("")).input_ids) + settings.max_new_tokens
+        # A few tokens are spare, as a cut text may need more when it is read again.
+        self._text_tokens = min(settings.max_text_tokens, context - around - 8)
+        if self._text_tokens < 1:
+            raise InputError(f"prompt and answer take {around} of the model's {context} tokens")
+
+    def __call__(self, documents: Sequence[Document], start: int) -> list[list[str]]:
+        """The different queries of each document; ``start`` seeds the batch."""
+        settings = self._settings
+        inputs = self._tokenizer(
+            [self._prompt(self._cut(document.content)) for document in documents],
+            return_tensors="pt",
+            padding=True,
+            add_special_tokens=self._tokenizer.chat_template is None,
+        ).to(self._model.device)
+        sampling = {"do_sample": True, "temperature": settings.temperature}
+        with torch.random.fork_rng():
+            torch.manual_seed(int(random_for(settings.seed, str(start)).integers(2**63)))
+            output = self._model.generate(
+                **inputs,
+                **(sampling if settings.temperature else {"do_sample": False}),
+                max_new_tokens=settings.max_new_tokens,
+                num_return_sequences=settings.per_document,
+                pad_token_id=self._tokenizer.pad_token_id,
+            )
+        answers = self._tokenizer.batch_decode(
+            output[:, inputs.input_ids.shape[1] :], skip_special_tokens=True
+        )
+        n = settings.per_document
+        return [_queries(answers[i * n : (i + 1) * n]) for i in range(len(documents))]
+
+    def _cut(self, text: str) -> str:
+        ids = self._tokenizer(text, add_special_tokens=False).input_ids
+        if len(ids) <= self._text_tokens:
+            return text
+        return str(self._tokenizer.decode(ids[: self._text_tokens], skip_special_tokens=True))
+
+    def _prompt(self, text: str) -> str:
+        prompt = self._settings.prompt.replace("{text}", text)
+        if self._tokenizer.chat_template is None:
+            return prompt
+        return str(
+            self._tokenizer.apply_chat_template(
+                [{"role": "user", "content": prompt}], tokenize=False, add_generation_prompt=True
+            )
+        )
+
+
+def _queries(answers: Sequence[str]) -> list[str]:
+    """The first line of each answer, without those that are empty or repeat another."""
+    lines = (answer.strip().partition("\n")[0] for answer in answers)
+    return list(dict.fromkeys(" ".join(line.split()) for line in lines if line))
+
+
+def _load(name: str) -> tuple[Any, Any]:
+    try:
+        with quiet_transformers():
+            tokenizer = AutoTokenizer.from_pretrained(name, padding_side="left")
+            model = AutoModelForCausalLM.from_pretrained(name, dtype="auto").eval()
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().split("\n")[0]
+        raise InputError(f"language model {name!r} can't be loaded: {reason}") from None
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer, model.to("cuda" if torch.cuda.is_available() else "cpu")

@@ -1,0 +1,75 @@
+"""Hard negatives by the teacher's own scores of the whole collection."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+import torch
+
+from lexicept.corpora.records import Place
+from lexicept.errors import InputError
+from lexicept.progress import Progress, silent
+from lexicept.storage.files import fingerprint
+from lexicept.storage.workspace import PartFile
+from lexicept.training.candidates.lists import CandidateList, Lists, to_line
+from lexicept.training.data import TrainingData
+
+QUERIES = 256
+"""Queries scored between two points from which killed mining can go on."""
+
+DOCUMENTS = 2**16
+"""Documents scored at once."""
+
+
+def teacher_lists(
+    data: TrainingData,
+    relevant: Mapping[str, Collection[str]],
+    out: Path,
+    depth: int,
+    progress: Progress = silent,
+) -> Lists:
+    """Each query's relevant documents, then those that the teacher scores best of the others.
+
+    Raises:
+        InputError: no teacher, or ``out`` exists.
+    """
+    if data.teacher is None:
+        raise InputError("data.mining: teacher needs teacher.dense or teacher.bm25_weight")
+    names = data.query_ids
+    settings = {
+        "documents": fingerprint(data.document_ids),
+        "queries": fingerprint(data.queries),
+        "teacher": [data.teacher.dense_weight, data.teacher.bm25_weight],
+        "depth": depth,
+    }
+    with PartFile(out, settings) as part:
+        for start in range(part.done, len(names), QUERIES):
+            batch = range(start, min(start + QUERIES, len(names)))
+            most = max(len(relevant.get(names[row], ())) for row in batch) + depth
+            lines = []
+            for row, found in zip(batch, _best(data, batch, most), strict=True):
+                known = dict.fromkeys(relevant.get(names[row], ()))
+                others = [data.document_ids[n] for n in found]
+                others = [document for document in others if document not in known][:depth]
+                item = CandidateList(names[row], (*known, *others), len(known))
+                lines.append(to_line(item, Place(f"query {names[row]!r}")))
+            part.append(lines, batch.stop)
+            progress("mining", part.done, len(names))
+        part.finish()
+    return Lists.open(out)
+
+
+def _best(data: TrainingData, queries: range, count: int) -> list[list[int]]:
+    """The documents with the largest scores, best first."""
+    scores = torch.empty(len(queries), 0)
+    numbers = torch.empty(len(queries), 0, dtype=torch.long)
+    for start in range(0, len(data.document_ids), DOCUMENTS):
+        block = range(start, min(start + DOCUMENTS, len(data.document_ids)))
+        taught = data.teach(queries, block)
+        assert taught is not None
+        scores = torch.cat([scores, taught], dim=1)
+        numbers = torch.cat([numbers, torch.tensor(block).expand(len(queries), -1)], dim=1)
+        scores, kept = scores.topk(min(count, scores.shape[1]), dim=1)
+        numbers = numbers.gather(1, kept)
+    return [[int(n) for n in row] for row in numbers.tolist()]

@@ -1,0 +1,235 @@
+"""Teachers: scores of candidate lists to learn from. Those that need torch: ``neural_teachers``."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Protocol, overload
+
+import numpy as np
+
+from lexicept.corpora.records import Place
+from lexicept.errors import InputError
+from lexicept.index.term_frequencies import write_frequencies
+from lexicept.progress import Progress, silent
+from lexicept.storage.files import fingerprint
+from lexicept.storage.workspace import PartFile
+from lexicept.training.candidates.lists import CandidateList, Lists, to_line
+from lexicept.vectorizers.words import WordVectorizer
+from lexicept.vectors import Floats
+from lexicept.weighting import BM25
+
+BATCH = 64
+"""Lists scored between two points from which killed scoring can go on."""
+
+Scorer = Callable[[Sequence[str], Sequence[Sequence[str]]], list[Floats]]
+"""Ids of n queries and of each one's documents → n arrays, a score for each document."""
+
+
+class Teacher(Protocol):
+    """What scores texts; ``prepare`` sees them all once, so that none is encoded twice."""
+
+    def settings(self) -> dict[str, Any]:
+        """JSON values that tell teachers with different scores apart."""
+
+    def prepare(
+        self,
+        queries: Mapping[str, str],
+        documents: Mapping[str, str],
+        folder: Path,
+        progress: Progress = silent,
+    ) -> Scorer:
+        """Get ready for queries and a whole collection, id → text.
+
+        ``folder`` keeps what took long, for going on after a kill and for the same texts again.
+        """
+
+
+@dataclass(frozen=True)
+class BM25Teacher:
+    """BM25 with the idf and mean length of the whole collection, as in an index of words."""
+
+    language: str = "en"
+    """ISO 639-1 code of the tokenizer."""
+
+    def settings(self) -> dict[str, Any]:
+        return {"name": "bm25", "language": self.language, "weighting": BM25().settings()}
+
+    def prepare(
+        self,
+        queries: Mapping[str, str],
+        documents: Mapping[str, str],
+        folder: Path,
+        progress: Progress = silent,
+    ) -> Scorer:
+        """Weigh the documents in memory. Raises InputError for an unknown language."""
+        vectorizer = WordVectorizer(self.language)
+        with TemporaryDirectory() as temporary:
+            prefix = Path(temporary) / "frequencies"
+            texts = Texts(documents)
+            frequencies = write_frequencies(prefix, vectorizer, texts, None, progress)
+        weights = BM25().documents(frequencies)
+        rows = numbers(documents)
+
+        def score(query_ids: Sequence[str], document_ids: Sequence[Sequence[str]]) -> list[Floats]:
+            texts = [queries[query] for query in query_ids]
+            vectors = BM25().queries(vectorizer.queries(texts))
+            found = []
+            for row, ids in enumerate(document_ids):
+                listed = weights[[rows[document] for document in ids]]
+                found.append((listed @ vectors[[row]].T).toarray()[:, 0])
+            return found
+
+        return score
+
+
+class Blend:
+    """A weighted sum of teachers whose scales differ.
+
+    Each teacher's scores of a list are standardised first: their mean is taken off, and they are
+    divided by their standard deviation (population). Scores that are all the same become 0.
+
+    Args:
+        weights: teacher → weight.
+
+    Raises:
+        InputError: no teachers, or a weight that is no finite number.
+    """
+
+    def __init__(self, weights: Mapping[Teacher, float]) -> None:
+        if not weights or not all(map(math.isfinite, weights.values())):
+            raise InputError(f"a blend needs teachers with finite weights: {dict(weights)}")
+        self.weights = dict(weights)
+
+    def settings(self) -> dict[str, Any]:
+        parts = [[teacher.settings(), weight] for teacher, weight in self.weights.items()]
+        return {"name": "blend", "teachers": parts}
+
+    def prepare(
+        self,
+        queries: Mapping[str, str],
+        documents: Mapping[str, str],
+        folder: Path,
+        progress: Progress = silent,
+    ) -> Scorer:
+        """Prepare every teacher."""
+        scorers = [
+            (teacher.prepare(queries, documents, folder, progress), weight)
+            for teacher, weight in self.weights.items()
+        ]
+
+        def score(query_ids: Sequence[str], document_ids: Sequence[Sequence[str]]) -> list[Floats]:
+            totals: list[Floats] = [np.zeros(len(ids)) for ids in document_ids]
+            for scorer, weight in scorers:
+                for total, scores in zip(totals, scorer(query_ids, document_ids), strict=True):
+                    total += weight * standardised(scores)
+            return totals
+
+        return score
+
+
+class Texts(Sequence[str]):
+    """A mapping's texts by number, in its order, looked up when they are asked for."""
+
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        self._texts = texts
+        self._ids = list(texts)
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    @overload
+    def __getitem__(self, position: int) -> str: ...
+    @overload
+    def __getitem__(self, position: slice) -> list[str]: ...
+    def __getitem__(self, position: int | slice) -> str | list[str]:
+        if isinstance(position, slice):
+            return [self._texts[name] for name in self._ids[position]]
+        return self._texts[self._ids[position]]
+
+
+def numbers(texts: Mapping[str, str]) -> dict[str, int]:
+    """Id → its place in the order of the mapping."""
+    return {name: number for number, name in enumerate(texts)}
+
+
+def standardised(scores: Floats) -> Floats:
+    """Scores with mean 0 and standard deviation 1; zeros where they are all the same."""
+    values = scores.astype(np.float64)
+    # Compared, not measured: rounding gives equal numbers a deviation.
+    if not values.size or (values == values[0]).all():
+        return np.zeros(values.size)
+    return np.asarray((values - values.mean()) / values.std())
+
+
+def score_lists(
+    lists: Sequence[CandidateList],
+    queries: Mapping[str, str],
+    documents: Mapping[str, str],
+    teacher: Teacher,
+    out: str | os.PathLike[str],
+    cache: str | os.PathLike[str] | None = None,
+    progress: Progress = silent,
+) -> Lists:
+    """Write the same lists with a teacher's scores in place of any they had.
+
+    Killed and called again with the same arguments, it goes on where it was.
+
+    Args:
+        queries: id → text.
+        documents: id → text of the whole collection, which BM25 takes its statistics from.
+        out: file of the lists; until it is whole, the work is in ``<out>.partial``.
+        cache: folder that keeps embeddings for later calls; None forgets them in the end.
+
+    Raises:
+        InputError: a list with a query or document that has no text, a score that is not finite,
+            ``out`` exists, or another process is writing there.
+    """
+    if not lists:
+        raise InputError("there are no lists to score")
+    target = Path(out)
+    used: dict[str, str] = {}
+    settings = {
+        "lists": fingerprint(_survey(lists, queries, documents, used)),
+        "queries": fingerprint(chain.from_iterable(used.items())),
+        "documents": fingerprint(chain.from_iterable(documents.items())),
+        "teacher": teacher.settings(),
+    }
+    with PartFile(target, settings) as part:
+        folder = part.folder / "cache" if cache is None else Path(cache)
+        folder.mkdir(parents=True, exist_ok=True)
+        score = teacher.prepare(used, documents, folder, progress)
+        for start in range(part.done, len(lists), BATCH):
+            batch = lists[start : start + BATCH]
+            scores = score([i.query_id for i in batch], [i.documents for i in batch])
+            lines = []
+            for item, values in zip(batch, scores, strict=True):
+                scored = item._replace(scores=tuple(values.tolist()))
+                lines.append(to_line(scored, Place(f"query {item.query_id!r}")))
+            part.append(lines, start + len(batch))
+            progress("scoring", part.done, len(lists))
+        part.finish()
+    return Lists.open(target)
+
+
+def _survey(
+    lists: Sequence[CandidateList],
+    queries: Mapping[str, str],
+    documents: Mapping[str, str],
+    used: dict[str, str],
+) -> Iterator[str]:
+    """Yield what the lists are made of; ``used`` gets the texts of their queries."""
+    for number, item in enumerate(lists, 1):
+        if item.query_id not in queries:
+            raise InputError(f"list {number}: no text for the query {item.query_id!r}")
+        used[item.query_id] = queries[item.query_id]
+        for document in item.documents:
+            if document not in documents:
+                raise InputError(f"list {number}: no text for the document {document!r}")
+        yield json.dumps([item.query_id, item.relevant, *item.documents])

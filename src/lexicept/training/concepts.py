@@ -1,0 +1,32 @@
+"""Concepts learned from texts alone, without labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from lexicept.models.backbone import Backbone
+from lexicept.models.encoder import make_encoder
+from lexicept.models.heads.sae import SAEHead
+from lexicept.progress import Progress, silent
+from lexicept.training.sae.settings import SAESettings
+from lexicept.training.sae.trainer import train_sae
+from lexicept.vectorizers.concepts import BackboneSettings, ConceptVectorizer
+
+
+def train_concepts(
+    texts: Sequence[str],
+    backbone: BackboneSettings,
+    sae: SAESettings,
+    checkpoints: Path | None = None,
+    progress: Progress = silent,
+) -> ConceptVectorizer:
+    """Train a sparse autoencoder on the texts' token states; its latents are the concepts.
+
+    Args:
+        checkpoints: see ``training.sae.trainer.train_on_states``.
+    """
+    base = Backbone.from_pretrained(backbone.name, backbone.layer, precision=backbone.precision)
+    return ConceptVectorizer(
+        make_encoder(base, SAEHead(train_sae(base, texts, sae, checkpoints, progress)))
+    )

@@ -1,0 +1,372 @@
+"""Architectures of sparse autoencoders: which latents are active in training, and the loss.
+
+An objective holds the SAE that it trains and, where an architecture has them, more parameters;
+``finish`` leaves an SAE that inference knows: k active latents, or thresholds. Losses are summed
+over d and averaged over tokens.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lexicept.models.sae.model import SAE, fold_gate
+from lexicept.ops.linear_topk import top_activations
+from lexicept.ops.topk import top_columns
+from lexicept.training.sae.settings import SAESettings
+
+ESTIMATE_DECAY = 0.95
+"""Of the running estimate of BatchTopK's threshold."""
+
+CONTROL = 0.03
+"""How fast λ follows ℓ0: its logarithm changes by this times that of ℓ0 / k, every step."""
+
+OWN_RATE = 10.0
+"""Parameters that only an objective has learn so much faster: Adam moves all by the same step, and
+a threshold has further to go than an entry of a unit row."""
+
+
+class Outcome(NamedTuple):
+    """What an objective makes of a batch."""
+
+    loss: Tensor
+    error: Tensor
+    """x − x̂ [n, d] of the SAE itself."""
+    active: Tensor
+    """How many tokens each latent is active on [num_latents]."""
+
+
+class Objective(nn.Module, ABC):
+    """An SAE in training.
+
+    Args:
+        sae: with the k or the thresholds of its architecture.
+        settings: those of the training.
+    """
+
+    thresholds: ClassVar[bool] = False
+    """Whether inference knows thresholds instead of k."""
+
+    def __init__(self, sae: SAE, settings: SAESettings) -> None:
+        super().__init__()
+        self.sae = sae
+        self.settings = settings
+
+    def begin(self, x: Tensor) -> None:
+        """Take what depends on the scale of states from a first batch [n, d]."""
+
+    @abstractmethod
+    def forward(self, x: Tensor, dead: Tensor) -> Outcome:
+        """Loss and activity of a batch [n, d]; ``dead`` are numbers of latents."""
+
+    def own_parameters(self) -> list[nn.Parameter]:
+        """Those that the SAE itself does not have."""
+        inside = {id(parameter) for parameter in self.sae.parameters()}
+        return [parameter for parameter in self.parameters() if id(parameter) not in inside]
+
+    def after_step(self, outcome: Outcome) -> None:
+        """What follows an optimiser step: unit decoder rows."""
+        with torch.no_grad():
+            self.sae.W_dec.copy_(F.normalize(self.sae.W_dec, dim=1))
+
+    def finish(self) -> None:
+        """Put all that was learned into the SAE. The objective is of no use afterwards."""
+
+
+class TopK(Objective):
+    """The k largest of every token (Gao et al. 2024, section 2.3), and for dead latents
+    ``auxiliary · ‖ê − e‖²``: the 2k largest of them reconstruct the error e (section A.2)."""
+
+    def forward(self, x: Tensor, dead: Tensor) -> Outcome:
+        latents = self._largest(x, self.settings.k)[1]
+        acts = _acts_of(self.sae, x, latents)
+        error = x - self.sae.decode(acts, latents)
+        loss = _squared(error) + self._revival(x, error, dead)
+        return Outcome(loss, error, self._counts(acts, latents))
+
+    def _largest(
+        self, x: Tensor, k: int, among: Tensor | slice = slice(None)
+    ) -> tuple[Tensor, Tensor]:
+        """Activations and places of each token's k largest among some latents, both [n, k]."""
+        sae = self.sae
+        with torch.no_grad():
+            return top_activations(sae.centre(x), sae.W_enc[among], sae.b_enc[among], k)
+
+    def _revival(self, x: Tensor, error: Tensor, dead: Tensor) -> Tensor:
+        """The weighted auxiliary loss of dead latents."""
+        if not len(dead):
+            return x.new_zeros(())
+        chosen = dead[self._largest(x, min(2 * self.settings.k, len(dead)), dead)[1]]
+        revived = self.sae.decode(_acts_of(self.sae, x, chosen), chosen) - self.sae.b_dec
+        return self.settings.auxiliary * _squared(revived - error.detach())
+
+    def _counts(self, acts: Tensor, latents: Tensor) -> Tensor:
+        return torch.bincount(latents[acts.detach() > 0], minlength=self.sae.num_latents)
+
+
+class BatchTopK(TopK):
+    """The k · n largest of a batch of n tokens (Bussmann et al. 2024). At inference all latents
+    have one threshold: a running estimate of the smallest activation that a batch keeps."""
+
+    thresholds = True
+
+    def forward(self, x: Tensor, dead: Tensor) -> Outcome:
+        sae = self.sae
+        with torch.no_grad():
+            flat = sae.pre_acts(x).view(-1)
+        kept = top_columns(flat[None], self.settings.k * len(x)).ravel()
+        kept = kept[flat[kept] > 0].sort().values
+        token, latents = kept // sae.num_latents, kept % sae.num_latents
+        rows = F.embedding(latents, sae.W_enc)
+        acts = F.relu((sae.centre(x)[token] * rows).sum(dim=1) + sae.b_enc[latents])
+        starts = torch.searchsorted(token, torch.arange(len(x), device=x.device))
+        sums = F.embedding_bag(latents, sae.W_dec, starts, mode="sum", per_sample_weights=acts)
+        error = x - sums - sae.b_dec
+        assert sae.threshold is not None
+        if len(kept):
+            known = bool(sae.threshold.any())
+            sae.threshold.lerp_(flat[kept].min(), 1 - ESTIMATE_DECAY if known else 1.0)
+        loss = _squared(error) + self._revival(x, error, dead)
+        return Outcome(loss, error, self._counts(acts, latents))
+
+
+class HierarchicalTopK(TopK):
+    """``1/|ks| Σ_k ‖x̂_k − x‖²``: x̂_k has a token's k largest activations (Balagansky et al. 2025).
+
+    The largest k is that of the SAE.
+    """
+
+    def forward(self, x: Tensor, dead: Tensor) -> Outcome:
+        sae, ks = self.sae, self.settings.hierarchy
+        found, latents = self._largest(x, ks[-1])
+        latents = latents.gather(1, found.argsort(dim=1, descending=True))
+        acts = _acts_of(sae, x, latents)
+        error, losses = x - sae.b_dec, []
+        for start, end in zip((0, *ks[:-1]), ks, strict=True):
+            part = sae.decode(acts[:, start:end], latents[:, start:end]) - sae.b_dec
+            error = error - part
+            losses.append(_squared(error))
+        loss = torch.stack(losses).mean() + self._revival(x, error, dead)
+        return Outcome(loss, error, self._counts(acts, latents))
+
+
+class MatryoshkaTopK(TopK):
+    """``1/p Σ_m ‖x̂_m − x‖²`` over p prefixes of the latents (after Bussmann et al. 2025).
+
+    x̂_m has a token's k largest activations among the first m latents, so that every prefix is a
+    TopK SAE of its own. The last prefix is the whole.
+    """
+
+    def forward(self, x: Tensor, dead: Tensor) -> Outcome:
+        sae, k = self.sae, self.settings.k
+        found = x.new_empty(len(x), 0)
+        latents = torch.empty(len(x), 0, dtype=torch.long, device=x.device)
+        losses, start = [], 0
+        for end in self.settings.nested:
+            # The k largest of a prefix are among those of its parts.
+            more, places = self._largest(x, min(k, end - start), slice(start, end))
+            found = torch.cat([found, more], dim=1)
+            latents = torch.cat([latents, start + places], dim=1)
+            kept = top_columns(found, k)
+            found, latents = found.gather(1, kept), latents.gather(1, kept)
+            acts = _acts_of(sae, x, latents)
+            error = x - sae.decode(acts, latents)
+            losses.append(_squared(error))
+            start = end
+        loss = torch.stack(losses).mean() + self._revival(x, error, dead)
+        return Outcome(loss, error, self._counts(acts, latents))
+
+
+class Penalised(Objective):
+    """Latents that are active above a threshold, as few of them as λ makes it.
+
+    ``‖x̂ − x‖² + λ · penalty``. λ grows linearly over the warm-up, and is steered so that a token
+    has k active latents on average: after a step its logarithm changes by ``CONTROL`` times that of
+    ℓ0 / k, where ℓ0 is the batch's. All architectures are comparable at one k that way.
+    """
+
+    thresholds = True
+    weight: Tensor
+    """λ, without warm-up."""
+    step: Tensor
+
+    def __init__(self, sae: SAE, settings: SAESettings) -> None:
+        super().__init__(sae, settings)
+        self.register_buffer("weight", torch.zeros(()))
+        self.register_buffer("step", torch.zeros((), dtype=torch.long))
+
+    @torch.no_grad()
+    def begin(self, x: Tensor) -> None:
+        threshold = equal_shares(self.sae.pre_acts(x), self.settings.k)
+        self.weight.copy_(self.first_weight(threshold.mean()))
+        self.start(threshold)
+        # Many rows are alike at first and would add up to far more than x.
+        x_hat = self.activate(x)[0] @ self.sae.W_dec
+        fit = (x_hat * (x - self.sae.b_dec)).sum() / x_hat.square().sum()
+        if 0 < fit < 1:
+            self.sae.W_enc.mul_(fit)
+            self.start(fit * threshold)
+
+    @abstractmethod
+    def start(self, threshold: Tensor) -> None:
+        """Begin where latents are active above thresholds [num_latents]."""
+
+    def first_weight(self, threshold: Tensor) -> Tensor:
+        """λ at first, for a mean threshold []."""
+        return self.settings.sparsity * threshold
+
+    def forward(self, x: Tensor, dead: Tensor) -> Outcome:
+        acts, penalty, extra = self.activate(x)
+        error = x - acts @ self.sae.W_dec - self.sae.b_dec
+        warm = min(1.0, (int(self.step) + 1) / max(1, self.settings.sparsity_warmup_steps))
+        loss = _squared(error) + warm * self.weight * penalty + extra
+        return Outcome(loss, error, (acts.detach() > 0).sum(dim=0))
+
+    @abstractmethod
+    def activate(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Activations [n, num_latents], the penalty [], and what else the loss has []."""
+
+    def after_step(self, outcome: Outcome) -> None:
+        super().after_step(outcome)
+        self.step += 1
+        l0 = float(outcome.active.sum()) / len(outcome.error)
+        self.weight *= max(l0 / self.settings.k, 0.01) ** CONTROL
+
+
+class ReLU(Penalised):
+    """ReLU, and as penalty ``Σ_j z_j ‖W_dec_j‖`` (Bricken et al. 2023; the rows' length is 1)."""
+
+    def start(self, threshold: Tensor) -> None:
+        self.sae.b_enc.copy_(-threshold)
+
+    def activate(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        acts = F.relu(self.sae.pre_acts(x))
+        return acts, acts.sum(dim=1).mean(), x.new_zeros(())
+
+
+class JumpReLU(Penalised):
+    """``z = p · H(p − θ)`` with learned θ, and as penalty ‖z‖₀ (Rajamanoharan et al. 2024b).
+
+    θ learns by pseudo-derivatives with a rectangle kernel K of bandwidth ε (equations 11 and 12):
+    ``−(θ/ε) K((p − θ)/ε)`` of z and ``−(1/ε) K((p − θ)/ε)`` of ‖z‖₀, which has no gradient of p.
+    Here ε is a multiple of each θ, as it is of the first θ in the paper: states may have any scale.
+    """
+
+    def __init__(self, sae: SAE, settings: SAESettings) -> None:
+        super().__init__(sae, settings)
+        self.log_threshold = nn.Parameter(torch.zeros(sae.num_latents))
+
+    def start(self, threshold: Tensor) -> None:
+        self.log_threshold.copy_(threshold.log())
+
+    def first_weight(self, threshold: Tensor) -> Tensor:
+        return self.settings.sparsity * threshold.square() / 20
+
+    def activate(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        threshold = self.log_threshold.exp()
+        bandwidth = self.settings.bandwidth * threshold.detach()
+        parts = (self.sae.pre_acts(x), threshold, bandwidth)
+        acts: Tensor = Jump.apply(*parts)  # type: ignore[no-untyped-call]
+        active: Tensor = Count.apply(*parts)  # type: ignore[no-untyped-call]
+        return acts, active / len(x), x.new_zeros(())
+
+    def finish(self) -> None:
+        assert self.sae.threshold is not None
+        self.sae.threshold.copy_(self.log_threshold.detach().exp())
+
+
+class Gated(Penalised):
+    """``z = [π > 0] · ReLU(m)``, where π = W (x − b_dec) + b_gate and m = exp(r) W (x − b_dec) +
+    b_mag (Rajamanoharan et al. 2024a, section 3.2).
+
+    The penalty is ``Σ_j ReLU(π_j)``; ``‖x̂(ReLU(π)) − x‖²``, with the decoder frozen, is added.
+    While it is trained the SAE holds W and b_gate. In the end π > 0 is m > b_mag − exp(r) b_gate:
+    the SAE gets the rows exp(r) W, the bias b_mag and the threshold max(0, b_mag − exp(r) b_gate).
+    """
+
+    def __init__(self, sae: SAE, settings: SAESettings) -> None:
+        super().__init__(sae, settings)
+        self.r = nn.Parameter(torch.zeros(sae.num_latents))
+        self.b_mag = nn.Parameter(torch.zeros(sae.num_latents))
+
+    def start(self, threshold: Tensor) -> None:
+        self.sae.b_enc.copy_(-threshold)
+
+    def activate(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        sae = self.sae
+        gate = sae.pre_acts(x)
+        magnitude = self.r.exp() * (gate - sae.b_enc) + self.b_mag
+        acts = (gate > 0) * F.relu(magnitude)
+        opened = F.relu(gate)
+        by_gate = x - opened @ sae.W_dec.detach() - sae.b_dec.detach()
+        return acts, opened.sum(dim=1).mean(), _squared(by_gate)
+
+    def finish(self) -> None:
+        sae = self.sae
+        assert sae.threshold is not None
+        with torch.no_grad():
+            sae.threshold.copy_(fold_gate(sae.W_enc, sae.b_enc, self.r, self.b_mag))
+            sae.b_enc.copy_(self.b_mag)
+
+
+class Jump(torch.autograd.Function):
+    """z [n, M] from p [n, M], θ [M] and ε [M]."""
+
+    @staticmethod
+    def forward(ctx: Any, pre: Tensor, threshold: Tensor, bandwidth: Tensor) -> Tensor:
+        ctx.save_for_backward(pre, threshold, bandwidth)
+        return pre * (pre > threshold)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        pre, threshold, bandwidth = ctx.saved_tensors
+        (gradient,) = gradients
+        near = (pre - threshold).abs() < bandwidth / 2
+        of_threshold = -threshold / bandwidth * (near * gradient).sum(dim=0)
+        return gradient * (pre > threshold), of_threshold, None
+
+
+class Count(torch.autograd.Function):
+    """How many p [n, M] are above θ [M], with bandwidth ε [M]: one number []."""
+
+    @staticmethod
+    def forward(ctx: Any, pre: Tensor, threshold: Tensor, bandwidth: Tensor) -> Tensor:
+        ctx.save_for_backward(pre, threshold, bandwidth)
+        return (pre > threshold).sum().to(pre.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        pre, threshold, bandwidth = ctx.saved_tensors
+        near = (pre - threshold).abs() < bandwidth / 2
+        return None, -gradients[0] / bandwidth * near.sum(dim=0), None
+
+
+def equal_shares(pre: Tensor, k: int) -> Tensor:
+    """Thresholds [M] that all latents exceed on the same share of tokens, k of them per token on
+    average as far as the number of tokens allows; from pre-activations [n, M]."""
+    count = min(len(pre), max(1, round(k * len(pre) / pre.shape[1])))
+    reached = torch.topk(pre, count, dim=0).values[-1]
+    return (reached * (1 - 1e-3)).clamp_min(1e-6)
+
+
+OBJECTIVES: dict[str, type[Objective]] = {
+    "topk": TopK,
+    "batch_topk": BatchTopK,
+    "jumprelu": JumpReLU,
+    "relu": ReLU,
+    "gated": Gated,
+    "hierarchical": HierarchicalTopK,
+    "matryoshka": MatryoshkaTopK,
+}
+
+
+def _squared(error: Tensor) -> Tensor:
+    return error.square().sum(dim=1).mean()
+
+
+def _acts_of(sae: SAE, x: Tensor, latents: Tensor) -> Tensor:
+    return F.relu(sae.pre_acts_of(x, latents))

@@ -1,0 +1,210 @@
+"""Words: texts as term counts over a vocabulary of stemmed words, or of character bigrams.
+
+Tokens, stop words and stemming are those of bm25s and PyStemmer, so that BM25 scores agree.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import scipy.sparse as sp
+import Stemmer
+from bm25s import stopwords
+
+from lexicept.errors import IndexFormatError, InputError
+from lexicept.explanation.contributions import Span, whole
+from lexicept.storage.files import read_json, write_json
+from lexicept.storage.texts import TextStore
+
+STEMMERS = {
+    "ar": "arabic", "ca": "catalan", "da": "danish", "de": "german", "el": "greek",
+    "en": "english", "es": "spanish", "et": "estonian", "eu": "basque", "fi": "finnish",
+    "fr": "french", "ga": "irish", "hi": "hindi", "hu": "hungarian", "hy": "armenian",
+    "id": "indonesian", "it": "italian", "lt": "lithuanian", "ne": "nepali", "nl": "dutch",
+    "no": "norwegian", "pt": "portuguese", "ro": "romanian", "ru": "russian", "sr": "serbian",
+    "sv": "swedish", "ta": "tamil", "tr": "turkish", "yi": "yiddish",
+}  # fmt: skip
+"""Language codes and their Snowball stemmers."""
+
+STOP_WORDS: dict[str, tuple[str, ...]] = {
+    "da": stopwords.STOPWORDS_DANISH, "de": stopwords.STOPWORDS_GERMAN,
+    "en": stopwords.STOPWORDS_EN, "es": stopwords.STOPWORDS_SPANISH,
+    "fr": stopwords.STOPWORDS_FRENCH, "it": stopwords.STOPWORDS_ITALIAN,
+    "nl": stopwords.STOPWORDS_DUTCH, "no": stopwords.STOPWORDS_NORWEGIAN,
+    "pt": stopwords.STOPWORDS_PORTUGUESE, "ru": stopwords.STOPWORDS_RUSSIAN,
+    "sv": stopwords.STOPWORDS_SWEDISH, "tr": stopwords.STOPWORDS_TURKISH,
+}  # fmt: skip
+
+BIGRAM_LANGUAGES = ("ja", "km", "ko", "lo", "my", "th", "zh")
+"""Languages whose words are not set apart by spaces, or not cleanly: character bigrams."""
+
+# Vowel signs and other marks of these scripts are part of a word, but not of Python's ``\w``.
+_MARKS = (
+    "\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06ed"  # Arabic
+    "\u0900-\u0963\u0b82-\u0bd7"  # Devanagari and Tamil
+    "\u0e31-\u0e4e\u0eb1-\u0ecd\u102b-\u103e\u17b4-\u17d3"  # Thai, Lao, Burmese, Khmer
+)
+_MARKED_LANGUAGES = ("ar", "hi", "ne", "ta", *BIGRAM_LANGUAGES)
+_SPACELESS = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf"
+    "\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]+"
+)
+
+
+REMEMBERED = 2**20
+"""Words whose stems are kept: about 150 MB."""
+
+
+@dataclass(frozen=True)
+class Tokenizer:
+    """A text's terms, in order, for one language.
+
+    Raises:
+        InputError: a language without stemmer and bigrams.
+    """
+
+    language: str = "en"
+    """ISO 639-1 code; see ``STEMMERS`` and ``BIGRAM_LANGUAGES``."""
+
+    _stems: dict[str, str | None] = field(default_factory=dict, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.language not in STEMMERS and self.language not in BIGRAM_LANGUAGES:
+            known = ", ".join(sorted([*STEMMERS, *BIGRAM_LANGUAGES]))
+            raise InputError(f"no language {self.language!r}, only: {known}")
+        marks = _MARKS if self.language in _MARKED_LANGUAGES else ""
+        # Without marks this is bm25s' pattern, on which the agreement of scores rests.
+        pattern = rf"[\w{marks}]+" if self.bigrams else rf"(?<![\w{marks}])[\w{marks}]{{2,}}"
+        object.__setattr__(self, "_pattern", re.compile(pattern))
+        stemmer = None if self.bigrams else Stemmer.Stemmer(STEMMERS[self.language])
+        object.__setattr__(self, "_stemmer", stemmer)
+        object.__setattr__(self, "_stop", frozenset(STOP_WORDS.get(self.language, ())))
+
+    @property
+    def bigrams(self) -> bool:
+        """Whether this language is cut into character bigrams."""
+        return self.language in BIGRAM_LANGUAGES
+
+    def __call__(self, text: str) -> list[str]:
+        tokens: list[str] = self._pattern.findall(text.lower())  # type: ignore[attr-defined]
+        if self.bigrams:
+            return [token[start:end] for token in tokens for start, end in _bigrams(token)]
+        return [stem for stem in map(self._stem, tokens) if stem is not None]
+
+    def spans(self, text: str) -> Iterator[tuple[str, Span]]:
+        """The same terms, each with the characters of the text that it stands for."""
+        lower = text.lower()
+        # In lower case a character may be two, as the Turkish İ is.
+        origin: Sequence[int] = range(len(text))
+        if len(lower) != len(text):
+            origin = [i for i, character in enumerate(text) for _ in character.lower()]
+        for match in self._pattern.finditer(lower):  # type: ignore[attr-defined]
+            token, first = match.group(), match.start()
+            pieces = _bigrams(token) if self.bigrams else [(0, len(token))]
+            for start, end in pieces:
+                term = token[start:end] if self.bigrams else self._stem(token)
+                if term is not None:
+                    yield term, whole(text, origin[first + start], origin[first + end - 1] + 1)
+
+    def _stem(self, token: str) -> str | None:
+        """None for a stop word."""
+        stem = self._stems.get(token, "")
+        if stem == "":  # not seen yet: no stem is empty
+            stop = token in self._stop  # type: ignore[attr-defined]
+            stem = None if stop else self._stemmer.stemWord(token)  # type: ignore[attr-defined]
+            if len(self._stems) >= REMEMBERED:  # a server sees new words for ever
+                self._stems.clear()
+            self._stems[token] = stem
+        return stem
+
+
+def _bigrams(token: str) -> list[tuple[int, int]]:
+    """Where overlapping character pairs of spaceless scripts are; what stands between them stays
+    whole."""
+    places = []
+    position = 0
+    for run in _SPACELESS.finditer(token):
+        first, last = run.span()
+        if first > position:
+            places.append((position, first))
+        places += [(i, i + 2) for i in range(first, last - 1)] or [(first, last)]
+        position = last
+    return places + ([(position, len(token))] if position < len(token) else [])
+
+
+class WordVectorizer:
+    """Texts to term counts. The vocabulary grows with the documents and never forgets a term.
+
+    Args:
+        language: ISO 639-1 code of the tokenizer.
+        terms: the vocabulary to start from, in the order of its dimensions.
+    """
+
+    name = "words"
+    grows = True
+
+    def __init__(self, language: str = "en", terms: Iterable[str] = ()) -> None:
+        self.tokenizer = Tokenizer(language)
+        self._dimensions = {term: number for number, term in enumerate(terms)}
+
+    @property
+    def size(self) -> int:
+        """Number of terms."""
+        return len(self._dimensions)
+
+    @property
+    def terms(self) -> list[str]:
+        """The stem or bigram of every dimension."""
+        return list(self._dimensions)
+
+    def documents(self, texts: Sequence[str]) -> sp.csr_array:
+        """Term counts [n, size]; terms not seen before get new dimensions."""
+        return self._counts(texts, lambda term: self._dimensions.setdefault(term, self.size))
+
+    def queries(self, texts: Sequence[str]) -> sp.csr_array:
+        """Term counts [n, size]; unknown terms are left out."""
+        return self._counts(texts, self._dimensions.get)
+
+    def spans(
+        self, text: str, dimensions: Sequence[int], task: Literal["query", "document"]
+    ) -> dict[int, tuple[Span, ...]]:
+        """Every occurrence of the terms, the same for queries and documents."""
+        found: dict[int, list[Span]] = {dimension: [] for dimension in dimensions}
+        for term, span in self.tokenizer.spans(text):
+            if (dimension := self._dimensions.get(term)) in found:
+                found[dimension].append(span)
+        return {dimension: tuple(spans) for dimension, spans in found.items()}
+
+    def _counts(self, texts: Sequence[str], dimension: Any) -> sp.csr_array:
+        columns: list[int] = []
+        counts: list[int] = []
+        indptr = [0]
+        for text in texts:
+            found = Counter(map(dimension, self.tokenizer(text)))
+            found.pop(None, None)
+            for number, count in sorted(found.items()):
+                columns.append(number)
+                counts.append(count)
+            indptr.append(len(columns))
+        parts = (np.array(counts, np.float32), np.array(columns, np.int32), np.array(indptr))
+        return sp.csr_array(parts, shape=(len(texts), self.size))
+
+    def save(self, folder: Path) -> None:
+        """Write the language and the terms into a folder."""
+        write_json(folder / "tokenizer.json", {"language": self.tokenizer.language})
+        TextStore.write(folder / "terms", self._dimensions)
+
+    @classmethod
+    def load(cls, folder: Path) -> WordVectorizer:
+        """Read what ``save`` wrote. Raises IndexFormatError for anything else."""
+        language = str(read_json(folder / "tokenizer.json").get("language"))
+        try:
+            return cls(language, TextStore(folder / "terms"))
+        except InputError as error:
+            raise IndexFormatError(f"{folder}: {error}") from None
