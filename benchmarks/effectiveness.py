@@ -23,7 +23,7 @@ from lexicept.evaluation import effectiveness, significance
 from lexicept.experiments.data import read_vectors
 from lexicept.index.builder import Contents
 from lexicept.index.impacts import Derived, RRASettings, VocabularySettings
-from lexicept.index.reader import Index
+from lexicept.index.reader import IndexReader
 from lexicept.index.updates import ALPHAS
 from lexicept.measures import qd_flops
 from lexicept.vectorizers.words import WordVectorizer
@@ -89,7 +89,7 @@ def vocabularies(folder: Path, path: Path) -> Table:
     if not path.exists():
         command = [LEXICEPT, "build", str(folder), "--out", str(path), "--train-concepts"]
         subprocess.run(command, check=True)
-    index = Index.open(path)
+    index = IndexReader.open(path)
     queries, qrels = list(read_queries(folder)), list(read_qrels(folder))
     columns = [NDCG, "R@100", "qd_flops", "query_length", "document_length"]
     names = [vocabulary.name for vocabulary in index.vocabularies]
@@ -103,7 +103,7 @@ def vocabularies(folder: Path, path: Path) -> Table:
 
 def pruning(folder: Path, path: Path, budget: float = 4.0) -> Table:
     """The limits that pseudo-queries choose within a budget of QD-FLOPs."""
-    index = Index.open(path)
+    index = IndexReader.open(path)
     queries, qrels = list(read_queries(folder)), list(read_qrels(folder))
     sources, texts = pseudo_queries.from_texts(Contents(index.folder))
     documents, pseudo = index.document_vectors(), index.query_vectors(texts)

@@ -10,11 +10,11 @@ import argparse
 import numpy as np
 
 from lexicept.corpora import read_queries
-from lexicept.index.reader import Index
+from lexicept.index.reader import IndexReader
 
 
 def largest_difference(
-    index: Index, queries: list[str], pairs: int, seed: int
+    index: IndexReader, queries: list[str], pairs: int, seed: int
 ) -> tuple[float, int]:
     """The largest relative difference between a score and the sum of its parts, and the most parts.
 
@@ -45,7 +45,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    index = Index.open(options.index)
+    index = IndexReader.open(options.index)
     queries = [query.text for query in read_queries(options.data)]
     largest, most = largest_difference(index, queries, options.pairs, options.seed)
     print(

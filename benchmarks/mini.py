@@ -27,7 +27,7 @@ from lexicept.corpora import Qrel, Query, read_qrels, read_queries
 from lexicept.evaluation import effectiveness
 from lexicept.evaluation.sweep import Point, SweepGrid, sweep
 from lexicept.index.builder import Contents
-from lexicept.index.reader import Index
+from lexicept.index.reader import IndexReader
 from lexicept.measures import mean_length, qd_flops
 from lexicept.models.backbone import DEFAULT_BACKBONE
 from lexicept.training.candidates.neural_teachers import embeddings
@@ -90,16 +90,16 @@ def main() -> None:
             plot(points, systems, work.with_suffix(".png"))
 
 
-def built(folder: str, path: Path, options: Sequence[str]) -> Index:
+def built(folder: str, path: Path, options: Sequence[str]) -> IndexReader:
     """An index of a collection; made once."""
     if not path.exists():
         command = [LEXICEPT, "build", folder, "--out", str(path), *options]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    return Index.open(path)
+    return IndexReader.open(path)
 
 
 def baselines(
-    index: Index, queries: Sequence[Query], qrels: Sequence[Qrel], work: Path
+    index: IndexReader, queries: Sequence[Query], qrels: Sequence[Qrel], work: Path
 ) -> list[System]:
     """BM25, the dense model, and sums of both."""
     texts = [query.text for query in queries]
@@ -140,7 +140,7 @@ def single(vectors: Floats) -> Floats:
 
 
 def searched(
-    name: str, index: Index, queries: Sequence[Query], qrels: Sequence[Qrel]
+    name: str, index: IndexReader, queries: Sequence[Query], qrels: Sequence[Qrel]
 ) -> list[System]:
     """Concepts alone, and words and concepts."""
     span = index.span("concepts")

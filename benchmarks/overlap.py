@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.common import Table
-from lexicept import Index
 from lexicept.analysis.overlap import Overlap, overlap
 from lexicept.corpora import Document, read_documents
+from lexicept.index.reader import IndexReader
 from lexicept.vectorizers.words import BIGRAM_LANGUAGES, STEMMERS, WordVectorizer
 from lexicept.vectors import SparseVectors, Vocabulary
 
@@ -61,7 +61,7 @@ def main() -> None:
     words = word_vectors(collections)
     rows = [row("words", words[-1].weights.shape[1], overlap(words))]
     if arguments.index is not None:
-        vectorizer = Index.open(arguments.index).vectorizer("concepts")
+        vectorizer = IndexReader.open(arguments.index).vectorizer("concepts")
         concepts = [
             vectors_of(some, vectorizer.documents([document.text for document in some]))
             for some in collections.values()

@@ -11,8 +11,8 @@ import random
 import time
 from pathlib import Path
 
-from lexicept import Index
 from lexicept.analysis.pairs import Pair, Pairs, Relation, dimension_pairs
+from lexicept.index.reader import IndexReader
 
 DRAWN: dict[Relation, int] = {"synonymy": 20, "polysemy": 15, "identity": 15}
 
@@ -33,7 +33,7 @@ def main() -> None:
     parser.add_argument("index", type=Path, help="with words and concepts")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
-    index = Index.open(arguments.index)
+    index = IndexReader.open(arguments.index)
     vectors = index.document_vectors()
     words, concepts = vectors.select("words"), vectors.select("concepts")
     start = time.perf_counter()

@@ -16,14 +16,14 @@ from benchmarks.common import Table
 from lexicept.corpora import read_qrels, read_queries
 from lexicept.evaluation import effectiveness, significance
 from lexicept.index.impacts import Derived
-from lexicept.index.reader import Index
+from lexicept.index.reader import IndexReader
 from lexicept.models.encoder import parts
 
 SHARD = 512
 """Documents encoded together, as in a build."""
 
 
-def encoded(index: Index, texts: Sequence[str], precision: str) -> tuple[sp.csr_array, float]:
+def encoded(index: IndexReader, texts: Sequence[str], precision: str) -> tuple[sp.csr_array, float]:
     """The concepts' frequencies of all documents [N, V], and the seconds that took."""
     concepts = index.vectorizer("concepts")
     parts(concepts.encoder).backbone.precision = precision
@@ -40,7 +40,7 @@ def main() -> None:
     parser.add_argument("index")
     parser.add_argument("dataset")
     arguments = parser.parse_args()
-    index = Index.open(arguments.index)
+    index = IndexReader.open(arguments.index)
     texts = [document.content for document in index.documents()]
     queries = list(read_queries(arguments.dataset, "test"))
     qrels = list(read_qrels(arguments.dataset, "test"))

@@ -17,7 +17,7 @@ from benchmarks.report import LATENTS, Drawn
 from lexicept.corpora import Document, read_documents
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import VocabularySettings
-from lexicept.index.reader import Index
+from lexicept.index.reader import IndexReader
 from lexicept.models.backbone import DEFAULT_BACKBONE, Backbone, resolve
 from lexicept.models.encoder import make_encoder
 from lexicept.models.heads.sae import SAEHead
@@ -29,7 +29,7 @@ WORDS = 8
 """Words of a query."""
 
 
-def build(path: Path, backbone: Backbone, texts: list[str], num_documents: int) -> Index:
+def build(path: Path, backbone: Backbone, texts: list[str], num_documents: int) -> IndexReader:
     """An index of concepts that are drawn for documents; those of queries are computed, by an
     untrained SAE that starts from states of these texts."""
     states = [states for _, states in backbone.token_states(backbone.windows(texts))]
@@ -64,7 +64,7 @@ def run(num_documents: int = 100_000, num_queries: int = 150) -> list[Table]:
         ways = {
             "the backbone's forward": forward,
             DENSE: dense.encode,
-            "`Index.search`, text → top 10": index.search,
+            "`IndexReader.search`, text → top 10": index.search,
         }
         cases = {name: in_turn(one) for name, one in ways.items()}
         times = interleaved(cases, num_queries)

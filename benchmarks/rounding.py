@@ -19,7 +19,7 @@ from benchmarks.effectiveness import ndcg
 from lexicept.corpora import Qrel, read_qrels, read_queries
 from lexicept.engines import ExactEngine
 from lexicept.experiments.data import read_vectors
-from lexicept.index.reader import Index
+from lexicept.index.reader import IndexReader
 
 
 class Case(NamedTuple):
@@ -33,7 +33,7 @@ class Case(NamedTuple):
     qrels: list[Qrel]
 
 
-def cases(index: Index, data: Path) -> Iterator[Case]:
+def cases(index: IndexReader, data: Path) -> Iterator[Case]:
     """SciFact by words, concepts and both, and NFCorpus by SPLADE-v3."""
     asked, qrels = list(read_queries(data / "scifact")), list(read_qrels(data / "scifact"))
     texts, names = [query.text for query in asked], [query.id for query in asked]
@@ -53,7 +53,7 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     arguments = parser.parse_args()
     rows = []
-    for case in cases(Index.open(arguments.index), arguments.data):
+    for case in cases(IndexReader.open(arguments.index), arguments.data):
         engines = [ExactEngine.build(case.documents, weight_bits=bits) for bits in (32, 8)]
         plain, rounded = (
             mean(ndcg(case.query_ids, case.ids, engine.search(case.queries), case.qrels).values())

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
-from lexicept import Document, Index
 from lexicept.analysis.senses import Occurrence, Sense, find_senses
-from lexicept.corpora import read_documents
+from lexicept.corpora import Document, read_documents
+from lexicept.index.reader import IndexReader
 from lexicept.interpretation.occurrences import word_occurrences
 from lexicept.sanitize import safe
 from lexicept.vectorizers.concepts import ConceptVectorizer
@@ -53,7 +53,7 @@ def main() -> None:
     parser.add_argument("--corpus", help="where to look for the words; the index by default")
     parser.add_argument("--num-senses", type=int, default=4)
     arguments = parser.parse_args()
-    index = Index.open(arguments.index)
+    index = IndexReader.open(arguments.index)
     source = read_documents(arguments.corpus) if arguments.corpus else index.documents()
     documents = {document.id: document for document in source}
     vectorizer = cast(ConceptVectorizer, index.vectorizer("concepts"))

@@ -27,7 +27,7 @@ from urllib.parse import urlencode
 from fastapi import FastAPI
 
 from benchmarks.common import Table
-from lexicept.index.reader import Index
+from lexicept.index.reader import IndexReader
 
 QUERIES = 2_000
 QUERY_WORDS = 12
@@ -98,7 +98,7 @@ def running(command: list[str]) -> Iterator[str]:
 
 def run(path: Path, seconds: int, workers: int, connections: int) -> Table:
     """All vocabularies of an index, and the bare route."""
-    index = Index.open(path)
+    index = IndexReader.open(path)
     contents = (document.content for document in islice(index.documents(), QUERIES))
     queries = [" ".join(content.split()[:QUERY_WORDS]) for content in contents]
     names = [vocabulary.name for vocabulary in index.vocabularies]

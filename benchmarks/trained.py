@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarks.start_up import LEXICEPT
 from lexicept.corpora import read_qrels, read_queries
 from lexicept.evaluation.sweep import Point, SweepGrid, sweep
-from lexicept.index.reader import Index
+from lexicept.index.reader import IndexReader
 
 QUERY_DIMS = (8, 10, 12, 14, 16, 20, 24, 32, 48, None)
 DOCUMENT_DIMS = (60, 80, 100, 125, 150, 200, 250, 300, 400, None)
@@ -65,14 +65,14 @@ def _sweep(
     return sweep(index, queries, qrels, grid, out, vocabulary)
 
 
-def _index(arguments: argparse.Namespace, corpus: str) -> Index:
+def _index(arguments: argparse.Namespace, corpus: str) -> IndexReader:
     if (arguments.model / "manifest.json").exists():
-        return Index.open(arguments.model)
+        return IndexReader.open(arguments.model)
     path = arguments.out / f"{Path(corpus).name}.index"
     if not path.exists():
         command = [LEXICEPT, "build", corpus, "--out", str(path), "--model", str(arguments.model)]
         subprocess.run(command, check=True)
-    return Index.open(path)
+    return IndexReader.open(path)
 
 
 def _table(rows: list[tuple[float, Point, Point]]) -> str:

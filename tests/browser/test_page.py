@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from lexicept.index.reader import Index
+from lexicept.index.reader import IndexReader
 from served import HOSTILE, save_index, serving
 
 CHROMIUM = shutil.which("chromium")
@@ -74,7 +74,7 @@ def ranking(page: Page) -> list[str]:
 
 def test_search_shows_results_and_why(page: Page, path: Path) -> None:
     search(page, QUERY)
-    index = Index.open(path)
+    index = IndexReader.open(path)
     assert ranking(page) == [hit.document_id for hit in index.search(QUERY)]
     expect(page.get_by_role("status").first).to_have_text("10 results.")
     first = page.locator(".result").first
@@ -95,7 +95,7 @@ def test_steering_changes_the_ranking_and_goes_back(page: Page, path: Path) -> N
     search(page, QUERY)
     before = ranking(page)
     page.get_by_role("button", name="Remove: word bade").click()
-    index = Index.open(path)
+    index = IndexReader.open(path)
     dimension = next(t.dimension for t in index.query_terms(QUERY) if t.term == "bade")
     steered = index.search(QUERY, steering={("words", dimension): 0.0})
     expect(page.get_by_role("status").first).to_contain_text("steering moved")
@@ -126,7 +126,7 @@ def test_marks_are_shown_where_no_spaces_are(page: Page) -> None:
 
 
 def test_a_result_that_can_not_be_explained_leaves_the_others(page: Page, path: Path) -> None:
-    hits = Index.open(path).search(QUERY)
+    hits = IndexReader.open(path).search(QUERY)
     gone = {"detail": "this index has no document of that id"}
     # A status that the browser does not report in its console, which must stay empty.
     page.add_init_script(
@@ -148,7 +148,7 @@ def test_a_result_that_can_not_be_explained_leaves_the_others(page: Page, path: 
 def test_a_factor_written_by_hand_is_halved_to_what_the_server_takes(
     page: Page, path: Path, address: str
 ) -> None:
-    (term, *_) = Index.open(path).query_terms(QUERY, "words")
+    (term, *_) = IndexReader.open(path).query_terms(QUERY, "words")
     page.goto(f"{address}/?q={QUERY}&in=words&steer=words:{term.dimension}:0.333333")
     ranking(page)
     page.get_by_role("button", name=f"Lower: word {term.term}").click()
@@ -158,7 +158,7 @@ def test_a_factor_written_by_hand_is_halved_to_what_the_server_takes(
 
 
 def test_an_address_opens_a_concept_of_its_query(page: Page, path: Path, address: str) -> None:
-    terms = Index.open(path).query_terms(QUERY, "concepts")
+    terms = IndexReader.open(path).query_terms(QUERY, "concepts")
     page.goto(f"{address}/?q={QUERY}&concept={terms[0].dimension}")
     expect(page.locator("#concept-steering")).to_contain_text("In your query")
 
@@ -172,7 +172,7 @@ def test_a_concept_shows_its_documents_and_is_steered(page: Page, path: Path) ->
     dialog = page.get_by_role("dialog")
     expect(dialog.get_by_role("heading", name=label)).to_be_focused()
     expect(dialog).to_contain_text("Documents")
-    index = Index.open(path)
+    index = IndexReader.open(path)
     number = int(re.search(r"concept=(\d+)", page.url)[1])  # type: ignore[index]
     assert index.vocabularies[1].terms[number] == label  # type: ignore[index]
     dialog.get_by_role("button", name="Raise").click()
@@ -216,7 +216,7 @@ def test_side_by_side(page: Page, path: Path) -> None:
     page.get_by_label("Side by side").check()
     expect(page.get_by_role("heading", name="By words")).to_be_visible()
     ranking(page)
-    index = Index.open(path)
+    index = IndexReader.open(path)
     for vocabulary in ("words", "concepts"):
         column = page.get_by_role("region", name=f"By {vocabulary}")
         ids = column.locator(".facts span:nth-child(3)").all_text_contents()

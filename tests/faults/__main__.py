@@ -50,7 +50,7 @@ def kill_each(folder: Path, count: int, kills: int) -> None:
 
 def read_and_race(folder: Path, updates: int) -> None:
     from lexicept.index import updates
-    from lexicept.index.reader import Index
+    from lexicept.index.reader import IndexReader
 
     from .cases import build
     from .readers import race, read_during_updates, version
@@ -63,9 +63,9 @@ def read_and_race(folder: Path, updates: int) -> None:
     print(f"{updates} updates in {seconds:.0f} s, read {counts} times, none torn", flush=True)
     won = [race(lambda n=n: build(folder / f"raced{n}", 20), 3) for n in range(50)]
     assert set(won) == {1}, won
-    before = int(Index.open(folder / "index").folder.name)
+    before = int(IndexReader.open(folder / "index").folder.name)
     done = sum(race(lambda: updates.update(folder / "index", version(1)), 3) for _ in range(50))
-    assert int(Index.open(folder / "index").folder.name) == before + done
+    assert int(IndexReader.open(folder / "index").folder.name) == before + done
     print(f"50 races of 3 builds: one won each; of 150 updates {150 - done} were refused")
 
 

@@ -22,7 +22,7 @@ from lexicept.exports.folder import export_index
 from lexicept.index import updates
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import RRASettings, VocabularySettings
-from lexicept.index.reader import Index
+from lexicept.index.reader import IndexReader
 from lexicept.index.verification import verify
 from lexicept.vectorizers.interface import Vectorizer
 from lexicept.vectorizers.words import WordVectorizer
@@ -70,7 +70,7 @@ def build_described(folder: Path) -> None:
 
 
 def export(folder: Path) -> None:
-    index = Index.open(folder / "index")
+    index = IndexReader.open(folder / "index")
     with patch.object(lexicept.exports.folder, "PART_BYTES", 40 * len(index)):  # a few parts
         export_index(index, Anserini(), folder / "out")
 
@@ -98,7 +98,7 @@ def cases(count: int) -> dict[str, Case]:
 
 
 def delete_one(folder: Path) -> None:
-    if "d0" in Index.open(folder / "index").ids:
+    if "d0" in IndexReader.open(folder / "index").ids:
         updates.delete(folder / "index", ["d0"])
 
 

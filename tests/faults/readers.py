@@ -11,7 +11,7 @@ from pathlib import Path
 
 from lexicept.corpora import Document
 from lexicept.errors import InputError
-from lexicept.index.reader import Index
+from lexicept.index.reader import IndexReader
 
 from .cases import fork
 
@@ -30,7 +30,7 @@ def read_whole(path: Path, later: Callable[[], object] = lambda: None) -> int:
     Raises:
         AssertionError: parts of two versions.
     """
-    index = Index.open(path)
+    index = IndexReader.open(path)
     texts = [document.text for document in index.documents()]
     number = int(texts[0].split()[1][1:])
     assert texts == [document.text for document in version(number)]

@@ -29,7 +29,7 @@ from lexicept.exports.folder import export_index
 from lexicept.index import verification
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import RRASettings, VocabularySettings
-from lexicept.index.reader import Index
+from lexicept.index.reader import IndexReader
 from lexicept.interpretation.llm_labels import _opened, _ReplyError, read_reply
 from lexicept.models.encoder import load_encoder, make_encoder
 from lexicept.models.heads.base import HeadSettings
@@ -97,7 +97,7 @@ def write_index(folder: Path) -> None:
 
 def use_index(folder: Path) -> None:
     verification.verify(folder / "index")
-    index = Index.open(folder / "index")
+    index = IndexReader.open(folder / "index")
     exhaust(index.documents())
     for query in ("cats dog", "größe a"):
         for hit in islice(index.search(query, 10), 3):
@@ -121,7 +121,7 @@ def redescribe(folder: Path) -> None:
 def write_export(folder: Path) -> None:
     """What an export that was killed in the end leaves."""
     write_index(folder)
-    index = Index.open(folder / "index")
+    index = IndexReader.open(folder / "index")
     note = fingerprint([Anserini().name, "8", index.postings])
     work = folder / "out.partial"
     (work / "export").mkdir(parents=True)
@@ -132,7 +132,7 @@ def write_export(folder: Path) -> None:
 
 def go_on_with_export(folder: Path) -> None:
     try:
-        export_index(Index.open(folder / "index"), Anserini(), folder / "out")
+        export_index(IndexReader.open(folder / "index"), Anserini(), folder / "out")
     finally:
         shutil.rmtree(folder / "out", ignore_errors=True)
         (folder / "out.partial" / "export").mkdir(parents=True, exist_ok=True)

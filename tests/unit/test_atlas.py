@@ -12,7 +12,7 @@ from lexicept.index.atlas import Concept, Example, unique_labels
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import RRASettings, VocabularySettings
 from lexicept.index.manifest import read_manifest
-from lexicept.index.reader import Index
+from lexicept.index.reader import IndexReader
 from lexicept.index.updates import delete, relabel, reweight, update
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
@@ -48,7 +48,7 @@ AY = Concept(
 
 
 def test_a_concept(path: Path) -> None:
-    index = Index.open(path, checksums=True)
+    index = IndexReader.open(path, checksums=True)
     assert index.atlas is not None
     assert len(index.atlas) == 5
     assert index.atlas[0] == AY
@@ -64,7 +64,7 @@ def test_a_concept(path: Path) -> None:
 
 
 def test_json(path: Path) -> None:
-    atlas = Index.open(path).atlas
+    atlas = IndexReader.open(path).atlas
     assert atlas is not None
     content = atlas[0].to_json()
     assert content["words"][0] == {"word": "a", "z": 4.0}
@@ -74,7 +74,7 @@ def test_json(path: Path) -> None:
 
 
 def test_lists(path: Path) -> None:
-    atlas = Index.open(path).atlas
+    atlas = IndexReader.open(path).atlas
     assert atlas is not None
     assert atlas.document_counts.tolist() == [2, 2, 1, 1, 0]
     assert atlas.most_frequent() == [0, 1, 2, 3]
@@ -97,18 +97,18 @@ def test_an_index_without(tmp_path: Path) -> None:
 
 def test_examples_follow_the_documents(path: Path) -> None:
     delete(path, ["d/2"])
-    atlas = Index.open(path).atlas
+    atlas = IndexReader.open(path).atlas
     assert atlas is not None
     assert atlas[0].examples == (Example("d/0", 4, 5, 5.0),)
     assert (atlas[0].documents, atlas[1].documents) == (1, 1)
     update(path, [Document("d/2", "one bee"), Document("new", "aaa")])
-    atlas = Index.open(path, checksums=True).atlas
+    atlas = IndexReader.open(path, checksums=True).atlas
     assert atlas is not None
     assert atlas[0].examples == (Example("d/0", 4, 5, 5.0),)  # another text than was read
     assert (atlas[0].documents, atlas[1].documents) == (2, 2)
     assert atlas[0].words == AY.words
     update(path, [DOCUMENTS[2]])
-    atlas = Index.open(path).atlas
+    atlas = IndexReader.open(path).atlas
     assert atlas is not None
     assert atlas[0].examples == AY.examples
 
@@ -120,7 +120,7 @@ def test_a_reweighted_index_has_it(path: Path, tmp_path: Path) -> None:
 
 
 def test_a_reader_opened_before_a_change_keeps_its_view(path: Path) -> None:
-    before = Index.open(path)
+    before = IndexReader.open(path)
     update(path, [Document("new", "aaa")])
     relabel(path, {1: "bees"}, "llm")
     assert before.atlas is not None
@@ -129,9 +129,9 @@ def test_a_reader_opened_before_a_change_keeps_its_view(path: Path) -> None:
 
 
 def test_relabel(path: Path) -> None:
-    before = Index.open(path)
+    before = IndexReader.open(path)
     relabel(path, {1: "a\nbee \x1b[31m", 3: "Ay"}, "llm")
-    index = Index.open(path, checksums=True)
+    index = IndexReader.open(path, checksums=True)
     assert index.atlas is not None
     labels = ["Ay", "a bee [31m", "#2", "Ay #3", "#4"]  # 0 was not to change
     assert list(index.atlas.labels) == labels
@@ -145,7 +145,7 @@ def test_relabel(path: Path) -> None:
     assert terms == {"Ay"}
     before.release()
     relabel(path, {3: "oh"}, "llm")
-    assert list(Index.open(path).vocabularies[1].terms or ())[3] == "oh"
+    assert list(IndexReader.open(path).vocabularies[1].terms or ())[3] == "oh"
     index.release()
     relabel(path, {}, "llm")
     assert [entry.name for entry in path.iterdir() if entry.is_dir()] == ["000004"]
@@ -171,6 +171,6 @@ def test_parts_that_do_not_fit(path: Path, name: str) -> None:
     array = np.load(file)
     np.save(file, np.concatenate([array, array[:1]]))
     with pytest.raises(IndexFormatError, match=f"{name}.npy has"):
-        Index.open(path)
+        IndexReader.open(path)
     with pytest.raises(IndexFormatError, match="atlas do not fit together"):
-        Index(path, read_manifest(path))
+        IndexReader(path, read_manifest(path))

@@ -16,7 +16,7 @@ from lexicept.corpora import Document
 from lexicept.evaluation.runs import read_run
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import VocabularySettings
-from lexicept.index.reader import Index
+from lexicept.index.reader import IndexReader
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25, Splade
 from vowels import Vowels
@@ -239,7 +239,7 @@ def test_runs(index: Path, beir: Path, tmp_path: Path, run: Run) -> None:
     file = tmp_path / "run.txt"
     assert run("evaluate", index, beir, "--run", file).code == 0
     expected = {
-        q: dict(Index.open(index).search(t)) for q, t in (("q1", "apple"), ("q2", "cherry"))
+        q: dict(IndexReader.open(index).search(t)) for q, t in (("q1", "apple"), ("q2", "cherry"))
     }
     written = read_run(file)
     assert written.keys() == expected.keys()
@@ -414,7 +414,7 @@ def test_bugs_keep_their_traceback(monkeypatch: pytest.MonkeyPatch, run: Run, in
     def broken(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(Index, "search", broken)
+    monkeypatch.setattr(IndexReader, "search", broken)
     with pytest.raises(ZeroDivisionError):
         run("search", index, "apple")
 

@@ -14,7 +14,7 @@ from test_start_up import HEAVY, MAIN, loaded_after
 import sae_files
 from lexicept.corpora import Document
 from lexicept.index.builder import IndexBuilder
-from lexicept.index.reader import Index
+from lexicept.index.reader import IndexReader
 from lexicept.models.sae.formats import save_saelens
 from lexicept.models.sae.model import SAE
 from lexicept.models.sae.pretrained import load_pretrained_sae
@@ -135,7 +135,7 @@ def test_an_index_with_explained_concepts(
     build: Any, run: Run, inputs: dict[str, Path], tmp_path: Path
 ) -> None:
     assert build("--explanations", inputs["names"]).code == 0
-    index = Index.open(tmp_path / "index")
+    index = IndexReader.open(tmp_path / "index")
     (vocabulary,) = index.vocabularies
     terms = list(vocabulary.terms or ())
     assert len(terms) == 24

@@ -14,7 +14,7 @@ from test_start_up import HEAVY, MAIN, loaded_after
 
 from lexicept.corpora import read_qrels, read_queries
 from lexicept.evaluation.sweep import SweepGrid, read_points, sweep
-from lexicept.index.reader import Index
+from lexicept.index.reader import IndexReader
 
 __all__ = ["_without_fsync", "beir", "index", "run"]  # fixtures
 
@@ -25,7 +25,7 @@ def test_sweep(index: Path, beir: Path, tmp_path: Path, run: Run) -> None:
     found = run("sweep", index, beir, "--split", "train", "--out", out, *arguments, "--json").json
     queries, qrels = list(read_queries(beir, "train")), list(read_qrels(beir, "train"))
     grid = SweepGrid((1, None), (2,), (None,), (None, 1.25))
-    points = sweep(Index.open(index), queries, qrels, grid, tmp_path / "expected")
+    points = sweep(IndexReader.open(index), queries, qrels, grid, tmp_path / "expected")
     assert read_points(out / "points.jsonl") == points
     assert found["points"] == 4
     assert found["folder"] == str(out)
@@ -62,7 +62,7 @@ def test_the_split_is_dev_and_the_grid_has_a_default(
     state = json.loads((out / "sweep.json").read_text())
     expected = tmp_path / "expected"
     queries, qrels = list(read_queries(beir, "dev")), list(read_qrels(beir, "dev"))
-    sweep(Index.open(index), queries, qrels, SweepGrid(), expected)
+    sweep(IndexReader.open(index), queries, qrels, SweepGrid(), expected)
     assert state == json.loads((expected / "sweep.json").read_text())
 
 

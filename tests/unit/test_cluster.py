@@ -21,7 +21,7 @@ from lexicept.errors import IndexFormatError, InputError, LexiceptError
 from lexicept.index import term_frequencies
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import Derived, RRASettings, VocabularySettings
-from lexicept.index.reader import Index
+from lexicept.index.reader import IndexReader
 from lexicept.index.updates import reweight
 from lexicept.parallel import shards
 from lexicept.parallel.ray import Cluster
@@ -86,7 +86,7 @@ def build(
     cluster: Cluster | None,
     settings: VocabularySettings = CONCEPTS,
     progress: Progress = silent,
-) -> Index:
+) -> IndexReader:
     """Words, the vectorizer's dimensions, and RRA."""
     builder = IndexBuilder(path, cluster)
     try:
@@ -98,7 +98,7 @@ def build(
         builder.close()
 
 
-def contents(index: Index) -> dict[str, bytes]:
+def contents(index: IndexReader) -> dict[str, bytes]:
     """All files but the model, whose names and headers may differ."""
     files = (path for path in sorted(index.folder.rglob("*")) if path.is_file())
     found = {path.relative_to(index.folder).as_posix(): path.read_bytes() for path in files}
@@ -241,7 +241,9 @@ def test_commands_join_a_cluster(tmp_path: Path, cluster: Cluster) -> None:
         again = tmp_path / f"{where}.rra"
         run("rra", tmp_path / where, "--alpha", "1.25", "--out", again, *options)
     for suffix in ("", ".rra"):
-        there, here = (Index.open(tmp_path / f"{where}{suffix}") for where in ("there", "here"))
+        there, here = (
+            IndexReader.open(tmp_path / f"{where}{suffix}") for where in ("there", "here")
+        )
         assert contents(there) == contents(here)
 
 

@@ -1,9 +1,11 @@
 import numpy as np
 import pytest
 
-from lexicept import Document, Index, IndexBuilder
+from lexicept.corpora import Document
 from lexicept.errors import InputError
+from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import VocabularySettings
+from lexicept.index.reader import IndexReader
 from lexicept.index.updates import delete, update
 from lexicept.interpretation.describe import describe
 from lexicept.training.concepts import train_concepts
@@ -72,13 +74,13 @@ def test_limits_of_concepts(index):
 
 def test_update_and_delete_with_concepts(index, texts):
     before = index.search("cats", 3)
-    idle = Index.open(index.path)  # it has not loaded its model when the index moves on
+    idle = IndexReader.open(index.path)  # it has not loaded its model when the index moves on
     assert update(index.path, [Document("d1", texts[1]), Document("new", "A kitten.")]) == (1, 1)
-    opened = Index.open(index.path)
+    opened = IndexReader.open(index.path)
     assert len(opened) == len(texts) + 1
     assert opened.search("kitten", 1)[0].document_id == "new"
     assert delete(index.path, ["new"]) == 1
-    again = Index.open(index.path).search("cats", 3)
+    again = IndexReader.open(index.path).search("cats", 3)
     assert [hit.document_id for hit in again] == [hit.document_id for hit in before]
     assert idle.search("cats", 3) == before
     assert [hit.score for hit in again] == pytest.approx([hit.score for hit in before], rel=1e-5)

@@ -18,7 +18,7 @@ from lexicept.engines.wrapped import LARGEST, Extension
 from lexicept.errors import IndexFormatError, InputError
 from lexicept.index import updates
 from lexicept.index.impacts import RRASettings
-from lexicept.index.reader import Index
+from lexicept.index.reader import IndexReader
 from strategies import collections
 
 __all__ = ["_without_fsync", "run"]  # fixtures
@@ -191,7 +191,7 @@ def test_an_index_is_searched_by_another_engine(
     exact = build(tmp_path / "index", TEXTS, rra=rra)
     if name != "exact":
         updates.add_engine(exact.path, name, {})
-    other = Index.open(exact.path, engine=name)
+    other = IndexReader.open(exact.path, engine=name)
     assert other.searcher.name == name
     queries = ["cat1 dog2", "bird1", "", "unknown", "cat3"]
     for expected, found in zip(
@@ -205,7 +205,7 @@ def test_an_index_is_searched_by_another_engine(
 def test_an_engine_of_an_older_index_is_refused(name: str, tmp_path: Path, run: Run) -> None:
     path = build(tmp_path / "index", TEXTS).path
     with pytest.raises(InputError, match=f"has no engine {name}; build it with: lexicept engine"):
-        Index.open(path, engine=name)
+        IndexReader.open(path, engine=name)
     recall = ["--recall", 1] if name == "seismic" else []
     assert run("engine", path, name, *recall, "--json").json["documents"] == len(TEXTS)
     found = run("search", path, "cat1", "--engine", name, "--json").json
@@ -221,7 +221,7 @@ def test_an_engine_of_an_older_index_is_refused(name: str, tmp_path: Path, run: 
 def test_unknown_engines_are_refused(tmp_path: Path) -> None:
     path = build(tmp_path / "index", TEXTS).path
     with pytest.raises(InputError, match="no engine 'lucene', only: exact, seismic, milvus"):
-        Index.open(path, engine="lucene")
+        IndexReader.open(path, engine="lucene")
 
 
 def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

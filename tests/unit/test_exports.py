@@ -23,7 +23,7 @@ from lexicept.exports.elastic import Elasticsearch, OpenSearch
 from lexicept.exports.qdrant import Qdrant
 from lexicept.exports.source import json_vector, query_impacts
 from lexicept.index.impacts import RRASettings
-from lexicept.index.reader import Index
+from lexicept.index.reader import IndexReader
 
 __all__ = ["_without_fsync", "run"]  # fixtures
 
@@ -37,11 +37,11 @@ QUERIES = [Query("q1", "cat1 dog2"), Query("q2", "bird0"), Query("none", "unknow
 
 
 @pytest.fixture(params=[None, RRASettings(1.25)], ids=["bm25", "rra"])
-def index(request: pytest.FixtureRequest, tmp_path: Path) -> Index:
+def index(request: pytest.FixtureRequest, tmp_path: Path) -> IndexReader:
     return build(tmp_path / "index", TEXTS, rra=request.param)
 
 
-def export(index: Index, form: Format, **arguments: Any) -> Path:
+def export(index: IndexReader, form: Format, **arguments: Any) -> Path:
     out = index.path.parent / form.name
     export_index(index, form, out, queries=QUERIES, **arguments)
     return out
@@ -59,7 +59,7 @@ def matrix(rows: list[dict[str, float]], columns: int) -> Any:
     return dense
 
 
-def assert_ranked_as(index: Index, query: str, scores: Any, tolerance: float) -> None:
+def assert_ranked_as(index: IndexReader, query: str, scores: Any, tolerance: float) -> None:
     """Scores of all documents are those of the index, up to a factor."""
     expected = np.zeros(len(index))
     for hit in index.search(query, 100):
@@ -67,7 +67,7 @@ def assert_ranked_as(index: Index, query: str, scores: Any, tolerance: float) ->
     np.testing.assert_allclose(scores * expected.max() / scores.max(), expected, atol=tolerance)
 
 
-def impacts(index: Index, bits: int = 8) -> Any:
+def impacts(index: IndexReader, bits: int = 8) -> Any:
     """What the exports of integers must hold."""
     weights = weights_of(Source(index))
     return np.rint(weights * ((2**bits - 1) / weights.max()))
@@ -83,7 +83,7 @@ def weights_of(source: Source) -> np.ndarray:
 
 
 @pytest.mark.parametrize("bits", [4, 8])
-def test_anserini(index: Index, bits: int) -> None:
+def test_anserini(index: IndexReader, bits: int) -> None:
     out = export(index, Anserini(), bits=bits)
     rows = [json.loads(line) for line in lines(out / "documents")]
     assert [row["id"] for row in rows] == list(TEXTS)
@@ -157,7 +157,7 @@ def delimited(content: bytes) -> Iterator[bytes]:
         content = content[size:]
 
 
-def test_ciff(index: Index) -> None:
+def test_ciff(index: IndexReader) -> None:
     pytest.importorskip("google.protobuf", reason="needs protobuf")
     out = export(index, CIFF())
     kinds = messages()
@@ -196,7 +196,7 @@ def test_varints(numbers: list[int]) -> None:
 
 
 @pytest.mark.parametrize("form", [OpenSearch(), Elasticsearch()], ids=lambda form: form.name)
-def test_bulk_requests(index: Index, form: OpenSearch | Elasticsearch) -> None:
+def test_bulk_requests(index: IndexReader, form: OpenSearch | Elasticsearch) -> None:
     out = export(index, form)
     content = [json.loads(line) for line in lines(out / "documents")]
     actions, rows = content[::2], content[1::2]
@@ -230,7 +230,7 @@ def test_ids_that_elasticsearch_refuses(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_qdrant_finds_the_same(index: Index) -> None:
+def test_qdrant_finds_the_same(index: IndexReader) -> None:
     client = pytest.importorskip("qdrant_client", reason="needs qdrant-client")
     out = export(index, Qdrant())
     server, models = client.QdrantClient(":memory:"), client.models
@@ -253,7 +253,7 @@ def test_qdrant_finds_the_same(index: Index) -> None:
             assert everything[point.payload["id"]] == pytest.approx(point.score, rel=1e-5)
 
 
-def test_the_vocabulary_says_what_dimensions_are(index: Index) -> None:
+def test_the_vocabulary_says_what_dimensions_are(index: IndexReader) -> None:
     rows = [
         line.split("\t")
         for line in (export(index, Anserini()) / "vocabulary.tsv").read_text().splitlines()

@@ -27,7 +27,7 @@ from faults.readers import race, read_during_updates, version
 from lexicept.errors import InputError
 from lexicept.index import term_frequencies, updates
 from lexicept.index.builder import IndexBuilder
-from lexicept.index.reader import Index
+from lexicept.index.reader import IndexReader
 from lexicept.storage import workspace
 from lexicept.storage.arrays import save_array
 from vowels import PLACE
@@ -152,7 +152,7 @@ def test_readers_beside_updates(tmp_path: Path) -> None:
 def test_a_reader_keeps_its_generation_and_the_next_change_removes_it(tmp_path: Path) -> None:
     path = tmp_path / "index"
     build(path, 3)
-    reader = Index.open(path)
+    reader = IndexReader.open(path)
     updates.delete(path, ["d0"])
     assert (path / "000001").is_dir()
     assert len(reader.frequencies()[0].indptr) == 4
@@ -167,7 +167,7 @@ def test_of_several_builders_one_wins(tmp_path: Path) -> None:
         path = tmp_path / str(number)
         with points():
             assert race(lambda path=path: build(path, 5), 3) == 1
-        assert len(Index.open(path, checksums=True)) == 5
+        assert len(IndexReader.open(path, checksums=True)) == 5
         assert not path.with_name(f"{number}.partial").exists()
 
 

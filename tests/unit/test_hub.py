@@ -17,7 +17,7 @@ from test_cli import Run, assert_error, run
 from test_index import _without_fsync
 
 from lexicept.errors import InputError
-from lexicept.index.reader import Index
+from lexicept.index.reader import IndexReader
 from lexicept.models.encoder import encode_activations, load_encoder, make_encoder
 from lexicept.models.heads.sae import SAEHead
 from lexicept.models.hub import model_folder, push_model
@@ -200,7 +200,7 @@ def test_an_index_of_a_pulled_model(hub: Hub, model: Path, run: Run, tmp_path: P
     out = tmp_path / "index"
     made = ("--vocabulary", "concepts", "--model", "team/tiny", "--out", out)
     assert run("build", corpus, *made).code == 0
-    assert Index.open(out).search("bade")[0].document_id
+    assert IndexReader.open(out).search("bade")[0].document_id
 
 
 def test_a_model_is_converted_by_its_name(hub: Hub, model: Path, run: Run, tmp_path: Path) -> None:

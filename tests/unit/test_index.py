@@ -16,7 +16,7 @@ from lexicept.errors import IndexFormatError, InputError
 from lexicept.explanation.contributions import Contribution, Explanation
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import RRASettings, VocabularySettings
-from lexicept.index.reader import Index
+from lexicept.index.reader import IndexReader
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.vectors import SparseVectors, Vocabulary
 from lexicept.weighting import BM25, Splade
@@ -45,7 +45,7 @@ def build(
     concepts: VocabularySettings | None = None,
     rra: RRASettings | None = None,
     words: VocabularySettings | None = None,
-) -> Index:
+) -> IndexReader:
     """An index of words, and of vowels where ``concepts`` says how to weigh them."""
     builder = IndexBuilder(path)
     builder.add_documents([Document(name, text) for name, text in texts.items()], {})
@@ -55,7 +55,7 @@ def build(
     return builder.commit(rra)
 
 
-def as_scores(index: Index, query: str, vocabulary: str | None = None) -> dict[str, float]:
+def as_scores(index: IndexReader, query: str, vocabulary: str | None = None) -> dict[str, float]:
     return dict(index.search(query, 100, vocabulary))
 
 
@@ -97,7 +97,7 @@ def test_ties_come_in_document_order_and_top_k_may_exceed_them(tmp_path: Path) -
 
 def test_open_gives_what_was_built(tmp_path: Path) -> None:
     built = build(tmp_path / "index", ANIMALS, rra=RRASettings(1.5))
-    opened = Index.open(tmp_path / "index", checksums=True)
+    opened = IndexReader.open(tmp_path / "index", checksums=True)
     assert opened.search("cat dog") == built.search("cat dog") != []
     assert opened.rra == RRASettings(1.5)
     assert list(opened.documents()) == [Document(name, text) for name, text in ANIMALS.items()]
@@ -132,7 +132,7 @@ def test_empty_documents_are_kept_and_never_found(tmp_path: Path) -> None:
     nothing = build(tmp_path / "nothing", {"x": "", "y": "the"})
     assert len(nothing) == 2
     assert nothing.search("the cat") == []
-    assert Index.open(tmp_path / "nothing", checksums=True).document("y").text == "the"
+    assert IndexReader.open(tmp_path / "nothing", checksums=True).document("y").text == "the"
 
 
 def test_a_document_of_a_megabyte(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_a_document_of_a_megabyte(tmp_path: Path) -> None:
 def test_two_vocabularies_add_up(tmp_path: Path) -> None:
     texts = {**ANIMALS, "e": "ibex", "f": "cat ibex ibex"}
     built = build(tmp_path / "index", texts, concepts=VocabularySettings(BM25(k3=1.0)))
-    for index in (built, Index.open(tmp_path / "index")):
+    for index in (built, IndexReader.open(tmp_path / "index")):
         query = "cats ibex"
         words = as_scores(index, query, "words")
         concepts = as_scores(index, query, "concepts")
@@ -261,7 +261,7 @@ def test_words_are_searched_where_concepts_can_not_be(
     monkeypatch.setitem(
         lexicept.vectorizers.interface.VECTORIZERS, "concepts", ("not_installed", "Vowels")
     )
-    index = Index.open(tmp_path / "index")
+    index = IndexReader.open(tmp_path / "index")
     assert index.search("cat", 1, "words")[0].document_id == "a"
     with pytest.raises(InputError, match=r"not_installed missing: pip install 'lexicept\[concepts"):
         index.search("cat")
@@ -299,7 +299,7 @@ def test_what_a_query_may_cost(tmp_path: Path) -> None:
     # e is in 3 of 4 texts, a in 2, and i, o and u in one each.
     assert kept("aeiou") == "aio"  # a leaves no room for e
     assert kept("eeeeeaiou") == "eo"
-    assert Index.open(index.path).settings["concepts"] == settings
+    assert IndexReader.open(index.path).settings["concepts"] == settings
 
 
 def test_query_counts_are_the_weights_of_words(tmp_path: Path) -> None:
@@ -342,7 +342,7 @@ def test_no_index(tmp_path: Path) -> None:
         (folder, "not a lexicept index"),
     ]:
         with pytest.raises(IndexFormatError, match=problem):
-            Index.open(path)
+            IndexReader.open(path)
 
 
 def test_a_damaged_manifest(tmp_path: Path) -> None:
@@ -353,7 +353,7 @@ def test_a_damaged_manifest(tmp_path: Path) -> None:
     for text in ["", "[]", "null", "{", whole[:-3], whole[: len(whole) // 2], "\xff", "[" * 10_000]:
         file.write_text(text, encoding="latin-1")
         with pytest.raises(IndexFormatError):
-            Index.open(path)
+            IndexReader.open(path)
 
 
 @pytest.mark.parametrize(
@@ -387,7 +387,7 @@ def test_a_manifest_of_another_kind(
     manifest = json.loads((path / "manifest.json").read_text())
     (path / "manifest.json").write_text(json.dumps(manifest | changes))
     with pytest.raises(IndexFormatError, match=problem):
-        Index.open(path)
+        IndexReader.open(path)
 
 
 @pytest.mark.parametrize(
@@ -411,7 +411,7 @@ def test_a_manifest_with_another_vocabulary(tmp_path: Path, changes: dict[str, o
     manifest["vocabularies"][0] |= changes
     (path / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(IndexFormatError):
-        Index.open(path)
+        IndexReader.open(path)
 
 
 def files_below(path: Path) -> list[Path]:
@@ -429,19 +429,19 @@ def test_every_truncated_or_missing_file_is_refused(tmp_path: Path) -> None:
         if content:
             file.write_bytes(content[:-1])
             with pytest.raises(IndexFormatError, match=file.name):
-                Index.open(path)
+                IndexReader.open(path)
         file.write_bytes(content + b"x")
         with pytest.raises(IndexFormatError, match=file.name):
-            Index.open(path)
+            IndexReader.open(path)
         file.unlink()
         with pytest.raises(IndexFormatError, match=file.name):
-            Index.open(path)
+            IndexReader.open(path)
         file.write_bytes(content)
     (path / "manifest.json").rename(path / "kept")
     with pytest.raises(IndexFormatError, match="no manifest"):
-        Index.open(path)
+        IndexReader.open(path)
     (path / "kept").rename(path / "manifest.json")
-    assert Index.open(path, checksums=True).search("cat")
+    assert IndexReader.open(path, checksums=True).search("cat")
 
 
 @pytest.mark.usefixtures("_vowels")
@@ -457,7 +457,7 @@ def test_truncated_arrays_are_refused_although_the_manifest_agrees(tmp_path: Pat
         entry["size"] -= 1
         (path / "manifest.json").write_text(json.dumps(manifest))
         with pytest.raises(IndexFormatError):
-            Index.open(path).frequencies()
+            IndexReader.open(path).frequencies()
         (path / name).write_bytes(content)
         entry["size"] += 1
 
@@ -472,10 +472,10 @@ def test_every_altered_file_fails_its_checksum(tmp_path: Path) -> None:
         content[-1] ^= 1
         file.write_bytes(content)
         with pytest.raises(IndexFormatError, match=rf"{file.name} does not match its checksum"):
-            Index.open(path, checksums=True)
+            IndexReader.open(path, checksums=True)
         content[-1] ^= 1
         file.write_bytes(content)
-    Index.open(path, checksums=True)
+    IndexReader.open(path, checksums=True)
 
 
 def test_altered_numbers_do_not_reach_the_compiled_search(tmp_path: Path) -> None:
@@ -489,13 +489,13 @@ def test_altered_numbers_do_not_reach_the_compiled_search(tmp_path: Path) -> Non
         np.save(file, array)
         if name == "lengths":
             with pytest.raises(IndexFormatError):
-                Index.open(path)
+                IndexReader.open(path)
         else:  # it is beyond the scores that are looked at
-            assert Index.open(path).search("cat dog")
+            assert IndexReader.open(path).search("cat dog")
         with pytest.raises(IndexFormatError):
-            Index.open(path).document_vectors()
+            IndexReader.open(path).document_vectors()
         with pytest.raises(IndexFormatError, match=rf"{name}.npy does not match its checksum"):
-            Index.open(path, checksums=True)
+            IndexReader.open(path, checksums=True)
         file.write_bytes(content)
 
 
@@ -508,4 +508,4 @@ def test_parts_of_two_indexes(tmp_path: Path) -> None:
         shutil.rmtree(mixed / "000001" / part)
         shutil.copytree(tmp_path / "two" / "000001" / part, mixed / "000001" / part)
         with pytest.raises(IndexFormatError):
-            Index.open(mixed)
+            IndexReader.open(mixed)

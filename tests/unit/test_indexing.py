@@ -24,7 +24,7 @@ from lexicept.errors import IndexFormatError, InputError
 from lexicept.index import term_frequencies, updates
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import RRASettings, VocabularySettings
-from lexicept.index.reader import Index
+from lexicept.index.reader import IndexReader
 from lexicept.index.updates import choose_alpha, delete, reweight, update
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
@@ -40,7 +40,7 @@ def documents(texts: dict[str, str]) -> list[Document]:
     return [Document(name, text) for name, text in texts.items()]
 
 
-def weights_by_term(index: Index) -> dict[tuple[str, str, str], float]:
+def weights_by_term(index: IndexReader) -> dict[tuple[str, str, str], float]:
     """(document, vocabulary, term) → weight: the index without the order of its dimensions."""
     labels = [(v.name, t) for v in index.vocabularies for t in v.terms or ()]
     matrix = index.document_vectors().weights.tocoo()
@@ -50,7 +50,7 @@ def weights_by_term(index: Index) -> dict[tuple[str, str, str], float]:
     }
 
 
-def assert_same(found: Index, expected: Index, queries: Sequence[str]) -> None:
+def assert_same(found: IndexReader, expected: IndexReader, queries: Sequence[str]) -> None:
     assert list(found.documents()) == list(expected.documents())
     assert weights_by_term(found) == weights_by_term(expected)
     assert found.rra == expected.rra
@@ -73,7 +73,7 @@ def test_update_adds_and_replaces_in_place(tmp_path: Path) -> None:
     Vowels.encoded.clear()
     assert update(path, documents({"d": "emu elk", "a": "owl", "b": TEXTS["b"]})) == (1, 2)
     assert sorted(Vowels.encoded) == sorted(["emu elk", "owl", TEXTS["b"]])
-    index = Index.open(path, checksums=True)
+    index = IndexReader.open(path, checksums=True)
     after = {"a": "owl", "b": TEXTS["b"], "c": TEXTS["c"], "d": "emu elk"}
     assert list(index.ids) == ["a", "b", "c", "d"]
     assert_same(index, build(tmp_path / "fresh", after, concepts=CONCEPTS), QUERIES)
@@ -86,7 +86,7 @@ def test_delete(tmp_path: Path) -> None:
     Vowels.encoded.clear()
     assert delete(path, ["b", "b"]) == 1
     assert Vowels.encoded == []
-    index = Index.open(path, checksums=True)
+    index = IndexReader.open(path, checksums=True)
     kept = {"a": TEXTS["a"], "c": TEXTS["c"]}
     assert_same(index, build(tmp_path / "fresh", kept, concepts=CONCEPTS), QUERIES)
     assert index.search("yak", vocabulary="words") == []
@@ -99,7 +99,7 @@ def test_deleted_documents_can_come_back(tmp_path: Path) -> None:
     build(path, TEXTS)
     delete(path, ["a"])
     assert update(path, documents({"a": TEXTS["a"]})) == (1, 0)
-    index = Index.open(path)
+    index = IndexReader.open(path)
     assert list(index.ids) == ["b", "c", "a"]
     assert [hit.document_id for hit in index.search("owl")] == ["a"]
 
@@ -135,7 +135,7 @@ def test_edits_equal_a_new_index(
             else:
                 with pytest.raises(InputError):
                     delete(path, edit)
-        found = Index.open(path, checksums=True)
+        found = IndexReader.open(path, checksums=True)
         fresh = build(Path(folder) / "fresh", texts, concepts=CONCEPTS)
         assert_same(found, fresh, queries)
 
@@ -147,7 +147,7 @@ def test_update_of_a_reweighted_index_reweights(tmp_path: Path) -> None:
     before = build(path, TEXTS, concepts=CONCEPTS, rra=setting)
     update(path, documents({"d": "emu cat cat"}))
     fresh = build(tmp_path / "fresh", {**TEXTS, "d": "emu cat cat"}, concepts=CONCEPTS, rra=setting)
-    after = Index.open(path)
+    after = IndexReader.open(path)
     assert list(after.documents()) == list(fresh.documents())
     assert weights_by_term(after) == pytest.approx(weights_by_term(fresh), rel=1e-5)
     for query in QUERIES:
@@ -200,7 +200,7 @@ def test_one_writer_at_a_time(tmp_path: Path) -> None:
             update(path, documents({"d": "emu"}))
         with pytest.raises(InputError, match="another process is writing here"):
             delete(path, ["a"])
-        assert len(Index.open(path)) == 3  # readers are not held up
+        assert len(IndexReader.open(path)) == 3  # readers are not held up
     finally:
         os.close(held)
     assert update(path, documents({"d": "emu"})) == (1, 0)
@@ -222,7 +222,7 @@ def test_one_builder_at_a_time(tmp_path: Path) -> None:
 def test_a_reader_opened_before_updates_keeps_its_view(tmp_path: Path, used: bool) -> None:
     path = tmp_path / "index"
     expected = build(path, TEXTS, concepts=CONCEPTS).search("cats dogs emu")
-    reader = Index.open(path)
+    reader = IndexReader.open(path)
     if used:
         assert reader.search("cats dogs emu") == expected
     update(path, documents({"a": "emu", "d": "cat emu gnu"}))
@@ -231,7 +231,7 @@ def test_a_reader_opened_before_updates_keeps_its_view(tmp_path: Path, used: boo
     explained = reader.explain("dog elk", "c", "words")
     assert [part.term for part in explained.contributions] == ["elk", "dog"]
     assert list(reader.documents()) == documents(TEXTS)
-    assert list(Index.open(path).ids) == ["a", "b", "d"]
+    assert list(IndexReader.open(path).ids) == ["a", "b", "d"]
 
 
 def test_a_change_leaves_one_generation(tmp_path: Path) -> None:
@@ -241,7 +241,7 @@ def test_a_change_leaves_one_generation(tmp_path: Path) -> None:
     (path / "000002" / "ids.bin").write_bytes(b"half")
     (path / "000000").mkdir()
     update(path, documents({"d": "emu"}))
-    generation = Index.open(path, checksums=True).folder.name
+    generation = IndexReader.open(path, checksums=True).folder.name
     assert sorted(p.name for p in path.iterdir()) == [".lock", generation, "manifest.json"]
 
 
@@ -271,11 +271,11 @@ def test_reweight_is_rra_on_the_document_vectors(tmp_path: Path) -> None:
         scores = (by_hand.queries(vector) @ by_hand.documents.T).toarray()[0]
         expected = {name: s for name, s in zip(TEXTS, scores, strict=True) if s > 0}
         assert dict(index.search(query)) == pytest.approx(expected, rel=1e-4)
-    assert Index.open(tmp_path / "out", checksums=True).rra == RRASettings(1.5, 2, "exp(x)")
+    assert IndexReader.open(tmp_path / "out", checksums=True).rra == RRASettings(1.5, 2, "exp(x)")
     assert list(index.documents()) == documents(TEXTS)
     # The source is as it was, and neither follows the other's changes.
     update(tmp_path / "out", documents({"a": "emu"}))
-    assert Index.open(tmp_path / "plain", checksums=True).search("cat") == plain.search("cat")
+    assert IndexReader.open(tmp_path / "plain", checksums=True).search("cat") == plain.search("cat")
     assert plain.rra is None
 
 
@@ -328,7 +328,7 @@ def test_choose_alpha_is_deterministic(tmp_path: Path) -> None:
     assert sorted(tried) == [0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0]
     assert tried[alpha] == max(tried.values())
     assert 0 < min(tried.values()) <= max(tried.values()) <= 1
-    assert choose_alpha(Index.open(tmp_path / "index")) == (alpha, tried)
+    assert choose_alpha(IndexReader.open(tmp_path / "index")) == (alpha, tried)
     # What the index was re-weighted by before plays no part.
     out = reweight(tmp_path / "index", tmp_path / "out", RRASettings(3.0))
     assert choose_alpha(out) == (alpha, tried)
@@ -439,7 +439,7 @@ def interrupted(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Vowels.encoded.clear()
     for unfinished in (path, path.with_name(f"{path.name}.partial")):
         with pytest.raises(IndexFormatError):
-            Index.open(unfinished)
+            IndexReader.open(unfinished)
 
 
 @pytest.mark.usefixtures("_vowels")
@@ -546,11 +546,11 @@ def test_a_killed_build_can_be_run_again(tmp_path: Path) -> None:
         kills += 1
         for path in (out, tmp_path / "index.partial"):
             with pytest.raises(IndexFormatError):
-                Index.open(path)
+                IndexReader.open(path)
     assert kills >= 2
     if not out.exists():
         subprocess.run(building, check=True, capture_output=True)
-    index = Index.open(out, checksums=True)
+    index = IndexReader.open(out, checksums=True)
     assert len(index) == 5000
     assert [hit.document_id for hit in index.search("n4321")] == ["4321"]
     assert sorted(p.name for p in tmp_path.iterdir()) == ["corpus.jsonl", "index"]
@@ -561,15 +561,15 @@ def test_a_killed_update_leaves_the_old_index_or_the_new_one(tmp_path: Path) -> 
     build(path, {str(i): f"cat n{i}" for i in range(2000)})
     for word, file in zip(("dog", "owl"), ("texts.bin", "postings"), strict=True):
         corpus = write_corpus(tmp_path / "corpus.jsonl", 2000, word)
-        before = Index.open(path)
+        before = IndexReader.open(path)
         following = f"{int(before.folder.name) + 1:06d}"
         point = exists_in(path, f"{following}/{file}")
         wait_and_kill(command("update", path, corpus), point)
-        index = Index.open(path, checksums=True)
+        index = IndexReader.open(path, checksums=True)
         found = [len(index.search(w, 5000)) for w in ("cat", "dog", "owl")]
         assert sorted(found) == [0, 0, 2000]  # never a mixture
     assert update(path, documents({str(i): "emu" for i in range(2000)})) == (0, 2000)
-    assert len(Index.open(path, checksums=True).search("emu", 5000)) == 2000
+    assert len(IndexReader.open(path, checksums=True).search("emu", 5000)) == 2000
 
 
 def test_a_reader_sees_whole_indexes_while_another_process_writes(tmp_path: Path) -> None:
@@ -585,7 +585,7 @@ def test_a_reader_sees_whole_indexes_while_another_process_writes(tmp_path: Path
     seen = set()
     for attempt in itertools.count():
         done = writer.poll() is not None
-        index = Index.open(path)
+        index = IndexReader.open(path)
         found = index.search("cat"), index.search("dog")
         assert sorted(map(len, found)) == [0, 2]
         seen.add(index.folder.name)
@@ -593,7 +593,7 @@ def test_a_reader_sees_whole_indexes_while_another_process_writes(tmp_path: Path
             break
         assert attempt < 100_000
     assert writer.returncode == 0
-    assert Index.open(path).folder.name == "000017"
+    assert IndexReader.open(path).folder.name == "000017"
     assert "000017" in seen
 
 
@@ -604,5 +604,5 @@ def test_rounded_weights_stay_rounded(tmp_path: Path) -> None:
     builder.add_vocabulary(WordVectorizer(), VocabularySettings(BM25()))
     assert builder.commit(weight_bits=8).engine.weight_bits == 8
     update(path, [Document("new", "a new cat")])
-    assert Index.open(path).engine.weight_bits == 8
+    assert IndexReader.open(path).engine.weight_bits == 8
     assert reweight(path, again, RRASettings()).engine.weight_bits == 8

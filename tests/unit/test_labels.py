@@ -15,7 +15,7 @@ from test_cli import Run, assert_error, run
 
 from lexicept.errors import InputError
 from lexicept.index.atlas import SOURCES
-from lexicept.index.reader import Index
+from lexicept.index.reader import IndexReader
 from lexicept.interpretation import llm_labels
 from lexicept.interpretation.llm_labels import Endpoint, label_concepts, prompt, read_reply
 
@@ -93,19 +93,21 @@ def store(tmp_path: Path) -> Path:
 
 
 def test_what_is_asked(path: Path, stub: Stub, store: Path) -> None:
-    found = label_concepts(Index.open(path), 10, stub.endpoint, store)
+    found = label_concepts(IndexReader.open(path), 10, stub.endpoint, store)
     # Concept 0 has an explanation, 4 fires nowhere.
     assert found == ({1: "about bee", 2: "about", 3: "about"}, {})
     assert {body["model"] for body in stub.asked} == {"tiny"}
     assert stub.keys == [None] * 3
     (asked,) = (said for b in stub.asked if "Words: bee" in (said := b["messages"][1]["content"]))
     assert asked == "Words: bee\nPassages:\n- a b[[ee]]"
-    title = prompt(Index.open(path), 3)[1]["content"]
+    title = prompt(IndexReader.open(path), 3)[1]["content"]
     assert title.endswith("- A title: d[[o]]g")
 
 
 def test_the_most_frequent_first(path: Path, stub: Stub, store: Path) -> None:
-    assert label_concepts(Index.open(path), 2, stub.endpoint, store).labels == {1: "about bee"}
+    assert label_concepts(IndexReader.open(path), 2, stub.endpoint, store).labels == {
+        1: "about bee"
+    }
 
 
 def test_words_that_name_themselves_are_not_sent(path: Path, stub: Stub, run: Run) -> None:
@@ -126,7 +128,7 @@ def test_an_endpoint_that_is_busy_at_first(path: Path, stub: Stub, store: Path) 
         return 200, {}, chat("fine")
 
     stub.answer = answer
-    found = label_concepts(Index.open(path), 10, stub.endpoint, store)
+    found = label_concepts(IndexReader.open(path), 10, stub.endpoint, store)
     assert found.labels == {1: "fine", 2: "fine", 3: "fine"}
     assert len(stub.asked) == 6
 
@@ -136,20 +138,20 @@ def test_an_endpoint_that_stays_busy(path: Path, stub: Stub, store: Path) -> Non
     with pytest.raises(
         InputError, match=r"completions: 6 requests failed, the last: 503 over load"
     ):
-        label_concepts(Index.open(path), 2, stub.endpoint, store)
+        label_concepts(IndexReader.open(path), 2, stub.endpoint, store)
 
 
 def test_an_endpoint_that_refuses(path: Path, stub: Stub, store: Path) -> None:
     stub.answer = lambda _: (401, {}, b'{"error": "no such key"}')
     with pytest.raises(InputError, match=r'/v1/chat/completions answered 401 {"error": "no such k'):
-        label_concepts(Index.open(path), 2, stub.endpoint, store)
+        label_concepts(IndexReader.open(path), 2, stub.endpoint, store)
     assert len(stub.asked) == 1
 
 
 def test_an_endpoint_that_is_not_there(path: Path, stub: Stub, store: Path) -> None:
     gone = Endpoint("http://127.0.0.1:9/v1", "tiny")
     with pytest.raises(InputError, match=r"127.0.0.1:9/v1/chat/completions: 6 requests .*Connect"):
-        label_concepts(Index.open(path), 2, gone, store)
+        label_concepts(IndexReader.open(path), 2, gone, store)
 
 
 def test_nonsense_is_asked_for_again_and_left_out(path: Path, stub: Stub, store: Path) -> None:
@@ -157,14 +159,14 @@ def test_nonsense_is_asked_for_again_and_left_out(path: Path, stub: Stub, store:
         return 200, {}, chat("bees") if "bee" in said else b"<html>"
 
     stub.answer = answer
-    found = label_concepts(Index.open(path), 10, stub.endpoint, store)
+    found = label_concepts(IndexReader.open(path), 10, stub.endpoint, store)
     assert found.labels == {1: "bees"}
     assert found.refused.keys() == {2, 3}
     assert found.refused[2] == "no chat completion: b'<html>'"
     assert len(stub.asked) == 1 + 2 * llm_labels.ATTEMPTS
     stub.answer = lambda _: (200, {}, chat("many words that are really no label"))
     with pytest.raises(InputError, match="no reply was a label; the first: no label of 1 to 5 wor"):
-        label_concepts(Index.open(path), 10, stub.endpoint, store)
+        label_concepts(IndexReader.open(path), 10, stub.endpoint, store)
 
 
 def test_a_run_that_is_cut_off_goes_on(path: Path, stub: Stub, store: Path) -> None:
@@ -172,7 +174,7 @@ def test_a_run_that_is_cut_off_goes_on(path: Path, stub: Stub, store: Path) -> N
         return (200, {}, chat("bees")) if "bee" in said else (400, {}, b"no more money")
 
     stub.answer = answer
-    index = Index.open(path)
+    index = IndexReader.open(path)
     label_concepts(index, 2, stub.endpoint, store)
     with pytest.raises(InputError, match="400 no more money"):
         label_concepts(index, 10, stub.endpoint, store)
@@ -203,7 +205,7 @@ def test_a_run_that_is_cut_off_goes_on(path: Path, stub: Stub, store: Path) -> N
 def test_stores_that_are_refused(
     path: Path, stub: Stub, store: Path, content: bytes | None, problem: str
 ) -> None:
-    index = Index.open(path)
+    index = IndexReader.open(path)
     if content is None:
         label_concepts(index, 2, stub.endpoint, store)
         content = store.read_bytes().splitlines(keepends=True)[0] + b'{"concept": "x"}\n'
@@ -263,7 +265,7 @@ def test_the_command(
     found = run(*arguments, "--api-key-env", "SOME_KEY", "--json")
     assert found.json == {"labelled": 3, "without": 0}
     assert stub.keys == ["Bearer secret"] * 3
-    atlas = Index.open(path, checksums=True).atlas
+    atlas = IndexReader.open(path, checksums=True).atlas
     assert atlas is not None
     assert [atlas.source(n) for n in range(5)] == ["explanations", *["llm"] * 3, "words"]
     assert atlas.labels[1] == "about bee"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from test_cli import Run, assert_error, run
 
-from lexicept import Index
+from lexicept.index.reader import IndexReader
 from lexicept.index.updates import relabel
 from lexicept.models.encoder import parts
 from lexicept.training import adaptation
@@ -49,7 +49,9 @@ def test_naming_the_weighting_that_it_has_changes_nothing(
 ) -> None:
     for name, options in (("plain", []), ("named", ["--weighting", "bm25"])):
         assert run("build", corpus, "--out", tmp_path / name, *options).code == 0
-    plain, named = (Index.open(tmp_path / name).settings["concepts"] for name in ("plain", "named"))
+    plain, named = (
+        IndexReader.open(tmp_path / name).settings["concepts"] for name in ("plain", "named")
+    )
     assert named == plain
 
 
@@ -58,16 +60,16 @@ def test_names_outlive_what_these_documents_say(corpus: Path, run: Run, tmp_path
     index = tmp_path / "index"
     assert run("build", corpus, "--out", index).code == 0
     names = ConceptVectorizer.load(MINI).terms
-    fire = set(Index.open(index).document_vectors().select("concepts").weights.indices)
+    fire = set(IndexReader.open(index).document_vectors().select("concepts").weights.indices)
     assert run("describe", index).code == 0
-    atlas = Index.open(index).atlas
+    atlas = IndexReader.open(index).atlas
     assert atlas is not None
     for number in set(range(8192)) - fire:  # with its number where documents gave a name twice
         assert atlas.labels[number] in (names[number], f"{names[number]} #{number}")
     first, *_ = sorted(fire)
     relabel(index, {first: "what a model calls it"}, "llm")
     assert run("describe", index).code == 0
-    again = Index.open(index).atlas
+    again = IndexReader.open(index).atlas
     assert again is not None
     assert (again.labels[first], again.source(first)) == ("what a model calls it", "llm")
 
@@ -75,7 +77,7 @@ def test_names_outlive_what_these_documents_say(corpus: Path, run: Run, tmp_path
 def test_build_uses_it(corpus: Path, run: Run, tmp_path: Path) -> None:
     index = tmp_path / "index"
     assert run("build", corpus, "--out", index).code == 0
-    opened = Index.open(index)
+    opened = IndexReader.open(index)
     concepts = ConceptVectorizer.load(MINI)
     (vocabulary,) = (v for v in opened.vocabularies if v.name == "concepts")
     assert list(vocabulary.terms or ()) == list(concepts.terms)
@@ -90,10 +92,10 @@ def test_build_uses_it(corpus: Path, run: Run, tmp_path: Path) -> None:
 def test_describe_tells_what_concepts_are_here(corpus: Path, run: Run, tmp_path: Path) -> None:
     index = tmp_path / "index"
     assert run("build", corpus, "--out", index, "--vocabulary", "concepts").code == 0
-    before = Index.open(index).search("money", top_k=5)
+    before = IndexReader.open(index).search("money", top_k=5)
     assert_error(run("concepts", index), "not described", "lexicept describe")
     found = run("describe", index, "--json").json
-    opened = Index.open(index, checksums=True)
+    opened = IndexReader.open(index, checksums=True)
     assert opened.atlas is not None
     assert found == {"concepts": 8192, "that fire": len(opened.atlas.most_frequent())}
     assert all(opened.atlas[n].examples for n in opened.atlas.most_frequent())
@@ -108,7 +110,7 @@ def test_adapting(corpus: Path, run: Run, tmp_path: Path, monkeypatch: pytest.Mo
     index = tmp_path / "index"
     assert run("build", corpus, "--out", index, "--adapt").code == 0
     before = ConceptVectorizer.load(MINI)
-    after = Index.open(index).vectorizer("concepts")
+    after = IndexReader.open(index).vectorizer("concepts")
     assert isinstance(after, ConceptVectorizer)
     assert list(after.terms) == list(before.terms)
     old, new = parts(before.encoder).head, parts(after.encoder).head

@@ -15,7 +15,7 @@ from lexicept.corpora import Document, read_documents, read_qrels, read_queries
 from lexicept.errors import InputError
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import RRASettings, VocabularySettings
-from lexicept.index.reader import Index
+from lexicept.index.reader import IndexReader
 from lexicept.index.updates import reweight
 from lexicept.training.candidates import mining
 from lexicept.training.candidates.lists import CandidateList, from_qrels
@@ -36,7 +36,7 @@ QUERIES = {"q1": "apples", "q2": "banana cherry", "q3": "unknown", "q4": "quince
 RELEVANT = {"q1": ["d3", "d5", "d3"], "q2": ["d2"], "q3": ["d1"]}
 
 
-def build(path: Path, documents: dict[str, str]) -> Index:
+def build(path: Path, documents: dict[str, str]) -> IndexReader:
     builder = IndexBuilder(path)
     builder.add_documents((Document(i, text) for i, text in documents.items()), {})
     builder.add_vocabulary(WordVectorizer("en"), VocabularySettings(BM25()))
@@ -44,11 +44,11 @@ def build(path: Path, documents: dict[str, str]) -> Index:
 
 
 @pytest.fixture
-def index(tmp_path: Path) -> Index:
+def index(tmp_path: Path) -> IndexReader:
     return build(tmp_path / "index", DOCUMENTS)
 
 
-def test_lists_by_hand(index: Index, tmp_path: Path) -> None:
+def test_lists_by_hand(index: IndexReader, tmp_path: Path) -> None:
     # Repeated, then shorter documents first for apple: d4, d1, d2, d3.
     assert [hit.document_id for hit in index.search("apples")] == ["d4", "d1", "d2", "d3"]
     lists = mine(index, QUERIES, RELEVANT, tmp_path / "out")
@@ -63,7 +63,7 @@ def test_lists_by_hand(index: Index, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("depth", "expected"), [(1, ["d4"]), (2, ["d4", "d1"]), (0, [])])
 def test_depth_counts_without_the_relevant(
-    index: Index, tmp_path: Path, depth: int, expected: list[str]
+    index: IndexReader, tmp_path: Path, depth: int, expected: list[str]
 ) -> None:
     relevant = {"q1": ["d2", "d3"]}
     random = 0 if depth else 1
@@ -73,7 +73,7 @@ def test_depth_counts_without_the_relevant(
     assert item.documents[: 2 + depth] == ("d2", "d3", *expected)
 
 
-def test_suspects_are_left_out(index: Index, tmp_path: Path) -> None:
+def test_suspects_are_left_out(index: IndexReader, tmp_path: Path) -> None:
     scores = {hit.document_id: hit.score for hit in index.search("apple")}
     share = (scores["d1"] + scores["d2"]) / 2 / scores["d3"]
     queries, out = {"q1": "apple", "q2": "quince"}, tmp_path / "out"
@@ -86,7 +86,9 @@ def test_suspects_are_left_out(index: Index, tmp_path: Path) -> None:
     ]
 
 
-def test_the_score_of_a_relevant_document_is_that_of_a_search(index: Index, tmp_path: Path) -> None:
+def test_the_score_of_a_relevant_document_is_that_of_a_search(
+    index: IndexReader, tmp_path: Path
+) -> None:
     for name, opened in (
         ("plain", index),
         ("rra", reweight(index.path, tmp_path / "rra", RRASettings(1.25))),
@@ -99,7 +101,7 @@ def test_the_score_of_a_relevant_document_is_that_of_a_search(index: Index, tmp_
                 assert score == pytest.approx(hit.score, rel=1e-5), name
 
 
-def test_one_vocabulary(index: Index, tmp_path: Path) -> None:
+def test_one_vocabulary(index: IndexReader, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no vocabulary 'concepts'"):
         mine(index, QUERIES, RELEVANT, tmp_path / "out", vocabulary="concepts")
     assert len(mine(index, QUERIES, RELEVANT, tmp_path / "out", vocabulary="words")) == 4
@@ -109,18 +111,20 @@ def test_one_vocabulary(index: Index, tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def large(tmp_path_factory: pytest.TempPathFactory) -> Index:
+def large(tmp_path_factory: pytest.TempPathFactory) -> IndexReader:
     documents = {f"d{i}": f"word{i} {'apple' if i < 10 else 'pear'}" for i in range(100)}
     return build(tmp_path_factory.mktemp("large") / "index", documents)
 
 
-def random_part(index: Index, out: Path, queries: dict[str, str], **arguments: Any) -> list[Any]:
+def random_part(
+    index: IndexReader, out: Path, queries: dict[str, str], **arguments: Any
+) -> list[Any]:
     """The documents of each list that are not apples."""
     lists = mine(index, queries, {"q": ["d3", "d50"]}, out, depth=4, **arguments)
     return [item.documents[item.relevant + 4 :] for item in lists]
 
 
-def test_random_negatives(large: Index, tmp_path: Path) -> None:
+def test_random_negatives(large: IndexReader, tmp_path: Path) -> None:
     queries = {"q": "apple", "r": "apple"}
     drawn = random_part(large, tmp_path / "a", queries, random_negatives=20)
     assert [len(set(part)) for part in drawn] == [20, 20]
@@ -144,7 +148,7 @@ def test_random_negatives(large: Index, tmp_path: Path) -> None:
     assert max(drawable) < 30
 
 
-def test_no_more_random_negatives_than_there_are(large: Index, tmp_path: Path) -> None:
+def test_no_more_random_negatives_than_there_are(large: IndexReader, tmp_path: Path) -> None:
     (drawn,) = random_part(large, tmp_path / "a", {"q": "apple"}, random_negatives=1000)
     assert sorted(drawn) == sorted({f"d{i}" for i in range(6, 100)} - {"d50"})
 
@@ -162,26 +166,26 @@ def test_no_more_random_negatives_than_there_are(large: Index, tmp_path: Path) -
         ({"max_positive_share": float("nan")}, "max_positive_share"),
     ],
 )
-def test_arguments(index: Index, tmp_path: Path, arguments: Any, problem: str) -> None:
+def test_arguments(index: IndexReader, tmp_path: Path, arguments: Any, problem: str) -> None:
     with pytest.raises(InputError, match=problem):
         mine(index, QUERIES, RELEVANT, tmp_path / "out", **arguments)
     assert os.listdir(tmp_path) == ["index"]
 
 
-def test_unknown_documents(index: Index, tmp_path: Path) -> None:
+def test_unknown_documents(index: IndexReader, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="query 'q2': no document 'x' in"):
         mine(index, QUERIES, {"q2": ["d1", "x"]}, tmp_path / "out")
     assert os.listdir(tmp_path) == ["index"]
 
 
-def test_nothing_found(index: Index, tmp_path: Path) -> None:
+def test_nothing_found(index: IndexReader, tmp_path: Path) -> None:
     for queries in ({}, {"q": "unknown"}):
         with pytest.raises(InputError, match="nothing to write"):
             mine(index, queries, {}, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
-def test_what_exists_is_kept(index: Index, tmp_path: Path) -> None:
+def test_what_exists_is_kept(index: IndexReader, tmp_path: Path) -> None:
     (tmp_path / "out").write_text("precious")
     with pytest.raises(InputError, match="exists already"):
         mine(index, QUERIES, RELEVANT, tmp_path / "out")
@@ -212,7 +216,7 @@ def _small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("torn", [b"", b'{"query_id": "q', b'{"query_id": "other"}\n' * 3])
 def test_killed_mining_goes_on(
-    index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, torn: bytes
+    index: IndexReader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, torn: bytes
 ) -> None:
     whole = tmp_path / "whole"
     mine(index, QUERIES, RELEVANT, whole, random_negatives=2)
@@ -235,7 +239,7 @@ def test_killed_mining_goes_on(
 @pytest.mark.parametrize(
     "change", ["depth", "seed", "queries", "relevant", "max_positive_share", "index", "lost"]
 )
-def test_other_work_is_not_gone_on_with(index: Index, tmp_path: Path, change: str) -> None:
+def test_other_work_is_not_gone_on_with(index: IndexReader, tmp_path: Path, change: str) -> None:
     out = tmp_path / "out"
     with pytest.raises(Killed):
         mine(index, QUERIES, RELEVANT, out, random_negatives=1, progress=kill_at(2))
@@ -260,15 +264,15 @@ def test_other_work_is_not_gone_on_with(index: Index, tmp_path: Path, change: st
     assert list(resumed) == list(fresh)
 
 
-def test_a_real_kill(index: Index, tmp_path: Path) -> None:
+def test_a_real_kill(index: IndexReader, tmp_path: Path) -> None:
     script = (
         "import os, signal\n"
-        "from lexicept import mining\n"
-        "from lexicept.index.reader import Index\n"
+        "from lexicept.training.candidates import mining\n"
+        "from lexicept.index.reader import IndexReader\n"
         f"mining.BATCH = 2\n"
         "def progress(stage, done, total, detail=''):\n"
         "    if done == 4: os.kill(os.getpid(), signal.SIGKILL)\n"
-        f"mining.mine(Index.open({str(index.path)!r}), {QUERIES}, {RELEVANT},"
+        f"mining.mine(IndexReader.open({str(index.path)!r}), {QUERIES}, {RELEVANT},"
         f" {str(tmp_path / 'out')!r}, progress=progress)\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True)
@@ -280,7 +284,7 @@ def test_a_real_kill(index: Index, tmp_path: Path) -> None:
     assert (tmp_path / "out").read_bytes() == (tmp_path / "whole").read_bytes()
 
 
-def test_two_at_once(index: Index, tmp_path: Path) -> None:
+def test_two_at_once(index: IndexReader, tmp_path: Path) -> None:
     out = tmp_path / "out"
 
     def intrude(*_: object) -> None:

@@ -15,9 +15,11 @@ from mteb.abstasks.retrieval import AbsTaskRetrieval
 from mteb.abstasks.task_metadata import TaskMetadata
 from mteb.models import SearchProtocol
 
-from lexicept import Document, Index, IndexBuilder
+from lexicept.corpora import Document
 from lexicept.errors import InputError
+from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import RRASettings, VocabularySettings
+from lexicept.index.reader import IndexReader
 from lexicept.index.updates import reweight
 from lexicept.integrations.mteb import LexiceptSearch
 from lexicept.models.encoder import load_encoder
@@ -83,7 +85,7 @@ def scores(model: object, task: Pets) -> Mapping[str, float]:
 
 
 @pytest.fixture(scope="module")
-def words(tmp_path_factory: pytest.TempPathFactory) -> Index:
+def words(tmp_path_factory: pytest.TempPathFactory) -> IndexReader:
     builder = IndexBuilder(tmp_path_factory.mktemp("words") / "index")
     builder.add_documents([Document("other", "Not of the task.")], {})
     builder.add_vocabulary(WordVectorizer("en"), VocabularySettings(BM25()))
@@ -91,7 +93,7 @@ def words(tmp_path_factory: pytest.TempPathFactory) -> Index:
 
 
 @pytest.fixture
-def model(words: Index) -> LexiceptSearch:
+def model(words: IndexReader) -> LexiceptSearch:
     return LexiceptSearch(words)
 
 
@@ -109,7 +111,7 @@ def test_reranking_finds_what_it_may(model: LexiceptSearch) -> None:
 
 
 def test_scores_are_those_of_an_index_of_the_corpus(
-    encoder: Any, words: Index, tmp_path: Path
+    encoder: Any, words: IndexReader, tmp_path: Path
 ) -> None:
     """Words and concepts, pruned, re-weighted and rounded."""
     documents = [Document(row["id"], row["text"], row["title"]) for row in CORPUS]
@@ -145,7 +147,7 @@ def test_instructions_are_read_with_the_query(model: LexiceptSearch) -> None:
     assert [*model.search(rows, top_k=5)["q"]] == ["d3"]
 
 
-def test_bad_input(words: Index, model: LexiceptSearch) -> None:
+def test_bad_input(words: IndexReader, model: LexiceptSearch) -> None:
     with pytest.raises(InputError, match="no vocabulary 'concepts'"):
         LexiceptSearch(words, "concepts")
     with pytest.raises(InputError, match="no corpus"):
@@ -159,7 +161,7 @@ def test_bad_input(words: Index, model: LexiceptSearch) -> None:
         model.search([{"id": "q", "text": [{"role": "user", "content": "hi"}]}], top_k=5)
 
 
-def test_the_temporary_folder_goes_with_the_model(words: Index) -> None:
+def test_the_temporary_folder_goes_with_the_model(words: IndexReader) -> None:
     model = LexiceptSearch(words)
     model.index(CORPUS)
     folder = model._folder

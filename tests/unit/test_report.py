@@ -22,7 +22,7 @@ from lexicept.evaluation.effectiveness import evaluate_index
 from lexicept.index.atlas import Findings
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import RRASettings, VocabularySettings
-from lexicept.index.reader import Index
+from lexicept.index.reader import IndexReader
 from lexicept.reports import material
 from lexicept.reports.discrimination import variance_shares
 from lexicept.reports.material import Questions, Spread, Subject
@@ -98,7 +98,7 @@ def build(
     names: Sequence[str] = ("words", "concepts"),
     rra: RRASettings | None = None,
     labels: Sequence[str] | None = None,
-) -> Index:
+) -> IndexReader:
     """An index; with ``labels`` of the vowels also an atlas of them."""
     builder = IndexBuilder(path)
     builder.add_documents([Document(n, t, f"About {n}") for n, t in texts.items()], {})

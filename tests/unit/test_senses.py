@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from lexicept import Document
 from lexicept.analysis import senses
 from lexicept.analysis.senses import Occurrence, find_senses
+from lexicept.corpora import Document
 from lexicept.errors import InputError
 from lexicept.interpretation.occurrences import word_occurrences
 from lexicept.models.encoder import token_activations

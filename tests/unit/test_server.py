@@ -27,7 +27,7 @@ from lexicept.corpora import Document
 from lexicept.engines import ExactEngine
 from lexicept.errors import IndexFormatError, InputError
 from lexicept.index import updates
-from lexicept.index.reader import Index
+from lexicept.index.reader import IndexReader
 from lexicept.server import reader
 from lexicept.server.app import create_app, from_environment
 from lexicept.server.concepts import top_documents
@@ -50,8 +50,8 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def index(path: Path) -> Index:
-    return Index.open(path)
+def index(path: Path) -> IndexReader:
+    return IndexReader.open(path)
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,9 @@ def get(client: TestClient, address: str, **parameters: Any) -> Any:
 
 
 @pytest.mark.parametrize("vocabulary", [None, "words", "concepts"])
-def test_search_is_the_indexs(client: TestClient, index: Index, vocabulary: str | None) -> None:
+def test_search_is_the_indexs(
+    client: TestClient, index: IndexReader, vocabulary: str | None
+) -> None:
     chosen = {} if vocabulary is None else {"vocabulary": vocabulary}
     found = get(client, "/search", query=QUERY, top_k=5, **chosen)
     hits = index.search(QUERY, 5, vocabulary)
@@ -90,7 +92,7 @@ def test_search_is_the_indexs(client: TestClient, index: Index, vocabulary: str 
         assert (one["title"], one["excerpt"]) == (document.title, document.text)
 
 
-def test_steering(client: TestClient, index: Index) -> None:
+def test_steering(client: TestClient, index: IndexReader) -> None:
     weights = {(t.vocabulary, t.dimension): t.weight for t in index.query_terms(QUERY)}
     name, number = next(key for key in weights if key[0] == "concepts")
     steer = [f"{name}:{number}:0", "words:1:2.5"]
@@ -105,7 +107,9 @@ def test_steering(client: TestClient, index: Index) -> None:
     assert left == pytest.approx(expected)
 
 
-def test_a_query_without_anything_left_finds_nothing(client: TestClient, index: Index) -> None:
+def test_a_query_without_anything_left_finds_nothing(
+    client: TestClient, index: IndexReader
+) -> None:
     for query in ("", "\0", "the"):
         assert get(client, "/search", query=query, vocabulary="words")["results"] == []
     all_terms = [f"{t.vocabulary}:{t.dimension}:0" for t in index.query_terms(QUERY)]
@@ -123,7 +127,7 @@ def test_query_terms_show_where_they_are(client: TestClient) -> None:
     assert spans == ["bade", "kilo", "muki"]
 
 
-def test_contributions_add_up_to_the_score(client: TestClient, index: Index) -> None:
+def test_contributions_add_up_to_the_score(client: TestClient, index: IndexReader) -> None:
     for document_id, score in index.search(QUERY, 3):
         why = get(client, "/explain", query=QUERY, document_id=document_id)
         assert why["content"] == index.document(document_id).content
@@ -145,7 +149,7 @@ def test_hostile_text_is_json_text(client: TestClient) -> None:
     assert spans == ["kilo", "kilo"]  # counted in code points: one is behind an emoji
 
 
-def test_concepts(client: TestClient, index: Index) -> None:
+def test_concepts(client: TestClient, index: IndexReader) -> None:
     listed = get(client, "/concepts", top_k=1000)
     counts = [concept["documents"] for concept in listed["concepts"]]
     assert counts == sorted(counts, reverse=True)
@@ -165,7 +169,7 @@ def test_concepts(client: TestClient, index: Index) -> None:
     assert get(client, "/concepts", search="no such label")["total"] == 0
 
 
-def test_a_concept_is_the_atlas(client: TestClient, index: Index) -> None:
+def test_a_concept_is_the_atlas(client: TestClient, index: IndexReader) -> None:
     assert index.atlas is not None
     number = index.atlas.most_frequent()[0]
     concept = index.atlas[number]
@@ -314,7 +318,7 @@ def test_the_page_is_complete_and_asks_no_other_machine(client: TestClient) -> N
         assert not re.search(r"https?:|url\(|@import|innerHTML|insertAdjacentHTML|eval\(", text)
 
 
-def test_searches_answered_together_are_those_answered_alone(index: Index) -> None:
+def test_searches_answered_together_are_those_answered_alone(index: IndexReader) -> None:
     searches = [
         Search("bade", 3, None, None),
         Search("kilo muki", 3, None, None),

@@ -27,7 +27,7 @@ from lexicept.evaluation.sweep import (
 from lexicept.index import term_frequencies, updates
 from lexicept.index.builder import Contents, IndexBuilder
 from lexicept.index.impacts import Derived, RRASettings, VocabularySettings
-from lexicept.index.reader import Index
+from lexicept.index.reader import IndexReader
 from lexicept.measures import e2
 from lexicept.vectors import prune_rows
 from lexicept.weighting import BM25, Splade
@@ -59,14 +59,14 @@ GRID = SweepGrid((1, 2, None), (1, 2, None), alpha=(None, 0.5, 1.25))
 
 
 @pytest.fixture
-def index(tmp_path: Path, _vowels: None) -> Index:
+def index(tmp_path: Path, _vowels: None) -> IndexReader:
     """Words and vowels with limits of their own, which a sweep replaces, and with RRA."""
     rra = RRASettings(3.0, 2, "exp(x)")
     settings = {"words": WORD_SETTINGS, "concepts": CONCEPT_SETTINGS}
     return build(tmp_path / "index", TEXTS, **settings, rra=rra)
 
 
-def assert_equal(point: Point, index: Index, vocabulary: str | None = None) -> None:
+def assert_equal(point: Point, index: IndexReader, vocabulary: str | None = None) -> None:
     """A point has the very numbers that an index's evaluation has."""
     values = evaluate_index(index, QUERIES, QRELS, vocabulary).values
     names = ("nDCG@10", "RR@10", "qd_flops", "query_length", "document_length", "e2")
@@ -74,7 +74,9 @@ def assert_equal(point: Point, index: Index, vocabulary: str | None = None) -> N
 
 
 @pytest.mark.parametrize("vocabulary", [None, "words", "concepts"])
-def test_points_are_those_of_indexes(index: Index, vocabulary: str | None, tmp_path: Path) -> None:
+def test_points_are_those_of_indexes(
+    index: IndexReader, vocabulary: str | None, tmp_path: Path
+) -> None:
     points = sweep(index, QUERIES, QRELS, GRID, tmp_path / "out", vocabulary)
     assert [point.setting for point in points] == GRID.settings()
     assert len(set(points)) == len({point[1:] for point in points}) == 27
@@ -91,7 +93,9 @@ def test_points_are_those_of_indexes(index: Index, vocabulary: str | None, tmp_p
         assert_equal(point, built, vocabulary)
 
 
-def test_a_scale_is_what_concepts_are_worth_beside_words(index: Index, tmp_path: Path) -> None:
+def test_a_scale_is_what_concepts_are_worth_beside_words(
+    index: IndexReader, tmp_path: Path
+) -> None:
     grid = SweepGrid((2,), (3,), query_scale=(1.0, 0.25))
     points = sweep(index, QUERIES, QRELS, grid, tmp_path / "out")
     assert points[0][1:] != points[1][1:]
@@ -101,7 +105,7 @@ def test_a_scale_is_what_concepts_are_worth_beside_words(index: Index, tmp_path:
         assert_equal(point, build(path, TEXTS, words=WORD_SETTINGS, concepts=concepts))
 
 
-def test_what_a_query_may_cost(index: Index, tmp_path: Path) -> None:
+def test_what_a_query_may_cost(index: IndexReader, tmp_path: Path) -> None:
     grid = SweepGrid((2,), (3,), query_max_qd_flops=(None, 1.0, 0.25))
     points = sweep(index, QUERIES, QRELS, grid, tmp_path / "out")
     costs = [point.qd_flops for point in points]
@@ -135,7 +139,7 @@ def model(encoder: object) -> Iterator[object]:
     vectorizer.head.settings = own
 
 
-def build_with(model: object, path: Path) -> Index:
+def build_with(model: object, path: Path) -> IndexReader:
     """An index of its concepts alone."""
     builder = IndexBuilder(path)
     builder.add_documents([Document(name, text) for name, text in TEXTS.items()], {})
@@ -146,7 +150,7 @@ def build_with(model: object, path: Path) -> Index:
 class Recorder:
     """Texts that an index's model encodes as documents."""
 
-    def __init__(self, index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, index: IndexReader, monkeypatch: pytest.MonkeyPatch) -> None:
         self.vectorizer = index.vectorizer("concepts")
         self.encoded: list[str] = []
         documents = self.vectorizer.documents
@@ -214,7 +218,7 @@ def derivations(monkeypatch: pytest.MonkeyPatch) -> list[RRASettings | None]:
 
 
 def test_what_points_share_is_computed_once(
-    index: Index,
+    index: IndexReader,
     tmp_path: Path,
     derivations: list[RRASettings | None],
     monkeypatch: pytest.MonkeyPatch,
@@ -241,7 +245,7 @@ def test_what_points_share_is_computed_once(
 
 
 def test_finished_points_are_not_computed_again(
-    index: Index, tmp_path: Path, derivations: list[RRASettings | None]
+    index: IndexReader, tmp_path: Path, derivations: list[RRASettings | None]
 ) -> None:
     calls: list[tuple[str, int, int]] = []
     first = sweep(index, QUERIES, QRELS, SweepGrid((2,), (1, 2)), tmp_path / "out")
@@ -270,7 +274,7 @@ def test_finished_points_are_not_computed_again(
     assert read_points(tmp_path / "out" / "points.jsonl") == [*first, larger[1]]
 
 
-def test_a_folder_of_something_else_is_refused(index: Index, tmp_path: Path) -> None:
+def test_a_folder_of_something_else_is_refused(index: IndexReader, tmp_path: Path) -> None:
     out, grid = tmp_path / "out", SweepGrid()
     points = sweep(index, QUERIES, QRELS, grid, out)
     other = build(tmp_path / "other", TEXTS, concepts=CONCEPT_SETTINGS)
@@ -314,12 +318,12 @@ def test_a_sweep_goes_on_with_what_it_opened(
         return contents
 
     monkeypatch.setattr("lexicept.evaluation.sweep.Contents", updated)
-    opened = Index.open(index.path)  # it has not read its vocabulary yet
+    opened = IndexReader.open(index.path)  # it has not read its vocabulary yet
     assert sweep(opened, queries, QRELS, GRID, tmp_path / "during") == points
-    assert len(Index.open(index.path)) == len(index) + 1
+    assert len(IndexReader.open(index.path)) == len(index) + 1
 
 
-def test_bad_arguments(index: Index, tmp_path: Path) -> None:
+def test_bad_arguments(index: IndexReader, tmp_path: Path) -> None:
     out = tmp_path / "out"
     with pytest.raises(InputError, match="no judgements"):
         sweep(index, QUERIES, [], SweepGrid(), out)

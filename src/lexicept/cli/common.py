@@ -15,7 +15,7 @@ import typer
 from lexicept.errors import InputError
 
 if TYPE_CHECKING:
-    from lexicept.index.reader import Index
+    from lexicept.index.reader import IndexReader
     from lexicept.parallel.ray import Cluster
 
 BACKBONE = "sentence-transformers/all-MiniLM-L6-v2"
@@ -88,7 +88,7 @@ def joined(address: str | None, workers: int | None) -> Iterator[Cluster | None]
         yield cluster
 
 
-def single_vocabulary(index: Index, choice: VocabularyChoice | None) -> str | None:
+def single_vocabulary(index: IndexReader, choice: VocabularyChoice | None) -> str | None:
     """The vocabulary to search alone, or None for all of them."""
     if choice is None:
         return None

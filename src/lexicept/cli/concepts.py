@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from lexicept.index.atlas import Atlas, Concept, Example
-    from lexicept.index.reader import Index
+    from lexicept.index.reader import IndexReader
 
 app = typer.Typer()
 
@@ -41,9 +41,9 @@ def concepts(
     as_json: JsonOption = False,
 ) -> None:
     """What the concepts of an index are, those of most documents first."""
-    from lexicept.index.reader import Index
+    from lexicept.index.reader import IndexReader
 
-    opened = Index.open(index)
+    opened = IndexReader.open(index)
     if opened.atlas is None:
         raise InputError(f"{index}: its concepts were not described: lexicept describe {index}")
     atlas = opened.atlas
@@ -80,11 +80,11 @@ def describe(
     from lexicept.index import updates
     from lexicept.index.atlas import Findings
     from lexicept.index.builder import Contents
-    from lexicept.index.reader import Index
+    from lexicept.index.reader import IndexReader
     from lexicept.interpretation.describe import describe as find_out
     from lexicept.storage.arrays import load_csr
 
-    def find(opened: Index) -> Findings:
+    def find(opened: IndexReader) -> Findings:
         vectorizer: Any = opened.vectorizer("concepts")
         frequencies = load_csr(opened.folder / "concepts" / "frequencies", vectorizer.size)
         texts = Contents(opened.folder)
@@ -94,7 +94,7 @@ def describe(
             )
 
     updates.describe(index, find)
-    atlas = Index.open(index).atlas
+    atlas = IndexReader.open(index).atlas
     assert atlas is not None
     print_report({"concepts": len(atlas), "that fire": len(atlas.most_frequent())}, as_json)
 
@@ -122,7 +122,7 @@ def label(
     require("llm", "httpx2")
     from lexicept.cli.display import ProgressBars
     from lexicept.index import updates
-    from lexicept.index.reader import Index
+    from lexicept.index.reader import IndexReader
     from lexicept.interpretation.llm_labels import Endpoint, label_concepts
 
     key = None
@@ -130,7 +130,7 @@ def label(
         key = os.environ.get(api_key_env)
         if not key:
             raise InputError(f"the environment variable {api_key_env} is not set")
-    opened = Index.open(index)
+    opened = IndexReader.open(index)
     store = index.resolve().with_name(f"{index.resolve().name}.labels.jsonl")
     with ProgressBars() as progress:
         found = label_concepts(opened, concepts, Endpoint(endpoint, model, key), store, progress)
@@ -168,7 +168,7 @@ def _print_list(shown: list[Concept], found: int, documents: int) -> None:
         console.print(_text(f"{found - len(shown):,} more (--top-k)", "dim"))
 
 
-def _print_concept(index: Index, atlas: Atlas, concept: Concept) -> None:
+def _print_concept(index: IndexReader, atlas: Atlas, concept: Concept) -> None:
     from rich.console import Console
 
     from lexicept.cli.display import key_values
@@ -189,7 +189,7 @@ def _print_concept(index: Index, atlas: Atlas, concept: Concept) -> None:
     console.print(_examples_table(index, concept.examples))
 
 
-def _examples_table(index: Index, examples: tuple[Example, ...]) -> Table:
+def _examples_table(index: IndexReader, examples: tuple[Example, ...]) -> Table:
     from rich.table import Table
 
     from lexicept.sanitize import around, safe

@@ -58,7 +58,7 @@ def engine(
     from lexicept.cli.display import ProgressBars
     from lexicept.corpora import read_queries
     from lexicept.index import updates
-    from lexicept.index.reader import Index
+    from lexicept.index.reader import IndexReader
 
     seismic = name is EngineChoice.seismic
     if seismic and uri is not None:
@@ -73,7 +73,7 @@ def engine(
     with ProgressBars() as progress:
         manifest = updates.add_engine(index, name.value, settings, texts, progress)
     seconds = round(time.monotonic() - start, 1)
-    built = Index.open(index, engine=name.value).searcher
+    built = IndexReader.open(index, engine=name.value).searcher
     facts = {key: value for key, value in manifest["facts"].items() if "scale" not in key}
     report = {"engine": name.value, **facts, "bytes": built.size, "seconds": seconds}
     print_report({key: value for key, value in report.items() if value is not None}, as_json)

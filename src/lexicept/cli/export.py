@@ -53,11 +53,11 @@ def export(
     from lexicept.exports.ciff import CIFF
     from lexicept.exports.elastic import Elasticsearch, OpenSearch
     from lexicept.exports.qdrant import Qdrant
-    from lexicept.index.reader import Index
+    from lexicept.index.reader import IndexReader
 
     kinds: list[type[Format]] = [Anserini, CIFF, Elasticsearch, OpenSearch, Qdrant]
     form = {kind.name: kind for kind in kinds}[format_.value]()
-    opened = Index.open(index)
+    opened = IndexReader.open(index)
     asked = [] if queries is None else list(read_queries(queries, split))
     with ProgressBars() as progress:
         export_index(opened, form, out, bits, asked, progress)

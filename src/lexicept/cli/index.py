@@ -21,7 +21,7 @@ from lexicept.cli.common import (
 from lexicept.errors import InputError
 
 if TYPE_CHECKING:
-    from lexicept.index.reader import Index
+    from lexicept.index.reader import IndexReader
 
 app = typer.Typer()
 
@@ -66,14 +66,14 @@ def rra(
     """Re-weight an index by pragmatic reasoning (Rational Retrieval Acts) into another one."""
     from lexicept.index import updates
     from lexicept.index.impacts import RRASettings
-    from lexicept.index.reader import Index
+    from lexicept.index.reader import IndexReader
     from lexicept.storage import workspace
 
     report: dict[str, Any] = {}
     workspace.refuse_existing(out)
     with joined(ray, ray_workers) as cluster:
         if alpha == "auto":
-            chosen, tried = updates.choose_alpha(Index.open(index), iterations, transform)
+            chosen, tried = updates.choose_alpha(IndexReader.open(index), iterations, transform)
             report["pseudo_query_nDCG@10"] = {str(value): tried[value] for value in tried}
         else:
             try:
@@ -87,9 +87,9 @@ def rra(
 @app.command()
 def info(index: IndexArgument, as_json: JsonOption = False) -> None:
     """What an index holds."""
-    from lexicept.index.reader import Index
+    from lexicept.index.reader import IndexReader
 
-    print_info(Index.open(index), as_json)
+    print_info(IndexReader.open(index), as_json)
 
 
 @app.command()
@@ -113,7 +113,7 @@ def verify(index: IndexArgument, as_json: JsonOption = False) -> None:
         raise typer.Exit(1)
 
 
-def print_info(index: Index, as_json: bool) -> None:
+def print_info(index: IndexReader, as_json: bool) -> None:
     """What an index holds, as a table or as JSON."""
     files = index.manifest["files"].values()
     report: dict[str, Any] = {

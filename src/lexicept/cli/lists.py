@@ -98,11 +98,11 @@ def mine(
     """
     from lexicept.cli.display import ProgressBars
     from lexicept.corpora import read_qrels, read_queries
-    from lexicept.index.reader import Index
+    from lexicept.index.reader import IndexReader
     from lexicept.training.candidates import mining
     from lexicept.training.candidates.lists import from_qrels
 
-    opened = Index.open(index)
+    opened = IndexReader.open(index)
     judged = from_qrels(read_qrels(queries, split))
     with ProgressBars() as progress:
         lists = mining.mine(

@@ -36,11 +36,11 @@ def report(
     require("report", "jinja2")
     from lexicept.cli.display import ProgressBars
     from lexicept.corpora import read_qrels, read_queries
-    from lexicept.index.reader import Index
+    from lexicept.index.reader import IndexReader
     from lexicept.reports import write_report
 
-    opened = Index.open(index)
-    other = None if against is None else Index.open(against)
+    opened = IndexReader.open(index)
+    other = None if against is None else IndexReader.open(against)
     asked = [] if queries is None else list(read_queries(queries, split))
     judged = [] if queries is None else list(read_qrels(queries, split))
     with ProgressBars() as progress:

@@ -37,9 +37,9 @@ def search(
     as_json: JsonOption = False,
 ) -> None:
     """Search an index."""
-    from lexicept.index.reader import Index
+    from lexicept.index.reader import IndexReader
 
-    opened = Index.open(index, engine=engine)
+    opened = IndexReader.open(index, engine=engine)
     name = single_vocabulary(opened, vocabulary)
     hits = opened.search(query, top_k, name)
     results = [
@@ -72,9 +72,9 @@ def explain(
     as_json: JsonOption = False,
 ) -> None:
     """Show what the score of one document is made of, and what fired it."""
-    from lexicept.index.reader import Index
+    from lexicept.index.reader import IndexReader
 
-    opened = Index.open(index)
+    opened = IndexReader.open(index)
     explanation = opened.explain(query, document_id, single_vocabulary(opened, vocabulary))
     document = opened.document(document_id)
     if html is not None:
@@ -111,9 +111,9 @@ def evaluate(
     """Effectiveness and cost on judged queries."""
     from lexicept.corpora import read_qrels, read_queries
     from lexicept.evaluation import effectiveness, runs, significance
-    from lexicept.index.reader import Index
+    from lexicept.index.reader import IndexReader
 
-    opened = Index.open(index, engine=engine)
+    opened = IndexReader.open(index, engine=engine)
     name = single_vocabulary(opened, vocabulary)
     queries, qrels = list(read_queries(dataset, split)), list(read_qrels(dataset, split))
     found = effectiveness.evaluate_index(opened, queries, qrels, name, measure or [])

@@ -32,9 +32,9 @@ def serve(
 
     import uvicorn
 
-    from lexicept.index.reader import Index
+    from lexicept.index.reader import IndexReader
 
-    if "concepts" in (v.name for v in Index.open(index, engine=engine).vocabularies):
+    if "concepts" in (v.name for v in IndexReader.open(index, engine=engine).vocabularies):
         require("concepts", "sentence_transformers")
     # Workers are fresh processes: what they need to know is in the environment.
     os.environ["LEXICEPT_INDEX"] = str(index.resolve())

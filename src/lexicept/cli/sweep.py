@@ -77,7 +77,7 @@ def sweep(
     from lexicept.cli.display import ProgressBars
     from lexicept.corpora import read_qrels, read_queries
     from lexicept.evaluation import sweep as sweeping
-    from lexicept.index.reader import Index
+    from lexicept.index.reader import IndexReader
 
     grid = sweeping.SweepGrid(
         _values("--query-dims", query_dims, int, {"all": None}),
@@ -87,7 +87,7 @@ def sweep(
         _values("--query-scale", query_scale, float, {}),
         _values("--query-max-qd-flops", query_max_qd_flops, float, {"any": None}),
     )
-    opened = Index.open(index)
+    opened = IndexReader.open(index)
     name = single_vocabulary(opened, vocabulary)
     queries, qrels = list(read_queries(dataset, split)), list(read_qrels(dataset, split))
     with ProgressBars() as progress:

@@ -14,7 +14,7 @@ from lexicept.errors import InputError
 from lexicept.evaluation.runs import RUN_DEPTH, Run
 from lexicept.index.builder import Contents
 from lexicept.index.impacts import Derived, VocabularySettings
-from lexicept.index.reader import Index
+from lexicept.index.reader import IndexReader
 from lexicept.measures import e2, mean_length, qd_flops
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
@@ -63,7 +63,7 @@ class IndexReport(NamedTuple):
 
 
 def evaluate_index(
-    index: Index,
+    index: IndexReader,
     queries: Sequence[Query],
     qrels: Sequence[Qrel],
     vocabulary: str | None = None,
@@ -106,7 +106,7 @@ def evaluate_index(
     return IndexReport(values, run)
 
 
-def _bm25_e2(index: Index, queries: Sequence[Query], qrels: Sequence[Qrel]) -> float:
+def _bm25_e2(index: IndexReader, queries: Sequence[Query], qrels: Sequence[Qrel]) -> float:
     """E² of plain BM25 over the index's texts, whatever vocabularies it has."""
     names = [vocabulary.name for vocabulary in index.vocabularies]
     vectorizer: WordVectorizer

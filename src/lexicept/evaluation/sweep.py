@@ -27,7 +27,7 @@ from lexicept.evaluation.effectiveness import evaluate
 from lexicept.evaluation.runs import RUN_DEPTH
 from lexicept.index.builder import Contents
 from lexicept.index.impacts import Derived, RRASettings, VocabularySettings
-from lexicept.index.reader import Index
+from lexicept.index.reader import IndexReader
 from lexicept.index.term_frequencies import write_frequencies
 from lexicept.measures import e2, mean_length, posting_list_flops
 from lexicept.progress import Progress, silent
@@ -123,7 +123,7 @@ class SweepGrid:
 
 
 def sweep(
-    index: Index,
+    index: IndexReader,
     queries: Sequence[Query],
     qrels: Sequence[Qrel],
     grid: SweepGrid,
@@ -209,7 +209,7 @@ class _Collection:
 
     def __init__(
         self,
-        index: Index,
+        index: IndexReader,
         queries: Sequence[Query],
         vocabulary: str | None,
         cache: Path,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from lexicept.corpora import Query
 from lexicept.exports.source import Format, Source
-from lexicept.index.reader import Index
+from lexicept.index.reader import IndexReader
 from lexicept.progress import Progress, silent
 from lexicept.storage.files import (
     fingerprint,
@@ -29,7 +29,7 @@ STATE = "parts.json"
 
 
 def export_index(
-    index: Index,
+    index: IndexReader,
     form: Format,
     out: str | os.PathLike[str],
     bits: int = 8,

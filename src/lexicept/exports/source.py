@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from lexicept.corpora import Query
 from lexicept.engines.exact import SEGMENT
 from lexicept.engines.wrapped import Vector, power_of_two
-from lexicept.index.reader import Index
+from lexicept.index.reader import IndexReader
 from lexicept.progress import Progress
 from lexicept.vectors import Floats, Integers, stack_columns
 
@@ -30,7 +30,7 @@ class Source:
         bits: of the largest impact of a document, where a format takes integers only.
     """
 
-    index: Index
+    index: IndexReader
     bits: int = 8
 
     @property

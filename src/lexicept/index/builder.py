@@ -21,7 +21,7 @@ from lexicept.errors import InputError
 from lexicept.index.atlas import Findings
 from lexicept.index.generations import commit_generation
 from lexicept.index.impacts import RRASettings, VocabularySettings
-from lexicept.index.reader import Index
+from lexicept.index.reader import IndexReader
 from lexicept.index.term_frequencies import write_frequencies
 from lexicept.parallel.ray import Cluster
 from lexicept.parallel.shards import Over, over
@@ -120,7 +120,7 @@ class IndexBuilder:
         ids = TextStore(self._generation / "ids")
         findings.save(self._generation / "concepts", ids, self.contents)
 
-    def commit(self, rra: RRASettings | None = None, weight_bits: int = 32) -> Index:
+    def commit(self, rra: RRASettings | None = None, weight_bits: int = 32) -> IndexReader:
         """Weigh, invert and publish. Afterwards the unfinished work is gone.
 
         Args:
@@ -136,7 +136,7 @@ class IndexBuilder:
         move(staged, self.path)
         shutil.rmtree(self.work)
         self.close()  # before this nobody else may build here
-        return Index.open(self.path)
+        return IndexReader.open(self.path)
 
     def close(self) -> None:
         """Let others build here. Called by ``commit``; may be called again."""

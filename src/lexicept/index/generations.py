@@ -13,7 +13,7 @@ from typing import Any
 
 from lexicept.index.impacts import Derived, RRASettings, VocabularySettings
 from lexicept.index.manifest import FORMAT, VERSION, read_manifest
-from lexicept.index.reader import Index
+from lexicept.index.reader import IndexReader
 from lexicept.parallel.shards import Over, over
 from lexicept.storage.arrays import StoredRows
 from lexicept.storage.files import sync_folder, write_json
@@ -21,14 +21,14 @@ from lexicept.storage.locks import lock, remove_unheld
 from lexicept.storage.manifest import describe_files
 
 
-def next_generation(index: Index) -> Path:
+def next_generation(index: IndexReader) -> Path:
     """The place of the next generation, with nothing there."""
     folder = index.path / f"{int(index.folder.name) + 1:06d}"
     shutil.rmtree(folder, ignore_errors=True)  # left by a change that was killed
     return folder
 
 
-def remove_others(index: Index, generation: Path) -> None:
+def remove_others(index: IndexReader, generation: Path) -> None:
     """Remove what no reader holds: the generation before, and what killed changes left."""
     index.release()
     for entry in index.path.iterdir():
@@ -83,12 +83,12 @@ def publish(path: Path, generation: Path, content: Mapping[str, Any]) -> None:
 
 
 @contextmanager
-def writing(path: str | os.PathLike[str]) -> Iterator[Index]:
+def writing(path: str | os.PathLike[str]) -> Iterator[IndexReader]:
     """The newest generation of an index, with no other writer. Readers are not held up."""
     read_manifest(Path(path))  # a lock file must not be left where there is no index
     descriptor = lock(Path(path))
     try:
-        index = Index.open(path)
+        index = IndexReader.open(path)
         try:
             yield index
         finally:

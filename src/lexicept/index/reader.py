@@ -90,7 +90,7 @@ class _Stored:
         return None if number is None else self.document(number).content
 
 
-class Index:
+class IndexReader:
     """An opened index. Arrays are memory-mapped, models are loaded when a query needs them."""
 
     def __init__(self, path: Path, manifest: dict[str, Any]) -> None:
@@ -131,7 +131,7 @@ class Index:
     @classmethod
     def open(
         cls, path: str | os.PathLike[str], *, checksums: bool = False, engine: str = "exact"
-    ) -> Index:
+    ) -> IndexReader:
         """Open an index. File sizes are always checked, contents where ``checksums`` says so.
 
         Args:
@@ -148,7 +148,7 @@ class Index:
         return index
 
     @classmethod
-    def _open(cls, path: str | os.PathLike[str], checksums: bool) -> Index:
+    def _open(cls, path: str | os.PathLike[str], checksums: bool) -> IndexReader:
         folder = Path(path)
         while True:
             manifest = read_manifest(folder)

@@ -29,7 +29,7 @@ from lexicept.index.generations import (
     writing,
 )
 from lexicept.index.impacts import Derived, RRASettings
-from lexicept.index.reader import Index
+from lexicept.index.reader import IndexReader
 from lexicept.index.term_frequencies import write_frequencies
 from lexicept.parallel.ray import Cluster
 from lexicept.progress import Progress, silent
@@ -98,7 +98,7 @@ def reweight(
     out: str | os.PathLike[str],
     settings: RRASettings,
     cluster: Cluster | None = None,
-) -> Index:
+) -> IndexReader:
     """Write the collection of ``path``, re-weighted by RRA, as another index.
 
     Args:
@@ -109,7 +109,7 @@ def reweight(
             of the cluster does not see.
         IndexFormatError: ``path`` is no index.
     """
-    index = Index.open(path)
+    index = IndexReader.open(path)
     target = Path(out)
     work, descriptor = claim(target)
     staged = work / "index"
@@ -129,7 +129,7 @@ def reweight(
     finally:
         shutil.rmtree(staged, ignore_errors=True)
         os.close(descriptor)
-    return Index.open(target)
+    return IndexReader.open(target)
 
 
 def relabel(path: str | os.PathLike[str], labels: Mapping[int, str], source: str) -> None:
@@ -161,7 +161,7 @@ def relabel(path: str | os.PathLike[str], labels: Mapping[int, str], source: str
         remove_others(index, folder)
 
 
-def describe(path: str | os.PathLike[str], find: Callable[[Index], Findings]) -> None:
+def describe(path: str | os.PathLike[str], find: Callable[[IndexReader], Findings]) -> None:
     """Store what ``find`` finds out about an index's concepts, in place of what was known.
 
     Raises:
@@ -182,7 +182,7 @@ def describe(path: str | os.PathLike[str], find: Callable[[Index], Findings]) ->
         remove_others(index, folder)
 
 
-def _with_known_names(index: Index, findings: Findings) -> Findings:
+def _with_known_names(index: IndexReader, findings: Findings) -> Findings:
     """The names of concepts that do not fire here, and those that a language model or a release
     gave, stay: no words of these documents say as much."""
     before = TextStore(index.folder / "concepts" / "terms")
@@ -198,7 +198,7 @@ def _with_known_names(index: Index, findings: Findings) -> Findings:
 
 
 def choose_alpha(
-    index: Index, iterations: int = 1, transform: str = "1+x", seed: int = 0
+    index: IndexReader, iterations: int = 1, transform: str = "1+x", seed: int = 0
 ) -> tuple[float, dict[float, float]]:
     """RRA's α without labels: the best nDCG@10 on pseudo-queries.
 
@@ -227,7 +227,8 @@ def add_engine(
     queries: Sequence[str] = (),
     progress: Progress = silent,
 ) -> dict[str, Any]:
-    """Build another engine from an index and keep it beside it, for ``Index.open(engine=name)``.
+    """Build another engine from an index and keep it beside it, for
+    ``IndexReader.open(engine=name)``.
 
     Args:
         name: seismic or milvus.
@@ -241,7 +242,7 @@ def add_engine(
         InputError: no such engine, its package is missing, or settings that it refuses.
         IndexFormatError: ``path`` is no index.
     """
-    index = Index.open(path)
+    index = IndexReader.open(path)
     engine = index.engine
     arguments = {"documents": engine.matrix(), "offsets": engine.offsets, **settings}
     if settings.get("recall", 1.0) != 1.0:
@@ -252,7 +253,7 @@ def add_engine(
 
 
 def _pseudo_queries(
-    index: Index, weights: ExactEngine, seed: int = 0
+    index: IndexReader, weights: ExactEngine, seed: int = 0
 ) -> tuple[Integers, sp.csr_array]:
     """The documents that 500 queries come from, and their weights [n, V]."""
     sources, texts = pseudo_queries.from_texts(Contents(index.folder), seed=seed)
@@ -261,7 +262,9 @@ def _pseudo_queries(
     return pseudo_queries.from_vectors(weights.matrix(), seed=seed)
 
 
-def _rewrite(index: Index, fresh: Sequence[Document], order: Integers, progress: Progress) -> None:
+def _rewrite(
+    index: IndexReader, fresh: Sequence[Document], order: Integers, progress: Progress
+) -> None:
     """Publish the next generation: rows ``order`` of the present documents and the fresh ones."""
     folder = next_generation(index)
     folder.mkdir()

@@ -14,7 +14,7 @@ from lexicept.engines import store
 from lexicept.errors import IndexFormatError, LexiceptError
 from lexicept.index.atlas import Atlas
 from lexicept.index.manifest import read_manifest
-from lexicept.index.reader import Index
+from lexicept.index.reader import IndexReader
 from lexicept.progress import Progress, silent
 from lexicept.storage.arrays import load_csr
 from lexicept.storage.manifest import damage
@@ -63,7 +63,7 @@ def _unknown_files(folder: Path, files: dict[str, Any]) -> Iterator[str]:
 def _misfits(root: Path, progress: Progress) -> Iterator[str]:
     """What is wrong with the parts of an index whose files are those that were written."""
     try:
-        index = Index.open(root)
+        index = IndexReader.open(root)
     except LexiceptError as error:
         yield str(error)
         return
@@ -90,12 +90,12 @@ def _check_texts(texts: Sequence[str]) -> None:
         pass
 
 
-def _check_ids(index: Index) -> None:
+def _check_ids(index: IndexReader) -> None:
     if len(set(index.ids)) < len(index):
         raise IndexFormatError(f"{index.folder}: two documents have one id")
 
 
-def _check_postings(index: Index) -> None:
+def _check_postings(index: IndexReader) -> None:
     for number in range(len(index.engine.lengths)):
         canonical_csr(index.engine.segment(number))
     for name, numbers in (
@@ -107,7 +107,7 @@ def _check_postings(index: Index) -> None:
             raise IndexFormatError(f"{index.folder}: {name} that are not finite")
 
 
-def _check_vocabulary(index: Index, vocabulary: Vocabulary) -> None:
+def _check_vocabulary(index: IndexReader, vocabulary: Vocabulary) -> None:
     folder = index.folder / vocabulary.name
     _check_texts(vocabulary.terms or ())
     frequencies = load_csr(folder / "frequencies", vocabulary.size)
@@ -118,7 +118,7 @@ def _check_vocabulary(index: Index, vocabulary: Vocabulary) -> None:
         index.vectorizer("words")
 
 
-def _check_atlas(index: Index, atlas: Atlas) -> None:
+def _check_atlas(index: IndexReader, atlas: Atlas) -> None:
     for concept in atlas:
         for example in concept.examples:
             length = len(index.document(example.document_id).content)

@@ -8,7 +8,7 @@ from langchain_core.callbacks import CallbackManagerForRetrieverRun
 from langchain_core.documents import Document
 from langchain_core.retrievers import BaseRetriever
 
-from lexicept.index.reader import Hit, Index
+from lexicept.index.reader import Hit, IndexReader
 
 SEARCHING = Lock()
 """LangChain searches in threads, and two retrievers may share an index: tokenizers can't be."""
@@ -17,11 +17,11 @@ SEARCHING = Lock()
 class LexiceptRetriever(BaseRetriever):
     """Documents with ``id``, ``title`` and ``score`` in their metadata, best first.
 
-    ``invoke`` raises InputError for what ``Index.search`` refuses. Updates of the index are not
-    followed.
+    ``invoke`` raises InputError for what ``IndexReader.search`` refuses. Updates of the
+    index are not followed.
     """
 
-    index: Index
+    index: IndexReader
     """An opened index."""
     top_k: int = 10
     """Documents per query, at least 1."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from llama_index.core.retrievers import BaseRetriever
 from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 
-from lexicept.index.reader import Hit, Index
+from lexicept.index.reader import Hit, IndexReader
 
 
 class LexiceptRetriever(BaseRetriever):
     """Documents as text nodes with scores, best first; the documents' ids are the nodes'.
 
-    ``retrieve`` raises InputError for what ``Index.search`` refuses. Updates of the index are not
-    followed.
+    ``retrieve`` raises InputError for what ``IndexReader.search`` refuses. Updates of the
+    index are not followed.
 
     Args:
         index: an opened index.
@@ -20,7 +20,7 @@ class LexiceptRetriever(BaseRetriever):
         vocabulary: search in one vocabulary only; None searches all of them at once.
     """
 
-    def __init__(self, index: Index, top_k: int = 10, vocabulary: str | None = None) -> None:
+    def __init__(self, index: IndexReader, top_k: int = 10, vocabulary: str | None = None) -> None:
         super().__init__()
         self.index = index
         self.top_k = top_k

@@ -19,7 +19,7 @@ from mteb.models import ModelMeta
 from lexicept.corpora import Document
 from lexicept.errors import InputError
 from lexicept.index.builder import IndexBuilder
-from lexicept.index.reader import Hit, Index
+from lexicept.index.reader import Hit, IndexReader
 from lexicept.vectorizers.interface import Vectorizer
 from lexicept.vectorizers.words import WordVectorizer
 
@@ -44,13 +44,13 @@ class LexiceptSearch:
         InputError: the index has no such vocabulary.
     """
 
-    def __init__(self, index: Index, vocabulary: str | None = None) -> None:
+    def __init__(self, index: IndexReader, vocabulary: str | None = None) -> None:
         if vocabulary is not None:
             index.span(vocabulary)  # which refuses an unknown one
         names = [v.name for v in index.vocabularies if vocabulary in (None, v.name)]
         self._like = index
         self._names = names
-        self._corpus: Index | None = None
+        self._corpus: IndexReader | None = None
         self._folder = Path(tempfile.mkdtemp(prefix="lexicept-mteb-"))
         weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
         # MTEB keeps results by name and revision: another setting must have another revision.
@@ -140,7 +140,7 @@ def _scores(hits: Sequence[Hit]) -> dict[str, float]:
     return {hit.document_id: hit.score for hit in hits}
 
 
-def _fingerprint(index: Index, names: Sequence[str]) -> str:
+def _fingerprint(index: IndexReader, names: Sequence[str]) -> str:
     """Of all that decides how a corpus is indexed, 40 hexadecimal digits."""
     files = {}
     for name in names:

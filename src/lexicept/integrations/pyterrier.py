@@ -7,7 +7,7 @@ import pandas as pd
 import pyterrier as pt
 
 from lexicept.evaluation.runs import RUN_DEPTH
-from lexicept.index.reader import Index
+from lexicept.index.reader import IndexReader
 
 
 class LexiceptRetriever(pt.Transformer):
@@ -21,7 +21,9 @@ class LexiceptRetriever(pt.Transformer):
         vocabulary: search in one vocabulary only; None searches all of them at once.
     """
 
-    def __init__(self, index: Index, top_k: int = RUN_DEPTH, vocabulary: str | None = None) -> None:
+    def __init__(
+        self, index: IndexReader, top_k: int = RUN_DEPTH, vocabulary: str | None = None
+    ) -> None:
         self.index = index
         self.top_k = top_k
         self.vocabulary = vocabulary
@@ -37,7 +39,7 @@ class LexiceptRetriever(pt.Transformer):
 
         Raises:
             pyterrier.validate.InputValidationError: not a frame of topics.
-            InputError: a query that is no text, and what ``Index.search_batch`` raises.
+            InputError: a query that is no text, and what ``IndexReader.search_batch`` raises.
         """
         pt.validate.query_frame(inp, extra_columns=["query"], context=self)
         found = self.index.search_batch(inp["query"].tolist(), self.top_k, self.vocabulary)

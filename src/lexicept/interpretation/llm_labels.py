@@ -23,7 +23,7 @@ import httpx2
 
 from lexicept.errors import InputError
 from lexicept.index.atlas import Example
-from lexicept.index.reader import Index
+from lexicept.index.reader import IndexReader
 from lexicept.progress import Progress, silent
 from lexicept.sanitize import around, one_line
 
@@ -101,7 +101,7 @@ class Labels(NamedTuple):
 
 
 def label_concepts(
-    index: Index, count: int, endpoint: Endpoint, store: Path, progress: Progress = silent
+    index: IndexReader, count: int, endpoint: Endpoint, store: Path, progress: Progress = silent
 ) -> Labels:
     """Labels of the ``count`` most frequent concepts of an index, as far as they have none but
     their words.
@@ -148,7 +148,7 @@ class _ReplyError(Exception):
 
 
 def _ask_all(
-    index: Index, numbers: Sequence[int], endpoint: Endpoint
+    index: IndexReader, numbers: Sequence[int], endpoint: Endpoint
 ) -> Iterator[tuple[int, str | _ReplyError]]:
     stop = threading.Event()
     headers = {} if endpoint.key is None else {"Authorization": f"Bearer {endpoint.key}"}
@@ -166,7 +166,11 @@ def _ask_all(
 
 
 def _ask(
-    client: httpx2.Client, index: Index, number: int, endpoint: Endpoint, stop: threading.Event
+    client: httpx2.Client,
+    index: IndexReader,
+    number: int,
+    endpoint: Endpoint,
+    stop: threading.Event,
 ) -> str | _ReplyError:
     """The label of one concept, or what was wrong with the last reply."""
     body = {"model": endpoint.model, "messages": prompt(index, number)}
@@ -207,7 +211,7 @@ def _reason(response: httpx2.Response) -> str:
     return one_line(response.text[:1000])[:200]
 
 
-def prompt(index: Index, number: int) -> list[dict[str, str]]:
+def prompt(index: IndexReader, number: int) -> list[dict[str, str]]:
     """What a chat model is asked about a concept."""
     assert index.atlas is not None
     concept = index.atlas[number]
@@ -217,7 +221,7 @@ def prompt(index: Index, number: int) -> list[dict[str, str]]:
     return [{"role": "system", "content": _TASK}, {"role": "user", "content": content}]
 
 
-def _in_context(index: Index, example: Example) -> str:
+def _in_context(index: IndexReader, example: Example) -> str:
     text = index.document(example.document_id).content
     _, start, end, _ = example
     first, last = around(text, start, end, CONTEXT)
@@ -268,7 +272,7 @@ def _opened(store: Path, fingerprint: str) -> Iterator[tuple[IO[bytes], dict[int
         yield file, known
 
 
-def _fingerprint(index: Index) -> str:
+def _fingerprint(index: IndexReader) -> str:
     """What tells the concepts of one model from those of another: their atlas, less the labels."""
     start = f"{index.folder.name}/concepts/atlas/"
     files = index.manifest["files"]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from lexicept.corpora import Qrel, Query
 from lexicept.errors import InputError
-from lexicept.index.reader import Index
+from lexicept.index.reader import IndexReader
 from lexicept.progress import Progress, silent
 from lexicept.reports.about import at_a_glance, topics
 from lexicept.reports.comparison import compared
@@ -29,11 +29,11 @@ __all__ = ["build_report", "write_report"]
 
 
 def write_report(
-    index: Index,
+    index: IndexReader,
     out: Path,
     queries: Sequence[Query] = (),
     qrels: Sequence[Qrel] = (),
-    against: Index | None = None,
+    against: IndexReader | None = None,
     progress: Progress = silent,
 ) -> None:
     """Write the report of an index, in place of a file that is there; see ``build_report``."""
@@ -41,10 +41,10 @@ def write_report(
 
 
 def build_report(
-    index: Index,
+    index: IndexReader,
     queries: Sequence[Query] = (),
     qrels: Sequence[Qrel] = (),
-    against: Index | None = None,
+    against: IndexReader | None = None,
     progress: Progress = silent,
 ) -> str:
     """The report of an index as one HTML page.
@@ -88,7 +88,7 @@ def build_report(
     return render(Page(f"Report: {names[0]}", subtitle, sections))
 
 
-def _names(index: Index, against: Index | None) -> tuple[str, str]:
+def _names(index: IndexReader, against: IndexReader | None) -> tuple[str, str]:
     """What the report calls the indexes: their folders' names, or paths where these are equal."""
     first, second = index.path, index.path if against is None else against.path
     if against is not None and first.resolve().name == second.resolve().name:

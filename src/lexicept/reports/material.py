@@ -17,7 +17,7 @@ import scipy.sparse as sp
 from lexicept.corpora import Qrel, Query, pseudo_queries
 from lexicept.evaluation.effectiveness import evaluate_queries
 from lexicept.index.builder import Contents
-from lexicept.index.reader import Hit, Index
+from lexicept.index.reader import Hit, IndexReader
 from lexicept.vectors import Floats, Integers, SparseVectors, Vocabulary
 
 QUERIES = 1000
@@ -57,7 +57,7 @@ class Questions:
         return cls(queries, [qrel for qrel in qrels if qrel.query_id in names], True, total)
 
     @classmethod
-    def from_documents(cls, index: Index) -> Questions:
+    def from_documents(cls, index: IndexReader) -> Questions:
         """A sentence each of ``PSEUDO_QUERIES`` documents; none where there are no sentences."""
         sources, texts = pseudo_queries.from_texts(Contents(index.folder), PSEUDO_QUERIES)
         names = [index.ids[int(source)] for source in sources]
@@ -99,7 +99,7 @@ class Subject:
         questions: with at least one query, or None.
     """
 
-    def __init__(self, index: Index, name: str, questions: Questions | None) -> None:
+    def __init__(self, index: IndexReader, name: str, questions: Questions | None) -> None:
         self.index, self.name, self.questions = index, name, questions
         self._runs: dict[str | None, list[list[Hit]]] = {}
         self._weights: sp.csr_array | None = None

@@ -70,8 +70,8 @@ def create_app(
         host: the address that the server binds to. On a loopback address only requests to that
             address or a loopback name are answered, so that no foreign page can reach the server by
             a name of its own that resolves to it.
-        engine: what searches it, see ``Index.open``. One that was built before an update serves the
-            generation that it was built from until the server is started again.
+        engine: what searches it, see ``IndexReader.open``. One that was built before an update
+            serves the generation that it was built from until the server is started again.
 
     Raises:
         InputError: the index has no such engine, or has changed since that was built.

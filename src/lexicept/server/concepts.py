@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from lexicept.index.atlas import Example
-from lexicept.index.reader import Index
+from lexicept.index.reader import IndexReader
 from lexicept.sanitize import around
 from lexicept.server.excerpts import summary
 from lexicept.vectors import Integers
@@ -17,7 +17,7 @@ CONTEXT = 80
 """Characters before and after what fired in an example."""
 
 
-def concept_list(index: Index, search: str, top_k: int) -> dict[str, Any]:
+def concept_list(index: IndexReader, search: str, top_k: int) -> dict[str, Any]:
     """The concepts of documents that have a text in a label or a word, the most frequent first."""
     labels = concept_labels(index)
     documents = concept_frequencies(index)
@@ -34,7 +34,7 @@ def concept_list(index: Index, search: str, top_k: int) -> dict[str, Any]:
     return {"total": len(found), "concepts": concepts}
 
 
-def concept_detail(index: Index, number: int, top_k: int) -> dict[str, Any]:
+def concept_detail(index: IndexReader, number: int, top_k: int) -> dict[str, Any]:
     """One concept with its documents; what was never described is null or empty."""
     labels = concept_labels(index)
     detail = {
@@ -63,7 +63,7 @@ def concept_detail(index: Index, number: int, top_k: int) -> dict[str, Any]:
     }
 
 
-def in_context(index: Index, example: Example) -> dict[str, Any]:
+def in_context(index: IndexReader, example: Example) -> dict[str, Any]:
     """Where a concept fires, with the text around it."""
     document_id, start, end, activation = example
     content = index.document(document_id).content
@@ -77,7 +77,7 @@ def in_context(index: Index, example: Example) -> dict[str, Any]:
     }
 
 
-def top_documents(index: Index, concept: int, top_k: int) -> list[dict[str, Any]]:
+def top_documents(index: IndexReader, concept: int, top_k: int) -> list[dict[str, Any]]:
     """The documents with the largest weights of a concept, ties in document order."""
     dimension = index.span("concepts").start + concept
     documents, weights = index.engine.postings(slice(dimension, dimension + 1))
@@ -93,12 +93,12 @@ def top_documents(index: Index, concept: int, top_k: int) -> list[dict[str, Any]
     return found
 
 
-def concept_labels(index: Index) -> Sequence[str]:
+def concept_labels(index: IndexReader) -> Sequence[str]:
     """A label per concept."""
     (labels,) = (v.terms for v in index.vocabularies if v.name == "concepts")
     return labels or ()
 
 
-def concept_frequencies(index: Index) -> Integers:
+def concept_frequencies(index: IndexReader) -> Integers:
     """Documents that have each concept [concepts]."""
     return index.engine.frequencies[index.span("concepts")]

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from lexicept.corpora import Document
-from lexicept.index.reader import Index
+from lexicept.index.reader import IndexReader
 
 EXCERPT = 240
 """Characters of a document's text in a list."""
@@ -33,7 +33,7 @@ def to_json(content: Any) -> str:
 class Cards:
     """The members of a JSON object that tell which document it is, ready to be sent."""
 
-    def __init__(self, index: Index) -> None:
+    def __init__(self, index: IndexReader) -> None:
         self._index = index
         self.of = lru_cache(CARDS)(self._write)
 

@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from lexicept.index.reader import Hit, Index, Steering
+from lexicept.index.reader import Hit, IndexReader, Steering
 from lexicept.server.excerpts import Cards
 
 T = TypeVar("T")
@@ -39,16 +39,16 @@ class BusyError(Exception):
 class Generation:
     """An opened index, and what is known of its documents already."""
 
-    index: Index
+    index: IndexReader
     cards: Cards
 
     @classmethod
-    def of(cls, index: Index) -> Generation:
+    def of(cls, index: IndexReader) -> Generation:
         return cls(index, Cards(index))
 
 
 class Search(NamedTuple):
-    """Arguments of ``Index.search``."""
+    """Arguments of ``IndexReader.search``."""
 
     query: str
     top_k: int
@@ -60,7 +60,7 @@ class Search(NamedTuple):
 class Waiting:
     """A search that a request waits for."""
 
-    index: Index
+    index: IndexReader
     search: Search
     found: asyncio.Future[list[Hit]]
 
@@ -78,7 +78,7 @@ class Reader:
 
     def __init__(self, path: str | os.PathLike[str], engine: str = "exact") -> None:
         self.path = Path(path)
-        self._open = partial(Index.open, path, engine=engine)
+        self._open = partial(IndexReader.open, path, engine=engine)
         self._seen = self._manifest()
         self.generation = Generation.of(self._open())
         """What a request must read once: it is another object after an update."""
@@ -112,8 +112,8 @@ class Reader:
     async def _do(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
-    async def search(self, index: Index, search: Search) -> list[Hit]:
-        """``Index.search``, in the thread where it needs a model.
+    async def search(self, index: IndexReader, search: Search) -> list[Hit]:
+        """``IndexReader.search``, in the thread where it needs a model.
 
         Searches that arrive while the model is at work are then encoded together.
 
@@ -179,7 +179,7 @@ class Reader:
                 self.generation = Generation.of(index)
 
 
-def has_concepts(index: Index) -> bool:
+def has_concepts(index: IndexReader) -> bool:
     """Whether a search of all vocabularies needs a model."""
     return any(vocabulary.name != "words" for vocabulary in index.vocabularies)
 
@@ -201,7 +201,7 @@ def search_together(batch: Sequence[Waiting]) -> list[list[Hit]]:
     return found
 
 
-def warm(index: Index) -> None:
+def warm(index: IndexReader) -> None:
     """Do what only the first request would wait for: models, compiled code, the map of ids."""
     for document in islice(index.documents(), 1):
         for vocabulary in index.vocabularies:

@@ -14,7 +14,7 @@ from fastapi import APIRouter, HTTPException, Query, Request, Response
 
 from lexicept.corpora import Document
 from lexicept.errors import InputError
-from lexicept.index.reader import Index, Steering
+from lexicept.index.reader import IndexReader, Steering
 from lexicept.server import schema
 from lexicept.server.concepts import concept_detail, concept_list
 from lexicept.server.excerpts import to_json
@@ -147,7 +147,7 @@ async def prometheus(request: Request) -> Response:
     return Response(metrics.text(), media_type="text/plain; version=1.0.0; charset=utf-8")
 
 
-def require_vocabulary(index: Index, name: str) -> int:
+def require_vocabulary(index: IndexReader, name: str) -> int:
     """The size of a vocabulary. Raises HTTPException where the index has no such one."""
     sizes = {vocabulary.name: vocabulary.size for vocabulary in index.vocabularies}
     if name not in sizes:
@@ -155,14 +155,14 @@ def require_vocabulary(index: Index, name: str) -> int:
     return sizes[name]
 
 
-def require_dimension(index: Index, name: str, dimension: int) -> None:
+def require_dimension(index: IndexReader, name: str, dimension: int) -> None:
     """Raises HTTPException where the index has no such dimension."""
     size = require_vocabulary(index, name)
     if not 0 <= dimension < size:
         raise HTTPException(404, f"no number {dimension} in {name}, which are 0 to {size - 1}")
 
 
-def steered(index: Index, asked: Question) -> Steering | None:
+def steered(index: IndexReader, asked: Question) -> Steering | None:
     """The factors of a request. Raises HTTPException for what this index does not have."""
     if asked.vocabulary is not None:
         require_vocabulary(index, asked.vocabulary)
@@ -174,7 +174,7 @@ def steered(index: Index, asked: Question) -> Steering | None:
     return factors or None
 
 
-def stored(index: Index, document_id: str) -> Document:
+def stored(index: IndexReader, document_id: str) -> Document:
     """A stored document. Raises HTTPException for an unknown id."""
     try:
         return index.document(document_id)

@@ -23,7 +23,7 @@ from lexicept.corpora import Qrel, Query, pseudo_queries, read_documents, read_q
 from lexicept.errors import InputError
 from lexicept.index.builder import Contents, IndexBuilder
 from lexicept.index.impacts import VocabularySettings
-from lexicept.index.reader import Index
+from lexicept.index.reader import IndexReader
 from lexicept.models.backbone import Backbone
 from lexicept.models.encoder import load_encoder, make_encoder, parts, with_lookup
 from lexicept.models.heads.base import Head
@@ -194,7 +194,7 @@ class _Run:
         )
         return _Prepared(data, encoder, model, objective, collator, evaluator)
 
-    def _queries(self, index: Index) -> tuple[dict[str, str], dict[str, list[str]]]:
+    def _queries(self, index: IndexReader) -> tuple[dict[str, str], dict[str, list[str]]]:
         """Texts and relevant documents of the training queries."""
         data = self.config.data
         if data.queries is not None:
@@ -209,7 +209,7 @@ class _Run:
             found = {names[i]: found[names[i]] for i in drawn}
         return found, qrels
 
-    def _pseudo_queries(self, index: Index) -> tuple[dict[str, str], dict[str, list[str]]]:
+    def _pseudo_queries(self, index: IndexReader) -> tuple[dict[str, str], dict[str, list[str]]]:
         data = self.config.data
         pairs = pseudo_queries.generate(
             index.documents(), "mixed", data.pseudo_queries, self.config.optimizer.seed
@@ -255,7 +255,7 @@ class _Run:
 
     def _lists(
         self,
-        index: Index,
+        index: IndexReader,
         queries: dict[str, str],
         qrels: dict[str, list[str]],
         training: TrainingData,
@@ -274,7 +274,7 @@ class _Run:
         return mine(index, queries, qrels, path, depth=data.mining_depth, progress=self.progress)
 
     def _data(
-        self, index: Index, queries: dict[str, str], qrels: dict[str, list[str]]
+        self, index: IndexReader, queries: dict[str, str], qrels: dict[str, list[str]]
     ) -> TrainingData:
         teacher, documents = self.config.teacher, Contents(index.folder)
         words: tuple[sp.csr_array | None, sp.csr_array | None] = (None, None)
@@ -381,7 +381,7 @@ class _Run:
 
     def _evaluator(
         self,
-        index: Index,
+        index: IndexReader,
         encoder: SparseEncoder,
         objective: Objective,
         queries: dict[str, str],
@@ -469,10 +469,10 @@ def _sample(backbone: Backbone, texts: Sequence[str]) -> Tensor:
     return torch.cat(found)[:CALIBRATION_TOKENS]
 
 
-def word_index(corpus: str, path: Path, progress: Progress) -> Index:
+def word_index(corpus: str, path: Path, progress: Progress) -> IndexReader:
     """The documents and their words: made once, opened afterwards."""
     if path.exists():
-        return Index.open(path)
+        return IndexReader.open(path)
     with closing(IndexBuilder(path)) as builder:
         builder.add_documents(read_documents(corpus), {})
         builder.add_vocabulary(WordVectorizer(), VocabularySettings(BM25()), progress)

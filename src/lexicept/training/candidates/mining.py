@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from lexicept.corpora.pseudo_queries import random_for
 from lexicept.corpora.records import Place
 from lexicept.errors import InputError
-from lexicept.index.reader import Index
+from lexicept.index.reader import IndexReader
 from lexicept.progress import Progress, silent
 from lexicept.storage.files import fingerprint
 from lexicept.storage.workspace import PartFile
@@ -24,7 +24,7 @@ BATCH = 256
 
 
 def mine(
-    index: Index,
+    index: IndexReader,
     queries: Mapping[str, str],
     relevant: Mapping[str, Collection[str]],
     out: str | os.PathLike[str],
@@ -100,7 +100,7 @@ def mine(
 
 
 def _known(
-    index: Index, queries: Mapping[str, str], relevant: Mapping[str, Collection[str]]
+    index: IndexReader, queries: Mapping[str, str], relevant: Mapping[str, Collection[str]]
 ) -> dict[str, dict[str, None]]:
     """The relevant documents of each query, in order, each of them in the index."""
     known = {query: dict.fromkeys(relevant.get(query, ())) for query in queries}
@@ -113,7 +113,7 @@ def _known(
     return known
 
 
-def _score(index: Index, queries: sp.csr_array, row: int, document: str) -> float:
+def _score(index: IndexReader, queries: sp.csr_array, row: int, document: str) -> float:
     """The score that a search would give a document, found or not."""
     number = index.document_number(document)
     span = slice(queries.indptr[row], queries.indptr[row + 1])
