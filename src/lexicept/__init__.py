@@ -1,6 +1,6 @@
-"""Words and concepts in one inverted index: learned sparse retrieval, explained.
+"""Learned sparse retrieval: words and concepts in one inverted index, explained.
 
-Names are imported when they are first used, so that what needs no network never imports torch.
+Names are imported at first use, so that work without a model never imports torch.
 """
 
 from importlib import import_module
@@ -8,28 +8,25 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lexicept.corpora import Document as Document
-    from lexicept.corpora import read_documents as read_documents
     from lexicept.errors import LexiceptError as LexiceptError
-    from lexicept.index.builder import IndexBuilder as IndexBuilder
-    from lexicept.index.reader import Index as Index
+    from lexicept.pipelines.index import Index as Index
+    from lexicept.pipelines.index import open as open  # noqa: A004
     from lexicept.vectors import SparseVectors as SparseVectors
 
 _HOMES = {
     "Document": "lexicept.corpora",
-    "Index": "lexicept.index.reader",
-    "IndexBuilder": "lexicept.index.builder",
+    "Index": "lexicept.pipelines.index",
     "LexiceptError": "lexicept.errors",
     "SparseVectors": "lexicept.vectors",
-    "read_documents": "lexicept.corpora",
+    "open": "lexicept.pipelines.index",
 }
 
 __all__ = [
     "Document",
     "Index",
-    "IndexBuilder",
     "LexiceptError",
     "SparseVectors",
-    "read_documents",
+    "open",
 ]
 
 

@@ -6,7 +6,7 @@ import pytest
 
 import lexicept
 
-NAMES = ["Document", "Index", "IndexBuilder", "LexiceptError", "SparseVectors", "read_documents"]
+NAMES = ["Document", "Index", "LexiceptError", "SparseVectors", "open"]
 
 
 def test_the_names_are_few_and_known() -> None:

@@ -1,14 +1,14 @@
 """JSON Lines: one JSON object a line."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from lexicept.corpora.lines import read_lines
 from lexicept.corpora.records import Document, Place, Query
 
-_DOCUMENT_IDS = ("_id", "id", "docno", "doc_id")
-_DOCUMENT_TEXTS = ("text", "contents", "body")
+DOCUMENT_IDS = ("_id", "id", "docno", "doc_id")
+DOCUMENT_TEXTS = ("text", "contents", "body")
 _QUERY_IDS = ("_id", "id", "query_id", "qid")
 _QUERY_TEXTS = ("text", "query")
 
@@ -20,9 +20,24 @@ def read_documents(path: str) -> Iterator[tuple[Place, Document]]:
         InputError: broken JSON, or a field that is missing or of the wrong type.
     """
     for place, fields in read_objects(path):
-        title = _text(place, fields, ("title",)) if "title" in fields else ""
-        text = _text(place, fields, _DOCUMENT_TEXTS)
-        yield place, Document(_id(place, fields, _DOCUMENT_IDS), text, title)
+        yield place, to_document(place, fields)
+
+
+def to_document(place: Place, fields: Mapping[str, Any], default_id: str | None = None) -> Document:
+    """Return the document that an object describes.
+
+    Args:
+        place: where the object stands, for errors.
+        default_id: the id of an object without one; None makes the id required.
+
+    Raises:
+        InputError: a field that is missing or of the wrong type.
+    """
+    title = _text(place, fields, ("title",)) if "title" in fields else ""
+    text = _text(place, fields, DOCUMENT_TEXTS)
+    if default_id is not None and not any(key in fields for key in DOCUMENT_IDS):
+        return Document(default_id, text, title)
+    return Document(_id(place, fields, DOCUMENT_IDS), text, title)
 
 
 def read_queries(path: str) -> Iterator[tuple[Place, Query]]:
@@ -55,7 +70,7 @@ def read_objects(path: str) -> Iterator[tuple[Place, dict[str, Any]]]:
         yield place, value
 
 
-def _id(place: Place, fields: dict[str, Any], keys: tuple[str, ...]) -> str:
+def _id(place: Place, fields: Mapping[str, Any], keys: tuple[str, ...]) -> str:
     value = _first(place, fields, keys)
     # bool is an int to Python but no id to anyone.
     if isinstance(value, bool) or not isinstance(value, str | int):
@@ -63,14 +78,14 @@ def _id(place: Place, fields: dict[str, Any], keys: tuple[str, ...]) -> str:
     return str(value)
 
 
-def _text(place: Place, fields: dict[str, Any], keys: tuple[str, ...]) -> str:
+def _text(place: Place, fields: Mapping[str, Any], keys: tuple[str, ...]) -> str:
     value = _first(place, fields, keys)
     if not isinstance(value, str):
         raise place.error(f"the {keys[0]} must be a string, not {_kind(value)}")
     return value
 
 
-def _first(place: Place, fields: dict[str, Any], keys: tuple[str, ...]) -> Any:
+def _first(place: Place, fields: Mapping[str, Any], keys: tuple[str, ...]) -> Any:
     for key in keys:
         if key in fields:
             return fields[key]

@@ -165,9 +165,12 @@ class IndexReader:
     def __len__(self) -> int:
         return len(self.ids)
 
+    def __contains__(self, document_id: object) -> bool:
+        return document_id in self._stored.numbers
+
     def __repr__(self) -> str:
         names = ", ".join(f"{v.name}: {v.size:,}" for v in self.vocabularies)
-        return f"Index({str(self.path)!r}, {len(self):,} documents, {{{names}}})"
+        return f"IndexReader({str(self.path)!r}, {len(self):,} documents, {{{names}}})"
 
     def _open_atlas(self) -> Atlas | None:
         folder = self.folder / "concepts" / "atlas"

@@ -93,6 +93,23 @@ def delete(path: str | os.PathLike[str], document_ids: Iterable[str]) -> int:
     return len(numbers)
 
 
+def reweight_in_place(path: str | os.PathLike[str], settings: RRASettings) -> None:
+    """Re-weight an index by RRA, as its next generation.
+
+    Raises:
+        InputError: settings that ``rra.reweight`` refuses, or another process is writing.
+        IndexFormatError: ``path`` is no index.
+    """
+    with writing(path) as index:
+        folder = next_generation(index)
+        link_folder(index.folder, folder)
+        shutil.rmtree(folder / "postings")
+        sizes = {vocabulary.name: vocabulary.size for vocabulary in index.vocabularies}
+        bits = index.engine.weight_bits
+        commit_generation(index.path, folder, sizes, index.settings, settings, bits)
+        remove_others(index, folder)
+
+
 def reweight(
     path: str | os.PathLike[str],
     out: str | os.PathLike[str],

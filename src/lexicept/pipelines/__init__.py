@@ -1,0 +1,1 @@
+"""Pipelines: what a command does, as one documented function."""

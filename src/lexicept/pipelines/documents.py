@@ -1,0 +1,82 @@
+"""Documents as a caller has them: texts, dicts, a data frame, a path or a data set's name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, TypeAlias
+
+from lexicept.corpora import Document, read_documents
+from lexicept.corpora.json_lines import DOCUMENT_IDS, DOCUMENT_TEXTS, to_document
+from lexicept.corpora.records import Place
+from lexicept.errors import InputError
+
+Documents: TypeAlias = Iterable[str | Mapping[str, Any] | Document] | str | os.PathLike[str] | Any
+"""Texts, dicts (``text``, and optionally ``id`` and ``title``), ``Document`` tuples, a data frame
+with these columns, or a corpus by its path or data set name."""
+
+
+def as_documents(
+    documents: Documents, *, first: int = 1, taken: Collection[str] = ()
+) -> Iterator[Document]:
+    """Return documents one by one.
+
+    An item without an id gets its number: "1", "2", and so on.
+
+    Args:
+        documents: see ``Documents``.
+        first: the number of the first item.
+        taken: ids that no item may be given.
+
+    Raises:
+        InputError: no such corpus (now), or an item that is no document (while iterating).
+    """
+    if isinstance(documents, str | os.PathLike):
+        return read_documents(documents)
+    if hasattr(documents, "columns"):
+        return _numbered(_rows(documents), first, taken)
+    if isinstance(documents, Mapping | Document) or not isinstance(documents, Iterable):
+        kind = type(documents).__name__
+        raise InputError(f"documents must be a list, a data frame or a path, not one {kind}")
+    return _numbered(documents, first, taken)
+
+
+def _rows(frame: Any) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a pandas or Polars frame; a missing title is empty."""
+    columns = [str(column) for column in frame.columns]
+    known = {*DOCUMENT_IDS, "title", *DOCUMENT_TEXTS}
+    places = [place for place, column in enumerate(columns) if column in known]
+    if not {columns[place] for place in places} & set(DOCUMENT_TEXTS):
+        raise InputError(f"the data frame has no column 'text', only: {', '.join(columns)}")
+    rows = frame.iter_rows() if hasattr(frame, "iter_rows") else frame.itertuples(False, None)
+    for row in rows:
+        values = {columns[place]: _plain(row[place]) for place in places}
+        if values.get("title") is None:
+            values.pop("title", None)
+        yield values
+
+
+def _plain(value: Any) -> Any:
+    """Return a cell as Python has it: None for NaN, which marks a missing value."""
+    if value != value:
+        return None
+    return value.item() if hasattr(value, "item") else value
+
+
+def _numbered(items: Iterable[Any], first: int, taken: Collection[str]) -> Iterator[Document]:
+    number = first
+    for position, item in enumerate(items, 1):
+        while str(number) in taken:
+            number += 1
+        yield _document(item, Place("the documents", position, "document"), str(number))
+        number += 1
+
+
+def _document(item: Any, place: Place, default_id: str) -> Document:
+    if isinstance(item, Document):
+        return item
+    if isinstance(item, str):
+        return Document(default_id, item)
+    if isinstance(item, Mapping):
+        return to_document(place, item, default_id)
+    raise place.error(f"a document is a text, a dict or a Document, not {item!r:.80}")

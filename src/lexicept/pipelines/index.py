@@ -1,0 +1,267 @@
+"""The public index: search, explain, and change it in place."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from lexicept.corpora import Document
+from lexicept.errors import InputError
+from lexicept.explanation.contributions import Explanation
+from lexicept.index import updates
+from lexicept.index.impacts import RRASettings
+from lexicept.index.reader import Hit, IndexReader, Steering
+from lexicept.index.verification import Verification, verify
+from lexicept.pipelines.documents import Documents, as_documents
+from lexicept.progress import Progress, silent
+
+
+class Added(NamedTuple):
+    """The number of documents that ``Index.add`` stored."""
+
+    added: int
+    """Documents with new ids."""
+    replaced: int
+    """Documents whose ids the index had."""
+
+
+class Index:
+    """An opened index.
+
+    It reads one immutable snapshot, ``reader``. ``add``, ``delete`` and ``reweight`` write the next
+    generation to disk and then replace the snapshot, so that searches in other threads see the
+    index before the change or after it. Changes that other processes make show after ``refresh``.
+    """
+
+    def __init__(self, reader: IndexReader) -> None:
+        self._reader: IndexReader | None = reader
+        self._changing = threading.Lock()
+
+    @property
+    def reader(self) -> IndexReader:
+        """The snapshot that searches read."""
+        if self._reader is None:
+            raise InputError("the index is closed")
+        return self._reader
+
+    @property
+    def path(self) -> Path:
+        """The folder of the index."""
+        return self.reader.path
+
+    def __len__(self) -> int:
+        return len(self.reader)
+
+    def __contains__(self, document_id: object) -> bool:
+        return document_id in self.reader
+
+    def __repr__(self) -> str:
+        if self._reader is None:
+            return "Index(closed)"
+        sizes = ", ".join(f"{size:,} {name}" for name, size in self.vocabularies.items())
+        return f"Index({str(self.path)!r}: {len(self):,} documents, {sizes})"
+
+    @property
+    def vocabularies(self) -> dict[str, int]:
+        """The number of dimensions of each vocabulary, by name."""
+        return {vocabulary.name: vocabulary.size for vocabulary in self.reader.vocabularies}
+
+    def search(
+        self,
+        query: str,
+        top_k: int = 10,
+        *,
+        vocabulary: str | None = None,
+        steering: Steering | None = None,
+    ) -> list[Hit]:
+        """Return the best documents for a query, best first, ties in document order.
+
+        Args:
+            query: a text; one without a known word or concept has no results.
+            top_k: the most results, at least 1.
+            vocabulary: "words" or "concepts"; None searches all that the index has.
+            steering: factors on the query's weights, by (vocabulary, dimension): 0 removes a
+                dimension, 2 doubles its weight.
+
+        Raises:
+            InputError: a query that is no text, an unknown vocabulary, ``top_k`` below 1, or
+                steering that names no dimension or has a factor out of range.
+        """
+        return self.reader.search(query, top_k, vocabulary, steering)
+
+    def search_many(
+        self, queries: Sequence[str], top_k: int = 10, *, vocabulary: str | None = None
+    ) -> list[list[Hit]]:
+        """Return the best documents for each query; see ``search``."""
+        return self.reader.search_batch(queries, top_k, vocabulary)
+
+    def explain(
+        self,
+        query: str,
+        document_id: str,
+        *,
+        vocabulary: str | None = None,
+        steering: Steering | None = None,
+    ) -> Explanation:
+        """Return the exact decomposition of a document's score for a query.
+
+        Args:
+            vocabulary, steering: as in ``search``.
+
+        Raises:
+            InputError: an unknown document, or what ``search`` refuses.
+        """
+        return self.reader.explain(query, document_id, vocabulary, steering=steering)
+
+    def document(self, document_id: str) -> Document:
+        """Return a stored document. Raises InputError for an unknown id."""
+        return self.reader.document(document_id)
+
+    def documents(self) -> Iterator[Document]:
+        """Return all stored documents, in order."""
+        return self.reader.documents()
+
+    def refresh(self) -> bool:
+        """Read the newest generation on disk; return whether it is another one.
+
+        Raises:
+            IndexFormatError: the index is gone or damaged. The snapshot stays as it was.
+            InputError: the engine that searches was built from an older generation.
+        """
+        reader = self.reader
+        newest = IndexReader.open(reader.path, engine=reader.searcher.name)
+        if newest.manifest == reader.manifest:
+            return False
+        self._reader = newest
+        return True
+
+    def add(self, documents: Documents, *, progress: Progress = silent) -> Added:
+        """Add documents, and replace those whose ids the index has; return how many of each.
+
+        Weights, RRA and postings are derived anew.
+
+        Args:
+            documents: as for ``lexicept.build``; a text without an id gets the next free number.
+
+        Raises:
+            InputError: a bad document or duplicate ids among ``documents``, another process is
+                changing the index, or an engine other than the exact one searches it.
+        """
+        with self._changing:
+            reader = self._changeable()
+            known = set(reader.ids)
+            fresh = as_documents(documents, first=len(reader) + 1, taken=known)
+            counts = Added(*updates.update(reader.path, fresh, progress))
+            self.refresh()
+        return counts
+
+    def delete(self, document_ids: Iterable[str]) -> int:
+        """Delete documents and return their number.
+
+        Raises:
+            InputError: an unknown id (nothing is deleted then), no document would be left, another
+                process is changing the index, or an engine other than the exact one searches it.
+        """
+        if isinstance(document_ids, str):
+            raise InputError(f"ids must be a list of texts, not the text {document_ids!r:.80}")
+        with self._changing:
+            count = updates.delete(self._changeable().path, document_ids)
+            self.refresh()
+        return count
+
+    def reweight(
+        self,
+        alpha: float | Literal["auto"] = 1.0,
+        *,
+        iterations: int = 1,
+        transform: str = "1+x",
+        out: str | os.PathLike[str] | None = None,
+    ) -> Index:
+        """Re-weight by pragmatic reasoning (Rational Retrieval Acts) and return the index.
+
+        Args:
+            alpha: how sharply the speaker prefers what sets a document apart, above 0; "auto"
+                chooses the value with the best nDCG@10 on pseudo-queries.
+            iterations: rounds of listener and speaker, at least 1.
+            transform: f of a weight (RRA, equation 1).
+            out: write a re-weighted copy here and return that; None changes this index.
+
+        Raises:
+            InputError: settings out of range, ``out`` exists, another process is changing the
+                index, or an engine other than the exact one searches it.
+        """
+        if out is None:
+            with self._changing:
+                reader = self._changeable()
+                chosen = self._rra(reader, alpha, iterations, transform)
+                updates.reweight_in_place(reader.path, chosen)
+                self.refresh()
+            return self
+        chosen = self._rra(self.reader, alpha, iterations, transform)
+        return Index(updates.reweight(self.path, out, chosen))
+
+    @staticmethod
+    def _rra(
+        reader: IndexReader, alpha: float | str, iterations: int, transform: str
+    ) -> RRASettings:
+        if alpha == "auto":
+            alpha, _ = updates.choose_alpha(reader, iterations, transform)
+        if isinstance(alpha, str):
+            raise InputError(f'alpha must be a number or "auto", not {alpha!r:.80}')
+        return RRASettings(alpha, iterations, transform)
+
+    def _changeable(self) -> IndexReader:
+        """Return the snapshot to change."""
+        reader = self.reader
+        if reader.searcher.name != "exact":
+            name = reader.searcher.name
+            problem = f"opened with the {name} engine, which a change makes out of date"
+            raise InputError(f"{reader.path}: {problem}; open it with engine='exact'")
+        return reader
+
+    def info(self) -> dict[str, Any]:
+        """Return what the index holds, as JSON values: documents, vocabularies, RRA, bytes."""
+        reader = self.reader
+        return {
+            "path": str(reader.path),
+            "documents": len(reader),
+            "vocabularies": reader.manifest["vocabularies"],
+            "rra": reader.manifest["rra"],
+            "postings": reader.engine.num_postings,
+            "bytes": sum(entry["size"] for entry in reader.manifest["files"].values()),
+            "written_by": f"lexicept {reader.manifest['lexicept']}",
+        }
+
+    def verify(self, *, progress: Progress = silent) -> Verification:
+        """Check every file on disk: sizes, checksums, texts, and that the parts fit together."""
+        return verify(self.path, progress)
+
+    def close(self) -> None:
+        """Let the snapshot go; changes may then remove its files. May be called again."""
+        self._reader = None
+
+    def __enter__(self) -> Index:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+def open(  # noqa: A001
+    path: str | os.PathLike[str], *, engine: str = "exact", checksums: bool = False
+) -> Index:
+    """Open an index.
+
+    Args:
+        path: the folder of the index.
+        engine: "exact", or an engine that was built from the index ("seismic", "milvus").
+        checksums: whether to compare the files' contents with their checksums; sizes always are.
+
+    Raises:
+        IndexFormatError: not an index, or one that is half-written, damaged or of a newer version.
+        InputError: the index has no such engine, or has changed since the engine was built.
+    """
+    return Index(IndexReader.open(path, engine=engine, checksums=checksums))
