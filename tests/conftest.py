@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+
+pytest.register_assert_rewrite("support")
+
+if TYPE_CHECKING:
+    from support.commands import Result, Run
 
 # Read where Triton is first imported; 0 from outside runs its kernels on a GPU.
 os.environ.setdefault("TRITON_INTERPRET", "1")
@@ -73,3 +80,79 @@ def encoder(backbone, texts):
     states = torch.cat([s for _, s in backbone.token_states(backbone.windows(texts))])
     sae = initial_sae(states.clone(), SAESettings(num_latents=256, k=4)).eval()
     return make_encoder(backbone, SAEHead(sae.requires_grad_(False)))
+
+
+@pytest.fixture(autouse=True)
+def _without_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test cuts the power, and flushing takes most of a small build's time."""
+    monkeypatch.setattr("os.fsync", lambda _: None)
+
+
+@pytest.fixture
+def _vowels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Indexes whose concepts are vowels can be opened."""
+    from lexicept.vectorizers.interface import VECTORIZERS
+    from support.vowels import PLACE, Vowels
+
+    monkeypatch.setitem(VECTORIZERS, "concepts", PLACE)
+    Vowels.encoded.clear()
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run the command line in this process."""
+    from lexicept.cli import main
+    from support.commands import Result
+
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def call(*arguments: object) -> Result:
+        monkeypatch.setattr(sys, "argv", ["lexicept", *map(str, arguments)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as exit_:
+            main()
+        code = exit_.value.code
+        return Result(0 if code is None else int(code), *capsys.readouterr())
+
+    return call
+
+
+@pytest.fixture
+def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plot, and garbage that every trainer collects, take most of a small run's time."""
+    from lexicept.training import run as run_module
+
+    monkeypatch.setattr(run_module, "write_curves", lambda _, path: path.write_bytes(b""))
+    monkeypatch.setattr("accelerate.utils.memory.gc.collect", lambda: 0)
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A collection, and an encoder to start from; its backbone has dropout."""
+    import torch
+
+    from lexicept.models.encoder import make_encoder
+    from lexicept.models.heads.vocabulary import VocabularyHead
+    from support.tiny import save_collection, tiny_backbone
+
+    folder = tmp_path_factory.mktemp("places")
+    save_collection(folder / "beir")
+    bert = tiny_backbone(folder / "bert", dropout=0.2)
+    torch.manual_seed(3)
+    head = VocabularyHead(torch.randn(50, 32) * 0.3, torch.zeros(50), [f"w{n}" for n in range(50)])
+    make_encoder(bert, head).save(str(folder / "start"), create_model_card=False)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def cross_encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from support.networks import save_cross_encoder
+
+    return save_cross_encoder(tmp_path_factory.mktemp("cross-encoder"))
+
+
+@pytest.fixture(scope="session")
+def dense_encoder(cross_encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from support.networks import save_dense_encoder
+
+    return save_dense_encoder(tmp_path_factory.mktemp("dense-encoder"), cross_encoder)

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from lexicept.index.reader import IndexReader
-from served import HOSTILE, save_index, serving
+from support.served import HOSTILE, save_index, serving
 
 CHROMIUM = shutil.which("chromium")
 FLAGS = [

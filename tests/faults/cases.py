@@ -27,7 +27,7 @@ from lexicept.index.verification import verify
 from lexicept.vectorizers.interface import Vectorizer
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
-from vowels import Vowels, findings
+from support.vowels import Vowels, findings
 
 from .points import die, points
 

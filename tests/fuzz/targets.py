@@ -17,8 +17,6 @@ import scipy.sparse as sp
 import torch
 
 import lexicept.index.reader
-import sae_files
-import tiny
 from lexicept.corpora import Document, read_documents, read_qrels, read_queries
 from lexicept.errors import LexiceptError
 from lexicept.evaluation.effectiveness import evaluate
@@ -52,7 +50,8 @@ from lexicept.training.sae.trainer import Trainer, initial_sae
 from lexicept.training.states import CachedStates
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
-from vowels import PLACE, Vowels, findings
+from support import sae_files, tiny
+from support.vowels import PLACE, Vowels, findings
 
 
 class Target(NamedTuple):

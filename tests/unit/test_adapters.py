@@ -13,7 +13,7 @@ from lexicept.models.encoder import load_encoder, make_encoder, parts
 from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.models.lookup import Lookup
 from lexicept.models.lora import add_adapters, has_adapters, merge_adapters
-from tiny import save_bert, text
+from support.tiny import save_bert, text
 
 TEXTS = [text(1, 2, 3), text(4), text(5, 6)]
 

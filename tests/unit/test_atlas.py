@@ -4,7 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_index import _vowels, _without_fsync
 
 from lexicept.corpora import Document
 from lexicept.errors import IndexFormatError, InputError
@@ -14,37 +13,16 @@ from lexicept.index.impacts import RRASettings, VocabularySettings
 from lexicept.index.manifest import read_manifest
 from lexicept.index.reader import IndexReader
 from lexicept.index.updates import delete, relabel, reweight, update
-from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
-from vowels import Vowels, findings
-
-__all__ = ["_vowels", "_without_fsync"]  # fixtures
+from support.indexes import DESCRIBED, build_described
+from support.vowels import AY, Vowels
 
 pytestmark = pytest.mark.usefixtures("_vowels")
-
-DOCUMENTS = [Document("d/0", "cat a"), Document("d/1", "dog", "A title:"), Document("d/2", "a bee")]
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    builder = IndexBuilder(tmp_path / "index")
-    builder.add_documents(DOCUMENTS, {})
-    builder.add_vocabulary(WordVectorizer(), VocabularySettings(BM25()))
-    builder.add_vocabulary(Vowels(), VocabularySettings(BM25()))
-    builder.add_atlas(findings(len(DOCUMENTS)))
-    return builder.commit().path
-
-
-AY = Concept(
-    number=0,
-    label="Ay",
-    source="explanations",
-    documents=2,
-    firing_frequency=0.25,
-    words=(("a", 4.0), ("cat", 2.0)),
-    examples=(Example("d/2", 0, 1, 7.0), Example("d/0", 4, 5, 5.0)),
-    nearest=((3, 0.5), (1, -0.25)),
-)
+    return build_described(tmp_path / "index")
 
 
 def test_a_concept(path: Path) -> None:
@@ -87,7 +65,7 @@ def test_lists(path: Path) -> None:
 
 def test_an_index_without(tmp_path: Path) -> None:
     builder = IndexBuilder(tmp_path / "index")
-    builder.add_documents(DOCUMENTS, {})
+    builder.add_documents(DESCRIBED, {})
     builder.add_vocabulary(Vowels(), VocabularySettings(BM25()))
     index = builder.commit()
     assert index.atlas is None
@@ -107,7 +85,7 @@ def test_examples_follow_the_documents(path: Path) -> None:
     assert atlas[0].examples == (Example("d/0", 4, 5, 5.0),)  # another text than was read
     assert (atlas[0].documents, atlas[1].documents) == (2, 2)
     assert atlas[0].words == AY.words
-    update(path, [DOCUMENTS[2]])
+    update(path, [DESCRIBED[2]])
     atlas = IndexReader.open(path).atlas
     assert atlas is not None
     assert atlas[0].examples == AY.examples

@@ -4,14 +4,10 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
-from test_index import _vowels, _without_fsync
 
-from lexicept.cli import main
 from lexicept.corpora import Document
 from lexicept.evaluation.runs import read_run
 from lexicept.index.builder import IndexBuilder
@@ -19,74 +15,23 @@ from lexicept.index.impacts import VocabularySettings
 from lexicept.index.reader import IndexReader
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25, Splade
-from vowels import Vowels
-
-__all__ = ["_vowels", "_without_fsync"]  # fixtures
-
-
-class Result(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        assert self.code == 0, self.err
-        return json.loads(self.out)
-
-
-Run = Callable[..., Result]
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs the command line in this process."""
-    monkeypatch.setenv("COLUMNS", "200")
-
-    def call(*arguments: object) -> Result:
-        monkeypatch.setattr(sys, "argv", ["lexicept", *map(str, arguments)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as exit_:
-            main()
-        code = exit_.value.code
-        return Result(0 if code is None else int(code), *capsys.readouterr())
-
-    return call
-
-
-def assert_error(result: Result, *parts: str) -> None:
-    """Exit code 1 and one line on standard error (after a progress bar), no traceback."""
-    assert result.code == 1
-    lines = [line for line in result.err.splitlines() if line.startswith("error: ")]
-    assert len(lines) == 1
-    assert result.err.rstrip("\n").endswith(lines[0])
-    assert "Traceback" not in result.err
-    for part in parts:
-        assert part in lines[0]
+from support.collections import write_beir
+from support.commands import Result, Run, assert_error, build_words
+from support.vowels import Vowels
 
 
 @pytest.fixture
 def beir(tmp_path: Path) -> Path:
     """Three documents, two judged queries and one that is not judged."""
-    folder = tmp_path / "beir"
-    (folder / "qrels").mkdir(parents=True)
-    texts = {"d1": "apple banana", "d2": "apple", "d3": "cherry"}
-    (folder / "corpus.jsonl").write_text(
-        "".join(json.dumps({"_id": i, "title": "", "text": t}) + "\n" for i, t in texts.items())
-    )
+    documents = {"d1": "apple banana", "d2": "apple", "d3": "cherry"}
     queries = {"q1": "apple", "q2": "cherry", "q3": "banana"}
-    (folder / "queries.jsonl").write_text(
-        "".join(json.dumps({"_id": i, "text": t}) + "\n" for i, t in queries.items())
-    )
-    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td1\t1\nq2\td3\t1\n")
-    return folder
+    qrels = {"test": "query-id\tcorpus-id\tscore\nq1\td1\t1\nq2\td3\t1\n"}
+    return write_beir(tmp_path / "beir", documents, queries, qrels)
 
 
 @pytest.fixture
 def index(beir: Path, tmp_path: Path, run: Run) -> Path:
-    path = tmp_path / "index"
-    assert run("build", beir, "--vocabulary", "words", "--out", path).code == 0
-    return path
+    return build_words(run, beir, tmp_path / "index")
 
 
 def test_build(beir: Path, tmp_path: Path, run: Run) -> None:

@@ -3,14 +3,18 @@
 from pathlib import Path
 
 import pytest
-from test_atlas import AY, _vowels, _without_fsync, path
-from test_cli import Run, assert_error, run
 
 from lexicept.index.updates import relabel
-
-__all__ = ["_vowels", "_without_fsync", "path", "run"]  # fixtures
+from support.commands import Run, assert_error
+from support.indexes import build_described
+from support.vowels import AY
 
 pytestmark = pytest.mark.usefixtures("_vowels")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return build_described(tmp_path / "index")
 
 
 def test_the_list(path: Path, run: Run) -> None:

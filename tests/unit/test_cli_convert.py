@@ -7,21 +7,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from test_cli import Run, assert_error, run
-from test_index import _without_fsync
-from test_start_up import HEAVY, MAIN, loaded_after
 
-import sae_files
 from lexicept.corpora import Document
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.reader import IndexReader
 from lexicept.models.sae.formats import save_saelens
 from lexicept.models.sae.model import SAE
 from lexicept.models.sae.pretrained import load_pretrained_sae
-from sae_files import D, K, M
-from tiny import save_bert
-
-__all__ = ["_without_fsync", "run"]  # fixtures
+from support import sae_files
+from support.commands import Run, assert_error
+from support.processes import HEAVY, MAIN, loaded_after
+from support.sae_files import D, K, M
+from support.tiny import save_bert
 
 
 def acts(sae: SAE) -> np.ndarray:

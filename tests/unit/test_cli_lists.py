@@ -1,55 +1,29 @@
 """Training data on the command line: from documents to scored lists, and what is refused."""
 
-import json
 import os
 from pathlib import Path
 
 import numpy as np
 import pytest
-from test_cli import Result, Run, assert_error, run
-from test_index import _without_fsync
-from test_start_up import HEAVY, MAIN, loaded_after
-from test_teachers import bert, dense
 
 from lexicept.cli.lists import KindChoice
 from lexicept.corpora import pseudo_queries, read_qrels, read_queries
 from lexicept.index.reader import IndexReader
 from lexicept.training.candidates.lists import CandidateList, Lists
 from lexicept.training.candidates.teachers import standardised
-
-__all__ = ["_without_fsync", "bert", "dense", "run"]  # fixtures
-
-DOCUMENTS = {
-    "d1": "the cat sleeps all day long",
-    "d2": "a dog barks at the cat",
-    "d3": "some banks lend a lot of money",
-    "d4": "rivers flood their banks in spring rain",
-}
+from support.collections import DOCUMENTS, write_judged
+from support.commands import Result, Run, assert_error, build_words
+from support.processes import HEAVY, MAIN, loaded_after
 
 
 @pytest.fixture
 def beir(tmp_path: Path) -> Path:
-    """Four documents and three queries judged for training, one of them as not relevant."""
-    folder = tmp_path / "beir"
-    (folder / "qrels").mkdir(parents=True)
-    (folder / "corpus.jsonl").write_text(
-        "".join(json.dumps({"_id": i, "text": text}) + "\n" for i, text in DOCUMENTS.items())
-    )
-    queries = {"q1": "sleeping cats", "q2": "bank money", "q3": "river", "q4": "dog"}
-    (folder / "queries.jsonl").write_text(
-        "".join(json.dumps({"_id": i, "text": text}) + "\n" for i, text in queries.items())
-    )
-    judgements = "query-id\tcorpus-id\tscore\nq1\td1\t1\nq2\td3\t2\nq3\td3\t0\n"
-    (folder / "qrels" / "train.tsv").write_text(judgements)
-    (folder / "qrels" / "dev.tsv").write_text("q4 0 d2 1\n")
-    return folder
+    return write_judged(tmp_path / "beir")
 
 
 @pytest.fixture
 def index(beir: Path, tmp_path: Path, run: Run) -> Path:
-    path = tmp_path / "index"
-    assert run("build", beir, "--vocabulary", "words", "--out", path).code == 0
-    return path
+    return build_words(run, beir, tmp_path / "index")
 
 
 @pytest.fixture
@@ -127,7 +101,9 @@ def test_score_by_bm25(mined: Path, index: Path, beir: Path, tmp_path: Path, run
     assert_error(run(*arguments), "scored.jsonl exists already")
 
 
-def test_score_by_a_blend(mined: Path, beir: Path, tmp_path: Path, dense: Path, run: Run) -> None:
+def test_score_by_a_blend(
+    mined: Path, beir: Path, tmp_path: Path, dense_encoder: Path, run: Run
+) -> None:
     def score(name: str, *teachers: str) -> list[tuple[float, ...]]:
         out = tmp_path / name
         options = [text for teacher in teachers for text in ("--teacher", teacher)]
@@ -135,9 +111,9 @@ def test_score_by_a_blend(mined: Path, beir: Path, tmp_path: Path, dense: Path, 
         assert run("score", mined, beir, beir, *options, "--out", out, *cache).code == 0
         return [item.scores or () for item in Lists.open(out)]
 
-    words, vectors = score("a", "bm25"), score("b", f"dense:{dense}")
+    words, vectors = score("a", "bm25"), score("b", f"dense:{dense_encoder}")
     assert len(list((tmp_path / "cache").glob("*.npy"))) == 2
-    both = score("c", "bm25=0.25", f"dense:{dense}")
+    both = score("c", "bm25=0.25", f"dense:{dense_encoder}")
     assert len(list((tmp_path / "cache").glob("*.npy"))) == 2
     assert len(both) == 3
     for a, b, c in zip(words, vectors, both, strict=True):
@@ -146,10 +122,10 @@ def test_score_by_a_blend(mined: Path, beir: Path, tmp_path: Path, dense: Path, 
 
 
 def test_score_by_a_cross_encoder(
-    mined: Path, beir: Path, tmp_path: Path, bert: Path, run: Run
+    mined: Path, beir: Path, tmp_path: Path, cross_encoder: Path, run: Run
 ) -> None:
     out = tmp_path / "out"
-    options = ("--teacher", f"cross-encoder:{bert}", "--out", out)
+    options = ("--teacher", f"cross-encoder:{cross_encoder}", "--out", out)
     assert run("score", mined, beir, beir, *options).code == 0
     assert all(len(item.scores or ()) == len(item.documents) for item in Lists.open(out))
 

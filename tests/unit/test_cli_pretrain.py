@@ -7,10 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from test_cli import Result, Run, assert_error, run
-from test_index import _without_fsync
-from test_start_up import HEAVY, MAIN, loaded_after
-from test_vocabulary_head import VOCABULARY, save
 
 from lexicept.cli.pretrain import pretrain
 from lexicept.models.backbone import DEFAULT_BACKBONE, Backbone
@@ -20,9 +16,10 @@ from lexicept.models.language_heads import language_head
 from lexicept.models.lora import has_adapters
 from lexicept.training import pretraining
 from lexicept.training.pretraining import PretrainingSettings
-from tiny import save_decoder
-
-__all__ = ["_without_fsync", "run"]  # fixtures
+from support.commands import Result, Run, assert_error
+from support.language_models import VOCABULARY, save
+from support.processes import HEAVY, MAIN, loaded_after
+from support.tiny import save_decoder
 
 DOCUMENTS = ["the lovely cat sat on a mat", "a dog ran away from the cats", "the dog and it"]
 WORDS = {"the", "lovely", "cat", "sat", "on", "a", "mat", "dog", "ran", "away", "from", "cats"}

@@ -6,17 +6,23 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from test_cli import Result, Run, assert_error, run
-from test_cli_lists import beir, index
-from test_index import _without_fsync
-from test_indexing import command, wait_and_kill
-from test_start_up import HEAVY, MAIN, loaded_after
 
 from lexicept.corpora import read_qrels, read_queries
 from lexicept.evaluation.sweep import SweepGrid, read_points, sweep
 from lexicept.index.reader import IndexReader
+from support.collections import write_judged
+from support.commands import Result, Run, assert_error, build_words
+from support.processes import HEAVY, MAIN, command, loaded_after, wait_and_kill
 
-__all__ = ["_without_fsync", "beir", "index", "run"]  # fixtures
+
+@pytest.fixture
+def beir(tmp_path: Path) -> Path:
+    return write_judged(tmp_path / "beir")
+
+
+@pytest.fixture
+def index(beir: Path, tmp_path: Path, run: Run) -> Path:
+    return build_words(run, beir, tmp_path / "index")
 
 
 def test_sweep(index: Path, beir: Path, tmp_path: Path, run: Run) -> None:

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from test_index import _without_fsync
 
 from lexicept import rra
 from lexicept.corpora import Document
@@ -31,11 +30,9 @@ from lexicept.storage.files import read_json, write_json
 from lexicept.vectorizers.interface import Vectorizer
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
-from vowels import Vowels
+from support.vowels import Vowels
 
 pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed")
-
-__all__ = ["_without_fsync"]  # a fixture
 
 # Worker processes import this module: torch is imported by what needs it alone.
 
@@ -72,7 +69,7 @@ def concepts(tmp_path_factory: pytest.TempPathFactory) -> Vectorizer:
     from lexicept.training.sae.settings import SAESettings
     from lexicept.training.sae.trainer import initial_sae
     from lexicept.vectorizers.concepts import ConceptVectorizer
-    from tiny import tiny_backbone
+    from support.tiny import tiny_backbone
 
     torch.manual_seed(0)
     sae = initial_sae(torch.randn(200, 32), SAESettings(num_latents=50, k=4)).eval()

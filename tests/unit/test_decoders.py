@@ -18,7 +18,7 @@ from lexicept.models.encoder import encode_activations, make_encoder
 from lexicept.models.heads.sae import SAEHead
 from lexicept.models.sae.model import SAE
 from lexicept.models.windows import split_words
-from tiny import DECODERS, decoder_tokenizer, save_bert, save_decoder, text
+from support.tiny import DECODERS, decoder_tokenizer, save_bert, save_decoder, text
 
 LONG = text(*range(8))
 """With the token before it 9 tokens."""

@@ -19,7 +19,7 @@ from lexicept.parallel import shards
 from lexicept.storage.arrays import StoredRows, save_csr
 from lexicept.vectors import prune_rows, stack_columns
 from lexicept.weighting import BM25, Splade
-from strategies import REALS, sparse_matrices
+from support.strategies import REALS, sparse_matrices
 
 ROWS = st.shared(st.integers(0, 8), key="rows")
 WORDS = VocabularySettings(BM25())

@@ -11,7 +11,7 @@ from lexicept.models.backbone import Backbone, resolve
 from lexicept.models.encoder import encode_activations, load_encoder, make_encoder
 from lexicept.models.heads.sae import SAEHead
 from lexicept.models.sae.model import SAE
-from tiny import save_bert
+from support.tiny import save_bert
 
 
 def test_layer_is_the_number_of_blocks_run(backbone, texts):

@@ -9,8 +9,6 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
-from test_cli import Run, assert_error, run
-from test_index import _without_fsync, build
 
 from lexicept.corpora import Document
 from lexicept.engines import Engine, ExactEngine, store
@@ -19,9 +17,9 @@ from lexicept.errors import IndexFormatError, InputError
 from lexicept.index import updates
 from lexicept.index.impacts import RRASettings
 from lexicept.index.reader import IndexReader
-from strategies import collections
-
-__all__ = ["_without_fsync", "run"]  # fixtures
+from support.commands import Run, assert_error
+from support.indexes import build
+from support.strategies import collections
 
 PRECISION = {"exact": 1e-6, "seismic": 2.0**-10, "milvus": 1e-6}
 """Relative error of a score."""

@@ -14,7 +14,7 @@ from lexicept.engines import ExactEngine
 from lexicept.engines.exact import SEGMENT, PostingsWriter
 from lexicept.errors import IndexFormatError, InputError
 from lexicept.ops.postings import search_postings, search_postings_reference
-from strategies import REALS, collections
+from support.strategies import REALS, collections
 
 DOCUMENTS = sp.csr_array(np.array([[1, 0, 2], [0, 0, 0], [1, 0, 0], [3, 0, 2]], np.float32))
 

@@ -10,8 +10,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
-from test_heads import KINDS, bert, make, vocabulary_head
-from test_index import _without_fsync
 
 from lexicept.cli.display import explanation_view, results_table
 from lexicept.corpora import Document
@@ -33,9 +31,8 @@ from lexicept.models.lookup import Lookup
 from lexicept.vectorizers.concepts import ConceptVectorizer
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
-from tiny import text
-
-__all__ = ["_without_fsync", "bert"]  # fixtures
+from support.heads import KINDS, make, vocabulary_head
+from support.tiny import text, tiny_backbone
 
 LONG = f"{text(*range(1, 120, 7))} {text(*range(300))}"
 """Of several windows."""
@@ -43,6 +40,11 @@ LONG = f"{text(*range(1, 120, 7))} {text(*range(300))}"
 SPANS = st.lists(
     st.tuples(st.integers(0, 40), st.integers(1, 9)).map(lambda s: Span(s[0], s[0] + s[1]))
 )
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory):
+    return tiny_backbone(tmp_path_factory.mktemp("bert"))
 
 
 def firing_words(encoder, content, task):

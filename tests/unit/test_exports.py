@@ -10,8 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_cli import Run, assert_error, run
-from test_index import _without_fsync, build
 
 from lexicept.corpora import Query
 from lexicept.engines.wrapped import Vector
@@ -24,8 +22,8 @@ from lexicept.exports.qdrant import Qdrant
 from lexicept.exports.source import json_vector, query_impacts
 from lexicept.index.impacts import RRASettings
 from lexicept.index.reader import IndexReader
-
-__all__ = ["_without_fsync", "run"]  # fixtures
+from support.commands import Run, assert_error
+from support.indexes import build
 
 TEXTS = {
     "empty": "",

@@ -30,7 +30,7 @@ from lexicept.index.builder import IndexBuilder
 from lexicept.index.reader import IndexReader
 from lexicept.storage import workspace
 from lexicept.storage.arrays import save_array
-from vowels import PLACE
+from support.vowels import PLACE
 
 CASES = cases(12)
 """Of few documents: what counts is how often something is written."""
@@ -126,7 +126,7 @@ def test_a_concept_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     from lexicept.models.heads.sae import SAEHead
     from lexicept.models.sae.model import SAE
     from lexicept.vectorizers.concepts import ConceptVectorizer
-    from tiny import tiny_backbone
+    from support.tiny import tiny_backbone
 
     torch.manual_seed(0)
     encoder = make_encoder(tiny_backbone(tmp_path / "bert"), SAEHead(SAE(32, 40, 3)))

@@ -9,15 +9,12 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_index import _without_fsync
 
 from lexicept.index import term_frequencies
 from lexicept.index.term_frequencies import first_occurrences, write_frequencies
 from lexicept.progress import silent
 from lexicept.vectorizers.words import WordVectorizer
-from vowels import Vowels
-
-__all__ = ["_without_fsync"]  # a fixture
+from support.vowels import Vowels
 
 TEXTS = ["cat", "dog", "cat", "owl", "dog", "", "elk", "cat", ""]
 COUNTS = [[text.count(vowel) for vowel in "aeiou"] for text in TEXTS]

@@ -13,8 +13,6 @@ from typing import Any
 import huggingface_hub
 import pytest
 import yaml
-from test_cli import Run, assert_error, run
-from test_index import _without_fsync
 
 from lexicept.errors import InputError
 from lexicept.index.reader import IndexReader
@@ -25,9 +23,8 @@ from lexicept.models.language_heads import language_head
 from lexicept.models.model_card import make_card, published
 from lexicept.models.sae.model import SAE
 from lexicept.vectorizers.concepts import ConceptVectorizer
-from tiny import tiny_backbone
-
-__all__ = ["_without_fsync", "run"]  # fixtures
+from support.commands import Run, assert_error
+from support.tiny import tiny_backbone
 
 TEXTS = ["bade kilo", "muba"]
 TOKEN = "hf_that_may_write"

@@ -20,39 +20,9 @@ from lexicept.index.reader import IndexReader
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.vectors import SparseVectors, Vocabulary
 from lexicept.weighting import BM25, Splade
-from vowels import PLACE, Vowels
-
-
-@pytest.fixture(autouse=True)
-def _without_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test here cuts the power, and flushing takes most of a small build's time."""
-    monkeypatch.setattr("os.fsync", lambda _: None)
-
-
-@pytest.fixture
-def _vowels(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(lexicept.vectorizers.interface.VECTORIZERS, "concepts", PLACE)
-    Vowels.encoded.clear()
-
+from support.indexes import build
 
 ANIMALS = {"a": "cat", "b": "cat dog", "c": "dog dog", "d": ""}
-
-
-def build(
-    path: Path,
-    texts: dict[str, str],
-    *,
-    concepts: VocabularySettings | None = None,
-    rra: RRASettings | None = None,
-    words: VocabularySettings | None = None,
-) -> IndexReader:
-    """An index of words, and of vowels where ``concepts`` says how to weigh them."""
-    builder = IndexBuilder(path)
-    builder.add_documents([Document(name, text) for name, text in texts.items()], {})
-    builder.add_vocabulary(WordVectorizer("en"), words or VocabularySettings(BM25()))
-    if concepts is not None:
-        builder.add_vocabulary(Vowels(), concepts)
-    return builder.commit(rra)
 
 
 def as_scores(index: IndexReader, query: str, vocabulary: str | None = None) -> dict[str, float]:

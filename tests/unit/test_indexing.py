@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,7 +15,6 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_index import _vowels, _without_fsync, build
 
 from lexicept import rra
 from lexicept.corpora import Document
@@ -28,9 +26,9 @@ from lexicept.index.reader import IndexReader
 from lexicept.index.updates import choose_alpha, delete, reweight, update
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
-from vowels import Vowels
-
-__all__ = ["_vowels", "_without_fsync"]  # fixtures
+from support.indexes import build
+from support.processes import command, exists_in, wait_and_kill
+from support.vowels import Vowels
 
 TEXTS = {"a": "cat owl", "b": "cat dog yak", "c": "dog dog elk"}
 CONCEPTS = VocabularySettings(BM25(k3=1.0))
@@ -499,32 +497,6 @@ def test_shards_give_what_one_pass_gives(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 # Real kills.
-
-
-def wait_and_kill(command: list[str], reached: Callable[[], bool]) -> int:
-    """Run a command and kill it (SIGKILL) as soon as it reached a point; its exit status."""
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 60
-    while process.poll() is None and not reached():
-        assert time.monotonic() < deadline
-        time.sleep(0.0005)
-    process.kill()
-    return process.wait()
-
-
-def exists_in(folder: Path, pattern: str) -> Callable[[], bool]:
-    def there() -> bool:
-        try:
-            return any(True for _ in folder.glob(pattern))
-        except FileNotFoundError:  # a folder that was moved on meanwhile
-            return False
-
-    return there
-
-
-def command(*arguments: object) -> list[str]:
-    main = "from lexicept.cli import main; main()"
-    return [sys.executable, "-c", main, *map(str, arguments)]
 
 
 def write_corpus(path: Path, count: int, word: str = "cat") -> Path:

@@ -21,8 +21,6 @@ from sentence_transformers.sparse_encoder.modules import (
     SparseStaticEmbedding,
     SpladePooling,
 )
-from test_cli import Run, assert_error, run
-from test_index import _without_fsync
 from transformers import AutoTokenizer
 
 from lexicept.errors import InputError
@@ -35,9 +33,8 @@ from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.models.language_heads import language_head
 from lexicept.models.lookup import Lookup
 from lexicept.models.sae.model import SAE
-from tiny import WORDS, save_bert, save_decoder
-
-__all__ = ["_without_fsync", "run"]  # fixtures
+from support.commands import Run, assert_error
+from support.tiny import WORDS, save_bert, save_decoder
 
 TEXTS = ["bade kilo", "", " ".join(WORDS * 6), "kilo [SEP] muba", "? kiba"]
 SHORT = [TEXTS[0], TEXTS[1], *TEXTS[3:]]

@@ -10,18 +10,22 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_atlas import _vowels, _without_fsync, path
-from test_cli import Run, assert_error, run
 
 from lexicept.errors import InputError
 from lexicept.index.atlas import SOURCES
 from lexicept.index.reader import IndexReader
 from lexicept.interpretation import llm_labels
 from lexicept.interpretation.llm_labels import Endpoint, label_concepts, prompt, read_reply
-
-__all__ = ["_vowels", "_without_fsync", "path", "run"]  # fixtures
+from support.commands import Run, assert_error
+from support.indexes import build_described
 
 pytestmark = pytest.mark.usefixtures("_vowels")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return build_described(tmp_path / "index")
+
 
 Answer = Callable[[str], tuple[int, dict[str, str], bytes]]
 """Status, headers and body for what a concept was asked with."""

@@ -7,7 +7,7 @@ from hypothesis import given
 
 from lexicept.errors import InputError
 from lexicept.measures import e2, mean_length, posting_list_flops, qd_flops
-from strategies import collections, sparse_matrices
+from support.strategies import collections, sparse_matrices
 
 QUERIES = sp.csr_array([[1.0, 0, 2], [0, 0, 3]])
 DOCUMENTS = sp.csr_array([[1.0, 1, 1], [0, 1, 1], [5, 0, 0], [0, 0, 0]])

@@ -6,15 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
-from test_cli import Run, assert_error, run
 
 from lexicept.index.reader import IndexReader
 from lexicept.index.updates import relabel
 from lexicept.models.encoder import parts
 from lexicept.training import adaptation
 from lexicept.vectorizers.concepts import MINI, ConceptVectorizer
-
-__all__ = ["run"]  # fixture
+from support.commands import Run, assert_error
 
 TEXTS = [
     "How do I join two file paths?",

@@ -9,21 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_index import _without_fsync
 
-from lexicept.corpora import Document, read_documents, read_qrels, read_queries
+from lexicept.corpora import read_documents, read_qrels, read_queries
 from lexicept.errors import InputError
-from lexicept.index.builder import IndexBuilder
-from lexicept.index.impacts import RRASettings, VocabularySettings
+from lexicept.index.impacts import RRASettings
 from lexicept.index.reader import IndexReader
 from lexicept.index.updates import reweight
 from lexicept.training.candidates import mining
 from lexicept.training.candidates.lists import CandidateList, from_qrels
 from lexicept.training.candidates.mining import mine
-from lexicept.vectorizers.words import WordVectorizer
-from lexicept.weighting import BM25
-
-__all__ = ["_without_fsync"]  # fixture
+from support.indexes import build
 
 DOCUMENTS = {
     "d1": "apple",
@@ -34,13 +29,6 @@ DOCUMENTS = {
 }
 QUERIES = {"q1": "apples", "q2": "banana cherry", "q3": "unknown", "q4": "quince", "q5": "the"}
 RELEVANT = {"q1": ["d3", "d5", "d3"], "q2": ["d2"], "q3": ["d1"]}
-
-
-def build(path: Path, documents: dict[str, str]) -> IndexReader:
-    builder = IndexBuilder(path)
-    builder.add_documents((Document(i, text) for i, text in documents.items()), {})
-    builder.add_vocabulary(WordVectorizer("en"), VocabularySettings(BM25()))
-    return builder.commit()
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from lexicept.models.heads.sae import SAEHead
 from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.training.sae.settings import SAESettings
 from lexicept.training.sae.trainer import initial_sae
-from tiny import WORDS, text, tiny_backbone
+from support.tiny import WORDS, text, tiny_backbone
 
 # The last has two windows.
 TEXTS = [*(text(n, 3 * n + 1, n * n, 7 * n) + "." for n in range(30)), "", text(*range(90))]

@@ -21,7 +21,7 @@ from lexicept.training.config import (
 )
 from lexicept.training.data import Collator, Sampler, TeacherScores, TrainingData
 from lexicept.training.objective import Objective
-from tiny import text, tiny_backbone
+from support.tiny import text, tiny_backbone
 
 QUERIES = torch.tensor([[1.0, 0.0, 2.0], [0.0, 0.5, 0.0], [0.5, 0.5, 0.5]])
 DOCUMENTS = torch.tensor([[1.0, 1.0, 0.0], [0.0, 2.0, 1.0], [0.25, 0.0, 0.5], [0.0, 0.0, 3.0]])

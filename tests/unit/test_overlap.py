@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from lexicept.analysis.overlap import overlap
 from lexicept.errors import InputError
 from lexicept.vectors import SparseVectors, Vocabulary
-from strategies import sparse_matrices
+from support.strategies import sparse_matrices
 
 
 def vectors(matrix: sp.csr_array, names: str = "abcdefgh") -> SparseVectors:

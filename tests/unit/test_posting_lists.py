@@ -7,7 +7,7 @@ from hypothesis import given
 
 from lexicept.analysis.posting_lists import posting_lists
 from lexicept.errors import InputError
-from strategies import sparse_matrices
+from support.strategies import sparse_matrices
 
 DOCUMENTS = sp.csr_array([[1.0, 0, 2, 0], [3, 0, 0, 0], [1, 0, 1, 0], [1, 0, 0, 0]])
 

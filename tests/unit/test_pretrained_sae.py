@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-import sae_files
 from lexicept.errors import InputError
 from lexicept.models.sae import pretrained as pretrained_module
 from lexicept.models.sae.formats import save_saelens
@@ -22,7 +21,8 @@ from lexicept.models.sae.formats.tensors import Tensors
 from lexicept.models.sae.hooks import block_of, layer_of
 from lexicept.models.sae.model import SAE
 from lexicept.models.sae.pretrained import find_pretrained_sae, load_pretrained_sae, require_fit
-from sae_files import D, K, M
+from support import sae_files
+from support.sae_files import D, K, M
 
 LAYOUTS = {
     "Llama Scope": (sae_files.llama_scope, None, 25),

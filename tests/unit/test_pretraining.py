@@ -13,7 +13,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 import transformers
-from test_vocabulary_head import TEXT, VOCABULARY, save
 
 from lexicept.errors import InputError, LexiceptError
 from lexicept.models.backbone import Backbone, quiet_transformers
@@ -33,7 +32,8 @@ from lexicept.training.pretraining import (
     pretrain,
     subword_spans,
 )
-from tiny import decoder_tokenizer, save_decoder, text
+from support.language_models import TEXT, VOCABULARY, save
+from support.tiny import decoder_tokenizer, save_decoder, text
 
 MASK = VOCABULARY.index("[MASK]")
 REPLACEMENTS = np.arange(5, len(VOCABULARY))

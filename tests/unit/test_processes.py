@@ -8,16 +8,16 @@ import pytest
 import torch
 import yaml
 from safetensors.torch import load_file
-from test_training_run import _hasty, metrics
 
 from lexicept.models.encoder import load_encoder, make_encoder
 from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.training.config import load_config
 from lexicept.training.run import train
 from lexicept.training.trainer import Trainer
-from tiny import save_collection, tiny_backbone
+from support.runs import metrics
+from support.tiny import save_collection, tiny_backbone
 
-__all__ = ["_hasty"]  # a fixture
+pytestmark = pytest.mark.usefixtures("_hasty")
 
 PROGRAM = """
 import os, sys

@@ -20,7 +20,7 @@ from lexicept.corpora.pseudo_queries import (
     write,
 )
 from lexicept.errors import InputError
-from strategies import sparse_matrices
+from support.strategies import sparse_matrices
 
 TEXTS = [
     "One two three four five. Too short. Six seven eight nine ten!",

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_index import _without_fsync
 
 from lexicept.corpora import Document
 from lexicept.errors import InputError
@@ -17,8 +16,6 @@ from lexicept.training.candidates.query_generation import (
     _queries,
     generate_with_model,
 )
-
-__all__ = ["_without_fsync"]  # fixture
 
 WORDS = [f"w{i}" for i in range(40)]
 DOCUMENTS = [

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from test_index import Vowels, _without_fsync
 
 import lexicept.index.reader
 from lexicept import reports
@@ -30,8 +29,7 @@ from lexicept.reports.page import Column, Page, Paragraph, Section, Table, rende
 from lexicept.reports.wording import passage, percent
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25, Splade
-
-__all__ = ["_without_fsync"]  # a fixture
+from support.vowels import Vowels
 
 VOID = {"meta", "input", "br"}
 

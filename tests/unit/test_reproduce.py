@@ -13,8 +13,6 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import yaml
-from test_cli import Run, assert_error, run
-from test_index import _without_fsync
 
 from lexicept.corpora import Qrel
 from lexicept.errors import InputError
@@ -33,9 +31,8 @@ from lexicept.experiments.measuring import Collection, Found
 from lexicept.experiments.recipe import SIZES, find_recipes, load_recipe
 from lexicept.experiments.report import RECIPES, record, recorded, write_report
 from lexicept.experiments.run import known_results, run_recipe, validate
-from tiny import save_collection
-
-__all__ = ["_without_fsync", "run"]  # fixtures
+from support.commands import Run, assert_error
+from support.tiny import save_collection
 
 NAMES = find_recipes(RECIPES)
 
@@ -373,7 +370,7 @@ def test_rows_of_one_training_share_the_model(tmp_path):
     from lexicept.experiments.recipe import read_job
     from lexicept.experiments.trained import run_training
     from lexicept.progress import silent
-    from tiny import save_bert
+    from support.tiny import save_bert
 
     places = tmp_path / "data"
     places.mkdir()
@@ -484,7 +481,7 @@ def test_a_table_with_latency_has_it_measured(tmp_path):
     from lexicept.experiments.recipe import read_job
     from lexicept.experiments.trained import run_training
     from lexicept.progress import silent
-    from tiny import save_bert
+    from support.tiny import save_bert
 
     save_bert(tmp_path / "bert")
     save_collection(tmp_path / "beir")
@@ -510,7 +507,7 @@ def test_trainings_share_what_they_prepare(tmp_path, monkeypatch):
     from lexicept.progress import silent
     from lexicept.training.config import TrainingConfig, from_mapping
     from lexicept.training.sae.trainer import Trainer
-    from tiny import save_bert
+    from support.tiny import save_bert
 
     save_bert(tmp_path / "bert")
     save_collection(tmp_path / "beir")
@@ -548,7 +545,7 @@ def test_layers_have_the_anisotropy_of_what_an_sae_reads(tmp_path, trained, read
     from lexicept.models.language_heads import language_head
     from lexicept.models.sae.quality import anisotropy
     from lexicept.progress import silent
-    from tiny import save_bert
+    from support.tiny import save_bert
 
     save_bert(tmp_path / "bert")
     save_collection(tmp_path / "beir")
@@ -576,7 +573,7 @@ def test_clsr_is_bm25_over_latents_of_pooled_vectors(tmp_path, monkeypatch):
     from lexicept.experiments.recipe import read_job
     from lexicept.experiments.trained import run_pooled
     from lexicept.progress import silent
-    from tiny import save_bert
+    from support.tiny import save_bert
 
     save_bert(tmp_path / "bert")
     save_collection(tmp_path / "beir")

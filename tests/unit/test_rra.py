@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from lexicept.errors import InputError
 from lexicept.rra import TRANSFORMS, Dialogue, converse, hear, read, reweight
-from strategies import REALS, sparse_matrices
+from support.strategies import REALS, sparse_matrices
 
 F = {
     "1+x": lambda x: 1 + x,

@@ -8,7 +8,7 @@ from hypothesis import given
 from lexicept.analysis.rra_effect import Change, document_effect, rra_effect
 from lexicept.errors import InputError
 from lexicept.rra import reweight
-from strategies import sparse_matrices
+from support.strategies import sparse_matrices
 
 BEFORE = sp.csr_array([[4.0, 3, 1, 0], [2, 0, 2, 0]])
 AFTER = sp.csr_array([[1.0, 3, 0, 0], [2, 0, 6, 0]])

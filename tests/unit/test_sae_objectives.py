@@ -5,17 +5,13 @@ import json
 import pytest
 import torch
 import torch.nn.functional as F
-from test_cli import run
-from test_index import _without_fsync
 
 from lexicept.cli.build import ArchitectureChoice
 from lexicept.models.sae.model import SAE
 from lexicept.training.sae.objectives import CONTROL, OBJECTIVES, Count, Jump, Outcome, equal_shares
 from lexicept.training.sae.settings import Architecture, SAESettings
 from lexicept.training.sae.trainer import Trainer, initial_sae, train_on_states
-from tiny import save_bert, text
-
-__all__ = ["_without_fsync", "run"]  # fixtures
+from support.tiny import save_bert, text
 
 ARCHITECTURES = list(OBJECTIVES)
 M, D, K = 24, 6, 3

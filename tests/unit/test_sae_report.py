@@ -7,9 +7,6 @@ from itertools import pairwise
 import pytest
 import torch
 import torch.nn.functional as F
-from test_cli import assert_error, run
-from test_index import _without_fsync
-from test_vocabulary_head import save as save_language_model
 from transformers import AutoModelForCausalLM
 
 from lexicept.errors import InputError
@@ -28,9 +25,9 @@ from lexicept.models.sae.quality import (
     report_sae,
     report_states,
 )
-from tiny import save_decoder, text, tiny_backbone
-
-__all__ = ["_without_fsync", "run"]  # fixtures
+from support.commands import assert_error
+from support.language_models import save as save_language_model
+from support.tiny import save_decoder, text, tiny_backbone
 
 TEXTS = [text(1, 2, 3), text(7, 7, 7, 7, 9), "", text(*range(100)), text(4), text(20, 3)]
 

@@ -35,7 +35,7 @@ from lexicept.server.guard import Guard
 from lexicept.server.metrics import Metrics
 from lexicept.server.page import FILES
 from lexicept.server.reader import Search
-from served import DOCUMENTS, HOSTILE, save_index, serving
+from support.served import DOCUMENTS, HOSTILE, save_index, serving
 
 QUERY = "bade kilo muki"
 BASE = "http://127.0.0.1"

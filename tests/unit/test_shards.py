@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from lexicept.parallel import shards
 from lexicept.parallel.shards import over, shards_of
 from lexicept.storage.arrays import StoredRows, save_csr
-from strategies import sparse_matrices
+from support.strategies import sparse_matrices
 
 ROWS = st.shared(st.integers(0, 8), key="rows")
 

@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 import torch
 from safetensors.torch import load_file
-from test_cli import Run, assert_error, run
 
 from lexicept.errors import InputError
 from lexicept.models.backbone import Backbone
@@ -16,9 +15,8 @@ from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.models.lookup import Lookup
 from lexicept.models.sae.model import SAE
 from lexicept.models.soup import soup
-from tiny import save_bert
-
-__all__ = ["run"]  # a fixture
+from support.commands import Run, assert_error
+from support.tiny import save_bert
 
 
 @pytest.fixture(scope="module")

@@ -1,30 +1,10 @@
 """What needs no model imports none of the packages that models need."""
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-HEAVY = {"torch", "transformers", "sentence_transformers", "safetensors", "tokenizers", "ray"}
-
-
-def loaded_after(code: str, *arguments: object) -> set[str]:
-    """The top-level modules that a fresh interpreter has loaded at its exit."""
-    script = (
-        "import atexit, json, sys\n"
-        "show = lambda: sys.stderr.write('\\n' + json.dumps([*sys.modules]))\n"
-        f"atexit.register(show)\n{code}"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script, *map(str, arguments)], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    return {name.partition(".")[0] for name in json.loads(done.stderr.splitlines()[-1])}
-
-
-MAIN = "from lexicept.cli import main\nmain()"
+from support.processes import HEAVY, MAIN, loaded_after
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["build", "--help"], ["search", "--help"]])

@@ -23,7 +23,7 @@ from lexicept.storage.arrays import (
 from lexicept.storage.files import read_json, replace_file, sha256, sync_folder, write_json
 from lexicept.storage.manifest import check_files, describe_files
 from lexicept.storage.texts import TextStore
-from strategies import sparse_matrices
+from support.strategies import sparse_matrices
 
 Folders = pytest.TempPathFactory
 

@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_index import Vowels, _vowels, _without_fsync, build
-from test_start_up import HEAVY, loaded_after
 
 from lexicept.corpora import Document, Qrel, Query
 from lexicept.errors import InputError
@@ -31,8 +29,9 @@ from lexicept.index.reader import IndexReader
 from lexicept.measures import e2
 from lexicept.vectors import prune_rows
 from lexicept.weighting import BM25, Splade
-
-__all__ = ["_vowels", "_without_fsync"]  # fixtures
+from support.indexes import build
+from support.processes import HEAVY, loaded_after
+from support.vowels import Vowels
 
 WORDS = ["cat", "dog", "owl", "yak", "elk", "emu", "ibis", "orca", "gaur", "koala", "bee", "ape"]
 

@@ -8,16 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_index import _without_fsync
-from test_mining import build
 
 from lexicept.errors import InputError
 from lexicept.progress import silent
 from lexicept.training.candidates import teachers
 from lexicept.training.candidates.lists import CandidateList, Lists, write_lists
 from lexicept.training.candidates.teachers import Blend, BM25Teacher, score_lists, standardised
-
-__all__ = ["_without_fsync"]  # fixture
+from support.indexes import build
 
 DOCUMENTS = {
     "d1": "Cats sleep all day.",
@@ -215,57 +212,6 @@ def test_other_work_is_not_gone_on_with(
 # Networks
 
 
-@pytest.fixture(scope="session")
-def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny cross-encoder with random weights, and a tokenizer of letters."""
-    import torch
-    from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
-
-    from lexicept.models.backbone import quiet_transformers
-
-    folder = tmp_path_factory.mktemp("bert")
-    letters = "abcdefghijklmnopqrstuvwxyz"
-    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters]
-    vocabulary += [f"##{letter}" for letter in letters]
-    (folder / "vocab.txt").write_text("\n".join(vocabulary))
-    tokenizer = BertTokenizerFast(vocab=str(folder / "vocab.txt"), model_max_length=64)
-    tokenizer.save_pretrained(folder)
-    torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=len(vocabulary),
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=16,
-        max_position_embeddings=64,
-        num_labels=1,
-        initializer_range=0.5,
-    )
-    with quiet_transformers():
-        BertForSequenceClassification(config).save_pretrained(folder)
-    return folder
-
-
-@pytest.fixture(scope="session")
-def dense(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same network as an encoder of long vectors, whose similarity is the dot product."""
-    from sentence_transformers import SentenceTransformer
-    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
-
-    from lexicept.models.backbone import quiet_transformers
-
-    folder = tmp_path_factory.mktemp("dense")
-    with quiet_transformers():
-        modules = [Transformer(str(bert)), Pooling(16)]
-        model = SentenceTransformer(
-            modules=modules,
-            similarity_fn_name="dot",
-            prompts={"query": "find ", "document": "text "},
-        )
-        model.save(str(folder), create_model_card=False)
-    return folder
-
-
 def expected_similarity(name: str) -> list[list[float]]:
     """What the library itself says of LISTS."""
     from sentence_transformers import SentenceTransformer
@@ -280,12 +226,12 @@ def expected_similarity(name: str) -> list[list[float]]:
     ]
 
 
-def test_dense_scores_are_the_librarys(dense: Path, tmp_path: Path) -> None:
+def test_dense_scores_are_the_librarys(dense_encoder: Path, tmp_path: Path) -> None:
     from lexicept.training.candidates.neural_teachers import DenseTeacher
 
-    teacher = DenseTeacher(str(dense))
+    teacher = DenseTeacher(str(dense_encoder))
     found = scores_of(score_lists(LISTS, QUERIES, DOCUMENTS, teacher, tmp_path / "out"))
-    expected = expected_similarity(str(dense))
+    expected = expected_similarity(str(dense_encoder))
     assert np.ptp(np.concatenate(expected)) > 0.1
     assert max(map(max, expected)) > 2  # no cosine
     for ours, theirs in zip(found, expected, strict=True):
@@ -327,13 +273,13 @@ def count_texts(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
 
 
 def test_every_text_is_embedded_once(
-    dense: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    dense_encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from lexicept.training.candidates.neural_teachers import DenseTeacher
 
     counted = count_texts(monkeypatch)
     cache = tmp_path / "cache"
-    first, second = DenseTeacher(str(dense)), Blend({DenseTeacher(str(dense)): 1})
+    first, second = DenseTeacher(str(dense_encoder)), Blend({DenseTeacher(str(dense_encoder)): 1})
     score_lists(LISTS, QUERIES, DOCUMENTS, first, tmp_path / "a", cache)
     once = {"encode_query": list(QUERIES.values()), "encode_document": list(DOCUMENTS.values())}
     assert counted == once
@@ -350,7 +296,9 @@ def test_every_text_is_embedded_once(
     assert counted["encode_document"] == once["encode_document"]
 
 
-def test_embeddings_are_unit_vectors_for_the_cosine_alone(dense: Path, tmp_path: Path) -> None:
+def test_embeddings_are_unit_vectors_for_the_cosine_alone(
+    dense_encoder: Path, tmp_path: Path
+) -> None:
     from shutil import copytree
 
     from sentence_transformers import SentenceTransformer
@@ -358,14 +306,14 @@ def test_embeddings_are_unit_vectors_for_the_cosine_alone(dense: Path, tmp_path:
     from lexicept.training.candidates.neural_teachers import embeddings
 
     cosine = tmp_path / "cosine"
-    copytree(dense, cosine)
+    copytree(dense_encoder, cosine)
     config = cosine / "config_sentence_transformers.json"
     assert '"dot"' in config.read_text()
     config.write_text(config.read_text().replace('"dot"', '"cosine"'))
     texts = (list(QUERIES.values()), list(DOCUMENTS.values()))
-    raw = embeddings(str(dense), *texts, tmp_path / "cache")
+    raw = embeddings(str(dense_encoder), *texts, tmp_path / "cache")
     unit = embeddings(str(cosine), *texts, tmp_path / "cache")
-    model = SentenceTransformer(str(dense))
+    model = SentenceTransformer(str(dense_encoder))
     for ours, theirs in zip(
         raw, (model.encode_query(texts[0]), model.encode_document(texts[1])), strict=True
     ):
@@ -378,12 +326,12 @@ def test_embeddings_are_unit_vectors_for_the_cosine_alone(dense: Path, tmp_path:
 
 
 def test_killed_embedding_goes_on(
-    dense: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    dense_encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from lexicept.training.candidates import neural_teachers
 
     monkeypatch.setattr(neural_teachers, "SHARD", 2)
-    teacher = neural_teachers.DenseTeacher(str(dense))
+    teacher = neural_teachers.DenseTeacher(str(dense_encoder))
     whole = score_lists(LISTS, QUERIES, DOCUMENTS, teacher, tmp_path / "whole", tmp_path / "all")
 
     def kill(stage: str, done: int, total: int, detail: str = "") -> None:
@@ -401,16 +349,16 @@ def test_killed_embedding_goes_on(
         assert (cache / path.name).read_bytes() == path.read_bytes()
 
 
-def test_cross_encoder_scores_are_the_networks_logits(bert: Path, tmp_path: Path) -> None:
+def test_cross_encoder_scores_are_the_networks_logits(cross_encoder: Path, tmp_path: Path) -> None:
     import torch
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
     from lexicept.training.candidates.neural_teachers import CrossEncoderTeacher
 
-    teacher = CrossEncoderTeacher(str(bert))
+    teacher = CrossEncoderTeacher(str(cross_encoder))
     found = scores_of(score_lists(LISTS, QUERIES, DOCUMENTS, teacher, tmp_path / "out"))
-    tokenizer = AutoTokenizer.from_pretrained(bert)
-    model = AutoModelForSequenceClassification.from_pretrained(bert).eval()
+    tokenizer = AutoTokenizer.from_pretrained(cross_encoder)
+    model = AutoModelForSequenceClassification.from_pretrained(cross_encoder).eval()
     for item, ours in zip(LISTS, found, strict=True):
         for document, score in zip(item.documents, ours, strict=True):
             texts = ([QUERIES[item.query_id]], [DOCUMENTS[document]])
@@ -421,7 +369,7 @@ def test_cross_encoder_scores_are_the_networks_logits(bert: Path, tmp_path: Path
     assert min(map(min, found)) < 0 or max(map(max, found)) > 1  # no sigmoid
 
 
-def test_models_that_are_refused(bert: Path, tmp_path: Path) -> None:
+def test_models_that_are_refused(cross_encoder: Path, tmp_path: Path) -> None:
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
     from lexicept.models.backbone import quiet_transformers
@@ -434,22 +382,24 @@ def test_models_that_are_refused(bert: Path, tmp_path: Path) -> None:
             score_lists(LISTS, QUERIES, DOCUMENTS, kind(str(empty)), tmp_path / "out")
     with quiet_transformers():
         model = AutoModelForSequenceClassification.from_pretrained(
-            bert, num_labels=2, ignore_mismatched_sizes=True
+            cross_encoder, num_labels=2, ignore_mismatched_sizes=True
         )
         model.save_pretrained(two)
-    AutoTokenizer.from_pretrained(bert).save_pretrained(two)
+    AutoTokenizer.from_pretrained(cross_encoder).save_pretrained(two)
     with pytest.raises(InputError, match="gives 2 scores for a pair"):
         score_lists(LISTS, QUERIES, DOCUMENTS, CrossEncoderTeacher(str(two)), tmp_path / "out")
 
 
-def test_networks_of_other_weights_are_told_apart(bert: Path, dense: Path, tmp_path: Path) -> None:
+def test_networks_of_other_weights_are_told_apart(
+    cross_encoder: Path, dense_encoder: Path, tmp_path: Path
+) -> None:
     from shutil import copytree
 
     from lexicept.training.candidates.neural_teachers import CrossEncoderTeacher, DenseTeacher
 
     copy = tmp_path / "copy"
-    copytree(dense, copy)
-    before = DenseTeacher(str(dense)).settings()
+    copytree(dense_encoder, copy)
+    before = DenseTeacher(str(dense_encoder)).settings()
     assert DenseTeacher(str(copy)).settings() == before
     weights = copy / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1] + b"\x01")

@@ -4,17 +4,6 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from sentence_transformers import SparseEncoder
-from test_training_run import (
-    _hasty,
-    assert_same_model,
-    configuration,
-    kill_at_the_end,
-    kill_in_step,
-    killed_run,
-    metrics,
-    places,
-    tensors,
-)
 
 from lexicept.corpora import read_documents, read_queries
 from lexicept.errors import InputError
@@ -22,9 +11,18 @@ from lexicept.models.encoder import load_encoder
 from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.models.sae.model import SAE
 from lexicept.training.run import train
-from tiny import save_decoder
+from support.runs import (
+    assert_same_model,
+    configuration,
+    kill_at_the_end,
+    kill_in_step,
+    killed_run,
+    metrics,
+    tensors,
+)
+from support.tiny import save_decoder
 
-__all__ = ["_hasty", "places"]  # fixtures
+pytestmark = pytest.mark.usefixtures("_hasty")
 
 LORA = {"trained": "lora", "freeze_head": True, "lora_rank": 3, "lora_alpha": 5}
 

@@ -12,7 +12,7 @@ from lexicept.training.candidates import teacher_mining
 from lexicept.training.candidates.lists import CandidateList, write_lists
 from lexicept.training.data import Collator, Sample, Sampler, TeacherScores, TrainingData
 from lexicept.training.states import CachedStates
-from tiny import text, tiny_backbone
+from support.tiny import text, tiny_backbone
 
 QUERIES = {"qa": text(1, 2), "qb": text(3), "qc": text(4, 5, 6)}
 DOCUMENTS = {name: text(n, n + 1, n + 2) for n, name in enumerate("vwxyz")}

@@ -12,106 +12,46 @@ import torch
 import yaml
 from PIL import Image
 from safetensors.torch import load_file
-from test_cli import Run, assert_error, run
-from test_index import _without_fsync
 
 from lexicept.corpora import read_documents, read_qrels, read_queries
 from lexicept.errors import InputError, LexiceptError
 from lexicept.evaluation.effectiveness import evaluate_index
 from lexicept.index.reader import IndexReader
 from lexicept.models.backbone import Backbone
-from lexicept.models.encoder import load_encoder, make_encoder, parts
+from lexicept.models.encoder import load_encoder, parts
 from lexicept.models.heads.base import HeadSettings
-from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.models.language_heads import language_head
 from lexicept.models.lookup import Lookup
 from lexicept.models.sae.states import backbone_reader
 from lexicept.training import run as run_module
 from lexicept.training.candidates.lists import CandidateList, Lists, write_lists
-from lexicept.training.config import TrainingConfig, from_mapping, load_config
+from lexicept.training.config import load_config
 from lexicept.training.data import Sampler
 from lexicept.training.run import train
 from lexicept.training.sae.trainer import train_on_states
 from lexicept.training.trainer import Trainer
 from lexicept.training.validation import RetrievalEvaluator
-from tiny import WORDS, save_collection, tiny_backbone
+from support.commands import Run, assert_error
+from support.runs import (
+    KilledError,
+    assert_same_model,
+    configuration,
+    kill_at_the_end,
+    kill_in_report,
+    kill_in_step,
+    kill_while_saving,
+    killed_run,
+    metrics,
+    tensors,
+)
+from support.tiny import WORDS, save_collection
 
-__all__ = ["_without_fsync", "run"]  # fixtures
+pytestmark = pytest.mark.usefixtures("_hasty")
 
 TRAINED = pytest.mark.parametrize("trained", ["head", "all", "lora"])
 
 
 REAL_CURVES = run_module.write_curves
-
-
-@pytest.fixture(autouse=True)
-def _hasty(monkeypatch):
-    """The plot, and garbage that every trainer collects, take most of a small run's time."""
-    monkeypatch.setattr(run_module, "write_curves", lambda _, path: path.write_bytes(b""))
-    monkeypatch.setattr("accelerate.utils.memory.gc.collect", lambda: 0)
-
-
-@pytest.fixture(scope="module")
-def places(tmp_path_factory):
-    """A collection, and an encoder to start from; its backbone has dropout."""
-    folder = tmp_path_factory.mktemp("places")
-    save_collection(folder / "beir")
-    bert = tiny_backbone(folder / "bert", dropout=0.2)
-    torch.manual_seed(3)
-    head = VocabularyHead(torch.randn(50, 32) * 0.3, torch.zeros(50), [f"w{n}" for n in range(50)])
-    make_encoder(bert, head).save(str(folder / "start"), create_model_card=False)
-    return folder
-
-
-def configuration(places, **sections):
-    """Everything at once: a teacher, words, all losses and regularisers, gradient caching."""
-    beir = str(places / "beir")
-    content = {
-        "data": {"corpus": beir, "queries": beir, "negatives": 2},
-        "model": {"start": str(places / "start"), "lora_rank": 2},
-        "teacher": {"bm25_weight": 0.5},
-        "loss": {"words": 0.5, "in_batch": 0.5, "margin_mse": 0.1, "scale": 0.3},
-        "query_regularizer": {"weight": 0.01, "steps": 5},
-        "document_regularizer": {"kind": "df_flops", "weight": 0.01, "steps": 5, "anti_zero": 0.1},
-        "joint_regularizer": {"weight": 0.01, "steps": 5},
-        "optimizer": {
-            "steps": 10,
-            "batch_size": 3,
-            "accumulation": 2,
-            "mini_batch": 2,
-            "warmup_steps": 2,
-        },
-        "validation": {"queries": beir, "every": 4},
-    }
-    for name, values in sections.items():
-        content[name] = {**content.get(name, {}), **values}
-    return from_mapping(TrainingConfig, content)
-
-
-def metrics(folder):
-    """The lines of metrics, as they are but for how long a validation took."""
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    for line in lines:
-        line.pop("eval_runtime", None)
-    return lines
-
-
-def tensors(model):
-    """Every tensor of a saved model, by file and name."""
-    found = {}
-    for path in sorted(model.rglob("*.safetensors")):
-        named = load_file(path)
-        found |= {f"{path.relative_to(model)}: {name}": value for name, value in named.items()}
-    return found
-
-
-def assert_same_model(one, other):
-    ours, expected = tensors(one), tensors(other)
-    assert ours.keys() == expected.keys()
-    for name, value in expected.items():
-        assert torch.equal(ours[name], value), name
-    (config,) = one.glob("1_*/config.json")
-    assert config.read_text() == (other / config.relative_to(one)).read_text()
 
 
 @pytest.fixture(scope="module")
@@ -278,60 +218,6 @@ def test_checkpoints_hold_no_code(unbroken):
 
 
 # Killed runs
-
-
-class KilledError(Exception):
-    pass
-
-
-def kill_in_step(monkeypatch, step):
-    """Raises in the first batch of a step, or where the step has a half in the second."""
-    compute = Trainer.compute_loss
-    seen = []
-
-    def killed(self, model, inputs, **more):
-        if self.state.global_step == int(step):
-            seen.append(step)
-            if len(seen) > 2 * (step % 1):
-                raise KilledError
-        return compute(self, model, inputs, **more)
-
-    monkeypatch.setattr(Trainer, "compute_loss", killed)
-
-
-def kill_while_saving(monkeypatch, step):
-    """Raises when weights and optimiser are written and the rest is not."""
-    save = Trainer._save_rng_state
-
-    def killed(self, folder):
-        if self.state.global_step == step:
-            raise KilledError
-        save(self, folder)
-
-    monkeypatch.setattr(Trainer, "_save_rng_state", killed)
-
-
-def kill_in_report(monkeypatch, step):
-    """Raises in the progress callback, with the line of metrics already written."""
-
-
-def kill_at_the_end(monkeypatch, _):
-    def killed(*_):
-        raise KilledError
-
-    monkeypatch.setattr(run_module, "write_card", killed)
-
-
-def killed_run(config, folder, how, step):
-    def progress(stage, done, total, detail=""):
-        if how is kill_in_report and (stage, done) == ("training", step):
-            raise KilledError
-
-    with pytest.MonkeyPatch.context() as patch:
-        how(patch, step)
-        with pytest.raises(KilledError):
-            train(config, folder, progress)
-    assert not (folder / "model").exists()
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from lexicept.models.heads.base import HeadSettings
 from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.training import states as module
 from lexicept.training.states import CachedStates, cached_reader
-from tiny import save_decoder, text, tiny_backbone
+from support.tiny import save_decoder, text, tiny_backbone
 
 TEXTS = [text(1, 2, 3), "", text(*range(100)), text(7), "", text(5, 5, 6, 2), text(9, 8)]
 

@@ -4,17 +4,16 @@ import json
 
 import pytest
 import yaml
-from test_cli import Run, assert_error, run
-from test_index import _without_fsync
-from test_training_run import KilledError, _hasty, configuration, metrics, places
 
 from lexicept.errors import InputError, LexiceptError
 from lexicept.training import tuning
 from lexicept.training.config import load_config, to_mapping
 from lexicept.training.tuning import tune
 from lexicept.training.validation import RetrievalEvaluator
+from support.commands import Run, assert_error
+from support.runs import KilledError, configuration, metrics
 
-__all__ = ["_hasty", "_without_fsync", "places", "run"]  # fixtures
+pytestmark = pytest.mark.usefixtures("_hasty")
 
 VARY = ["loss.temperature=1,5,20"]
 

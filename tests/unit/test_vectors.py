@@ -17,7 +17,7 @@ from lexicept.vectors import (
     row_numbers,
     stack_columns,
 )
-from strategies import sparse_matrices
+from support.strategies import sparse_matrices
 
 WORDS = Vocabulary("words", 2, ("cat", "dog"))
 CONCEPTS = Vocabulary("concepts", 1)

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_index import _vowels, _without_fsync, build
 
 from lexicept.errors import IndexFormatError
 from lexicept.index.impacts import RRASettings, VocabularySettings
@@ -15,8 +14,7 @@ from lexicept.index.updates import add_engine, update
 from lexicept.index.verification import verify
 from lexicept.storage.manifest import describe_files
 from lexicept.weighting import BM25
-
-__all__ = ["_vowels", "_without_fsync"]  # fixtures
+from support.indexes import build
 
 TEXTS = {"a": "cat owl", "b": "cat dog yak", "c": ""}
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lexicept.errors import InputError
 from lexicept.weighting import BM25, Splade, Statistics, Unchanged, from_settings, lucene_idf
-from strategies import REALS, sparse_matrices
+from support.strategies import REALS, sparse_matrices
 
 # Lengths 4, 2 and 0: the average is 2. Document frequencies 2, 1 and 0.
 FREQUENCIES = sp.csr_array(np.array([[3, 1, 0], [2, 0, 0], [0, 0, 0]], np.float32))

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from lexicept.errors import IndexFormatError
 from lexicept.explanation.contributions import Span
-from lexicept.index.atlas import Findings
+from lexicept.index.atlas import Concept, Example, Findings
 from lexicept.storage.texts import TextStore
 
 
@@ -68,3 +68,16 @@ def findings(documents: int) -> Findings:
         spans=np.array([[0, 1], [4, 5], [3, 5], [10, 11]]),
         nearest=sp.csr_array(([0.5, -0.25], [3, 1], [0, 2, 2, 2, 2, 2]), shape=(5, 5)),
     )
+
+
+AY = Concept(
+    number=0,
+    label="Ay",
+    source="explanations",
+    documents=2,
+    firing_frequency=0.25,
+    words=(("a", 4.0), ("cat", 2.0)),
+    examples=(Example("d/2", 0, 1, 7.0), Example("d/0", 4, 5, 5.0)),
+    nearest=((3, 0.5), (1, -0.25)),
+)
+"""The first of ``findings`` as an index of ``support.indexes.DESCRIBED`` has it."""

@@ -22,7 +22,7 @@ from lexicept.training.sae.trainer import initial_sae
 from lexicept.vectorizers.concepts import ConceptVectorizer
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
-from tiny import text, tiny_backbone
+from support.tiny import text, tiny_backbone
 
 HOSTILE = Document(
     "a/../<b>&\"'\u202e",

@@ -1,0 +1,37 @@
+"""Results of the command line, and the one line that an error is."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+
+class Result(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        assert self.code == 0, self.err
+        return json.loads(self.out)
+
+
+Run = Callable[..., Result]
+
+
+def assert_error(result: Result, *parts: str) -> None:
+    """Exit code 1 and one line on standard error (after a progress bar), no traceback."""
+    assert result.code == 1
+    lines = [line for line in result.err.splitlines() if line.startswith("error: ")]
+    assert len(lines) == 1
+    assert result.err.rstrip("\n").endswith(lines[0])
+    assert "Traceback" not in result.err
+    for part in parts:
+        assert part in lines[0]
+
+
+def build_words(run: Run, documents: Path, index: Path) -> Path:
+    """Build an index of words by the command line; return its path."""
+    assert run("build", documents, "--vocabulary", "words", "--out", index).code == 0
+    return index

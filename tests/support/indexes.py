@@ -1,0 +1,41 @@
+"""Small indexes of words, and of vowels as their concepts."""
+
+from pathlib import Path
+
+from lexicept.corpora import Document
+from lexicept.index.builder import IndexBuilder
+from lexicept.index.impacts import RRASettings, VocabularySettings
+from lexicept.index.reader import IndexReader
+from lexicept.vectorizers.words import WordVectorizer
+from lexicept.weighting import BM25
+from support.vowels import Vowels, findings
+
+
+def build(
+    path: Path,
+    texts: dict[str, str],
+    *,
+    concepts: VocabularySettings | None = None,
+    rra: RRASettings | None = None,
+    words: VocabularySettings | None = None,
+) -> IndexReader:
+    """An index of words, and of vowels where ``concepts`` says how to weigh them."""
+    builder = IndexBuilder(path)
+    builder.add_documents([Document(name, text) for name, text in texts.items()], {})
+    builder.add_vocabulary(WordVectorizer("en"), words or VocabularySettings(BM25()))
+    if concepts is not None:
+        builder.add_vocabulary(Vowels(), concepts)
+    return builder.commit(rra)
+
+
+DESCRIBED = [Document("d/0", "cat a"), Document("d/1", "dog", "A title:"), Document("d/2", "a bee")]
+
+
+def build_described(path: Path) -> Path:
+    """Index ``DESCRIBED`` with words, vowels and the atlas of the vowels."""
+    builder = IndexBuilder(path)
+    builder.add_documents(DESCRIBED, {})
+    builder.add_vocabulary(WordVectorizer(), VocabularySettings(BM25()))
+    builder.add_vocabulary(Vowels(), VocabularySettings(BM25()))
+    builder.add_atlas(findings(len(DESCRIBED)))
+    return builder.commit().path

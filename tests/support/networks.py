@@ -1,0 +1,46 @@
+"""Teacher networks with random weights, as folders."""
+
+from pathlib import Path
+
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
+
+from lexicept.models.backbone import quiet_transformers
+
+
+def save_cross_encoder(folder: Path) -> Path:
+    """Save a tiny cross-encoder, and a tokenizer of letters."""
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters]
+    vocabulary += [f"##{letter}" for letter in letters]
+    (folder / "vocab.txt").write_text("\n".join(vocabulary))
+    tokenizer = BertTokenizerFast(vocab=str(folder / "vocab.txt"), model_max_length=64)
+    tokenizer.save_pretrained(folder)
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(vocabulary),
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        max_position_embeddings=64,
+        num_labels=1,
+        initializer_range=0.5,
+    )
+    with quiet_transformers():
+        BertForSequenceClassification(config).save_pretrained(folder)
+    return folder
+
+
+def save_dense_encoder(folder: Path, bert: Path) -> Path:
+    """Save the same network as an encoder of long vectors compared by their dot product."""
+    with quiet_transformers():
+        model = SentenceTransformer(
+            modules=[Transformer(str(bert)), Pooling(16)],
+            similarity_fn_name="dot",
+            prompts={"query": "find ", "document": "text "},
+        )
+        model.save(str(folder), create_model_card=False)
+    return folder

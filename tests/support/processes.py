@@ -1,0 +1,51 @@
+"""Other interpreters: what they load, and commands that are killed at a point."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+HEAVY = {"torch", "transformers", "sentence_transformers", "safetensors", "tokenizers", "ray"}
+MAIN = "from lexicept.cli import main\nmain()"
+
+
+def loaded_after(code: str, *arguments: object) -> set[str]:
+    """The top-level modules that a fresh interpreter has loaded at its exit."""
+    script = (
+        "import atexit, json, sys\n"
+        "show = lambda: sys.stderr.write('\\n' + json.dumps([*sys.modules]))\n"
+        f"atexit.register(show)\n{code}"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, *map(str, arguments)], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return {name.partition(".")[0] for name in json.loads(done.stderr.splitlines()[-1])}
+
+
+def command(*arguments: object) -> list[str]:
+    main = "from lexicept.cli import main; main()"
+    return [sys.executable, "-c", main, *map(str, arguments)]
+
+
+def exists_in(folder: Path, pattern: str) -> Callable[[], bool]:
+    def there() -> bool:
+        try:
+            return any(True for _ in folder.glob(pattern))
+        except FileNotFoundError:  # a folder that was moved on meanwhile
+            return False
+
+    return there
+
+
+def wait_and_kill(command: list[str], reached: Callable[[], bool]) -> int:
+    """Run a command and kill it (SIGKILL) as soon as it reached a point; its exit status."""
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while process.poll() is None and not reached():
+        assert time.monotonic() < deadline
+        time.sleep(0.0005)
+    process.kill()
+    return process.wait()

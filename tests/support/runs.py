@@ -1,0 +1,117 @@
+"""Small training runs: their configuration, what they leave, and how they are killed."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from lexicept.training import run as run_module
+from lexicept.training.config import TrainingConfig, from_mapping
+from lexicept.training.run import train
+from lexicept.training.trainer import Trainer
+
+
+def configuration(places, **sections):
+    """Everything at once: a teacher, words, all losses and regularisers, gradient caching."""
+    beir = str(places / "beir")
+    content = {
+        "data": {"corpus": beir, "queries": beir, "negatives": 2},
+        "model": {"start": str(places / "start"), "lora_rank": 2},
+        "teacher": {"bm25_weight": 0.5},
+        "loss": {"words": 0.5, "in_batch": 0.5, "margin_mse": 0.1, "scale": 0.3},
+        "query_regularizer": {"weight": 0.01, "steps": 5},
+        "document_regularizer": {"kind": "df_flops", "weight": 0.01, "steps": 5, "anti_zero": 0.1},
+        "joint_regularizer": {"weight": 0.01, "steps": 5},
+        "optimizer": {
+            "steps": 10,
+            "batch_size": 3,
+            "accumulation": 2,
+            "mini_batch": 2,
+            "warmup_steps": 2,
+        },
+        "validation": {"queries": beir, "every": 4},
+    }
+    for name, values in sections.items():
+        content[name] = {**content.get(name, {}), **values}
+    return from_mapping(TrainingConfig, content)
+
+
+def metrics(folder):
+    """The lines of metrics, as they are but for how long a validation took."""
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    for line in lines:
+        line.pop("eval_runtime", None)
+    return lines
+
+
+def tensors(model):
+    """Every tensor of a saved model, by file and name."""
+    found = {}
+    for path in sorted(model.rglob("*.safetensors")):
+        named = load_file(path)
+        found |= {f"{path.relative_to(model)}: {name}": value for name, value in named.items()}
+    return found
+
+
+def assert_same_model(one, other):
+    ours, expected = tensors(one), tensors(other)
+    assert ours.keys() == expected.keys()
+    for name, value in expected.items():
+        assert torch.equal(ours[name], value), name
+    (config,) = one.glob("1_*/config.json")
+    assert config.read_text() == (other / config.relative_to(one)).read_text()
+
+
+class KilledError(Exception):
+    pass
+
+
+def kill_in_step(monkeypatch, step):
+    """Raises in the first batch of a step, or where the step has a half in the second."""
+    compute = Trainer.compute_loss
+    seen = []
+
+    def killed(self, model, inputs, **more):
+        if self.state.global_step == int(step):
+            seen.append(step)
+            if len(seen) > 2 * (step % 1):
+                raise KilledError
+        return compute(self, model, inputs, **more)
+
+    monkeypatch.setattr(Trainer, "compute_loss", killed)
+
+
+def kill_while_saving(monkeypatch, step):
+    """Raises when weights and optimiser are written and the rest is not."""
+    save = Trainer._save_rng_state
+
+    def killed(self, folder):
+        if self.state.global_step == step:
+            raise KilledError
+        save(self, folder)
+
+    monkeypatch.setattr(Trainer, "_save_rng_state", killed)
+
+
+def kill_in_report(monkeypatch, step):
+    """Raises in the progress callback, with the line of metrics already written."""
+
+
+def kill_at_the_end(monkeypatch, _):
+    def killed(*_):
+        raise KilledError
+
+    monkeypatch.setattr(run_module, "write_card", killed)
+
+
+def killed_run(config, folder, how, step):
+    def progress(stage, done, total, detail=""):
+        if how is kill_in_report and (stage, done) == ("training", step):
+            raise KilledError
+
+    with pytest.MonkeyPatch.context() as patch:
+        how(patch, step)
+        with pytest.raises(KilledError):
+            train(config, folder, progress)
+    assert not (folder / "model").exists()
