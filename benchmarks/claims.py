@@ -29,7 +29,7 @@ from lexicept.engines import ExactEngine
 from lexicept.evaluation import effectiveness
 from lexicept.measures import mean_length, qd_flops
 from lexicept.models.backbone import DEFAULT_BACKBONE, Backbone
-from lexicept.models.encoder import load_encoder, make_encoder, parts
+from lexicept.models.encoder import Encoder
 from lexicept.models.heads.base import Head
 from lexicept.models.heads.sae import SAEHead
 from lexicept.models.language_heads import language_head
@@ -161,9 +161,9 @@ def starting_point(row: Row, out: Path) -> Path:
     if path.exists():
         return path
     if calibrated:
-        encoder = load_encoder(starting_point(replace(row, k=K), out))
+        encoder = Encoder.load(starting_point(replace(row, k=K), out))
         texts = [document.content for document in read_documents(out / "train")]
-        parts(encoder).head.calibrate(sample(parts(encoder).backbone, texts[:50]), K)
+        encoder.head.calibrate(sample(encoder.backbone, texts[:50]), K)
         return save(encoder, path)
     texts = [document.content for document in read_documents(out / "train")]
     backbone = Backbone.from_pretrained(DEFAULT_BACKBONE)
@@ -185,7 +185,7 @@ def starting_point(row: Row, out: Path) -> Path:
             else:
                 head = own.random(row.size, row.seed)
     shutil.rmtree(work)
-    return save(make_encoder(backbone, head), path)
+    return save(Encoder.of(backbone, head), path)
 
 
 def save(encoder: SparseEncoder, path: Path) -> Path:
@@ -237,7 +237,7 @@ def evaluate(folder: Path, test: Path) -> list[dict[str, float]]:
     evaluator = RetrievalEvaluator(
         names, query_states, ids, document_states, qrels, ValidationSettings(), bf16=True
     )
-    model = load_encoder(folder / "model")
+    model = Encoder.load(folder / "model")
     whole = evaluator.encode(model, document_states, "document")
     asked = evaluator.encode(model, query_states, "query")
     points = []

@@ -12,7 +12,7 @@ from sentence_transformers import SentenceTransformer
 from benchmarks.common import Table, interleaved, ratio
 from lexicept.corpora import read_documents
 from lexicept.models.backbone import DEFAULT_BACKBONE, Backbone, resolve
-from lexicept.models.encoder import encode_activations, make_encoder
+from lexicept.models.encoder import Encoder
 from lexicept.models.heads.sae import SAEHead
 from lexicept.training.sae.settings import SAESettings
 from lexicept.training.sae.trainer import initial_sae
@@ -42,7 +42,7 @@ def run(data: Path, count: int = 100, num_latents: int = 8192, rounds: int = 5) 
     # An untrained SAE costs the same as a trained one: k latents are active either way.
     states = [states for _, states in backbone.token_states(backbone.windows(texts[:20]))]
     sae = initial_sae(torch.cat(states).clone(), SAESettings(num_latents=num_latents, k=8))
-    encoder = make_encoder(backbone, SAEHead(sae.eval().requires_grad_(False)))
+    encoder = Encoder.of(backbone, SAEHead(sae.eval().requires_grad_(False)))
     dense = SentenceTransformer(resolve(DEFAULT_BACKBONE), device=str(backbone.model.device))
     dense.max_seq_length = backbone.window
     windows = backbone.windows(texts)
@@ -58,7 +58,7 @@ def run(data: Path, count: int = 100, num_latents: int = 8192, rounds: int = 5) 
         {
             DENSE: lambda: dense.encode(texts, show_progress_bar=False),
             "bare backbone, lexicept's batches": bare,
-            "lexicept `encode_activations`": lambda: encode_activations(encoder, texts),
+            "lexicept `encode_activations`": lambda: encoder.encode_activations(texts),
         },
         rounds,
     )

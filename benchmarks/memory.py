@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 from benchmarks.common import Table, resident
 from lexicept.models.backbone import Backbone
-from lexicept.models.encoder import encode_activations, load_encoder, make_encoder
+from lexicept.models.encoder import Encoder
 from lexicept.models.heads.sae import SAEHead
 from lexicept.models.sae.model import SAE
 
@@ -23,7 +23,7 @@ def run() -> list[Table]:
     """Each in a process of its own."""
     with TemporaryDirectory() as folder:
         sae = SAE(Backbone.from_pretrained().get_embedding_dimension(), NUM_LATENTS, 8)
-        make_encoder(Backbone.from_pretrained(), SAEHead(sae)).save(folder, create_model_card=False)
+        Encoder.of(Backbone.from_pretrained(), SAEHead(sae)).save(folder, create_model_card=False)
         peaks = {}
         for name in NAMES:
             command = [sys.executable, "-m", "benchmarks.memory", name, folder]
@@ -40,7 +40,7 @@ def measure(name: str, folder: Path) -> float:
     """Peak resident memory of this process, in MB, once it has encoded the texts."""
     texts = [" ".join(["word"] * WORDS)] * TEXTS
     if name == "encoder":
-        encode_activations(load_encoder(folder), texts)
+        Encoder.load(folder).encode_activations(texts)
     else:
         backbone = Backbone.from_pretrained()
         for _ in backbone.token_states(backbone.windows(texts)):

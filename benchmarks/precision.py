@@ -17,7 +17,6 @@ from lexicept.corpora import read_qrels, read_queries
 from lexicept.evaluation import effectiveness, significance
 from lexicept.index.impacts import Derived
 from lexicept.index.reader import IndexReader
-from lexicept.models.encoder import parts
 
 SHARD = 512
 """Documents encoded together, as in a build."""
@@ -26,7 +25,7 @@ SHARD = 512
 def encoded(index: IndexReader, texts: Sequence[str], precision: str) -> tuple[sp.csr_array, float]:
     """The concepts' frequencies of all documents [N, V], and the seconds that took."""
     concepts = index.vectorizer("concepts")
-    parts(concepts.encoder).backbone.precision = precision
+    concepts.encoder.backbone.precision = precision
     start, found = time.perf_counter(), []
     for first in range(0, len(texts), SHARD):
         found.append(concepts.documents(texts[first : first + SHARD]))

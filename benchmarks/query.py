@@ -19,7 +19,7 @@ from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import VocabularySettings
 from lexicept.index.reader import IndexReader
 from lexicept.models.backbone import DEFAULT_BACKBONE, Backbone, resolve
-from lexicept.models.encoder import make_encoder
+from lexicept.models.encoder import Encoder
 from lexicept.models.heads.sae import SAEHead
 from lexicept.training.sae.settings import SAESettings
 from lexicept.training.sae.trainer import initial_sae
@@ -36,7 +36,7 @@ def build(path: Path, backbone: Backbone, texts: list[str], num_documents: int) 
     sae = initial_sae(torch.cat(states).clone(), SAESettings(num_latents=LATENTS))
     builder = IndexBuilder(path)
     builder.add_documents((Document(f"d{n}", "text") for n in range(num_documents)), {})
-    concepts = Drawn(make_encoder(backbone, SAEHead(sae.eval().requires_grad_(False))))
+    concepts = Drawn(Encoder.of(backbone, SAEHead(sae.eval().requires_grad_(False))))
     builder.add_vocabulary(concepts, VocabularySettings(BM25(k3=1.0)))
     return builder.commit()
 

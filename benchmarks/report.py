@@ -22,7 +22,7 @@ from lexicept.index.atlas import Findings
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import VocabularySettings
 from lexicept.models.backbone import Backbone
-from lexicept.models.encoder import make_encoder
+from lexicept.models.encoder import Encoder
 from lexicept.models.heads.sae import SAEHead
 from lexicept.models.sae.model import SAE
 from lexicept.vectorizers.concepts import ConceptVectorizer
@@ -75,7 +75,7 @@ def run(num_documents: int = DOCUMENTS) -> list[Table]:
 def _build(path: Path, num_documents: int) -> None:
     backbone = Backbone.from_pretrained()
     sae = SAE(backbone.get_embedding_dimension(), LATENTS, 8)
-    concepts = Drawn(make_encoder(backbone, SAEHead(sae)))
+    concepts = Drawn(Encoder.of(backbone, SAEHead(sae)))
     builder = IndexBuilder(path)
     builder.add_documents(_documents(num_documents), {})
     builder.add_vocabulary(WordVectorizer(), VocabularySettings(BM25()))

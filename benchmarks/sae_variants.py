@@ -18,7 +18,7 @@ from torch import Tensor
 from lexicept.cli.display import ProgressBars
 from lexicept.corpora import read_documents, read_qrels, read_queries
 from lexicept.models.backbone import Backbone
-from lexicept.models.encoder import with_lookup
+from lexicept.models.encoder import Encoder
 from lexicept.models.heads.base import HeadSettings
 from lexicept.models.heads.sae import SAEHead
 from lexicept.models.sae.model import SAE
@@ -67,7 +67,7 @@ class Collection:
         """Reconstruction of all documents' states, and retrieval by concepts alone."""
         report = report_states(read_all(self.read, len(self.documents)), sae)
         own = HeadSettings(query_k=sae.k, document_k=sae.k, weighting="bm25")
-        found = self.evaluator(with_lookup([SAEHead(sae, own)], None))
+        found = self.evaluator(Encoder.over_states(SAEHead(sae, own)))
         values = {"fvu": report.fvu, "l0": report.l0, "dead": report.dead}
         return values | {name: found[name] for name in ("ndcg", "qd_flops", "document_length")}
 

@@ -18,7 +18,7 @@ from lexicept.cli.display import ProgressBars
 from lexicept.corpora import read_documents
 from lexicept.interpretation.describe import describe
 from lexicept.models.backbone import DEFAULT_BACKBONE
-from lexicept.models.encoder import encode_activations, load_encoder, parts
+from lexicept.models.encoder import Encoder
 from lexicept.models.lora import add_adapters
 from lexicept.storage.files import replace_file, write_json
 from lexicept.storage.texts import TextStore
@@ -65,8 +65,8 @@ def main() -> None:
 
 def without_weights(source: Path, out: str) -> None:
     """Save an encoder of a frozen backbone as adapters of it, which add nothing, and its head."""
-    encoder = load_encoder(source)
-    backbone = parts(encoder).backbone
+    encoder = Encoder.load(source)
+    backbone = encoder.backbone
     backbone.model = add_adapters(backbone.model, DEFAULT_BACKBONE, rank=1)
     encoder.save(out, create_model_card=False)
 
@@ -97,10 +97,10 @@ def half(tensor: torch.Tensor) -> torch.Tensor:
 
 def names(folder: Path, texts: list[str]) -> list[str]:
     """What each concept stands for, by the words that fire it in some texts."""
-    encoder = load_encoder(folder)
-    parts(encoder).backbone.precision = "bfloat16"
+    encoder = Encoder.load(folder)
+    encoder.backbone.precision = "bfloat16"
     with ProgressBars() as progress:
-        found = encode_activations(encoder, texts)
+        found = encoder.encode_activations(texts)
         return describe(encoder, texts, found, progress=progress).labels
 
 

@@ -72,14 +72,14 @@ def encoder(backbone, texts):
     """An untrained but sensible encoder: decoder rows are token states."""
     import torch
 
-    from lexicept.models.encoder import make_encoder
+    from lexicept.models.encoder import Encoder
     from lexicept.models.heads.sae import SAEHead
     from lexicept.training.sae.settings import SAESettings
     from lexicept.training.sae.trainer import initial_sae
 
     states = torch.cat([s for _, s in backbone.token_states(backbone.windows(texts))])
     sae = initial_sae(states.clone(), SAESettings(num_latents=256, k=4)).eval()
-    return make_encoder(backbone, SAEHead(sae.requires_grad_(False)))
+    return Encoder.of(backbone, SAEHead(sae.requires_grad_(False)))
 
 
 @pytest.fixture(autouse=True)
@@ -131,7 +131,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A collection, and an encoder to start from; its backbone has dropout."""
     import torch
 
-    from lexicept.models.encoder import make_encoder
+    from lexicept.models.encoder import Encoder
     from lexicept.models.heads.vocabulary import VocabularyHead
     from support.tiny import save_collection, tiny_backbone
 
@@ -140,7 +140,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Path:
     bert = tiny_backbone(folder / "bert", dropout=0.2)
     torch.manual_seed(3)
     head = VocabularyHead(torch.randn(50, 32) * 0.3, torch.zeros(50), [f"w{n}" for n in range(50)])
-    make_encoder(bert, head).save(str(folder / "start"), create_model_card=False)
+    Encoder.of(bert, head).save(str(folder / "start"), create_model_card=False)
     return folder
 
 

@@ -29,7 +29,7 @@ from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import RRASettings, VocabularySettings
 from lexicept.index.reader import IndexReader
 from lexicept.interpretation.llm_labels import _opened, _ReplyError, read_reply
-from lexicept.models.encoder import load_encoder, make_encoder
+from lexicept.models.encoder import Encoder
 from lexicept.models.heads.base import HeadSettings
 from lexicept.models.heads.sae import SAEHead
 from lexicept.models.heads.vocabulary import VocabularyHead
@@ -295,12 +295,12 @@ def read_heads(folder: Path) -> None:
 
 def write_encoder(folder: Path) -> None:
     backbone = tiny.tiny_backbone(folder / "bert")
-    encoder = make_encoder(backbone, SAEHead(SAE(32, 40, 3)))
+    encoder = Encoder.of(backbone, SAEHead(SAE(32, 40, 3)))
     encoder.save(str(folder / "model"), create_model_card=False)
 
 
 def read_encoder(folder: Path) -> None:
-    load_encoder(folder / "model")
+    Encoder.load(folder / "model")
 
 
 TRAINING = SAESettings(num_latents=6, k=2, tokens=100, batch_size=10)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from lexicept.models.encoder import make_encoder
+from lexicept.models.encoder import Encoder
 from lexicept.models.heads.base import HeadSettings
 from lexicept.models.heads.sae import SAEHead
 from lexicept.models.heads.vocabulary import VocabularyHead
@@ -42,4 +42,4 @@ def make_head(kind, **settings):
 
 
 def make(bert, kind, **settings):
-    return make_encoder(bert, make_head(kind, **settings))
+    return Encoder.of(bert, make_head(kind, **settings))

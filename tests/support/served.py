@@ -14,7 +14,7 @@ from lexicept.corpora import Document
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import VocabularySettings
 from lexicept.interpretation.describe import describe
-from lexicept.models.encoder import make_encoder
+from lexicept.models.encoder import Encoder
 from lexicept.models.heads.sae import SAEHead
 from lexicept.server.app import create_app
 from lexicept.training.sae.settings import SAESettings
@@ -54,7 +54,7 @@ def save_index(folder: Path, concepts: bool = True, atlas: bool = True) -> Path:
         windows = backbone.windows(contents)
         states = torch.cat([found for _, found in backbone.token_states(windows)])
         sae = initial_sae(states.clone(), SAESettings(num_latents=64, k=4)).eval()
-        vectorizer = ConceptVectorizer(make_encoder(backbone, SAEHead(sae.requires_grad_(False))))
+        vectorizer = ConceptVectorizer(Encoder.of(backbone, SAEHead(sae.requires_grad_(False))))
         found = builder.add_vocabulary(vectorizer, VocabularySettings(BM25(k3=1.0)))
         if atlas:
             builder.add_atlas(describe(vectorizer.encoder, builder.contents, found))

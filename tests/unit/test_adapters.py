@@ -9,7 +9,7 @@ from sentence_transformers import SparseEncoder
 
 from lexicept.errors import InputError
 from lexicept.models.backbone import Backbone
-from lexicept.models.encoder import load_encoder, make_encoder, parts
+from lexicept.models.encoder import Encoder
 from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.models.lookup import Lookup
 from lexicept.models.lora import add_adapters, has_adapters, merge_adapters
@@ -20,7 +20,7 @@ TEXTS = [text(1, 2, 3), text(4), text(5, 6)]
 
 def adapted(encoder, seed=0):
     """Adapters of random weights on the encoder's backbone."""
-    backbone = parts(encoder).backbone
+    backbone = encoder.backbone
     torch.manual_seed(seed)
     backbone.model = add_adapters(backbone.model, backbone.source, rank=3)
     with torch.no_grad():
@@ -34,9 +34,7 @@ def make(backbone, lookup=False):
     torch.manual_seed(3)
     size = len(backbone.tokenizer)
     head = VocabularyHead(torch.randn(size, 32) * 0.3, torch.zeros(size), ["w"] * size)
-    return make_encoder(
-        backbone, head, Lookup.for_head(head, backbone.tokenizer) if lookup else None
-    )
+    return Encoder.of(backbone, head, Lookup.for_head(head, backbone.tokenizer) if lookup else None)
 
 
 def vectors(encoder):
@@ -54,16 +52,16 @@ def test_adapters_and_merged_weights_are_the_same_encoder(bert, tmp_path, layer,
     encoder = adapted(make(Backbone.from_pretrained(bert, layer), lookup))
     expected = vectors(encoder)
     encoder.save(str(tmp_path / "adapter"), create_model_card=False)
-    backbone = parts(encoder).backbone
+    backbone = encoder.backbone
     backbone.model = merge_adapters(backbone.model)
     encoder.save(str(tmp_path / "merged"), create_model_card=False)
     for name in ("adapter", "merged"):
-        ours = load_encoder(tmp_path / name)
+        ours = Encoder.load(tmp_path / name)
         theirs = SparseEncoder(str(tmp_path / name), trust_remote_code=True)
         for loaded in (ours, theirs):
             torch.testing.assert_close(vectors(loaded), expected, atol=1e-5, rtol=0)
-        assert parts(ours).backbone.num_layers == (layer or 2)
-        assert not has_adapters(parts(ours).backbone.model)
+        assert ours.backbone.num_layers == (layer or 2)
+        assert not has_adapters(ours.backbone.model)
     plain = vectors(make(Backbone.from_pretrained(bert, layer), lookup))
     assert (plain - expected).abs().max() > 0.01
 
@@ -84,9 +82,9 @@ def test_adapters_upon_adapters(bert, tmp_path):
     """A base may be a folder of adapters, or a module's folder inside an encoder's."""
     first = adapted(make(Backbone.from_pretrained(bert), lookup=True))
     first.save(str(tmp_path / "first"), create_model_card=False)
-    second = adapted(load_encoder(tmp_path / "first"), seed=1)
+    second = adapted(Encoder.load(tmp_path / "first"), seed=1)
     second.save(str(tmp_path / "second"), create_model_card=False)
-    found = vectors(load_encoder(tmp_path / "second"))
+    found = vectors(Encoder.load(tmp_path / "second"))
     torch.testing.assert_close(found, vectors(second), atol=1e-5, rtol=0)
     assert (found - vectors(first)).abs().max() > 0.01
 
@@ -98,7 +96,7 @@ def test_a_base_that_is_gone(bert, tmp_path):
     settings = json.loads(path.read_bytes())
     path.write_text(json.dumps({**settings, "base_model_name_or_path": "/nowhere/model"}))
     with pytest.raises(InputError, match=r"this encoder can't be loaded: .*/nowhere/model"):
-        load_encoder(tmp_path)
+        Encoder.load(tmp_path)
 
 
 def test_pickled_adapters_are_not_read(bert, tmp_path):
@@ -107,4 +105,4 @@ def test_pickled_adapters_are_not_read(bert, tmp_path):
     torch.save(load_file(weights), tmp_path / "adapter_model.bin")
     weights.unlink()
     with pytest.raises(InputError, match="pickled adapters are not read"):
-        load_encoder(tmp_path)
+        Encoder.load(tmp_path)

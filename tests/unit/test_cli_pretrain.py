@@ -10,7 +10,7 @@ import torch
 
 from lexicept.cli.pretrain import pretrain
 from lexicept.models.backbone import DEFAULT_BACKBONE, Backbone
-from lexicept.models.encoder import load_encoder
+from lexicept.models.encoder import Encoder
 from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.models.language_heads import language_head
 from lexicept.models.lora import has_adapters
@@ -51,7 +51,7 @@ def go(run: Run, corpus: Path, bert: Path, tmp_path: Path) -> Any:
 
 
 def head_of(folder: Path) -> VocabularyHead:
-    head: VocabularyHead = load_encoder(folder)[1]
+    head: VocabularyHead = Encoder.load(folder)[1]
     return head
 
 
@@ -59,7 +59,7 @@ def test_the_backbone_s_own_head(go: Any, bert: Path, tmp_path: Path) -> None:
     report = go("--json").json
     size = len(VOCABULARY)
     assert report == {"model": str(tmp_path / "model"), "dimensions": size, "steps": 3}
-    encoder, before = load_encoder(tmp_path / "model"), language_head(str(bert))
+    encoder, before = Encoder.load(tmp_path / "model"), language_head(str(bert))
     assert list(encoder[1].terms) == VOCABULARY
     moved = (encoder[1].rows - before.rows).abs().max()
     assert 0 < float(moved.detach()) < 0.1
@@ -74,7 +74,7 @@ def test_an_expanded_head_that_build_takes(
 ) -> None:
     arguments = ("--head", "expanded", "--trained", "all", "--layer", 1, "--bf16", "--seed", 4)
     assert go(*arguments, "--json").json["dimensions"] == len(WORDS) + 2
-    encoder = load_encoder(tmp_path / "model")
+    encoder = Encoder.load(tmp_path / "model")
     assert encoder[0].num_layers == 1
     assert set(encoder[1].terms) == WORDS | {"and", "it"}
     assert encoder[1].terms[0] == "the"

@@ -64,7 +64,7 @@ def _small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
 def concepts(tmp_path_factory: pytest.TempPathFactory) -> Vectorizer:
     import torch
 
-    from lexicept.models.encoder import make_encoder
+    from lexicept.models.encoder import Encoder
     from lexicept.models.heads.sae import SAEHead
     from lexicept.training.sae.settings import SAESettings
     from lexicept.training.sae.trainer import initial_sae
@@ -74,7 +74,7 @@ def concepts(tmp_path_factory: pytest.TempPathFactory) -> Vectorizer:
     torch.manual_seed(0)
     sae = initial_sae(torch.randn(200, 32), SAESettings(num_latents=50, k=4)).eval()
     backbone = tiny_backbone(tmp_path_factory.mktemp("bert"))
-    return ConceptVectorizer(make_encoder(backbone, SAEHead(sae.requires_grad_(False))))
+    return ConceptVectorizer(Encoder.of(backbone, SAEHead(sae.requires_grad_(False))))
 
 
 def build(

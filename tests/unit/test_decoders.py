@@ -14,7 +14,7 @@ from transformers.masking_utils import create_causal_mask
 
 from lexicept.errors import InputError
 from lexicept.models.backbone import Backbone, quiet_transformers
-from lexicept.models.encoder import encode_activations, make_encoder
+from lexicept.models.encoder import Encoder
 from lexicept.models.heads.sae import SAEHead
 from lexicept.models.sae.model import SAE
 from lexicept.models.windows import split_words
@@ -207,10 +207,10 @@ def test_texts_without_any_token(tmp_path: Path) -> None:
     """Where a tokenizer adds none of its own, as Qwen's."""
     backbone = Backbone.from_pretrained(save_decoder(tmp_path, "Qwen3", decoder_tokenizer(False)))
     assert backbone.windows([""])[0].token_ids == []
-    encoder = make_encoder(backbone, SAEHead(SAE(32, 8, 2)))
-    found = encode_activations(encoder, ["", text(1, 2), ""])
+    encoder = Encoder.of(backbone, SAEHead(SAE(32, 8, 2)))
+    found = encoder.encode_activations(["", text(1, 2), ""])
     assert found.toarray()[0].tolist() == found.toarray()[2].tolist() == [0.0] * 8
-    assert encode_activations(encoder, [""]).nnz == 0
+    assert encoder.encode_activations([""]).nnz == 0
     for texts in (["", text(1, 2, 3)], [""]):
         backbone.zero_grad()
         features = backbone(backbone.preprocess(texts))

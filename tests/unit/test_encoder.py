@@ -8,7 +8,7 @@ from sentence_transformers import SparseEncoder
 
 from lexicept.errors import InputError
 from lexicept.models.backbone import Backbone, resolve
-from lexicept.models.encoder import encode_activations, load_encoder, make_encoder
+from lexicept.models.encoder import Encoder
 from lexicept.models.heads.sae import SAEHead
 from lexicept.models.sae.model import SAE
 from support.tiny import save_bert
@@ -106,21 +106,21 @@ def dense_reference(encoder, text):
 def test_activations_are_the_reference_whatever_the_batch(encoder, texts):
     with torch.inference_mode():
         expected = torch.stack([dense_reference(encoder, text) for text in texts]).numpy()
-    found = encode_activations(encoder, texts)
+    found = encoder.encode_activations(texts)
     assert found.shape == (len(texts), 256)
     np.testing.assert_allclose(found.toarray(), expected, atol=2e-4)
     order = [3, 0, 7, 6, 1, 5, 2, 4]
-    shuffled = encode_activations(encoder, [texts[i] for i in order])
+    shuffled = encoder.encode_activations([texts[i] for i in order])
     np.testing.assert_allclose(shuffled.toarray(), expected[order], atol=2e-4)
     assert found[[2]].nnz == 0  # the empty text
 
 
 def test_nothing_to_encode(encoder):
-    assert encode_activations(encoder, []).shape == (0, 256)
+    assert encoder.encode_activations([]).shape == (0, 256)
 
 
 def test_the_sparse_encoder_pools_with_log1p(encoder, texts):
-    expected = np.log1p(encode_activations(encoder, texts).toarray())
+    expected = np.log1p(encoder.encode_activations(texts).toarray())
     vectors = encoder.encode_document(texts)
     assert vectors.is_sparse
     np.testing.assert_allclose(vectors.to_dense().numpy(), expected, atol=2e-4)
@@ -129,7 +129,7 @@ def test_the_sparse_encoder_pools_with_log1p(encoder, texts):
 def with_limits(encoder):
     limits = {"query_max_active_dims": 3, "document_max_active_dims": 7}
     settings = replace(encoder[1].settings, **limits)
-    return make_encoder(encoder[0], SAEHead(encoder[1].sae, settings))
+    return Encoder.of(encoder[0], SAEHead(encoder[1].sae, settings))
 
 
 def test_queries_and_documents_have_their_own_limits(encoder, texts):
@@ -149,7 +149,7 @@ def test_save_and_load_in_both_ways(encoder, texts, tmp_path):
     limited.save(str(tmp_path / "model"), create_model_card=False)
     expected = limited.encode_query(texts).to_dense()
     for loaded in (
-        load_encoder(tmp_path / "model"),
+        Encoder.load(tmp_path / "model"),
         SparseEncoder(str(tmp_path / "model"), trust_remote_code=True),
     ):
         assert torch.equal(loaded.encode_query(texts).to_dense(), expected)
@@ -160,15 +160,15 @@ def test_save_and_load_in_both_ways(encoder, texts, tmp_path):
 
 def test_folders_that_are_no_encoder(tmp_path):
     with pytest.raises(InputError, match=r"modules\.json is missing"):
-        load_encoder(tmp_path)
+        Encoder.load(tmp_path)
     (tmp_path / "modules.json").write_text("[]")
     with pytest.raises(InputError, match=r"can't be loaded|not a saved"):
-        load_encoder(tmp_path)
+        Encoder.load(tmp_path)
 
 
 def test_sizes_that_do_not_fit(backbone):
     with pytest.raises(InputError, match="states of size 5 on a backbone of size 384"):
-        make_encoder(backbone, SAEHead(SAE(5, 8, 2)))
+        Encoder.of(backbone, SAEHead(SAE(5, 8, 2)))
 
 
 def test_a_head_after_another_module():

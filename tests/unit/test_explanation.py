@@ -26,7 +26,7 @@ from lexicept.explanation.html import explanation_page, highlighted
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import RRASettings, VocabularySettings
 from lexicept.index.reader import Hit
-from lexicept.models.encoder import make_encoder
+from lexicept.models.encoder import Encoder
 from lexicept.models.lookup import Lookup
 from lexicept.vectorizers.concepts import ConceptVectorizer
 from lexicept.vectorizers.words import WordVectorizer
@@ -92,7 +92,7 @@ def test_a_query_without_inference_has_the_tokens_that_name_a_dimension(bert):
     names = list(bert.tokenizer.get_vocab())
     head = vocabulary_head().with_rows(torch.randn(len(names), 32), torch.zeros(len(names)), names)
     lookup = Lookup.for_head(head, bert.tokenizer)
-    vectorizer = ConceptVectorizer(make_encoder(bert, head, lookup))
+    vectorizer = ConceptVectorizer(Encoder.of(bert, head, lookup))
     baba, z, y = bert.tokenizer.convert_tokens_to_ids(["baba", "z", "##y"])
     assert vectorizer.spans("Baba zy baba", [baba, z, y, 0], "query") == {
         baba: ((0, 4), (8, 12)),

@@ -122,14 +122,14 @@ def test_files_that_can_not_grow(tmp_path: Path) -> None:
 def test_a_concept_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
-    from lexicept.models.encoder import make_encoder
+    from lexicept.models.encoder import Encoder
     from lexicept.models.heads.sae import SAEHead
     from lexicept.models.sae.model import SAE
     from lexicept.vectorizers.concepts import ConceptVectorizer
     from support.tiny import tiny_backbone
 
     torch.manual_seed(0)
-    encoder = make_encoder(tiny_backbone(tmp_path / "bert"), SAEHead(SAE(32, 40, 3)))
+    encoder = Encoder.of(tiny_backbone(tmp_path / "bert"), SAEHead(SAE(32, 40, 3)))
     monkeypatch.setattr(term_frequencies, "SHARD", 3)
     made = ConceptVectorizer(encoder)
     case = Case(lambda _: None, lambda folder: build(folder / "out", 7, made), "out")

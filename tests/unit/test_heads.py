@@ -6,7 +6,7 @@ import torch
 from sentence_transformers import SparseEncoder
 
 from lexicept.errors import InputError
-from lexicept.models.encoder import encode_activations, load_encoder
+from lexicept.models.encoder import Encoder
 from lexicept.models.heads.base import HeadSettings
 from lexicept.models.heads.sae import SAEHead
 from lexicept.models.heads.vocabulary import VocabularyHead
@@ -71,7 +71,7 @@ def test_vectors_are_the_equations(bert, kind, pooling, k):
     assert torch.allclose(found, expected, atol=1e-4, rtol=1e-4)
     assert not found[2].any()  # the empty text
     assert (found > 0).any(dim=1).sum() == 5
-    activated = encode_activations(encoder, TEXTS).toarray()
+    activated = encoder.encode_activations(TEXTS).toarray()
     np.testing.assert_allclose(
         np.log1p(activated) if pooling == "max" else activated, expected, atol=1e-4, rtol=1e-4
     )
@@ -137,7 +137,7 @@ def test_only_queries_are_scaled(bert, kind):
     assert torch.allclose(after.encode_query(TEXTS).to_dense(), 2.5 * queries)
     assert torch.equal(after.encode_document(TEXTS).to_dense(), queries)
     # Activations are what a weighting starts from, which scales by itself.
-    activated = [encode_activations(e, TEXTS, "query").toarray() for e in (before, after)]
+    activated = [e.encode_activations(TEXTS, "query").toarray() for e in (before, after)]
     np.testing.assert_array_equal(*activated)
 
 
@@ -176,7 +176,7 @@ def test_saved_and_loaded_it_is_the_same(bert, kind, pooling, tmp_path):
     encoder = make(bert, kind, **settings)
     encoder.save(str(tmp_path / "model"), create_model_card=False)
     for loaded in (
-        load_encoder(tmp_path / "model"),
+        Encoder.load(tmp_path / "model"),
         SparseEncoder(str(tmp_path / "model"), trust_remote_code=True),
     ):
         assert type(loaded[1]) is type(encoder[1])
@@ -186,7 +186,7 @@ def test_saved_and_loaded_it_is_the_same(bert, kind, pooling, tmp_path):
             assert torch.equal(getattr(loaded, name)(TEXTS).to_dense(), expected)
         for name, tensor in encoder[1].state_dict().items():
             assert torch.equal(loaded[1].state_dict()[name], tensor), name
-    loaded = load_encoder(tmp_path / "model")
+    loaded = Encoder.load(tmp_path / "model")
     if kind == "vocabulary":
         assert list(loaded[1].terms) == [f"term {n}" for n in range(40)]
         assert (loaded[1].activation, loaded[1].norm.eps) == ("relu", 1e-5)

@@ -16,7 +16,7 @@ import yaml
 
 from lexicept.errors import InputError
 from lexicept.index.reader import IndexReader
-from lexicept.models.encoder import encode_activations, load_encoder, make_encoder
+from lexicept.models.encoder import Encoder
 from lexicept.models.heads.sae import SAEHead
 from lexicept.models.hub import model_folder, push_model
 from lexicept.models.language_heads import language_head
@@ -153,7 +153,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A saved encoder with names of its dimensions, and what must not be published with it."""
     folder = tmp_path_factory.mktemp("model")
     backbone = tiny_backbone(folder / "bert")
-    encoder = make_encoder(backbone, language_head(str(folder / "bert")))
+    encoder = Encoder.of(backbone, language_head(str(folder / "bert")))
     encoder.save(str(folder / "saved"), create_model_card=False)
     for name in ("pytorch_model.bin", "code.py", "optimizer.pt", ".env"):
         (folder / "saved" / name).write_bytes(b"not to be seen")
@@ -172,21 +172,21 @@ def test_a_model_comes_back(hub: Hub, model: Path, run: Run, monkeypatch: Any) -
         "library_name": "sentence-transformers",
         "tags": ["sparse-encoder", "learned-sparse-retrieval", "lexicept"],
     }
-    assert 'load_encoder("team/tiny")' in card
+    assert 'Encoder.load("team/tiny")' in card
     assert 'SparseEncoder("team/tiny", trust_remote_code=True)' in card
     # What others may have put there is not downloaded.
     files |= {"pytorch_model.bin": b"pickle", "evil.py": b"code", "1/model.pkl": b"pickle"}
-    expected = encode_activations(load_encoder(model), TEXTS)
-    pulled = load_encoder("team/tiny")
-    assert (encode_activations(pulled, TEXTS) != expected).nnz == 0
+    expected = Encoder.load(model).encode_activations(TEXTS)
+    pulled = Encoder.load("team/tiny")
+    assert (pulled.encode_activations(TEXTS) != expected).nnz == 0
     assert set(hub.downloaded) == set(files) - {"pytorch_model.bin", "evil.py", "1/model.pkl"}
     # It is in the cache now.
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    assert (encode_activations(load_encoder("team/tiny"), TEXTS) != expected).nnz == 0
+    assert (Encoder.load("team/tiny").encode_activations(TEXTS) != expected).nnz == 0
     assert list(ConceptVectorizer.load(Path("team/tiny")).terms)[5] == "baba"
-    load_encoder("team/tiny", revision=hub.sha("team/tiny"))
+    Encoder.load("team/tiny", revision=hub.sha("team/tiny"))
     with pytest.raises(InputError, match=r"team/other: no such folder, .* not in the cache"):
-        load_encoder("team/other")
+        Encoder.load("team/other")
 
 
 def test_an_index_of_a_pulled_model(hub: Hub, model: Path, run: Run, tmp_path: Path) -> None:
@@ -220,11 +220,11 @@ def test_private_models(hub: Hub, model: Path) -> None:
 def test_what_the_hub_refuses(hub: Hub, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     push_model(model, "team/tiny", "")
     with pytest.raises(InputError, match=r"team/none: no such folder, .* none of that name"):
-        load_encoder("team/none")
+        Encoder.load("team/none")
     with pytest.raises(InputError, match="no such revision"):
-        load_encoder("team/tiny", revision="old")
+        Encoder.load("team/tiny", revision="old")
     with pytest.raises(InputError, match="only the hub's models have revisions"):
-        load_encoder(model, revision="main")
+        Encoder.load(model, revision="main")
     monkeypatch.setenv("HF_TOKEN", "wrong")
     with pytest.raises(InputError, match="HF_TOKEN may not"):
         push_model(model, "team/tiny", "")
@@ -252,11 +252,11 @@ def test_what_push_refuses(
 
 
 def test_cards(model: Path) -> None:
-    encoder = load_encoder(model)
+    encoder = Encoder.load(model)
     linked = yaml.safe_load(make_card(encoder, "t", "owner/base").split("---\n")[1])
     assert linked["base_model"] == "owner/base"
     assert "base_model" not in make_card(encoder, "t", str(model))
-    latents = make_encoder(encoder[0], SAEHead(SAE(32, 16, 4)))
+    latents = Encoder.of(encoder[0], SAEHead(SAE(32, 16, 4)))
     assert "a SAEHead of\n16 dimensions with max pooling" in make_card(latents, "t")
     for before in ("---\nlicense: mit\na: 1\n---\ntext ---\n", "---\na: 1\n---\ntext ---\n"):
         after = published(before, "team/tiny", "apache-2.0")

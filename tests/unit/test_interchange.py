@@ -26,7 +26,7 @@ from transformers import AutoTokenizer
 from lexicept.errors import InputError
 from lexicept.models.backbone import Backbone, quiet_transformers
 from lexicept.models.converters import Kind, read_model, recognise, write_model
-from lexicept.models.encoder import encode_activations, load_encoder, make_encoder, parts
+from lexicept.models.encoder import Encoder
 from lexicept.models.heads.base import HeadSettings
 from lexicept.models.heads.sae import SAEHead
 from lexicept.models.heads.vocabulary import VocabularyHead
@@ -110,7 +110,7 @@ def masked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_masked(tmp_path_factory.mktemp("masked"))
 
 
-def read(folder: Path) -> SparseEncoder:
+def read(folder: Path) -> Encoder:
     kind = recognise(folder)
     assert kind is not None
     return read_model(folder, kind)
@@ -132,10 +132,10 @@ def test_vectors_are_those_of_the_library(source: str, masked: Path, tmp_path: P
     expected = both(SparseEncoder(str(folder)))
     assert_same(both(encoder), expected)
     encoder.save(str(tmp_path / "saved"), create_model_card=False)
-    loaded = load_encoder(tmp_path / "saved")
+    loaded = Encoder.load(tmp_path / "saved")
     assert_same(both(loaded), expected)
     # What an index holds: with max pooling, what log1p makes the weights of.
-    found = torch.from_numpy(encode_activations(loaded, TEXTS).toarray())
+    found = torch.from_numpy(loaded.encode_activations(TEXTS).toarray())
     assert_same(found if source == "sum" else found.log1p(), expected[1])
 
 
@@ -166,7 +166,7 @@ def test_a_model_as_the_hub_has_them(masked: Path, tmp_path: Path) -> None:
     config = '{"pooling_strategy": "max", "word_embedding_dimension": null}'
     (folder / "1_SpladePooling" / "config.json").write_text(config)
     encoder = read(folder)
-    assert parts(encoder).backbone.max_tokens == 7
+    assert encoder.backbone.max_tokens == 7
     assert_same(both(encoder), both(SparseEncoder(str(folder))))
 
 
@@ -189,7 +189,7 @@ def test_opensearch_s_weights_of_tokens(file: str, masked: Path, tmp_path: Path)
 def test_a_decoder(causal: bool, tmp_path: Path) -> None:
     folder = Path(save_decoder(tmp_path / "llama", is_causal=causal))
     encoder = read(folder)
-    assert parts(encoder).backbone.bidirectional is not causal
+    assert encoder.backbone.bidirectional is not causal
     model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
     ids = torch.tensor(AutoTokenizer.from_pretrained(folder)([TEXTS[0]])["input_ids"])
     with torch.no_grad():
@@ -250,7 +250,7 @@ def test_round_trips(source: str, kind: Kind, masked: Path, tmp_path: Path) -> N
         (out / "modules.json").unlink()  # what other readers do not know
         with quiet_transformers():
             model = transformers.AutoModelForMaskedLM.from_pretrained(out)
-        assert torch.equal(model.get_output_embeddings().weight, parts(encoder).head.rows.detach())
+        assert torch.equal(model.get_output_embeddings().weight, encoder.head.rows.detach())
     if kind is Kind.opensearch:
         assert recognise(out) is Kind.opensearch
         assert_same(both(read(out))[0], expected[0])  # from the file of weights alone
@@ -259,13 +259,13 @@ def test_round_trips(source: str, kind: Kind, masked: Path, tmp_path: Path) -> N
         assert [float(line.split("\t")[1]) for line in lines] == [w for w in named.values() if w]
 
 
-def own(masked: Path, **settings: Any) -> SparseEncoder:
+def own(masked: Path, **settings: Any) -> Encoder:
     """An encoder as lexicept trains them: special tokens are left out, rows are not tied."""
     head = language_head(str(masked))
     with torch.no_grad():
         head.weight.add_(0.1 * torch.randn_like(head.weight))
     head.settings = HeadSettings(**settings)
-    return make_encoder(Backbone.from_pretrained(str(masked)), head)
+    return Encoder.of(Backbone.from_pretrained(str(masked)), head)
 
 
 @pytest.mark.parametrize("pooling", ["max", "sum"])
@@ -278,7 +278,7 @@ def test_special_tokens_stay_out(pooling: str, masked: Path, tmp_path: Path) -> 
     written = SparseEncoder(str(tmp_path / "out"))
     assert_same(both(written, SHORT), expected)
     # Long texts are cut.
-    limit = parts(encoder).backbone.window
+    limit = encoder.backbone.window
     words = TEXTS[2].split()
     cut = " ".join(words[: limit - 2])
     assert_same(both(written, [TEXTS[2]]), both(written, [cut]))
@@ -287,8 +287,8 @@ def test_special_tokens_stay_out(pooling: str, masked: Path, tmp_path: Path) -> 
             write_model(encoder, kind, tmp_path / "none")
 
 
-def with_head(masked: Path, head: Any, lookup: Lookup | None = None) -> SparseEncoder:
-    return make_encoder(Backbone(str(masked), special_tokens=True), head, lookup)
+def with_head(masked: Path, head: Any, lookup: Lookup | None = None) -> Encoder:
+    return Encoder.of(Backbone(str(masked), special_tokens=True), head, lookup)
 
 
 def head_of(masked: Path, **settings: Any) -> VocabularyHead:
@@ -330,7 +330,7 @@ REFUSED: dict[str, tuple[str, Callable[[Path], SparseEncoder], Kind]] = {
     ),
     "precision": (
         "weights in bfloat16",
-        lambda masked: make_encoder(
+        lambda masked: Encoder.of(
             Backbone(str(masked), special_tokens=True, dtype="bfloat16"), head_of(masked)
         ),
         Kind.sentence_transformers,

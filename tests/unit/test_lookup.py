@@ -9,7 +9,7 @@ from sentence_transformers import SparseEncoder
 
 from lexicept.errors import InputError
 from lexicept.models.backbone import Backbone
-from lexicept.models.encoder import encode_activations, load_encoder, make_encoder, parts
+from lexicept.models.encoder import Encoder
 from lexicept.models.heads.sae import SAEHead
 from lexicept.models.language_heads import language_head
 from lexicept.models.lookup import Lookup
@@ -40,10 +40,8 @@ def test_a_query_has_its_sub_words(backbone, head):
     lookup = Lookup.for_head(head, backbone.tokenizer)
     with torch.no_grad():
         lookup.weight[backbone.tokenizer.convert_tokens_to_ids("and")] = -3.0
-    encoder = make_encoder(backbone, head, lookup)
-    found = np.log1p(
-        encode_activations(encoder, ["Apples apples and unbelievability", ""], "query")
-    )
+    encoder = Encoder.of(backbone, head, lookup)
+    found = np.log1p(encoder.encode_activations(["Apples apples and unbelievability", ""], "query"))
     pieces = backbone.tokenizer.tokenize("apples unbelievability")
     assert len(pieces) > 2
     # A word twice counts once, and no weight is below zero.
@@ -54,8 +52,8 @@ def test_a_query_has_its_words(backbone, head):
     words, pieces = expanded_words(TEXTS, backbone.tokenizer, 10)
     expanded = head.expanded(pieces, words)
     lookup = Lookup.for_head(expanded, backbone.tokenizer)
-    encoder = make_encoder(backbone, expanded, lookup)
-    found = np.log1p(encode_activations(encoder, ["Unbelievability, pears and plums"], "query"))
+    encoder = Encoder.of(backbone, expanded, lookup)
+    found = np.log1p(encoder.encode_activations(["Unbelievability, pears and plums"], "query"))
     assert named(found, words) == [{"unbelievability": 1.0, "pears": 1.0, "and": 1.0}]
 
 
@@ -92,25 +90,26 @@ def test_save_and_load(backbone, head, tmp_path, words):
         head = head.expanded(pieces, names)
     lookup = Lookup.for_head(head, backbone.tokenizer)
     lookup.set_idf(TEXTS)
-    encoder = make_encoder(backbone, head, lookup)
+    encoder = Encoder.of(backbone, head, lookup)
     encoder.save(str(tmp_path / "model"), create_model_card=False)
-    for loaded in (
-        load_encoder(tmp_path / "model"),
-        SparseEncoder(str(tmp_path / "model"), trust_remote_code=True),
-    ):
-        for encode in ("encode_query", "encode_document"):
-            ours = getattr(encoder, encode)(TEXTS).to_dense()
-            assert torch.equal(getattr(loaded, encode)(TEXTS).to_dense(), ours)
-        assert parts(loaded).lookup is not None
-        assert list(parts(loaded).head.terms) == list(head.terms)
+    loaded = Encoder.load(tmp_path / "model")
+    library = SparseEncoder(str(tmp_path / "model"), trust_remote_code=True)
+    for encode in ("encode_query", "encode_document"):
+        ours = getattr(encoder, encode)(TEXTS).to_dense()
+        assert torch.equal(getattr(loaded, encode)(TEXTS).to_dense(), ours)
+        assert torch.equal(getattr(library, encode)(TEXTS).to_dense(), ours)
+    assert loaded.lookup is not None
+    routes = library[0].sub_modules
+    assert [type(module) for module in routes["query"]] == [Lookup]
+    assert list(loaded.head.terms) == list(routes["document"][1].terms) == list(head.terms)
 
 
 def test_documents_go_through_the_backbone(backbone, head):
     plain, routed = (
-        make_encoder(backbone, head, lookup)
+        Encoder.of(backbone, head, lookup)
         for lookup in (None, Lookup.for_head(head, backbone.tokenizer))
     )
-    found = [encode_activations(encoder, TEXTS).toarray() for encoder in (plain, routed)]
+    found = [encoder.encode_activations(TEXTS).toarray() for encoder in (plain, routed)]
     np.testing.assert_array_equal(*found)
 
 
@@ -122,4 +121,4 @@ def test_latents_have_no_lookup(backbone):
 def test_sizes_that_do_not_fit(backbone, head):
     lookup = Lookup(backbone.tokenizer, torch.ones(5))
     with pytest.raises(InputError, match="a lookup of 5 for a head of 30522"):
-        make_encoder(backbone, head, lookup)
+        Encoder.of(backbone, head, lookup)

@@ -9,7 +9,6 @@ import pytest
 
 from lexicept.index.reader import IndexReader
 from lexicept.index.updates import relabel
-from lexicept.models.encoder import parts
 from lexicept.training import adaptation
 from lexicept.vectorizers.concepts import MINI, ConceptVectorizer
 from support.commands import Run, assert_error
@@ -37,7 +36,7 @@ def test_it_is_small_and_has_names() -> None:
     concepts = ConceptVectorizer.load(MINI)
     assert concepts.named
     assert len(set(concepts.terms)) == concepts.size == 8192
-    settings = parts(concepts.encoder).head.settings
+    settings = concepts.encoder.head.settings
     assert (settings.query_k, settings.document_k, settings.weighting) == (3, 3, "bm25")
     assert not concepts.encoder.training
 
@@ -80,7 +79,7 @@ def test_build_uses_it(corpus: Path, run: Run, tmp_path: Path) -> None:
     (vocabulary,) = (v for v in opened.vocabularies if v.name == "concepts")
     assert list(vocabulary.terms or ()) == list(concepts.terms)
     assert opened.atlas is None
-    limits = parts(concepts.encoder).head.settings
+    limits = concepts.encoder.head.settings
     lengths = opened.document_vectors().select("concepts").weights.sum(axis=1)
     assert (lengths > 0).all()
     assert opened.settings["concepts"].query_max_qd_flops == limits.query_max_qd_flops == 1.5
@@ -111,7 +110,7 @@ def test_adapting(corpus: Path, run: Run, tmp_path: Path, monkeypatch: pytest.Mo
     after = IndexReader.open(index).vectorizer("concepts")
     assert isinstance(after, ConceptVectorizer)
     assert list(after.terms) == list(before.terms)
-    old, new = parts(before.encoder).head, parts(after.encoder).head
+    old, new = before.encoder.head, after.encoder.head
     assert new.settings == old.settings
     moved = (new.rows - old.rows).abs().amax(dim=1)
     assert 0 < int((moved > 0).sum()) < 8192  # those that fired

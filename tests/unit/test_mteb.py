@@ -22,7 +22,7 @@ from lexicept.index.impacts import RRASettings, VocabularySettings
 from lexicept.index.reader import IndexReader
 from lexicept.index.updates import reweight
 from lexicept.integrations.mteb import LexiceptSearch
-from lexicept.models.encoder import load_encoder
+from lexicept.models.encoder import Encoder
 from lexicept.vectorizers.concepts import ConceptVectorizer
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
@@ -173,7 +173,7 @@ def test_the_temporary_folder_goes_with_the_model(words: IndexReader) -> None:
 @pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
 def test_an_encoder_is_taken_as_it_is(encoder: Any, tmp_path: Path) -> None:
     encoder.save(str(tmp_path), create_model_card=False)
-    assert scores(load_encoder(tmp_path), Pets())["hit_rate_at_10"] == 1  # 3 of 3 documents
+    assert scores(Encoder.load(tmp_path), Pets())["hit_rate_at_10"] == 1  # 3 of 3 documents
 
 
 def test_the_page_s_example_runs(

@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
-from sentence_transformers import SparseEncoder
 
 from lexicept.index.atlas import SOURCES, Findings
 from lexicept.interpretation import activations, neighbours
 from lexicept.interpretation import describe as describing
 from lexicept.interpretation.describe import describe, strongest_documents
-from lexicept.models.encoder import encode_activations, make_encoder
+from lexicept.models.encoder import Encoder
 from lexicept.models.heads.sae import SAEHead
 from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.training.sae.settings import SAESettings
@@ -25,22 +24,22 @@ TEXTS = [*(text(n, 3 * n + 1, n * n, 7 * n) + "." for n in range(30)), "", text(
 
 
 @pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> SparseEncoder:
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Encoder:
     backbone = tiny_backbone(tmp_path_factory.mktemp("bert"))
     states = torch.cat([s for _, s in backbone.token_states(backbone.windows(TEXTS))])
     sae = initial_sae(states.clone(), SAESettings(num_latents=48, k=3)).eval()
-    return make_encoder(backbone, SAEHead(sae.requires_grad_(False)))
+    return Encoder.of(backbone, SAEHead(sae.requires_grad_(False)))
 
 
 @pytest.fixture(scope="module")
-def frequencies(tiny: SparseEncoder) -> sp.csr_array:
-    return encode_activations(tiny, TEXTS)
+def frequencies(tiny: Encoder) -> sp.csr_array:
+    return tiny.encode_activations(TEXTS)
 
 
 Fired = dict[int, dict[int, list[tuple[float, int, int]]]]
 
 
-def brute_force(encoder: SparseEncoder, texts: Sequence[str]) -> tuple[Fired, dict[int, int], int]:
+def brute_force(encoder: Encoder, texts: Sequence[str]) -> tuple[Fired, dict[int, int], int]:
     """Concept → text → activation, start and end of its words; firings; tokens."""
     fired: Fired = {}
     counts: dict[int, int] = {}
@@ -77,7 +76,7 @@ def assert_examples(found: Findings, fired: Fired, concept: int) -> None:
         assert (pytest.approx(act, rel=1e-4), start, end) in fired[concept][document]
 
 
-def test_describe_is_brute_force(tiny: SparseEncoder, frequencies: sp.csr_array) -> None:
+def test_describe_is_brute_force(tiny: Encoder, frequencies: sp.csr_array) -> None:
     found = describe(tiny, TEXTS, frequencies, explanations={5: "five\nthings"})
     fired, counts, tokens = brute_force(tiny, TEXTS)
     assert found.tokens == tokens
@@ -102,7 +101,7 @@ def test_describe_is_brute_force(tiny: SparseEncoder, frequencies: sp.csr_array)
 
 
 def test_small_buffers_change_nothing(
-    tiny: SparseEncoder, frequencies: sp.csr_array, monkeypatch: pytest.MonkeyPatch
+    tiny: Encoder, frequencies: sp.csr_array, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = describe(tiny, TEXTS, frequencies)
     monkeypatch.setattr(activations, "BUFFER", 50)
@@ -118,7 +117,7 @@ def test_small_buffers_change_nothing(
 
 
 def test_concepts_that_the_sample_misses_have_examples(
-    tiny: SparseEncoder, frequencies: sp.csr_array, monkeypatch: pytest.MonkeyPatch
+    tiny: Encoder, frequencies: sp.csr_array, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(describing, "SAMPLE_TOKENS", 60)
     read = list(describing.sample(TEXTS))
@@ -145,7 +144,7 @@ def spelled(found: Findings, concept: int) -> dict[str, float]:
 
 
 def test_words_are_compared_with_the_text_that_they_were_counted_in(
-    tiny: SparseEncoder, frequencies: sp.csr_array, monkeypatch: pytest.MonkeyPatch
+    tiny: Encoder, frequencies: sp.csr_array, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(describing, "WORDS", 1000)
     with monkeypatch.context() as small:
@@ -180,8 +179,8 @@ def test_a_vocabulary_keeps_its_terms(tmp_path: Path) -> None:
     backbone = tiny_backbone(tmp_path)
     d = backbone.get_embedding_dimension()
     head = VocabularyHead(torch.randn(25, d), None, WORDS, activation=None)
-    encoder = make_encoder(backbone, head)
-    frequencies = encode_activations(encoder, TEXTS)
+    encoder = Encoder.of(backbone, head)
+    frequencies = encoder.encode_activations(TEXTS)
     found = describe(encoder, TEXTS, frequencies)
     assert found.labels == WORDS
     assert set(found.sources) == {SOURCES.index("vocabulary")}
@@ -195,8 +194,8 @@ def test_a_vocabulary_keeps_its_terms(tmp_path: Path) -> None:
     assert found.nearest.data.max() == pytest.approx(largest, abs=1e-5)
 
 
-def test_words_are_one_line_and_not_endless(tiny: SparseEncoder) -> None:
+def test_words_are_one_line_and_not_endless(tiny: Encoder) -> None:
     texts = ["ba\x1b[31m de", "k" * 99 + " lo", "   "]
-    found = describe(tiny, texts, encode_activations(tiny, texts))
+    found = describe(tiny, texts, tiny.encode_activations(texts))
     assert all(word.isprintable() and len(word) <= activations.LONGEST_WORD for word in found.words)
     assert all(label.isprintable() for label in found.labels)

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from lexicept.errors import InputError
-from lexicept.models.encoder import make_encoder
+from lexicept.models.encoder import Encoder
 from lexicept.models.heads.base import HeadSettings
 from lexicept.models.heads.sae import SAEHead
 from lexicept.models.heads.vocabulary import VocabularyHead
@@ -328,7 +328,7 @@ def make_model(bert, pooling, trained="all"):
     torch.manual_seed(0)
     settings = HeadSettings(pooling, query_k=8)
     head = VocabularyHead(torch.randn(30, 32), torch.randn(30), ["x"] * 30, settings=settings)
-    model = make_encoder(bert, head)
+    model = Encoder.of(bert, head)
     model.zero_grad()
     bert.requires_grad_(trained == "all")
     return model
@@ -452,7 +452,7 @@ def make_sae_model(bert, document_k, inner=False):
     sae.mean += 0.3
     sae.scale *= 2.0
     head = VocabularyHead(torch.randn(30, 32), torch.randn(30), ["x"] * 30) if inner else None
-    model = make_encoder(bert, SAEHead(sae, HeadSettings(query_k=1, document_k=document_k), head))
+    model = Encoder.of(bert, SAEHead(sae, HeadSettings(query_k=1, document_k=document_k), head))
     model[1].freeze_unused(decoder=False)
     bert.requires_grad_(True)
     model.zero_grad()

@@ -9,7 +9,7 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
-from lexicept.models.encoder import load_encoder, make_encoder
+from lexicept.models.encoder import Encoder
 from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.training.config import load_config
 from lexicept.training.run import train
@@ -50,7 +50,7 @@ def launched(tmp_path_factory):
     head = VocabularyHead(torch.randn(50, 32) * 0.3, torch.zeros(50), ["w"] * 50)
     # Every batch has its own dropout, which one process would draw otherwise.
     bert = tiny_backbone(folder / "bert", dropout=0.0)
-    make_encoder(bert, head).save(str(folder / "start"), create_model_card=False)
+    Encoder.of(bert, head).save(str(folder / "start"), create_model_card=False)
     content = {
         "data": {"corpus": beir, "queries": beir, "negatives": 2},
         "model": {"start": str(folder / "start"), "trained": "all"},
@@ -93,7 +93,7 @@ def test_both_processes_end_with_the_same_weights_and_factors(launched, name, si
         assert value.isfinite().all()
     lines = metrics(launched / name)
     assert [line["step"] for line in lines] == [2, 2, 4, 4, 5, 5]
-    assert load_encoder(launched / name / "model")[1].size == size
+    assert Encoder.load(launched / name / "model")[1].size == size
 
 
 def test_two_processes_are_one_with_twice_as_many_batches(launched, tmp_path, monkeypatch):

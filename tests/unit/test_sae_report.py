@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM
 
 from lexicept.errors import InputError
 from lexicept.models.backbone import Backbone
-from lexicept.models.encoder import make_encoder
+from lexicept.models.encoder import Encoder
 from lexicept.models.heads.sae import SAEHead
 from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.models.language_heads import language_head
@@ -203,7 +203,7 @@ def model(tmp_path):
     backbone = Backbone.from_pretrained(str(tmp_path / "base"), layer=1)
     torch.manual_seed(0)
     sae = SAE(backbone.get_embedding_dimension(), 40, 3)
-    make_encoder(backbone, SAEHead(sae)).save(str(tmp_path / "model"), create_model_card=False)
+    Encoder.of(backbone, SAEHead(sae)).save(str(tmp_path / "model"), create_model_card=False)
     rows = ["the cat sat on a mat", "a dog ran away from the cats"]
     lines = [json.dumps({"_id": str(n), "text": row}) for n, row in enumerate(rows)]
     (tmp_path / "corpus.jsonl").write_text("\n".join(lines))
@@ -232,7 +232,7 @@ def test_the_command(run, model):
 def test_a_decoder_s_original_loss_is_the_library_s(run, tmp_path):
     base = save_decoder(tmp_path / "llama")
     backbone = Backbone.from_pretrained(base, layer=3, bidirectional=False)
-    encoder = make_encoder(backbone, SAEHead(SAE(32, 40, 3)))
+    encoder = Encoder.of(backbone, SAEHead(SAE(32, 40, 3)))
     encoder.save(str(tmp_path / "model"), create_model_card=False)
     texts = [text(1, 2, 3, 4), text(9, 8), text(20)]
     lines = [json.dumps({"_id": str(n), "text": one}) for n, one in enumerate(texts)]
@@ -252,7 +252,7 @@ def test_a_decoder_s_original_loss_is_the_library_s(run, tmp_path):
 
 def test_models_that_have_nothing_to_report(run, model):
     backbone = Backbone.from_pretrained(str(model / "base"), layer=1)
-    words = make_encoder(backbone, language_head(str(model / "base")))
+    words = Encoder.of(backbone, language_head(str(model / "base")))
     words.save(str(model / "words"), create_model_card=False)
     corpus = model / "corpus.jsonl"
     assert_error(run("sae-report", model / "words", corpus), "its head is no sparse autoencoder")

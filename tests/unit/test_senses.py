@@ -8,7 +8,6 @@ from lexicept.analysis.senses import Occurrence, find_senses
 from lexicept.corpora import Document
 from lexicept.errors import InputError
 from lexicept.interpretation.occurrences import word_occurrences
-from lexicept.models.encoder import token_activations
 
 
 def occurrence(number: int, *latents: int) -> Occurrence:
@@ -67,7 +66,7 @@ def test_occurrences_of_a_word(encoder) -> None:
         ("d3", 0, 4),
     ]
     (window,) = encoder[0].windows(["bank"])
-    ((acts, latents, _),) = token_activations(encoder, [window])
+    ((acts, latents, _),) = encoder.token_activations([window])
     expected = dict(zip(latents[0].tolist(), acts[0].tolist(), strict=True))
     assert found[2].active == pytest.approx(expected, rel=1e-4)
 

@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 
 from lexicept.errors import InputError
 from lexicept.models.backbone import Backbone
-from lexicept.models.encoder import load_encoder, make_encoder, parts
+from lexicept.models.encoder import Encoder
 from lexicept.models.heads.base import HeadSettings
 from lexicept.models.heads.sae import SAEHead
 from lexicept.models.heads.vocabulary import VocabularyHead
@@ -41,7 +41,7 @@ def save(bert, tmp_path):
                 rows, torch.zeros(size), terms, settings=replace(HeadSettings(), **settings)
             )
         queries = Lookup.for_head(found, backbone.tokenizer) if lookup else None
-        encoder = make_encoder(backbone, found, queries)
+        encoder = Encoder.of(backbone, found, queries)
         with torch.no_grad():
             for value in encoder.parameters():
                 value += more
@@ -70,7 +70,7 @@ def test_every_weight_is_the_mean(save, tmp_path, form):
         assert torch.equal(value, mean.to(value.dtype)), name
         moved += int(not torch.equal(value, each[0][name]))
     assert moved > 20
-    assert parts(load_encoder(tmp_path / "soup")).head.settings.query_scale == 2.0
+    assert Encoder.load(tmp_path / "soup").head.settings.query_scale == 2.0
 
 
 def test_a_soup_of_one_is_that_model(save, tmp_path):
@@ -129,7 +129,7 @@ def test_the_command(save, tmp_path, run: Run):
     models = [save("one"), save("two", 1.0)]
     report = run("soup", *models, "--out", tmp_path / "soup", "--json").json
     assert report == {"model": str(tmp_path / "soup"), "models": 2}
-    assert load_encoder(tmp_path / "soup")[1].size == 82
+    assert Encoder.load(tmp_path / "soup")[1].size == 82
     card = (tmp_path / "soup" / "README.md").read_text()
     assert card.count("- ") == 2
     assert_error(run("soup", *models, "--out", tmp_path / "soup"), "exists already")

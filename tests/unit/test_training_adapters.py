@@ -7,7 +7,7 @@ from sentence_transformers import SparseEncoder
 
 from lexicept.corpora import read_documents, read_queries
 from lexicept.errors import InputError
-from lexicept.models.encoder import load_encoder
+from lexicept.models.encoder import Encoder
 from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.models.sae.model import SAE
 from lexicept.training.run import train
@@ -59,13 +59,13 @@ def test_a_checkpoint_holds_what_learns(unbroken):
 
 
 def test_adapters_and_merged_weights_are_published(places, unbroken):
-    expected = vectors(load_encoder(unbroken / "model"), places)
-    assert (expected - vectors(load_encoder(places / "start"), places)).abs().max() > 1e-3
-    loaded = load_encoder(unbroken / "adapter")
+    expected = vectors(Encoder.load(unbroken / "model"), places)
+    assert (expected - vectors(Encoder.load(places / "start"), places)).abs().max() > 1e-3
+    loaded = Encoder.load(unbroken / "adapter")
     library = SparseEncoder(str(unbroken / "adapter"), trust_remote_code=True)
     for encoder in (loaded, library):
         torch.testing.assert_close(vectors(encoder, places), expected, atol=1e-5, rtol=1e-5)
-    assert loaded[1].settings == load_encoder(unbroken / "model")[1].settings
+    assert loaded[1].settings == Encoder.load(unbroken / "model")[1].settings
     assert len(load_file(unbroken / "adapter" / "adapter_model.safetensors")) == 24
     card = (unbroken / "adapter" / "README.md").read_text()
     assert card == (unbroken / "model" / "README.md").read_text()
@@ -86,7 +86,7 @@ def test_adapters_of_a_model_that_is_adapters(places, unbroken, tmp_path):
     config = configuration(places, model={**LORA, "start": start}, optimizer={"steps": 2})
     train(config, tmp_path / "run")
     paths = [tmp_path / "run" / name for name in ("model", "adapter")]
-    found = [vectors(load_encoder(path), places) for path in paths]
+    found = [vectors(Encoder.load(path), places) for path in paths]
     torch.testing.assert_close(*found, atol=1e-5, rtol=1e-5)
 
 
@@ -100,7 +100,7 @@ def test_limits_are_those_of_the_trained_model_alone(places, tmp_path):
         found.append(tensors(tmp_path / name / "model"))
     whole, limited = found
     assert all(torch.equal(limited[name], value) for name, value in whole.items())
-    encoder = load_encoder(tmp_path / "limited" / "model")
+    encoder = Encoder.load(tmp_path / "limited" / "model")
     assert encoder[1].settings.document_max_active_dims == 3
     assert int((vectors(encoder, places) > 0).sum(dim=1).max()) == 3
 
@@ -127,7 +127,7 @@ def test_a_pretrained_sae_under_which_the_backbone_learns(places, tmp_path, laye
     model = {**LORA, "start": None, "backbone": str(places / "bert"), "layer": layer}
     model |= {"head": "sae", "pretrained": str(tmp_path / "sae")}
     train(configuration(places, model=model, optimizer={"steps": 2}), tmp_path / "run")
-    encoder = load_encoder(tmp_path / "run" / "model")
+    encoder = Encoder.load(tmp_path / "run" / "model")
     assert encoder[0].num_layers == (layer or 2)
     assert (encoder[1].settings.query_k, encoder[1].settings.document_k) == (5, 5)
     for name, value in sae.state_dict().items():
@@ -145,7 +145,7 @@ def test_a_decoder_under_an_sae(places, tmp_path, bidirectional):
     model = {**LORA, "start": None, "backbone": save_decoder(tmp_path / "llama"), "layer": 3}
     model |= {"pretrained": str(tmp_path / "sae"), "bidirectional": bidirectional}
     train(configuration(places, model=model, optimizer={"steps": 2}), tmp_path / "run")
-    merged, adapted = (load_encoder(tmp_path / "run" / name) for name in ("model", "adapter"))
+    merged, adapted = (Encoder.load(tmp_path / "run" / name) for name in ("model", "adapter"))
     found = [vectors(encoder, places) for encoder in (merged, adapted)]
     torch.testing.assert_close(*found, atol=1e-5, rtol=1e-5)
     assert found[0].any(dim=1).all()
@@ -161,7 +161,7 @@ def test_a_backbone_in_half_precision_under_adapters(places, tmp_path):
     backbone = save_decoder(tmp_path / "llama")
     model = {**LORA, "start": None, "backbone": backbone, "head": "mlm", "dtype": "bfloat16"}
     train(configuration(places, model=model, optimizer={"steps": 2}), tmp_path / "run")
-    encoder = load_encoder(tmp_path / "run" / "model")
+    encoder = Encoder.load(tmp_path / "run" / "model")
     assert encoder[0].dtype == "bfloat16"
     adapters = load_file(tmp_path / "run" / "adapter" / "adapter_model.safetensors")
     assert {tensor.dtype for tensor in adapters.values()} == {torch.float32}

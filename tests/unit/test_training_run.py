@@ -18,7 +18,7 @@ from lexicept.errors import InputError, LexiceptError
 from lexicept.evaluation.effectiveness import evaluate_index
 from lexicept.index.reader import IndexReader
 from lexicept.models.backbone import Backbone
-from lexicept.models.encoder import load_encoder, parts
+from lexicept.models.encoder import Encoder
 from lexicept.models.heads.base import HeadSettings
 from lexicept.models.language_heads import language_head
 from lexicept.models.lookup import Lookup
@@ -132,7 +132,7 @@ def test_a_model_is_what_the_run_validated(unbroken, places, trained, run: Run, 
         "float32",
         "--json",
     ).json
-    own = load_encoder(folder / "model")[1].settings
+    own = Encoder.load(folder / "model")[1].settings
     concepts = report["vocabularies"][1]
     assert own.weighting == "splade"
     assert concepts["weighting"] == {"name": "splade", "query_scale": own.query_scale}
@@ -169,11 +169,11 @@ def test_the_scale_that_was_learned_is_the_model_s(unbroken):
     state = load_file(folder / "work" / "checkpoints" / f"checkpoint-{best}" / "model.safetensors")
     scale = math.exp(float(state["objective.log_scale"])) / float(state["objective.word_weight"])
     assert scale != pytest.approx(0.3 / 0.5, rel=1e-3)
-    assert load_encoder(folder / "model")[1].settings.query_scale == pytest.approx(scale)
+    assert Encoder.load(folder / "model")[1].settings.query_scale == pytest.approx(scale)
 
 
 def test_a_scale_of_the_encoder_it_starts_from_is_learned_anew(places, unbroken, tmp_path):
-    encoder = load_encoder(places / "start")
+    encoder = Encoder.load(places / "start")
     encoder[1].configure(query_scale=3.0)
     encoder.save(str(tmp_path / "start"), create_model_card=False)
     train(configuration(places, model={"start": str(tmp_path / "start")}), tmp_path / "run")
@@ -317,7 +317,7 @@ def scripted(monkeypatch, reports):
 
 def saved_step(folder, seen):
     """The step whose weights the saved model has."""
-    saved = load_encoder(folder / "model")[1].state_dict()
+    saved = Encoder.load(folder / "model")[1].state_dict()
     same = [
         step
         for step, state in seen.items()
@@ -404,7 +404,7 @@ def make_evaluator(places, **settings):
 
 @pytest.mark.parametrize("pooling", ["max", "sum"])
 def test_a_validation_prunes_as_the_model_or_as_it_is_told(places, pooling):
-    encoder = load_encoder(places / "start")
+    encoder = Encoder.load(places / "start")
     encoder[1].configure(pooling=pooling)
     whole = make_evaluator(places)(encoder)
     assert whole["query_length"] > 9
@@ -417,7 +417,7 @@ def test_a_validation_prunes_as_the_model_or_as_it_is_told(places, pooling):
 
 
 def test_a_validation_finds_what_scores_most(places):
-    encoder = load_encoder(places / "start")
+    encoder = Encoder.load(places / "start")
     encoder[1].configure(weighting="splade")
     evaluator = make_evaluator(places)
     vectors = encoder.encode_document(evaluator.documents).to_dense()
@@ -457,7 +457,7 @@ def test_without_validation_the_last_step_is_the_model(places, tmp_path, monkeyp
     assert all("loss" in line for line in lines)
     checkpoint = tmp_path / "run" / "work" / "checkpoints" / "checkpoint-10"
     last = load_file(checkpoint / "model.safetensors")
-    saved = load_encoder(tmp_path / "run" / "model")[1]
+    saved = Encoder.load(tmp_path / "run" / "model")[1]
     assert torch.equal(saved.weight, last["model.0.weight"])
     assert "There was none." in (tmp_path / "run" / "model" / "README.md").read_text()
 
@@ -674,7 +674,8 @@ def test_an_sae_on_transformed_states_of_documents_and_queries(
         seen.append(reader(range(count)))
         return train_on_states(reader, count, *arguments)
 
-    for module in ("training.run", "sae.training"):  # from cached states, or from the backbone
+    # From cached states, or from the backbone.
+    for module in ("training.run", "training.sae.trainer"):
         monkeypatch.setattr(f"lexicept.{module}.train_on_states", spy)
     sae = {"num_latents": 40, "k": 4, "tokens": 600, "batch_size": 100, "warmup_steps": 1}
     model = {"start": None, "backbone": str(places / "bert"), "sae": sae, "sae_queries": True}
@@ -689,7 +690,7 @@ def test_an_sae_on_transformed_states_of_documents_and_queries(
     assert sorted(states.sum(dim=1).tolist()) == pytest.approx(
         sorted(expected.sum(dim=1).tolist()), rel=1e-2, abs=1e-2
     )  # in whatever order texts of one length came
-    head = load_encoder(tmp_path / "run" / "model")[1]
+    head = Encoder.load(tmp_path / "run" / "model")[1]
     assert head.inner.d_in == head.sae.d_in == 32
 
 
@@ -708,7 +709,7 @@ def test_an_sae_is_trained_first(places, tmp_path):
         loss={"words": 0.0},
     )
     train(config, tmp_path / "run")
-    encoder = load_encoder(tmp_path / "run" / "model")
+    encoder = Encoder.load(tmp_path / "run" / "model")
     assert encoder[0].num_layers == 1
     assert encoder[1].size == 40
     assert encoder[1].settings == HeadSettings(
@@ -744,7 +745,7 @@ def test_a_decoder_learns_where_an_sae_also_reconstructs(places, tmp_path, monke
         configuration(places, model=model, loss={"reconstruction": weight}, optimizer={"steps": 2}),
         tmp_path / "run",
     )
-    decoder = load_encoder(tmp_path / "run" / "model")[1].sae.W_dec
+    decoder = Encoder.load(tmp_path / "run" / "model")[1].sae.W_dec
     assert torch.equal(decoder, trained[0]) is (weight == 0)
     logged = [line for line in metrics(tmp_path / "run") if "reconstruction" in line]
     assert bool(logged) is (weight > 0)
@@ -756,7 +757,7 @@ def test_a_decoder_learns_where_an_sae_also_reconstructs(places, tmp_path, monke
 def test_heads_that_are_made_for_a_run(places, tmp_path, head, size, expected):
     model = {"start": None, "backbone": str(places / "bert"), "head": head, "size": size}
     train(configuration(places, model=model, optimizer={"steps": 2}), tmp_path / "run")
-    made = load_encoder(tmp_path / "run" / "model")[1]
+    made = Encoder.load(tmp_path / "run" / "model")[1]
     assert made.size == expected
     if head == "expanded":
         assert set(made.terms) < set(WORDS)
@@ -769,9 +770,10 @@ def test_queries_without_inference(places, tmp_path, trained, run: Run):
     model |= {"query": "lookup", "trained": trained}
     folder, beir = tmp_path / "run", str(places / "beir")
     train(configuration(places, model=model), folder)
-    _, head, lookup = parts(load_encoder(folder / "model"))
+    encoder = Encoder.load(folder / "model")
+    head, lookup = encoder.head, encoder.lookup
     assert lookup.weight.shape == (20,)
-    fresh = Lookup.for_head(head, parts(load_encoder(folder / "model")).backbone.tokenizer)
+    fresh = Lookup.for_head(head, Encoder.load(folder / "model").backbone.tokenizer)
     fresh.set_idf([document.content for document in read_documents(beir)])
     learned = lookup.weight / fresh.weight
     assert learned.std() > 0

@@ -4,7 +4,7 @@ import torch
 
 from lexicept.errors import InputError
 from lexicept.models.backbone import Backbone
-from lexicept.models.encoder import make_encoder
+from lexicept.models.encoder import Encoder
 from lexicept.models.heads.base import HeadSettings
 from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.training import states as module
@@ -90,7 +90,7 @@ def test_through_a_head_they_are_as_good_as_the_backbone(bert, tmp_path, pooling
     torch.manual_seed(0)
     settings = HeadSettings(pooling)
     head = VocabularyHead(torch.randn(20, 32), torch.randn(20), ["x"] * 20, settings=settings)
-    encoder = make_encoder(bert, head)
+    encoder = Encoder.of(bert, head)
     cached = CachedStates.build(tmp_path, bert, TEXTS)
     numbers = [4, 2, 0, 5, 1, 3]
     expected = encoder.encode_document([TEXTS[i] for i in numbers]).to_dense()

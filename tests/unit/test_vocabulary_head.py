@@ -10,7 +10,7 @@ import transformers
 
 from lexicept.errors import InputError
 from lexicept.models.backbone import Backbone, quiet_transformers
-from lexicept.models.encoder import make_encoder
+from lexicept.models.encoder import Encoder
 from lexicept.models.heads.base import HeadSettings
 from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.models.language_heads import language_head
@@ -189,7 +189,7 @@ def test_checkpoints_without_the_head_of_a_decoder(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cut: this checkpoint has no language-model head"):
         language_head(str(tmp_path / "cut"))
     backbone, head = Backbone.from_pretrained(folder, 2), language_head(folder).random(4)
-    make_encoder(backbone, head).save(str(tmp_path / "saved"), create_model_card=False)
+    Encoder.of(backbone, head).save(str(tmp_path / "saved"), create_model_card=False)
     assert list(language_head(str(tmp_path / "saved")).terms) == ["#0", "#1", "#2", "#3"]
 
 

@@ -148,7 +148,7 @@ def _convert_model(
     source: str, folder: Path, kind: Kind, to: LayoutChoice, out: Path
 ) -> dict[str, Any]:
     from lexicept.models.converters import Kind, read_model, write_model
-    from lexicept.models.encoder import load_encoder, parts
+    from lexicept.models.encoder import Encoder
     from lexicept.models.hub import CARD
     from lexicept.models.model_card import make_card
 
@@ -156,7 +156,7 @@ def _convert_model(
         raise InputError(f"{source} is a model: --to saelens is for SAEs")
     if kind is Kind.lexicept and to is LayoutChoice.lexicept:
         raise InputError(f"{source} is a model of lexicept already")
-    encoder = load_encoder(folder) if kind is Kind.lexicept else read_model(folder, kind)
+    encoder = Encoder.load(folder) if kind is Kind.lexicept else read_model(folder, kind)
 
     def save(unfinished: Path) -> None:
         if to is not LayoutChoice.lexicept:
@@ -166,7 +166,7 @@ def _convert_model(
         (unfinished / CARD).write_text(make_card(encoder, out.name, source))
 
     _write(out, save)
-    backbone, head, lookup = parts(encoder)
+    backbone, head = encoder.backbone, encoder.head
     windows = to is LayoutChoice.lexicept and backbone.max_tokens is None
     return {
         "found": kind.value,
@@ -175,7 +175,7 @@ def _convert_model(
         "layers": backbone.num_layers,
         "dimensions": head.size,
         "pooling": head.settings.pooling,
-        "queries": "a table of weights" if lookup is not None else "the same model",
+        "queries": "a table of weights" if encoder.lookup is not None else "the same model",
         "long_texts": f"{'windows of' if windows else 'cut after'} {backbone.window} tokens",
     }
 

@@ -20,8 +20,7 @@ from lexicept.cli.common import (
 from lexicept.errors import InputError
 
 if TYPE_CHECKING:
-    from sentence_transformers import SparseEncoder
-
+    from lexicept.models.encoder import Encoder
     from lexicept.storage.texts import TextStore
     from lexicept.training.pretraining import PretrainingSettings
 
@@ -161,9 +160,11 @@ def pretrain(
         encoder = _encoder(texts, start, settings)
         with ProgressBars() as progress:
             training = work / "training"
-            pretraining.pretrain(encoder[0], encoder[1], texts, settings, training, progress)
+            pretraining.pretrain(
+                encoder.backbone, encoder.head, texts, settings, training, progress
+            )
         _publish(encoder, work, out)
-    print_report({"model": str(out), "dimensions": encoder[1].size, "steps": steps}, as_json)
+    print_report({"model": str(out), "dimensions": encoder.head.size, "steps": steps}, as_json)
 
 
 @contextmanager
@@ -182,7 +183,7 @@ def _work(out: Path) -> Iterator[Path]:
         os.close(descriptor)
 
 
-def _publish(encoder: SparseEncoder, work: Path, out: Path) -> None:
+def _publish(encoder: Encoder, work: Path, out: Path) -> None:
     """Save the model where it will be, and forget the unfinished work."""
     import shutil
 
@@ -233,10 +234,10 @@ def _texts(corpus: str, work: Path, settings: dict[str, Any]) -> TextStore:
     return TextStore(work / "texts")
 
 
-def _encoder(texts: TextStore, start: Start, settings: PretrainingSettings) -> SparseEncoder:
+def _encoder(texts: TextStore, start: Start, settings: PretrainingSettings) -> Encoder:
     """What is trained, as it is at first."""
     from lexicept.models.backbone import Backbone
-    from lexicept.models.encoder import make_encoder
+    from lexicept.models.encoder import Encoder
     from lexicept.models.language_heads import language_head
     from lexicept.models.word_vocabulary import expanded_words
 
@@ -251,4 +252,4 @@ def _encoder(texts: TextStore, start: Start, settings: PretrainingSettings) -> S
         head = head.with_rows(drawn.rows, drawn.bias, terms)
     elif start.head is HeadChoice.expanded:
         head = head.expanded(pieces, terms)
-    return make_encoder(base, head)
+    return Encoder.of(base, head)

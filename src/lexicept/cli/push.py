@@ -27,7 +27,7 @@ def push(
     """Publish a model with its card on the Hugging Face Hub; the token is read from HF_TOKEN."""
     require("concepts", "sentence_transformers")
     from lexicept.errors import InputError
-    from lexicept.models.encoder import load_encoder
+    from lexicept.models.encoder import Encoder
     from lexicept.models.hub import CARD, push_model
     from lexicept.models.model_card import make_card, published
 
@@ -35,7 +35,7 @@ def push(
         raise InputError(f"{model}: no such folder")
     if (model / "adapter_config.json").exists():
         raise InputError(f"{model}: adapters of another model; push the merged one")
-    encoder = load_encoder(model)
+    encoder = Encoder.load(model)
     title = name.rpartition("/")[2]
     written = model / CARD
     try:

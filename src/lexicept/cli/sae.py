@@ -41,11 +41,12 @@ def sae_report(
     require_concepts()
     from lexicept.cli.display import ProgressBars
     from lexicept.corpora import read_documents
-    from lexicept.models.encoder import load_encoder, parts
+    from lexicept.models.encoder import Encoder
     from lexicept.models.heads.sae import SAEHead
     from lexicept.models.sae.quality import anisotropy, report_sae
 
-    backbone, head, _ = parts(load_encoder(model))
+    encoder = Encoder.load(model)
+    backbone, head = encoder.backbone, encoder.head
     if not isinstance(head, SAEHead):
         raise InputError(f"{model}: its head is no sparse autoencoder")
     language_model = None if base is None else _language_model(base, backbone)

@@ -13,7 +13,7 @@ from lexicept.errors import InputError
 from lexicept.experiments.data import MissingDataError, full_disk
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import VocabularySettings
-from lexicept.models.encoder import parts
+from lexicept.models.encoder import Encoder
 from lexicept.progress import Progress
 from lexicept.storage.files import read_json, write_json
 from lexicept.vectorizers.concepts import ConceptVectorizer
@@ -30,7 +30,7 @@ def evaluate_tasks(
     """``<task> main score`` of each; of several splits and languages the mean.
 
     Args:
-        encoder: one that ``encoder.make_encoder`` made is indexed with its limits; any other one
+        encoder: a lexicept ``Encoder`` is indexed with its limits; any other model
             is MTEB's own to encode with, without limits.
         kept: a file of this encoder with these limits: each score as soon as it is there, so that
             what was killed goes on with the next task.
@@ -46,7 +46,7 @@ def evaluate_tasks(
     found: dict[str, float] = read_json(kept) if kept.exists() else {}
     with TemporaryDirectory() as folder:
         model = encoder
-        if len(encoder) == 2 and hasattr(encoder[1], "settings"):
+        if isinstance(encoder, Encoder) and encoder.lookup is None:
             model = _indexed(encoder, query_dims, document_dims, Path(folder) / "like")
         for number, name in enumerate(tasks):
             progress("tasks", number, len(tasks), name)
@@ -69,7 +69,7 @@ def _indexed(encoder: Any, query_dims: int | None, document_dims: int | None, fo
     """Searched as an index of one document says, queries pruned by largest possible impact."""
     from lexicept.integrations.mteb import LexiceptSearch
 
-    settings = parts(encoder).head.settings
+    settings = encoder.head.settings
     limits = (
         query_dims or settings.query_max_active_dims,
         document_dims or settings.document_max_active_dims,

@@ -131,11 +131,11 @@ def load_hub_encoder(name: str) -> Any:
     from sentence_transformers import SparseEncoder
 
     from lexicept.models.backbone import quiet_transformers
-    from lexicept.models.encoder import load_encoder
+    from lexicept.models.encoder import Encoder
 
     path = Path(name)
     if (path / "modules.json").exists() and "lexicept" in (path / "modules.json").read_text():
-        return load_encoder(path)
+        return Encoder.load(path)
     try:
         with quiet_transformers():
             return SparseEncoder(name)

@@ -21,7 +21,7 @@ from lexicept.experiments.latency import METRIC, measure_latency
 from lexicept.experiments.measuring import Collection, Found, measure, pruned
 from lexicept.experiments.systems import known_items
 from lexicept.models.backbone import Backbone
-from lexicept.models.encoder import load_encoder, make_encoder, parts
+from lexicept.models.encoder import Encoder
 from lexicept.models.heads.sae import SAEHead
 from lexicept.models.language_heads import language_head
 from lexicept.models.sae.quality import anisotropy
@@ -70,9 +70,9 @@ def run_training(
         for seed in job.seeds or (config.optimizer.seed,)
     ]
     model = folders[0] if len(folders) == 1 else _averaged(folders, work)
-    encoder, found = load_encoder(model), Found()
+    encoder, found = Encoder.load(model), Found()
     frozen = config.model.trained == "head"
-    limits = parts(encoder).head.settings
+    limits = encoder.head.settings
     query_dims = job.query_max_active_dims or limits.query_max_active_dims
     document_dims = job.document_max_active_dims or limits.document_max_active_dims
     for dataset in job.test:
@@ -83,7 +83,7 @@ def run_training(
         measure(collection, found, job.rra, query_dims, document_dims)
         if METRIC in metrics:
             measure_latency(pruned(collection, query_dims, document_dims), found)
-        if "anisotropy" in metrics and isinstance(parts(encoder).head, SAEHead):
+        if "anisotropy" in metrics and isinstance(encoder.head, SAEHead):
             found.values |= _anisotropy(encoder, config, source, dataset.title)
     if job.mteb:
         from lexicept.experiments.mteb_tasks import evaluate_tasks
@@ -96,7 +96,7 @@ def run_training(
 def _anisotropy(encoder: Any, config: TrainingConfig, source: str, title: str) -> dict[str, float]:
     """Of the states that an SAE reads, after and before training."""
     texts = [document.content for document in islice(read_documents(source), ANISOTROPY_TEXTS)]
-    backbone, head, _ = parts(encoder)
+    backbone, head = encoder.backbone, encoder.head
 
     def of(backbone: Backbone, inner: Any) -> float:
         transform = None if inner is None else inner.transform
@@ -219,9 +219,9 @@ def _pretrained(
             else:
                 drawn = head.random(len(terms), settings.seed)
                 head = head.with_rows(drawn.rows, drawn.bias, terms)
-        encoder = make_encoder(base, head)
+        encoder = Encoder.of(base, head)
         unfinished.mkdir(parents=True, exist_ok=True)
-        pretrain(encoder[0], encoder[1], texts, settings, unfinished, progress)
+        pretrain(encoder.backbone, encoder.head, texts, settings, unfinished, progress)
         shutil.rmtree(unfinished / "model", ignore_errors=True)
         encoder.save(str(unfinished / "model"), create_model_card=False)
         (unfinished / "model").rename(out)
@@ -254,12 +254,11 @@ def encoded(
     evaluator = RetrievalEvaluator([], [], [], [], [], ValidationSettings())
 
     def read(some: Sequence[str], task: str) -> sp.csr_array:
-        backbone, _, lookup = parts(encoder)
         given: Texts = some
-        if states is not None and not (lookup and task == "query"):
+        if states is not None and not (encoder.lookup and task == "query"):
             folder = states / fingerprint(some)[:16]
             bf16 = config.optimizer.bf16
-            given = CachedStates.build(folder, backbone, some, progress, bf16=bf16)
+            given = CachedStates.build(folder, encoder.backbone, some, progress, bf16=bf16)
         return evaluator.encode(encoder, given, task)
 
     place = model.parent / "vectors" / fingerprint(texts[1])[:16]
@@ -267,7 +266,7 @@ def encoded(
         place.parent.mkdir(exist_ok=True)
         save_csr(place, read(texts[1], "document"))
         write_json(whole, {"documents": len(documents)})
-    weights = load_csr(place, parts(encoder).head.size)
+    weights = load_csr(place, encoder.head.size)
     known = known_items(None, documents, lambda some: evaluator.encode(encoder, some, "query"))
     return Collection(dataset.title, ids[1], weights, ids[0], read(texts[0], "query"), qrels, known)
 
@@ -357,7 +356,7 @@ def run_overlap(job: OverlapJob, data: Data, work: Path, progress: Progress) -> 
         }
     encoder = None
     if job.model is not None:
-        encoder = load_encoder(trained(located(job.model, data), work, progress))
+        encoder = Encoder.load(trained(located(job.model, data), work, progress))
     vectors, terms = [], list[str]()
     for language, documents in collections.items():
         texts = [document.text for document in documents]

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import scipy.sparse as sp
 import torch
-from sentence_transformers import SparseEncoder
 
-from lexicept.models.encoder import parts, token_activations
+from lexicept.models.encoder import Encoder
 from lexicept.models.sae.states import READ
 from lexicept.models.windows import word_spans
 from lexicept.progress import Progress
@@ -40,10 +39,10 @@ class FiringReader:
         texts: ``read`` takes their numbers.
     """
 
-    def __init__(self, encoder: SparseEncoder, texts: Sequence[str]) -> None:
+    def __init__(self, encoder: Encoder, texts: Sequence[str]) -> None:
         self._encoder = encoder
         self._texts = texts
-        self._size = size = parts(encoder).head.size
+        self._size = size = encoder.head.size
         self.tokens = 0
         """Tokens of the texts that were read for all concepts."""
         self.firings = np.zeros(size, np.int64)
@@ -76,9 +75,9 @@ class FiringReader:
 
     def _read(self, numbers: Sequence[int], wanted: Booleans | None) -> None:
         batch = [self._texts[number] for number in numbers]
-        windows = parts(self._encoder).backbone.windows(batch)
+        windows = self._encoder.backbone.windows(batch)
         spans = [word_spans(window) for window in windows]
-        for acts, concepts, tokens in token_activations(self._encoder, windows):
+        for acts, concepts, tokens in self._encoder.token_activations(windows):
             fired = acts > 0
             if wanted is None:
                 self.tokens += len(tokens)

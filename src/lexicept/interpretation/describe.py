@@ -12,14 +12,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import scipy.sparse as sp
-from sentence_transformers import SparseEncoder
 
 from lexicept.analysis.log_odds import weighted_log_odds
 from lexicept.index.atlas import SOURCES, Findings, unique_labels
 from lexicept.interpretation.activations import FiringReader
 from lexicept.interpretation.neighbours import directions, nearest
 from lexicept.interpretation.word_labels import label_of
-from lexicept.models.encoder import parts
+from lexicept.models.encoder import Encoder
 from lexicept.progress import Progress, silent
 from lexicept.segments import Booleans, first_of_rows, ranks
 from lexicept.vectorizers.words import Tokenizer
@@ -36,7 +35,7 @@ ROUNDS = 3
 
 
 def describe(
-    encoder: SparseEncoder,
+    encoder: Encoder,
     texts: Sequence[str],
     frequencies: sp.csr_array,
     *,
@@ -60,7 +59,7 @@ def describe(
         InputError: no such language.
     """
     tokenizer = Tokenizer(language)
-    head = parts(encoder).head
+    head = encoder.head
     active = np.zeros(head.size, bool)
     active[frequencies.indices] = True
     reader = FiringReader(encoder, texts)

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
-from sentence_transformers import SparseEncoder
-
 from lexicept.analysis.senses import Occurrence
 from lexicept.corpora import Document
 from lexicept.errors import InputError
 from lexicept.explanation.contributions import Span, whole
-from lexicept.models.encoder import parts, token_activations
+from lexicept.models.encoder import Encoder
 from lexicept.models.windows import Window, word_spans
 
 BATCH = 64
@@ -19,7 +17,7 @@ BATCH = 64
 
 
 def word_occurrences(
-    encoder: SparseEncoder, documents: Iterable[Document], word: str
+    encoder: Encoder, documents: Iterable[Document], word: str
 ) -> Iterator[Occurrence]:
     """Every occurrence of a word, spelled like this in either case, in the documents' order.
 
@@ -39,16 +37,16 @@ def word_occurrences(
 
 
 def _occurrences(
-    encoder: SparseEncoder, documents: Sequence[Document], wanted: str
+    encoder: Encoder, documents: Sequence[Document], wanted: str
 ) -> Iterator[Occurrence]:
     texts = [document.content for document in documents]
     windows, spans = [], []
-    for window in parts(encoder).backbone.windows(texts):
+    for window in encoder.backbone.windows(texts):
         if found := _spans(window, texts[window.text], wanted):
             windows.append(window)
             spans.append(found)
     fired: dict[tuple[int, int, int], dict[int, float]] = {}
-    for acts, latents, tokens in token_activations(encoder, windows):
+    for acts, latents, tokens in encoder.token_activations(windows):
         for row, (number, place) in enumerate(tokens):
             if place not in spans[number]:
                 continue

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from sentence_transformers import SparseEncoder
-
-from lexicept.models.encoder import parts
+from lexicept.models.encoder import Encoder
 from lexicept.models.hub import is_name
 
 PLACE = "path/to/this/folder"
@@ -27,9 +25,9 @@ A learned sparse encoder, made with lexicept: {origin}, {layers} blocks, then a 
 {size:,} dimensions with {pooling} pooling{queries}.
 
 ```python
-from lexicept.models.encoder import load_encoder
+from lexicept.models.encoder import Encoder
 
-encoder = load_encoder("{place}")
+encoder = Encoder.load("{place}")
 queries = encoder.encode_query(["a question"])
 documents = encoder.encode_document(["a document"])
 ```
@@ -39,13 +37,13 @@ lexicept is installed. `lexicept build documents/ --out index --model {place}` i
 """
 
 
-def make_card(encoder: SparseEncoder, title: str, origin: str | None = None) -> str:
+def make_card(encoder: Encoder, title: str, origin: str | None = None) -> str:
     """A card in Markdown, with the hub's front matter.
 
     Args:
         origin: what it was made from: a hub name, which is linked, or a folder.
     """
-    backbone, head, lookup = parts(encoder)
+    backbone, head = encoder.backbone, encoder.head
     linked = origin is not None and is_name(origin)
     return _CARD.format(
         base=f"base_model: {origin}\n" if linked else "",
@@ -55,7 +53,9 @@ def make_card(encoder: SparseEncoder, title: str, origin: str | None = None) -> 
         head=type(head).__name__,
         size=head.size,
         pooling=head.settings.pooling,
-        queries="" if lookup is None else ", and queries by a lookup of weights, without inference",
+        queries=""
+        if encoder.lookup is None
+        else ", and queries by a lookup of weights, without inference",
         place=PLACE,
     )
 

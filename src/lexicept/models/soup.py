@@ -15,7 +15,7 @@ from safetensors.torch import save as to_safetensors
 from torch import Tensor
 
 from lexicept.errors import InputError
-from lexicept.models.encoder import load_encoder
+from lexicept.models.encoder import Encoder
 from lexicept.storage.files import replace_file, sha256, sync_folder, write_json
 from lexicept.storage.workspace import refuse_existing
 
@@ -64,7 +64,7 @@ def soup(models: Sequence[Path], out: Path) -> None:
     averaged = "".join(f"- {model}\n" for model in models)
     card = f"# {out.name}\n\nEvery weight is the mean of those of:\n\n{averaged}"
     replace_file(work / _CARD, card.encode())
-    load_encoder(work)
+    Encoder.load(work)
     sync_folder(work)
     work.rename(out)
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sentence_transformers import SparseEncoder
-
 from lexicept.models.backbone import DEFAULT_BACKBONE
-from lexicept.models.encoder import load_encoder, parts
+from lexicept.models.encoder import Encoder
 from lexicept.progress import Progress, silent
 from lexicept.training.config import (
     DataSettings,
@@ -28,9 +26,7 @@ STEPS = 200
 """Of the optimiser, on the head alone."""
 
 
-def adapt(
-    encoder: SparseEncoder, corpus: str, folder: Path, progress: Progress = silent
-) -> SparseEncoder:
+def adapt(encoder: Encoder, corpus: str, folder: Path, progress: Progress = silent) -> Encoder:
     """Train an encoder's head on, on pseudo-queries of a corpus, taught by the cosines of
     ``DEFAULT_BACKBONE`` and BM25; one that was killed goes on.
 
@@ -50,11 +46,11 @@ def adapt(
             encoder.save(str(folder / "unfinished"), create_model_card=False)
             (folder / "unfinished").rename(start)
         train(_config(encoder, str(start), corpus), folder / "run", progress)
-    return load_encoder(model)
+    return Encoder.load(model)
 
 
-def _config(encoder: SparseEncoder, start: str, corpus: str) -> TrainingConfig:
-    settings = parts(encoder).head.settings
+def _config(encoder: Encoder, start: str, corpus: str) -> TrainingConfig:
+    settings = encoder.head.settings
     flops = RegularizerSettings("flops", 0.02, "quadratic", 100)
     return TrainingConfig(
         data=DataSettings(

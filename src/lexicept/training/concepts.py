@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lexicept.models.backbone import Backbone
-from lexicept.models.encoder import make_encoder
+from lexicept.models.encoder import Encoder
 from lexicept.models.heads.sae import SAEHead
 from lexicept.progress import Progress, silent
 from lexicept.training.sae.settings import SAESettings
@@ -28,5 +28,5 @@ def train_concepts(
     """
     base = Backbone.from_pretrained(backbone.name, backbone.layer, precision=backbone.precision)
     return ConceptVectorizer(
-        make_encoder(base, SAEHead(train_sae(base, texts, sae, checkpoints, progress)))
+        Encoder.of(base, SAEHead(train_sae(base, texts, sae, checkpoints, progress)))
     )

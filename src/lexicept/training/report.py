@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from sentence_transformers import SparseEncoder
 
 from lexicept.corpora.json_lines import read_objects
+from lexicept.models.encoder import Encoder
 from lexicept.models.model_card import make_card
 from lexicept.storage.files import replace_file
 from lexicept.training.config import TrainingConfig, to_mapping
@@ -56,7 +56,7 @@ def write_curves(metrics: list[dict[str, Any]], path: Path) -> None:
 
 
 def write_card(
-    encoder: SparseEncoder, config: TrainingConfig, metrics: list[dict[str, Any]], path: Path
+    encoder: Encoder, config: TrainingConfig, metrics: list[dict[str, Any]], path: Path
 ) -> None:
     """A model card: what it is, how well it did in validation, and how it was trained."""
     rows = [line for line in metrics if "eval_ndcg" in line]

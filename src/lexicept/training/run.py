@@ -15,7 +15,6 @@ import scipy.sparse as sp
 import torch
 import yaml
 from accelerate import PartialState
-from sentence_transformers import SparseEncoder
 from torch import Tensor
 from torch.utils.data import ConcatDataset
 
@@ -25,7 +24,7 @@ from lexicept.index.builder import Contents, IndexBuilder
 from lexicept.index.impacts import VocabularySettings
 from lexicept.index.reader import IndexReader
 from lexicept.models.backbone import Backbone
-from lexicept.models.encoder import load_encoder, make_encoder, parts, with_lookup
+from lexicept.models.encoder import Encoder
 from lexicept.models.heads.base import Head
 from lexicept.models.heads.sae import SAEHead
 from lexicept.models.language_heads import language_head
@@ -120,8 +119,8 @@ class _Prepared(NamedTuple):
     """What a trainer needs; all processes read the same files for it."""
 
     data: TrainingData
-    encoder: SparseEncoder
-    model: SparseEncoder
+    encoder: Encoder
+    model: Encoder
     """What learns: the encoder, or its head alone on cached states."""
     objective: Objective
     collator: Collator
@@ -170,7 +169,7 @@ class _Run:
         data = self._data(index, queries, qrels)
         data.lists = self._lists(index, queries, qrels, data)
         encoder = self._encoder(data)
-        backbone, head, lookup = parts(encoder)
+        backbone, head, lookup = encoder.backbone, encoder.head, encoder.lookup
         source: Backbone | tuple[CachedStates | None, CachedStates] = backbone
         model = encoder
         if config.model.trained == "head":
@@ -178,7 +177,7 @@ class _Run:
                 None if lookup else self._states(backbone, data.queries, "queries"),
                 self._states(backbone, data.documents, "documents"),
             )
-            model = with_lookup([head], lookup)
+            model = Encoder.over_states(head, lookup)
         objective = Objective.from_config(model, head, config)
         evaluator = self._evaluator(index, encoder, objective, validation_queries, validation_qrels)
         settings = config.data
@@ -302,19 +301,19 @@ class _Run:
         ]
         return TrainingData(*ids, known, *words, scores)
 
-    def _encoder(self, data: TrainingData) -> SparseEncoder:
+    def _encoder(self, data: TrainingData) -> Encoder:
         settings = self.config.model
         if settings.start is not None:
-            encoder = load_encoder(settings.start)
+            encoder = Encoder.load(settings.start)
         else:
             encoder = self._new_encoder(settings, data)
-        backbone, head, lookup = parts(encoder)
-        if settings.query == "lookup" and lookup is None:
+        backbone, head = encoder.backbone, encoder.head
+        if settings.query == "lookup" and encoder.lookup is None:
             lookup = Lookup.for_head(head, backbone.tokenizer)
             lookup.set_idf(data.documents)
-            encoder = make_encoder(backbone, head, lookup)
+            encoder = Encoder.of(backbone, head, lookup)
         elif settings.query == "encoder":
-            encoder = make_encoder(backbone, head)
+            encoder = Encoder.of(backbone, head)
         # What a query's weights are worth beside words' may be learned anew.
         changes: dict[str, Any] = {"query_scale": 1.0} | {
             name: getattr(settings, name) or None
@@ -330,7 +329,7 @@ class _Run:
             head.calibrate(_sample(backbone, data.documents), settings.initial_active_dims)
         return encoder
 
-    def _new_encoder(self, settings: ModelSettings, data: TrainingData) -> SparseEncoder:
+    def _new_encoder(self, settings: ModelSettings, data: TrainingData) -> Encoder:
         layer, pretrained = settings.layer, None
         if settings.pretrained is not None:
             wanted = (settings.pretrained, layer, settings.pretrained_width)
@@ -344,9 +343,9 @@ class _Run:
             precision="bfloat16" if self.config.optimizer.bf16 else None,
         )
         if pretrained is None:
-            return make_encoder(backbone, self._head(settings, backbone, data))
+            return Encoder.of(backbone, self._head(settings, backbone, data))
         sae = pretrained.load(settings.pretrained_scale, backbone)
-        return make_encoder(backbone, SAEHead(sae))
+        return Encoder.of(backbone, SAEHead(sae))
 
     def _head(self, settings: ModelSettings, backbone: Backbone, data: TrainingData) -> Head:
         if settings.head == "sae":
@@ -382,7 +381,7 @@ class _Run:
     def _evaluator(
         self,
         index: IndexReader,
-        encoder: SparseEncoder,
+        encoder: Encoder,
         objective: Objective,
         queries: dict[str, str],
         qrels: list[Qrel],
@@ -404,10 +403,11 @@ class _Run:
         if self.config.model.trained == "head":
             whole = settings.corpus is None and settings.documents is None
             name = "documents" if whole else "validation-documents"
-            backbone, _, lookup = parts(encoder)
             sources = (
-                texts if lookup else self._states(backbone, texts, "validation-queries"),
-                self._states(backbone, documents, name),
+                texts
+                if encoder.lookup
+                else self._states(encoder.backbone, texts, "validation-queries"),
+                self._states(encoder.backbone, documents, name),
             )
         both = None
         if self.config.loss.words:
@@ -429,9 +429,9 @@ class _Run:
         order = np.random.default_rng(self.config.optimizer.seed).permutation(len(ids)).tolist()
         return sorted(sorted(order, key=lambda row: ids[row] not in relevant)[:count])
 
-    def _finish(self, encoder: SparseEncoder, objective: Objective) -> None:
+    def _finish(self, encoder: Encoder, objective: Objective) -> None:
         """Publish the model, with its card and curves."""
-        backbone, head, lookup = parts(encoder)
+        backbone, head, lookup = encoder.backbone, encoder.head, encoder.lookup
         learned = self.config.loss.words > 0
         scale = objective.query_scale if learned else self.config.model.query_scale
         if lookup is None:
@@ -451,7 +451,7 @@ class _Run:
         shutil.copy(self.path / "work" / "metrics.jsonl", self.path / "metrics.jsonl")
         model.rename(self.path / "model")
 
-    def _save(self, encoder: SparseEncoder, metrics: list[dict[str, Any]], name: str) -> Path:
+    def _save(self, encoder: Encoder, metrics: list[dict[str, Any]], name: str) -> Path:
         folder = self.path / name
         shutil.rmtree(folder, ignore_errors=True)
         encoder.save(str(folder), create_model_card=False)
@@ -488,10 +488,10 @@ def relevant(qrels: Any) -> dict[str, list[str]]:
     return found
 
 
-def set_trainable(encoder: SparseEncoder, settings: ModelSettings, reconstructs: bool) -> None:
+def set_trainable(encoder: Encoder, settings: ModelSettings, reconstructs: bool) -> None:
     """Which parameters learn: the head's, adapters of the backbone, or the backbone's own; an SAE's
     decoder where it reconstructs."""
-    backbone, head, lookup = parts(encoder)
+    backbone, head, lookup = encoder.backbone, encoder.head, encoder.lookup
     backbone.requires_grad_(settings.trained == "all")
     if settings.trained == "lora":
         backbone.model = add_adapters(

@@ -16,7 +16,6 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from safetensors.torch import save as to_safetensors
 from sentence_transformers import (
-    SparseEncoder,
     SparseEncoderTrainer,
     SparseEncoderTrainingArguments,
 )
@@ -26,6 +25,7 @@ from transformers import PrinterCallback, TrainerCallback, TrainerState
 from transformers.trainer import TRAINER_STATE_NAME
 
 from lexicept.errors import InputError, LexiceptError
+from lexicept.models.encoder import Encoder
 from lexicept.progress import Progress
 from lexicept.storage.files import replace_file
 from lexicept.training.config import TrainingConfig
@@ -66,7 +66,7 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
 
     def __init__(
         self,
-        model: SparseEncoder,
+        model: Encoder,
         objective: Objective,
         collator: Collator,
         config: TrainingConfig,

@@ -8,14 +8,13 @@ from typing import Any
 
 import scipy.sparse as sp
 import torch
-from sentence_transformers import SparseEncoder
 from sentence_transformers.base.evaluation import BaseEvaluator
 
 from lexicept.corpora import Qrel
 from lexicept.engines import ExactEngine
 from lexicept.evaluation import effectiveness
 from lexicept.measures import e2, mean_length, qd_flops
-from lexicept.models.encoder import encode_activations, look_up, routes
+from lexicept.models.encoder import Encoder
 from lexicept.training.config import ValidationSettings
 from lexicept.training.states import CachedStates
 from lexicept.vectors import largest_weights, prune_rows, stack_columns
@@ -66,12 +65,12 @@ class RetrievalEvaluator(BaseEvaluator):  # type: ignore[misc]
         self.words = words
         self.bf16 = bf16
 
-    def __call__(self, model: SparseEncoder, *_: Any, **__: Any) -> dict[str, float]:
+    def __call__(self, model: Encoder, *_: Any, **__: Any) -> dict[str, float]:
         """``ndcg``, ``mrr``, ``qd_flops``, ``query_length``, ``document_length``, ``e2`` and
         ``selection``, of which the largest is the best checkpoint."""
         documents = self.encode(model, self.documents, "document")
         queries = self.encode(model, self.queries, "query")
-        own = routes(model)[1][-1].settings
+        own = model.head.settings
         limit = self.settings.document_max_active_dims or own.document_max_active_dims
         if limit is not None:
             documents = prune_rows(documents, limit)
@@ -104,14 +103,11 @@ class RetrievalEvaluator(BaseEvaluator):  # type: ignore[misc]
         over = 0.0 if budget is None else report["qd_flops"] - budget
         return report["ndcg"] if over <= 0 else -over
 
-    def encode(self, model: SparseEncoder, texts: Texts, task: str) -> sp.csr_array:
+    def encode(self, model: Encoder, texts: Texts, task: str) -> sp.csr_array:
         """Weights [n, V] of texts, unpruned."""
-        lookup, (*_, head) = routes(model)
-        if lookup is not None and task == "query":
-            assert not isinstance(texts, CachedStates)
-            pooled = look_up(lookup, texts, head)
-        elif not isinstance(texts, CachedStates):
-            pooled = encode_activations(model, texts, task)
+        head = model.head
+        if not isinstance(texts, CachedStates):
+            pooled = model.encode_activations(texts, task)
         else:
             parts = []
             device = head.rows.device

@@ -8,18 +8,11 @@ from pathlib import Path
 from typing import Literal
 
 import scipy.sparse as sp
-from sentence_transformers import SparseEncoder
 
 from lexicept.errors import InputError
 from lexicept.explanation.contributions import Span, whole
 from lexicept.models.backbone import DEFAULT_BACKBONE, Backbone
-from lexicept.models.encoder import (
-    encode_activations,
-    load_encoder,
-    make_encoder,
-    parts,
-    strongest_tokens,
-)
+from lexicept.models.encoder import Encoder
 from lexicept.models.heads.base import Head
 from lexicept.models.heads.sae import SAEHead
 from lexicept.models.hub import model_folder
@@ -49,14 +42,14 @@ class ConceptVectorizer:
     """Texts to the pooled activation of every dimension of a head.
 
     Args:
-        encoder: a ``SparseEncoder`` of backbone and head.
+        encoder: the encoder.
         terms: a name per dimension; the head's own or its number by default.
     """
 
     name = "concepts"
     grows = False
 
-    def __init__(self, encoder: SparseEncoder, terms: Sequence[str] | None = None) -> None:
+    def __init__(self, encoder: Encoder, terms: Sequence[str] | None = None) -> None:
         self.encoder = encoder
         terms = self.head.terms if terms is None else terms
         self.named = terms is not None
@@ -79,21 +72,21 @@ class ConceptVectorizer:
         if found.layer is None and found.layout.hook is None:
             raise InputError(f"{source}: after how many blocks it reads is unknown: name the layer")
         base = Backbone.from_pretrained(backbone.name, found.layer, precision=backbone.precision)
-        return cls(make_encoder(base, SAEHead(found.load(backbone=base))))
+        return cls(Encoder.of(base, SAEHead(found.load(backbone=base))))
 
     @property
     def head(self) -> Head:
         """The encoder's head."""
-        return parts(self.encoder).head
+        return self.encoder.head
 
     @property
     def precision(self) -> str:
         """That documents are read in, see ``Backbone``."""
-        return parts(self.encoder).backbone.precision
+        return self.encoder.backbone.precision
 
     @precision.setter
     def precision(self, value: str) -> None:
-        parts(self.encoder).backbone.precision = value
+        self.encoder.backbone.precision = value
 
     @property
     def size(self) -> int:
@@ -107,22 +100,22 @@ class ConceptVectorizer:
 
     def documents(self, texts: Sequence[str]) -> sp.csr_array:
         """The pooled activation of every dimension in every document [n, size]."""
-        return encode_activations(self.encoder, texts, "document")
+        return self.encoder.encode_activations(texts, "document")
 
     def queries(self, texts: Sequence[str]) -> sp.csr_array:
         """The same for queries."""
-        return encode_activations(self.encoder, texts, "query")
+        return self.encoder.encode_activations(texts, "query")
 
     def spans(
         self, text: str, dimensions: Sequence[int], task: Literal["query", "document"]
     ) -> dict[int, tuple[Span, ...]]:
         """The word whose token each dimension is most active on; of a query that needs no
         inference, the tokens that name it."""
-        lookup = parts(self.encoder).lookup
+        lookup = self.encoder.lookup
         if task == "query" and lookup is not None:
             places = lookup.places(text)
         else:
-            tokens = strongest_tokens(self.encoder, text, dimensions, task)
+            tokens = self.encoder.strongest_tokens(text, dimensions, task)
             places = {
                 dimension: [word_spans(window)[place]]
                 for dimension, (window, place) in tokens.items()
@@ -150,10 +143,10 @@ class ConceptVectorizer:
         """
         folder = _MINI_FOLDER if source == MINI else model_folder(source)
         alone = not (folder / "model").is_dir()
-        encoder = load_encoder(folder if alone else folder / "model")
+        encoder = Encoder.load(folder if alone else folder / "model")
         if alone and not (folder / "terms.bin").exists():
             return cls(encoder)
         terms = TextStore(folder / "terms")
-        if len(terms) != parts(encoder).head.size:
+        if len(terms) != encoder.head.size:
             raise InputError(f"{folder}: {len(terms)} names for another number of dimensions")
         return cls(encoder, terms)

@@ -28,7 +28,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from lexicept.errors import InputError
 from lexicept.models.backbone import Backbone, quiet_transformers
 from lexicept.models.converters.logits import require_same_logits
-from lexicept.models.encoder import make_encoder
+from lexicept.models.encoder import Encoder
 from lexicept.models.heads.base import HeadSettings
 from lexicept.models.language_heads import language_head
 from lexicept.models.lookup import Lookup
@@ -99,7 +99,7 @@ class _Parts(NamedTuple):
     queries: SparseStaticEmbedding | None
 
 
-def read_model(folder: Path, kind: Kind) -> SparseEncoder:
+def read_model(folder: Path, kind: Kind) -> Encoder:
     """An encoder that gives the vectors which its own library gives.
 
     A model of OpenSearch that has no ``modules.json`` is one of the first two generations: a
@@ -135,7 +135,7 @@ def read_model(folder: Path, kind: Kind) -> SparseEncoder:
     elif kind is Kind.opensearch:
         weight = _token_weights(folder, found.transformer.tokenizer)
         lookup = _lookup(folder, found.transformer.tokenizer, weight, head.size)
-    return make_encoder(backbone, head, lookup)
+    return Encoder.of(backbone, head, lookup)
 
 
 def _require_safetensors(folder: Path) -> None:
@@ -241,7 +241,7 @@ def _is_decoder(folder: Path) -> bool:
     return any(str(name).endswith("ForCausalLM") for name in config["architectures"])
 
 
-def _read_decoder(folder: Path) -> SparseEncoder:
+def _read_decoder(folder: Path) -> Encoder:
     """A causal language model, pooled as naver/splade pools; its ``is_causal`` says how it
     attends."""
     try:
@@ -259,4 +259,4 @@ def _read_decoder(folder: Path) -> SparseEncoder:
     head = language_head(str(folder))
     head.settings = HeadSettings(weighting="splade")
     require_same_logits(str(folder), model, backbone, head)
-    return make_encoder(backbone, head)
+    return Encoder.of(backbone, head)

@@ -23,7 +23,7 @@ from lexicept.errors import InputError
 from lexicept.models.backbone import Backbone, quiet_transformers
 from lexicept.models.converters.logits import require_same_logits
 from lexicept.models.converters.reading import Kind
-from lexicept.models.encoder import Parts, parts
+from lexicept.models.encoder import Encoder
 from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.models.language_heads import outer_layers, token_terms
 from lexicept.models.lookup import Lookup
@@ -33,7 +33,7 @@ _DOCUMENTS = "document_0_Transformer"
 """Where sentence-transformers puts the language model behind a router; OpenSearch has it above."""
 
 
-def write_model(encoder: SparseEncoder, kind: Kind, folder: Path) -> None:
+def write_model(encoder: Encoder, kind: Kind, folder: Path) -> None:
     """Write an encoder that other libraries load, without lexicept and without code of its own.
 
     All layouts are folders that ``SparseEncoder`` loads. Those of naver/splade and OpenSearch have
@@ -51,36 +51,36 @@ def write_model(encoder: SparseEncoder, kind: Kind, folder: Path) -> None:
             float32, a decoder; for naver/splade and OpenSearch, whose code does the pooling, also
             special tokens that are left out; a query side without inference, or none.
     """
-    found = parts(encoder)
-    head = _require_expressible(found, kind)
+    backbone, lookup = encoder.backbone, encoder.lookup
+    head = _require_expressible(encoder, kind)
     with TemporaryDirectory(dir=folder.parent) as work, quiet_transformers():
-        tokenizer = found.backbone.tokenizer
+        tokenizer = backbone.tokenizer
         tokenizer.backend_tokenizer.no_truncation()
         tokenizer.backend_tokenizer.no_padding()
-        _masked_model(found.backbone, head).save_pretrained(work)
+        _masked_model(backbone, head).save_pretrained(work)
         tokenizer.save_pretrained(work)
         transformer = Transformer(
-            work, transformer_task="fill-mask", max_seq_length=found.backbone.window
+            work, transformer_task="fill-mask", max_seq_length=backbone.window
         )
-        require_same_logits("the written model", transformer.model, found.backbone, head)
+        require_same_logits("the written model", transformer.model, backbone, head)
         activation = "log1p_relu" if head.settings.double_log else "relu"
         pooling = SpladePooling(head.settings.pooling, activation)
-        modules: list[Any] = [transformer, *_without_special(found.backbone), pooling]
-        if found.lookup is not None:
+        modules: list[Any] = [transformer, *_without_special(backbone), pooling]
+        if lookup is not None:
             table = SparseStaticEmbedding(
-                found.lookup.tokenizer, relu(found.lookup.weight.detach()), frozen=True
+                lookup.tokenizer, relu(lookup.weight.detach()), frozen=True
             )
             modules = [Router.for_query_document([table], modules)]
         made = SparseEncoder(modules=modules, similarity_fn_name="dot", device="cpu")
         made.save(str(folder), create_model_card=False)
-    if kind is Kind.opensearch and found.lookup is not None:
+    if kind is Kind.opensearch and lookup is not None:
         _lift_documents(folder)
-        _write_token_weights(found.lookup, folder)
+        _write_token_weights(lookup, folder)
 
 
-def _require_expressible(found: Parts, kind: Kind) -> VocabularyHead:
+def _require_expressible(encoder: Encoder, kind: Kind) -> VocabularyHead:
     """Raise InputError for the first thing that a layout has no place for."""
-    backbone, head, lookup = found
+    backbone, head, lookup = encoder.backbone, encoder.head, encoder.lookup
     settings = head.settings
     limits = (
         *("query_k", "document_k", "query_max_active_dims", "document_max_active_dims"),
