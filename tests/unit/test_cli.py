@@ -49,8 +49,8 @@ def test_build(beir: Path, tmp_path: Path, run: Run) -> None:
             "query_max_qd_flops": None,
         }
     ]
-    assert run("info", tmp_path / "x", "--json").json == built
-    table = run("info", tmp_path / "x").out
+    assert run("index", "info", tmp_path / "x", "--json").json == built
+    table = run("index", "info", tmp_path / "x").out
     assert "3 dimensions, bm25 k1 1.5, b 0.75" in table
     files = [p for p in (tmp_path / "x" / "000001").rglob("*") if p.is_file()]
     assert built["bytes"] == sum(p.stat().st_size for p in files)
@@ -138,7 +138,7 @@ def test_pruning_is_shown(tmp_path: Path, run: Run) -> None:
     builder.add_vocabulary(WordVectorizer("en"), VocabularySettings(BM25()))
     builder.add_vocabulary(Vowels(), VocabularySettings(Splade(), 1, 2))
     builder.commit()
-    lines = [line.split() for line in run("info", tmp_path / "x").out.splitlines()]
+    lines = [line.split() for line in run("index", "info", tmp_path / "x").out.splitlines()]
     assert ["1", "in", "a", "query"] in lines
     assert ["2", "in", "a", "document"] in lines
     found = run("search", tmp_path / "x", "apple", "--explain", "--vocabulary", "both").out
@@ -172,7 +172,7 @@ def test_evaluate(index: Path, beir: Path, tmp_path: Path, run: Run) -> None:
 
 def test_evaluate_with_rra_counts_the_offset(index: Path, beir: Path, run: Run) -> None:
     out = index.with_name("rra")
-    assert run("rra", index, "--out", out, "--alpha", "1").code == 0
+    assert run("index", "reweight", index, "--out", out, "--alpha", "1").code == 0
     report = run("evaluate", out, beir, "--json").json
     assert report["qd_flops"] == pytest.approx(0.5)
     assert report["qd_flops_with_offset"] == pytest.approx(1.5)
@@ -215,21 +215,21 @@ def test_runs(index: Path, beir: Path, tmp_path: Path, run: Run) -> None:
 def test_update_and_delete(index: Path, tmp_path: Path, run: Run) -> None:
     more = tmp_path / "more.jsonl"
     more.write_text('{"_id": "d3", "text": "quince"}\n{"_id": "d4", "text": "apple quince"}\n')
-    assert run("update", index, more, "--json").json == {"added": 1, "replaced": 1}
+    assert run("add", index, more, "--json").json == {"added": 1, "replaced": 1}
     ids = [r["id"] for r in run("search", index, "quince", "--json").json["results"]]
     assert ids == ["d3", "d4"]
     assert run("search", index, "cherry", "--json").json["results"] == []
     assert run("delete", index, "d4", "d1", "--json").json == {"deleted": 2}
-    assert run("info", index, "--json").json["documents"] == 2
+    assert run("index", "info", index, "--json").json["documents"] == 2
     assert_error(run("delete", index, "d2", "nope"), "no document 'nope'")
     assert_error(run("delete", index, "d2", "d3"), "can't be left without documents")
-    assert run("info", index, "--json").json["documents"] == 2
-    table = run("update", index, more).out.split()
+    assert run("index", "info", index, "--json").json["documents"] == 2
+    table = run("add", index, more).out.split()
     assert table == ["added", "1", "replaced", "1"]
 
 
 def test_rra(index: Path, run: Run) -> None:
-    chosen = run("rra", index, "--out", index.with_name("auto"), "--json").json
+    chosen = run("index", "reweight", index, "--out", index.with_name("auto"), "--json").json
     tried = chosen["pseudo_query_nDCG@10"]
     assert sorted(tried) == ["0.5", "0.75", "1.0", "1.25", "1.5", "2.0", "3.0"]
     assert tried[str(chosen["alpha"])] == max(tried.values())
@@ -237,8 +237,8 @@ def test_rra(index: Path, run: Run) -> None:
     arguments = ("rra", index, "--out", fixed, "--alpha", "1.25", "--iterations", "2")
     assert run(*arguments, "--json").json == {"alpha": 1.25}
     settings = {"alpha": 1.25, "iterations": 2, "transform": "1+x"}
-    assert run("info", fixed, "--json").json["rra"] == settings
-    assert "alpha 1.25, iterations 2, transform 1+x" in run("info", fixed).out
+    assert run("index", "info", fixed, "--json").json["rra"] == settings
+    assert "alpha 1.25, iterations 2, transform 1+x" in run("index", "info", fixed).out
     assert run("search", fixed, "banana", "--json").json["results"][0]["id"] == "d1"
     assert_error(run(*arguments), "exists already")
 
@@ -246,11 +246,13 @@ def test_rra(index: Path, run: Run) -> None:
 def test_rra_refusals(index: Path, run: Run) -> None:
     out = index.with_name("out")
     for alpha in ("abc", "", "0", "-1", "nan", "inf"):
-        assert_error(run("rra", index, "--out", out, f"--alpha={alpha}"), "alpha")
-    assert_error(run("rra", index, "--out", out, "--alpha=1", "--transform", "x²"), "x²")
-    assert_error(run("rra", index, "--out", index), "exists already")
-    assert_error(run("rra", out, "--out", out), "no index here")
-    assert run("rra", index, "--out", out, "--alpha=1", "--iterations", "0").code == 2
+        assert_error(run("index", "reweight", index, "--out", out, f"--alpha={alpha}"), "alpha")
+    assert_error(
+        run("index", "reweight", index, "--out", out, "--alpha=1", "--transform", "x²"), "x²"
+    )
+    assert_error(run("index", "reweight", index, "--out", index), "exists already")
+    assert_error(run("index", "reweight", out, "--out", out), "no index here")
+    assert run("index", "reweight", index, "--out", out, "--alpha=1", "--iterations", "0").code == 2
     assert not out.exists()
 
 
@@ -282,8 +284,8 @@ def test_bad_corpora(
     assert_error(result, *problems)
     assert not out.exists()
     if problems != ["no documents"]:
-        assert_error(run("update", index, corpus), *problems)
-    assert run("info", index, "--json").json["documents"] == 3
+        assert_error(run("add", index, corpus), *problems)
+    assert run("index", "info", index, "--json").json["documents"] == 3
     corpus.write_text('{"_id": "a", "text": "mended"}\n')
     assert run("build", corpus, "--vocabulary", "words", "--out", out).code == 0
 
@@ -337,22 +339,22 @@ def test_what_is_no_index(index: Path, beir: Path, tmp_path: Path, run: Run) -> 
 
 
 def test_verify_names_what_is_wrong(index: Path, run: Run) -> None:
-    whole = run("verify", index)
+    whole = run("index", "verify", index)
     assert whole.code == 0
     assert whole.out.endswith("files, no problems\n")
-    assert run("verify", index, "--json").json["problems"] == []
+    assert run("index", "verify", index, "--json").json["problems"] == []
     text = index / "000001" / "texts.bin"
     text.write_bytes(text.read_bytes().replace(b"cherry", b"CHERRY"))
     assert run("search", index, "apple").code == 0
-    damaged = run("verify", index)
+    damaged = run("index", "verify", index)
     assert damaged.code == 1
     problem = "the content of 000001/texts.bin does not match its checksum"
     assert damaged.out.splitlines()[0] == problem
     assert damaged.out.endswith("files, 1 problems\n")
-    as_json = run("verify", index, "--json")
+    as_json = run("index", "verify", index, "--json")
     assert as_json.code == 1
     assert json.loads(as_json.out)["problems"] == [problem]
-    assert_error(run("verify", index / "000001"), "no index")
+    assert_error(run("index", "verify", index / "000001"), "no index")
 
 
 def test_bugs_keep_their_traceback(monkeypatch: pytest.MonkeyPatch, run: Run, index: Path) -> None:
@@ -392,7 +394,7 @@ def test_markup_and_control_characters_of_documents(tmp_path: Path, run: Run) ->
     results = [
         run("search", index, "cat [bold]b[/bold] :cat: \x1b[1m", "--explain"),
         run("search", index, "cat", "--explain", "--json"),
-        run("info", index),
+        run("index", "info", index),
         run("explain", index, "cat \x1b[1m", record["_id"]),
     ]
     for result in results:

@@ -18,33 +18,36 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_the_list(path: Path, run: Run) -> None:
-    found = run("concepts", path, "--json").json
+    found = run("index", "concepts", path, "--json").json
     assert [concept["number"] for concept in found["concepts"]] == [0, 1, 2, 3]
     assert found["concepts"][0] == AY.to_json()
     assert found["found"] == 4
-    lines = run("concepts", path, "--top-k", 1).out.splitlines()
+    lines = run("index", "concepts", path, "--top-k", 1).out.splitlines()
     assert lines[1].split() == ["0", "66.7%", "Ay", "a,", "cat"]
     assert lines[2] == "3 more (--top-k)"
-    assert run("concepts", path, "--search", "bee", "--json").json["concepts"][0]["number"] == 1
-    assert run("concepts", path, "--search", "nothing", "--json").json["found"] == 0
+    assert (
+        run("index", "concepts", path, "--search", "bee", "--json").json["concepts"][0]["number"]
+        == 1
+    )
+    assert run("index", "concepts", path, "--search", "nothing", "--json").json["found"] == 0
 
 
 def test_one(path: Path, run: Run) -> None:
-    assert run("concepts", path, 0, "--json").json == AY.to_json()
-    shown = run("concepts", path, 0).out
+    assert run("index", "concepts", path, 0, "--json").json == AY.to_json()
+    shown = run("index", "concepts", path, 0).out
     for part in ("0: Ay", "explanations", "2 of 3", "25.000%", "a 4.0, cat 2.0", "0.50  oh (3)"):
         assert part in shown
     assert "5.00  cat a  d/0" in shown
 
 
 def test_what_is_refused(path: Path, run: Run, tmp_path: Path) -> None:
-    assert_error(run("concepts", path, 5), "has no concept 5, only 0 to 4")
-    assert_error(run("concepts", path, 1, "--search", "x"), "--search is for the list")
+    assert_error(run("index", "concepts", path, 5), "has no concept 5, only 0 to 4")
+    assert_error(run("index", "concepts", path, 1, "--search", "x"), "--search is for the list")
     corpus, words = tmp_path / "corpus", tmp_path / "words"
     corpus.mkdir()
     (corpus / "a.txt").write_text("cat")
     assert run("build", corpus, "--vocabulary", "words", "--out", words).code == 0
-    assert_error(run("concepts", words), "not described", "lexicept describe")
+    assert_error(run("index", "concepts", words), "not described", "lexicept index describe")
 
 
 def test_hostile_labels(path: Path, run: Run) -> None:

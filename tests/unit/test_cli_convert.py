@@ -30,7 +30,7 @@ def acts(sae: SAE) -> np.ndarray:
 @pytest.mark.parametrize("to", ["lexicept", "saelens"])
 def test_a_pickle_becomes_an_sae_that_can_be_loaded(run: Run, tmp_path: Path, to: str) -> None:
     made, out = sae_files.dictionary_learning(tmp_path), tmp_path / "out"
-    report = run("convert", tmp_path, "--out", out, "--to", to, "--json").json
+    report = run("model", "convert", tmp_path, "--out", out, "--to", to, "--json").json
     assert report == {
         "found": "dictionary_learning",
         "source": str(made.folder),
@@ -55,7 +55,8 @@ def test_convert_leaves_an_unfinished_build_alone(run: Run, tmp_path: Path) -> N
     builder.add_documents([Document("a", "x")], {})
     builder.close()
     assert_error(
-        run("convert", made.folder, "--out", tmp_path / "out"), "another command's unfinished work"
+        run("model", "convert", made.folder, "--out", tmp_path / "out"),
+        "another command's unfinished work",
     )
     assert (tmp_path / "out.partial" / "index").exists()
 
@@ -83,15 +84,17 @@ def test_what_convert_refuses(run: Run, tmp_path: Path) -> None:
     convert = ("convert", made.folder, "--out", out)
     assert_error(run(*convert, "--layer", 7), "no SAE of layer 7; there is 6")
     assert_error(run(*convert, "--width", 99), f"{M} latents, not 99")
-    assert_error(run("convert", tmp_path / "none", "--out", out), "neither a folder nor a hub's")
+    assert_error(
+        run("model", "convert", tmp_path / "none", "--out", out), "neither a folder nor a hub's"
+    )
     (made.folder / "sae.safetensors").write_bytes(b"x" * 40)
     assert_error(run(*convert), "sae.safetensors: can't be read")
-    assert_error(run("convert", made.folder, "--out", tmp_path), "exists already")
+    assert_error(run("model", "convert", made.folder, "--out", tmp_path), "exists already")
     assert not out.exists()
 
 
 def test_help_of_convert_needs_no_model() -> None:
-    assert not loaded_after(MAIN, "convert", "--help") & HEAVY
+    assert not loaded_after(MAIN, "model", "convert", "--help") & HEAVY
 
 
 # An index from a backbone and a pretrained SAE.

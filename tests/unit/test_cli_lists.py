@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lexicept.cli.lists import KindChoice
 from lexicept.corpora import pseudo_queries, read_qrels, read_queries
 from lexicept.index.reader import IndexReader
 from lexicept.training.candidates.lists import CandidateList, Lists
@@ -29,7 +28,7 @@ def index(beir: Path, tmp_path: Path, run: Run) -> Path:
 @pytest.fixture
 def mined(index: Path, beir: Path, tmp_path: Path, run: Run) -> Path:
     out = tmp_path / "mined.jsonl"
-    report = run("mine", index, beir, "--out", out, "--json").json
+    report = run("data", "mine", index, beir, "--out", out, "--json").json
     assert report == {"lists": 3, "file": str(out)}
     return out
 
@@ -37,7 +36,7 @@ def mined(index: Path, beir: Path, tmp_path: Path, run: Run) -> Path:
 def test_pseudo_queries(beir: Path, tmp_path: Path, run: Run) -> None:
     out = tmp_path / "queries"
     arguments = ("--kind", "span", "--per-document", 2, "--seed", 3)
-    report = run("pseudo-queries", beir, "--out", out, *arguments, "--json").json
+    report = run("data", "pseudo-queries", beir, "--out", out, *arguments, "--json").json
     texts = {query.id: query.text for query in read_queries(out, "train")}
     assert report == {"queries": len(texts), "folder": str(out)}
     found: dict[str, list[str]] = {}
@@ -48,12 +47,12 @@ def test_pseudo_queries(beir: Path, tmp_path: Path, run: Run) -> None:
     )
     for document, queries in found.items():
         assert all(query in DOCUMENTS[document] for query in queries)
-    assert_error(run("pseudo-queries", beir, "--out", out), "queries.jsonl exists already")
+    assert_error(run("data", "pseudo-queries", beir, "--out", out), "queries.jsonl exists already")
     assert_error(
-        run("pseudo-queries", beir, "--out", tmp_path / "none", "--kind", "title"),
+        run("data", "pseudo-queries", beir, "--out", tmp_path / "none", "--kind", "title"),
         "there are no queries",
     )
-    assert run("pseudo-queries", beir, "--out", tmp_path / "x", "--kind", "word").code == 2
+    assert run("data", "pseudo-queries", beir, "--out", tmp_path / "x", "--kind", "word").code == 2
     assert [kind.value for kind in KindChoice] == [*pseudo_queries._SOURCES, "mixed"]
 
 
@@ -65,25 +64,25 @@ def test_mine(mined: Path, index: Path, beir: Path, tmp_path: Path, run: Run) ->
     ]
     out = tmp_path / "out"
     arguments = ("--depth", 0, "--random-negatives", 9, "--seed", 1, "--vocabulary", "words")
-    assert run("mine", index, beir, "--split", "dev", "--out", out, *arguments).code == 0
+    assert run("data", "mine", index, beir, "--split", "dev", "--out", out, *arguments).code == 0
     (item,) = Lists.open(out)
     assert (item.documents[0], item.relevant) == ("d2", 1)
     assert sorted(item.documents) == sorted(DOCUMENTS)
     out.unlink()
     # d2 has one of the two words of q1: more than a tenth of the score of d1.
-    assert run("mine", index, beir, "--out", out, "--max-positive-share", 0.1).code == 0
+    assert run("data", "mine", index, beir, "--out", out, "--max-positive-share", 0.1).code == 0
     assert [item.documents for item in Lists.open(out)] == [("d1",), ("d3",), ("d4",)]
 
 
 def test_what_mine_refuses(mined: Path, index: Path, beir: Path, tmp_path: Path, run: Run) -> None:
     def mine(*arguments: object) -> Result:
-        return run("mine", index, beir, "--out", tmp_path / "out", *arguments)
+        return run("data", "mine", index, beir, "--out", tmp_path / "out", *arguments)
 
-    assert_error(run("mine", index, beir, "--out", mined), "mined.jsonl exists already")
+    assert_error(run("data", "mine", index, beir, "--out", mined), "mined.jsonl exists already")
     assert_error(mine("--split", "test"), "no split 'test'")
     assert_error(mine("--vocabulary", "x"), "no vocabulary 'x'")
     assert_error(mine("--max-positive-share", "-1"), "max_positive_share must be above 0")
-    assert_error(run("mine", beir, beir, "--out", tmp_path / "out"), "no index")
+    assert_error(run("data", "mine", beir, beir, "--out", tmp_path / "out"), "no index")
     (beir / "qrels" / "train.tsv").write_text("q1 0 nope 1\n")
     assert_error(mine(), "query 'q1': no document 'nope'")
     assert mine("--depth", "-1").code == 2
@@ -108,7 +107,7 @@ def test_score_by_a_blend(
         out = tmp_path / name
         options = [text for teacher in teachers for text in ("--teacher", teacher)]
         cache = ("--cache", tmp_path / "cache")
-        assert run("score", mined, beir, beir, *options, "--out", out, *cache).code == 0
+        assert run("data", "score", mined, beir, beir, *options, "--out", out, *cache).code == 0
         return [item.scores or () for item in Lists.open(out)]
 
     words, vectors = score("a", "bm25"), score("b", f"dense:{dense_encoder}")
@@ -126,7 +125,7 @@ def test_score_by_a_cross_encoder(
 ) -> None:
     out = tmp_path / "out"
     options = ("--teacher", f"cross-encoder:{cross_encoder}", "--out", out)
-    assert run("score", mined, beir, beir, *options).code == 0
+    assert run("data", "score", mined, beir, beir, *options).code == 0
     assert all(len(item.scores or ()) == len(item.documents) for item in Lists.open(out))
 
 
@@ -146,14 +145,16 @@ def test_teachers_that_are_refused(
     mined: Path, beir: Path, tmp_path: Path, run: Run, teachers: list[str], problem: str
 ) -> None:
     options = [text for teacher in teachers for text in ("--teacher", teacher)]
-    assert_error(run("score", mined, beir, beir, *options, "--out", tmp_path / "out"), problem)
+    assert_error(
+        run("data", "score", mined, beir, beir, *options, "--out", tmp_path / "out"), problem
+    )
     assert not (tmp_path / "out").exists()
 
 
 def test_lists_that_are_not_scored(mined: Path, beir: Path, tmp_path: Path, run: Run) -> None:
     def score(lists: Path, corpus: Path = beir, split: str = "train") -> Result:
         options = ("--teacher", "bm25", "--out", tmp_path / "out", "--split", split)
-        return run("score", lists, corpus, beir, *options)
+        return run("data", "score", lists, corpus, beir, *options)
 
     assert_error(score(beir / "corpus.jsonl"), "corpus.jsonl, line 1: not a line of lists")
     assert_error(score(mined, split="dev"), "list 1: no text for the query 'q1'")
@@ -167,13 +168,13 @@ def test_words_need_no_model(beir: Path, tmp_path: Path) -> None:
     index, queries, lists = (tmp_path / name for name in ("index", "queries", "lists"))
     for arguments in (
         ["build", beir, "--vocabulary", "words", "--out", index],
-        ["pseudo-queries", beir, "--out", queries],
-        ["mine", index, queries, "--out", lists],
-        ["score", lists, beir, queries, "--teacher", "bm25", "--out", tmp_path / "scored"],
+        ["data", "pseudo-queries", beir, "--out", queries],
+        ["data", "mine", index, queries, "--out", lists],
+        ["data", "score", lists, beir, queries, "--teacher", "bm25", "--out", tmp_path / "scored"],
     ):
         assert not loaded_after(MAIN, *arguments) & HEAVY
     assert (tmp_path / "scored").exists()
-    loaded = loaded_after(MAIN, "score", "--help")
+    loaded = loaded_after(MAIN, "data", "score", "--help")
     assert not loaded & (HEAVY | {"numpy", "scipy", "numba"})
 
 

@@ -45,7 +45,7 @@ def go(run: Run, corpus: Path, bert: Path, tmp_path: Path) -> Any:
 
     def call(*arguments: object) -> Result:
         settings = ("--backbone", bert, "--steps", 3, "--batch-size", 2)
-        return run("pretrain", corpus, "--out", tmp_path / "model", *settings, *arguments)
+        return run("model", "pretrain", corpus, "--out", tmp_path / "model", *settings, *arguments)
 
     return call
 
@@ -160,7 +160,9 @@ def test_a_decoder_that_learns_to_attend_in_both_directions(
 ) -> None:
     decoder, out = save_decoder(tmp_path / "llama"), tmp_path / "model"
     options = ("--masking", "mntp", "--trained", trained, "--lora-rank", 2, "--steps", 3)
-    report = run("pretrain", corpus, "--out", out, "--backbone", decoder, *options, "--json").json
+    report = run(
+        "model", "pretrain", corpus, "--out", out, "--backbone", decoder, *options, "--json"
+    ).json
     before = Backbone.from_pretrained(decoder)
     assert report["dimensions"] == before.model.config.vocab_size
     after = Backbone.from_pretrained(str(out))
@@ -174,11 +176,13 @@ def test_a_decoder_that_learns_to_attend_in_both_directions(
     assert Backbone.from_pretrained(str(out), 1).num_layers == 1
     causal = tmp_path / "causal"
     options = ("--masking", "causal", "--trained", "all", "--steps", 1)
-    assert run("pretrain", corpus, "--out", causal, "--backbone", decoder, *options).code == 0
+    assert (
+        run("model", "pretrain", corpus, "--out", causal, "--backbone", decoder, *options).code == 0
+    )
     assert not Backbone.from_pretrained(str(causal)).bidirectional
     again = ("--masking", "mntp", "--steps", 1)
     both = tmp_path / "both"
-    assert run("pretrain", corpus, "--out", both, "--backbone", causal, *again).code == 0
+    assert run("model", "pretrain", corpus, "--out", both, "--backbone", causal, *again).code == 0
     assert Backbone.from_pretrained(str(both)).bidirectional
 
 
@@ -201,7 +205,9 @@ def test_what_is_refused(go: Any, run: Run, corpus: Path, tmp_path: Path) -> Non
     assert go("--head", "sae").code == 2
     corpus.write_text('{"_id": "d", "text": "? !"}')
     assert_error(go("--head", "expanded"), "the texts have no words")
-    assert_error(run("pretrain", tmp_path / "x", "--out", tmp_path / "model"), "x: no such")
+    assert_error(
+        run("model", "pretrain", tmp_path / "x", "--out", tmp_path / "model"), "x: no such"
+    )
     corpus.write_text("")
     assert_error(go(), "corpus")
     assert not (tmp_path / "model").exists()
@@ -239,4 +245,4 @@ def test_options_are_the_settings(go: Any, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_help_needs_no_model() -> None:
-    assert not loaded_after(MAIN, "pretrain", "--help") & (HEAVY | {"numpy", "scipy"})
+    assert not loaded_after(MAIN, "model", "pretrain", "--help") & (HEAVY | {"numpy", "scipy"})

@@ -28,7 +28,9 @@ def index(beir: Path, tmp_path: Path, run: Run) -> Path:
 def test_sweep(index: Path, beir: Path, tmp_path: Path, run: Run) -> None:
     out = tmp_path / "out"
     arguments = ("--query-dims", "1, all", "--document-dims", "2", "--alpha", "none,1.25")
-    found = run("sweep", index, beir, "--split", "train", "--out", out, *arguments, "--json").json
+    found = run(
+        "index", "sweep", index, beir, "--split", "train", "--out", out, *arguments, "--json"
+    ).json
     queries, qrels = list(read_queries(beir, "train")), list(read_qrels(beir, "train"))
     grid = SweepGrid((1, None), (2,), (None,), (None, 1.25))
     points = sweep(IndexReader.open(index), queries, qrels, grid, tmp_path / "expected")
@@ -38,7 +40,7 @@ def test_sweep(index: Path, beir: Path, tmp_path: Path, run: Run) -> None:
     assert found["front"]
     assert all(row in [point.to_json() for point in points] for row in found["front"])
     assert (out / "pareto.png").read_bytes().startswith(b"\x89PNG")
-    table = run("sweep", index, beir, "--split", "train", "--out", out, *arguments).out
+    table = run("index", "sweep", index, beir, "--split", "train", "--out", out, *arguments).out
     first, *_ = found["front"]
     assert f"{len(found['front'])} of 4 points" in table
     rows = [line.split("│")[1:-1] for line in table.splitlines() if line.startswith("│")]
@@ -61,7 +63,7 @@ def test_the_split_is_dev_and_the_grid_has_a_default(
     index: Path, beir: Path, tmp_path: Path, run: Run
 ) -> None:
     out = tmp_path / "out"
-    assert run("sweep", index, beir, "--out", out, "--vocabulary", "words", "--json").json
+    assert run("index", "sweep", index, beir, "--out", out, "--vocabulary", "words", "--json").json
     settings = [point.setting for point in read_points(out / "points.jsonl")]
     dims = ((8, 16, 32, None), (50, 100, 200, None))
     assert settings == SweepGrid(*dims, (None,), (None, 1.0, 1.25)).settings()
@@ -92,7 +94,7 @@ def test_what_is_refused(
     arguments: list[str], parts: list[str], index: Path, beir: Path, tmp_path: Path, run: Run
 ) -> None:
     out = tmp_path / "out"
-    assert_error(run("sweep", index, beir, "--out", out, *arguments), *parts)
+    assert_error(run("index", "sweep", index, beir, "--out", out, *arguments), *parts)
     assert not out.exists()
 
 
@@ -100,9 +102,9 @@ def test_other_errors(
     index: Path, beir: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def sweep_to(out: Path, *arguments: object) -> Result:
-        return run("sweep", index, beir, "--out", out, "--query-dims", 1, *arguments)
+        return run("index", "sweep", index, beir, "--out", out, "--query-dims", 1, *arguments)
 
-    assert_error(run("sweep", beir, beir, "--out", tmp_path / "out"), "no index")
+    assert_error(run("index", "sweep", beir, beir, "--out", tmp_path / "out"), "no index")
     assert_error(sweep_to(beir), "not empty, and no sweep")
     assert_error(sweep_to(beir / "corpus.jsonl"), "File exists")
     assert sweep_to(tmp_path / "out").code == 0
@@ -138,15 +140,15 @@ def test_a_killed_sweep_can_be_run_again(index: Path, beir: Path, tmp_path: Path
 
 
 def test_help_says_what_to_sweep_on(run: Run) -> None:
-    text = " ".join(run("sweep", "--help").out.split())
+    text = " ".join(run("index", "sweep", "--help").out.split())
     assert "sweep on a dev or train split, never on test" in text
 
 
 def test_start_up(index: Path, beir: Path, tmp_path: Path) -> None:
-    for arguments in (["--help"], ["sweep", "--help"]):
+    for arguments in (["--help"], ["index", "sweep", "--help"]):
         loaded = loaded_after(MAIN, *arguments)
         assert "lexicept" in loaded
         assert not loaded & (HEAVY | {"numpy", "scipy", "matplotlib"})
-    loaded = loaded_after(MAIN, "sweep", index, beir, "--out", tmp_path / "out")
+    loaded = loaded_after(MAIN, "index", "sweep", index, beir, "--out", tmp_path / "out")
     assert "matplotlib" in loaded
     assert not loaded & HEAVY

@@ -236,7 +236,7 @@ def test_commands_join_a_cluster(tmp_path: Path, cluster: Cluster) -> None:
     for where, options in (("there", ["--ray", address, "--ray-workers", "1"]), ("here", [])):
         run("build", corpus, "--vocabulary", "words", "--out", tmp_path / where, *options)
         again = tmp_path / f"{where}.rra"
-        run("rra", tmp_path / where, "--alpha", "1.25", "--out", again, *options)
+        run("index", "reweight", tmp_path / where, "--alpha", "1.25", "--out", again, *options)
     for suffix in ("", ".rra"):
         there, here = (
             IndexReader.open(tmp_path / f"{where}{suffix}") for where in ("there", "here")

@@ -202,15 +202,19 @@ def test_an_index_is_searched_by_another_engine(
 @pytest.mark.parametrize("name", ["seismic", "milvus"], indirect=True)
 def test_an_engine_of_an_older_index_is_refused(name: str, tmp_path: Path, run: Run) -> None:
     path = build(tmp_path / "index", TEXTS).path
-    with pytest.raises(InputError, match=f"has no engine {name}; build it with: lexicept engine"):
+    with pytest.raises(
+        InputError, match=f"has no engine {name}; build it with: lexicept index engine"
+    ):
         IndexReader.open(path, engine=name)
     recall = ["--recall", 1] if name == "seismic" else []
-    assert run("engine", path, name, *recall, "--json").json["documents"] == len(TEXTS)
+    assert run("index", "engine", path, name, *recall, "--json").json["documents"] == len(TEXTS)
     found = run("search", path, "cat1", "--engine", name, "--json").json
     assert found["results"][0]["id"] == "d1"
     updates.update(path, [Document("new", "cat1")])
-    assert_error(run("search", path, "cat1", "--engine", name), "has changed", "lexicept engine")
-    run("engine", path, name, *recall)
+    assert_error(
+        run("search", path, "cat1", "--engine", name), "has changed", "lexicept index engine"
+    )
+    run("index", "engine", path, name, *recall)
     assert run("search", path, "cat1", "--engine", name, "--json").json["results"]
     generations = [p.name for p in (path / "engines" / name).iterdir() if p.name.isdigit()]
     assert generations == ["000002"]

@@ -317,7 +317,7 @@ def test_query_impacts() -> None:
 
 def test_the_command(tmp_path: Path, run: Run) -> None:
     path = build(tmp_path / "index", TEXTS).path
-    arguments = ["export", path, "--format", "ciff", "--out", tmp_path / "out"]
+    arguments = ["index", "export", path, "--format", "ciff", "--out", tmp_path / "out"]
     report = run(*arguments, "--json").json
     assert (report["documents"], report["queries"], report["files"]) == (len(TEXTS), 0, 2)
     assert report["bytes"] == sum(p.stat().st_size for p in (tmp_path / "out").iterdir())

@@ -161,7 +161,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_model_comes_back(hub: Hub, model: Path, run: Run, monkeypatch: Any) -> None:
-    report = run("push", model, "team/tiny", "--license", "apache-2.0", "--json").json
+    report = run("model", "push", model, "team/tiny", "--license", "apache-2.0", "--json").json
     commit = f"{hub.address}/team/tiny/commit/{hub.sha('team/tiny')}"
     assert report == {"model": "team/tiny", "commit": commit}
     files = hub.models["team/tiny"]
@@ -203,7 +203,7 @@ def test_an_index_of_a_pulled_model(hub: Hub, model: Path, run: Run, tmp_path: P
 def test_a_model_is_converted_by_its_name(hub: Hub, model: Path, run: Run, tmp_path: Path) -> None:
     push_model(model, "team/tiny", "")
     to = ("--to", "sentence-transformers", "--out", tmp_path / "out")
-    assert run("convert", "team/tiny", *to, "--json").json["found"] == "lexicept"
+    assert run("model", "convert", "team/tiny", *to, "--json").json["found"] == "lexicept"
     assert (tmp_path / "out" / "1_WordWeights").is_dir()
 
 
@@ -243,12 +243,12 @@ def test_what_push_refuses(
     model: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("HF_TOKEN", raising=False)
-    assert_error(run("push", model, "team/tiny"), "in HF_TOKEN")
-    assert_error(run("push", model, "tiny"), "not a hub's name")
-    assert_error(run("push", tmp_path / "none", "team/tiny"), "no such folder")
-    assert_error(run("push", tmp_path, "team/tiny"), "no saved encoder")
+    assert_error(run("model", "push", model, "team/tiny"), "in HF_TOKEN")
+    assert_error(run("model", "push", model, "tiny"), "not a hub's name")
+    assert_error(run("model", "push", tmp_path / "none", "team/tiny"), "no such folder")
+    assert_error(run("model", "push", tmp_path, "team/tiny"), "no saved encoder")
     (tmp_path / "adapter_config.json").write_text("{}")
-    assert_error(run("push", tmp_path, "team/tiny"), "push the merged one")
+    assert_error(run("model", "push", tmp_path, "team/tiny"), "push the merged one")
 
 
 def test_cards(model: Path) -> None:

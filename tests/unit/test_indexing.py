@@ -536,7 +536,7 @@ def test_a_killed_update_leaves_the_old_index_or_the_new_one(tmp_path: Path) -> 
         before = IndexReader.open(path)
         following = f"{int(before.folder.name) + 1:06d}"
         point = exists_in(path, f"{following}/{file}")
-        wait_and_kill(command("update", path, corpus), point)
+        wait_and_kill(command("add", path, corpus), point)
         index = IndexReader.open(path, checksums=True)
         found = [len(index.search(w, 5000)) for w in ("cat", "dog", "owl")]
         assert sorted(found) == [0, 0, 2000]  # never a mixture

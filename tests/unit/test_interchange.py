@@ -428,7 +428,7 @@ def damage(path: Path) -> None:
 def test_sources_that_are_refused(what: str, masked: Path, tmp_path: Path, run: Run) -> None:
     message, make = BROKEN[what]
     folder = make(tmp_path / "source", masked)
-    result = run("convert", folder, "--out", tmp_path / "out")
+    result = run("model", "convert", folder, "--out", tmp_path / "out")
     assert_error(result, message, "source")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["source"]
 
@@ -444,7 +444,7 @@ def test_broken_weights_of_tokens(content: str, masked: Path, tmp_path: Path) ->
 def test_the_command(masked: Path, tmp_path: Path, run: Run) -> None:
     source = inference_free(tmp_path / "source", masked)
     out, back = tmp_path / "out", tmp_path / "back"
-    report = run("convert", source, "--out", out, "--json").json
+    report = run("model", "convert", source, "--out", out, "--json").json
     assert report == {
         "found": "sentence-transformers",
         "source": str(source),
@@ -456,23 +456,23 @@ def test_the_command(masked: Path, tmp_path: Path, run: Run) -> None:
         "long_texts": "cut after 64 tokens",
         "written": f"{out} (lexicept)",
     }
-    assert run("convert", out, "--to", "opensearch", "--out", back, "--json").json["found"] == (
-        "lexicept"
-    )
+    assert run("model", "convert", out, "--to", "opensearch", "--out", back, "--json").json[
+        "found"
+    ] == ("lexicept")
     assert_same(both(SparseEncoder(str(back))), both(SparseEncoder(str(source))))
     assert not list(tmp_path.glob("*.partial"))
     new = tmp_path / "new"
-    assert_error(run("convert", source, "--layer", 2, "--out", new), "are of SAEs")
-    assert_error(run("convert", source, "--to", "saelens", "--out", new), "is for SAEs")
-    assert_error(run("convert", out, "--out", new), "a model of lexicept already")
+    assert_error(run("model", "convert", source, "--layer", 2, "--out", new), "are of SAEs")
+    assert_error(run("model", "convert", source, "--to", "saelens", "--out", new), "is for SAEs")
+    assert_error(run("model", "convert", out, "--out", new), "a model of lexicept already")
     SAE(8, 4, 2).save(tmp_path / "sae")
     to = ("--to", "splade", "--out", new)
-    assert_error(run("convert", tmp_path / "sae", *to), "--to splade is for models")
+    assert_error(run("model", "convert", tmp_path / "sae", *to), "--to splade is for models")
 
 
 def test_an_index_of_a_converted_model(masked: Path, tmp_path: Path, run: Run) -> None:
     model, index = tmp_path / "model", tmp_path / "index"
-    assert run("convert", masked, "--out", model).code == 0
+    assert run("model", "convert", masked, "--out", model).code == 0
     corpus = tmp_path / "corpus.jsonl"
     rows = [{"_id": f"d{n}", "text": text} for n, text in enumerate(TEXTS)]
     corpus.write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -117,7 +117,7 @@ def test_the_most_frequent_first(path: Path, stub: Stub, store: Path) -> None:
 def test_words_that_name_themselves_are_not_sent(path: Path, stub: Stub, run: Run) -> None:
     sources = path / "000001" / "concepts" / "atlas" / "sources.npy"
     np.save(sources, np.full(5, SOURCES.index("vocabulary"), np.uint8))
-    found = run("label", path, "--endpoint", stub.url, "--model", "tiny")
+    found = run("index", "label", path, "--endpoint", stub.url, "--model", "tiny")
     assert_error(found, "its dimensions are words and need no labels")
     assert not stub.asked
 
@@ -278,4 +278,6 @@ def test_the_command(
     assert run(*arguments, "--json").json == {"labelled": 0, "without": 0}
     assert not stub.asked
     stub.answer = lambda _: (404, {}, b"no such model")
-    assert_error(run("label", path, "--endpoint", "x", "--model", "y"), "must begin with http")
+    assert_error(
+        run("index", "label", path, "--endpoint", "x", "--model", "y"), "must begin with http"
+    )

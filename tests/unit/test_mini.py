@@ -58,14 +58,14 @@ def test_names_outlive_what_these_documents_say(corpus: Path, run: Run, tmp_path
     assert run("build", corpus, "--out", index).code == 0
     names = ConceptVectorizer.load(MINI).terms
     fire = set(IndexReader.open(index).document_vectors().select("concepts").weights.indices)
-    assert run("describe", index).code == 0
+    assert run("index", "describe", index).code == 0
     atlas = IndexReader.open(index).atlas
     assert atlas is not None
     for number in set(range(8192)) - fire:  # with its number where documents gave a name twice
         assert atlas.labels[number] in (names[number], f"{names[number]} #{number}")
     first, *_ = sorted(fire)
     relabel(index, {first: "what a model calls it"}, "llm")
-    assert run("describe", index).code == 0
+    assert run("index", "describe", index).code == 0
     again = IndexReader.open(index).atlas
     assert again is not None
     assert (again.labels[first], again.source(first)) == ("what a model calls it", "llm")
@@ -90,16 +90,18 @@ def test_describe_tells_what_concepts_are_here(corpus: Path, run: Run, tmp_path:
     index = tmp_path / "index"
     assert run("build", corpus, "--out", index, "--vocabulary", "concepts").code == 0
     before = IndexReader.open(index).search("money", top_k=5)
-    assert_error(run("concepts", index), "not described", "lexicept describe")
-    found = run("describe", index, "--json").json
+    assert_error(run("index", "concepts", index), "not described", "lexicept index describe")
+    found = run("index", "describe", index, "--json").json
     opened = IndexReader.open(index, checksums=True)
     assert opened.atlas is not None
     assert found == {"concepts": 8192, "that fire": len(opened.atlas.most_frequent())}
     assert all(opened.atlas[n].examples for n in opened.atlas.most_frequent())
     assert opened.search("money", top_k=5) == before
-    assert run("describe", index, "--json").json == found  # again, in place of what was found
+    assert (
+        run("index", "describe", index, "--json").json == found
+    )  # again, in place of what was found
     assert run("build", corpus, "--out", tmp_path / "words", "--vocabulary", "words").code == 0
-    assert_error(run("describe", tmp_path / "words"), "has no concepts")
+    assert_error(run("index", "describe", tmp_path / "words"), "has no concepts")
 
 
 def test_adapting(corpus: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

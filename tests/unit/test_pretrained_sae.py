@@ -445,7 +445,7 @@ def test_headers_that_claim_more_than_there_is(tmp_path):
 
 def test_pickles_are_for_convert_only(tmp_path):
     made = sae_files.dictionary_learning(tmp_path)
-    with pytest.raises(InputError, match="is a pickle: lexicept convert"):
+    with pytest.raises(InputError, match="is a pickle: lexicept model convert"):
         load_pretrained_sae(made.folder)
 
     class Evil:

@@ -255,9 +255,11 @@ def test_models_that_have_nothing_to_report(run, model):
     words = Encoder.of(backbone, language_head(str(model / "base")))
     words.save(str(model / "words"), create_model_card=False)
     corpus = model / "corpus.jsonl"
-    assert_error(run("sae-report", model / "words", corpus), "its head is no sparse autoencoder")
-    assert_error(run("sae-report", model / "nowhere", corpus), "no saved encoder")
+    assert_error(run("sae", "report", model / "words", corpus), "its head is no sparse autoencoder")
+    assert_error(run("sae", "report", model / "nowhere", corpus), "no saved encoder")
     small = tiny_backbone(model / "small")
     small.save(str(model / "small"))
     base = ("--base", model / "small")
-    assert_error(run("sae-report", model / "model", corpus, *base), "of size 32, the model's of 16")
+    assert_error(
+        run("sae", "report", model / "model", corpus, *base), "of size 32, the model's of 16"
+    )

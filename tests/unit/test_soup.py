@@ -127,9 +127,9 @@ def test_folders_that_are_no_models(save, tmp_path):
 
 def test_the_command(save, tmp_path, run: Run):
     models = [save("one"), save("two", 1.0)]
-    report = run("soup", *models, "--out", tmp_path / "soup", "--json").json
+    report = run("model", "soup", *models, "--out", tmp_path / "soup", "--json").json
     assert report == {"model": str(tmp_path / "soup"), "models": 2}
     assert Encoder.load(tmp_path / "soup")[1].size == 82
     card = (tmp_path / "soup" / "README.md").read_text()
     assert card.count("- ") == 2
-    assert_error(run("soup", *models, "--out", tmp_path / "soup"), "exists already")
+    assert_error(run("model", "soup", *models, "--out", tmp_path / "soup"), "exists already")

@@ -36,7 +36,7 @@ def test_words_need_no_model(tmp_path: Path) -> None:
         ["build", tmp_path, "--vocabulary", "words", "--out", index],
         ["search", index, "cat", "--explain"],
         ["evaluate", index, tmp_path],
-        ["update", index, tmp_path],
-        ["info", index],
+        ["add", index, tmp_path],
+        ["index", "info", index],
     ):
         assert not loaded_after(MAIN, *arguments) & HEAVY

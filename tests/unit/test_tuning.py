@@ -150,10 +150,12 @@ def test_without_judged_queries_nothing_can_be_chosen(config, tmp_path):
 def test_the_command(config, tmp_path, run: Run):
     path, out = config(), tmp_path / "out"
     arguments = ("--vary", "loss.temperature=1,9", "--steps", 2, "--out", out)
-    report = run("tune", path, *arguments, "--json").json
+    report = run("model", "tune", path, *arguments, "--json").json
     assert report["best"] == str(out / "best.yaml")
     assert json.loads((out / "trials.json").read_bytes())["trials"][0] in report["trials"]
-    shown = run("tune", path, *arguments).out
+    shown = run("model", "tune", path, *arguments).out
     assert "2 trials of 2 steps" in shown
     assert "loss.temperature=9" in shown
-    assert_error(run("tune", path, "--vary", "loss.x=1", "--out", out), "unknown key 'loss.x'")
+    assert_error(
+        run("model", "tune", path, "--vary", "loss.x=1", "--out", out), "unknown key 'loss.x'"
+    )

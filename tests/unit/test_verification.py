@@ -1,4 +1,4 @@
-"""What ``lexicept verify`` finds: every altered byte, and parts that do not fit together."""
+"""What ``lexicept index verify`` finds: every altered byte, and parts that do not fit together."""
 
 import json
 from collections.abc import Callable

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import typer
 
@@ -10,10 +12,10 @@ from lexicept.cli import (
     build,
     concepts,
     convert,
+    data,
     engine,
     export,
     index,
-    lists,
     pretrain,
     push,
     report,
@@ -28,30 +30,112 @@ from lexicept.cli import (
 )
 from lexicept.errors import LexiceptError
 
-app = typer.Typer(
-    help="Words and concepts in one inverted index.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-app.add_typer(concepts.app)
-app.add_typer(convert.app)
-app.add_typer(build.app)
-app.add_typer(search.app)
-app.add_typer(engine.app)
-app.add_typer(export.app)
-app.add_typer(index.app)
-app.add_typer(lists.app)
-app.add_typer(pretrain.app)
-app.add_typer(push.app)
-app.add_typer(report.app)
-app.add_typer(reproduce.app)
-app.add_typer(sae.app)
-app.add_typer(serve.app)
-app.add_typer(soup.app)
-app.add_typer(sweep.app)
-app.add_typer(train.app)
-app.add_typer(tune.app)
+START = """\
+lexicept searches your documents by words and by concepts, and explains every score.
+  lexicept build DOCUMENTS --out my.index     index a .jsonl or .tsv file, or a folder of texts
+  lexicept search my.index "a question"       search it; --explain shows why
+  lexicept --help                             show all commands"""
+"""Printed by ``lexicept`` alone."""
+
+Panels = dict[str, dict[str, Callable[..., Any]]]
+"""Commands by name, by the panel of the help that lists them."""
+
+PANELS: Panels = {
+    "Search your documents": {
+        "build": build.build,
+        "search": search.search,
+        "explain": search.explain,
+        "add": index.add,
+        "delete": index.delete,
+        "serve": serve.serve,
+    },
+    "Measure and train": {
+        "evaluate": search.evaluate,
+        "report": report.report,
+        "train": train.train,
+        "reproduce": reproduce.reproduce,
+    },
+}
+"""The everyday commands."""
+
+GROUPS: dict[str, tuple[str, Panels]] = {
+    "index": (
+        "Inspect, reweight, export and label an index.",
+        {
+            "Inspect": {"info": index.info, "verify": index.verify},
+            "Concepts": {
+                "concepts": concepts.concepts,
+                "describe": concepts.describe,
+                "label": concepts.label,
+            },
+            "Effectiveness and cost": {"sweep": sweep.sweep, "reweight": index.reweight},
+            "Other engines": {"engine": engine.engine, "export": export.export},
+        },
+    ),
+    "model": (
+        "Pretrain, tune, average, convert and publish models.",
+        {
+            "Train": {"pretrain": pretrain.pretrain, "tune": tune.tune, "soup": soup.soup},
+            "Exchange": {"convert": convert.convert, "push": push.push},
+        },
+    ),
+    "data": (
+        "Make training data: queries, candidate lists, teacher scores.",
+        {
+            "Commands": {
+                "pseudo-queries": data.pseudo_queries,
+                "mine": data.mine,
+                "score": data.score,
+            }
+        },
+    ),
+    "sae": (
+        "Measure sparse autoencoders (SAEs), the source of concepts.",
+        {"Commands": {"report": sae.report}},
+    ),
+}
+"""The help and the commands of each group."""
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"lexicept {version('lexicept')}")
+        raise typer.Exit
+
+
+def start(
+    context: typer.Context,
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """Search documents by words and concepts in one inverted index, with explanations."""
+    if context.invoked_subcommand is None:
+        print(START)
+
+
+def make_app() -> typer.Typer:
+    """Return the whole command line."""
+    app = typer.Typer(pretty_exceptions_enable=False)
+    app.callback(invoke_without_command=True)(start)
+    _add(app, PANELS)
+    for group, (summary, panels) in GROUPS.items():
+        child = typer.Typer(help=summary, no_args_is_help=True)
+        _add(child, panels)
+        app.add_typer(child, name=group, rich_help_panel="More commands, in groups")
+    return app
+
+
+def _add(app: typer.Typer, panels: Panels) -> None:
+    for panel, commands in panels.items():
+        for name, command in commands.items():
+            app.command(name, rich_help_panel=panel)(command)
+
+
+app = make_app()
 
 
 def main() -> None:

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from lexicept.progress import Progress
     from lexicept.vectorizers.concepts import ConceptVectorizer
 
-app = typer.Typer()
-
 
 class WeightingChoice(StrEnum):
     """How activations become weights."""
@@ -165,7 +163,6 @@ class ConceptSource:
     """Settings of an SAE that learns them from the corpus."""
 
 
-@app.command()
 def build(
     corpus: CorpusArgument,
     out: NewIndexOption,

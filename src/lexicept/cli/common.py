@@ -48,7 +48,7 @@ DatasetArgument = Annotated[str, typer.Argument(help="A BEIR folder or an ir_dat
 IndexArgument = Annotated[Path, typer.Argument(help="An index folder.")]
 NewIndexOption = Annotated[Path, typer.Option(help="Where the index will be; must not exist.")]
 SearchEngineOption = Annotated[
-    str, typer.Option("--engine", help="exact, or one that `lexicept engine` built.")
+    str, typer.Option("--engine", help="exact, or one that `lexicept index engine` built.")
 ]
 SearchVocabularyOption = Annotated[
     VocabularyChoice | None, typer.Option(help="Default: all that the index has.")

@@ -24,13 +24,10 @@ if TYPE_CHECKING:
     from lexicept.index.atlas import Atlas, Concept, Example
     from lexicept.index.reader import IndexReader
 
-app = typer.Typer()
-
 CONTEXT = 60
 """Characters on each side of an example."""
 
 
-@app.command()
 def concepts(
     index: IndexArgument,
     number: Annotated[int | None, typer.Argument(help="Show this one, with examples.")] = None,
@@ -45,7 +42,9 @@ def concepts(
 
     opened = IndexReader.open(index)
     if opened.atlas is None:
-        raise InputError(f"{index}: its concepts were not described: lexicept describe {index}")
+        raise InputError(
+            f"{index}: its concepts were not described: lexicept index describe {index}"
+        )
     atlas = opened.atlas
     if number is not None:
         if search is not None:
@@ -65,7 +64,6 @@ def concepts(
         _print_list(shown, len(found), len(opened))
 
 
-@app.command()
 def describe(
     index: IndexArgument,
     language: Annotated[str, typer.Option(help="Of the documents: stop words and stems.")] = "en",
@@ -99,7 +97,6 @@ def describe(
     print_report({"concepts": len(atlas), "that fire": len(atlas.most_frequent())}, as_json)
 
 
-@app.command()
 def label(
     index: IndexArgument,
     endpoint: Annotated[

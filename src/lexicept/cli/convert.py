@@ -16,8 +16,6 @@ from lexicept.errors import InputError
 if TYPE_CHECKING:
     from lexicept.models.converters import Kind
 
-app = typer.Typer()
-
 
 class LayoutChoice(StrEnum):
     """What is written."""
@@ -65,7 +63,6 @@ ScaleOption = Annotated[
 ]
 
 
-@app.command()
 def convert(
     source: SourceArgument,
     out: Annotated[Path, typer.Option(help="What is written; must not exist.")],

@@ -10,8 +10,6 @@ import typer
 from lexicept.cli.common import IndexArgument, JsonOption, print_report
 from lexicept.errors import InputError
 
-app = typer.Typer()
-
 
 class EngineChoice(StrEnum):
     """What is built."""
@@ -20,7 +18,6 @@ class EngineChoice(StrEnum):
     milvus = "milvus"
 
 
-@app.command()
 def engine(
     index: IndexArgument,
     name: Annotated[EngineChoice, typer.Argument(metavar="ENGINE", help="seismic or milvus.")],

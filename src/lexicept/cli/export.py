@@ -10,8 +10,6 @@ import typer
 
 from lexicept.cli.common import IndexArgument, JsonOption, print_report
 
-app = typer.Typer()
-
 
 class FormatChoice(StrEnum):
     """What is written."""
@@ -23,7 +21,6 @@ class FormatChoice(StrEnum):
     qdrant = "qdrant"
 
 
-@app.command()
 def export(
     index: IndexArgument,
     format_: Annotated[FormatChoice, typer.Option("--format", help="Of which engine.")],

@@ -1,4 +1,4 @@
-"""Commands on a whole index: update, delete, rra, info, verify."""
+"""Commands that change or check a whole index: add, delete, reweight, info, verify."""
 
 from __future__ import annotations
 
@@ -23,11 +23,8 @@ from lexicept.errors import InputError
 if TYPE_CHECKING:
     from lexicept.index.reader import IndexReader
 
-app = typer.Typer()
 
-
-@app.command()
-def update(index: IndexArgument, corpus: CorpusArgument, as_json: JsonOption = False) -> None:
+def add(index: IndexArgument, corpus: CorpusArgument, as_json: JsonOption = False) -> None:
     """Add a corpus' documents to an index, replacing those whose ids are there."""
     from lexicept.cli.display import ProgressBars
     from lexicept.corpora import read_documents
@@ -38,7 +35,6 @@ def update(index: IndexArgument, corpus: CorpusArgument, as_json: JsonOption = F
     print_report({"added": added, "replaced": replaced}, as_json)
 
 
-@app.command()
 def delete(
     index: IndexArgument,
     document_ids: Annotated[list[str], typer.Argument(metavar="ID...")],
@@ -50,8 +46,7 @@ def delete(
     print_report({"deleted": updates.delete(index, document_ids)}, as_json)
 
 
-@app.command()
-def rra(
+def reweight(
     index: IndexArgument,
     out: NewIndexOption,
     alpha: Annotated[
@@ -84,7 +79,6 @@ def rra(
     print_report({"alpha": chosen, **report}, as_json)
 
 
-@app.command()
 def info(index: IndexArgument, as_json: JsonOption = False) -> None:
     """What an index holds."""
     from lexicept.index.reader import IndexReader
@@ -92,7 +86,6 @@ def info(index: IndexArgument, as_json: JsonOption = False) -> None:
     print_info(IndexReader.open(index), as_json)
 
 
-@app.command()
 def verify(index: IndexArgument, as_json: JsonOption = False) -> None:
     """Check every file of an index: sizes, checksums, texts, and that the parts fit together.
 

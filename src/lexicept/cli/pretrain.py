@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from lexicept.storage.texts import TextStore
     from lexicept.training.pretraining import PretrainingSettings
 
-app = typer.Typer()
-
 EXPANDED_SIZE = 100_000
 """Words of an expanded vocabulary (ESPLADE, 3.1.1)."""
 
@@ -108,7 +106,6 @@ class Start(NamedTuple):
     words: int | None
 
 
-@app.command()
 def pretrain(
     corpus: CorpusArgument,
     out: Annotated[Path, typer.Option(help="Where the model will be; must not exist.")],

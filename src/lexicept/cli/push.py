@@ -9,10 +9,7 @@ import typer
 
 from lexicept.cli.common import JsonOption, print_report, require
 
-app = typer.Typer()
 
-
-@app.command()
 def push(
     model: Annotated[Path, typer.Argument(help="A saved encoder's folder.")],
     name: Annotated[str, typer.Argument(help="Its name on the hub: owner/name.")],

@@ -9,10 +9,7 @@ import typer
 
 from lexicept.cli.common import IndexArgument, JsonOption, print_report, require
 
-app = typer.Typer()
 
-
-@app.command()
 def report(
     index: IndexArgument,
     out: Annotated[Path, typer.Option(help="The HTML file to write; replaced where it exists.")],

@@ -15,8 +15,6 @@ from lexicept.errors import InputError
 if TYPE_CHECKING:
     from lexicept.experiments.comparison import Comparison
 
-app = typer.Typer()
-
 
 class SizeChoice(StrEnum):
     """How large a run is."""
@@ -47,7 +45,6 @@ ReportOption = Annotated[
 RecipesOption = Annotated[Path | None, typer.Option(help="Another folder of recipes.")]
 
 
-@app.command()
 def reproduce(
     recipe: RecipeArgument = None,
     size: Annotated[SizeChoice, typer.Option(help="small or full.")] = SizeChoice.small,

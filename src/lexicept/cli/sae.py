@@ -1,4 +1,4 @@
-"""The command that reports on a sparse autoencoder: sae-report."""
+"""The command that reports on a sparse autoencoder: sae report."""
 
 from __future__ import annotations
 
@@ -21,11 +21,8 @@ if TYPE_CHECKING:
     from lexicept.models.backbone import Backbone
     from lexicept.models.sae.quality import LanguageModel
 
-app = typer.Typer()
 
-
-@app.command("sae-report")
-def sae_report(
+def report(
     model: Annotated[Path, typer.Argument(help="A saved encoder with concepts.")],
     corpus: CorpusArgument,
     base: Annotated[

@@ -23,10 +23,7 @@ if TYPE_CHECKING:
     from lexicept.explanation.contributions import Explanation
     from lexicept.index.reader import Hit
 
-app = typer.Typer()
 
-
-@app.command()
 def search(
     index: IndexArgument,
     query: str,
@@ -62,7 +59,6 @@ def search(
     Console().print(results_table(query, results) if results else nothing)
 
 
-@app.command()
 def explain(
     index: IndexArgument,
     query: str,
@@ -92,7 +88,6 @@ def explain(
         Console().print(explanation_view(explanation, document))
 
 
-@app.command()
 def evaluate(
     index: IndexArgument,
     dataset: DatasetArgument,

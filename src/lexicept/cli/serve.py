@@ -8,10 +8,7 @@ import typer
 
 from lexicept.cli.common import IndexArgument, SearchEngineOption, require
 
-app = typer.Typer()
 
-
-@app.command()
 def serve(
     index: IndexArgument,
     host: Annotated[

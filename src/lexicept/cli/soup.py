@@ -9,10 +9,7 @@ import typer
 
 from lexicept.cli.common import JsonOption, print_report, require_concepts
 
-app = typer.Typer()
 
-
-@app.command()
 def soup(
     models: Annotated[list[Path], typer.Argument(help="Trained models of the same form.")],
     out: Annotated[Path, typer.Option(help="Where their mean will be; must not exist.")],

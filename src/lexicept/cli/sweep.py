@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 Number = TypeVar("Number", int, float)
 Word = TypeVar("Word")
 
-app = typer.Typer()
-
 SplitOption = Annotated[
     str, typer.Option(help="Which judgements: dev or train, never those of the test.")
 ]
@@ -52,7 +50,6 @@ QueryScaleOption = Annotated[
 ]
 
 
-@app.command()
 def sweep(
     index: IndexArgument,
     dataset: DatasetArgument,

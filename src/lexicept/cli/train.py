@@ -9,8 +9,6 @@ import typer
 
 from lexicept.cli.common import JsonOption, print_report, require
 
-app = typer.Typer()
-
 MODULES = ("sentence_transformers", "datasets", "accelerate", "peft", "yaml", "matplotlib")
 """What training imports."""
 
@@ -21,7 +19,6 @@ ChangesOption = Annotated[
 ]
 
 
-@app.command()
 def train(
     config: ConfigArgument,
     out: Annotated[Path, typer.Option(help="The folder of the run.")],

@@ -15,10 +15,7 @@ if TYPE_CHECKING:
 
     from lexicept.training.tuning import Trial
 
-app = typer.Typer()
 
-
-@app.command()
 def tune(
     config: ConfigArgument,
     vary: Annotated[

@@ -96,7 +96,7 @@ def open_engine(folder: Path, name: str, postings: str) -> Engine:
         IndexFormatError: it is damaged.
     """
     kind = engine_class(name)
-    hint = f"build it with: lexicept engine {folder.parents[1]} {name}"
+    hint = f"build it with: lexicept index engine {folder.parents[1]} {name}"
     if not _has_manifest(folder):
         raise InputError(f"{folder.parents[1]} has no engine {name}; {hint}")
     while True:

@@ -119,7 +119,7 @@ def label_concepts(
             store of other concepts or in use.
     """
     if index.atlas is None:
-        hint = f"lexicept describe {index.path}"
+        hint = f"lexicept index describe {index.path}"
         raise InputError(f"{index.path}: its concepts were not described: {hint}")
     atlas = index.atlas
     if all(atlas.source(n) == "vocabulary" for n in range(len(atlas))):

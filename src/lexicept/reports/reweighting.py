@@ -48,7 +48,7 @@ def reweighting(subject: Subject) -> Section:
         blocks.append(
             Note(
                 "This index is not re-weighted. What follows is what RRA would do with the paper's "
-                f"α {RRASettings().alpha:g}; the command lexicept rra makes such an index."
+                f"α {RRASettings().alpha:g}; lexicept index reweight makes such an index."
             )
         )
     else:

@@ -120,7 +120,7 @@ class DataSettings:
     pseudo_queries: int = 4
     """Pseudo-queries per document, where there are no others."""
     lists: str | None = None
-    """A file of candidate lists (see ``lexicept mine``); mined where there is none."""
+    """A file of candidate lists (see ``lexicept data mine``); mined where there is none."""
     mining: Literal["words", "teacher"] = "words"
     """Who mines: BM25, or the teacher, which scores every query with every document and so suits
     collections of up to about a million."""

@@ -113,8 +113,8 @@ def find_pretrained_sae(
     path = f"{where}/{chosen.folder}".rstrip("/")
     if chosen.kind.pickled and not pickles:
         raise InputError(
-            f"{path}: {chosen.kind.weights_file} is a pickle: lexicept convert makes an SAE of it "
-            "that can be loaded"
+            f"{path}: {chosen.kind.weights_file} is a pickle: lexicept model convert "
+            "makes an SAE of it that can be loaded"
         )
     layout = chosen.kind(folder_of(chosen), path)
     _require_known(path, layout, layer, width, d_in)

@@ -20,8 +20,6 @@ from lexicept.errors import InputError
 if TYPE_CHECKING:
     from lexicept.training.candidates.teachers import Teacher
 
-app = typer.Typer()
-
 
 class KindChoice(StrEnum):
     """Kinds of pseudo-queries, in capitals because texts have a method ``title``."""
@@ -45,7 +43,6 @@ ListsOption = Annotated[
 ]
 
 
-@app.command("pseudo-queries")
 def pseudo_queries(
     corpus: CorpusArgument,
     out: Annotated[
@@ -69,7 +66,6 @@ def pseudo_queries(
     print_report({"queries": count, "folder": str(out)}, as_json)
 
 
-@app.command()
 def mine(
     index: IndexArgument,
     queries: QueriesArgument,
@@ -120,7 +116,6 @@ def mine(
     print_report({"lists": len(lists), "file": str(out)}, as_json)
 
 
-@app.command()
 def score(
     lists: Annotated[
         Path, typer.Argument(help="Lists of mine, or in a format that ColBERT or others use.")
