@@ -234,7 +234,7 @@ def test_rra(index: Path, run: Run) -> None:
     assert sorted(tried) == ["0.5", "0.75", "1.0", "1.25", "1.5", "2.0", "3.0"]
     assert tried[str(chosen["alpha"])] == max(tried.values())
     fixed = index.with_name("fixed")
-    arguments = ("rra", index, "--out", fixed, "--alpha", "1.25", "--iterations", "2")
+    arguments = ("index", "reweight", index, "--out", fixed, "--alpha", "1.25", "--iterations", "2")
     assert run(*arguments, "--json").json == {"alpha": 1.25}
     settings = {"alpha": 1.25, "iterations": 2, "transform": "1+x"}
     assert run("index", "info", fixed, "--json").json["rra"] == settings
@@ -328,11 +328,11 @@ def test_what_is_no_index(index: Path, beir: Path, tmp_path: Path, run: Run) -> 
     for path in (index, corpus, beir, tmp_path / "missing"):
         for arguments in (
             ("search", path, "apple"),
-            ("info", path),
+            ("index", "info", path),
             ("evaluate", path, beir),
-            ("update", path, corpus),
+            ("add", path, corpus),
             ("delete", path, "d1"),
-            ("rra", path, "--out", tmp_path / "out"),
+            ("index", "reweight", path, "--out", tmp_path / "out"),
         ):
             assert_error(run(*arguments), path.name)
     assert not (tmp_path / "out").exists()

@@ -52,7 +52,11 @@ def test_what_is_refused(path: Path, run: Run, tmp_path: Path) -> None:
 
 def test_hostile_labels(path: Path, run: Run) -> None:
     relabel(path, {0: "\x1b]0;owned\x07[red]<script>"}, "llm")
-    for arguments in (("concepts", path), ("concepts", path, 0), ("concepts", path, 0, "--json")):
+    for arguments in (
+        ("index", "concepts", path),
+        ("index", "concepts", path, 0),
+        ("index", "concepts", path, 0, "--json"),
+    ):
         shown = run(*arguments).out
         assert "[red]<script>" in shown
         assert "\x1b" not in shown

@@ -64,13 +64,13 @@ def test_convert_leaves_an_unfinished_build_alone(run: Run, tmp_path: Path) -> N
 def test_the_choices_of_convert(run: Run, tmp_path: Path) -> None:
     for l0 in (38, 71, 139):
         sae_files.gemma_scope(tmp_path / "gemma", f"layer_20/width_16k/average_l0_{l0}")
-    choose = ("convert", tmp_path / "gemma", "--layer", 21)
+    choose = ("model", "convert", tmp_path / "gemma", "--layer", 21)
     assert run(*choose, "--out", tmp_path / "a", "--json").json["source"].endswith("_71")
     assert run(*choose, "--l0", 40, "--out", tmp_path / "b", "--json").json["source"][-3:] == "_38"
     made = sae_files.llama_scope(tmp_path / "llama")
-    arguments = ("convert", made.folder, "--scale", "normalised", "--out", tmp_path / "c")
+    arguments = ("model", "convert", made.folder, "--scale", "normalised", "--out", tmp_path / "c")
     assert "thresholds" in run(*arguments).out
-    again = ("convert", tmp_path / "c", "--to", "saelens", "--out", tmp_path / "d")
+    again = ("model", "convert", tmp_path / "c", "--to", "saelens", "--out", tmp_path / "d")
     assert run(*again, "--json").json["scale"] == "normalised"
     expected = made.s * made.activations(sae_files.states())
     for folder in (tmp_path / "c", tmp_path / "d"):
@@ -81,7 +81,7 @@ def test_the_choices_of_convert(run: Run, tmp_path: Path) -> None:
 def test_what_convert_refuses(run: Run, tmp_path: Path) -> None:
     made = sae_files.sparsify(tmp_path / "in")
     out = tmp_path / "out"
-    convert = ("convert", made.folder, "--out", out)
+    convert = ("model", "convert", made.folder, "--out", out)
     assert_error(run(*convert, "--layer", 7), "no SAE of layer 7; there is 6")
     assert_error(run(*convert, "--width", 99), f"{M} latents, not 99")
     assert_error(

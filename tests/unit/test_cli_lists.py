@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lexicept.cli.data import KindChoice
 from lexicept.corpora import pseudo_queries, read_qrels, read_queries
 from lexicept.index.reader import IndexReader
 from lexicept.training.candidates.lists import CandidateList, Lists
@@ -91,7 +92,7 @@ def test_what_mine_refuses(mined: Path, index: Path, beir: Path, tmp_path: Path,
 
 def test_score_by_bm25(mined: Path, index: Path, beir: Path, tmp_path: Path, run: Run) -> None:
     out = tmp_path / "scored.jsonl"
-    arguments = ("score", mined, beir, beir, "--teacher", "bm25", "--out", out)
+    arguments = ("data", "score", mined, beir, beir, "--teacher", "bm25", "--out", out)
     assert run(*arguments, "--json").json == {"lists": 3, "file": str(out)}
     hits = {hit.document_id: hit.score for hit in IndexReader.open(index).search("sleeping cats")}
     first = Lists.open(out)[0]

@@ -124,12 +124,12 @@ def has_points(out: Path, count: int) -> Callable[[], bool]:
 def test_a_killed_sweep_can_be_run_again(index: Path, beir: Path, tmp_path: Path, run: Run) -> None:
     out = tmp_path / "out"
     alphas = ",".join(str(number / 100) for number in range(1, 201))
-    arguments = ("sweep", index, beir, "--query-dims", "1,2", "--alpha", alphas)
+    arguments = ("index", "sweep", index, beir, "--query-dims", "1,2", "--alpha", alphas)
     status = wait_and_kill(command(*arguments, "--out", out), has_points(out, 5))
     assert status == -signal.SIGKILL
     before = read_points(out / "points.jsonl")
     assert 5 <= len(before) < 1600
-    few = ("sweep", index, beir, "--query-dims", "1,2", "--alpha", "0.01,0.02")
+    few = ("index", "sweep", index, beir, "--query-dims", "1,2", "--alpha", "0.01,0.02")
     assert run(*few, "--out", out).code == 0
     after = read_points(out / "points.jsonl")
     assert after[: len(before)] == before

@@ -263,7 +263,7 @@ def test_addresses() -> None:
 def test_the_command(
     path: Path, stub: Stub, run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    arguments = ("label", path, "--endpoint", stub.url, "--model", "tiny")
+    arguments = ("index", "label", path, "--endpoint", stub.url, "--model", "tiny")
     assert_error(run(*arguments, "--api-key-env", "NO_SUCH_KEY"), "NO_SUCH_KEY is not set")
     monkeypatch.setenv("SOME_KEY", "secret")
     found = run(*arguments, "--api-key-env", "SOME_KEY", "--json")

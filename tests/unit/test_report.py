@@ -55,7 +55,7 @@ class Letters(Vowels):
 @pytest.fixture(autouse=True)
 def _letters(monkeypatch: pytest.MonkeyPatch) -> None:
     kinds = {**lexicept.vectorizers.interface.VECTORIZERS, "concepts": (__name__, "Letters")}
-    monkeypatch.setattr(lexicept.index.reader, "VECTORIZERS", kinds)
+    monkeypatch.setattr(lexicept.vectorizers.interface, "VECTORIZERS", kinds)
 
 
 class Structure(HTMLParser):

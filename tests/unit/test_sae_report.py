@@ -211,7 +211,7 @@ def model(tmp_path):
 
 
 def test_the_command(run, model):
-    arguments = ("sae-report", model / "model", model / "corpus.jsonl", "--base", model / "base")
+    arguments = ("sae", "report", model / "model", model / "corpus.jsonl", "--base", model / "base")
     found = run(*arguments, "--json").json
     assert found["l0"] <= 3
     assert found["fvu"] > 0
@@ -224,7 +224,7 @@ def test_the_command(run, model):
     shown = run(*arguments).out
     assert "loss recovered" in shown
     assert "FVU" in shown
-    alone = run(*arguments[:3], "--json").json
+    alone = run(*arguments[:4], "--json").json
     assert alone["recovered"] is None
     assert list(alone["anisotropy"]) == ["model"]
 
@@ -237,7 +237,7 @@ def test_a_decoder_s_original_loss_is_the_library_s(run, tmp_path):
     texts = [text(1, 2, 3, 4), text(9, 8), text(20)]
     lines = [json.dumps({"_id": str(n), "text": one}) for n, one in enumerate(texts)]
     (tmp_path / "corpus.jsonl").write_text("\n".join(lines))
-    command = ("sae-report", tmp_path / "model", tmp_path / "corpus.jsonl", "--base", base)
+    command = ("sae", "report", tmp_path / "model", tmp_path / "corpus.jsonl", "--base", base)
     found = run(*command, "--json").json
     whole = AutoModelForCausalLM.from_pretrained(base)
     total, count = 0.0, 0

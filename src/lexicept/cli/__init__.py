@@ -144,7 +144,7 @@ def main() -> None:
         # Documents hold any character, terminals and pipes do not take every one.
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     try:
-        app()
+        app(prog_name="lexicept")
     except (LexiceptError, OSError) as error:  # OSError: a full disk, a folder without permission
         print(f"error: {error}", file=sys.stderr)
         sys.exit(1)
