@@ -3,8 +3,12 @@
 Names are imported at first use, so that work without a model never imports torch.
 """
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+if os.name != "posix":  # locks, see lexicept.storage.locks
+    raise ImportError("lexicept requires a POSIX system: Linux or macOS, or WSL on Windows")
 
 if TYPE_CHECKING:
     from lexicept.corpora import Document as Document

@@ -20,6 +20,13 @@ def test_import_loads_nothing() -> None:
     assert not loaded & (HEAVY | {"numpy", "scipy", "numba", "typer", "rich"})
 
 
+def test_other_systems_than_posix_are_refused_at_import() -> None:
+    script = "import os\nos.name = 'nt'\nimport lexicept"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    message = "ImportError: lexicept requires a POSIX system: Linux or macOS, or WSL on Windows"
+    assert done.stderr.splitlines()[-1] == message
+
+
 def test_public_names_need_no_model() -> None:
     loaded = loaded_after("from lexicept import *")
     assert "numpy" in loaded

@@ -1,8 +1,7 @@
-"""A Ray cluster: passes over shards, as ``shards.over`` makes them here, and encoding.
+"""Passes over shards, and encoding, on a Ray cluster.
 
-Shards are sent as the paths of their files, so that all nodes must see these under the same paths;
-what is found comes back, and is written by this process alone. Ray does again what a process that
-died was at; what it had finished is here already.
+Shards are sent as paths, so every node must see the index folder under the same path. Results come
+back to this process, which alone writes them. Ray repeats the task of a process that died.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import secrets
 import socket
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -22,42 +21,40 @@ from lexicept.errors import InputError, LexiceptError
 from lexicept.storage.files import replace_file
 
 RETRIES = 3
-"""How often a shard is tried again whose process died; errors of lexicept are not tried again."""
+"""Repetitions of a task whose process died. A task that raised an error is not repeated."""
 
-QUEUED = 2
-"""Blocks of texts at an encoding process, so that none waits for its next."""
-
-AHEAD = 8
-"""Blocks of each encoding process that may wait for an earlier one that takes long."""
+QUEUED = 4
+"""Blocks of texts in flight per encoding process: it has the next ones while earlier blocks, whose
+results are taken first, are still encoded elsewhere."""
 
 TIMEOUT = 10
-"""Seconds in which a cluster must answer."""
+"""Seconds to wait for a connection to a cluster."""
 
 S = TypeVar("S")
 R = TypeVar("R")
 
 
 class Encoder(Protocol):
-    """What a process that encodes has in memory."""
+    """The model of an encoding process."""
 
     def documents(self, texts: Sequence[str]) -> sp.csr_array:
-        """Frequencies [n, size]."""
+        """Return the term frequencies of texts [n, V]."""
 
 
 class Cluster:
-    """A Ray cluster that this process has joined, or one that it has started on this machine.
+    """A Ray cluster that this process joined, or started on this machine.
 
-    Every node has the same versions of Python, Ray and lexicept, and sees the folders of indexes
-    that are built. Ray listens on all network interfaces and runs what it is sent; one that is
-    started here asks for a token, and so should any other (``RAY_AUTH_MODE=token``).
+    Every node needs the same versions of Python, Ray and lexicept, and access to the folders of the
+    indexes that are built. Ray listens on all network interfaces and runs the code it receives: a
+    cluster started here requires a token, and any other should (``RAY_AUTH_MODE=token``).
 
     Args:
-        address: ``local``, or the HOST:PORT of a cluster's head.
-        workers: processes that work at once, and in encoding hold a model each; by default one
-            for each GPU, in encoding, and one for each processor where there is none.
+        address: ``local``, or the HOST:PORT of a cluster's head node.
+        workers: processes that work at once. When encoding each loads the model. Default: one per
+            GPU when encoding, one per CPU core otherwise or without GPUs.
 
     Raises:
-        InputError: Ray is not installed, or there is no cluster at this address.
+        InputError: Ray is not installed, or no cluster answers at this address.
     """
 
     def __init__(self, address: str, workers: int | None = None) -> None:
@@ -67,11 +64,15 @@ class Cluster:
         self._workers = workers
 
     def close(self) -> None:
-        """Leave the cluster, and end one that was started here."""
+        """Disconnect from the cluster, and stop it if it was started here."""
         self._ray.shutdown()
 
     def check(self, folder: Path) -> None:
-        """Raises InputError unless all nodes read in this folder what this process writes there."""
+        """Check that every node reads in a folder what this process writes there.
+
+        Raises:
+            InputError: a node does not see the folder.
+        """
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         probe, content = folder / f".{secrets.token_hex(8)}", secrets.token_bytes(16)
@@ -79,11 +80,11 @@ class Cluster:
         read = self._ray.remote(num_cpus=0)(_read)
         replace_file(probe, content)
         try:
-            found = []
+            references = []
             for node in nodes:
                 there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-                found.append(read.options(scheduling_strategy=there).remote(probe))
-            for node, reference in zip(nodes, found, strict=True):
+                references.append(read.options(scheduling_strategy=there).remote(probe))
+            for node, reference in zip(nodes, references, strict=True):
                 if self._result(reference) != content:
                     name = node["NodeManagerAddress"]
                     shared = "a build on Ray is for a folder that all nodes share"
@@ -92,12 +93,12 @@ class Cluster:
             probe.unlink()
 
     def over(self, function: Callable[..., R], shards: Sequence[S], *shared: Any) -> Iterator[R]:
-        """``function(shard, *shared)`` of every shard, in order, on all nodes; a ``shards.Over``.
+        """Yield ``function(shard, *shared)`` for every shard, in order, computed on all nodes.
 
-        Function and shared arguments are sent to each node once.
+        The cluster's ``shards.Over``. Function and shared arguments are sent to each node once.
 
         Raises:
-            LexiceptError: the process of one shard died again and again.
+            LexiceptError: the process of one shard died ``RETRIES`` + 1 times.
         """
         apply = self._ray.remote(max_retries=RETRIES)(_apply)
         work = self._ray.put((function, shared))
@@ -113,35 +114,31 @@ class Cluster:
     def encode(
         self, load: Callable[[], Encoder], blocks: Iterable[Sequence[str]]
     ) -> Iterator[sp.csr_array]:
-        """Frequencies of blocks of texts, in order: ``load().documents(block)``.
+        """Yield ``load().documents(block)`` for every block of texts, in order.
 
-        Every process loads its encoder once, as soon as it has texts. The blocks are taken as
-        there is room for them.
+        Each process loads its encoder once, with its first block. Blocks are taken from the
+        iterable only as processes have room for them.
 
         Raises:
-            LexiceptError: the process of one block died again and again.
+            LexiceptError: the process of one block died ``RETRIES`` + 1 times.
         """
+        from ray.util import ActorPool
+
         encoders = self._encoders(load)
-        free, waiting = deque(encoders * QUEUED), deque[Any]()
-        busy: dict[Any, Any] = {}
+        pool = ActorPool(encoders * QUEUED)
         try:
             for block in blocks:
-                encoder = free.popleft()
-                waiting.append(encoder.documents.remote(block))
-                busy[waiting[-1]] = encoder
-                while not free or len(waiting) >= AHEAD * len(encoders):
-                    for done in self._ray.wait(list(busy))[0]:
-                        free.append(busy.pop(done))
-                    while waiting and waiting[0] not in busy:
-                        yield self._result(waiting.popleft())
-            while waiting:
-                yield self._result(waiting.popleft())
+                if not pool.has_free():
+                    yield self._unwrapped(pool.get_next)
+                pool.submit(lambda encoder, texts: encoder.documents.remote(texts), block)
+            while pool.has_next():
+                yield self._unwrapped(pool.get_next)
         finally:
             for encoder in encoders:
                 self._ray.kill(encoder)
 
     def _encoders(self, load: Callable[[], Encoder]) -> list[Any]:
-        """Processes with a GPU each, or else with all processors together."""
+        """Start processes with a GPU each or, without GPUs, with an equal share of the cores."""
         gpus, cpus = self._total("GPU"), self._total("CPU")
         count = min(self._workers or gpus or cpus, gpus or cpus)
         needs = {"num_gpus": 1}
@@ -155,11 +152,15 @@ class Cluster:
         return int(self._ray.cluster_resources().get(resource, 0))
 
     def _result(self, reference: Any) -> Any:
-        """What a task returned or, without Ray's wrapping, raised."""
+        """Wait for a task's result."""
+        return self._unwrapped(partial(self._ray.get, reference))
+
+    def _unwrapped(self, take: Callable[[], Any]) -> Any:
+        """Return what ``take`` returns; raise a task's own error without Ray's wrapping."""
         from ray.exceptions import RayError, RayTaskError
 
         try:
-            return self._ray.get(reference)
+            return take()
         except RayTaskError as error:
             raise error.cause from None
         except RayError as error:
@@ -167,7 +168,7 @@ class Cluster:
 
 
 class _Encoding:
-    """A process that encodes. An encoder that can't be loaded is an error of its first block."""
+    """An encoding process. Its first block raises the error of an encoder that fails to load."""
 
     def __init__(self, load: Callable[[], Encoder]) -> None:
         self._load = cache(load)
@@ -189,8 +190,8 @@ def _read(path: Path) -> bytes:
 
 
 def _join(address: str, workers: int | None) -> Any:
-    """Ray, once this process has joined a cluster."""
-    # Nothing leaves the machines: Ray would report on its use. And only GPUs that are asked for.
+    """Join or start a cluster, and return the module ``ray``."""
+    # Ray sends no usage statistics, and hides no GPU from tasks that reserve none.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     try:
@@ -214,7 +215,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _knock(address: str) -> None:
-    """Raises OSError or ValueError where nothing listens: Ray itself would wait for minutes."""
+    """Raise OSError or ValueError if nothing listens: Ray itself would wait for minutes."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():
         raise ValueError("an address is local, or the HOST:PORT of its head")

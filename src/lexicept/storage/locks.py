@@ -1,4 +1,9 @@
-"""Locks that end with the process that holds them."""
+"""Locks on folders, released when the process that holds them ends (POSIX only).
+
+They are ``flock`` locks: an exclusive one on a folder's ``.lock`` file for a writer, a shared one on
+the folder itself for a reader. Windows has neither shared locks nor locks on folders, so lexicept
+requires Linux or macOS.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +16,22 @@ from lexicept.errors import IndexFormatError, InputError
 
 
 def lock(folder: Path) -> int:
-    """An exclusive lock that ends with the process. Raises InputError where another holds it."""
+    """Take the exclusive lock of a folder that this process writes to, without waiting.
+
+    Returns:
+        A file descriptor; closing it, or the end of the process, releases the lock.
+
+    Raises:
+        InputError: another process holds the lock, or has just removed the folder.
+    """
     taken = InputError(f"{folder}: another process is writing here")
     try:
         descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
-    except FileNotFoundError:  # the other one has just removed the folder
+    except FileNotFoundError:  # the other process has just removed the folder
         raise taken from None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # A file without links was removed between opening and locking it: the lock protects nothing.
         if os.fstat(descriptor).st_nlink:
             return descriptor
     except OSError:
@@ -28,10 +41,13 @@ def lock(folder: Path) -> int:
 
 
 def hold(folder: Path) -> int:
-    """Keep a folder from ``remove_unheld`` until the descriptor is closed or the process ends.
+    """Protect a folder from ``remove_unheld``; any number of processes may hold it.
+
+    Returns:
+        A file descriptor; closing it, or the end of the process, releases the folder.
 
     Raises:
-        IndexFormatError: there is no such folder, or it is being removed.
+        IndexFormatError: the folder does not exist, or is being removed.
     """
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -46,7 +62,7 @@ def hold(folder: Path) -> int:
 
 
 def remove_unheld(folder: Path) -> None:
-    """Remove a folder and what is in it, unless somebody has a ``hold`` on it."""
+    """Remove a folder and its contents, unless a process holds it."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
