@@ -1,4 +1,5 @@
-"""Readers under fire: valid files, mutated, may raise lexicept's own errors and nothing else.
+"""Fuzzing of the readers: on damaged files they raise lexicept's own errors and nothing else.
 
-``python -m tests.fuzz --inputs 200000`` is the long run; ``tests/unit/test_fuzz.py`` a short one.
+``python -m tests.fuzz`` lets atheris damage files; ``tests/unit/test_fuzz.py`` is a short,
+deterministic run with Hypothesis.
 """

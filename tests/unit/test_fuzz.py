@@ -1,61 +1,98 @@
-"""A short run of the fuzzer, and that it finds what it is for; ``tests/fuzz`` has the long one."""
+"""Every reader reads damaged files: a short, deterministic run. ``tests/fuzz`` has the long one."""
 
-import json
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
-from random import Random
 
-from fuzz.mutator import LONGEST, mutate
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-ROOT = Path(__file__).parents[2]
+import lexicept.vectorizers.interface
+from fuzz.bench import Bench, limited_memory
+from fuzz.targets import TARGETS, Target, files
+from lexicept.errors import InputError
+from vowels import PLACE
 
+EXAMPLES = 40
+"""Inputs of each reader."""
 
-def test_every_reader_refuses_damage_with_its_own_errors() -> None:
-    command = [sys.executable, "-m", "tests.fuzz", "--inputs", "5000"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.stdout.splitlines()[-1].startswith("0 failures in 5,0"), done.stdout + done.stderr
-    assert done.returncode == 0
-
-
-ACTIONS = {
-    "raise KeyError(7)": "KeyError: 7",
-    "bytearray(2**31)": "MemoryError",
-    "os.kill(os.getpid(), 11)": "the process ended with -11",
-    "sum(range(8 * 10**7))": "it took",
-}
-BROKEN = """
-import json, os, sys
-sys.path[:0] = {paths!r}
-from tests.fuzz import targets, watched
-
-def reader(action):
-    return lambda folder: (folder / "a").read_bytes() == b"fine" or exec(action)
-
-for action in {actions!r}:
-    targets.TARGETS[action] = targets.Target(targets.files(a="fine"), reader(action))
-work = [watched.Watched(action, 0, range(3)) for action in {actions!r}]
-print(json.dumps(watched.run_all(work, 2)))
-"""
+PIECES = [b"", b"\x00", b"\xff", b"-1", b"1e400", b"null", b"[]", b"9" * 5000, b"[" * 3000]
+EDITS = st.lists(
+    st.tuples(
+        st.integers(0, 2**16),  # where, in bytes, modulo the length
+        st.integers(0, 40),  # bytes removed
+        st.sampled_from(PIECES) | st.binary(max_size=8),  # bytes put in
+    ),
+    min_size=1,
+    max_size=3,
+)
 
 
-def test_what_broken_readers_do_is_found() -> None:
-    paths = [str(ROOT), str(ROOT / "src"), str(ROOT / "tests")]
-    script = BROKEN.format(paths=paths, actions=list(ACTIONS))
-    out = subprocess.check_output([sys.executable, "-c", script], text=True)
-    problems: dict[str, list[str]] = {action: [] for action in ACTIONS}
-    for finding in json.loads(out.splitlines()[-1]):
-        problems[finding["target"]].append(finding["problem"])
-    for action, expected in ACTIONS.items():
-        assert problems[action]
-        assert all(problem.startswith(expected) for problem in problems[action])
+def damaged(content: bytes, edits: list[tuple[int, int, bytes]]) -> bytes:
+    for place, removed, piece in edits:
+        place %= len(content) + 1
+        content = content[:place] + piece + content[place + removed :]
+    return content
 
 
-def test_mutations_depend_on_the_seed_alone_and_stay_short() -> None:
-    pool = [b'{"a": [1, {"b": 2}]}', b"q Q0 d 1 2.5 t\n", bytes(range(256)), b""]
-    for seed in range(300):
-        for content in pool:
-            once, twice = (mutate(Random(seed), content, pool) for _ in range(2))
-            assert once == twice
-            assert len(once) <= LONGEST
-    assert len({mutate(Random(seed), pool[0], pool) for seed in range(300)}) > 200
+@pytest.mark.parametrize("name", TARGETS)
+def test_every_reader_refuses_damage_with_its_own_errors(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(lexicept.vectorizers.interface.VECTORIZERS, "concepts", PLACE)
+    bench = Bench(TARGETS[name], tmp_path)
+    seeds = bench.seeds()
+
+    @settings(
+        derandomize=True,
+        database=None,
+        max_examples=EXAMPLES,
+        suppress_health_check=[HealthCheck.too_slow],  # that depends on the machine
+    )
+    @given(st.sampled_from(range(len(seeds))), EDITS)
+    def read(file: int, edits: list[tuple[int, int, bytes]]) -> None:
+        bench.read(seeds[file][:1] + damaged(seeds[file][1:], edits))
+
+    with limited_memory():
+        for seed in seeds:
+            bench.read(seed)
+        read()
+
+
+def raising(error: type[Exception]) -> Callable[[Path], None]:
+    def read(folder: Path) -> None:
+        if (folder / "a").read_bytes() != b"fine":
+            raise error("damaged")
+
+    return read
+
+
+def test_only_errors_of_lexicept_are_expected(tmp_path: Path) -> None:
+    (tmp_path / "good").mkdir()
+    good = Bench(Target(files(a="fine"), raising(InputError)), tmp_path / "good")
+    good.read(b"\0broken")
+    assert (tmp_path / "good" / "a").read_bytes() == b"fine"
+    (tmp_path / "bad").mkdir()
+    bad = Bench(Target(files(a="fine"), raising(KeyError)), tmp_path / "bad")
+    bad.read(b"\0fine")
+    with pytest.raises(KeyError, match="damaged"):
+        bad.read(b"\0broken")
+    assert (tmp_path / "bad" / "a").read_bytes() == b"fine"
+
+
+def test_compressed_files_are_damaged_outside_and_inside(tmp_path: Path) -> None:
+    seen: list[bytes] = []
+    target = Target(files(a__gz="text"), lambda folder: seen.append((folder / "a.gz").read_bytes()))
+    bench = Bench(target, tmp_path)
+    outside, inside = bench.seeds()
+    assert outside[1:3] == b"\x1f\x8b"
+    assert inside == b"\1text"
+    bench.read(b"\0raw")
+    bench.read(b"\1packed")
+    assert seen[1] == b"raw"
+    assert seen[2][:2] == b"\x1f\x8b"
+
+
+def test_a_reader_that_takes_too_much_memory_is_found() -> None:
+    with limited_memory(), pytest.raises(MemoryError):
+        bytearray(2**31)

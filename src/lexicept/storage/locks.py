@@ -1,8 +1,7 @@
 """Locks on folders, released when the process that holds them ends (POSIX only).
 
-They are ``flock`` locks: an exclusive one on a folder's ``.lock`` file for a writer, a shared one on
-the folder itself for a reader. Windows has neither shared locks nor locks on folders, so lexicept
-requires Linux or macOS.
+They are ``flock`` locks: a writer has an exclusive lock on the folder's ``.lock`` file, readers have
+a shared lock on the folder itself. Windows can't lock folders, so lexicept requires Linux or macOS.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ def lock(folder: Path) -> int:
         raise taken from None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # A file without links was removed between opening and locking it: the lock protects nothing.
+        # Without links the file was removed after it was opened: the lock would protect nothing.
         if os.fstat(descriptor).st_nlink:
             return descriptor
     except OSError:
