@@ -11,7 +11,7 @@ import lexicept.vectorizers.interface
 from fuzz.bench import Bench, limited_memory
 from fuzz.targets import TARGETS, Target, files
 from lexicept.errors import InputError
-from vowels import PLACE
+from support.vowels import PLACE
 
 EXAMPLES = 40
 """Inputs of each reader."""

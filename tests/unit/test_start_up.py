@@ -1,5 +1,7 @@
 """What needs no model imports none of the packages that models need."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
