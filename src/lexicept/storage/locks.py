@@ -1,7 +1,7 @@
 """Locks on folders, released when the process that holds them ends (POSIX only).
 
 They are ``flock`` locks: a writer has an exclusive lock on the folder's ``.lock`` file, readers
-have a shared one on the folder itself. Windows can't lock folders: lexicept requires Linux or macOS.
+have a shared one on the folder. Windows can't lock folders: lexicept requires Linux or macOS.
 """
 
 from __future__ import annotations
