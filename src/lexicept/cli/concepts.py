@@ -15,6 +15,7 @@ from lexicept.cli.common import (
     require,
     require_concepts,
 )
+from lexicept.cli.configuration import ConfigOption
 from lexicept.errors import InputError
 
 if TYPE_CHECKING:
@@ -109,6 +110,7 @@ def label(
     concepts: Annotated[
         int, typer.Option(min=1, help="So many, those of most documents first.")
     ] = 1000,
+    config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Label concepts by a language model that sees their words and examples.

@@ -15,6 +15,7 @@ from lexicept.cli.common import (
     print_report,
     require_concepts,
 )
+from lexicept.cli.configuration import ConfigOption
 from lexicept.errors import InputError
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ def mine(
         int, typer.Option(min=0, help="Random documents added to each list.")
     ] = 0,
     seed: Annotated[int, typer.Option(min=0, help="Of the random documents.")] = 0,
+    config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Search an index for training queries, and write what it finds as candidate lists.
@@ -135,6 +137,7 @@ def score(
     cache: Annotated[
         Path | None, typer.Option(help="Folder that keeps embeddings for the next time.")
     ] = None,
+    config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Give the documents of candidate lists a teacher's scores.

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from lexicept.cli.common import IndexArgument, JsonOption, print_report
+from lexicept.cli.configuration import ConfigOption
 from lexicept.errors import InputError
 
 
@@ -43,6 +44,7 @@ def engine(
             "credentials). By default a file beside the index."
         ),
     ] = None,
+    config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Build another engine from an index, beside it; search takes it with --engine.

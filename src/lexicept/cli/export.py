@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from lexicept.cli.common import IndexArgument, JsonOption, print_report
+from lexicept.cli.configuration import ConfigOption
 
 
 class FormatChoice(StrEnum):
@@ -37,6 +38,7 @@ def export(
         ),
     ] = None,
     split: Annotated[str, typer.Option(help="Which of the queries.")] = "test",
+    config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Write an index in the format of another engine, which loads it without lexicept.

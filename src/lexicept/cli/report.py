@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from lexicept.cli.common import IndexArgument, JsonOption, print_report, require
+from lexicept.cli.configuration import ConfigOption
 
 
 def report(
@@ -24,6 +25,7 @@ def report(
     against: Annotated[
         Path | None, typer.Option(help="Another index of the same documents, to compare with.")
     ] = None,
+    config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Describe an index in one HTML file: topics, cost, posting lists, results, comparisons.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lexicept.cli.common import JsonOption, print_json, require
+from lexicept.cli.configuration import ConfigOption
 from lexicept.errors import InputError
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ def reproduce(
     record: RecordOption = False,
     report: ReportOption = None,
     recipes: RecipesOption = None,
+    config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run a paper's table or figure, and compare with its numbers.

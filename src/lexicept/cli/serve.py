@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from lexicept.cli.common import IndexArgument, SearchEngineOption, require
+from lexicept.cli.configuration import ConfigOption
 
 
 def serve(
@@ -17,6 +18,7 @@ def serve(
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
     workers: Annotated[int, typer.Option(min=1, help="Processes that share the port.")] = 1,
     engine: SearchEngineOption = "exact",
+    config: ConfigOption = None,
 ) -> None:
     """Serve a page to search, explain and steer, and an HTTP API (/openapi.json).
 

@@ -17,6 +17,7 @@ from lexicept.cli.common import (
     require,
     single_vocabulary,
 )
+from lexicept.cli.configuration import ConfigOption
 from lexicept.errors import InputError
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ def sweep(
     alpha: AlphaOption = "none,1,1.25",
     query_scale: QueryScaleOption = "1",
     query_max_qd_flops: QueryCostOption = "any",
+    config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Plot effectiveness against cost for all combinations of some settings.

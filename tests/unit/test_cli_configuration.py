@@ -1,0 +1,78 @@
+"""Options from a file: what they mean, what wins over them, and what is refused."""
+
+from pathlib import Path
+
+import pytest
+
+from support.collections import write_judged
+from support.commands import Run, assert_error, build_words
+
+
+@pytest.fixture
+def index(tmp_path: Path, run: Run) -> Path:
+    return build_words(run, write_judged(tmp_path / "beir"), tmp_path / "index")
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "options.yaml"
+    path.write_text(text, "utf-8")
+    return path
+
+
+def test_options_of_a_file(index: Path, tmp_path: Path, run: Run) -> None:
+    out = tmp_path / "new" / "lists.jsonl"
+    text = f"out: {out}\nsplit: dev\ndepth: 1\nrandom-negatives: 0\njson: true\n"
+    report = run("data", "mine", index, tmp_path / "beir", "--config", write(tmp_path, text)).json
+    assert report["file"] == str(out)
+    again = tmp_path / "again.jsonl"
+    options = ("--config", tmp_path / "options.yaml", "--out", again)
+    assert run("data", "mine", index, tmp_path / "beir", *options).json["file"] == str(again)
+    assert again.read_bytes() == out.read_bytes()
+    write(tmp_path, "random_negatives: 1\nsplit: dev\n")
+    assert run("data", "mine", index, tmp_path / "beir", "--config", tmp_path / "options.yaml").code
+    more = ("--config", tmp_path / "options.yaml", "--depth", 1, "--out", tmp_path / "more.jsonl")
+    assert run("data", "mine", index, tmp_path / "beir", *more).code == 0
+    assert (tmp_path / "more.jsonl").read_bytes() != out.read_bytes()
+
+
+def test_several_values(index: Path, tmp_path: Path, run: Run) -> None:
+    lists, beir = tmp_path / "lists.jsonl", tmp_path / "beir"
+    assert run("data", "mine", index, beir, "--split", "dev", "--out", lists).code == 0
+    made = []
+    for number, teachers in enumerate(("bm25", "[bm25]", "[bm25=0.5, 'bm25:en=0.5']")):
+        path = write(tmp_path, f"teacher: {teachers}\nout: {tmp_path / str(number)}\nsplit: dev\n")
+        made.append(run("data", "score", lists, beir, beir, "--config", path))
+    assert [one.code for one in made] == [0, 0, 1]
+    assert_error(made[2], "is there twice")
+    assert (tmp_path / "0").read_bytes() == (tmp_path / "1").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("dept: 1", "data mine has no option 'dept'; did you mean 'depth'?"),
+        ("config: a", "data mine has no option 'config'"),
+        ("index: a", "no option 'index'"),
+        ("depth: [1, 2]", "option 'depth' takes one value"),
+        ("depth: {a: 1}", "option 'depth' takes one value"),
+        ("- depth", "a mapping of options to values is needed"),
+        ("", "a mapping of options to values is needed"),
+        ("a: b: c", "not YAML: mapping values are not allowed here"),
+        ("[" * 5000, "not YAML"),
+    ],
+)
+def test_refused(text: str, problem: str, index: Path, tmp_path: Path, run: Run) -> None:
+    path = write(tmp_path, text)
+    assert_error(run("data", "mine", index, index, "--config", path), "options.yaml: ", problem)
+
+
+def test_unreadable_files(index: Path, tmp_path: Path, run: Run) -> None:
+    (tmp_path / "latin").write_bytes(b"depth: \xff")
+    for name, problem in (("none", "No such file"), (".", "directory"), ("latin", "not YAML")):
+        assert_error(run("data", "mine", index, index, "--config", tmp_path / name), problem)
+
+
+def test_a_value_of_another_kind_is_named(index: Path, tmp_path: Path, run: Run) -> None:
+    result = run("data", "mine", index, index, "--config", write(tmp_path, "out: x\ndepth: many"))
+    assert result.code == 2
+    assert "--depth" in result.err
