@@ -12,6 +12,7 @@ from pathlib import Path
 from lexicept.corpora import Document
 from lexicept.errors import InputError
 from lexicept.index.reader import IndexReader
+from lexicept.index.updates import update
 
 from .cases import fork
 
@@ -77,7 +78,7 @@ def read_during_updates(path: Path, updates: int, readers: int) -> list[int]:
     pids = [fork(lambda place=place: read(place)) for place in range(1, readers + 1)]
     try:
         for number in range(1, updates + 1):
-            updates.update(path, version(number))
+            update(path, version(number))
     finally:
         shared[0] = 1
         failed = [status for _, status in (os.waitpid(pid, 0) for pid in pids) if status]

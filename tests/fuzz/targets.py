@@ -16,7 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-import lexicept.index.reader
+import lexicept.vectorizers.interface
 from lexicept.corpora import Document, read_documents, read_qrels, read_queries
 from lexicept.errors import LexiceptError
 from lexicept.evaluation.effectiveness import evaluate

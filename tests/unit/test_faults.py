@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-import lexicept.index.reader
+import lexicept.vectorizers.interface
 from faults.cases import (
     Case,
     Unbroken,
@@ -175,7 +175,7 @@ def test_who_comes_when_another_has_just_finished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between the look for an index and the lock, another process finishes one."""
-    lock, path = updates.lock, tmp_path / "index"
+    lock, path = workspace.lock, tmp_path / "index"
 
     def finish_first(folder: Path) -> int:
         monkeypatch.setattr(workspace, "lock", lock)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-import lexicept.index.reader
+import lexicept.vectorizers.interface
 from lexicept import reports
 from lexicept.cli import main
 from lexicept.corpora import Document, Qrel, Query

@@ -27,6 +27,7 @@ from lexicept.index.builder import Contents, IndexBuilder
 from lexicept.index.impacts import Derived, RRASettings, VocabularySettings
 from lexicept.index.reader import IndexReader
 from lexicept.measures import e2
+from lexicept.storage.locks import lock
 from lexicept.vectors import prune_rows
 from lexicept.weighting import BM25, Splade
 from support.indexes import build
@@ -228,7 +229,7 @@ def test_what_points_share_is_computed_once(
         Splade, "documents", lambda self, f: weighed.append(f.nnz) or documents(self, f)
     )
     limits: list[int] = []
-    for module in ("sweep", "derive"):
+    for module in ("evaluation.sweep", "index.impacts"):
         monkeypatch.setattr(
             f"lexicept.{module}.prune_rows",
             lambda w, n, *i: limits.append(n) or prune_rows(w, n, *i),
@@ -284,7 +285,7 @@ def test_a_folder_of_something_else_is_refused(index: IndexReader, tmp_path: Pat
             sweep(index, queries, qrels, grid, out)
     with pytest.raises(InputError, match="a sweep of another vocabulary"):
         sweep(index, QUERIES, QRELS, grid, out, "concepts")
-    descriptor = updates.lock(out)
+    descriptor = lock(out)
     with pytest.raises(InputError, match="another process is writing here"):
         sweep(index, QUERIES, QRELS, grid, out)
     os.close(descriptor)

@@ -19,11 +19,12 @@ from hypothesis import strategies as st
 from lexicept import rra
 from lexicept.corpora import Document
 from lexicept.errors import IndexFormatError, InputError
-from lexicept.index import term_frequencies, updates
+from lexicept.index import term_frequencies
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import RRASettings, VocabularySettings
 from lexicept.index.reader import IndexReader
 from lexicept.index.updates import choose_alpha, delete, reweight, update
+from lexicept.storage.locks import lock
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
 from support.indexes import build
@@ -192,7 +193,7 @@ def test_refused_changes_leave_the_index_as_it_was(tmp_path: Path) -> None:
 def test_one_writer_at_a_time(tmp_path: Path) -> None:
     path = tmp_path / "index"
     build(path, TEXTS)
-    held = updates.lock(path)
+    held = lock(path)
     try:
         with pytest.raises(InputError, match="another process is writing here"):
             update(path, documents({"d": "emu"}))
@@ -300,7 +301,7 @@ def test_reweight_refusals(tmp_path: Path) -> None:
         with pytest.raises(InputError):
             reweight(tmp_path / "plain", tmp_path / "out", bad)
         assert not (tmp_path / "out").exists()
-    held = updates.lock(tmp_path / "out.partial")
+    held = lock(tmp_path / "out.partial")
     with pytest.raises(InputError, match="another process is writing here"):
         reweight(tmp_path / "plain", tmp_path / "out", RRASettings())
     os.close(held)
