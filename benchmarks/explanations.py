@@ -25,7 +25,7 @@ def largest_difference(
     numbers = random.integers(len(index), size=pairs)
     largest, most = 0.0, 0
     for row in np.unique(rows):
-        scores = dict(index.search(queries[row], len(index)))
+        scores = {hit.id: hit.score for hit in index.search(queries[row], len(index))}
         for number in numbers[rows == row]:
             name = index.ids[int(number)]
             explanation = index.explain(queries[row], name, spans=False)

@@ -75,10 +75,10 @@ def ranking(page: Page) -> list[str]:
 def test_search_shows_results_and_why(page: Page, path: Path) -> None:
     search(page, QUERY)
     index = IndexReader.open(path)
-    assert ranking(page) == [hit.document_id for hit in index.search(QUERY)]
+    assert ranking(page) == [hit.id for hit in index.search(QUERY)]
     expect(page.get_by_role("status").first).to_have_text("10 results.")
     first = page.locator(".result").first
-    why = index.explain(QUERY, index.search(QUERY)[0].document_id)
+    why = index.explain(QUERY, index.search(QUERY)[0].id)
     words = sum(part.score for part in why.contributions if part.vocabulary == "words")
     expect(first.locator(".keys")).to_contain_text(f"words {round(100 * words / why.score)} %")
     largest = why.contributions[0]
@@ -99,7 +99,7 @@ def test_steering_changes_the_ranking_and_goes_back(page: Page, path: Path) -> N
     dimension = next(t.dimension for t in index.query_terms(QUERY) if t.term == "bade")
     steered = index.search(QUERY, steering={("words", dimension): 0.0})
     expect(page.get_by_role("status").first).to_contain_text("steering moved")
-    assert ranking(page) == [hit.document_id for hit in steered] != before
+    assert ranking(page) == [hit.id for hit in steered] != before
     expect(page.locator(".moved").first).to_be_visible()
     assert f"steer=words%3A{dimension}%3A0" in page.url
     # The button that was pressed still has the focus, and now restores.
@@ -109,7 +109,7 @@ def test_steering_changes_the_ranking_and_goes_back(page: Page, path: Path) -> N
     expect(page.locator(".moved")).to_have_count(0)
     assert ranking(page) == before
     page.goto(shared)
-    assert ranking(page) == [hit.document_id for hit in steered]
+    assert ranking(page) == [hit.id for hit in steered]
     page.get_by_role("button", name="Undo all steering").click()
     expect(page.locator(".moved")).to_have_count(0)
     assert ranking(page) == before
@@ -131,8 +131,8 @@ def test_a_result_that_can_not_be_explained_leaves_the_others(page: Page, path: 
     # A status that the browser does not report in its console, which must stay empty.
     page.add_init_script(
         f"""const asked = fetch;
-        window.fetch = (address, options) => address.includes("document_id={hits[1].document_id}&")
-          || address.endsWith("document_id={hits[1].document_id}")
+        window.fetch = (address, options) => address.includes("document_id={hits[1].id}&")
+          || address.endsWith("document_id={hits[1].id}")
           ? Promise.resolve(new Response({json.dumps(json.dumps(gone))}, {{ status: 404 }}))
           : asked(address, options);"""
     )
@@ -182,7 +182,7 @@ def test_a_concept_shows_its_documents_and_is_steered(page: Page, path: Path) ->
     expect(dialog).to_be_hidden()
     expect(concept).to_be_focused()
     raised = index.search(QUERY, steering={("concepts", number): 2.0})
-    assert ranking(page) == [hit.document_id for hit in raised]
+    assert ranking(page) == [hit.id for hit in raised]
 
 
 @pytest.mark.parametrize("query", ["", "   "])
@@ -220,7 +220,7 @@ def test_side_by_side(page: Page, path: Path) -> None:
     for vocabulary in ("words", "concepts"):
         column = page.get_by_role("region", name=f"By {vocabulary}")
         ids = column.locator(".facts span:nth-child(3)").all_text_contents()
-        assert ids == [hit.document_id for hit in index.search(QUERY, vocabulary=vocabulary)]
+        assert ids == [hit.id for hit in index.search(QUERY, vocabulary=vocabulary)]
         expect(column.locator(".keys").first).to_have_text(f"{vocabulary} 100 %")
 
 

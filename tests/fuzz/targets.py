@@ -100,7 +100,7 @@ def use_index(folder: Path) -> None:
     exhaust(index.documents())
     for query in ("cats dog", "größe a"):
         for hit in islice(index.search(query, 10), 3):
-            index.explain(query, hit.document_id).to_json()
+            index.explain(query, hit.id).to_json()
     index.query_terms("owl")
     exhaust(concept.to_json() for concept in index.atlas or ())
     if index.atlas is not None:

@@ -184,7 +184,8 @@ def test_runs(index: Path, beir: Path, tmp_path: Path, run: Run) -> None:
     file = tmp_path / "run.txt"
     assert run("evaluate", index, beir, "--run", file).code == 0
     expected = {
-        q: dict(IndexReader.open(index).search(t)) for q, t in (("q1", "apple"), ("q2", "cherry"))
+        q: {hit.id: hit.score for hit in IndexReader.open(index).search(t)}
+        for q, t in (("q1", "apple"), ("q2", "cherry"))
     }
     written = read_run(file)
     assert written.keys() == expected.keys()

@@ -42,13 +42,13 @@ def index(encoder, texts, tmp_path_factory):
 def test_words_and_concepts_are_searched_in_one_pass(index):
     query = "money in the bank"
     scores = {
-        name: {hit.document_id: hit.score for hit in index.search(query, 10, name)}
+        name: {hit.id: hit.score for hit in index.search(query, 10, name)}
         for name in ("words", "concepts", None)
     }
     for document, score in scores[None].items():
         parts = scores["words"].get(document, 0) + scores["concepts"].get(document, 0)
         assert score == pytest.approx(parts, rel=1e-5)
-    assert index.search(query)[0].document_id == "d4"
+    assert index.search(query)[0].id == "d4"
     explained = index.explain(query, "d4")
     assert explained.score == pytest.approx(scores[None]["d4"], rel=1e-6)
     assert {part.vocabulary for part in explained.contributions} == {"words", "concepts"}
@@ -78,10 +78,10 @@ def test_update_and_delete_with_concepts(index, texts):
     assert update(index.path, [Document("d1", texts[1]), Document("new", "A kitten.")]) == (1, 1)
     opened = IndexReader.open(index.path)
     assert len(opened) == len(texts) + 1
-    assert opened.search("kitten", 1)[0].document_id == "new"
+    assert opened.search("kitten", 1)[0].id == "new"
     assert delete(index.path, ["new"]) == 1
     again = IndexReader.open(index.path).search("cats", 3)
-    assert [hit.document_id for hit in again] == [hit.document_id for hit in before]
+    assert [hit.id for hit in again] == [hit.id for hit in before]
     assert idle.search("cats", 3) == before
     assert [hit.score for hit in again] == pytest.approx([hit.score for hit in before], rel=1e-5)
 

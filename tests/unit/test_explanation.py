@@ -4,6 +4,7 @@ import re
 from html import unescape
 from io import StringIO
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -25,7 +26,7 @@ from lexicept.explanation.contributions import (
 from lexicept.explanation.html import explanation_page, highlighted
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import RRASettings, VocabularySettings
-from lexicept.index.reader import Hit
+from lexicept.index.stored import Hit
 from lexicept.models.encoder import Encoder
 from lexicept.models.lookup import Lookup
 from lexicept.vectorizers.concepts import ConceptVectorizer
@@ -118,7 +119,8 @@ def test_scores_of_words_and_concepts_add_up(bert, tmp_path, limits, rra):
         first, second, *_ = index.query_terms(query)
         names = [(term.vocabulary, term.dimension) for term in (first, second)]
         for steering in (None, dict(zip(names, (0.0, 7.5), strict=True))):
-            scores = dict(index.search(query, len(index), None, steering))
+            hits = index.search(query, len(index), None, steering)
+            scores = {hit.id: hit.score for hit in hits}
             assert len(scores) > 5
             for name in ("d1", "d3", "d11", "d20", "long"):
                 found = index.explain(query, name, steering=steering)
@@ -252,9 +254,14 @@ def shown(renderable) -> tuple[str, str]:
     return console.export_text(clear=False), console.export_text(styles=True)
 
 
+def hit(document: Document, explanation: Explanation) -> Hit:
+    stored = SimpleNamespace(titles=[document.title], texts=[document.text])
+    return Hit(1, 4.0, document.id, stored, 0, explanation)
+
+
 def test_results_show_the_passage_that_was_found():
     document = Document("d", "cat " + "x " * 500 + "\n\n the owl's   nest " + "y " * 500, "Birds")
-    plain, styled = shown(results_table("owls", [(Hit("d", 4.0), document, explained(document))]))
+    plain, styled = shown(results_table("owls", [hit(document, explained(document))]))
     assert "the owl's nest" in plain
     assert "cat" not in plain
     assert " 75% concept <img" in plain

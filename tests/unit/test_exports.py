@@ -61,7 +61,7 @@ def assert_ranked_as(index: IndexReader, query: str, scores: Any, tolerance: flo
     """Scores of all documents are those of the index, up to a factor."""
     expected = np.zeros(len(index))
     for hit in index.search(query, 100):
-        expected[index.document_number(hit.document_id)] = hit.score
+        expected[index.document_number(hit.id)] = hit.score
     np.testing.assert_allclose(scores * expected.max() / scores.max(), expected, atol=tolerance)
 
 
@@ -246,7 +246,7 @@ def test_qdrant_finds_the_same(index: IndexReader) -> None:
         text = dict(QUERIES)[json.loads(line)["id"]]
         scores = [hit.score for hit in index.search(text, 5)]
         assert [point.score for point in found] == pytest.approx(scores, rel=1e-5)
-        everything = {hit.document_id: hit.score for hit in index.search(text, 100)}
+        everything = {hit.id: hit.score for hit in index.search(text, 100)}
         for point in found:
             assert everything[point.payload["id"]] == pytest.approx(point.score, rel=1e-5)
 

@@ -197,7 +197,7 @@ def test_an_index_of_a_pulled_model(hub: Hub, model: Path, run: Run, tmp_path: P
     out = tmp_path / "index"
     made = ("--vocabulary", "concepts", "--model", "team/tiny", "--out", out)
     assert run("build", corpus, *made).code == 0
-    assert IndexReader.open(out).search("bade")[0].document_id
+    assert IndexReader.open(out).search("bade")[0].id
 
 
 def test_a_model_is_converted_by_its_name(hub: Hub, model: Path, run: Run, tmp_path: Path) -> None:

@@ -26,19 +26,19 @@ ANIMALS = {"a": "cat", "b": "cat dog", "c": "dog dog", "d": ""}
 
 
 def as_scores(index: IndexReader, query: str, vocabulary: str | None = None) -> dict[str, float]:
-    return dict(index.search(query, 100, vocabulary))
+    return {hit.id: hit.score for hit in index.search(query, 100, vocabulary)}
 
 
 def test_ranking_and_scores_of_words(tmp_path: Path) -> None:
     index = build(tmp_path / "index", {k: ANIMALS[k] for k in "abc"})
     # idf = ln(1 + 1.5 / 2.5); lengths 1, 2, 2; a: 1 / (1 + 1.5 (0.25 + 0.75 · 3 / 5)).
     idf = np.log(1.6)
-    assert index.search("cat") == [
-        ("a", pytest.approx(idf / 2.05, rel=1e-6)),
-        ("b", pytest.approx(idf / 2.725, rel=1e-6)),
+    assert [(hit.rank, hit.id, hit.score) for hit in index.search("cat")] == [
+        (1, "a", pytest.approx(idf / 2.05, rel=1e-6)),
+        (2, "b", pytest.approx(idf / 2.725, rel=1e-6)),
     ]
-    assert [hit.document_id for hit in index.search("dogs")] == ["c", "b"]
-    assert [hit.document_id for hit in index.search("cat", top_k=1)] == ["a"]
+    assert [hit.id for hit in index.search("dogs")] == ["c", "b"]
+    assert [hit.id for hit in index.search("cat", top_k=1)] == ["a"]
 
 
 def test_scores_are_the_matrix_product_of_bm25(tmp_path: Path) -> None:
@@ -59,8 +59,8 @@ def test_scores_are_the_matrix_product_of_bm25(tmp_path: Path) -> None:
 
 def test_ties_come_in_document_order_and_top_k_may_exceed_them(tmp_path: Path) -> None:
     index = build(tmp_path / "index", {"z": "cat", "m": "cat", "a": "cat"})
-    assert [hit.document_id for hit in index.search("cat", top_k=2)] == ["z", "m"]
-    assert [hit.document_id for hit in index.search("cat", top_k=10**30)] == ["z", "m", "a"]
+    assert [hit.id for hit in index.search("cat", top_k=2)] == ["z", "m"]
+    assert [hit.id for hit in index.search("cat", top_k=10**30)] == ["z", "m", "a"]
     with pytest.raises(InputError, match="top_k must be at least 1, not 0"):
         index.search("cat", top_k=0)
 
@@ -81,7 +81,7 @@ def test_titles_are_searched_and_returned(tmp_path: Path) -> None:
     builder.add_documents([Document("x", "purrs", "The Cat"), Document("y", "barks")], {})
     builder.add_vocabulary(WordVectorizer("en"), VocabularySettings(BM25()))
     index = builder.commit()
-    assert [hit.document_id for hit in index.search("cats")] == ["x"]
+    assert [hit.id for hit in index.search("cats")] == ["x"]
     assert index.document("x") == Document("x", "purrs", "The Cat")
 
 
@@ -89,8 +89,8 @@ def test_queries_without_results(tmp_path: Path) -> None:
     index = build(tmp_path / "index", ANIMALS)
     for query in ("", "zebra", "the", "\0 ?!", "d"):
         assert index.search(query) == []
-    assert index.search_batch([]) == []
-    assert index.search_batch(["zebra", "cat"])[0] == []
+    assert index.search_many([]) == []
+    assert index.search_many(["zebra", "cat"])[0] == []
 
 
 def test_empty_documents_are_kept_and_never_found(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_a_document_of_a_megabyte(tmp_path: Path) -> None:
     text = "cat " * 250_000 + "yak"
     index = build(tmp_path / "index", {"big": text, "small": "cat"})
     assert index.document("big").text == text
-    assert [hit.document_id for hit in index.search("yak")] == ["big"]
+    assert [hit.id for hit in index.search("yak")] == ["big"]
 
 
 @pytest.mark.usefixtures("_vowels")
@@ -144,7 +144,8 @@ def test_explanations_add_up_to_the_score(
     index = build(tmp_path / "index", texts, concepts=VocabularySettings(Splade()), rra=rra)
     priors = 0
     for vocabulary in ("words", "concepts", None):
-        hits = dict(index.search("cat ibex", 10, vocabulary, steering))
+        found = index.search("cat ibex", 10, vocabulary, steering)
+        hits = {hit.id: hit.score for hit in found}
         assert len(hits) >= 4
         for name in texts:
             found = index.explain("cat ibex", name, vocabulary, steering=steering)
@@ -194,9 +195,9 @@ def test_steering_changes_the_weights_that_a_query_has(tmp_path: Path) -> None:
     assert weights({("concepts", 0): 0.5}) == {**whole, "a": pytest.approx(np.log(2) / 2)}
     # What is taken out gives no place to what was pruned, and what is not there can't be raised.
     assert weights({("concepts", 1): 0, ("concepts", 2): 9, ("words", 0): 0}) == {"a": whole["a"]}
-    assert [hit.document_id for hit in index.search(query, 9)] == ["y", "x"]
+    assert [hit.id for hit in index.search(query, 9)] == ["y", "x"]
     raised = {("words", 0): 1e6}
-    assert [hit.document_id for hit in index.search(query, 9, steering=raised)] == ["x", "y"]
+    assert [hit.id for hit in index.search(query, 9, steering=raised)] == ["x", "y"]
     removed = {(v.name, d): 0.0 for v in index.vocabularies for d in range(v.size)}
     assert index.search(query, 9, steering=removed) == []
     term = index.query_terms("an ibex", "concepts")[0]
@@ -232,7 +233,7 @@ def test_words_are_searched_where_concepts_can_not_be(
         lexicept.vectorizers.interface.VECTORIZERS, "concepts", ("not_installed", "Vowels")
     )
     index = IndexReader.open(tmp_path / "index")
-    assert index.search("cat", 1, "words")[0].document_id == "a"
+    assert index.search("cat", 1, "words")[0].id == "a"
     with pytest.raises(InputError, match=r"not_installed missing: pip install 'lexicept\[concepts"):
         index.search("cat")
 

@@ -10,7 +10,7 @@ from lexicept.corpora import Document
 from lexicept.errors import InputError
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import VocabularySettings
-from lexicept.index.reader import IndexReader
+from lexicept.pipelines.index import Index
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
 
@@ -25,15 +25,15 @@ PETS = [
 
 
 @pytest.fixture(scope="module")
-def index(tmp_path_factory: pytest.TempPathFactory) -> IndexReader:
+def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
     builder = IndexBuilder(tmp_path_factory.mktemp("index") / "pets")
     builder.add_documents(PETS, {})
     builder.add_vocabulary(WordVectorizer("en"), VocabularySettings(BM25()))
-    return builder.commit()
+    return Index(builder.commit())
 
 
 @pytest.mark.parametrize("query", [None, 3, "\ud800"])
-def test_a_query_that_is_no_text_is_refused(index: IndexReader, query: object) -> None:
+def test_a_query_that_is_no_text_is_refused(index: Index, query: object) -> None:
     with pytest.raises(InputError, match="query"):
         index.search(query)  # type: ignore[arg-type]
 
@@ -53,19 +53,19 @@ class TestPyTerrier:
         qids = [f"q{number}" for number in range(len(queries))]
         return self.pd.DataFrame({"qid": qids, "query": list(queries), "kept": 1})
 
-    def test_results_are_the_index_s(self, index: IndexReader) -> None:
+    def test_results_are_the_index_s(self, index: Index) -> None:
         found = self.retriever(index)(self.topics("dogs fight", "", "cats"))
         assert [*found] == ["qid", "query", "kept", "docno", "score", "rank"]
         rows = found[["qid", "docno", "score", "rank"]].itertuples(index=False, name=None)
         expected = [
-            (qid, hit.document_id, hit.score, rank)
+            (qid, hit.id, hit.score, hit.rank - 1)
             for qid, query in (("q0", "dogs fight"), ("q2", "cats"))
-            for rank, hit in enumerate(index.search(query))
+            for hit in index.search(query)
         ]
         assert list(rows) == expected
         assert [row[1] for row in expected] == ["d2", "d3", "d1", "d2"]
 
-    def test_topics_without_results_keep_the_columns(self, index: IndexReader) -> None:
+    def test_topics_without_results_keep_the_columns(self, index: Index) -> None:
         for topics in (self.topics(""), self.topics()):
             found = self.retriever(index)(topics)
             assert found.empty
@@ -73,7 +73,7 @@ class TestPyTerrier:
             assert found["score"].dtype == "float64"
             assert [*found] == ["qid", "query", "kept", "docno", "score", "rank"]
 
-    def test_operators(self, index: IndexReader) -> None:
+    def test_operators(self, index: Index) -> None:
         retriever = self.retriever(index)
         one = (retriever % 1)(self.topics("cats"))
         assert one["docno"].tolist() == ["d1"]
@@ -81,7 +81,7 @@ class TestPyTerrier:
         alone = retriever(self.topics("dogs fight")).set_index("docno")
         assert both["score"].to_dict() == pytest.approx((3 * alone["score"]).to_dict())
 
-    def test_experiment(self, index: IndexReader) -> None:
+    def test_experiment(self, index: Index) -> None:
         qrels = self.pd.DataFrame({"qid": ["q0", "q1"], "docno": ["d2", "d2"], "label": [1, 1]})
         systems = [self.retriever(index), self.retriever(index, top_k=1)]
         found = self.pt.Experiment(
@@ -89,13 +89,13 @@ class TestPyTerrier:
         )
         assert found["recip_rank"].tolist() == [0.75, 0.5]
 
-    def test_it_can_be_inspected(self, index: IndexReader) -> None:
+    def test_it_can_be_inspected(self, index: Index) -> None:
         retriever = self.retriever(index)
         assert self.pt.inspect.transformer_inputs(retriever) == [["qid", "query"]]
         outputs = self.pt.inspect.transformer_outputs(retriever, ["qid", "query"])
         assert outputs == ["qid", "query", "docno", "score", "rank"]
 
-    def test_bad_input(self, index: IndexReader) -> None:
+    def test_bad_input(self, index: Index) -> None:
         with pytest.raises(self.pt.validate.InputValidationError):
             self.retriever(index)(self.pd.DataFrame({"qid": ["q0"]}))
         for retriever, query, message in (
@@ -115,7 +115,7 @@ class TestLangChain:
 
         self.retriever = LexiceptRetriever
 
-    def test_results_are_the_index_s(self, index: IndexReader) -> None:
+    def test_results_are_the_index_s(self, index: Index) -> None:
         retriever = self.retriever(index=index, top_k=1)
         (document,) = retriever.invoke("sleeping cats")
         (hit,) = index.search("sleeping cats", 1)
@@ -127,24 +127,7 @@ class TestLangChain:
         ]
         assert retriever.invoke("") == []
 
-    def test_one_search_at_a_time(
-        self, index: IndexReader, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        from lexicept.integrations.langchain import SEARCHING
-
-        retriever = self.retriever(index=index)
-        held = []
-
-        def search(*arguments: object) -> list[object]:
-            held.append(SEARCHING.locked())
-            return []
-
-        monkeypatch.setattr(index, "search", search)
-        retriever.batch(["cats", "dogs"])
-        assert held == [True, True]
-        assert not SEARCHING.locked()
-
-    def test_bad_input(self, index: IndexReader) -> None:
+    def test_bad_input(self, index: Index) -> None:
         with pytest.raises(InputError, match="no vocabulary 'concepts'"):
             self.retriever(index=index, vocabulary="concepts").invoke("cats")
         with pytest.raises(InputError, match="top_k must be at least 1"):
@@ -159,16 +142,18 @@ class TestLlamaIndex:
 
         self.retriever = LexiceptRetriever
 
-    def test_results_are_the_index_s(self, index: IndexReader) -> None:
+    def test_results_are_the_index_s(self, index: Index) -> None:
         retriever = self.retriever(index, top_k=2)
         found = retriever.retrieve("cats")
-        assert [(n.node.node_id, n.score) for n in found] == [*index.search("cats", 2)]
+        assert [(n.node.node_id, n.score) for n in found] == [
+            (hit.id, hit.score) for hit in index.search("cats", 2)
+        ]
         assert [n.node.metadata for n in found] == [{"title": "On cats"}, {}]
         assert [n.text for n in found] == ["Cats sleep all day.", "Dogs and cats fight."]
         assert asyncio.run(retriever.aretrieve("cats")) == found
         assert retriever.retrieve("") == []
 
-    def test_bad_input(self, index: IndexReader) -> None:
+    def test_bad_input(self, index: Index) -> None:
         with pytest.raises(InputError, match="no vocabulary 'concepts'"):
             self.retriever(index, vocabulary="concepts").retrieve("cats")
         with pytest.raises(InputError, match="top_k must be at least 1"):

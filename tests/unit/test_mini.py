@@ -83,7 +83,7 @@ def test_build_uses_it(corpus: Path, run: Run, tmp_path: Path) -> None:
     lengths = opened.document_vectors().select("concepts").weights.sum(axis=1)
     assert (lengths > 0).all()
     assert opened.settings["concepts"].query_max_qd_flops == limits.query_max_qd_flops == 1.5
-    assert opened.search("an animal at home", top_k=1)[0].document_id == "d1"
+    assert opened.search("an animal at home", top_k=1)[0].id == "d1"
 
 
 def test_describe_tells_what_concepts_are_here(corpus: Path, run: Run, tmp_path: Path) -> None:

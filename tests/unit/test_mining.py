@@ -38,7 +38,7 @@ def index(tmp_path: Path) -> IndexReader:
 
 def test_lists_by_hand(index: IndexReader, tmp_path: Path) -> None:
     # Repeated, then shorter documents first for apple: d4, d1, d2, d3.
-    assert [hit.document_id for hit in index.search("apples")] == ["d4", "d1", "d2", "d3"]
+    assert [hit.id for hit in index.search("apples")] == ["d4", "d1", "d2", "d3"]
     lists = mine(index, QUERIES, RELEVANT, tmp_path / "out")
     assert list(lists) == [
         CandidateList("q1", ("d3", "d5", "d4", "d1", "d2"), 2),
@@ -62,7 +62,7 @@ def test_depth_counts_without_the_relevant(
 
 
 def test_suspects_are_left_out(index: IndexReader, tmp_path: Path) -> None:
-    scores = {hit.document_id: hit.score for hit in index.search("apple")}
+    scores = {hit.id: hit.score for hit in index.search("apple")}
     share = (scores["d1"] + scores["d2"]) / 2 / scores["d3"]
     queries, out = {"q1": "apple", "q2": "quince"}, tmp_path / "out"
     relevant = {"q1": ["d3", "d5"]}
@@ -85,7 +85,7 @@ def test_the_score_of_a_relevant_document_is_that_of_a_search(
         for row, hits in enumerate(opened.search_vectors(vectors)):
             assert hits
             for hit in hits:
-                score = mining._score(opened, vectors, row, hit.document_id)
+                score = mining._score(opened, vectors, row, hit.id)
                 assert score == pytest.approx(hit.score, rel=1e-5), name
 
 
@@ -295,6 +295,6 @@ def test_scifact(data: Path, tmp_path: Path) -> None:
     assert [item.query_id for item in lists] == list(queries)
     for item in lists:
         assert item.documents[: item.relevant] == relevant[item.query_id]
-        hits = [hit.document_id for hit in index.search(queries[item.query_id], 40)]
+        hits = [hit.id for hit in index.search(queries[item.query_id], 40)]
         found = [name for name in hits if name not in relevant[item.query_id]]
         assert item.documents[item.relevant :] == tuple(found[:30])

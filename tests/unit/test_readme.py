@@ -13,7 +13,7 @@ BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 def test_the_first_example_finds_the_cats(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     exec(BLOCKS[0], {})
-    assert capsys.readouterr().out.startswith("[Hit(document_id='d1', score=")
+    assert capsys.readouterr().out.startswith("[Hit(rank=1, score=")
 
 
 def test_the_second_example_ranks_as_the_vectors_do():

@@ -98,7 +98,9 @@ def test_steering(client: TestClient, index: IndexReader) -> None:
     steer = [f"{name}:{number}:0", "words:1:2.5"]
     steering = {(name, number): 0.0, ("words", 1): 2.5}
     found = get(client, "/search", query=QUERY, steer=steer)["results"]
-    assert [(one["id"], one["score"]) for one in found] == index.search(QUERY, steering=steering)
+    assert [(one["id"], one["score"]) for one in found] == [
+        (hit.id, hit.score) for hit in index.search(QUERY, steering=steering)
+    ]
     assert found != get(client, "/search", query=QUERY)["results"]
     terms = get(client, "/query", query=QUERY, steer=steer)["terms"]
     left = {(term["vocabulary"], term["dimension"]): term["weight"] for term in terms}
@@ -128,12 +130,12 @@ def test_query_terms_show_where_they_are(client: TestClient) -> None:
 
 
 def test_contributions_add_up_to_the_score(client: TestClient, index: IndexReader) -> None:
-    for document_id, score in index.search(QUERY, 3):
-        why = get(client, "/explain", query=QUERY, document_id=document_id)
-        assert why["content"] == index.document(document_id).content
+    for hit in index.search(QUERY, 3):
+        why = get(client, "/explain", query=QUERY, document_id=hit.id)
+        assert why["content"] == hit.document.content
         total = sum(part["score"] for part in why["contributions"]) + why["prior"]
         assert total == pytest.approx(why["score"])
-        assert why["score"] == pytest.approx(score)
+        assert why["score"] == pytest.approx(hit.score)
         for part in why["contributions"]:
             assert part["score"] == pytest.approx(part["query_weight"] * part["document_weight"])
             assert part["document_spans"]
@@ -330,7 +332,7 @@ def test_searches_answered_together_are_those_answered_alone(index: IndexReader)
     found = reader.search_together([reader.Waiting(index, one, None) for one in searches])  # type: ignore[arg-type]
     for search, hits in zip(searches, found, strict=True):
         alone = index.search(*search)
-        assert [hit.document_id for hit in hits] == [hit.document_id for hit in alone]
+        assert [hit.id for hit in hits] == [hit.id for hit in alone]
         assert [hit.score for hit in hits] == pytest.approx([hit.score for hit in alone])
 
 
@@ -354,7 +356,7 @@ def test_who_finds_too_many_waiting_is_turned_away(
             waiting[0].cancel()
             await asyncio.gather(*waiting, return_exceptions=True)
             again = await search()  # alone in its batch, which rounds otherwise
-            assert [hit.document_id for hit in again] == [hit.document_id for hit in found[0]]
+            assert [hit.id for hit in again] == [hit.id for hit in found[0]]
 
     asyncio.run(flood())
 

@@ -49,6 +49,10 @@ def weights_by_term(index: IndexReader) -> dict[tuple[str, str, str], float]:
     }
 
 
+def scores(index: IndexReader, query: str) -> dict[str, float]:
+    return {hit.id: hit.score for hit in index.search(query)}
+
+
 def assert_same(found: IndexReader, expected: IndexReader, queries: Sequence[str]) -> None:
     assert list(found.documents()) == list(expected.documents())
     assert weights_by_term(found) == weights_by_term(expected)
@@ -100,7 +104,7 @@ def test_deleted_documents_can_come_back(tmp_path: Path) -> None:
     assert update(path, documents({"a": TEXTS["a"]})) == (1, 0)
     index = IndexReader.open(path)
     assert list(index.ids) == ["b", "c", "a"]
-    assert [hit.document_id for hit in index.search("owl")] == ["a"]
+    assert [hit.id for hit in index.search("owl")] == ["a"]
 
 
 WORDS = st.sampled_from(["cat", "dog", "owl", "yak", "elk", "emu", "the"])
@@ -150,9 +154,9 @@ def test_update_of_a_reweighted_index_reweights(tmp_path: Path) -> None:
     assert list(after.documents()) == list(fresh.documents())
     assert weights_by_term(after) == pytest.approx(weights_by_term(fresh), rel=1e-5)
     for query in QUERIES:
-        ours, theirs = dict(after.search(query)), dict(fresh.search(query))
+        ours, theirs = scores(after, query), scores(fresh, query)
         assert ours == pytest.approx(theirs, rel=1e-5, abs=1e-6)
-    assert dict(after.search("cat"))["a"] != pytest.approx(dict(before.search("cat"))["a"])
+    assert scores(after, "cat")["a"] != pytest.approx(scores(before, "cat")["a"])
 
 
 def snapshot(path: Path) -> dict[str, bytes]:
@@ -269,7 +273,7 @@ def test_reweight_is_rra_on_the_document_vectors(tmp_path: Path) -> None:
         vector = plain.query_vectors([query])
         scores = (by_hand.queries(vector) @ by_hand.documents.T).toarray()[0]
         expected = {name: s for name, s in zip(TEXTS, scores, strict=True) if s > 0}
-        assert dict(index.search(query)) == pytest.approx(expected, rel=1e-4)
+        assert scores(index, query) == pytest.approx(expected, rel=1e-4)
     assert IndexReader.open(tmp_path / "out", checksums=True).rra == RRASettings(1.5, 2, "exp(x)")
     assert list(index.documents()) == documents(TEXTS)
     # The source is as it was, and neither follows the other's changes.
@@ -525,7 +529,7 @@ def test_a_killed_build_can_be_run_again(tmp_path: Path) -> None:
         subprocess.run(building, check=True, capture_output=True)
     index = IndexReader.open(out, checksums=True)
     assert len(index) == 5000
-    assert [hit.document_id for hit in index.search("n4321")] == ["4321"]
+    assert [hit.id for hit in index.search("n4321")] == ["4321"]
     assert sorted(p.name for p in tmp_path.iterdir()) == ["corpus.jsonl", "index"]
 
 

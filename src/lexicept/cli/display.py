@@ -16,7 +16,7 @@ from rich.text import Text
 
 from lexicept.corpora import Document
 from lexicept.explanation.contributions import Explanation, Span, spellings, split_spans
-from lexicept.index.reader import Hit
+from lexicept.index.stored import Hit
 from lexicept.sanitize import safe
 
 SNIPPET = 240
@@ -67,22 +67,23 @@ class _Mark(NamedTuple):
     style: str
 
 
-def results_table(query: str, results: Sequence[tuple[Hit, Document, Explanation | None]]) -> Table:
-    """Results, best first, each with its explanation where there is one."""
+def results_table(query: str, hits: Sequence[Hit]) -> Table:
+    """Return the results, best first, each with its explanation where there is one."""
     table = Table(
         title=Text(safe(query)), title_justify="left", show_header=False, box=None, padding=(0, 1)
     )
     table.add_column(justify="right", style="bold")
     table.add_column(justify="right", style="green")
     table.add_column(overflow="fold")
-    for rank, (hit, document, explanation) in enumerate(results, 1):
+    for hit in hits:
+        document, explanation = hit.document, hit.explanation
         in_title, in_text = _marks(document, explanation, query)
         body = _heading(document, in_title).append("\n")
         body.append(_snippet(document.text, in_text))
         if explanation is not None:
             body.append("\n")
             body.append(_largest(explanation))
-        table.add_row(str(rank), f"{hit.score:.3f}", body)
+        table.add_row(str(hit.rank), f"{hit.score:.3f}", body)
     return table
 
 

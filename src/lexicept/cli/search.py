@@ -19,9 +19,7 @@ from lexicept.cli.common import (
 )
 
 if TYPE_CHECKING:
-    from lexicept.corpora import Document
-    from lexicept.explanation.contributions import Explanation
-    from lexicept.index.reader import Hit
+    from lexicept.index.stored import Hit
 
 
 def search(
@@ -38,25 +36,16 @@ def search(
 
     opened = IndexReader.open(index, engine=engine)
     name = single_vocabulary(opened, vocabulary)
-    hits = opened.search(query, top_k, name)
-    results = [
-        (
-            hit,
-            opened.document(hit.document_id),
-            opened.explain(query, hit.document_id, name) if explain else None,
-        )
-        for hit in hits
-    ]
+    hits = opened.search(query, top_k, name, explain=explain)
     if as_json:
-        rows = [_to_json(rank, *result) for rank, result in enumerate(results, 1)]
-        print_json({"query": query, "results": rows})
+        print_json({"query": query, "results": [_to_json(hit) for hit in hits]})
         return
     from rich.console import Console
 
     from lexicept.cli.display import results_table
 
     nothing = "no results: the query has no word or concept that a document has"
-    Console().print(results_table(query, results) if results else nothing)
+    Console().print(results_table(query, hits) if hits else nothing)
 
 
 def explain(
@@ -129,12 +118,10 @@ def evaluate(
         print_table(f"{dataset}, {split}: {len(found.run)} queries", rows)
 
 
-def _to_json(
-    rank: int, hit: Hit, document: Document, explanation: Explanation | None
-) -> dict[str, Any]:
-    row: dict[str, Any] = {"rank": rank, "id": hit.document_id, "score": hit.score}
-    row |= {"title": document.title, "text": document.text}
-    if explanation is not None:
-        described = explanation.to_json()
+def _to_json(hit: Hit) -> dict[str, Any]:
+    row: dict[str, Any] = {"rank": hit.rank, "id": hit.id, "score": hit.score}
+    row |= {"title": hit.title, "text": hit.text}
+    if hit.explanation is not None:
+        described = hit.explanation.to_json()
         row |= {name: described[name] for name in ("prior", "contributions")}
     return row

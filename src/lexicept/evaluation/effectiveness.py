@@ -85,7 +85,7 @@ def evaluate_index(
     vectors = index.query_vectors([query.text for query in queries], vocabulary)
     hits = index.search_vectors(vectors, RUN_DEPTH)
     run = {
-        query.id: {hit.document_id: hit.score for hit in found}
+        query.id: {hit.id: hit.score for hit in found}
         for query, found in zip(queries, hits, strict=True)
     }
     names = list(dict.fromkeys([*MEASURES, *measures]))

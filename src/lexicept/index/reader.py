@@ -12,9 +12,10 @@ import hashlib
 import os
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
+from threading import RLock
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -27,6 +28,7 @@ from lexicept.explanation.contributions import Contribution, Explanation, QueryT
 from lexicept.index.atlas import Atlas
 from lexicept.index.impacts import Derived, RRASettings, VocabularySettings
 from lexicept.index.manifest import read_manifest
+from lexicept.index.stored import Hit, StoredDocuments
 from lexicept.storage.arrays import load_csr
 from lexicept.storage.locks import hold
 from lexicept.storage.manifest import check_files
@@ -46,13 +48,6 @@ MAX_FACTOR = 1e6
 """Keeps steered scores within single precision."""
 
 
-class Hit(NamedTuple):
-    """One result."""
-
-    document_id: str
-    score: float
-
-
 class _Term(NamedTuple):
     """A dimension of one vocabulary, and what a person sees for it."""
 
@@ -70,26 +65,6 @@ def _check_query(query: object) -> None:
         raise InputError("the query is not valid UTF-8") from None
 
 
-class _Stored:
-    """Documents as they are stored, by number and by id."""
-
-    def __init__(self, folder: Path) -> None:
-        self.ids = TextStore(folder / "ids")
-        self.titles = TextStore(folder / "titles")
-        self.texts = TextStore(folder / "texts")
-
-    @cached_property
-    def numbers(self) -> dict[str, int]:
-        return {name: number for number, name in enumerate(self.ids)}
-
-    def document(self, number: int) -> Document:
-        return Document(self.ids[number], self.texts[number], self.titles[number])
-
-    def content(self, document_id: str) -> str | None:
-        number = self.numbers.get(document_id)
-        return None if number is None else self.document(number).content
-
-
 class IndexReader:
     """An opened index. Arrays are memory-mapped, models are loaded when a query needs them."""
 
@@ -101,7 +76,7 @@ class IndexReader:
         """The generation that this reader sees."""
         self.release = weakref.finalize(self, os.close, hold(folder))
         """Lets changes remove the generation; called at the latest when this is no longer used."""
-        self._stored = _Stored(folder)
+        self._stored = StoredDocuments(folder)
         self.ids, self.titles = self._stored.ids, self._stored.titles
         self.texts = self._stored.texts
         self.settings = {
@@ -125,6 +100,8 @@ class IndexReader:
             v.name: slice(end - v.size, end) for v, end in zip(self.vocabularies, ends, strict=True)
         }
         self._vectorizers: dict[str, Vectorizer] = {}
+        # Tokenizers can't be shared by threads; a search of words must not wait for a model.
+        self._encoding = {vocabulary.name: RLock() for vocabulary in self.vocabularies}
         self.atlas = self._open_atlas()
         """What is known of the concepts; None where there are none, or they were not described."""
 
@@ -200,12 +177,16 @@ class IndexReader:
 
     def vectorizer(self, name: str) -> Vectorizer:
         """What turns texts into this vocabulary's frequencies; loaded once."""
-        if name not in self._vectorizers:
-            found, span = load_vectorizer(name, self.folder / name), self.span(name)
-            if found.size != span.stop - span.start:
-                raise IndexFormatError(f"{self.path}: its {name} and their model differ in size")
-            self._vectorizers[name] = found
-        return self._vectorizers[name]
+        span = self.span(name)
+        with self._encoding[name]:
+            if name not in self._vectorizers:
+                vectorizer = load_vectorizer(name, self.folder / name)
+                if vectorizer.size != span.stop - span.start:
+                    raise IndexFormatError(
+                        f"{self.path}: its {name} and their model differ in size"
+                    )
+                self._vectorizers[name] = vectorizer
+            return self._vectorizers[name]
 
     def document_number(self, document_id: str) -> int:
         """The row of a document. Raises InputError for an unknown id."""
@@ -260,7 +241,8 @@ class IndexReader:
                 continue
             span = self.span(entry.name)
             setting = self.settings[entry.name]
-            frequencies = self.vectorizer(entry.name).queries(queries)
+            with self._encoding[entry.name]:
+                frequencies = self.vectorizer(entry.name).queries(queries)
             weights = setting.weighting.queries(canonical_csr(frequencies))
             weights = setting.prune_queries(
                 weights, self.derived.bounds[span], self.engine.frequencies[span], len(self)
@@ -306,15 +288,24 @@ class IndexReader:
         top_k: int = 10,
         vocabulary: str | None = None,
         steering: Steering | None = None,
+        *,
+        explain: bool = False,
     ) -> list[Hit]:
-        """The best documents for one query, best first; see ``search_batch``.
+        """The best documents for one query, best first; see ``search_many``.
 
         Args:
             steering: see ``query_vectors``.
+            explain: whether each hit gets its explanation.
         """
-        return self.search_vectors(self.query_vectors([query], vocabulary, steering), top_k)[0]
+        hits = self.search_vectors(self.query_vectors([query], vocabulary, steering), top_k)[0]
+        if not explain:
+            return hits
+        return [
+            replace(hit, explanation=self.explain(query, hit.id, vocabulary, steering=steering))
+            for hit in hits
+        ]
 
-    def search_batch(
+    def search_many(
         self, queries: Sequence[str], top_k: int = 10, vocabulary: str | None = None
     ) -> list[list[Hit]]:
         """The best documents for each query, best first, ties in document order.
@@ -336,8 +327,10 @@ class IndexReader:
         found = self.searcher.search(queries, top_k, factors)
         return [
             [
-                Hit(self.ids[document], score)
-                for document, score in zip(documents.tolist(), scores.tolist(), strict=True)
+                Hit(rank, score, self.ids[number], self._stored, number)
+                for rank, (number, score) in enumerate(
+                    zip(documents.tolist(), scores.tolist(), strict=True), 1
+                )
             ]
             for documents, scores in found
         ]
@@ -396,7 +389,8 @@ class IndexReader:
         found = {}
         for name in {term.vocabulary for term in terms}:
             dimensions = [term.dimension for term in terms if term.vocabulary == name]
-            found[name] = self.vectorizer(name).spans(text, dimensions, task)
+            with self._encoding[name]:
+                found[name] = self.vectorizer(name).spans(text, dimensions, task)
         return [found[term.vocabulary][term.dimension] for term in terms]
 
     def _term(self, dimension: int) -> _Term:

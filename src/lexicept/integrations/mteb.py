@@ -19,7 +19,9 @@ from mteb.models import ModelMeta
 from lexicept.corpora import Document
 from lexicept.errors import InputError
 from lexicept.index.builder import IndexBuilder
-from lexicept.index.reader import Hit, IndexReader
+from lexicept.index.reader import IndexReader
+from lexicept.index.stored import Hit
+from lexicept.pipelines.opened import IndexLike, reader_of
 from lexicept.vectorizers.interface import Vectorizer
 from lexicept.vectorizers.words import WordVectorizer
 
@@ -37,14 +39,15 @@ class LexiceptSearch:
     the weights. The given one's documents are not searched, and its updates are not followed.
 
     Args:
-        index: an opened index; also one of a single document will do.
+        index: an opened index or its path; also one of a single document will do.
         vocabulary: build and search one vocabulary only; None takes all of them.
 
     Raises:
         InputError: the index has no such vocabulary.
     """
 
-    def __init__(self, index: IndexReader, vocabulary: str | None = None) -> None:
+    def __init__(self, index: IndexLike, vocabulary: str | None = None) -> None:
+        index = reader_of(index)
         if vocabulary is not None:
             index.span(vocabulary)  # which refuses an unknown one
         names = [v.name for v in index.vocabularies if vocabulary in (None, v.name)]
@@ -115,13 +118,13 @@ class LexiceptSearch:
             raise InputError("search: no corpus was indexed")
         texts = {row["id"]: _query(row) for row in queries}
         if top_ranked is None:
-            found = self._corpus.search_batch(list(texts.values()), top_k)
+            found = self._corpus.search_many(list(texts.values()), top_k)
             return {name: _scores(hits) for name, hits in zip(texts, found, strict=True)}
         scores = {}
         for name, text in texts.items():
             allowed = set(top_ranked.get(name, ()))
             hits = self._corpus.search(text, len(self._corpus))
-            scores[name] = _scores([hit for hit in hits if hit.document_id in allowed][:top_k])
+            scores[name] = _scores([hit for hit in hits if hit.id in allowed][:top_k])
         return scores
 
 
@@ -137,7 +140,7 @@ def _query(row: Row) -> str:
 
 
 def _scores(hits: Sequence[Hit]) -> dict[str, float]:
-    return {hit.document_id: hit.score for hit in hits}
+    return {hit.id: hit.score for hit in hits}
 
 
 def _fingerprint(index: IndexReader, names: Sequence[str]) -> str:

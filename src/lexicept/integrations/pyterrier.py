@@ -7,13 +7,13 @@ import pandas as pd
 import pyterrier as pt
 
 from lexicept.evaluation.runs import RUN_DEPTH
-from lexicept.index.reader import IndexReader
+from lexicept.pipelines.index import Index
 
 
 class LexiceptRetriever(pt.Transformer):
     """Retrieval: a frame of topics (qid, query) to their documents (docno, score, rank).
 
-    Updates of the index are not followed.
+    Changes of the index show once it has made or refreshed them.
 
     Args:
         index: an opened index.
@@ -21,9 +21,7 @@ class LexiceptRetriever(pt.Transformer):
         vocabulary: search in one vocabulary only; None searches all of them at once.
     """
 
-    def __init__(
-        self, index: IndexReader, top_k: int = RUN_DEPTH, vocabulary: str | None = None
-    ) -> None:
+    def __init__(self, index: Index, top_k: int = RUN_DEPTH, vocabulary: str | None = None) -> None:
         self.index = index
         self.top_k = top_k
         self.vocabulary = vocabulary
@@ -39,17 +37,19 @@ class LexiceptRetriever(pt.Transformer):
 
         Raises:
             pyterrier.validate.InputValidationError: not a frame of topics.
-            InputError: a query that is no text, and what ``IndexReader.search_batch`` raises.
+            InputError: a query that is no text, and what ``Index.search_many`` raises.
         """
         pt.validate.query_frame(inp, extra_columns=["query"], context=self)
-        found = self.index.search_batch(inp["query"].tolist(), self.top_k, self.vocabulary)
+        found = self.index.search_many(
+            inp["query"].tolist(), self.top_k, vocabulary=self.vocabulary
+        )
         lengths = [len(hits) for hits in found]
         ranks = [np.arange(length) for length in [0, *lengths]]
         hits = [hit for of_topic in found for hit in of_topic]
         return (
             inp.iloc[np.repeat(np.arange(len(inp)), lengths)]
             .assign(
-                docno=np.array([hit.document_id for hit in hits], object),
+                docno=np.array([hit.id for hit in hits], object),
                 score=np.array([hit.score for hit in hits], np.float64),
                 rank=np.concatenate(ranks),
             )

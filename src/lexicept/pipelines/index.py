@@ -13,7 +13,8 @@ from lexicept.errors import InputError
 from lexicept.explanation.contributions import Explanation
 from lexicept.index import updates
 from lexicept.index.impacts import RRASettings
-from lexicept.index.reader import Hit, IndexReader, Steering
+from lexicept.index.reader import IndexReader, Steering
+from lexicept.index.stored import Hit
 from lexicept.index.verification import Verification, verify
 from lexicept.pipelines.documents import Documents, as_documents
 from lexicept.progress import Progress, silent
@@ -76,6 +77,7 @@ class Index:
         *,
         vocabulary: str | None = None,
         steering: Steering | None = None,
+        explain: bool = False,
     ) -> list[Hit]:
         """Return the best documents for a query, best first, ties in document order.
 
@@ -85,18 +87,19 @@ class Index:
             vocabulary: "words" or "concepts"; None searches all that the index has.
             steering: factors on the query's weights, by (vocabulary, dimension): 0 removes a
                 dimension, 2 doubles its weight.
+            explain: whether each hit gets the exact decomposition of its score.
 
         Raises:
             InputError: a query that is no text, an unknown vocabulary, ``top_k`` below 1, or
                 steering that names no dimension or has a factor out of range.
         """
-        return self.reader.search(query, top_k, vocabulary, steering)
+        return self.reader.search(query, top_k, vocabulary, steering, explain=explain)
 
     def search_many(
         self, queries: Sequence[str], top_k: int = 10, *, vocabulary: str | None = None
     ) -> list[list[Hit]]:
         """Return the best documents for each query; see ``search``."""
-        return self.reader.search_batch(queries, top_k, vocabulary)
+        return self.reader.search_many(queries, top_k, vocabulary)
 
     def explain(
         self,

@@ -16,7 +16,7 @@ class Opened(Protocol):
         """The snapshot to read."""
 
 
-IndexLike: TypeAlias = Opened | str | os.PathLike[str]
+IndexLike: TypeAlias = Opened | IndexReader | str | os.PathLike[str]
 """An opened index, or the path of one."""
 
 
@@ -32,4 +32,4 @@ def reader_of(index: IndexLike, *, engine: str = "exact") -> IndexReader:
     """
     if isinstance(index, str | os.PathLike):
         return IndexReader.open(index, engine=engine)
-    return index.reader
+    return index if isinstance(index, IndexReader) else index.reader

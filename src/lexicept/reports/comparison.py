@@ -11,7 +11,7 @@ import numpy as np
 from lexicept.corpora import Query
 from lexicept.errors import InputError
 from lexicept.evaluation.significance import paired_t_test
-from lexicept.index.reader import Hit
+from lexicept.index.stored import Hit
 from lexicept.measures import e2, mean_length
 from lexicept.reports import charts
 from lexicept.reports.cost import qd_flops
@@ -169,15 +169,13 @@ def _duel(winner: Subject, loser: Subject, number: int, query: Query) -> Duel:
         for qrel in winner.questions.qrels
         if qrel.query_id == query.id and qrel.relevance > 0
     }
-    places = [
-        {hit.document_id: n for n, hit in enumerate(s.hits()[number], 1)} for s in (winner, loser)
-    ]
+    places = [{hit.id: n for n, hit in enumerate(s.hits()[number], 1)} for s in (winner, loser)]
     gained = {
         document: relevance * (_discount(places[0], document) - _discount(places[1], document))
         for document, relevance in relevant.items()
     }
     displaced = max(gained, key=lambda document: gained[document])
-    rivals = (hit.document_id for hit in loser.hits()[number] if hit.document_id not in relevant)
+    rivals = (hit.id for hit in loser.hits()[number] if hit.id not in relevant)
     return Duel(displaced, next(rivals, None))
 
 
@@ -189,7 +187,7 @@ def _discount(places: Mapping[str, int], document: str) -> float:
 
 def _rank(hits: list[Hit], document: str) -> str:
     """A place among the results, in words."""
-    places = [rank for rank, hit in enumerate(hits, 1) if hit.document_id == document]
+    places = [rank for rank, hit in enumerate(hits, 1) if hit.id == document]
     return f"rank {places[0]}" if places else f"no rank (not among {len(hits)} results)"
 
 

@@ -106,7 +106,7 @@ def _composition(subject: Subject) -> Table:
     """What of the scores of the first ten results comes from where."""
     index = subject.index
     pairs = [
-        (query, index.document_number(hit.document_id))
+        (query, index.document_number(hit.id))
         for query, hits in enumerate(subject.hits())
         for hit in hits[:TOP]
     ]
@@ -155,10 +155,10 @@ def _failures(subject: Subject, ndcg: dict[str, float]) -> Table:
     ranked = []
     for query, hits in zip(questions.queries, subject.hits(), strict=True):
         wanted = relevant.get(query.id, set())
-        ranks = [rank for rank, hit in enumerate(hits, 1) if hit.document_id in wanted]
+        ranks = [rank for rank, hit in enumerate(hits, 1) if hit.id in wanted]
         if wanted and ndcg[query.id] < 1:
             first = ranks[0] if ranks else DEPTH + 1
-            top = hits[0].document_id if hits else None
+            top = hits[0].id if hits else None
             ranked.append((ndcg[query.id], -first, query, top, first))
     worst = sorted(ranked, key=lambda row: row[:2])[:FAILURES]
     rows = []

@@ -17,7 +17,8 @@ import scipy.sparse as sp
 from lexicept.corpora import Qrel, Query, pseudo_queries
 from lexicept.evaluation.effectiveness import evaluate_queries
 from lexicept.index.builder import Contents
-from lexicept.index.reader import Hit, IndexReader
+from lexicept.index.reader import IndexReader
+from lexicept.index.stored import Hit
 from lexicept.vectors import Floats, Integers, SparseVectors, Vocabulary
 
 QUERIES = 1000
@@ -193,7 +194,7 @@ class Subject:
         """Measure → query id → value."""
         assert self.questions is not None
         run = {
-            query.id: {hit.document_id: hit.score for hit in hits}
+            query.id: {hit.id: hit.score for hit in hits}
             for query, hits in zip(self.questions.queries, self.hits(name), strict=True)
         }
         return evaluate_queries(self.questions.qrels, run, MEASURES)

@@ -49,8 +49,8 @@ async def search(request: Request, asked: Annotated[Searched, Query()]) -> Respo
     index, cards = generation.index, generation.cards
     wanted = Search(asked.query, asked.top_k, asked.vocabulary, steered(index, asked))
     results = ",".join(
-        f'{{"rank":{rank},"score":{score},{cards.of(document_id)}}}'
-        for rank, (document_id, score) in enumerate(await reader.search(index, wanted), 1)
+        f'{{"rank":{hit.rank},"score":{hit.score},{cards.of(hit.id)}}}'
+        for hit in await reader.search(index, wanted)
     )
     return send_json(f'{{"query":{to_json(asked.query)},"results":[{results}]}}')
 

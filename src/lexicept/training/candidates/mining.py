@@ -85,10 +85,10 @@ def mine(
                 if max_positive_share is not None and positives:
                     scores = (_score(index, vectors, row, document) for document in positives)
                     limit = max_positive_share * max(scores)
-                others = [hit for hit in hits if hit.document_id not in positives][:depth]
-                listed = [*positives, *(hit.document_id for hit in others if hit.score <= limit)]
+                others = [hit for hit in hits if hit.id not in positives][:depth]
+                listed = [*positives, *(hit.id for hit in others if hit.score <= limit)]
                 if random_negatives:
-                    taken = {*positives, *(hit.document_id for hit in hits)}
+                    taken = {*positives, *(hit.id for hit in hits)}
                     listed += _draw(random_negatives, index.ids, taken, random_for(seed, query))
                 if listed:
                     item = CandidateList(query, tuple(listed), len(positives))
