@@ -83,7 +83,7 @@ def test_search_is_the_indexs(
 ) -> None:
     chosen = {} if vocabulary is None else {"vocabulary": vocabulary}
     found = get(client, "/search", query=QUERY, top_k=5, **chosen)
-    hits = index.search(QUERY, 5, vocabulary)
+    hits = [(hit.id, hit.score) for hit in index.search(QUERY, 5, vocabulary)]
     assert found["query"] == QUERY
     assert [(one["id"], one["score"]) for one in found["results"]] == hits
     assert [one["rank"] for one in found["results"]] == [1, 2, 3, 4, 5]
