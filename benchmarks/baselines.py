@@ -10,10 +10,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from benchmarks.common import Table
-from lexicept.cli.display import ProgressBars
 from lexicept.corpora import Qrel, read_documents, read_qrels, read_queries
 from lexicept.evaluation import effectiveness
 from lexicept.models.backbone import DEFAULT_BACKBONE
+from lexicept.progress import ProgressBars
 from lexicept.training.candidates.neural_teachers import embeddings
 from lexicept.training.run import word_index
 

@@ -22,7 +22,6 @@ import torch
 from sentence_transformers import SparseEncoder
 from torch import Tensor
 
-from lexicept.cli.display import ProgressBars
 from lexicept.corpora import Qrel, read_documents, read_qrels, read_queries
 from lexicept.corpora.pseudo_queries import write_judged
 from lexicept.engines import ExactEngine
@@ -34,6 +33,7 @@ from lexicept.models.heads.base import Head
 from lexicept.models.heads.sae import SAEHead
 from lexicept.models.language_heads import language_head
 from lexicept.models.word_vocabulary import expanded_words
+from lexicept.progress import ProgressBars
 from lexicept.storage.files import replace_file
 from lexicept.training.config import TrainingConfig, ValidationSettings, from_mapping
 from lexicept.training.pretraining import PretrainingSettings, pretrain

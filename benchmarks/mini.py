@@ -22,7 +22,6 @@ import scipy.sparse as sp
 from benchmarks.baselines import WEIGHTS
 from benchmarks.common import Table
 from benchmarks.start_up import LEXICEPT
-from lexicept.cli.display import ProgressBars
 from lexicept.corpora import Qrel, Query, read_qrels, read_queries
 from lexicept.evaluation import effectiveness
 from lexicept.evaluation.sweep import Point, SweepGrid, sweep
@@ -30,6 +29,7 @@ from lexicept.index.builder import Contents
 from lexicept.index.reader import IndexReader
 from lexicept.measures import mean_length, qd_flops
 from lexicept.models.backbone import DEFAULT_BACKBONE
+from lexicept.progress import ProgressBars
 from lexicept.training.candidates.neural_teachers import embeddings
 from lexicept.vectors import Floats
 

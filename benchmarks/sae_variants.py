@@ -15,7 +15,6 @@ from typing import Any, get_args
 
 from torch import Tensor
 
-from lexicept.cli.display import ProgressBars
 from lexicept.corpora import read_documents, read_qrels, read_queries
 from lexicept.models.backbone import Backbone
 from lexicept.models.encoder import Encoder
@@ -23,7 +22,7 @@ from lexicept.models.heads.base import HeadSettings
 from lexicept.models.heads.sae import SAEHead
 from lexicept.models.sae.model import SAE
 from lexicept.models.sae.quality import read_all, report_states
-from lexicept.progress import Progress
+from lexicept.progress import Progress, ProgressBars
 from lexicept.training.config import ValidationSettings
 from lexicept.training.sae.settings import Architecture, SAESettings
 from lexicept.training.sae.trainer import train_on_states

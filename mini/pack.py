@@ -14,12 +14,12 @@ from tempfile import TemporaryDirectory
 import torch
 from safetensors.torch import load_file, save
 
-from lexicept.cli.display import ProgressBars
 from lexicept.corpora import read_documents
 from lexicept.interpretation.describe import describe
 from lexicept.models.backbone import DEFAULT_BACKBONE
 from lexicept.models.encoder import Encoder
 from lexicept.models.lora import add_adapters
+from lexicept.progress import ProgressBars
 from lexicept.storage.files import replace_file, write_json
 from lexicept.storage.texts import TextStore
 from lexicept.vectorizers.concepts import ConceptVectorizer

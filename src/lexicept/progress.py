@@ -1,6 +1,14 @@
-"""How long work reports what it has done, without knowing who watches."""
+"""How long work reports what it has done, and bars in a terminal that show it."""
 
-from typing import Protocol
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from rich.progress import TaskID
 
 
 class Progress(Protocol):
@@ -11,4 +19,61 @@ class Progress(Protocol):
 
 
 def silent(stage: str, done: int, total: int, detail: str = "") -> None:
-    """Nobody watches."""
+    """Does nothing."""
+
+
+class ProgressBars:
+    """A bar per stage on standard error, and a moving line between stages; a ``Progress``."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress as Bars
+
+        self._bars = Bars(
+            SpinnerColumn(finished_text=" "),
+            TextColumn("{task.description:<12}", markup=False),
+            BarColumn(),
+            TextColumn("{task.fields[count]}"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[detail]}", markup=False),
+            console=Console(stderr=True),
+        )
+        self._working = self._bars.add_task("working", total=None, count="", detail="")
+        self._stages: dict[str, TaskID] = {}
+
+    def __enter__(self) -> ProgressBars:
+        self._bars.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._bars.remove_task(self._working)
+        self._bars.stop()
+
+    def __call__(self, stage: str, done: int, total: int, detail: str = "") -> None:
+        if stage not in self._stages:
+            self._stages[stage] = self._bars.add_task(stage, count="", detail="")
+        count = f"{done:,.0f}/{total:,.0f}"
+        place = self._stages[stage]
+        self._bars.update(place, completed=done, total=total, count=count, detail=detail)
+        stages = (task for task in self._bars.tasks if task.id != self._working)
+        self._bars.update(self._working, visible=all(task.finished for task in stages))
+
+
+@contextmanager
+def reporting(progress: bool | Progress) -> Iterator[Progress]:
+    """Yield what long work reports to: bars on standard error for True, nothing for False.
+
+    Args:
+        progress: True, False, or a ``Progress`` of the caller's own.
+    """
+    if progress is True:
+        with ProgressBars() as bars:
+            yield bars
+    else:
+        yield silent if progress is False else progress

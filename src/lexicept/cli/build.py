@@ -199,11 +199,11 @@ def build(
     """
     from contextlib import closing
 
-    from lexicept.cli.display import ProgressBars
     from lexicept.corpora import read_documents
     from lexicept.engines.exact import check_weight_bits
     from lexicept.index.builder import IndexBuilder
     from lexicept.index.impacts import VocabularySettings
+    from lexicept.progress import ProgressBars
     from lexicept.vectorizers.words import WordVectorizer
     from lexicept.weighting import BM25
 

@@ -75,12 +75,12 @@ def describe(
     It reads a sample of the documents, and those that have most of the concepts it missed.
     """
     require_concepts()
-    from lexicept.cli.display import ProgressBars
     from lexicept.index import updates
     from lexicept.index.atlas import Findings
     from lexicept.index.builder import Contents
     from lexicept.index.reader import IndexReader
     from lexicept.interpretation.describe import describe as find_out
+    from lexicept.progress import ProgressBars
     from lexicept.storage.arrays import load_csr
 
     def find(opened: IndexReader) -> Findings:
@@ -119,10 +119,10 @@ def label(
     an interrupted run goes on where it was.
     """
     require("llm", "httpx2")
-    from lexicept.cli.display import ProgressBars
     from lexicept.index import updates
     from lexicept.index.reader import IndexReader
     from lexicept.interpretation.llm_labels import Endpoint, label_concepts
+    from lexicept.progress import ProgressBars
 
     key = None
     if api_key_env is not None:

@@ -94,9 +94,9 @@ def mine(
     Each list has the query's relevant documents first. Mining that was killed goes on where it
     stopped when the same command is run again.
     """
-    from lexicept.cli.display import ProgressBars
     from lexicept.corpora import read_qrels, read_queries
     from lexicept.index.reader import IndexReader
+    from lexicept.progress import ProgressBars
     from lexicept.training.candidates import mining
     from lexicept.training.candidates.lists import from_qrels
 
@@ -144,8 +144,8 @@ def score(
 
     Scoring that was killed goes on where it stopped when the same command is run again.
     """
-    from lexicept.cli.display import ProgressBars
     from lexicept.corpora import read_documents, read_queries
+    from lexicept.progress import ProgressBars
     from lexicept.training.candidates.lists import Lists
     from lexicept.training.candidates.teachers import score_lists
 

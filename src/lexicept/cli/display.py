@@ -1,4 +1,4 @@
-"""What a person sees in a terminal: progress, results and explanations."""
+"""What a person sees in a terminal: results and explanations."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ import math
 import re
 from bisect import bisect_right
 from collections.abc import Sequence
-from types import TracebackType
 from typing import NamedTuple
 
-from rich.console import Console, Group
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
@@ -23,38 +21,6 @@ SNIPPET = 240
 """Characters of a document shown under a result."""
 
 _COLOURS = {"words": "cyan", "concepts": "magenta"}
-
-
-class ProgressBars:
-    """A bar per stage on standard error; a ``lexicept.progress.Progress``."""
-
-    def __init__(self) -> None:
-        self._bars = Progress(
-            TextColumn("{task.description:<12}"),
-            BarColumn(),
-            TextColumn("{task.completed:,.0f}/{task.total:,.0f}"),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[detail]}"),
-            console=Console(stderr=True),
-        )
-        self._tasks: dict[str, TaskID] = {}
-
-    def __enter__(self) -> ProgressBars:
-        self._bars.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._bars.stop()
-
-    def __call__(self, stage: str, done: int, total: int, detail: str = "") -> None:
-        if stage not in self._tasks:
-            self._tasks[stage] = self._bars.add_task(stage, total=total, detail=detail)
-        self._bars.update(self._tasks[stage], completed=done, total=total, detail=detail)
 
 
 class _Mark(NamedTuple):

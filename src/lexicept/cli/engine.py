@@ -54,10 +54,10 @@ def engine(
     """
     import time
 
-    from lexicept.cli.display import ProgressBars
     from lexicept.corpora import read_queries
     from lexicept.index import updates
     from lexicept.index.reader import IndexReader
+    from lexicept.progress import ProgressBars
 
     seismic = name is EngineChoice.seismic
     if seismic and uri is not None:

@@ -45,7 +45,6 @@ def export(
 
     Killed and started again, it goes on where it was.
     """
-    from lexicept.cli.display import ProgressBars
     from lexicept.corpora import read_queries
     from lexicept.exports import Format, export_index
     from lexicept.exports.anserini import Anserini
@@ -53,6 +52,7 @@ def export(
     from lexicept.exports.elastic import Elasticsearch, OpenSearch
     from lexicept.exports.qdrant import Qdrant
     from lexicept.index.reader import IndexReader
+    from lexicept.progress import ProgressBars
 
     kinds: list[type[Format]] = [Anserini, CIFF, Elasticsearch, OpenSearch, Qdrant]
     form = {kind.name: kind for kind in kinds}[format_.value]()

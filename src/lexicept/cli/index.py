@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 def add(index: IndexArgument, corpus: CorpusArgument, as_json: JsonOption = False) -> None:
     """Add a corpus' documents to an index, replacing those whose ids are there."""
-    from lexicept.cli.display import ProgressBars
     from lexicept.corpora import read_documents
     from lexicept.index import updates
+    from lexicept.progress import ProgressBars
 
     with ProgressBars() as progress:
         added, replaced = updates.update(index, read_documents(corpus), progress)
@@ -91,8 +91,8 @@ def verify(index: IndexArgument, as_json: JsonOption = False) -> None:
 
     Exits with 1 where something is wrong, after a line for each thing.
     """
-    from lexicept.cli.display import ProgressBars
     from lexicept.index import verification
+    from lexicept.progress import ProgressBars
 
     with ProgressBars() as progress:
         found = verification.verify(index, progress)

@@ -132,7 +132,7 @@ def pretrain(
     """
     from dataclasses import asdict
 
-    from lexicept.cli.display import ProgressBars
+    from lexicept.progress import ProgressBars
     from lexicept.storage.workspace import refuse_existing
 
     refuse_existing(out)

@@ -33,9 +33,9 @@ def report(
     The file is complete: it needs no network, and no script to be read.
     """
     require("report", "jinja2")
-    from lexicept.cli.display import ProgressBars
     from lexicept.corpora import read_qrels, read_queries
     from lexicept.index.reader import IndexReader
+    from lexicept.progress import ProgressBars
     from lexicept.reports import write_report
 
     opened = IndexReader.open(index)

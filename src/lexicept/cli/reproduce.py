@@ -130,13 +130,13 @@ def _run(
     record: bool,
     as_json: bool,
 ) -> None:
-    from lexicept.cli.display import ProgressBars
     from lexicept.experiments import report
     from lexicept.experiments.comparison import to_json, write_comparison
     from lexicept.experiments.data import Data, load_sources
     from lexicept.experiments.figure import write_figure
     from lexicept.experiments.recipe import load_recipe
     from lexicept.experiments.run import run_recipe
+    from lexicept.progress import ProgressBars
 
     if data is not None and not data.is_dir():
         raise InputError(f"--data {data}: no such folder")

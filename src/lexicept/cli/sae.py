@@ -36,11 +36,11 @@ def report(
 ) -> None:
     """What concepts keep of token states, how often they fire, and how alike the states are."""
     require_concepts()
-    from lexicept.cli.display import ProgressBars
     from lexicept.corpora import read_documents
     from lexicept.models.encoder import Encoder
     from lexicept.models.heads.sae import SAEHead
     from lexicept.models.sae.quality import anisotropy, report_sae
+    from lexicept.progress import ProgressBars
 
     encoder = Encoder.load(model)
     backbone, head = encoder.backbone, encoder.head

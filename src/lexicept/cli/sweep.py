@@ -73,10 +73,10 @@ def sweep(
     was killed goes on where it stopped when the same command is run again.
     """
     require("train", "matplotlib")
-    from lexicept.cli.display import ProgressBars
     from lexicept.corpora import read_qrels, read_queries
     from lexicept.evaluation import sweep as sweeping
     from lexicept.index.reader import IndexReader
+    from lexicept.progress import ProgressBars
 
     grid = sweeping.SweepGrid(
         _values("--query-dims", query_dims, int, {"all": None}),

@@ -34,7 +34,7 @@ def train(
     require("train", *MODULES)
     from accelerate import PartialState
 
-    from lexicept.cli.display import ProgressBars
+    from lexicept.progress import ProgressBars
     from lexicept.training.config import load_config
     from lexicept.training.report import read_metrics
     from lexicept.training.run import train as run

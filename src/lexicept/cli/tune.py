@@ -35,7 +35,7 @@ def tune(
     require("train", *MODULES)
     from dataclasses import asdict
 
-    from lexicept.cli.display import ProgressBars
+    from lexicept.progress import ProgressBars
     from lexicept.training import tuning
 
     with ProgressBars() as progress:
