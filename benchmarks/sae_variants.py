@@ -65,7 +65,7 @@ class Collection:
     def measure(self, sae: SAE) -> dict[str, float]:
         """Reconstruction of all documents' states, and retrieval by concepts alone."""
         report = report_states(read_all(self.read, len(self.documents)), sae)
-        own = HeadSettings(query_k=sae.k, document_k=sae.k, weighting="bm25")
+        own = HeadSettings(query_k=sae.k, document_k=sae.k)
         found = self.evaluator(Encoder.over_states(SAEHead(sae, own)))
         values = {"fvu": report.fvu, "l0": report.l0, "dead": report.dead}
         return values | {name: found[name] for name in ("ndcg", "qd_flops", "document_length")}

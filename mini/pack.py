@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -18,6 +19,7 @@ from lexicept.corpora import read_documents
 from lexicept.interpretation.describe import describe
 from lexicept.models.backbone import DEFAULT_BACKBONE
 from lexicept.models.encoder import Encoder
+from lexicept.models.index_settings import IndexSettings
 from lexicept.models.lora import add_adapters
 from lexicept.progress import ProgressBars
 from lexicept.storage.files import replace_file, write_json
@@ -48,10 +50,10 @@ def main() -> None:
         configure(
             Path(folder),
             arguments.out,
+            arguments.query_max_qd_flops,
             query_k=arguments.k,
             document_k=arguments.k,
             query_scale=arguments.query_scale,
-            query_max_qd_flops=arguments.query_max_qd_flops,
             document_max_active_dims=arguments.document_max_active_dims,
         )
     texts = [document.content for document in read_documents(str(arguments.data))][::EVERY]
@@ -71,8 +73,13 @@ def without_weights(source: Path, out: str) -> None:
     encoder.save(out, create_model_card=False)
 
 
-def configure(source: Path, out: Path, **settings: float) -> None:
-    """Copy an encoder of adapters and an SAE head, in half precision and without its decoder."""
+def configure(source: Path, out: Path, query_max_qd_flops: float, **settings: float) -> None:
+    """Copy an encoder of adapters and an SAE head, in half precision and without its decoder.
+
+    Args:
+        query_max_qd_flops: of its index settings.
+        settings: of its head.
+    """
     out.mkdir(parents=True)
     for path in sorted(source.rglob("*")):
         target = out / path.relative_to(source)
@@ -88,6 +95,7 @@ def configure(source: Path, out: Path, **settings: float) -> None:
     write_json(described, {**json.loads(described.read_bytes()), "decoder": False})
     config = described.with_name("config.json")
     write_json(config, {**json.loads(config.read_bytes()), **settings})
+    replace(IndexSettings.read(out), query_max_qd_flops=query_max_qd_flops).write(out)
 
 
 def half(tensor: torch.Tensor) -> torch.Tensor:

@@ -290,7 +290,6 @@ def read_heads(folder: Path) -> None:
     for read, name in ((SAEHead.read, "sae"), (VocabularyHead.read, "words")):
         head = read(folder / name)
         head.encode(torch.zeros(2, head.d_in))
-        head.settings.weigh()
 
 
 def write_encoder(folder: Path) -> None:
@@ -300,7 +299,7 @@ def write_encoder(folder: Path) -> None:
 
 
 def read_encoder(folder: Path) -> None:
-    Encoder.load(folder / "model")
+    assert Encoder.load(folder / "model").weighting.settings()
 
 
 TRAINING = SAESettings(num_latents=6, k=2, tokens=100, batch_size=10)

@@ -11,7 +11,6 @@ from lexicept.models.heads.base import HeadSettings
 from lexicept.models.heads.sae import SAEHead
 from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.models.sae.model import SAE
-from lexicept.weighting import BM25, Splade, Unchanged
 from support.heads import KINDS, make, make_head, sae_head, vocabulary_head
 from support.tiny import text, tiny_backbone
 
@@ -169,9 +168,6 @@ def test_saved_and_loaded_it_is_the_same(bert, kind, pooling, tmp_path):
         "query_k": 6,
         "document_max_active_dims": 9,
         "query_scale": 1.5,
-        "weighting": "splade",
-        "k1": 0.9,
-        "b": 0.4,
     }
     encoder = make(bert, kind, **settings)
     encoder.save(str(tmp_path / "model"), create_model_card=False)
@@ -199,7 +195,7 @@ def test_saved_and_loaded_it_is_the_same(bert, kind, pooling, tmp_path):
 
 def test_an_sae_s_own_k_is_the_default_of_both_sides():
     settings = SAEHead(SAE(4, 8, 3)).settings
-    assert (settings.query_k, settings.document_k, settings.weighting) == (3, 3, "bm25")
+    assert (settings.query_k, settings.document_k) == (3, 3)
     settings = SAEHead(SAE(4, 8, None)).settings
     assert (settings.query_k, settings.document_k) == (None, None)
 
@@ -315,24 +311,6 @@ def test_terms_of_another_head(tmp_path):
 def test_a_folder_without_a_head(tmp_path):
     with pytest.raises(InputError, match="no configuration of a head"):
         VocabularyHead.load(str(tmp_path))
-
-
-@pytest.mark.parametrize(
-    ("settings", "expected"),
-    [
-        (HeadSettings(), BM25(1.5, 0.75, k3=1.0)),
-        (HeadSettings(k1=0.9, b=0.4), BM25(0.9, 0.4, k3=1.0)),
-        (HeadSettings(weighting="splade", query_scale=2.0), Splade(2.0)),
-        (HeadSettings("sum", weighting="splade", query_scale=2.0), Unchanged(2.0)),
-    ],
-)
-def test_what_weighs_a_head_s_activations(settings, expected):
-    assert settings.weigh() == expected
-
-
-def test_an_unknown_weighting():
-    with pytest.raises(InputError, match="weighting is bm25 or splade, not 'tf'"):
-        HeadSettings(weighting="tf")
 
 
 @pytest.mark.parametrize("active", [1, 3, 9])

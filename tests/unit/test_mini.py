@@ -9,6 +9,7 @@ import pytest
 
 from lexicept.index.reader import IndexReader
 from lexicept.index.updates import relabel
+from lexicept.models.index_settings import IndexSettings
 from lexicept.training import adaptation
 from lexicept.vectorizers.concepts import MINI, ConceptVectorizer
 from support.commands import Run, assert_error
@@ -37,7 +38,8 @@ def test_it_is_small_and_has_names() -> None:
     assert concepts.named
     assert len(set(concepts.terms)) == concepts.size == 8192
     settings = concepts.encoder.head.settings
-    assert (settings.query_k, settings.document_k, settings.weighting) == (3, 3, "bm25")
+    assert (settings.query_k, settings.document_k) == (3, 3)
+    assert concepts.encoder.index_settings == IndexSettings("bm25", 1.0, 0.4, 1.5)
     assert not concepts.encoder.training
 
 
@@ -79,7 +81,7 @@ def test_build_uses_it(corpus: Path, run: Run, tmp_path: Path) -> None:
     (vocabulary,) = (v for v in opened.vocabularies if v.name == "concepts")
     assert list(vocabulary.terms or ()) == list(concepts.terms)
     assert opened.atlas is None
-    limits = concepts.encoder.head.settings
+    limits = concepts.encoder.index_settings
     lengths = opened.document_vectors().select("concepts").weights.sum(axis=1)
     assert (lengths > 0).all()
     assert opened.settings["concepts"].query_max_qd_flops == limits.query_max_qd_flops == 1.5
@@ -114,6 +116,7 @@ def test_adapting(corpus: Path, run: Run, tmp_path: Path, monkeypatch: pytest.Mo
     assert list(after.terms) == list(before.terms)
     old, new = before.encoder.head, after.encoder.head
     assert new.settings == old.settings
+    assert after.encoder.index_settings == before.encoder.index_settings
     moved = (new.rows - old.rows).abs().amax(dim=1)
     assert 0 < int((moved > 0).sum()) < 8192  # those that fired
 

@@ -20,6 +20,7 @@ from lexicept.index.reader import IndexReader
 from lexicept.models.backbone import Backbone
 from lexicept.models.encoder import Encoder
 from lexicept.models.heads.base import HeadSettings
+from lexicept.models.index_settings import IndexSettings
 from lexicept.models.language_heads import language_head
 from lexicept.models.lookup import Lookup
 from lexicept.models.sae.states import backbone_reader
@@ -132,10 +133,11 @@ def test_a_model_is_what_the_run_validated(unbroken, places, trained, run: Run, 
         "float32",
         "--json",
     ).json
-    own = Encoder.load(folder / "model")[1].settings
+    own = Encoder.load(folder / "model")
     concepts = report["vocabularies"][1]
-    assert own.weighting == "splade"
-    assert concepts["weighting"] == {"name": "splade", "query_scale": own.query_scale}
+    assert own.index_settings == IndexSettings("splade")
+    scale = own.head.settings.query_scale
+    assert concepts["weighting"] == {"name": "splade", "query_scale": scale}
     opened = IndexReader.open(index)
     queries, qrels = list(read_queries(beir, "dev")), list(read_qrels(beir, "dev"))
     found = evaluate_index(opened, queries, qrels).values
@@ -418,7 +420,7 @@ def test_a_validation_prunes_as_the_model_or_as_it_is_told(places, pooling):
 
 def test_a_validation_finds_what_scores_most(places):
     encoder = Encoder.load(places / "start")
-    encoder[1].configure(weighting="splade")
+    encoder.index_settings = IndexSettings("splade")
     evaluator = make_evaluator(places)
     vectors = encoder.encode_document(evaluator.documents).to_dense()
     scores = encoder.encode_query(evaluator.queries).to_dense() @ vectors.T
@@ -713,8 +715,9 @@ def test_an_sae_is_trained_first(places, tmp_path):
     assert encoder[0].num_layers == 1
     assert encoder[1].size == 40
     assert encoder[1].settings == HeadSettings(
-        "sum", None, 4, document_max_active_dims=7, query_scale=1.0, weighting="splade"
+        "sum", None, 4, document_max_active_dims=7, query_scale=1.0
     )
+    assert encoder.index_settings == IndexSettings("splade")
     assert metrics(tmp_path / "run")[-1]["eval_document_length"] <= 7
 
 

@@ -372,13 +372,13 @@ def _settings(
 
     from lexicept.index.impacts import VocabularySettings
 
-    trained = concepts.head.settings
+    head, trained = concepts.head.settings, concepts.encoder.index_settings
     if weighting is not None:
         trained = replace(trained, weighting=weighting.value)
     return VocabularySettings(
-        trained.weigh(),
-        limits.query_max_active_dims or trained.query_max_active_dims,
-        limits.document_max_active_dims or trained.document_max_active_dims,
+        trained.weigh(head.pooling, head.query_scale),
+        limits.query_max_active_dims or head.query_max_active_dims,
+        limits.document_max_active_dims or head.document_max_active_dims,
         limits.query_max_qd_flops or trained.query_max_qd_flops,
     )
 

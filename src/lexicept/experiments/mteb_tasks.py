@@ -76,6 +76,6 @@ def _indexed(encoder: Any, query_dims: int | None, document_dims: int | None, fo
     )
     with closing(IndexBuilder(folder)) as builder:
         builder.add_documents([Document("0", "a")], {})
-        weighed = VocabularySettings(settings.weigh(), *limits)
+        weighed = VocabularySettings(encoder.weighting, *limits)
         builder.add_vocabulary(ConceptVectorizer(encoder), weighed)
         return LexiceptSearch(builder.commit())

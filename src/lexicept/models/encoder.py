@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, Self, cast
 
 import numpy as np
@@ -19,11 +20,15 @@ from lexicept.models.heads.base import Head
 from lexicept.models.heads.sae import SAEHead
 from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.models.hub import model_folder
+from lexicept.models.index_settings import IndexSettings
 from lexicept.models.lookup import Lookup
 from lexicept.models.windows import Window
+from lexicept.weighting import Weighting
 
 POOL_CELLS = 2**24
 """Limit on the cells of one dense [texts, size] or [tokens, size] array: 64 MB."""
+
+_DEFAULT = IndexSettings()
 
 _MODULES = {
     f"{kind.__module__}.{kind.__name__}": kind
@@ -39,8 +44,17 @@ class Encoder(SparseEncoder):  # type: ignore[misc]
     With a lookup, queries are encoded by it instead of the backbone and the head.
     """
 
+    index_settings: IndexSettings = _DEFAULT
+    """How an index weighs the activations, and what it lets a query cost."""
+
     @classmethod
-    def of(cls, backbone: Backbone, head: Head, lookup: Lookup | None = None) -> Self:
+    def of(
+        cls,
+        backbone: Backbone,
+        head: Head,
+        lookup: Lookup | None = None,
+        index_settings: IndexSettings = _DEFAULT,
+    ) -> Self:
         """Make an encoder of a backbone, a head and perhaps a lookup for queries.
 
         Raises:
@@ -51,23 +65,32 @@ class Encoder(SparseEncoder):  # type: ignore[misc]
             raise InputError(f"a head for states of size {head.d_in} on a backbone of size {d}")
         if lookup is not None and lookup.num_dimensions != head.size:
             raise InputError(f"a lookup of {lookup.num_dimensions} for a head of {head.size}")
-        encoder = cls._of_modules([backbone, head], lookup)
+        encoder = cls._of_modules([backbone, head], lookup, index_settings)
         encoder.eval()
         return encoder
 
     @classmethod
-    def over_states(cls, head: Head, lookup: Lookup | None = None) -> Self:
+    def over_states(
+        cls,
+        head: Head,
+        lookup: Lookup | None = None,
+        index_settings: IndexSettings = _DEFAULT,
+    ) -> Self:
         """Make an encoder without a backbone, which reads hidden states instead of texts.
 
         It is what training optimises where the backbone is frozen and its states are cached.
         """
-        return cls._of_modules([head], lookup)
+        return cls._of_modules([head], lookup, index_settings)
 
     @classmethod
-    def _of_modules(cls, modules: Sequence[Any], lookup: Lookup | None) -> Self:
+    def _of_modules(
+        cls, modules: Sequence[Any], lookup: Lookup | None, index_settings: IndexSettings
+    ) -> Self:
         if lookup is not None:
             modules = [Router.for_query_document([lookup], list(modules))]
-        return cls(modules=list(modules), similarity_fn_name="dot")
+        encoder = cls(modules=list(modules), similarity_fn_name="dot")
+        encoder.index_settings = index_settings
+        return encoder
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], revision: str | None = None) -> Self:
@@ -93,10 +116,15 @@ class Encoder(SparseEncoder):  # type: ignore[misc]
                 lookup, head_type = None, _MODULES[entries[1]["type"]]
                 backbone = Backbone.load(str(folder))
                 head = head_type.load(str(folder), subfolder=entries[1]["path"])
-            return cls.of(backbone, head, lookup)
+            return cls.of(backbone, head, lookup, IndexSettings.read(folder))
         except Exception as error:  # the libraries that read its modules raise many kinds
             reason = " ".join(str(error).split())
             raise InputError(f"{folder}: this encoder can't be loaded: {reason}") from None
+
+    def save(self, path: str, *args: Any, **kwargs: Any) -> None:
+        """Write the encoder and its index settings into a folder; see ``SparseEncoder.save``."""
+        super().save(path, *args, **kwargs)
+        self.index_settings.write(Path(path))
 
     @property
     def _document_modules(self) -> list[Any]:
@@ -119,6 +147,12 @@ class Encoder(SparseEncoder):  # type: ignore[misc]
     def lookup(self) -> Lookup | None:
         """The table of query weights; None where backbone and head encode queries."""
         return self[0].sub_modules["query"][0] if isinstance(self[0], Router) else None
+
+    @property
+    def weighting(self) -> Weighting:
+        """The weighting that an index applies to the pooled activations."""
+        settings = self.head.settings
+        return self.index_settings.weigh(settings.pooling, settings.query_scale)
 
     def encode_activations(self, texts: Sequence[str], task: str = "document") -> sp.csr_array:
         """Return the pooled activations of texts: CSR f32 [n, size].

@@ -50,7 +50,7 @@ def adapt(encoder: Encoder, corpus: str, folder: Path, progress: Progress = sile
 
 
 def _config(encoder: Encoder, start: str, corpus: str) -> TrainingConfig:
-    settings = encoder.head.settings
+    settings = encoder.index_settings
     flops = RegularizerSettings("flops", 0.02, "quadratic", 100)
     return TrainingConfig(
         data=DataSettings(
@@ -69,7 +69,7 @@ def _config(encoder: Encoder, start: str, corpus: str) -> TrainingConfig:
             weighting=settings.weighting,
             k1=settings.k1,
             b=settings.b,
-            query_scale=settings.query_scale,
+            query_scale=encoder.head.settings.query_scale,
         ),
         teacher=TeacherSettings(DEFAULT_BACKBONE, 20.0, 0.5),
         loss=LossSettings(kl=1.0, scale=0.4),

@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -177,7 +178,7 @@ class _Run:
                 None if lookup else self._states(backbone, data.queries, "queries"),
                 self._states(backbone, data.documents, "documents"),
             )
-            model = Encoder.over_states(head, lookup)
+            model = Encoder.over_states(head, lookup, encoder.index_settings)
         objective = Objective.from_config(model, head, config)
         evaluator = self._evaluator(index, encoder, objective, validation_queries, validation_qrels)
         settings = config.data
@@ -311,9 +312,9 @@ class _Run:
         if settings.query == "lookup" and encoder.lookup is None:
             lookup = Lookup.for_head(head, backbone.tokenizer)
             lookup.set_idf(data.documents)
-            encoder = Encoder.of(backbone, head, lookup)
+            encoder = Encoder.of(backbone, head, lookup, encoder.index_settings)
         elif settings.query == "encoder":
-            encoder = Encoder.of(backbone, head)
+            encoder = Encoder.of(backbone, head, index_settings=encoder.index_settings)
         # What a query's weights are worth beside words' may be learned anew.
         changes: dict[str, Any] = {"query_scale": 1.0} | {
             name: getattr(settings, name) or None
@@ -323,8 +324,9 @@ class _Run:
         for name in ("pooling", "query_max_active_dims", "document_max_active_dims"):
             if getattr(settings, name) is not None:
                 changes[name] = getattr(settings, name)
-        changes |= {name: getattr(settings, name) for name in ("weighting", "k1", "b")}
         head.configure(**changes)
+        weighed = {name: getattr(settings, name) for name in ("weighting", "k1", "b")}
+        encoder.index_settings = replace(encoder.index_settings, **weighed)
         if settings.initial_active_dims is not None:
             head.calibrate(_sample(backbone, data.documents), settings.initial_active_dims)
         return encoder

@@ -121,5 +121,5 @@ class RetrievalEvaluator(BaseEvaluator):  # type: ignore[misc]
                     part = head.pool(states, text, len(numbers), task)
                 parts.append(sp.csr_array(part.float().cpu().numpy()))
             pooled = sp.csr_array(sp.vstack(parts, format="csr"))
-        weighting = head.settings.weigh()
+        weighting = model.weighting
         return weighting.queries(pooled) if task == "query" else weighting.documents(pooled)

@@ -30,6 +30,7 @@ from lexicept.models.backbone import Backbone, quiet_transformers
 from lexicept.models.converters.logits import require_same_logits
 from lexicept.models.encoder import Encoder
 from lexicept.models.heads.base import HeadSettings
+from lexicept.models.index_settings import IndexSettings
 from lexicept.models.language_heads import language_head
 from lexicept.models.lookup import Lookup
 from lexicept.models.windows import LONGEST_WINDOW
@@ -125,7 +126,6 @@ def read_model(folder: Path, kind: Kind) -> Encoder:
     head.configure(
         pooling=found.pooling.pooling_strategy,
         double_log=found.pooling.activation_function == "log1p_relu",
-        weighting="splade",
     )
     require_same_logits(str(folder), model, backbone, head)
     lookup = None
@@ -135,7 +135,7 @@ def read_model(folder: Path, kind: Kind) -> Encoder:
     elif kind is Kind.opensearch:
         weight = _token_weights(folder, found.transformer.tokenizer)
         lookup = _lookup(folder, found.transformer.tokenizer, weight, head.size)
-    return Encoder.of(backbone, head, lookup)
+    return Encoder.of(backbone, head, lookup, IndexSettings("splade"))
 
 
 def _require_safetensors(folder: Path) -> None:
@@ -257,6 +257,6 @@ def _read_decoder(folder: Path) -> Encoder:
     causal = getattr(model.config, "is_causal", None) is not False
     backbone = _backbone(folder, min(limits), bidirectional=not causal)
     head = language_head(str(folder))
-    head.settings = HeadSettings(weighting="splade")
+    head.settings = HeadSettings()
     require_same_logits(str(folder), model, backbone, head)
-    return Encoder.of(backbone, head)
+    return Encoder.of(backbone, head, index_settings=IndexSettings("splade"))

@@ -82,11 +82,10 @@ def _require_expressible(encoder: Encoder, kind: Kind) -> VocabularyHead:
     """Raise InputError for the first thing that a layout has no place for."""
     backbone, head, lookup = encoder.backbone, encoder.head, encoder.lookup
     settings = head.settings
-    limits = (
-        *("query_k", "document_k", "query_max_active_dims", "document_max_active_dims"),
-        "query_max_qd_flops",
-    )
+    limits = ("query_k", "document_k", "query_max_active_dims", "document_max_active_dims")
     limited = [name for name in limits if getattr(settings, name) is not None]
+    if encoder.index_settings.query_max_qd_flops is not None:
+        limited.append("query_max_qd_flops")
     own = isinstance(head, VocabularyHead) and (
         head.size == backbone.model.config.vocab_size
         and list(head.terms) == token_terms(backbone.tokenizer, head.size)

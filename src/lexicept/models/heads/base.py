@@ -24,7 +24,6 @@ from torch import Tensor
 from lexicept.errors import IndexFormatError, InputError
 from lexicept.ops.linear_topk import fire, top_activations
 from lexicept.ops.pooling import pool_max, pool_sum
-from lexicept.weighting import BM25, Splade, Unchanged, Weighting
 
 DAMAGED = (SafetensorError, IndexFormatError)
 
@@ -44,18 +43,8 @@ class HeadSettings:
     keeps all."""
     document_max_active_dims: int | None = None
     """The same for a document."""
-    query_max_qd_flops: float | None = None
-    """What a query may cost in an index, in shares of its documents (QD-FLOPs); None sets no
-    limit. A vector alone has no collection to count in."""
     query_scale: float = 1.0
     """A factor on a query's weights, where they meet another vocabulary's in one score."""
-    weighting: Literal["bm25", "splade"] = "bm25"
-    """How an index weighs activations: as BM25 weighs words, which suits concepts that only
-    reconstruct, or as they are pooled, as heads are trained for ranking."""
-    k1: float = 1.5
-    """Of BM25."""
-    b: float = 0.75
-    """Of BM25."""
     double_log: bool = False
     """Activations are ``log1p(ReLU(v))``, so that weights are ``log1p(log1p(max_i v_ij))``
     (OpenSearch's third generation, arXiv 2504.14839); with max pooling only."""
@@ -65,25 +54,13 @@ class HeadSettings:
             raise InputError(f"pooling is max or sum, not {self.pooling!r}")
         if type(self.double_log) is not bool or (self.double_log and self.pooling != "max"):
             raise InputError("double_log is true or false, and goes with max pooling only")
-        if self.weighting not in ("bm25", "splade"):
-            raise InputError(f"weighting is bm25 or splade, not {self.weighting!r}")
         for name, value in asdict(self).items():
             counted = value is not None and name.endswith(("_k", "_dims"))
             if counted and (type(value) is not int or value < 1):
                 raise InputError(f"{name} must be at least 1 or null, not {value!r:.40}")
-        budget = self.query_max_qd_flops
-        if budget is not None and not (type(budget) in (int, float) and 0 < budget < math.inf):
-            raise InputError(f"query_max_qd_flops must be above 0 or null, not {budget!r:.40}")
-        for name in ("query_scale", "k1", "b"):
-            number = getattr(self, name)
-            if not isinstance(number, int | float) or not 0 <= number < math.inf:
-                raise InputError(f"{name} must be a number of at least 0, not {number!r:.40}")
-
-    def weigh(self) -> Weighting:
-        """What makes weights of pooled activations."""
-        if self.weighting == "bm25":
-            return BM25(self.k1, self.b, k3=1.0, query_scale=self.query_scale)
-        return Splade(self.query_scale) if self.pooling == "max" else Unchanged(self.query_scale)
+        scale = self.query_scale
+        if not isinstance(scale, int | float) or not 0 <= scale < math.inf:
+            raise InputError(f"query_scale must be a number of at least 0, not {scale!r:.40}")
 
     def k(self, task: str | None) -> int | None:
         """Active dimensions per token."""

@@ -91,5 +91,7 @@ class SAEHead(Head):
     @classmethod
     def read(cls, folder: Path) -> SAEHead:
         settings, own = cls.read_settings(folder)
+        if other := set(own) - {"inner"}:
+            raise InputError(f"{folder}: no settings of an SAE head: {', '.join(sorted(other))}")
         inner = VocabularyHead.read(folder / "inner") if own.get("inner") else None
         return cls(SAE.load(folder), settings, inner)
