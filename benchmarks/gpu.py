@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from importlib.util import find_spec
-from itertools import cycle
 from statistics import median
 from unittest.mock import patch
 
@@ -19,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from benchmarks.common import Table, interleaved, ratio
-from benchmarks.training import Step, lexicept_step, sparsify_step, synthetic_states
+from benchmarks.training import lexicept_step, repeated, sparsify_step, synthetic_states
 from lexicept.ops.pooling import pool_max
 
 TOKENS, LENGTH, K = 8192, 128, 8
@@ -123,16 +122,7 @@ def sae_training(
         peer = sparsify_step(states[0], num_latents, K)
     trainers = {"sparsify": peer, "lexicept": lexicept_step(states[0], num_latents, K)}
 
-    def repeated(step: Step) -> Callable[[], None]:
-        batches = cycle(states)
-
-        def work() -> None:
-            for _ in range(steps):
-                step(next(batches))
-
-        return work
-
-    work = {name: repeated(step) for name, step in trainers.items()}
+    work = {name: repeated(step, states, steps) for name, step in trainers.items()}
     precision = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high")
     try:

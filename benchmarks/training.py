@@ -83,6 +83,17 @@ def sparsify_step(states: Tensor, num_latents: int, k: int) -> Step:
     return step
 
 
+def repeated(step: Step, states: Sequence[Tensor], steps: int) -> Callable[[], None]:
+    """Return a function that takes so many steps, with the next states every time."""
+    batches = cycle(states)
+
+    def work() -> None:
+        for _ in range(steps):
+            step(next(batches))
+
+    return work
+
+
 def run(d: int = 384, k: int = 8, batch: int = 2048, rounds: int = 5) -> list[Table]:
     """Each round times some steps of every trainer: more of the small model's."""
     torch.manual_seed(0)
@@ -108,16 +119,9 @@ def run(d: int = 384, k: int = 8, batch: int = 2048, rounds: int = 5) -> list[Ta
 def _rows(
     size: str, trainers: dict[str, Step], states: Sequence[Tensor], steps: int, rounds: int
 ) -> list[list[str]]:
-    def repeated(step: Step) -> Callable[[], None]:
-        batches = cycle(states)
-
-        def work() -> None:
-            for _ in range(steps):
-                step(next(batches))
-
-        return work
-
-    times = interleaved({name: repeated(step) for name, step in trainers.items()}, rounds)
+    times = interleaved(
+        {name: repeated(step, states, steps) for name, step in trainers.items()}, rounds
+    )
     tokens = steps * len(states[0])
     return [
         [size, name, f"{tokens / median(took):,.0f}", f"{ratio(took, times['lexicept']):.2f} ×"]

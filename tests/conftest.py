@@ -118,6 +118,22 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
 
 @pytest.fixture
+def beir(tmp_path: Path) -> Path:
+    """A BEIR folder of four documents; see ``support.collections.write_judged``."""
+    from support.collections import write_judged
+
+    return write_judged(tmp_path / "beir")
+
+
+@pytest.fixture
+def index(beir: Path, tmp_path: Path, run: Run) -> Path:
+    """An index of the words of ``beir``, which a module may define anew."""
+    path = tmp_path / "index"
+    assert run("build", beir, "--vocabulary", "words", "--out", path).code == 0
+    return path
+
+
+@pytest.fixture
 def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """The plot, and garbage that every trainer collects, take most of a small run's time."""
     from lexicept.training import run as run_module

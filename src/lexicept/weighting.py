@@ -7,9 +7,10 @@ its activation, so that words and concepts share one scoring function, one idf a
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from copy import copy
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import scipy.sparse as sp
@@ -103,47 +104,54 @@ class BM25:
 
 
 @dataclass(frozen=True)
-class Splade:
-    """SPLADE's saturation, ``log(1 + f)``, on both sides: for heads that were trained for it."""
+class _Elementwise(ABC):
+    """Weights that depend on their own frequency alone."""
+
+    name: ClassVar[str]
 
     query_scale: float = 1.0
-    """A factor on queries, where a head was trained beside words."""
+    """Factor on query weights, learned where a head was trained beside words."""
 
     def __post_init__(self) -> None:
-        _check_scale(self)
+        if not 0 < self.query_scale < np.inf:
+            raise InputError(f"{self}: query_scale must be above 0")
+
+    @staticmethod
+    @abstractmethod
+    def weights(frequencies: Floats) -> Floats:
+        """Return the weights of frequencies [nnz], before ``query_scale``."""
 
     def documents(
         self, frequencies: sp.csr_array, collection: Statistics | None = None
     ) -> sp.csr_array:
-        return _with_data(frequencies, np.log1p(frequencies.data))
+        return _with_data(frequencies, self.weights(frequencies.data))
 
     def queries(self, frequencies: sp.csr_array) -> sp.csr_array:
-        return _with_data(frequencies, np.log1p(frequencies.data) * self.query_scale)
+        return _with_data(frequencies, self.weights(frequencies.data) * self.query_scale)
 
     def settings(self) -> dict[str, Any]:
-        return {"name": "splade", **asdict(self)}
+        return {"name": self.name, **asdict(self)}
 
 
-@dataclass(frozen=True)
-class Unchanged:
-    """Frequencies that are weights already, as sum pooling's are."""
+class Splade(_Elementwise):
+    """SPLADE's saturation, ``log(1 + f)``, of documents and queries: for heads trained for it."""
 
-    query_scale: float = 1.0
-    """A factor on queries, where a head was trained beside words."""
+    name = "splade"
 
-    def __post_init__(self) -> None:
-        _check_scale(self)
+    @staticmethod
+    def weights(frequencies: Floats) -> Floats:
+        logs: Floats = np.log1p(frequencies)
+        return logs
 
-    def documents(
-        self, frequencies: sp.csr_array, collection: Statistics | None = None
-    ) -> sp.csr_array:
-        return frequencies.astype(np.float32)
 
-    def queries(self, frequencies: sp.csr_array) -> sp.csr_array:
-        return _with_data(frequencies, frequencies.data * self.query_scale)
+class Unchanged(_Elementwise):
+    """Frequencies that are weights already, as those of sum pooling are."""
 
-    def settings(self) -> dict[str, Any]:
-        return {"name": "unchanged", **asdict(self)}
+    name = "unchanged"
+
+    @staticmethod
+    def weights(frequencies: Floats) -> Floats:
+        return frequencies.copy()  # a weight may be changed in place
 
 
 def from_settings(settings: dict[str, Any]) -> Weighting:
@@ -174,11 +182,6 @@ def _lengths(frequencies: sp.csr_array) -> Floats:
     """Sum of the frequencies of every document [n]."""
     lengths: Floats = np.asarray(frequencies.sum(axis=1), dtype=np.float64).ravel()
     return lengths
-
-
-def _check_scale(weighting: Splade | Unchanged) -> None:
-    if not 0 < weighting.query_scale < np.inf:
-        raise InputError(f"{weighting}: query_scale must be above 0")
 
 
 def _with_data(matrix: sp.csr_array, data: Floats) -> sp.csr_array:

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 
@@ -29,9 +28,3 @@ def assert_error(result: Result, *parts: str) -> None:
     assert "Traceback" not in result.err
     for part in parts:
         assert part in lines[0]
-
-
-def build_words(run: Run, documents: Path, index: Path) -> Path:
-    """Build an index of words by the command line; return its path."""
-    assert run("build", documents, "--vocabulary", "words", "--out", index).code == 0
-    return index

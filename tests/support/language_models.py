@@ -9,6 +9,7 @@ import transformers
 from transformers import BertTokenizer
 
 from lexicept.models.backbone import quiet_transformers
+from support.tiny import bert_sizes
 
 VOCABULARY = [
     *("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),
@@ -16,15 +17,8 @@ VOCABULARY = [
     *("lov", "##e", "##ly", "run", "##ning", "##s", ".", "!"),
 ]
 TEXT = "the lovely cats sat on a mat and ran away"
-SMALL = {
-    "vocab_size": len(VOCABULARY),
-    "hidden_size": 16,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 32,
-    "max_position_embeddings": 34,
-    "pad_token_id": 0,
-}
+SIZES = bert_sizes(len(VOCABULARY), hidden=16, blocks=2, inner=32, positions=34)
+SMALL = {**SIZES, "pad_token_id": 0}
 SPECIAL = {"cls_token_id": 2, "sep_token_id": 3, "bos_token_id": 2, "eos_token_id": 3}
 CONFIGS: dict[str, Callable[[], Any]] = {
     "Bert": lambda: transformers.BertConfig(**SMALL),

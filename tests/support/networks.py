@@ -8,6 +8,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling, Transfor
 from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
 
 from lexicept.models.backbone import quiet_transformers
+from support.tiny import bert_sizes
 
 
 def save_cross_encoder(folder: Path) -> Path:
@@ -19,16 +20,8 @@ def save_cross_encoder(folder: Path) -> Path:
     tokenizer = BertTokenizerFast(vocab=str(folder / "vocab.txt"), model_max_length=64)
     tokenizer.save_pretrained(folder)
     torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=len(vocabulary),
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=16,
-        max_position_embeddings=64,
-        num_labels=1,
-        initializer_range=0.5,
-    )
+    sizes = bert_sizes(len(vocabulary), hidden=16, blocks=1, inner=16, positions=64)
+    config = BertConfig(**sizes, num_labels=1, initializer_range=0.5)
     with quiet_transformers():
         BertForSequenceClassification(config).save_pretrained(folder)
     return folder

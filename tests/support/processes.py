@@ -1,4 +1,4 @@
-"""Other interpreters: what they load, and commands that are killed at a point."""
+"""Other interpreters: what they load, and commands and functions that are stopped at a point."""
 
 import json
 import subprocess
@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 HEAVY = {"torch", "transformers", "sentence_transformers", "safetensors", "tokenizers", "ray"}
 MAIN = "from lexicept.cli import main\nmain()"
@@ -49,3 +50,15 @@ def wait_and_kill(command: list[str], reached: Callable[[], bool]) -> int:
         time.sleep(0.0005)
     process.kill()
     return process.wait()
+
+
+def stops_at(work: Callable[..., None], call: int) -> Callable[..., None]:
+    """Return ``work`` that is interrupted from the keyboard when it is called so many times."""
+    calls = iter(range(1, call))
+
+    def stopped(*arguments: Any) -> None:
+        if next(calls, None) is None:
+            raise KeyboardInterrupt
+        work(*arguments)
+
+    return stopped

@@ -1,10 +1,14 @@
-"""Random sparse matrices: with empty first and last rows, empty columns, no rows, no columns."""
+"""Random sparse matrices (with empty rows and columns, or none at all), and random files."""
 
-from typing import Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
 from hypothesis import strategies as st
+
+T = TypeVar("T")
 
 EIGHTHS = st.integers(1, 64).map(lambda n: n / 8)
 """Weights whose products and sums are exact in single precision, and that are often equal."""
@@ -45,3 +49,16 @@ def collections(
     width = draw(st.integers(0, 6))
     queries = draw(sparse_matrices(st.integers(0, 4), width, weights))
     return queries, draw(sparse_matrices(st.integers(0, 12), width, weights))
+
+
+def read_bytes(
+    read: Callable[[Path], T], content: bytes, path: Path, error: type[Exception]
+) -> T | None:
+    """Read a file of this content: the result, or None where an error names the file."""
+    path.write_bytes(content)
+    try:
+        return read(path)
+    except error as refused:
+        problem = str(refused)
+    assert str(path) in problem
+    return None

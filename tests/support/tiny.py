@@ -24,6 +24,18 @@ SYLLABLES = ("ba", "de", "ki", "lo", "mu")
 WORDS = [first + second for first, second in product(SYLLABLES, SYLLABLES)]
 
 
+def bert_sizes(tokens: int, hidden: int, blocks: int, inner: int, positions: int) -> dict[str, int]:
+    """Settings of a BERT by transformers' names; two attention heads."""
+    return {
+        "vocab_size": tokens,
+        "hidden_size": hidden,
+        "num_hidden_layers": blocks,
+        "num_attention_heads": 2,
+        "intermediate_size": inner,
+        "max_position_embeddings": positions,
+    }
+
+
 def save_bert(folder: Path, dropout: float = 0.1) -> str:
     """A BERT of 2 blocks and 32 dimensions that knows ``WORDS`` and letters, as a folder."""
     torch.manual_seed(0)
@@ -32,12 +44,7 @@ def save_bert(folder: Path, dropout: float = 0.1) -> str:
     names += [f"##{letter}" for letter in letters]
     vocabulary = {name: number for number, name in enumerate(names)}
     config = BertConfig(
-        vocab_size=len(names),
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=64,
-        max_position_embeddings=64,
+        **bert_sizes(len(names), hidden=32, blocks=2, inner=64, positions=64),
         hidden_dropout_prob=dropout,
         attention_probs_dropout_prob=dropout,
         initializer_range=0.3,

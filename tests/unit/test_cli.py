@@ -16,7 +16,7 @@ from lexicept.index.reader import IndexReader
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25, Splade
 from support.collections import write_beir
-from support.commands import Result, Run, assert_error, build_words
+from support.commands import Result, Run, assert_error
 from support.vowels import Vowels
 
 
@@ -27,11 +27,6 @@ def beir(tmp_path: Path) -> Path:
     queries = {"q1": "apple", "q2": "cherry", "q3": "banana"}
     qrels = {"test": "query-id\tcorpus-id\tscore\nq1\td1\t1\nq2\td3\t1\n"}
     return write_beir(tmp_path / "beir", documents, queries, qrels)
-
-
-@pytest.fixture
-def index(beir: Path, tmp_path: Path, run: Run) -> Path:
-    return build_words(run, beir, tmp_path / "index")
 
 
 def test_build(beir: Path, tmp_path: Path, run: Run) -> None:

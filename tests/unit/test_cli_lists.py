@@ -11,19 +11,9 @@ from lexicept.corpora import pseudo_queries, read_qrels, read_queries
 from lexicept.index.reader import IndexReader
 from lexicept.training.candidates.lists import CandidateList, Lists
 from lexicept.training.candidates.teachers import standardised
-from support.collections import DOCUMENTS, write_judged
-from support.commands import Result, Run, assert_error, build_words
+from support.collections import DOCUMENTS
+from support.commands import Result, Run, assert_error
 from support.processes import HEAVY, MAIN, loaded_after
-
-
-@pytest.fixture
-def beir(tmp_path: Path) -> Path:
-    return write_judged(tmp_path / "beir")
-
-
-@pytest.fixture
-def index(beir: Path, tmp_path: Path, run: Run) -> Path:
-    return build_words(run, beir, tmp_path / "index")
 
 
 @pytest.fixture

@@ -10,19 +10,8 @@ import pytest
 from lexicept.corpora import read_qrels, read_queries
 from lexicept.evaluation.sweep import SweepGrid, read_points, sweep
 from lexicept.index.reader import IndexReader
-from support.collections import write_judged
-from support.commands import Result, Run, assert_error, build_words
+from support.commands import Result, Run, assert_error
 from support.processes import HEAVY, MAIN, command, loaded_after, wait_and_kill
-
-
-@pytest.fixture
-def beir(tmp_path: Path) -> Path:
-    return write_judged(tmp_path / "beir")
-
-
-@pytest.fixture
-def index(beir: Path, tmp_path: Path, run: Run) -> Path:
-    return build_words(run, beir, tmp_path / "index")
 
 
 def test_sweep(index: Path, beir: Path, tmp_path: Path, run: Run) -> None:

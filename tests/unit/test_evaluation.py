@@ -14,6 +14,7 @@ from lexicept.errors import InputError
 from lexicept.evaluation.effectiveness import MEASURES, evaluate, evaluate_queries
 from lexicept.evaluation.runs import read_run, write_run
 from lexicept.evaluation.significance import paired_t_test
+from support.strategies import read_bytes
 
 QRELS = [Qrel("1", "a", 2), Qrel("1", "b", 1), Qrel("1", "c", 0), Qrel("2", "a", 1)]
 RUN = {"1": {"c": 3.0, "a": 2.0, "b": 1.0}, "2": {"b": 1.0, "a": 0.5}}
@@ -167,16 +168,10 @@ def test_any_bytes_are_a_run_or_refused(
     tmp_path_factory: pytest.TempPathFactory, content: bytes
 ) -> None:
     path = tmp_path_factory.mktemp("run") / "run"
-    path.write_bytes(content)
-    try:
-        run = read_run(path)
-    except InputError as error:
-        problem = str(error)
-    else:
+    run = read_bytes(read_run, content, path, InputError)
+    if run is not None:
         lines = [line for line in content.decode().split("\n") if line.strip()]
         assert sum(map(len, run.values())) == len(lines)
-        return
-    assert str(path) in problem
 
 
 @pytest.mark.parametrize(

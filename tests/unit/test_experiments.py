@@ -366,6 +366,17 @@ def test_sizes_and_names_do_not_repeat_a_run():
         assert len(set(kept)) == len(kept)
 
 
+def short_training(steps):
+    """Return a training of the tiny backbone in ``bert`` on the collection in ``beir``."""
+    return {
+        "data": {"corpus": "beir", "queries": "beir"},
+        "model": {"backbone": "bert", "head": "random", "size": 40},
+        "loss": {"kl": 0, "in_batch": 1.0},
+        "optimizer": {"steps": steps, "batch_size": 4, "warmup_steps": steps - 1},
+        "validation": {"count": 3, "every": steps},
+    }
+
+
 def test_rows_of_one_training_share_the_model(tmp_path):
     from lexicept.experiments.recipe import read_job
     from lexicept.experiments.trained import run_training
@@ -376,13 +387,7 @@ def test_rows_of_one_training_share_the_model(tmp_path):
     places.mkdir()
     save_bert(places / "bert")
     save_collection(places / "beir")
-    config = {
-        "data": {"corpus": "beir", "queries": "beir"},
-        "model": {"backbone": "bert", "head": "random", "size": 40},
-        "loss": {"kl": 0, "in_batch": 1.0},
-        "optimizer": {"steps": 2, "batch_size": 4, "warmup_steps": 1},
-        "validation": {"count": 3, "every": 2},
-    }
+    config = short_training(2)
     lengths = []
     for limit in (None, 3):
         content = {"config": config, "test": [{"name": "beir", "split": "dev"}]}
@@ -485,13 +490,7 @@ def test_a_table_with_latency_has_it_measured(tmp_path):
 
     save_bert(tmp_path / "bert")
     save_collection(tmp_path / "beir")
-    config = {
-        "data": {"corpus": "beir", "queries": "beir"},
-        "model": {"backbone": "bert", "head": "random", "size": 40},
-        "loss": {"kl": 0, "in_batch": 1.0},
-        "optimizer": {"steps": 1, "batch_size": 4, "warmup_steps": 0},
-        "validation": {"count": 3, "every": 1},
-    }
+    config = short_training(1)
     content = {"config": config, "test": [{"name": "beir", "split": "dev", "column": "test"}]}
     job, data = read_job({"training": content}, "row"), Data(tmp_path, {}, tmp_path)
     plain = run_training(job, data, tmp_path / "work", silent).values

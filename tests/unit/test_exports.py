@@ -2,7 +2,7 @@
 
 import json
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from lexicept.index.impacts import RRASettings
 from lexicept.index.reader import IndexReader
 from support.commands import Run, assert_error
 from support.indexes import build
+from support.processes import stops_at
 
 TEXTS = {
     "empty": "",
@@ -272,7 +273,7 @@ def test_a_killed_export_goes_on(
     export_index(index, form, tmp_path / "whole", queries=QUERIES)
     note = folder.write_json
     with monkeypatch.context() as patch:
-        patch.setattr(folder, "write_json", _stops_at(note, 4))
+        patch.setattr(folder, "write_json", stops_at(note, 4))
         with pytest.raises(KeyboardInterrupt):
             export_index(index, form, tmp_path / "out", queries=QUERIES)
     partial = tmp_path / "out.partial" / "export"
@@ -287,17 +288,6 @@ def test_a_killed_export_goes_on(
     kept = [p.stat().st_ino == inodes.get(p.name) for p in sorted((tmp_path / "out").glob("*/*"))]
     assert kept[0]
     assert not kept[-1]
-
-
-def _stops_at(work: Callable[..., None], call: int) -> Callable[..., None]:
-    calls = iter(range(1, call))
-
-    def stopped(*arguments: Any) -> None:
-        if next(calls, None) is None:
-            raise KeyboardInterrupt
-        work(*arguments)
-
-    return stopped
 
 
 @given(st.lists(st.floats(2**-100, 2**100, width=32), max_size=20))

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from lexicept.ops import linear_max, linear_topk
 from lexicept.ops.linear_max import largest_outputs, largest_outputs_reference
+from support.tensors import few_numbers
 
 halves = pytest.mark.parametrize("halves", [False, True])
 
@@ -68,14 +69,9 @@ def test_what_is_no_number_is_not_lost(monkeypatch, halves, part, broken):
 def test_any_numbers(halves, data):
     """Few different numbers, so that many outputs are equal or nearly so."""
     texts, size = data.draw(st.integers(1, 5)), data.draw(st.integers(1, 140))
-    choice = st.sampled_from([0.0, 1.0, -1.0, 1.001, 0.999, 1e-30, 300.0, -300.0])
-    values = torch.tensor(data.draw(st.lists(choice, min_size=4, max_size=4)))
-    generator = torch.Generator().manual_seed(data.draw(st.integers(0, 99)))
-
-    def pick(*shape):
-        return values[torch.randint(4, shape, generator=generator)]
-
-    text = torch.randint(texts, (80,), generator=generator).sort().values
+    pick = few_numbers(data)
+    text = torch.tensor(data.draw(st.lists(st.integers(0, texts - 1), min_size=80, max_size=80)))
+    text = text.sort().values
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(linear_max, "multiplies_bfloat16", lambda: halves)
         assert_same(pick(80, 3), text, texts, pick(size, 3), pick(size), atol=1e-1)

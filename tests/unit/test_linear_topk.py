@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from lexicept.ops import linear_topk
 from lexicept.ops.candidates import narrow
 from lexicept.ops.linear_topk import top_activations, top_activations_reference
+from support.tensors import few_numbers
 
 halves = pytest.mark.parametrize("halves", [False, True])
 
@@ -97,13 +98,7 @@ def test_what_is_no_number_is_not_lost(monkeypatch, halves, broken, part):
 def test_any_numbers(halves, data):
     """Few different numbers, so that many outputs are equal or nearly so."""
     size, k = data.draw(st.integers(1024, 1100)), data.draw(st.integers(1, 20))
-    choice = st.sampled_from([0.0, 1.0, -1.0, 1.001, 0.999, 1e-30, 300.0, -300.0])
-    values = torch.tensor(data.draw(st.lists(choice, min_size=4, max_size=4)))
-    generator = torch.Generator().manual_seed(data.draw(st.integers(0, 99)))
-
-    def pick(*shape):
-        return values[torch.randint(4, shape, generator=generator)]
-
+    pick = few_numbers(data)
     x, rows, bias = pick(64, 3), pick(size, 3), pick(size)
     with pytest.MonkeyPatch.context() as patch:
         use_halves(patch, halves)

@@ -14,6 +14,7 @@ import pytest
 import scipy.sparse as sp
 
 from lexicept.errors import IndexFormatError, InputError
+from support.processes import stops_at
 
 pytest.importorskip("milvus_lite", reason="needs lexicept[milvus]")
 
@@ -89,7 +90,7 @@ def test_an_interrupted_load_goes_on(
     folder = tmp_path / "engines" / "milvus"
     arguments = {"documents": DOCUMENTS}
     with monkeypatch.context() as patch:
-        patch.setattr(milvus, "write_json", _stops_at(milvus.write_json, 4))
+        patch.setattr(milvus, "write_json", stops_at(milvus.write_json, 4))
         with pytest.raises(KeyboardInterrupt):
             store.build(folder, "milvus", "p", arguments)
     assert len(upserts) == 3  # the third was taken, but not noted
@@ -99,23 +100,12 @@ def test_an_interrupted_load_goes_on(
     assert finds_all(folder)
 
 
-def _stops_at(work: Callable[..., None], call: int) -> Callable[..., None]:
-    calls = iter(range(1, call))
-
-    def stopped(*arguments: Any) -> None:
-        if next(calls, None) is None:
-            raise KeyboardInterrupt
-        work(*arguments)
-
-    return stopped
-
-
 def test_a_load_of_other_documents_begins_anew(
     tmp_path: Path, upserts: list[list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "engines" / "milvus"
     with monkeypatch.context() as patch:
-        patch.setattr(milvus, "write_json", _stops_at(milvus.write_json, 4))
+        patch.setattr(milvus, "write_json", stops_at(milvus.write_json, 4))
         with pytest.raises(KeyboardInterrupt):
             store.build(folder, "milvus", "other", {"documents": DOCUMENTS * 3})
     upserts.clear()

@@ -39,6 +39,9 @@ QUERIES = [
 ]
 QRELS = {"q1": {"d1": 1}, "q2": {"d1": 1, "d2": 1}, "q3": {"d3": 1}}
 
+UNKNOWN = ("reference", "date", "domains", "task_subtypes", "license", "annotations_creators")
+UNKNOWN += ("dialect", "sample_creation", "bibtex_citation")
+
 
 class Pets(AbsTaskRetrieval):
     metadata = TaskMetadata(
@@ -51,15 +54,7 @@ class Pets(AbsTaskRetrieval):
         eval_splits=["test"],
         eval_langs=["eng-Latn"],
         main_score="ndcg_at_10",
-        reference=None,
-        date=None,
-        domains=None,
-        task_subtypes=None,
-        license=None,
-        annotations_creators=None,
-        dialect=None,
-        sample_creation=None,
-        bibtex_citation=None,
+        **dict.fromkeys(UNKNOWN),
     )
     top_ranked: ClassVar[Mapping[str, list[str]] | None] = None
 

@@ -64,13 +64,14 @@ def assert_scores_equal(w: Any, prior: Any = None, **settings: Any) -> None:
     assert (missing >= -1e-9 * scale).all()
 
 
-@given(
-    sparse_matrices(weights=REALS, dtype=np.float64),
-    st.sampled_from(list(F)),
-    st.sampled_from([0.3, 1.0, 1.7, 4.0]),
-    st.integers(1, 3),
-    st.data(),
-)
+SETTINGS = {
+    "transform": st.sampled_from(list(F)),
+    "alpha": st.sampled_from([0.3, 0.5, 1.0, 1.7, 4.0]),
+    "iterations": st.integers(1, 3),
+}
+
+
+@given(w=sparse_matrices(weights=REALS, dtype=np.float64), data=st.data(), **SETTINGS)
 def test_closed_form_equals_the_equations(
     w: sp.csr_array, transform: str, alpha: float, iterations: int, data: st.DataObject
 ) -> None:
@@ -95,11 +96,9 @@ def test_closed_form_on_a_larger_collection(
 
 
 @given(
-    sparse_matrices(st.integers(1, 8), weights=REALS, dtype=np.float64),
-    st.sampled_from(list(F)),
-    st.sampled_from([0.5, 1.0, 1.7]),
-    st.integers(1, 3),
-    st.data(),
+    w=sparse_matrices(st.integers(1, 8), weights=REALS, dtype=np.float64),
+    data=st.data(),
+    **SETTINGS,
 )
 def test_sharding_changes_nothing(
     w: sp.csr_array, transform: str, alpha: float, iterations: int, data: st.DataObject

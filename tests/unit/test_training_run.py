@@ -51,6 +51,8 @@ pytestmark = pytest.mark.usefixtures("_hasty")
 
 TRAINED = pytest.mark.parametrize("trained", ["head", "all", "lora"])
 
+SAE = {"num_latents": 40, "k": 4, "tokens": 600, "batch_size": 100, "warmup_steps": 1}
+
 
 REAL_CURVES = run_module.write_curves
 
@@ -281,7 +283,7 @@ def test_adapters_start_the_same_after_a_kill_while_an_sae_is_trained(places, tm
         model={
             "start": None,
             "backbone": str(places / "bert"),
-            "sae": {"num_latents": 40, "k": 4, "tokens": 600, "batch_size": 100, "warmup_steps": 1},
+            "sae": SAE,
             "trained": "lora",
         },
         optimizer={"steps": 2},
@@ -703,7 +705,7 @@ def test_an_sae_is_trained_first(places, tmp_path):
             "start": None,
             "backbone": str(places / "bert"),
             "layer": 1,
-            "sae": {"num_latents": 40, "k": 4, "tokens": 600, "batch_size": 100, "warmup_steps": 1},
+            "sae": SAE,
             "pooling": "sum",
             "query_k": 0,
             "document_max_active_dims": 7,

@@ -27,10 +27,7 @@ def read_queries(name: str, split: str) -> Iterator[tuple[Place, Query]]:
     Raises:
         InputError: ir_datasets is missing, or does not know the name, or has no queries for it.
     """
-    dataset = _load_split(name, split)
-    if not dataset.has_queries():
-        raise _missing("queries", name, split)
-    return _queries(name, dataset)
+    return _queries(name, _load_split(name, split, "queries"))
 
 
 def read_qrels(name: str, split: str) -> Iterator[Qrel]:
@@ -39,10 +36,7 @@ def read_qrels(name: str, split: str) -> Iterator[Qrel]:
     Raises:
         InputError: ir_datasets is missing, or does not know the name, or has no qrels for it.
     """
-    dataset = _load_split(name, split)
-    if not dataset.has_qrels():
-        raise _missing("qrels", name, split)
-    return _qrels(name, dataset)
+    return _qrels(name, _load_split(name, split, "qrels"))
 
 
 def _package() -> Any:
@@ -67,18 +61,18 @@ def load(name: str) -> Any:
         raise InputError(f"ir_datasets knows no {name!r}") from error
 
 
-def _load_split(name: str, split: str) -> Any:
+def _load_split(name: str, split: str, part: str) -> Any:
+    """Load ``name/split``, or ``name`` where there is none; raise InputError if it lacks a part."""
     try:
-        return load(f"{name}/{split}")
+        dataset = load(f"{name}/{split}")
     except InputError:
-        return load(name)
-
-
-def _missing(what: str, name: str, split: str) -> InputError:
+        dataset = load(name)
+    if getattr(dataset, f"has_{part}")():
+        return dataset
     below = sorted(known for known in _package().registry if known.startswith(f"{name}/"))
     known = ", ".join(below) or "nothing"
-    return InputError(
-        f"{name}: no {what} for the split {split!r}; ir_datasets has below it: {known}"
+    raise InputError(
+        f"{name}: no {part} for the split {split!r}; ir_datasets has below it: {known}"
     )
 
 

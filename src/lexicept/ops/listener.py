@@ -33,8 +33,7 @@ def listener_sums(  # pragma: no cover - compiled
     background = backgrounds[rounds]
     values = np.empty(_longest(indptr))
     for row in range(indptr.size - 1):
-        start, end = indptr[row], indptr[row + 1]
-        P = prior[row]
+        start, end, P = indptr[row], indptr[row + 1], prior[row]
         values[: end - start] = spoken[start:end]
         s = _replay(columns[start:end], values, P, rounds, heard, backgrounds, tops, totals, alpha)
         said += P * s
@@ -59,8 +58,7 @@ def listener_reads(  # pragma: no cover - compiled
     background, Z = backgrounds[rounds], heard[rounds]
     values = np.empty(_longest(indptr))
     for row in range(indptr.size - 1):
-        start, end = indptr[row], indptr[row + 1]
-        P = prior[row]
+        start, end, P = indptr[row], indptr[row + 1], prior[row]
         values[: end - start] = spoken[start:end]
         s = _replay(columns[start:end], values, P, rounds, heard, backgrounds, tops, totals, alpha)
         scales[row] = P * s

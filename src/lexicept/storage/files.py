@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
-from lexicept.errors import IndexFormatError
+from lexicept.errors import IndexFormatError, LexiceptError
 
 
 @contextmanager
@@ -70,14 +70,14 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object. Raises IndexFormatError for anything else."""
+def read_json(path: Path, refuse: type[LexiceptError] = IndexFormatError) -> dict[str, Any]:
+    """Return the JSON object in a file; raise the error ``refuse`` for anything else."""
     try:
         content = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
-        raise IndexFormatError(f"{path}: {error}") from None
+        raise refuse(f"{path}: {error}") from None
     if not isinstance(content, dict):
-        raise IndexFormatError(f"{path}: not a JSON object")
+        raise refuse(f"{path}: not a JSON object")
     return content
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from lexicept.errors import InputError
+from lexicept.storage.files import read_json
 
 _KINDS: dict[type, str] = {bool: "true or false", str: "a string", dict: "an object"}
 
@@ -23,14 +23,8 @@ class Config:
 
     @classmethod
     def read(cls, path: Path) -> Config:
-        """Raises InputError for anything but a JSON object."""
-        try:
-            values = json.loads(path.read_bytes())
-        except (OSError, ValueError, RecursionError) as error:
-            raise InputError(f"{path}: {error}") from None
-        if not isinstance(values, dict):
-            raise InputError(f"{path}: not a JSON object")
-        return cls(str(path), values)
+        """Read a file; raise InputError for anything but a JSON object."""
+        return cls(str(path), read_json(path, InputError))
 
     def section(self, name: str) -> Config:
         """A nested object; one that is missing is empty."""
