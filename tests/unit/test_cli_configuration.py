@@ -4,13 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from support.collections import write_judged
-from support.commands import Run, assert_error, build_words
-
-
-@pytest.fixture
-def index(tmp_path: Path, run: Run) -> Path:
-    return build_words(run, write_judged(tmp_path / "beir"), tmp_path / "index")
+from support.commands import Run, assert_error
 
 
 def write(tmp_path: Path, text: str) -> Path:
