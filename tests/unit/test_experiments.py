@@ -145,9 +145,9 @@ DAMAGES = {
     "unknown key 'bm25.small.retrieval.sistem'; the nearest name is 'system'": lambda c: c["sizes"][
         "small"
     ]["retrieval"].update(sistem="bm25"),
-    "system is one of bm25, vectors, encoder, not 'bm26'": lambda c: c["sizes"]["small"][
-        "retrieval"
-    ].update(system="bm26"),
+    "bm25.small.retrieval.system must be 'bm25', 'vectors' or 'encoder', not 'bm26'": lambda c: c[
+        "sizes"
+    ]["small"]["retrieval"].update(system="bm26"),
     "rows that are there twice: bm25": lambda c: c["rows"].append({"name": "bm25"}),
     "pruned.against: unknown row 'bm52'; the nearest is 'bm25'": lambda c: c["rows"][1].update(
         against="bm52"
@@ -504,15 +504,16 @@ def test_trainings_share_what_they_prepare(tmp_path, monkeypatch):
     run of its own would have made."""
     from lexicept.experiments.trained import trained
     from lexicept.progress import silent
-    from lexicept.training.config import TrainingConfig, from_mapping
-    from lexicept.training.sae.trainer import Trainer
+    from lexicept.training.config import TrainingConfig
+    from lexicept.training.sae.trainer import SAETask
+    from lexicept.training.settings import from_mapping
     from support.tiny import save_bert
 
     save_bert(tmp_path / "bert")
     save_collection(tmp_path / "beir")
     begun = []
-    begin = Trainer.begin
-    monkeypatch.setattr(Trainer, "begin", lambda *of: begun.append(of) or begin(*of))
+    begin = SAETask.begin
+    monkeypatch.setattr(SAETask, "begin", lambda *of: begun.append(of) or begin(*of))
 
     def model(work, k, sae_k):
         sae = {"num_latents": 40, "k": sae_k, "tokens": 300, "batch_size": 100, "warmup_steps": 1}

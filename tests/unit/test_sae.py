@@ -10,11 +10,11 @@ from lexicept.errors import InputError, LexiceptError
 from lexicept.models.sae.formats.saelens import save_saelens
 from lexicept.models.sae.model import SAE
 from lexicept.models.sae.states import Position, StateStream, backbone_reader, without_sinks
+from lexicept.training.loop import Loop
 from lexicept.training.sae.settings import SAESettings
 from lexicept.training.sae.trainer import (
-    Trainer,
+    SAETask,
     initial_sae,
-    learning_rate,
     remove_parallel_gradient,
     train_on_states,
     train_sae,
@@ -160,11 +160,11 @@ def test_initialisation(initialisation):
 def test_every_latent_starts_at_a_token_of_its_own(monkeypatch):
     x = states(64)
     begun = []
-    begin = Trainer.begin.__func__
+    begin = SAETask.begin.__func__
     monkeypatch.setattr(
-        Trainer, "begin", classmethod(lambda cls, *a: begun.append(begin(cls, *a)) or begun[0])
+        SAETask, "begin", classmethod(lambda cls, *a: begun.append(begin(cls, *a)) or begun[0])
     )
-    monkeypatch.setattr(Trainer, "step", lambda self, states: setattr(self, "steps", 1))
+    monkeypatch.setattr(Loop, "step", lambda self, states: setattr(self, "steps", 1))
     settings = SAESettings(num_latents=60, k=4, tokens=1, batch_size=10)
     train_on_states(lambda numbers: x[numbers], 64, settings)
     rows, centred = begun[0].sae.W_dec, x - begun[0].sae.b_dec
@@ -259,7 +259,7 @@ def test_parallel_gradient_is_removed():
 
 def test_learning_rate_schedule():
     settings = SAESettings(tokens=1000, batch_size=10, learning_rate=1.0, warmup_steps=10)
-    rates = [learning_rate(step, settings) for step in range(settings.steps)]
+    rates = [settings.rate.at(step) for step in range(settings.steps)]
     assert rates[:3] == pytest.approx([0.1, 0.2, 0.3])
     assert rates[10:80] == [1.0] * 70
     assert rates[90] == pytest.approx(0.5)
@@ -271,25 +271,26 @@ def test_training_explains_variance_and_keeps_unit_rows():
     mixed = torch.randint(20, (4000, 2), generator=torch.Generator().manual_seed(4))
     x = directions[mixed].sum(1)
     settings = SAESettings(64, 4, tokens=20_000, batch_size=200, learning_rate=1e-2)
-    trainer = Trainer.begin(x[:500], settings)
+    task = SAETask.begin(x[:500], settings)
+    loop = Loop(task)
     for step in range(settings.steps):
         start = 200 * (step % 20)
-        shown = trainer.step(x[start : start + 200])
+        shown = loop.step(x[start : start + 200])
     fvu = float(shown.split("FVU ")[1].split()[0])
-    residual = (trainer.sae(x[-200:]).detach() - x[-200:]).square().sum()
+    residual = (task.sae(x[-200:]).detach() - x[-200:]).square().sum()
     assert fvu < 0.2
     assert float(residual / (x[-200:] - x[-200:].mean(0)).square().sum()) == pytest.approx(
         fvu, abs=0.05
     )
-    assert torch.allclose(trainer.sae.W_dec.norm(dim=1), torch.ones(64), atol=1e-6)
+    assert torch.allclose(task.sae.W_dec.norm(dim=1), torch.ones(64), atol=1e-6)
 
 
 def test_a_loss_that_is_not_finite_stops_training():
-    trainer = Trainer.begin(states(), SMALL)
+    loop = Loop(SAETask.begin(states(), SMALL))
     broken = states(100)
     broken[3, 3] = math.nan
     with pytest.raises(LexiceptError, match="loss is nan at step 0"):
-        trainer.step(broken)
+        loop.step(broken)
 
 
 @pytest.mark.parametrize(
@@ -298,13 +299,13 @@ def test_a_loss_that_is_not_finite_stops_training():
         ({"k": 0}, "k must be at least 1, not 0"),
         ({"tokens": 0}, "tokens must be at least 1, not 0"),
         ({"k": 9, "num_latents": 8}, "k 9 is larger than num_latents 8"),
-        ({"initialisation": "magic"}, "initialisation is data or random, not 'magic'"),
-        ({"architecture": "magic"}, "architecture is topk, .*matryoshka, not 'magic'"),
+        ({"initialisation": "magic"}, "initialisation must be 'data' or 'random', not 'magic'"),
+        ({"architecture": "magic"}, "architecture must be 'topk', .*'matryoshka', not 'magic'"),
         ({"bandwidth": 0.0}, "bandwidth must be above 0, not 0.0"),
         ({"sparsity": -1.0}, "sparsity must be above 0, not -1.0"),
-        ({"sparsity": math.nan}, "sparsity must be above 0, not nan"),
+        ({"sparsity": math.nan}, "sparsity must be a finite number, not nan"),
         ({"ks": ()}, r"ks must ascend from 1 or more to 8: \(\)"),
-        ({"ks": (0, 8)}, r"ks must ascend from 1 or more to 8: \(0, 8\)"),
+        ({"ks": (0, 8)}, r"ks\[0\] must be at least 1, not 0"),
         ({"ks": (4, 2, 8)}, r"ks must ascend from 1 or more to 8: \(4, 2, 8\)"),
         ({"ks": (1, 2)}, r"ks must ascend from 1 or more to 8: \(1, 2\)"),
         ({"prefixes": (7, 8192)}, r"prefixes must ascend from 8 or more to 8192: \(7, 8192\)"),
@@ -388,7 +389,7 @@ def test_training_that_was_killed_goes_on(backbone, texts, tmp_path, monkeypatch
         if done >= 700 and "loss" in detail:
             raise KilledError
 
-    monkeypatch.setattr("lexicept.training.sae.trainer.CHECKPOINT_SECONDS", 0)
+    monkeypatch.setattr("lexicept.training.loop.CHECKPOINT_SECONDS", 0)
     with pytest.raises(KilledError):
         train_sae(backbone, texts, settings, tmp_path, kill)
     resumed = train_sae(backbone, texts, settings, tmp_path)

@@ -10,7 +10,7 @@ from lexicept.cli.build import ArchitectureChoice
 from lexicept.models.sae.model import SAE
 from lexicept.training.sae.objectives import CONTROL, OBJECTIVES, Count, Jump, Outcome, equal_shares
 from lexicept.training.sae.settings import Architecture, SAESettings
-from lexicept.training.sae.trainer import Trainer, initial_sae, train_on_states
+from lexicept.training.sae.trainer import SAETask, initial_sae, train_on_states
 from support.tiny import save_bert, text
 
 ARCHITECTURES = list(OBJECTIVES)
@@ -235,15 +235,15 @@ def test_equal_shares_by_hand():
 def test_training_begins_with_k_active_latents_that_do_not_overshoot(architecture):
     chosen = SAESettings(M, K, architecture=architecture, normalise=True)
     h = 50 + 30 * states(500).float()
-    trainer = Trainer.begin(h, chosen)
-    x = trainer.sae.normalise(h)
-    outcome = trainer.objective(x, NONE)
+    task = SAETask.begin(h, chosen)
+    x = task.sae.normalise(h)
+    outcome = task.objective(x, NONE)
     assert outcome.active.min() >= 62  # 3 of 24 latents, of 500 tokens
     assert outcome.active.max() <= 65
-    x_hat = x - outcome.error - trainer.sae.b_dec
-    fit = (x_hat * (x - trainer.sae.b_dec)).sum() / x_hat.square().sum()
+    x_hat = x - outcome.error - task.sae.b_dec
+    fit = (x_hat * (x - task.sae.b_dec)).sum() / x_hat.square().sum()
     assert fit.item() > 0.98
-    assert float(trainer.objective.weight) > 0
+    assert float(task.objective.weight) > 0
 
 
 @pytest.mark.parametrize(
@@ -297,7 +297,7 @@ def test_training_resumes_to_the_same_weights(architecture, tmp_path, monkeypatc
         return torch.cat([texts[number] for number in numbers])
 
     unbroken = train_on_states(read, len(texts), settings)
-    monkeypatch.setattr("lexicept.training.sae.trainer.CHECKPOINT_SECONDS", 0)
+    monkeypatch.setattr("lexicept.training.loop.CHECKPOINT_SECONDS", 0)
     for stop in (300, 1700):
 
         def kill(stage, done, total, detail="", stop=stop):

@@ -26,7 +26,7 @@ from lexicept.models.lookup import Lookup
 from lexicept.models.sae.states import backbone_reader
 from lexicept.training import run as run_module
 from lexicept.training.candidates.lists import CandidateList, Lists, write_lists
-from lexicept.training.config import load_config
+from lexicept.training.config_file import load_config
 from lexicept.training.data import Sampler
 from lexicept.training.run import train
 from lexicept.training.sae.trainer import train_on_states
@@ -570,7 +570,10 @@ def test_one_process_at_a_time(places, tmp_path):
 @pytest.mark.parametrize(
     ("sections", "message"),
     [
-        ({"teacher": {"bm25_weight": 0.0}}, r"loss\.kl and loss\.margin_mse need teacher\.dense"),
+        (
+            {"teacher": {"bm25_weight": 0.0}},
+            r"loss\.kl and loss\.margin_mse require teacher\.dense",
+        ),
         ({"model": {"start": "nowhere"}}, r"nowhere: no saved encoder"),
         ({"data": {"split": "test"}}, "no split 'test'"),
         ({"data": {"corpus": "nowhere"}}, "nowhere"),
@@ -679,7 +682,7 @@ def test_an_sae_on_transformed_states_of_documents_and_queries(
         return train_on_states(reader, count, *arguments)
 
     # From cached states, or from the backbone.
-    for module in ("training.run", "training.sae.trainer"):
+    for module in ("training.initial_encoder", "training.sae.trainer"):
         monkeypatch.setattr(f"lexicept.{module}.train_on_states", spy)
     sae = {"num_latents": 40, "k": 4, "tokens": 600, "batch_size": 100, "warmup_steps": 1}
     model = {"start": None, "backbone": str(places / "bert"), "sae": sae, "sae_queries": True}
@@ -743,7 +746,7 @@ def test_a_decoder_learns_where_an_sae_also_reconstructs(places, tmp_path, monke
         trained.append(sae.W_dec.clone())
         return sae
 
-    monkeypatch.setattr("lexicept.training.run.train_on_states", spy)
+    monkeypatch.setattr("lexicept.training.initial_encoder.train_on_states", spy)
     sae = {"num_latents": 40, "k": 4, "tokens": 600, "batch_size": 100, "warmup_steps": 1}
     model = {"start": None, "backbone": str(places / "bert"), "sae": sae}
     train(

@@ -22,7 +22,7 @@ from lexicept.errors import InputError
 if TYPE_CHECKING:
     from lexicept.models.encoder import Encoder
     from lexicept.storage.texts import TextStore
-    from lexicept.training.pretraining import PretrainingSettings
+    from lexicept.training.pretraining.settings import PretrainingSettings
 
 EXPANDED_SIZE = 100_000
 """Words of an expanded vocabulary (ESPLADE, 3.1.1)."""
@@ -138,10 +138,11 @@ def pretrain(
     refuse_existing(out)
     start = Start(backbone, layer, head, _words(head, masking, size))
     require_concepts()
-    from lexicept.training import pretraining
+    from lexicept.training.pretraining.settings import PretrainingSettings
+    from lexicept.training.pretraining.trainer import pretrain as train
 
     usual = MaskingChoice.subwords if start.words is None else MaskingChoice.words
-    settings = pretraining.PretrainingSettings(
+    settings = PretrainingSettings(
         masking=(masking or usual).value,
         mask_share=mask_share,
         trained=trained.value,
@@ -157,9 +158,7 @@ def pretrain(
         encoder = _encoder(texts, start, settings)
         with ProgressBars() as progress:
             training = work / "training"
-            pretraining.pretrain(
-                encoder.backbone, encoder.head, texts, settings, training, progress
-            )
+            train(encoder.backbone, encoder.head, texts, settings, training, progress)
         _publish(encoder, work, out)
     print_report({"model": str(out), "dimensions": encoder.head.size, "steps": steps}, as_json)
 

@@ -9,7 +9,9 @@ import typer
 
 from lexicept.cli.common import JsonOption, print_report, require
 
-MODULES = ("sentence_transformers", "datasets", "accelerate", "peft", "yaml", "matplotlib")
+MODULES = (
+    *("sentence_transformers", "datasets", "accelerate", "peft", "pydantic", "yaml", "matplotlib"),
+)
 """What training imports."""
 
 ConfigArgument = Annotated[Path, typer.Argument(help="A YAML file; see configs/.")]
@@ -35,7 +37,7 @@ def train(
     from accelerate import PartialState
 
     from lexicept.progress import ProgressBars
-    from lexicept.training.config import load_config
+    from lexicept.training.config_file import load_config
     from lexicept.training.report import read_metrics
     from lexicept.training.run import train as run
 

@@ -23,31 +23,31 @@ from lexicept.corpora.lines import read_lines
 from lexicept.corpora.pseudo_queries import write_judged
 from lexicept.errors import InputError, LexiceptError
 from lexicept.storage.files import fingerprint, read_json, replace_file, sha256, write_json
-from lexicept.training.config import from_mapping
+from lexicept.training.settings import Count, Text, from_mapping, settings
 
 
 class MissingDataError(InputError):
     """A dataset or model that is not here: the message says which, and how to get it."""
 
 
-@dataclass(frozen=True)
+@settings
 class Subset:
     """A random part of a collection, drawn once."""
 
-    source: str
-    split: str
+    source: Text
+    split: Text
     """Whose judgements become the part's own, under the same name."""
-    documents: int
-    queries: int
+    documents: Count
+    queries: Count
 
 
-@dataclass(frozen=True)
+@settings
 class Source:
     """How to come by a folder of the data."""
 
-    get: str
+    get: Text
     """For people: where it is from and what the folder holds."""
-    ir_datasets: str | None = None
+    ir_datasets: Text | None = None
     """A name under which ir_datasets has the same documents, queries and judgements."""
     subset: Subset | None = None
     """A part of another folder, which is made where it is needed."""
@@ -155,7 +155,7 @@ def load_sources(path: Path) -> dict[str, Source]:
         return {
             str(name): from_mapping(Source, entry, str(name)) for name, entry in content.items()
         }
-    except (InputError, TypeError) as error:
+    except InputError as error:
         raise InputError(f"{path}: {error}") from None
 
 

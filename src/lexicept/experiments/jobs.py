@@ -1,208 +1,224 @@
-"""What one row of a table computes: frozen dataclasses, read from a recipe."""
+"""Jobs: what one row of a table computes, as a recipe says."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from lexicept.errors import InputError
 from lexicept.rra import TRANSFORMS
 from lexicept.training.config import TrainingConfig
-from lexicept.training.pretraining import PretrainingSettings
+from lexicept.training.pretraining.settings import (
+    HeadKind,
+    PretrainingSettings,
+    masking_of,
+    words_of,
+)
 from lexicept.training.sae.settings import SAESettings
+from lexicept.training.settings import (
+    Count,
+    Flag,
+    Items,
+    NotNegative,
+    Number,
+    Positive,
+    Seed,
+    Text,
+    settings,
+)
 
 
-@dataclass(frozen=True)
+@settings
 class DatasetSettings:
     """Judged queries and their documents."""
 
-    name: str
-    """A folder of the data, or a name that ir_datasets knows; see ``reproduce.data``."""
-    split: str = "test"
-    """Which judgements."""
-    queries: int | None = None
-    """So many of the judged queries at most, drawn once; null takes all."""
-    language: str = "en"
-    """Of BM25's words."""
-    column: str | None = None
-    """The name that its values get, where vectors of one dataset are in several folders; null for
-    its own."""
+    name: Text
+    """A folder of the data, or a name that ir_datasets knows; see ``experiments.data``."""
+    split: Text = "test"
+    """Split of the judgements."""
+    queries: Count | None = None
+    """Largest number of judged queries, drawn once; null takes all."""
+    language: Text = "en"
+    """Language of BM25's words."""
+    column: Text | None = None
+    """Name of its values, where vectors of one dataset are in several folders; null for
+    ``name``."""
 
     @property
     def title(self) -> str:
-        """What its values are named after."""
+        """The name that its values begin with."""
         return self.column or self.name
 
 
-@dataclass(frozen=True)
+@settings
 class RRAChoice:
     """Rational Retrieval Acts over the whole collection."""
 
-    alpha: float | None = None
-    """α; null chooses the best of ``indexing.ALPHAS`` on known-item queries."""
-    documents: int = 500
-    """To choose α: so many documents, one query each (RRA, section 3.1)."""
-    generator: str | None = None
-    """To choose α: a causal language model that writes these queries; null takes a sentence of the
-    document, or, where there are vectors alone, some of its strongest dimensions."""
-    iterations: int = 1
+    alpha: Positive | None = None
+    """α; null chooses the best one on known-item queries."""
+    documents: Count = 500
+    """Documents to choose α on, with one query each (RRA, section 3.1)."""
+    generator: Text | None = None
+    """Causal language model that writes these queries; null takes a sentence of the document or,
+    where there are vectors alone, some of its strongest dimensions."""
+    iterations: Count = 1
     """Pairs of speaker and listener."""
-    transform: str = "1+x"
-    """f of a weight."""
+    transform: Text = "1+x"
+    """f, the transformation of a weight."""
 
     def __post_init__(self) -> None:
         if self.transform not in TRANSFORMS:
             known = ", ".join(TRANSFORMS)
             raise InputError(f"transform is one of {known}, not {self.transform!r}")
-        if self.alpha is not None and not self.alpha > 0:
-            raise InputError(f"alpha must be above 0, not {self.alpha}")
 
 
-@dataclass(frozen=True)
+@settings
 class RetrievalJob:
-    """A system without training, on some datasets."""
+    """The retrieval of a system without training, on some datasets."""
 
-    datasets: tuple[DatasetSettings, ...] = ()
-    mteb: tuple[str, ...] = ()
-    """Tasks of MTEB, for the system ``encoder``."""
+    datasets: Items[DatasetSettings] = ()
+    mteb: Items[Text] = ()
+    """MTEB tasks, for the system ``encoder``."""
     system: Literal["bm25", "vectors", "encoder"] = "bm25"
     """BM25 over words; published sparse vectors, which the dataset's folder holds; or an encoder
     of sentence-transformers' ``SparseEncoder``."""
-    model: str | None = None
-    """Of the system ``encoder``: a hub name or a folder."""
-    vocabulary: str | None = None
-    """Of the system ``vectors``: the dataset folder with ``vocab.txt``; null for the terms that the
-    vectors have."""
-    weight: float = 1.0
-    """Of the system ``vectors``: what a stored document weight of 1 is worth."""
-    k1: float = 0.9
-    """Of BM25."""
-    b: float = 0.4
-    """Of BM25."""
+    model: Text | None = None
+    """Model of the system ``encoder``: a hub name or a folder."""
+    vocabulary: Text | None = None
+    """Dataset folder with ``vocab.txt``, for the system ``vectors``; null for the vectors' own
+    terms."""
+    weight: Number = 1.0
+    """Value of a stored document weight of 1, for the system ``vectors``."""
+    k1: NotNegative = 0.9
+    """BM25's k1 (saturation)."""
+    b: NotNegative = 0.4
+    """BM25's b (length normalisation)."""
     rra: RRAChoice | None = None
-    """Re-weighting of the documents."""
-    query_max_active_dims: int | None = None
-    """Dimensions left in a query; null keeps all."""
-    document_max_active_dims: int | None = None
-    """Dimensions left in a document; null keeps all."""
+    """Re-weighting of the documents by RRA; null for none."""
+    query_max_active_dims: Count | None = None
+    """Largest number of dimensions of a query; null keeps all."""
+    document_max_active_dims: Count | None = None
+    """Largest number of dimensions of a document; null keeps all."""
 
     def __post_init__(self) -> None:
         if not (self.datasets or self.mteb):
             raise InputError("a retrieval needs datasets or mteb")
         if (self.system == "encoder") != (self.model is not None):
-            raise InputError("a retrieval has a model where its system is encoder, and only there")
+            raise InputError("model requires system: encoder, and system: encoder requires a model")
         if self.mteb and self.system != "encoder":
-            raise InputError("tasks of MTEB are for the system encoder")
+            raise InputError("mteb requires system: encoder")
 
 
-@dataclass(frozen=True)
+@settings
 class PretrainingStage:
-    """Pretraining before the training: of a vocabulary's head, or of a decoder."""
+    """Pretraining of a language head or of a decoder, before the training."""
 
-    corpus: str = ""
-    """Whose texts."""
-    head: Literal["mlm", "expanded", "random"] = "mlm"
-    """Rows at first: the backbone's own, means over words' sub-words (ESPLADE), or random."""
-    words: int | None = None
-    """Dimensions: the most frequent words of the corpus; null for the backbone's sub-words."""
+    corpus: Text = ""
+    """Dataset of the texts."""
+    head: HeadKind = "mlm"
+    """Initial rows of the head: the backbone's own, means over words' sub-words (ESPLADE), or
+    random."""
+    words: Count | None = None
+    """Number of words that are dimensions, the most frequent of the corpus, with masking ``words``;
+    null for the default."""
     settings: PretrainingSettings = field(default_factory=PretrainingSettings)
 
     def __post_init__(self) -> None:
         if not self.corpus:
-            raise InputError("pretraining.corpus is missing: whose texts")
-        if (self.words is None) == (self.settings.masking == "words"):
-            raise InputError("pretraining.words is a number where settings.masking is words")
+            raise InputError("corpus is missing: the dataset of the texts")
+        words_of(masking_of(self.head, self.settings.masking), self.words)
 
 
-@dataclass(frozen=True)
+@settings
 class TrainingJob:
-    """A model that is trained, or averaged from several trainings, and its retrieval.
+    """The training of a model, or of several whose mean is the model, and its retrieval.
 
-    Rows with one ``config`` share the model; rows that differ in model or loss alone share what
-    trainings prepare.
+    Rows of one ``config`` share the model; rows that differ in model or loss alone share prepared
+    data.
     """
 
     config: TrainingConfig
-    test: tuple[DatasetSettings, ...] = ()
-    mteb: tuple[str, ...] = ()
-    """Tasks of MTEB."""
+    test: Items[DatasetSettings] = ()
+    mteb: Items[Text] = ()
+    """MTEB tasks."""
     pretraining: PretrainingStage | None = None
-    """Made first; its model is the training's start or, of a decoder, its backbone."""
-    seeds: tuple[int, ...] = ()
-    """Trainings whose mean is the model; empty for the config's own seed alone."""
+    """Pretraining before the training; its model is the training's start or, for a decoder, its
+    backbone."""
+    seeds: Items[Seed] = ()
+    """Seeds of the trainings whose mean is the model; empty for the config's own seed alone."""
     rra: RRAChoice | None = None
-    """Re-weighting of the documents."""
-    query_max_active_dims: int | None = None
-    """Dimensions left in a query; null for the model's own."""
-    document_max_active_dims: int | None = None
-    """Dimensions left in a document; null for the model's own."""
+    """Re-weighting of the documents by RRA; null for none."""
+    query_max_active_dims: Count | None = None
+    """Largest number of dimensions of a query; null for the model's own."""
+    document_max_active_dims: Count | None = None
+    """Largest number of dimensions of a document; null for the model's own."""
 
     def __post_init__(self) -> None:
         if not (self.test or self.mteb):
             raise InputError("a training needs test or mteb")
 
 
-@dataclass(frozen=True)
+@settings
 class PooledJob:
     """CL-SR (Park et al. 2025): an SAE over a dense retriever's pooled vectors."""
 
-    datasets: tuple[DatasetSettings, ...]
-    model: str
-    """The dense retriever, a ``SentenceTransformer``."""
+    datasets: Items[DatasetSettings]
+    model: Text
+    """Dense retriever, a ``SentenceTransformer``."""
     sae: SAESettings = field(default_factory=SAESettings)
-    query_k: int | None = None
-    """Latents of a query; null for the SAE's k."""
-    document_k: int | None = None
-    """Latents of a document; null for the SAE's k."""
-    dense: bool = False
-    """Whether the dense vectors themselves are searched, the baseline."""
+    query_k: Count | None = None
+    """Number of latents of a query; null for the SAE's k."""
+    document_k: Count | None = None
+    """Number of latents of a document; null for the SAE's k."""
+    dense: Flag = False
+    """Whether to search the dense vectors themselves, the baseline."""
 
 
-@dataclass(frozen=True)
+@settings
 class OverlapJob:
-    """What translations of documents share (SAE-SPLADE, Table 7)."""
+    """The dimensions that translations of documents share (SAE-SPLADE, Table 7)."""
 
-    dataset: str
+    dataset: Text
     """A folder with a BEIR folder for each language."""
-    languages: tuple[str, ...]
+    languages: Items[Text]
     model: TrainingConfig | None = None
-    """A model that another row trains too; null for each language's words."""
-    documents: int | None = None
-    """The first ones; null takes all."""
+    """Configuration of the model, which another row trains too; null for each language's words."""
+    documents: Count | None = None
+    """Number of documents, the first ones; null takes all."""
 
 
-@dataclass(frozen=True)
+@settings
 class EffectJob:
-    """What RRA does to weights (RRA, the case study)."""
+    """The effect of RRA on weights (RRA, the case study)."""
 
-    dataset: str
-    """Published sparse vectors."""
+    dataset: Text
+    """Dataset of published sparse vectors."""
     rra: RRAChoice
-    vocabulary: str | None = None
+    vocabulary: Text | None = None
     """See ``RetrievalJob``."""
-    weight: float = 1.0
+    weight: Number = 1.0
     """See ``RetrievalJob``."""
-    terms: tuple[str, ...] = ()
-    """Of the first document that has them all; the first is compared with the others."""
-    frequent: int = 20
-    """So many of the most frequent dimensions, whose mean rank is followed."""
+    terms: Items[Text] = ()
+    """Terms of the first document that has all of them; the first is compared with the others."""
+    frequent: Count = 20
+    """Number of the most frequent dimensions, whose mean rank is followed."""
 
 
-@dataclass(frozen=True)
+@settings
 class E2Job:
-    """E² computed from a table's printed MRR and QD-FLOPs, against its printed ΔE²."""
+    """E² from a table's printed MRR and QD-FLOPs, against its printed ΔE²."""
 
-    table: str
-    """A recipe, ``sae_splade/table3`` say."""
-    mrr: str
-    """Its column of MRR@10."""
-    flops: str
-    """Its column of QD-FLOPs."""
-    printed: str
-    """Its column of ΔE², × 100."""
-    baseline_mrr: float
+    table: Text
+    """Recipe of the table, such as ``sae_splade/table3``."""
+    mrr: Text
+    """The table's column of MRR@10."""
+    flops: Text
+    """The table's column of QD-FLOPs."""
+    printed: Text
+    """The table's column of ΔE², × 100."""
+    baseline_mrr: Number
     """BM25's MRR@10, in the table's units."""
-    baseline_flops: float
+    baseline_flops: Number
     """BM25's QD-FLOPs."""
 
 
@@ -216,4 +232,4 @@ JOBS: dict[str, type[Job]] = {
     "effect": EffectJob,
     "e2": E2Job,
 }
-"""A job in a recipe is a mapping with one of these names."""
+"""Name of a job in a recipe → its settings."""

@@ -19,7 +19,7 @@ import yaml
 
 from lexicept.errors import InputError
 from lexicept.experiments.jobs import JOBS, Job
-from lexicept.training.config import from_mapping
+from lexicept.training.settings import Flag, Items, Number, Text, from_mapping, settings
 
 SIZES = ("small", "full")
 Kind = Literal["measured", "settings", "examples", "quoted"]
@@ -41,68 +41,68 @@ class Row:
     """The figure's line that it belongs to."""
 
 
-@dataclass(frozen=True)
+@settings
 class Check:
     """Something that a table claims, as an inequality of values that rows found."""
 
-    says: str
+    says: Text
     """The claim, in words."""
-    value: str
+    value: Text
     """A value's name: ``scifact nDCG@10``."""
     size: Literal["small", "full"] = "small"
-    rising: tuple[str, ...] = ()
+    rising: Items[Text] = ()
     """Rows of which every one has more than the one before."""
-    slack: float = 0.0
+    slack: Number = 0.0
     """How much less than the one before still counts as more; below 0 asks for a distance."""
-    row: str | None = None
+    row: Text | None = None
     """A row whose value is looked at alone."""
-    least: float | None = None
+    least: Number | None = None
     """What it has at least."""
-    most: float | None = None
+    most: Number | None = None
     """What it has at most."""
 
 
-@dataclass(frozen=True)
+@settings
 class FigureSettings:
     """A plot of the rows, a line for each series and value."""
 
-    y: tuple[str, ...]
+    y: Items[Text]
     """Values, by name; of each size those that its rows have."""
-    x: str | None = None
+    x: Text | None = None
     """A value; null for the rows' ``at``."""
-    label: str = ""
+    label: Text = ""
     """Of the x axis."""
-    log: bool = False
+    log: Flag = False
     """Whether the x axis is logarithmic."""
-    contours: bool = False
+    contours: Flag = False
     """Lines of equal E², where x is QD-FLOPs and y MRR@10."""
 
 
-@dataclass(frozen=True)
+@settings
 class Substitute:
     """What the small run measures in a column's place."""
 
-    metric: str
-    datasets: tuple[str, ...]
-    same: bool = False
+    metric: Text
+    datasets: Items[Text]
+    same: Flag = False
     """Whether it is the paper's own collection and measure, so that the numbers are comparable."""
 
 
-@dataclass(frozen=True)
+@settings
 class Column:
     """A column of the paper's table."""
 
-    metric: str
+    metric: Text
     """As results are named: ``nDCG@10``, ``QD-FLOPs``, ``document length``."""
-    datasets: tuple[str, ...] = ()
+    datasets: Items[Text] = ()
     """The value is the mean over them; none for a value that belongs to no dataset."""
-    scale: float = 1.0
+    scale: Number = 1.0
     """What a result is multiplied by to be printed as in the paper."""
-    tolerance: float = 0.0
+    tolerance: Number = 0.0
     """Printed values as near as this agree; an estimate of seeds and rounding, not the paper's."""
-    of: tuple[str, ...] = ()
+    of: Items[Text] = ()
     """Other columns, whose mean it is; it has no metric of its own then."""
-    over: str | None = None
+    over: Text | None = None
     """A row whose value is subtracted, as ΔE² is one over BM25's."""
     small: Substitute | None = None
 
@@ -275,16 +275,9 @@ def read_job(content: Any, place: str) -> Job:
     kinds = _mapping(content, place)
     if len(kinds) != 1:
         raise InputError(f"{place} must have one of {', '.join(JOBS)}, not {list(kinds)}")
-    ((kind, settings),) = kinds.items()
+    (kind,) = kinds
     _known(kind, JOBS, place, "job")
-    try:
-        job: Job = from_mapping(JOBS[kind], settings, f"{place}.{kind}")
-    except TypeError as error:  # a field without default is missing
-        raise InputError(f"{place}.{kind}: {error}") from None
-    except InputError as error:
-        known = str(error).startswith(("unknown key", place))
-        raise error if known else InputError(f"{place}.{kind}: {error}") from None
-    return job
+    return from_mapping(JOBS[kind], content[kind], f"{place}.{kind}")
 
 
 def to_json(job: Job) -> dict[str, Any]:
@@ -315,10 +308,10 @@ def _check_names(recipe: Recipe) -> None:
             near = difflib.get_close_matches(name, names, n=1, cutoff=0.0)
             hint = f"; the nearest is {near[0]!r}" if near else ""
             raise InputError(f"expected.json measures {name!r}, which is no row{hint}")
-    for column, settings in recipe.expected.columns.items():
-        if settings.over is not None:
-            _known(settings.over, [*names, *recipe.expected.rows], f"columns.{column}.over", "row")
-        for other in settings.of:
+    for column, described in recipe.expected.columns.items():
+        if described.over is not None:
+            _known(described.over, [*names, *recipe.expected.rows], f"columns.{column}.over", "row")
+        for other in described.of:
             _known(other, recipe.expected.columns, f"columns.{column}.of", "column")
 
 

@@ -32,7 +32,7 @@ from lexicept.storage.arrays import load_csr, save_csr
 from lexicept.storage.files import fingerprint, write_json
 from lexicept.training.config import TrainingConfig, ValidationSettings
 from lexicept.training.losses import fraction_unexplained
-from lexicept.training.pretraining import pretrain
+from lexicept.training.pretraining.trainer import pretrain
 from lexicept.training.run import train
 from lexicept.training.sae.trainer import train_on_states
 from lexicept.training.states import CachedStates

@@ -11,7 +11,8 @@ from lexicept.corpora.json_lines import read_objects
 from lexicept.models.encoder import Encoder
 from lexicept.models.model_card import make_card
 from lexicept.storage.files import replace_file
-from lexicept.training.config import TrainingConfig, to_mapping
+from lexicept.training.config import TrainingConfig
+from lexicept.training.settings import to_mapping
 
 _DETAILS = """
 ## Validation

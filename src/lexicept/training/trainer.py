@@ -24,12 +24,13 @@ from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
 from transformers import PrinterCallback, TrainerCallback, TrainerState
 from transformers.trainer import TRAINER_STATE_NAME
 
-from lexicept.errors import InputError, LexiceptError
+from lexicept.errors import InputError
 from lexicept.models.encoder import Encoder
 from lexicept.progress import Progress
 from lexicept.storage.files import replace_file
 from lexicept.training.config import TrainingConfig
 from lexicept.training.data import Collator
+from lexicept.training.loop import NotFiniteError
 from lexicept.training.objective import Objective
 from lexicept.training.validation import RetrievalEvaluator
 
@@ -44,10 +45,6 @@ _SCHEDULES = {"linear": "linear", "cosine": "cosine", "constant": "constant_with
 
 _UNTOLD = ("epoch", "eval_samples_per_second", "eval_steps_per_second")
 """What the library logs that is always the same here."""
-
-
-class NotFiniteError(LexiceptError):
-    """A loss that is infinite or no number."""
 
 
 class Trainer(SparseEncoderTrainer):  # type: ignore[misc]

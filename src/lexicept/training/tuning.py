@@ -18,10 +18,11 @@ from lexicept.errors import InputError
 from lexicept.progress import Progress, silent
 from lexicept.storage.files import read_json, replace_file, write_json
 from lexicept.storage.locks import lock
-from lexicept.training.config import load_config, to_mapping
+from lexicept.training.config_file import load_config
+from lexicept.training.loop import NotFiniteError
 from lexicept.training.report import read_metrics
 from lexicept.training.run import train
-from lexicept.training.trainer import NotFiniteError
+from lexicept.training.settings import to_mapping
 
 _SHARING = re.compile(
     r"(loss|query_regularizer|document_regularizer|joint_regularizer)\."

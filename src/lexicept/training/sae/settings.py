@@ -3,85 +3,84 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal, get_args
+from typing import Literal
 
 from lexicept.errors import InputError
+from lexicept.training.learning_rate import LearningRate
+from lexicept.training.settings import (
+    Count,
+    Flag,
+    Items,
+    NotNegative,
+    Positive,
+    Seed,
+    Whole,
+    settings,
+)
 
 Architecture = Literal[
     "topk", "batch_topk", "jumprelu", "relu", "gated", "hierarchical", "matryoshka"
 ]
 
 
-@dataclass(frozen=True)
+@settings
 class SAESettings:
-    """How an SAE is trained. Sources: SAE-SPLADE and its authors' code, Gao et al. 2024, and for
-    the other architectures the papers that ``sae.objectives`` names."""
+    """Training of a sparse autoencoder (SAE-SPLADE and its authors' code; Gao et al. 2024; for the
+    other architectures, the papers that ``training.sae.objectives`` names)."""
 
-    num_latents: int = 8192
-    """Number of concepts M."""
-    k: int = 8
+    num_latents: Count = 8192
+    """Number of latents M."""
+    k: Count = 8
     """Active latents per token; their mean for batch_topk and, by a λ that is steered, for
     jumprelu, relu and gated."""
-    tokens: int = 1_000_000
-    """Token states to train on, epochs included."""
+    tokens: Count = 1_000_000
+    """Token states to train on; a smaller corpus is read several times."""
     architecture: Architecture = "topk"
-    """Which latents are active, and the loss."""
-    batch_size: int = 2048
+    """Architecture: the rule for active latents, and the loss."""
+    batch_size: Count = 2048
     """Token states of a step."""
-    learning_rate: float = 1e-3
-    """Of AdamW, after warm-up."""
-    warmup_steps: int = 50
+    learning_rate: Positive = 1e-3
+    """AdamW's learning rate after warm-up."""
+    warmup_steps: Whole = 50
     """Steps of linear warm-up."""
-    decay: bool = True
+    decay: Flag = True
     """Whether the learning rate falls linearly to 0 over the last fifth of the steps."""
-    weight_decay: float = 0.01
-    """Of AdamW."""
-    max_grad_norm: float = 1.0
-    """Gradients are clipped to this norm, of all parameters together."""
-    auxiliary: float = 1 / 16
-    """Weight of the auxiliary loss of the top-k architectures: dead latents reconstruct what the
-    live ones leave over."""
-    dead_tokens: int = 200_000
-    """A latent is dead when it has not fired for so many tokens."""
-    ks: tuple[int, ...] | None = None
-    """For hierarchical: the k whose reconstructions are learned, ascending to ``k``; 1, 2, 4, 8
-    and so on by default."""
-    prefixes: tuple[int, ...] | None = None
-    """For matryoshka: how many latents each nested SAE has, ascending to ``num_latents``; by
-    default 1, 3, 7 and 15 parts of 32, and all (SAE-SPLADE's 2048 to 65,536)."""
-    sparsity: float = 1.0
-    """For jumprelu, relu and gated: the first λ, before it is steered, where 1 is of the size that
-    states ask for: the mean threshold θ of the first batch, θ² / 20 for jumprelu."""
-    sparsity_warmup_steps: int = 50
-    """For the same: steps of λ's linear warm-up."""
-    bandwidth: float = 1.0
+    weight_decay: NotNegative = 0.01
+    """AdamW's weight decay."""
+    max_grad_norm: Positive = 1.0
+    """Norm that the gradients of all parameters together are clipped to."""
+    auxiliary: NotNegative = 1 / 16
+    """Weight of the auxiliary loss of the top-k architectures, in which dead latents reconstruct
+    the error of the live ones."""
+    dead_tokens: Count = 200_000
+    """Tokens without activity after which a latent counts as dead."""
+    ks: Items[Count] | None = None
+    """For hierarchical: the k whose reconstructions are learned, ascending to ``k``; null for 1, 2,
+    4, 8 and so on."""
+    prefixes: Items[Count] | None = None
+    """For matryoshka: the number of latents of each nested SAE, ascending to ``num_latents``; null
+    for 1, 3, 7 and 15 parts of 32, and all (SAE-SPLADE's 2048 to 65,536)."""
+    sparsity: Positive = 1.0
+    """For jumprelu, relu and gated: the first λ, before it is steered, in units of the states: the
+    mean threshold θ of the first batch; θ² / 20 for jumprelu."""
+    sparsity_warmup_steps: Whole = 50
+    """For jumprelu, relu and gated: steps of λ's linear warm-up."""
+    bandwidth: Positive = 1.0
     """For jumprelu: ε of its gradient's kernel, in units of each threshold."""
-    normalise: bool = False
+    normalise: Flag = False
     """Whether states become (h − h̄) / σ, with h̄ [d] and the scalar σ of the first buffer."""
     initialisation: Literal["data", "random"] = "data"
-    """Decoder rows at first: states of random tokens, or random directions. The encoder starts
-    as a copy of them."""
-    buffer_tokens: int = 2**19
+    """Decoder rows before training: states of random tokens, or random directions. The encoder
+    starts as a copy of them."""
+    buffer_tokens: Count = 2**19
     """Token states that are shuffled together; 4 d bytes each."""
-    seed: int = 0
+    seed: Seed = 0
+    """Seed of the initial weights and of the order of states."""
 
     def __post_init__(self) -> None:
-        whole = ("num_latents", "k", "tokens", "batch_size", "dead_tokens", "buffer_tokens")
-        for name in whole:
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} must be at least 1, not {getattr(self, name)}")
         if self.k > self.num_latents:
             raise InputError(f"k {self.k} is larger than num_latents {self.num_latents}")
-        if self.initialisation not in ("data", "random"):
-            raise InputError(f"initialisation is data or random, not {self.initialisation!r}")
-        known = get_args(Architecture)
-        if self.architecture not in known:
-            raise InputError(f"architecture is {', '.join(known)}, not {self.architecture!r}")
-        for name in ("sparsity", "bandwidth"):
-            if not getattr(self, name) > 0:
-                raise InputError(f"{name} must be above 0, not {getattr(self, name)}")
         for name, values, least, most in (
             ("ks", self.ks, 1, self.k),
             ("prefixes", self.prefixes, self.k, self.num_latents),
@@ -95,6 +94,17 @@ class SAESettings:
         return math.ceil(self.tokens / self.batch_size)
 
     @property
+    def rate(self) -> LearningRate:
+        """The learning rate's schedule."""
+        decay = self.steps // 5 if self.decay else None
+        return LearningRate(self.learning_rate, self.warmup_steps, self.steps, decay)
+
+    @property
+    def has_thresholds(self) -> bool:
+        """Whether the trained SAE has a threshold per latent instead of k."""
+        return self.architecture not in ("topk", "hierarchical", "matryoshka")
+
+    @property
     def hierarchy(self) -> tuple[int, ...]:
         """``ks`` or its default."""
         doubled = (2**i for i in range(self.k.bit_length()))
@@ -102,7 +112,7 @@ class SAESettings:
 
     @property
     def nested(self) -> tuple[int, ...]:
-        """``prefixes`` or its default, without those that have fewer than k latents."""
+        """``prefixes`` or its default, without prefixes of fewer than k latents."""
         parts = (share * self.num_latents // 32 for share in (1, 3, 7, 15))
         return self.prefixes or (*(size for size in parts if size >= self.k), self.num_latents)
 

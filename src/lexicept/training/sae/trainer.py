@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
-from lexicept.errors import InputError, LexiceptError
+from lexicept.errors import InputError
 from lexicept.models.backbone import Backbone
 from lexicept.models.sae.model import SAE
 from lexicept.models.sae.states import Position, Reader, StateStream, backbone_reader
 from lexicept.progress import Progress, silent
-from lexicept.storage.files import replacing
-from lexicept.training.sae.objectives import OBJECTIVES, OWN_RATE, Objective
+from lexicept.training.loop import Checkpoint, Loop, StepLoss, Task
+from lexicept.training.sae.objectives import OBJECTIVES, OWN_RATE, Objective, Outcome
 from lexicept.training.sae.settings import SAESettings
 
-CHECKPOINT_SECONDS = 60
-"""Time between two checkpoints."""
+Batches = Iterator[tuple[Position, Tensor]]
 
 
 def train_sae(
@@ -36,12 +33,14 @@ def train_sae(
     *,
     transform: Callable[[Tensor], Tensor] | None = None,
 ) -> SAE:
-    """Train on the states of a corpus' tokens, special tokens left out; see ``train_on_states``.
+    """Train an SAE on the states of a corpus' tokens, without special tokens.
+
+    See ``train_on_states`` for checkpoints, progress and errors.
 
     Args:
-        backbone: frozen; its last block's output is what the SAE learns.
+        backbone: frozen; the SAE learns its last block's output.
         texts: any sequence, such as one that reads from disk; documents, or documents and queries.
-        transform: what the SAE reads instead of a state, [n, d] from [n, d]: a language head's
+        transform: [n, d] to [n, d], applied to states before the SAE reads them: a language head's
             ``transform``, whose head an ``SAEHead`` gets as its inner one.
     """
     reader = backbone_reader(backbone, texts, transform)
@@ -55,180 +54,148 @@ def train_on_states(
     checkpoints: Path | None = None,
     progress: Progress = silent,
 ) -> SAE:
-    """Train on token states that are read text by text.
+    """Train an SAE on token states that are read text by text.
 
     Args:
-        reader: the states [n, d] of some of the texts, by their numbers, on the device to train on.
+        reader: reads the states [n, d] of some of the texts, by their numbers, on the device to
+            train on.
         count: number of texts.
-        checkpoints: a folder. Training that was stopped goes on from there and ends with the
-            weights of an unbroken run; another corpus or other settings need another folder.
+        checkpoints: folder of the checkpoint. Interrupted training resumes from there and ends
+            with the weights of an unbroken run; another corpus or other settings need another
+            folder.
         progress: called after every step with the number of tokens; the detail is loss, FVU (the
             fraction of variance unexplained), active latents per token, dead latents and tokens
             per second.
 
     Raises:
         InputError: texts without a single token.
-        LexiceptError: a loss that is not finite; the last checkpoint is kept.
+        NotFiniteError: the loss is not finite; the last checkpoint is kept.
     """
-    path = None if checkpoints is None else checkpoints / "checkpoint.pt"
-    trainer, start = None, Position()
-    if path is not None and path.exists():
-        trainer, start = Trainer.load(path, settings)
+    loop: Loop[Tensor] | None = None
+    start = Position()
+    checkpoint = Checkpoint.find(checkpoints, settings)
+    if checkpoint is not None:
+        loop, start = resume(checkpoint, settings)
 
     def filling(tokens: int) -> None:
-        done = 0 if trainer is None else trainer.tokens
-        progress("training", done, settings.tokens, f"reading states {tokens:,}")
+        done = 0 if loop is None else loop.task.done(loop.steps)[0]
+        progress(SAETask.stage, done, settings.tokens, f"reading states {tokens:,}")
 
     batch, buffer = settings.batch_size, settings.buffer_tokens
-    stream = StateStream(reader, count, batch, buffer, settings.seed, filling)
-    saved = time.monotonic()
-    batches = stream.batches(start)
-    if trainer is None:
-        trainer, batches = _begun(batches, settings)
-    if trainer.steps < settings.steps:
-        for position, states in batches:
-            detail = trainer.step(states)
-            progress("training", min(trainer.tokens, settings.tokens), settings.tokens, detail)
-            last = trainer.steps >= settings.steps
-            if path is not None and (last or time.monotonic() - saved > CHECKPOINT_SECONDS):
-                trainer.save(path, position)
-                saved = time.monotonic()
-            if last:
-                break
-    trainer.objective.finish()
-    return trainer.sae.eval().requires_grad_(False)
+    batches = StateStream(reader, count, batch, buffer, settings.seed, filling).batches(start)
+    if loop is None:
+        task, batches = _begin(batches, settings)
+        loop = Loop(task)
+    loop.run(batches, checkpoints, progress)
+    assert isinstance(loop.task, SAETask)
+    loop.task.objective.finish()
+    return loop.task.sae.eval().requires_grad_(False)
 
 
-def _begun(
-    batches: Iterator[tuple[Position, Tensor]], settings: SAESettings
-) -> tuple[Trainer, Iterator[tuple[Position, Tensor]]]:
-    """A trainer that starts from a token for every latent, and all batches, the first ones too.
+def _begin(batches: Batches, settings: SAESettings) -> tuple[SAETask, Batches]:
+    """Return a task that starts from one token per latent, and all batches, the first ones too.
 
     From fewer tokens, copies of them would compete, and most of those would die.
     """
     first: list[tuple[Position, Tensor]] = []
     tokens = 0
     while tokens < settings.num_latents:
-        found = next(batches, None)
-        if found is None:
+        batch = next(batches, None)
+        if batch is None:
             raise InputError("an SAE can't be trained: the texts have no tokens")
-        first.append(found)
-        tokens += len(found[1])
-    trainer = Trainer.begin(torch.cat([states for _, states in first]), settings)
-    return trainer, chain(first, batches)
+        first.append(batch)
+        tokens += len(batch[1])
+    task = SAETask.begin(torch.cat([states for _, states in first]), settings)
+    return task, chain(first, batches)
 
 
-class Trainer:
-    """The model, its optimiser and what they have seen; all of it is in a checkpoint."""
+def resume(checkpoint: Checkpoint, settings: SAESettings) -> tuple[Loop[Tensor], Position]:
+    """Return the loop of a checkpoint, and the position in the stream of batches.
+
+    Raises:
+        InputError: a checkpoint that is damaged.
+    """
+    with checkpoint.reading() as content:
+        W_dec = content["task"]["objective"]["sae.W_dec"]
+        objective = OBJECTIVES[settings.architecture](
+            _empty_sae(W_dec.shape[1], settings), settings
+        )
+        loop = Loop(SAETask(objective.to(W_dec.device), settings))
+        return loop, Position(*loop.load(checkpoint))
+
+
+class SAETask(Task[Tensor]):
+    """An SAE's objective, the tokens it has seen, and when each latent was last active."""
+
+    title = "SAE training"
+    stage = "training"
+    advice = "a lower learning rate or normalise=True may help"
+    epsilon = 6e-10
 
     def __init__(self, objective: Objective, settings: SAESettings) -> None:
         self.objective = objective
         self.sae = objective.sae
-        self.settings = settings
-        self.steps = 0
+        self.settings: SAESettings = settings
         self.tokens = 0
-        self._rate = 0.0
-        groups: list[dict[str, Any]] = [{"params": list(self.sae.parameters()), "factor": 1.0}]
-        if own := objective.own_parameters():
-            groups.append({"params": own, "factor": OWN_RATE, "weight_decay": 0.0})
-        self._optimizer = torch.optim.AdamW(
-            groups,
-            lr=settings.learning_rate,
-            eps=6e-10,
-            weight_decay=settings.weight_decay,
-            fused=True,
-        )
         device = self.sae.W_dec.device
         self._quiet = torch.zeros(settings.num_latents, dtype=torch.long, device=device)
-        """Tokens since each latent fired."""
+        """Tokens since each latent was active."""
+        self._last: tuple[Tensor, Outcome] | None = None
+        """States and outcome of the step that is being taken."""
 
     @classmethod
-    def begin(cls, states: Tensor, settings: SAESettings) -> Trainer:
-        """A trainer before its first step, from first states [n, d]."""
+    def begin(cls, states: Tensor, settings: SAESettings) -> SAETask:
+        """Return a task before its first step, initialised from states [n, d]."""
         sae = initial_sae(states, settings)
         objective = OBJECTIVES[settings.architecture](sae, settings).to(states.device)
         objective.begin(sae.normalise(states))
         return cls(objective, settings)
 
-    def step(self, states: Tensor) -> str:
-        """One optimiser step on a batch [n, d]; returns what a progress bar shows."""
-        began = time.perf_counter()
-        sae = self.sae
-        x = sae.normalise(states)
+    def groups(self) -> list[dict[str, Any]]:
+        groups: list[dict[str, Any]] = [{"params": list(self.sae.parameters())}]
+        if own := self.objective.own_parameters():
+            groups.append({"params": own, "factor": OWN_RATE, "weight_decay": 0.0})
+        return groups
+
+    def parameters(self) -> Iterable[nn.Parameter]:
+        return self.objective.parameters()
+
+    def backward(self, batch: Tensor, step: int) -> StepLoss:
+        x = self.sae.normalise(batch)
         dead = torch.nonzero(self._quiet >= self.settings.dead_tokens).ravel()
         outcome = self.objective(x, dead)
-        shown = float(outcome.loss.detach())
-        if not math.isfinite(shown):
-            raise LexiceptError(
-                f"SAE training: the loss is {shown} at step {self.steps}; a lower learning "
-                "rate or normalise=True may help"
-            )
-        self._optimizer.zero_grad(set_to_none=True)
         outcome.loss.backward()
-        remove_parallel_gradient(sae.W_dec)
-        torch.nn.utils.clip_grad_norm_(self.objective.parameters(), self.settings.max_grad_norm)
-        for group in self._optimizer.param_groups:
-            group["lr"] = group["factor"] * learning_rate(self.steps, self.settings)
-        self._optimizer.step()
+        remove_parallel_gradient(self.sae.W_dec)
+        self._last = x, outcome
+        return StepLoss(float(outcome.loss.detach()), len(batch))
+
+    def after_step(self) -> str:
+        assert self._last is not None
+        (x, outcome), self._last = self._last, None
         self.objective.after_step(outcome)
-        self._quiet += len(states)
+        self._quiet += len(x)
         self._quiet[outcome.active > 0] = 0
-        self.steps += 1
-        self.tokens += len(states)
-        seconds = time.perf_counter() - began
-        # Smoothed, so that a person can read it.
-        self._rate = 0.9 * (self._rate or len(states) / seconds) + 0.1 * len(states) / seconds
+        self.tokens += len(x)
         variance = float((x - x.mean(dim=0)).square().sum())
         fvu = float(outcome.error.detach().square().sum()) / variance if variance > 0 else 0.0
-        l0 = float(outcome.active.sum()) / len(states)
-        still = float((self._quiet >= self.settings.dead_tokens).float().mean())
-        return (
-            f"loss {shown:.3f}  FVU {fvu:.3f}  l0 {l0:.1f}  dead {still:.1%}  "
-            f"{self._rate:,.0f} tokens/s"
-        )
+        l0 = float(outcome.active.sum()) / len(x)
+        dead = float((self._quiet >= self.settings.dead_tokens).float().mean())
+        return f"FVU {fvu:.3f}  l0 {l0:.1f}  dead {dead:.1%}"
 
-    def save(self, path: Path, position: Position) -> None:
-        """Write a checkpoint atomically."""
-        content = {
-            "settings": asdict(self.settings),
-            "position": list(position),
-            "steps": self.steps,
-            "tokens": self.tokens,
-            "quiet": self._quiet,
-            "objective": self.objective.state_dict(),
-            "optimizer": self._optimizer.state_dict(),
-        }
-        with replacing(path) as file:
-            torch.save(content, file)
+    def done(self, steps: int) -> tuple[int, int]:
+        return min(self.tokens, self.settings.tokens), self.settings.tokens
 
-    @classmethod
-    def load(cls, path: Path, settings: SAESettings) -> tuple[Trainer, Position]:
-        """Read a checkpoint; also return where the stream of batches goes on.
+    def state(self) -> dict[str, Any]:
+        objective = self.objective.state_dict()
+        return {"objective": objective, "quiet": self._quiet, "tokens": self.tokens}
 
-        Raises:
-            InputError: damaged, or of other settings.
-        """
-        try:
-            content: dict[str, Any] = torch.load(path, weights_only=True)
-            if content["settings"] != asdict(settings):
-                raise InputError(f"{path}: a checkpoint of other settings; use another folder")
-            weights = content["objective"]
-            sae = _empty_sae(weights["sae.W_dec"].shape[1], settings)
-            objective = OBJECTIVES[settings.architecture](sae, settings)
-            objective.to(weights["sae.W_dec"].device).load_state_dict(weights)
-            trainer = cls(objective, settings)
-            trainer._optimizer.load_state_dict(content["optimizer"])
-            trainer._quiet = content["quiet"]
-            trainer.steps, trainer.tokens = content["steps"], content["tokens"]
-            return trainer, Position(*content["position"])
-        except InputError:
-            raise
-        except Exception as error:  # torch.load raises many kinds
-            raise InputError(f"{path}: this checkpoint can't be read: {error}") from None
+    def restore(self, state: dict[str, Any]) -> None:
+        self.objective.load_state_dict(state["objective"])
+        self._quiet, self.tokens = state["quiet"], state["tokens"]
 
 
 def initial_sae(states: Tensor, settings: SAESettings) -> SAE:
-    """An SAE before training, from first states [n, d]."""
+    """Return an SAE before training, initialised from states [n, d]."""
     generator = torch.Generator().manual_seed(settings.seed)
     d_in = states.shape[1]
     sae = _empty_sae(d_in, settings).to(states.device)
@@ -253,20 +220,12 @@ def initial_sae(states: Tensor, settings: SAESettings) -> SAE:
 
 
 def _empty_sae(d_in: int, settings: SAESettings) -> SAE:
-    """An SAE with the k or the thresholds of its architecture."""
+    """Return an SAE of zeros with the k or the thresholds of its architecture."""
     k = None if OBJECTIVES[settings.architecture].thresholds else settings.k
     return SAE(d_in, settings.num_latents, k, architecture=settings.architecture)
 
 
-def learning_rate(step: int, settings: SAESettings) -> float:
-    """Linear warm-up, constant, and, where decay is on, linear to 0 over the last fifth."""
-    rate = settings.learning_rate * min(1.0, (step + 1) / settings.warmup_steps)
-    if settings.decay:
-        rate *= min(1.0, (settings.steps - step) / max(1, settings.steps // 5))
-    return rate
-
-
 def remove_parallel_gradient(rows: torch.nn.Parameter) -> None:
-    """Take out of the gradient of unit-norm rows what would only change their length."""
+    """Remove from unit-norm rows' gradient the component that changes only their length."""
     if rows.grad is not None:
         rows.grad -= (rows.grad * rows.data).sum(dim=1, keepdim=True) * rows.data

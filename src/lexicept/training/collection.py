@@ -1,0 +1,189 @@
+"""A run's documents, queries, candidate lists and teacher scores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from lexicept.corpora import Qrel, Query, pseudo_queries, read_documents, read_qrels, read_queries
+from lexicept.errors import InputError
+from lexicept.index.builder import Contents, IndexBuilder
+from lexicept.index.impacts import VocabularySettings
+from lexicept.index.reader import IndexReader
+from lexicept.progress import Progress
+from lexicept.training.candidates.lists import CandidateList, Lists, write_lists
+from lexicept.training.candidates.mining import mine
+from lexicept.training.candidates.teacher_mining import teacher_lists
+from lexicept.training.data import TeacherScores, TrainingData
+from lexicept.training.run_folder import RunFolder
+from lexicept.vectorizers.words import WordVectorizer
+from lexicept.weighting import BM25
+
+Relevant = dict[str, list[str]]
+"""Query id → ids of its relevant documents."""
+
+
+class HeldOut(NamedTuple):
+    """Queries and judgements of validation."""
+
+    queries: dict[str, str]
+    qrels: list[Qrel]
+
+
+class RunData(NamedTuple):
+    """Everything of a run that no model has seen yet."""
+
+    documents: IndexReader
+    """Index of the documents' words."""
+    training: TrainingData
+    validation: HeldOut
+
+
+def read_run_data(run: RunFolder) -> RunData:
+    """Read the documents, queries, candidates and teacher scores of a run.
+
+    Raises:
+        InputError: data that do not fit together.
+    """
+    index = word_index(run.config.data.corpus, run.prepared / "words", run.progress)
+    queries, qrels = _training_queries(run, index)
+    held, queries, qrels = _split(run, queries, qrels)
+    data = _training_data(run, index, queries, qrels)
+    data.lists = _lists(run, index, queries, qrels, data)
+    return RunData(index, data, held)
+
+
+def word_index(corpus: str, path: Path, progress: Progress) -> IndexReader:
+    """Return an index of the documents' words, built where it is missing."""
+    if path.exists():
+        return IndexReader.open(path)
+    with closing(IndexBuilder(path)) as builder:
+        builder.add_documents(read_documents(corpus), {})
+        builder.add_vocabulary(WordVectorizer(), VocabularySettings(BM25()), progress)
+        return builder.commit()
+
+
+def relevant(qrels: Iterable[Qrel]) -> Relevant:
+    """Return the ids of each query's relevant documents."""
+    documents: Relevant = {}
+    for qrel in qrels:
+        if qrel.relevance > 0:
+            documents.setdefault(qrel.query_id, []).append(qrel.document_id)
+    return documents
+
+
+def _training_queries(run: RunFolder, index: IndexReader) -> tuple[dict[str, str], Relevant]:
+    """Return the texts and relevant documents of the training queries."""
+    data = run.config.data
+    if data.queries is not None:
+        qrels = relevant(read_qrels(data.queries, data.split))
+        queries = {query.id: query.text for query in read_queries(data.queries, data.split)}
+    else:
+        queries, qrels = _pseudo_queries(run, index)
+    if data.count is not None:
+        random = np.random.default_rng(run.config.optimizer.seed)
+        names = list(queries)
+        drawn = sorted(random.permutation(len(names))[: data.count])
+        queries = {names[i]: queries[names[i]] for i in drawn}
+    return queries, qrels
+
+
+def _pseudo_queries(run: RunFolder, index: IndexReader) -> tuple[dict[str, str], Relevant]:
+    data = run.config.data
+    seed = run.config.optimizer.seed
+    pairs = pseudo_queries.generate(index.documents(), "mixed", data.pseudo_queries, seed)
+    queries, sources = {}, {}
+    for name, document, text in pseudo_queries.named(pairs):
+        queries[name], sources[name] = text, [document]
+    if not queries:
+        raise InputError(f"{data.corpus}: no pseudo-queries can be made of these documents")
+    return queries, sources
+
+
+def _split(
+    run: RunFolder, queries: dict[str, str], qrels: Relevant
+) -> tuple[HeldOut, dict[str, str], Relevant]:
+    """Return validation's queries, and the queries and judgements left for training."""
+    settings = run.config.validation
+    random = np.random.default_rng(run.config.optimizer.seed)
+    if settings.queries is not None:
+        texts = {q.id: q.text for q in read_queries(settings.queries, settings.split)}
+        chosen = sorted(texts)
+        random.shuffle(chosen)
+        kept = {name: texts[name] for name in sorted(chosen[: settings.count])}
+        judged = [q for q in read_qrels(settings.queries, settings.split) if q.query_id in kept]
+        return HeldOut(kept, judged), queries, qrels
+    names = sorted(name for name in queries if name in qrels)
+    random.shuffle(names)
+    held = set(names[: min(settings.count, len(names) // 10)])
+    kept = {name: queries[name] for name in sorted(held)}
+    judged = [Qrel(name, document, 1) for name in kept for document in qrels[name]]
+    if held and run.writes:
+        of_query = (
+            (Query(name, text), [Qrel(name, document, 1) for document in qrels[name]])
+            for name, text in kept.items()
+        )
+        pseudo_queries.write_judged(run.path / "held-out", "dev", of_query)
+    return (
+        HeldOut(kept, judged),
+        {name: text for name, text in queries.items() if name not in held},
+        {name: documents for name, documents in qrels.items() if name not in held},
+    )
+
+
+def _lists(
+    run: RunFolder,
+    index: IndexReader,
+    queries: dict[str, str],
+    qrels: Relevant,
+    training: TrainingData,
+) -> Lists:
+    data, path = run.config.data, run.prepared / "lists.jsonl"
+    if path.exists():
+        return Lists.open(path)
+    if data.lists is not None:
+        lists = Lists.open(data.lists)
+        if data.count is None and run.config.validation.queries is not None:
+            return lists
+        # Some queries were left out, so that their lists are too.
+        return write_lists(path, (one for one in lists if one.query_id in queries))
+    if data.mining == "teacher":
+        return teacher_lists(training, qrels, path, data.mining_depth, run.progress)
+    return mine(index, queries, qrels, path, depth=data.mining_depth, progress=run.progress)
+
+
+def _training_data(
+    run: RunFolder, index: IndexReader, queries: dict[str, str], qrels: Relevant
+) -> TrainingData:
+    """Return texts and teacher; until candidates are mined, lists hold relevant documents alone."""
+    documents = Contents(index.folder)
+    texts = list(queries.values())
+    words: tuple[sp.csr_array | None, sp.csr_array | None] = (None, None)
+    if run.config.teacher.bm25_weight or run.config.loss.words:
+        words = (index.query_vectors(texts), sp.csr_array(index.document_vectors().weights))
+    known = [
+        CandidateList(query, tuple(qrels.get(query, ())), len(qrels.get(query, ())))
+        for query in queries
+    ]
+    teacher = _teacher(run, texts, documents)
+    return TrainingData(list(queries), texts, index.ids, documents, known, *words, teacher)
+
+
+def _teacher(
+    run: RunFolder, queries: Sequence[str], documents: Sequence[str]
+) -> TeacherScores | None:
+    teacher = run.config.teacher
+    if teacher.dense is None and not teacher.bm25_weight:
+        return None
+    vectors: tuple[Any, Any] = (None, None)
+    if teacher.dense is not None:
+        from lexicept.training.candidates.neural_teachers import embeddings
+
+        folder, bf16 = run.prepared / "teacher", run.config.optimizer.bf16
+        vectors = embeddings(teacher.dense, queries, documents, folder, run.progress, bf16=bf16)
+    return TeacherScores(*vectors, teacher.dense_weight, teacher.bm25_weight)

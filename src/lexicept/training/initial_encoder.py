@@ -1,0 +1,145 @@
+"""The encoder that a run starts from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from torch.utils.data import ConcatDataset
+
+from lexicept.models.backbone import Backbone
+from lexicept.models.encoder import Encoder
+from lexicept.models.heads.base import Head
+from lexicept.models.heads.sae import SAEHead
+from lexicept.models.language_heads import language_head
+from lexicept.models.lookup import Lookup
+from lexicept.models.lora import add_adapters
+from lexicept.models.sae.pretrained import find_pretrained_sae
+from lexicept.training.config import ModelSettings
+from lexicept.training.data import TrainingData
+from lexicept.training.run_folder import RunFolder
+from lexicept.training.sae.trainer import train_on_states, train_sae
+from lexicept.training.states import cached_reader
+
+CALIBRATION_TOKENS = 1000
+"""Number of tokens that initial biases are measured on."""
+
+
+def initial_encoder(run: RunFolder, data: TrainingData) -> Encoder:
+    """Return the encoder to train, as the configuration says; an SAE may be trained first.
+
+    Raises:
+        InputError: a model that can't be loaded, or settings that do not fit it.
+    """
+    settings = run.config.model
+    encoder = _new_encoder(run, data) if settings.start is None else Encoder.load(settings.start)
+    backbone, head, lookup = encoder.backbone, encoder.head, encoder.lookup
+    if settings.query == "lookup" and lookup is None:
+        lookup = Lookup.for_head(head, backbone.tokenizer)
+        lookup.set_idf(data.documents)
+        encoder = Encoder.of(backbone, head, lookup, encoder.index_settings)
+    elif settings.query == "encoder":
+        encoder = Encoder.of(backbone, head, index_settings=encoder.index_settings)
+    weighting = {name: getattr(settings, name) for name in ("weighting", "k1", "b")}
+    encoder.index_settings = replace(encoder.index_settings, **weighting)
+    head.configure(**_head_changes(settings))
+    if settings.initial_active_dims is not None:
+        head.calibrate(_sample(backbone, data.documents), settings.initial_active_dims)
+    return encoder
+
+
+def _head_changes(settings: ModelSettings) -> dict[str, Any]:
+    """Return the head's settings that the configuration changes."""
+    # What a query's weights are worth beside words' may be learned anew.
+    changes: dict[str, Any] = {"query_scale": 1.0}
+    for name in ("query_k", "document_k"):
+        if (k := getattr(settings, name)) is not None:
+            changes[name] = k or None
+    for name in ("pooling", "query_max_active_dims", "document_max_active_dims"):
+        if getattr(settings, name) is not None:
+            changes[name] = getattr(settings, name)
+    return changes
+
+
+def _new_encoder(run: RunFolder, data: TrainingData) -> Encoder:
+    settings, pretrained = run.config.model, None
+    layer = settings.layer
+    if settings.pretrained is not None:
+        wanted = (settings.pretrained, layer, settings.pretrained_width)
+        pretrained = find_pretrained_sae(*wanted, l0=settings.pretrained_l0)
+        layer = layer or pretrained.layer
+    backbone = Backbone.from_pretrained(
+        settings.backbone,
+        layer,
+        bidirectional=settings.bidirectional,
+        dtype=settings.dtype,
+        precision="bfloat16" if run.config.optimizer.bf16 else None,
+    )
+    if pretrained is not None:
+        sae = pretrained.load(settings.pretrained_scale, backbone)
+        return Encoder.of(backbone, SAEHead(sae))
+    if settings.head == "sae":
+        return Encoder.of(backbone, _sae_head(run, backbone, data))
+    return Encoder.of(backbone, _language_head(run, backbone, data))
+
+
+def _sae_head(run: RunFolder, backbone: Backbone, data: TrainingData) -> Head:
+    """Return a head over an SAE that is trained on the run's texts."""
+    settings = run.config.model
+    inner = language_head(settings.backbone) if settings.sae_input != "states" else None
+    transform = None if inner is None else inner.transform
+    sides = ["documents", "queries"] if settings.sae_queries else ["documents"]
+    texts = [getattr(data, side) for side in sides]
+    to = (settings.sae, run.prepared / "sae", run.progress)
+    if settings.trained == "head":  # the states are read once, for the SAE and the head
+        caches = [run.states(backbone, *of) for of in zip(texts, sides, strict=True)]
+        reader = cached_reader(caches, backbone.model.device, transform)
+        sae = train_on_states(reader, sum(map(len, texts)), *to)
+    else:
+        both = cast(Sequence[str], ConcatDataset(texts))
+        sae = train_sae(backbone, both, *to, transform=transform)
+    return SAEHead(sae, inner=inner)
+
+
+def _language_head(run: RunFolder, backbone: Backbone, data: TrainingData) -> Head:
+    """Return the backbone's own language head, or one made of it."""
+    settings = run.config.model
+    head = language_head(settings.backbone)
+    if settings.head == "mlm":
+        return head
+    size = settings.size or 0
+    if settings.head == "random":
+        return head.random(size, run.config.optimizer.seed)
+    from lexicept.models.word_vocabulary import expanded_words
+
+    words, pieces = expanded_words(data.documents, backbone.tokenizer, size)
+    return head.expanded(pieces, words)
+
+
+def _sample(backbone: Backbone, texts: Sequence[str]) -> Tensor:
+    """Return states of about ``CALIBRATION_TOKENS`` tokens of the first texts [n, d]."""
+    sample: list[Tensor] = []
+    for text in texts:
+        sample += (states for _, states in backbone.token_states(backbone.windows([text])))
+        if sum(map(len, sample)) >= CALIBRATION_TOKENS:
+            break
+    return torch.cat(sample)[:CALIBRATION_TOKENS]
+
+
+def set_trainable(encoder: Encoder, settings: ModelSettings, reconstructs: bool) -> None:
+    """Choose the parameters that learn: the head's, adapters of the backbone, or the backbone's
+    own; an SAE's decoder where it reconstructs."""
+    backbone, head, lookup = encoder.backbone, encoder.head, encoder.lookup
+    backbone.requires_grad_(settings.trained == "all")
+    if settings.trained == "lora":
+        backbone.model = add_adapters(
+            backbone.model, backbone.source, settings.lora_rank, settings.lora_alpha
+        )
+    head.requires_grad_(not settings.freeze_head)
+    if lookup is not None:
+        lookup.requires_grad_(True)
+    if isinstance(head, SAEHead):
+        head.freeze_unused(decoder=not reconstructs)

@@ -1,0 +1,247 @@
+"""The training loop that sparse autoencoders and masked pretraining share.
+
+The loop has the optimiser (AdamW), the learning rate, gradient clipping, the check for losses that
+are not finite, checkpoints and progress. A task has the loss of a batch and what it trains.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
+
+import torch
+from torch import nn
+
+from lexicept.errors import InputError, LexiceptError
+from lexicept.progress import Progress
+from lexicept.storage.files import replacing
+from lexicept.training.learning_rate import LearningRate
+from lexicept.training.settings import difference, to_mapping
+
+CHECKPOINT_SECONDS = 60
+"""Seconds between two checkpoints."""
+
+CHECKPOINT = "checkpoint.pt"
+"""The checkpoint's file name."""
+
+Batch = TypeVar("Batch")
+
+
+class NotFiniteError(LexiceptError):
+    """A loss that is infinite or NaN."""
+
+
+class LoopSettings(Protocol):
+    """The settings that the loop reads; a dataclass, saved in every checkpoint."""
+
+    @property
+    def steps(self) -> int:
+        """Optimiser steps of the whole training."""
+
+    @property
+    def max_grad_norm(self) -> float:
+        """Norm that the gradients of all parameters together are clipped to."""
+
+    @property
+    def weight_decay(self) -> float:
+        """AdamW's weight decay."""
+
+    @property
+    def rate(self) -> LearningRate:
+        """The learning rate's schedule."""
+
+
+class StepLoss(NamedTuple):
+    """The loss of a batch, whose gradients are computed."""
+
+    loss: float
+    tokens: int
+    """Tokens of the batch, for the speed that progress shows."""
+
+
+class Task(ABC, Generic[Batch]):
+    """A training objective, and the parameters that it trains."""
+
+    title: ClassVar[str]
+    """The task's name in errors."""
+    stage: ClassVar[str]
+    """The task's name in progress reports."""
+    advice: ClassVar[str] = "a lower learning rate may help"
+    """What to try where the loss is not finite."""
+    epsilon: ClassVar[float] = 1e-8
+    """AdamW's ε."""
+    settings: LoopSettings
+    """The settings of the training; a checkpoint belongs to these alone."""
+
+    @abstractmethod
+    def groups(self) -> list[dict[str, Any]]:
+        """Return AdamW's parameter groups; a group's ``factor`` multiplies its learning rate."""
+
+    @abstractmethod
+    def parameters(self) -> Iterable[nn.Parameter]:
+        """Return the parameters whose gradients are clipped together."""
+
+    @abstractmethod
+    def backward(self, batch: Batch, step: int) -> StepLoss:
+        """Compute the gradients of a batch's loss; ``step`` is counted from 0."""
+
+    @abstractmethod
+    def after_step(self) -> str:
+        """Update what the optimiser does not; return what progress shows of the step."""
+
+    @abstractmethod
+    def done(self, steps: int) -> tuple[int, int]:
+        """Return how much of how much is done after some steps, in the task's unit."""
+
+    @abstractmethod
+    def state(self) -> dict[str, Any]:
+        """Return the tensors and numbers that a checkpoint needs beside the optimiser's."""
+
+    @abstractmethod
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from ``state``. Raises InputError for that of another model."""
+
+
+class Loop(Generic[Batch]):
+    """The optimiser of a task, and the steps it has taken."""
+
+    def __init__(self, task: Task[Batch]) -> None:
+        self.task = task
+        self.steps = 0
+        self._tokens_per_second = 0.0
+        settings = task.settings
+        groups = [{"factor": 1.0, **group} for group in task.groups()]
+        self.optimizer = torch.optim.AdamW(
+            groups,
+            lr=settings.rate.peak,
+            eps=task.epsilon,
+            weight_decay=settings.weight_decay,
+            fused=True,
+        )
+
+    def run(
+        self, batches: Iterable[tuple[Any, Batch]], checkpoints: Path | None, progress: Progress
+    ) -> None:
+        """Take the steps that are left.
+
+        Args:
+            batches: each with the position in the stream after it, a tuple of numbers.
+            checkpoints: folder of the checkpoint, written every ``CHECKPOINT_SECONDS`` and after
+                the last step.
+
+        Raises:
+            NotFiniteError: the loss is not finite; the last checkpoint is kept.
+        """
+        total = self.task.settings.steps
+        if self.steps >= total:
+            return
+        saved = time.monotonic()
+        for position, batch in batches:
+            detail = self.step(batch)
+            progress(self.task.stage, *self.task.done(self.steps), detail)
+            last = self.steps >= total
+            due = last or time.monotonic() - saved > CHECKPOINT_SECONDS
+            if checkpoints is not None and due:
+                self.save(checkpoints / CHECKPOINT, position)
+                saved = time.monotonic()
+            if last:
+                return
+        raise InputError(f"{self.task.title}: the texts have no tokens")
+
+    def step(self, batch: Batch) -> str:
+        """Take one optimiser step; return what progress shows.
+
+        Raises:
+            NotFiniteError: the loss is not finite; no weight has changed.
+        """
+        began = time.perf_counter()
+        task, settings = self.task, self.task.settings
+        self.optimizer.zero_grad(set_to_none=True)
+        loss, tokens = task.backward(batch, self.steps)
+        if not math.isfinite(loss):
+            raise NotFiniteError(
+                f"{task.title}: the loss is {loss} at step {self.steps}; {task.advice}"
+            )
+        torch.nn.utils.clip_grad_norm_(task.parameters(), settings.max_grad_norm)
+        for group in self.optimizer.param_groups:
+            group["lr"] = group["factor"] * settings.rate.at(self.steps)
+        self.optimizer.step()
+        detail = task.after_step()
+        self.steps += 1
+        speed = tokens / (time.perf_counter() - began)
+        # An exponential average, so that a person can read it.
+        self._tokens_per_second = 0.9 * (self._tokens_per_second or speed) + 0.1 * speed
+        return f"loss {loss:.3f}  {detail}  {self._tokens_per_second:,.0f} tokens/s"
+
+    def save(self, path: Path, position: tuple[Any, ...]) -> None:
+        """Write a checkpoint atomically."""
+        content = {
+            "settings": to_mapping(self.task.settings),
+            "position": list(position),
+            "steps": self.steps,
+            "task": self.task.state(),
+            "optimizer": self.optimizer.state_dict(),
+        }
+        with replacing(path) as file:
+            torch.save(content, file)
+
+    def load(self, checkpoint: Checkpoint) -> tuple[Any, ...]:
+        """Continue from a checkpoint; return the position in the stream of batches.
+
+        Raises:
+            InputError: a checkpoint that is damaged or of another model.
+        """
+        with checkpoint.reading() as content:
+            self.task.restore(content["task"])
+            self.optimizer.load_state_dict(content["optimizer"])
+            self.steps = content["steps"]
+            return tuple(content["position"])
+
+
+class Checkpoint:
+    """A checkpoint that ``Loop.save`` wrote.
+
+    Args:
+        path: its file.
+        settings: those to train with, which must be the checkpoint's.
+        device: where its tensors are loaded to; by default where they were saved from.
+
+    Raises:
+        InputError: a file that can't be read, or a checkpoint of other settings.
+    """
+
+    def __init__(
+        self, path: Path, settings: LoopSettings, device: torch.device | None = None
+    ) -> None:
+        self.path = path
+        self._content: dict[str, Any] = {}
+        with self.reading():
+            self._content = torch.load(path, map_location=device, weights_only=True)
+            if other := difference(self._content["settings"], to_mapping(settings)):
+                raise InputError(f"{path}: a checkpoint of other settings: {other}")
+
+    @classmethod
+    def find(
+        cls, folder: Path | None, settings: LoopSettings, device: torch.device | None = None
+    ) -> Checkpoint | None:
+        """Return the checkpoint of a folder; None where there is none."""
+        if folder is None or not (folder / CHECKPOINT).exists():
+            return None
+        return cls(folder / CHECKPOINT, settings, device)
+
+    @contextmanager
+    def reading(self) -> Iterator[dict[str, Any]]:
+        """Yield the content; turn the errors of a block that reads it into one InputError."""
+        try:
+            yield self._content
+        except InputError as error:
+            known = str(error).startswith(str(self.path))
+            raise error if known else InputError(f"{self.path}: {error}") from None
+        except Exception as error:  # torch raises many kinds
+            reason = " ".join(str(error).split())
+            raise InputError(f"{self.path}: this checkpoint can't be read: {reason}") from None

@@ -1,0 +1,1 @@
+"""Pretraining of language heads and backbones on masked texts."""

@@ -1,0 +1,117 @@
+"""How a head or a backbone is pretrained, and which head goes with which masking."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from lexicept.errors import InputError
+from lexicept.training.learning_rate import LearningRate
+from lexicept.training.settings import Count, Flag, NotNegative, Positive, Seed, Whole, settings
+
+Masking = Literal["subwords", "words", "mntp", "causal"]
+HeadKind = Literal["mlm", "expanded", "random"]
+Trained = Literal["head", "lora", "all"]
+
+EXPANDED_SIZE = 100_000
+"""Words of an expanded vocabulary (ESPLADE, 3.1.1)."""
+
+
+@settings
+class PretrainingSettings:
+    """Training on masked texts.
+
+    ESPLADE (3.1.3): 600,000 steps of 1024 titles, everything learns, a learning rate of 1.6e-4
+    after 10,000 steps of warm-up. SPLARE (4): masking ``mntp``, 10,000 steps, adapters.
+    """
+
+    masking: Masking = "words"
+    """What is masked, and predicted by the head: the backbone's sub-words (``subwords``; BERT), the
+    words that are the head's terms (``words``; ESPLADE), or sub-words, predicted from the place
+    before them (``mntp``; SPLARE). ``causal`` masks nothing: every sub-word is predicted from the
+    place before it, as decoders are trained."""
+    mask_share: Annotated[Positive, Field(le=1)] | None = None
+    """Share of a window's sub-words or words that is masked, at least one of them; null for 0.2
+    with ``mntp`` (SPLARE) and 0.15 otherwise (BERT, ESPLADE)."""
+    trained: Trained = "head"
+    """Parameters that learn: the head on a frozen backbone; low-rank adapters of the backbone under
+    a frozen head, which are added to its weights at the end; or head and backbone."""
+    lora_rank: Count = 64
+    """Rank of the adapters (SPLARE, Table 4)."""
+    steps: Count = 1000
+    """Optimiser steps."""
+    batch_size: Count = 32
+    """Windows of text in a step."""
+    learning_rate: Positive = 1e-3
+    """AdamW's learning rate after warm-up; it falls linearly to 0. A backbone needs less than a
+    head, such as 1.6e-4."""
+    warmup_steps: Whole = 100
+    """Steps of linear warm-up."""
+    weight_decay: NotNegative = 0.01
+    """AdamW's weight decay, on matrices."""
+    max_grad_norm: Positive = 1.0
+    """Norm that the gradients of all parameters together are clipped to."""
+    bf16: Flag = False
+    """Whether matrices are multiplied in bfloat16; weights stay in single precision."""
+    seed: Seed = 0
+    """Seed of the order of texts, of what is masked, of dropout and of random rows."""
+
+    @property
+    def share(self) -> float:
+        """``mask_share`` or its default."""
+        return self.mask_share or (0.2 if self.masking == "mntp" else 0.15)
+
+    @property
+    def shifted(self) -> bool:
+        """Whether tokens are predicted from the place before them."""
+        return self.masking in ("mntp", "causal")
+
+    @property
+    def rate(self) -> LearningRate:
+        """The learning rate's schedule."""
+        decay = self.steps - self.warmup_steps
+        return LearningRate(self.learning_rate, self.warmup_steps, self.steps, decay)
+
+    @property
+    def bidirectional(self) -> bool | None:
+        """Whether a decoder's tokens attend to the tokens after them; None as saved."""
+        return {"mntp": True, "causal": False}.get(self.masking)
+
+
+def masking_of(head: HeadKind, masking: Masking | None) -> Masking:
+    """Return what is masked for a head: words for ``expanded``, sub-words for the others, where
+    ``masking`` is None.
+
+    ``mlm`` is a head over sub-words, ``expanded`` one over words; ``random`` may be either.
+
+    Raises:
+        InputError: a masking that the head can't be trained with.
+    """
+    if masking is None:
+        return "words" if head == "expanded" else "subwords"
+    if head == "mlm" and masking == "words":
+        raise InputError("head: mlm predicts sub-words: masking must not be words")
+    if head == "expanded" and masking != "words":
+        raise InputError(
+            f"head: expanded predicts words and so requires masking: words, not {masking}"
+        )
+    return masking
+
+
+def words_of(masking: Masking, size: int | None) -> int | None:
+    """Return the largest number of words that are dimensions; None where sub-words are.
+
+    Args:
+        size: the number that was asked for; None for ``EXPANDED_SIZE``.
+
+    Raises:
+        InputError: a size where sub-words are the dimensions, or below 1.
+    """
+    if masking == "words":
+        if size is not None and size < 1:
+            raise InputError(f"size must be at least 1 word, not {size}")
+        return EXPANDED_SIZE if size is None else size
+    if size is not None:
+        raise InputError(f"size, a number of words, requires masking: words, not {masking}")
+    return None
