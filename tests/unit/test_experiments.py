@@ -145,9 +145,9 @@ DAMAGES = {
     "unknown key 'bm25.small.retrieval.sistem'; the nearest name is 'system'": lambda c: c["sizes"][
         "small"
     ]["retrieval"].update(sistem="bm25"),
-    "bm25.small.retrieval.system must be 'bm25', 'vectors' or 'encoder', not 'bm26'": lambda c: c[
-        "sizes"
-    ]["small"]["retrieval"].update(system="bm26"),
+    "system must be 'bm25', 'vectors' or 'encoder', not 'bm26'": lambda c: c["sizes"]["small"][
+        "retrieval"
+    ].update(system="bm26"),
     "rows that are there twice: bm25": lambda c: c["rows"].append({"name": "bm25"}),
     "pruned.against: unknown row 'bm52'; the nearest is 'bm25'": lambda c: c["rows"][1].update(
         against="bm52"

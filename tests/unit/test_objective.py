@@ -17,10 +17,10 @@ from lexicept.training.config import (
     LossSettings,
     RegularizerSettings,
     TrainingConfig,
-    from_mapping,
 )
 from lexicept.training.data import Collator, Sampler, TeacherScores, TrainingData
 from lexicept.training.objective import Objective
+from lexicept.training.settings import from_mapping
 from support.tiny import text, tiny_backbone
 
 QUERIES = torch.tensor([[1.0, 0.0, 2.0], [0.0, 0.5, 0.0], [0.5, 0.5, 0.5]])
