@@ -1,36 +1,89 @@
-"""Plots as inline SVG: no plotting library, no script, colours from the page's style sheet.
+"""Charts as inline SVG, drawn by matplotlib, coloured by the page.
 
-Every function returns one ``<svg role="img">`` whose ``<title>`` says what it shows. Classes carry
-the colours (``series-0``, ``series-1``, ...), so that light, dark and printed pages differ by CSS
-alone. Lengths are in the units of the view box: ``WIDTH`` wide.
+Every function returns one ``<svg role="img">`` whose ``<title>`` names the chart. matplotlib writes
+inline styles, ids and references; they are replaced by attributes whose colours are the variables
+of the page's style sheet (``var(--series-0)``), so that light, dark and printed pages differ by CSS
+alone, the page's security policy holds, and equal data gives equal bytes.
 """
 
 from __future__ import annotations
 
+import io
 import math
-from collections.abc import Sequence
+import re
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+from xml.etree import ElementTree
 
 from markupsafe import Markup
 
-WIDTH, HEIGHT = 640, 300
-LEFT, RIGHT, TOP, BOTTOM = 64, 28, 14, 48
-"""Margins of the plotted area; a legend takes ``LEGEND`` more at the top."""
-LEGEND = 22
-LABELS = 200
-"""Width of the labels of horizontal bars."""
-ROW = 18
-"""Height of one horizontal bar with its gap."""
+from lexicept.sanitize import one_line
 
-SMALLEST = 1e-300
-"""Differences below it are none: such floats have lost their digits."""
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+WIDTH, HEIGHT = 640, 300
+"""Size of a chart in CSS pixels; the page scales it."""
+
+SERIES = ("#2c6fbb", "#c2571a", "#2d8a4e", "#8a4fb5")
+INK, FAINT, GRID, RAISED = "#1d2025", "#596069", "#e6e8ec", "#ffffff"
+VARIABLES = {
+    **{colour: f"var(--series-{number})" for number, colour in enumerate(SERIES)},
+    **{INK: "var(--ink)", FAINT: "var(--faint)", GRID: "var(--grid)", RAISED: "var(--raised)"},
+}
+"""Colours of matplotlib's drawing, and the CSS variables that take their places."""
+
+DASHES: tuple[Any, ...] = ("-", "-", (0, (5, 3)), (0, (2, 2)))
+"""Line styles by series, so that lines differ without colour too."""
+
+STYLE = {
+    "svg.fonttype": "none",  # text as text
+    "svg.hashsalt": "lexicept",
+    "font.size": 12,
+    "axes.edgecolor": FAINT,
+    "axes.labelcolor": INK,
+    "axes.titlecolor": INK,
+    "axes.titlesize": 12,
+    "axes.titlelocation": "left",
+    "axes.spines.left": False,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.axisbelow": True,
+    "axes.unicode_minus": False,
+    "grid.color": GRID,
+    "grid.linewidth": 1,
+    "text.color": FAINT,
+    "text.parse_math": False,
+    "xtick.color": FAINT,
+    "ytick.color": FAINT,
+    "xtick.major.pad": 6,
+    "axes.titlepad": 8,
+    "xtick.major.size": 0,
+    "ytick.major.size": 0,
+    "xtick.minor.size": 0,
+    "ytick.minor.size": 0,
+    "path.simplify": False,  # a point is a line without length
+    "legend.frameon": False,
+    "legend.handlelength": 1.4,
+}
+
+TIP = "tip:"
+"""Prefix of ids that carry the text shown when the pointer rests on a bar."""
+
+LABELLED = 12
+"""Columns up to which each has its value above it."""
+
+LINE = 15
+"""Pixels between the names of neighbouring marks."""
 
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 class Series(NamedTuple):
-    """One line, or one colour of points or bars."""
+    """The points of one line, or of one colour in a scatter plot."""
 
     name: str
     x: Sequence[float]
@@ -38,67 +91,15 @@ class Series(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A point of a scatter plot that is named beside it."""
+    """A point of a scatter plot with its name beside it."""
 
     x: float
     y: float
     label: str
 
 
-class Scale(NamedTuple):
-    """From values to coordinates; ``log`` takes values above 0 only."""
-
-    low: float
-    high: float
-    start: float
-    end: float
-    log: bool = False
-
-    def __call__(self, value: float) -> float:
-        low, high = self.low, self.high
-        if self.log:
-            value, low, high = math.log10(value), math.log10(low), math.log10(high)
-        return self.start + (value - low) / (high - low) * (self.end - self.start)
-
-    def ticks(self) -> list[float]:
-        """Round numbers within the range: powers of ten on a logarithmic scale."""
-        if not self.log:
-            step = _step(self.low, self.high)
-            first = math.ceil(self.low / step - 1e-9)
-            last = math.floor(self.high / step + 1e-9)
-            return [round(n * step, 12) for n in range(first, last + 1)]
-        first = math.ceil(math.log10(self.low) - 1e-9)
-        last = math.floor(math.log10(self.high) + 1e-9)
-        every = max(1, -(-(last - first + 1) // 8))
-        return [10.0**n for n in range(first, last + 1, every)]
-
-
-def scale(
-    values: Sequence[float], start: float, end: float, log: bool = False, zero: bool = False
-) -> Scale:
-    """A scale that ends on ticks around all values; ``zero`` begins it at 0."""
-    shown = [v for v in values if math.isfinite(v) and (v > 0 or not log)]
-    low, high = (min(shown), max(shown)) if shown else (1.0, 10.0) if log else (0.0, 1.0)
-    if log:
-        low, high = math.floor(math.log10(low) + 1e-9), math.ceil(math.log10(high) - 1e-9)
-        return Scale(10.0**low, 10.0 ** max(high, low + 1), start, end, True)
-    low = min(low, 0.0) if zero else low
-    if high - low < SMALLEST:
-        high = low + (abs(low) if abs(low) >= SMALLEST else 1.0)
-    step = _step(low, high)
-    low, high = math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
-    return Scale(low, high, start, end)
-
-
-def _step(low: float, high: float) -> float:
-    """1, 2 or 5 times a power of ten that divides a range into 4 to 10 parts."""
-    rough = (high - low) / 5
-    power: float = 10.0 ** math.floor(math.log10(rough))
-    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)
-
-
 def compact(value: float) -> str:
-    """A number as short as a tick needs it: ``12,000``, ``1.5M``, ``0.02``, ``10⁻⁶``."""
+    """Return a number in few characters: ``12,000``, ``1.5M``, ``0.02``, ``10⁻⁶``."""
     size = abs(value)
     if size >= 1e6:
         return f"{value / 1e6:.3g}M"
@@ -111,28 +112,19 @@ def compact(value: float) -> str:
     return power if mantissa == "1" else f"{mantissa}×{power}"
 
 
-def bars(
-    title: str,
-    labels: Sequence[str],
-    series: Sequence[tuple[str, Sequence[float]]],
-    value_label: str,
-) -> Markup:
-    """Horizontal bars from 0, one group for each label and in it one bar for each series."""
-    top, parts = _legend([name for name, _ in series])
-    group = ROW * len(series) + (6 if len(series) > 1 else 0)
-    bottom = top + group * len(labels)
-    x = scale([v for _, values in series for v in values], LABELS, WIDTH - 60, zero=True)
-    parts.append(_vertical_axis_lines(x, top, bottom))
-    for i, label in enumerate(labels):
-        middle = top + group * i + ROW * len(series) / 2
-        parts.append(_text(LABELS - 8, middle + 4, _cut(label, 30), "end"))
-        for j, (_, values) in enumerate(series):
-            y = top + group * i + ROW * j + 2
-            width = x(values[i]) - LABELS
-            parts.append(_rect(LABELS, y, width, ROW - 4, j, f"{label}: {compact(values[i])}"))
-            parts.append(_text(LABELS + width + 4, y + 11, compact(values[i]), "start"))
-    parts.append(_text((LABELS + WIDTH - 60) / 2, bottom + 34, value_label, "middle"))
-    return _svg(title, bottom + 44, parts)
+def bars(title: str, labels: Sequence[str], values: Sequence[float], unit: str) -> Markup:
+    """Draw horizontal bars from 0, the first at the top, each with its value at its end."""
+    unit = one_line(unit)
+    with _chart(title, 30 + 24 * len(labels)) as (chart, axes):
+        drawn = axes.barh(range(len(labels)), values, color=SERIES[0], height=0.7)
+        axes.set_yticks(range(len(labels)), [_cut(label, 30) for label in labels])
+        axes.bar_label(drawn, [f"{compact(v)} {unit}" for v in values], padding=4, fontsize=12)
+        for bar, label, value in zip(drawn, labels, values, strict=True):
+            bar.set_gid(_tip(label, f"{compact(value)} {unit}"))
+        axes.set(ylim=(len(labels) - 0.5, -0.5), xticks=[])
+        axes.margins(x=0.12)
+        axes.spines["bottom"].set_visible(False)
+    return chart.svg()
 
 
 def columns(
@@ -142,39 +134,45 @@ def columns(
     x_label: str,
     y_label: str,
 ) -> Markup:
-    """Vertical bars from 0 over named places, side by side for several series."""
-    top, parts = _legend([name for name, _ in series])
-    bottom = HEIGHT - BOTTOM
-    y = scale([v for _, values in series for v in values], bottom, top, zero=True)
-    place = (WIDTH - LEFT - RIGHT) / max(len(labels), 1)
-    width = place * 0.84 / max(len(series), 1)
-    parts.append(_y_axis(y, y_label))
-    every = max(1, math.ceil(max(map(len, labels), default=1) * 7 / place))
-    for i, label in enumerate(labels):
-        start = LEFT + place * (i + 0.08)
-        if i % every == 0:
-            parts.append(_text(LEFT + place * (i + 0.5), bottom + 16, label, "middle"))
-        for j, (_, values) in enumerate(series):
-            height = bottom - y(values[i])
-            tip = f"{label}: {compact(values[i])}"
-            parts.append(_rect(start + width * j, bottom - height, width, height, j, tip))
-    parts.append(_x_label(x_label))
-    return _svg(title, HEIGHT, parts)
+    """Draw vertical bars from 0 at named places, side by side for several series."""
+    with _chart(title) as (chart, axes):
+        width = 0.84 / max(len(series), 1)
+        for number, (_, values) in enumerate(series):
+            places = [
+                place + (number - (len(series) - 1) / 2) * width for place in range(len(values))
+            ]
+            drawn = axes.bar(places, values, 0.94 * width, color=SERIES[number % 4])
+            if len(labels) * len(series) <= LABELLED:
+                axes.bar_label(drawn, [compact(value) for value in values], padding=2, fontsize=11)
+            for bar, label, value in zip(drawn, labels, values, strict=True):
+                bar.set_gid(_tip(label, compact(value)))
+        every = max(1, math.ceil(max(map(len, labels), default=1) * len(labels) / 80))
+        axes.set_xticks(
+            range(0, len(labels), every), [one_line(label) for label in labels[::every]]
+        )
+        _values_from_zero(axes, [v for _, values in series for v in values])
+        chart.label(x_label, y_label)
+        chart.legend([name for name, _ in series])
+    return chart.svg()
 
 
 def histogram(
     title: str, edges: Sequence[float], counts: Sequence[float], x_label: str, y_label: str
 ) -> Markup:
-    """Counts between neighbouring edges; one edge more than counts."""
-    bottom = HEIGHT - BOTTOM
-    x = Scale(edges[0], edges[-1], LEFT, WIDTH - RIGHT)
-    y = scale(counts, bottom, TOP, zero=True)
-    parts = [_y_axis(y, y_label), _x_axis(x, x_label)]
-    for (low, high), count in zip(pairwise(edges), counts, strict=True):
-        tip = f"{compact(low)} to {compact(high)}: {compact(count)}"
-        start, top = x(low), y(count)
-        parts.append(_rect(start, top, max(x(high) - start - 1, 0.5), bottom - top, 0, tip))
-    return _svg(title, HEIGHT, parts)
+    """Draw the counts between neighbouring edges; there is one edge more than counts."""
+    with _chart(title) as (chart, axes):
+        widths = [high - low for low, high in pairwise(edges)]
+        inner = [0.94 * width for width in widths]
+        lefts = [low + 0.03 * width for low, width in zip(edges, widths, strict=False)]
+        drawn = axes.bar(lefts, counts, inner, align="edge", color=SERIES[0])
+        for number, bar in enumerate(drawn):
+            ends = f"{compact(edges[number])} to {compact(edges[number + 1])}"
+            bar.set_gid(_tip(ends, compact(counts[number])))
+        axes.set_xlim(edges[0], edges[-1])
+        _values_from_zero(axes, counts)
+        _numbers(axes.xaxis)
+        chart.label(x_label, y_label)
+    return chart.svg()
 
 
 def lines(
@@ -186,24 +184,33 @@ def lines(
     log_x: bool = False,
     steps: bool = False,
 ) -> Markup:
-    """Lines through points, or with ``steps`` a level that holds until the next point."""
-    top, parts = _legend([s.name for s in series])
-    x = scale([v for s in series for v in s.x], LEFT, WIDTH - RIGHT, log_x)
-    y = scale([v for s in series for v in s.y], HEIGHT - BOTTOM, top, zero=True)
-    parts += [_y_axis(y, y_label), _x_axis(x, x_label)]
-    for number, one in enumerate(series):
-        path = ""
-        for a, b in zip(one.x, one.y, strict=True):
-            if log_x and a <= 0:
-                continue
-            across, up = _short(x(a)), _short(y(b))
-            if not path:
-                path = f"M{across} {up}"
-            else:
-                path += f"H{across}V{up}" if steps else f"L{across} {up}"
-        drawn = Markup('<path class="line series-{}" d="{}"/>')
-        parts.append(drawn.format(number % 4, path))
-    return _svg(title, HEIGHT, parts)
+    """Draw lines through points, or with ``steps`` levels that hold until the next point."""
+    with _chart(title) as (chart, axes):
+        for number, (_, x, y) in enumerate(series):
+            kept = [(a, b) for a, b in zip(x, y, strict=True) if a > 0 or not log_x]
+            style = {"color": SERIES[number % 4], "linestyle": DASHES[number % 4], "linewidth": 2}
+            drawn = "steps-post" if steps else "default"
+            axes.plot([a for a, _ in kept], [b for _, b in kept], drawstyle=drawn, **style)
+        _scale(axes, "x", [v for one in series for v in one.x], log_x)
+        _values_from_zero(axes, [v for one in series for v in one.y])
+        chart.label(x_label, y_label)
+        chart.legend([one.name for one in series], axes.lines)
+    return chart.svg()
+
+
+def differences(title: str, values: Sequence[float], x_label: str, y_label: str) -> Markup:
+    """Draw sorted values side by side from 0: gains in one colour, losses in another."""
+    with _chart(title) as (chart, axes):
+        for colour, sign in zip(SERIES, (1, -1), strict=False):
+            shown = [value if value * sign > 0 else 0.0 for value in values]
+            axes.stairs(shown, range(len(values) + 1), fill=True, color=colour, alpha=0.75)
+        axes.axhline(0, color=FAINT, linewidth=1)
+        axes.spines["bottom"].set_visible(False)
+        axes.set_xlim(0, len(values))
+        _values_from_zero(axes, values)
+        _numbers(axes.xaxis)
+        chart.label(x_label, y_label)
+    return chart.svg()
 
 
 def scatter(
@@ -217,137 +224,214 @@ def scatter(
     diagonal: bool = False,
     marks: Sequence[Mark] = (),
 ) -> Markup:
-    """Points, some of them named. ``diagonal`` draws where x = y."""
-    top, parts = _legend([s.name for s in series])
-    xs = [v for s in series for v in s.x] + [mark.x for mark in marks]
-    ys = [v for s in series for v in s.y] + [mark.y for mark in marks]
-    height = HEIGHT * 4 / 3
-    x = scale(xs, LEFT, WIDTH - RIGHT, log_x, zero=True)
-    y = scale(ys, height - BOTTOM, top, log_y, zero=True)
-    parts += [_y_axis(y, y_label), _x_axis(x, x_label, height)]
-    low, high = max(x.low, y.low), min(x.high, y.high)
-    if diagonal and low < high:
-        parts.append(_line(x(low), y(low), x(high), y(high), "diagonal"))
-    for number, one in enumerate(series):
-        # One path of dots of no length: a tenth of the size of circles.
-        dots = "".join(
-            f"M{_short(x(a))} {_short(y(b))}h0"
-            for a, b in zip(one.x, one.y, strict=True)
-            if (a > 0 or not log_x) and (b > 0 or not log_y)
-        )
-        parts.append(Markup('<path class="dots series-{}" d="{}"/>').format(number % 4, dots))
-    return _svg(title, height, [*parts, *_marks(x, y, marks)])
-
-
-def _marks(x: Scale, y: Scale, marks: Sequence[Mark]) -> list[Markup]:
-    """Circles with names beside them; one that would cover another moves down a line."""
-    parts = []
-    taken: list[tuple[float, float, float]] = []
-    for a, b, label in marks:
-        across, up = x(a), y(b)
-        name = _cut(label, 26)
-        left = across > WIDTH * 0.6
-        start = across - 7 - 7 * len(name) if left else across + 7
-        end = start + 7 * len(name)
-        line = up + 4
-        while any(abs(line - other) < 14 and start < z and a < end for a, z, other in taken):
-            line += 1
-        taken.append((start, end, line))
-        shape = Markup('<circle class="mark" cx="{}" cy="{}" r="3.5"/>')
-        parts.append(shape.format(_short(across), _short(up)))
-        parts.append(_text(end if left else start, line, name, "end" if left else "start"))
-    return parts
+    """Draw points, some with names. ``diagonal`` adds the line x = y."""
+    with _chart(title, HEIGHT * 4 / 3) as (chart, axes):
+        _scale(axes, "x", [v for s in series for v in s.x] + [m.x for m in marks], log_x)
+        _scale(axes, "y", [v for s in series for v in s.y] + [m.y for m in marks], log_y)
+        for number, one in enumerate(series):
+            points = [
+                (a, b)
+                for a, b in zip(one.x, one.y, strict=True)
+                if (a > 0 or not log_x) and (b > 0 or not log_y)
+            ]
+            _dots(axes, points, SERIES[number % 4], 4, 0.5)
+        if diagonal:
+            axes.axline((1, 1), (2, 2), color=FAINT, linestyle=(0, (4, 4)), zorder=3)
+        chart.label(x_label, y_label)
+        chart.legend([one.name for one in series])
+        _name(axes, marks)
+    return chart.svg()
 
 
 def meter(value: float, most: float) -> Markup:
-    """A bar for a table's cell: ``value`` out of ``most``; the number stands beside it."""
+    """Return a bar for a table's cell that shows ``value`` out of ``most``."""
     width = 100 * min(max(value / most, 0), 1) if most > 0 else 0
     return Markup(
         '<svg class="meter" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true">'
-        '<rect class="series-0" width="{}" height="10"/></svg>'
-    ).format(_short(width))
+        '<rect fill="var(--series-0)" width="{:.4g}" height="10"/></svg>'
+    ).format(width)
 
 
-def _svg(title: str, height: float, parts: Sequence[Markup]) -> Markup:
-    return Markup('<svg role="img" viewBox="0 0 {} {}"><title>{}</title>{}</svg>').format(
-        WIDTH, _short(height), title, Markup("").join(parts)
-    )
+class _Chart:
+    """One figure with one pair of axes."""
+
+    def __init__(self, title: str, height: float) -> None:
+        from matplotlib.figure import Figure
+
+        self._title, self._height = title, height
+        self.figure = Figure(figsize=(WIDTH / 72, height / 72), layout="constrained")
+        self.axes = self.figure.subplots()
+        self._content = ""
+
+    def label(self, x_label: str, y_label: str) -> None:
+        """Name the axes: the horizontal one below it, the vertical one above its upper end."""
+        self.axes.set_xlabel(one_line(x_label))
+        self.axes.set_title(one_line(y_label))
+
+    def legend(self, names: Sequence[str], handles: Sequence[Any] = ()) -> None:
+        """Name several series in one row above the axes, with their colours or with handles."""
+        from matplotlib.patches import Patch
+
+        if len(names) < 2:
+            return
+        shown = [_cut(name, 80 // len(names)) for name in names]
+        colours = [Patch(color=SERIES[number % 4]) for number in range(len(names))]
+        place = "outside upper left"
+        self.figure.legend(handles or colours, shown, loc=place, ncols=len(names))
+
+    def draw(self) -> None:
+        """Write the figure as SVG."""
+        for artist in self.figure.findobj():
+            artist.set_clip_on(False)
+        file = io.StringIO()
+        none = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        with warnings.catch_warnings():
+            # Browsers have glyphs for more scripts than matplotlib's own font.
+            warnings.filterwarnings("ignore", "Glyph")
+            self.figure.savefig(file, format="svg", transparent=True, metadata=none)
+        self._content = file.getvalue()
+
+    def svg(self) -> Markup:
+        """Return the SVG for a page."""
+        root = ElementTree.fromstring(self._content)
+        size = f"0 0 {WIDTH} {self._height:g}"
+        page = ElementTree.Element("svg", {"role": "img", "viewBox": size})
+        ElementTree.SubElement(page, "title").text = one_line(self._title)
+        for child in root:
+            page.extend(_cleaned(child))
+        return Markup(ElementTree.tostring(page, "unicode"))
 
 
-def _y_axis(y: Scale, label: str) -> Markup:
-    """Grid lines, their numbers, and the label at the upright end."""
-    parts = []
-    for tick in y.ticks():
-        at = y(tick)
-        parts.append(_line(LEFT, at, WIDTH - RIGHT, at, "grid"))
-        parts.append(_text(LEFT - 6, at + 4, compact(tick), "end"))
-    middle = _short((y.start + y.end) / 2)
-    turned = Markup('<text class="label" text-anchor="middle" transform="translate(14 {}) rotate(')
-    parts.append((turned + Markup('-90)">{}</text>')).format(middle, label))
-    return Markup("").join(parts)
+@contextmanager
+def _chart(title: str, height: float = HEIGHT) -> Iterator[tuple[_Chart, Axes]]:
+    """A chart to draw on, whatever the user's settings of matplotlib are."""
+    from matplotlib import style
+
+    with style.context(STYLE, after_reset=True):
+        chart = _Chart(title, height)
+        yield chart, chart.axes
+        chart.draw()
 
 
-def _x_axis(x: Scale, label: str, height: float = HEIGHT) -> Markup:
-    bottom = height - BOTTOM
-    parts = [_line(LEFT, bottom, WIDTH - RIGHT, bottom, "axis")]
-    for tick in x.ticks():
-        parts.append(_line(x(tick), bottom, x(tick), bottom + 4, "axis"))
-        parts.append(_text(x(tick), bottom + 17, compact(tick), "middle"))
-    return Markup("").join([*parts, _x_label(label, height)])
+def _cleaned(element: ElementTree.Element) -> list[ElementTree.Element]:
+    """An element of matplotlib's as the page takes it; a group without attributes is its parts."""
+    tag = element.tag.rpartition("}")[2]
+    children = [inner for child in element for inner in _cleaned(child)]
+    if tag in ("metadata", "defs", "style") or (tag == "path" and not element.get("d")):
+        return []
+    name = element.get("id", "")
+    if tag == "g" and name.startswith(TIP):
+        for child in children:
+            ElementTree.SubElement(child, "title").text = name.removeprefix(TIP)
+    if tag == "g":
+        return children
+    cleaned = ElementTree.Element(tag)
+    cleaned.text = element.text if tag == "text" else None
+    for declaration in filter(None, element.get("style", "").split(";")):
+        key, _, value = (part.strip() for part in declaration.partition(":"))
+        if not key.startswith("font"):  # the page's own
+            cleaned.set(key, VARIABLES.get(value, value))
+    for key in ("d", "x", "y", "transform"):
+        value = element.get(key, "")
+        if value and not value.startswith("rotate(-0 "):
+            cleaned.set(key, _short(value))
+    cleaned.extend(children)
+    invisible = cleaned.get("fill") == "none" and "stroke" not in cleaned.attrib
+    return [] if invisible else [cleaned]
 
 
-def _x_label(label: str, height: float = HEIGHT) -> Markup:
-    return Markup('<text class="label" text-anchor="middle" x="{}" y="{}">{}</text>').format(
-        _short((LEFT + WIDTH - RIGHT) / 2), _short(height - 10), label
-    )
+def _short(coordinates: str) -> str:
+    """Coordinates to a tenth of a pixel; a line to where it starts is ``h0``."""
+    rounded = re.sub(r"-?\d+\.\d+", lambda number: f"{float(number[0]):.1f}", coordinates)
+    rounded = re.sub(r"\s*([MLz])\s*", r"\1", rounded.replace(".0", "")).strip()
+    return re.sub(r"M([\d. -]+)L\1(?=M|$)", r"M\1h0", rounded)
 
 
-def _vertical_axis_lines(x: Scale, top: float, bottom: float) -> Markup:
-    parts = []
-    for tick in x.ticks():
-        parts.append(_line(x(tick), top, x(tick), bottom, "grid"))
-        parts.append(_text(x(tick), bottom + 16, compact(tick), "middle"))
-    return Markup("").join(parts)
+def _values_from_zero(axes: Axes, values: Sequence[float]) -> None:
+    """Let the vertical axis start at 0, unless values are below it, with grid lines."""
+    axes.set_ylim(*_around(values))
+    _numbers(axes.yaxis)
+    axes.yaxis.grid(True)
 
 
-def _legend(names: Sequence[str]) -> tuple[float, list[Markup]]:
-    """Where the plotted area begins, and what stands above it: coloured squares with names in one
-    row, where there are several."""
-    if len(names) < 2:
-        return TOP, []
-    parts = []
-    width = (WIDTH - LEFT - RIGHT) / len(names)
-    for number, name in enumerate(names):
-        x = LEFT + width * number
-        parts.append(_rect(x, TOP - 8, 10, 10, number, ""))
-        parts.append(_text(x + 15, TOP + 1, _cut(name, int(width / 7)), "start"))
-    return TOP + LEGEND, parts
+def _around(values: Sequence[float]) -> tuple[float, float]:
+    """The ends of a linear axis that shows 0 and all values."""
+    low, high = min([*values, 0]), max([*values, 0])
+    least = 1e-300  # smaller floats have lost their digits
+    return low * 1.05, high * 1.05 if high - low > least else low + 1
 
 
-def _rect(x: float, y: float, width: float, height: float, number: int, tip: str) -> Markup:
-    place = tuple(map(_short, (x, y, width, height)))
-    shape = Markup('<rect class="series-{}" x="{}" y="{}" width="{}" height="{}"').format(
-        number % 4, *place
-    )
-    return shape + (Markup("><title>{}</title></rect>").format(tip) if tip else Markup("/>"))
+def _numbers(axis: Any) -> None:
+    """Label an axis at a few round numbers."""
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    axis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: compact(value)))
 
 
-def _line(x1: float, y1: float, x2: float, y2: float, kind: str) -> Markup:
-    return Markup('<path class="{}" d="M{} {}L{} {}"/>').format(
-        kind, *map(_short, (x1, y1, x2, y2))
-    )
+def _scale(axes: Axes, name: str, values: Sequence[float], log: bool) -> None:
+    """Scale an axis around values: linear from 0, or logarithmic between powers of ten."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    axis = getattr(axes, f"{name}axis")
+    set_limits = getattr(axes, f"set_{name}lim")
+    axis.grid(True)
+    if not log:
+        set_limits(*_around(values))
+        _numbers(axis)
+        return
+    shown = [value for value in values if value > 0] or [1]
+    low = math.floor(math.log10(min(shown)) + 1e-9)
+    high = max(math.ceil(math.log10(max(shown)) - 1e-9), low + 1)
+    getattr(axes, f"set_{name}scale")("log")
+    set_limits(10.0**low, 10.0**high)
+    axis.set_major_locator(LogLocator(numticks=9))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: compact(value)))
 
 
-def _text(x: float, y: float, text: str, anchor: str) -> Markup:
-    return Markup('<text x="{}" y="{}" text-anchor="{}">{}</text>').format(
-        _short(x), _short(y), anchor, text
-    )
+def _name(axes: Axes, marks: Sequence[Mark]) -> None:
+    """Draw marked points and their names; a name that would cover another moves down."""
+    taken: list[tuple[float, float, float]] = []
+    for x, y, label in marks:
+        name = _cut(label, 26)
+        across, up = axes.transAxes.inverted().transform(axes.transData.transform((x, y)))
+        left = across > 0.6
+        start = across * WIDTH - (7 * len(name) + 7 if left else -7)
+        end, line = start + 7 * len(name), -up * HEIGHT * 4 / 3
+        moved = 0.0
+        while any(abs(line + moved - at) < LINE and start < z and a < end for a, z, at in taken):
+            moved += 1
+        taken.append((start, end, line + moved))
+        _dots(axes, [(x, y)], INK, 7)
+        axes.annotate(
+            name,
+            (x, y),
+            (-7 if left else 7, -moved),
+            textcoords="offset points",
+            ha="right" if left else "left",
+            va="center",
+            color=INK,
+        )
 
 
-def _short(value: float) -> str:
-    """A coordinate to a tenth."""
-    return f"{round(value, 1):g}"
+def _dots(
+    axes: Axes, points: Sequence[tuple[float, float]], colour: str, size: float, alpha: float = 1
+) -> None:
+    """Draw points as one path of lines without length: a tenth of the size of as many circles."""
+    from matplotlib.patches import PathPatch
+    from matplotlib.path import Path
+
+    ends = [point for point in points for _ in range(2)]
+    path = Path(ends or [(0, 0)], [Path.MOVETO, Path.LINETO] * len(points) or None)
+    style = {"edgecolor": colour, "linewidth": size, "capstyle": "round", "alpha": alpha}
+    axes.add_patch(PathPatch(path, fill=False, zorder=2, **style))
+
+
+def _tip(label: str, value: str) -> str:
+    return f"{TIP}{one_line(label)}: {value}"
 
 
 def _cut(text: str, most: int) -> str:
+    text = one_line(text)
     return text if len(text) <= most else text[: most - 1] + "…"

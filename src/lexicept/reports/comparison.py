@@ -117,12 +117,11 @@ def _overview(
         meaning = f"of nDCG@10; p {test.p:.2g} in a paired t-test"
         items.append(Number("Mean difference", signed(test.difference), meaning))
     ordered = np.sort(values)[::-1]
-    svg = charts.lines(
+    svg = charts.differences(
         "Difference of nDCG@10, query by query",
-        [charts.Series("", list(range(ordered.size + 1)), [*ordered.tolist(), float(ordered[-1])])],
+        ordered.tolist(),
         "queries, from the largest win to the largest loss",
         "difference of nDCG@10",
-        steps=True,
     )
     caption = f"Above 0 {subject.name} is better, below 0 {other.name} is."
     return [Numbers(items), Figure(svg, caption)]

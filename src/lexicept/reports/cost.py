@@ -144,9 +144,8 @@ def _disk(subject: Subject) -> Figure:
         part = _part(PurePosixPath(path).parts[1:], subject.names)
         sizes[part] = sizes.get(part, 0) + entry["size"]
     parts = sorted(sizes, key=lambda part: -sizes[part])
-    svg = charts.bars(
-        "Size of the parts of the index", parts, [("MB", [sizes[p] / 1e6 for p in parts])], "MB"
-    )
+    values = [sizes[part] / 1e6 for part in parts]
+    svg = charts.bars("Size of the parts of the index", parts, values, "MB")
     total = megabytes(sum(sizes.values()))
     return Figure(
         svg,
