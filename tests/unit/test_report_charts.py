@@ -20,7 +20,6 @@ from lexicept.reports.charts import (
     differences,
     histogram,
     lines,
-    meter,
     scatter,
 )
 
@@ -124,12 +123,6 @@ def test_names_of_marks_do_not_cover_each_other():
     heights = sorted(float(y) for y in re.findall(r'y="([\d.]+)"[^>]*>name', svg))
     assert len(heights) == 5
     assert all(b - a >= 14 for a, b in pairwise(heights))
-
-
-def test_meter():
-    assert 'width="25"' in meter(1, 4)
-    assert 'width="0"' in meter(0, 0)
-    assert 'width="100"' in meter(9, 4)
 
 
 NUMBERS = st.floats(-1e12, 1e12)

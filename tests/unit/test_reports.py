@@ -26,7 +26,7 @@ from lexicept.reports import material
 from lexicept.reports.discrimination import variance_shares
 from lexicept.reports.material import Questions, Spread, Subject
 from lexicept.reports.page import Column, Page, Paragraph, Section, Table, render, text_column
-from lexicept.reports.wording import passage, percent
+from lexicept.reports.wording import metered, passage, percent
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25, Splade
 from support.vowels import Vowels
@@ -317,6 +317,13 @@ def test_a_dimension_that_all_have_alike_tells_nothing():
     assert variance_shares(spread).tolist() == [0, 1]
     nothing = Spread(np.array([4]), np.array([1.0]), np.array([0.0]))
     assert variance_shares(nothing).tolist() == [0]
+
+
+def test_a_bar_before_a_share():
+    assert 'width="25"' in metered(0.1, 0.4)
+    assert metered(0.1, 0.4).endswith('<span class="after">10.0%</span>')
+    assert 'width="0"' in metered(0, 0)
+    assert 'width="100"' in metered(0.9, 0.4)
 
 
 def test_passages():

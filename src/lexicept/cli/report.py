@@ -32,7 +32,7 @@ def report(
 
     The file is complete: it needs no network, and no script to be read.
     """
-    require("report", "jinja2")
+    require("report", "matplotlib")
     from lexicept.corpora import read_qrels, read_queries
     from lexicept.index.reader import IndexReader
     from lexicept.progress import ProgressBars

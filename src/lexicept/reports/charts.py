@@ -243,15 +243,6 @@ def scatter(
     return chart.svg()
 
 
-def meter(value: float, most: float) -> Markup:
-    """Return a bar for a table's cell that shows ``value`` out of ``most``."""
-    width = 100 * min(max(value / most, 0), 1) if most > 0 else 0
-    return Markup(
-        '<svg class="meter" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true">'
-        '<rect fill="var(--series-0)" width="{:.4g}" height="10"/></svg>'
-    ).format(width)
-
-
 class _Chart:
     """One figure with one pair of axes."""
 

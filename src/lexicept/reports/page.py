@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from lexicept.sanitize import safe
+from lexicept.explanation.html import environment
 
 FOLDER = Path(__file__).parent
 
@@ -168,24 +167,11 @@ class Page:
 
 def render(page: Page) -> str:
     """One HTML file that needs nothing else, neither a network nor a script."""
-    environment = Environment(
-        loader=FileSystemLoader(FOLDER),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=_readable,
-    )
     style, script = ((FOLDER / name).read_text("utf-8") for name in ("page.css", "page.js"))
     # Nothing but these two may run or be loaded, whatever a document's text holds.
     policy = f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}"
-    template = environment.get_template("page.html")
+    template = environment(FOLDER).get_template("report.html")
     return template.render(page=page, policy=policy, style=Markup(style), script=Markup(script))
-
-
-def _readable(value: Any) -> Any:
-    """Text, also in plots, without control characters and marks that reorder other text."""
-    return type(value)(safe(value)) if isinstance(value, str) else value
 
 
 def _hash(content: str) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from markupsafe import Markup
 
 from lexicept.explanation.contributions import Span
-from lexicept.explanation.html import highlighted
-from lexicept.reports.charts import meter
+from lexicept.explanation.html import environment, highlighted
+from lexicept.reports.page import FOLDER
 from lexicept.sanitize import around
 
 CONTEXT = 90
@@ -62,16 +63,16 @@ def cut(text: str, most: int = SHORT) -> str:
 
 
 def passage(content: str, start: int, end: int) -> Markup:
-    """A span of a document highlighted, with what stands around it, from word to word."""
+    """Return a span of a document highlighted, with whole words around it."""
     first, last = around(content, start, end, CONTEXT)
     flat = re.sub(r"\s", " ", content[first:last])
-    marked = Markup(highlighted(flat, [Span(start - first, end - first)]))
-    return Markup("{}{}{}").format(
-        "… " if first else "", marked, " …" if last < len(content) else ""
-    )
+    marked = highlighted(flat, [Span(start - first, end - first)])
+    return ("… " if first else "") + marked + (" …" if last < len(content) else "")
 
 
 def metered(value: float, most: float) -> Markup:
-    """A share in a table's cell with a bar before it."""
-    shown = Markup('<span class="after">{}</span>').format(percent(value))
-    return meter(value, most) + shown
+    """Return a share for a table's cell, after a bar that ``most`` fills."""
+    width = 100 * min(max(value / most, 0), 1) if most > 0 else 0
+    cell: Any = environment(FOLDER).get_template("meter.html").module
+    html: Markup = cell.meter(width, percent(value))
+    return html
