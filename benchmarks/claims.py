@@ -27,11 +27,12 @@ from lexicept.corpora.pseudo_queries import write_judged
 from lexicept.engines import ExactEngine
 from lexicept.evaluation import effectiveness
 from lexicept.measures import mean_length, qd_flops
-from lexicept.models.backbone import DEFAULT_BACKBONE, Backbone
+from lexicept.models.backbone import Backbone
 from lexicept.models.encoder import Encoder
 from lexicept.models.heads.base import Head
 from lexicept.models.heads.sae import SAEHead
 from lexicept.models.language_heads import language_head
+from lexicept.models.loading import DEFAULT_BACKBONE
 from lexicept.models.word_vocabulary import expanded_words
 from lexicept.progress import ProgressBars
 from lexicept.storage.files import replace_file

@@ -11,9 +11,10 @@ from sentence_transformers import SentenceTransformer
 
 from benchmarks.common import Table, interleaved, ratio
 from lexicept.corpora import read_documents
-from lexicept.models.backbone import DEFAULT_BACKBONE, Backbone, resolve
+from lexicept.models.backbone import Backbone
 from lexicept.models.encoder import Encoder
 from lexicept.models.heads.sae import SAEHead
+from lexicept.models.loading import DEFAULT_BACKBONE, resolve
 from lexicept.training.sae.settings import SAESettings
 from lexicept.training.sae.trainer import initial_sae
 

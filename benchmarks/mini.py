@@ -28,7 +28,7 @@ from lexicept.evaluation.sweep import Point, SweepGrid, sweep
 from lexicept.index.builder import Contents
 from lexicept.index.reader import IndexReader
 from lexicept.measures import mean_length, qd_flops
-from lexicept.models.backbone import DEFAULT_BACKBONE
+from lexicept.models.loading import DEFAULT_BACKBONE
 from lexicept.progress import ProgressBars
 from lexicept.training.candidates.neural_teachers import embeddings
 from lexicept.vectors import Floats

@@ -18,9 +18,10 @@ from lexicept.corpora import Document, read_documents
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import VocabularySettings
 from lexicept.index.reader import IndexReader
-from lexicept.models.backbone import DEFAULT_BACKBONE, Backbone, resolve
+from lexicept.models.backbone import Backbone
 from lexicept.models.encoder import Encoder
 from lexicept.models.heads.sae import SAEHead
+from lexicept.models.loading import DEFAULT_BACKBONE, resolve
 from lexicept.training.sae.settings import SAESettings
 from lexicept.training.sae.trainer import initial_sae
 from lexicept.weighting import BM25

@@ -17,9 +17,9 @@ from safetensors.torch import load_file, save
 
 from lexicept.corpora import read_documents
 from lexicept.interpretation.describe import describe
-from lexicept.models.backbone import DEFAULT_BACKBONE
 from lexicept.models.encoder import Encoder
 from lexicept.models.index_settings import IndexSettings
+from lexicept.models.loading import DEFAULT_BACKBONE
 from lexicept.models.lora import add_adapters
 from lexicept.progress import ProgressBars
 from lexicept.storage.files import replace_file, write_json

@@ -9,10 +9,11 @@ import pytest
 import torch
 
 from lexicept.cli.pretrain import pretrain
-from lexicept.models.backbone import DEFAULT_BACKBONE, Backbone
+from lexicept.models.backbone import Backbone
 from lexicept.models.encoder import Encoder
 from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.models.language_heads import language_head
+from lexicept.models.loading import DEFAULT_BACKBONE
 from lexicept.models.lora import has_adapters
 from lexicept.training import loop
 from lexicept.training.loop import Loop

@@ -13,9 +13,10 @@ from transformers import AutoModel, ByT5Tokenizer
 from transformers.masking_utils import create_causal_mask
 
 from lexicept.errors import InputError
-from lexicept.models.backbone import Backbone, quiet_transformers
+from lexicept.models.backbone import Backbone
 from lexicept.models.encoder import Encoder
 from lexicept.models.heads.sae import SAEHead
+from lexicept.models.loading import quiet_transformers
 from lexicept.models.sae.model import SAE
 from lexicept.models.windows import split_words
 from support.tiny import DECODERS, decoder_tokenizer, save_bert, save_decoder, text

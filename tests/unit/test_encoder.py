@@ -7,9 +7,10 @@ from safetensors.torch import load_file, save_file
 from sentence_transformers import SparseEncoder
 
 from lexicept.errors import InputError
-from lexicept.models.backbone import Backbone, resolve
+from lexicept.models.backbone import Backbone
 from lexicept.models.encoder import Encoder
 from lexicept.models.heads.sae import SAEHead
+from lexicept.models.loading import resolve
 from lexicept.models.sae.model import SAE
 from support.tiny import save_bert
 

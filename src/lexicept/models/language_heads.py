@@ -13,8 +13,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM,
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING
 
 from lexicept.errors import InputError
-from lexicept.models.backbone import quiet_transformers, resolve
 from lexicept.models.heads.vocabulary import VocabularyHead
+from lexicept.models.loading import no_remote_code, quiet_transformers, resolve
 
 
 def language_head(name: str) -> VocabularyHead:
@@ -40,17 +40,21 @@ def language_head(name: str) -> VocabularyHead:
     if saved is not None:
         return VocabularyHead.read(saved)
     try:
-        with quiet_transformers():
-            config = AutoConfig.from_pretrained(path)
-            tokenizer = AutoTokenizer.from_pretrained(path)
+        with quiet_transformers(), no_remote_code(name):
+            config = AutoConfig.from_pretrained(path, trust_remote_code=False)
+            tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
             if type(config) in MODEL_FOR_MASKED_LM_MAPPING:
                 loaded = AutoModelForMaskedLM.from_pretrained(
-                    path, dtype="float32", output_loading_info=True
+                    path, dtype="float32", output_loading_info=True, trust_remote_code=False
                 )
                 return _masked(name, tokenizer, *loaded)
             # The head alone: no block is loaded.
             loaded = AutoModelForCausalLM.from_pretrained(
-                path, num_hidden_layers=0, dtype="float32", output_loading_info=True
+                path,
+                num_hidden_layers=0,
+                dtype="float32",
+                output_loading_info=True,
+                trust_remote_code=False,
             )
             return _causal(name, tokenizer, *loaded)
     except InputError:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
 
 LONGEST_WINDOW = 512
 """Tokens of a window where ``max_seq_length`` does not say otherwise (SPLARE evaluates at 512)."""
@@ -21,6 +25,79 @@ class Window(NamedTuple):
     """A number that neighbouring tokens share where they are parts of one word."""
     offsets: list[tuple[int, int]]
     """The characters of the text that each token stands for."""
+
+
+def cut_windows(
+    texts: Sequence[str], tokenizer: Any, length: int, *, overlap: int, leave_out_special: bool
+) -> list[Window]:
+    """Cut texts into overlapping windows, each with its own special tokens.
+
+    An empty text has one window, without any token where the tokenizer adds none.
+
+    Args:
+        tokenizer: a fast tokenizer of transformers.
+        length: of a window at most, in tokens.
+        overlap: tokens that neighbouring windows share.
+        leave_out_special: whether special tokens are marked as such.
+    """
+    encoded = tokenizer(
+        list(texts),
+        truncation=True,
+        max_length=length,
+        stride=overlap,
+        return_overflowing_tokens=True,
+        return_special_tokens_mask=True,
+        return_offsets_mapping=True,
+    )
+    names = ("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id")
+    borders = {getattr(tokenizer, name) for name in names}
+    windows = []
+    for number, ids in enumerate(encoded["input_ids"]):
+        text = encoded["overflow_to_sample_mapping"][number]
+        # The tokenizer's mask marks only the tokens that it added itself, by its template.
+        added = encoded["special_tokens_mask"][number]
+        special = [int(one or token in borders) for one, token in zip(added, ids, strict=True)]
+        if not leave_out_special:
+            special = [0] * len(ids)
+        offsets = encoded["offset_mapping"][number]
+        words = split_words(texts[text], encoded.word_ids(number), offsets)
+        windows.append(Window(text, ids, special, words, offsets))
+    return windows
+
+
+def first_windows(windows: Sequence[Window], count: int) -> list[Window]:
+    """Return the first ``count`` windows of each text."""
+    kept, seen = [], Counter[int]()
+    for window in windows:
+        seen[window.text] += 1
+        if seen[window.text] <= count:
+            kept.append(window)
+    return kept
+
+
+def pad_windows(windows: Sequence[Window], padding: int) -> dict[str, Tensor]:
+    """Return windows as tensors of one length, padded at the end with the token ``padding``.
+
+    Returns:
+        ``input_ids``, ``attention_mask`` and ``token_mask`` (False for special tokens and padding),
+        all [windows, length], and ``window_text`` [windows], the text of each window.
+    """
+    # A window without any token attends to one place of padding: no attention at all is NaN.
+    length = max(1, *(len(window.token_ids) for window in windows))
+    ids = torch.full((len(windows), length), padding)
+    attention = torch.zeros((len(windows), length), dtype=torch.long)
+    real = torch.zeros((len(windows), length), dtype=torch.bool)
+    for row, window in enumerate(windows):
+        size = len(window.token_ids)
+        ids[row, :size] = torch.tensor(window.token_ids, dtype=torch.long)
+        attention[row, : max(1, size)] = 1
+        real[row, :size] = torch.tensor(window.special) == 0
+    return {
+        "input_ids": ids,
+        "attention_mask": attention,
+        "token_mask": real,
+        "window_text": torch.tensor([window.text for window in windows]),
+    }
 
 
 def split_words(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lexicept.models.backbone import DEFAULT_BACKBONE
 from lexicept.models.encoder import Encoder
+from lexicept.models.loading import DEFAULT_BACKBONE
 from lexicept.progress import Progress, silent
 from lexicept.training.config import (
     DataSettings,

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from lexicept.errors import InputError
-from lexicept.models.backbone import DEFAULT_BACKBONE
+from lexicept.models.loading import DEFAULT_BACKBONE
 from lexicept.models.sae.pretrained import USUAL_L0
 from lexicept.training.sae.settings import SAESettings
 from lexicept.training.settings import (

@@ -11,11 +11,12 @@ import scipy.sparse as sp
 
 from lexicept.errors import InputError
 from lexicept.explanation.contributions import Span, whole
-from lexicept.models.backbone import DEFAULT_BACKBONE, Backbone
+from lexicept.models.backbone import Backbone
 from lexicept.models.encoder import Encoder
 from lexicept.models.heads.base import Head
 from lexicept.models.heads.sae import SAEHead
 from lexicept.models.hub import model_folder
+from lexicept.models.loading import DEFAULT_BACKBONE
 from lexicept.models.sae.pretrained import find_pretrained_sae
 from lexicept.models.windows import word_spans
 from lexicept.storage.texts import TextStore

@@ -20,12 +20,13 @@ from transformers import AutoModelForMaskedLM
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING
 
 from lexicept.errors import InputError
-from lexicept.models.backbone import Backbone, quiet_transformers
+from lexicept.models.backbone import Backbone
 from lexicept.models.converters.logits import require_same_logits
 from lexicept.models.converters.reading import Kind
 from lexicept.models.encoder import Encoder
 from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.models.language_heads import outer_layers, token_terms
+from lexicept.models.loading import quiet_transformers
 from lexicept.models.lookup import Lookup
 from lexicept.storage.files import replace_file, write_json
 

@@ -17,7 +17,7 @@ from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.util import SimilarityFunction
 
 from lexicept.errors import InputError
-from lexicept.models.backbone import DEFAULT_BACKBONE, quiet_transformers, resolve
+from lexicept.models.loading import DEFAULT_BACKBONE, quiet_transformers, resolve
 from lexicept.progress import Progress, silent
 from lexicept.storage.arrays import load_array
 from lexicept.storage.files import fingerprint, read_json, write_json

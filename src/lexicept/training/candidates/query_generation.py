@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from lexicept.corpora import Document
 from lexicept.corpora.pseudo_queries import random_for
 from lexicept.errors import InputError
-from lexicept.models.backbone import quiet_transformers
+from lexicept.models.loading import no_remote_code, quiet_transformers
 from lexicept.progress import Progress, silent
 from lexicept.storage.files import fingerprint
 from lexicept.storage.workspace import PartFile
@@ -161,9 +161,13 @@ def _queries(answers: Sequence[str]) -> list[str]:
 
 def _load(name: str) -> tuple[Any, Any]:
     try:
-        with quiet_transformers():
-            tokenizer = AutoTokenizer.from_pretrained(name, padding_side="left")
-            model = AutoModelForCausalLM.from_pretrained(name, dtype="auto").eval()
+        with quiet_transformers(), no_remote_code(name):
+            tokenizer = AutoTokenizer.from_pretrained(
+                name, padding_side="left", trust_remote_code=False
+            )
+            model = AutoModelForCausalLM.from_pretrained(
+                name, dtype="auto", trust_remote_code=False
+            ).eval()
     except (OSError, ValueError) as error:
         reason = str(error).strip().split("\n")[0]
         raise InputError(f"language model {name!r} can't be loaded: {reason}") from None

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from lexicept.errors import InputError
+from lexicept.models.backbone import Backbone
+from lexicept.models.language_heads import language_head
+from lexicept.training.candidates.query_generation import generate_with_model
+from support.tiny import save_bert
+
+CODE = """
+from pathlib import Path
+Path(__file__).with_name("ran").touch()
+from transformers import BertConfig, BertModel
+class OwnConfig(BertConfig):
+    model_type = "own"
+class OwnModel(BertModel):
+    config_class = OwnConfig
+"""
+
+
+@pytest.fixture
+def with_code(tmp_path: Path) -> Path:
+    """A model whose classes are in a file of its own."""
+    folder = tmp_path / "own"
+    save_bert(folder)
+    config = json.loads((folder / "config.json").read_bytes())
+    classes = {"AutoConfig": "own.OwnConfig", "AutoModel": "own.OwnModel"}
+    config |= {"model_type": "own", "architectures": ["OwnModel"], "auto_map": classes}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "own.py").write_text(CODE)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "load",
+    [
+        Backbone.from_pretrained,
+        Backbone,
+        Backbone.load,
+        language_head,
+        lambda name: generate_with_model(name, [], Path(name).with_name("queries")),
+    ],
+)
+def test_a_model_s_own_code_is_never_run(
+    with_code: Path, load: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def asked(*_: object) -> str:
+        raise AssertionError("asked on the terminal")
+
+    monkeypatch.setattr("builtins.input", asked)
+    with pytest.raises(InputError, match="own needs Python code of its own"):
+        load(str(with_code))
+    assert not (with_code / "ran").exists()
+
+
+def test_threads_do_not_see_each_other_s_states(backbone: Backbone) -> None:
+    ids = torch.tensor([[101, 2204, 102]])
+    mask = torch.ones_like(ids)
+    seen: list[Tensor] = []
+    with backbone.hooked(2, seen.append):
+        other = Thread(target=backbone.states, args=(ids, mask))
+        other.start()
+        other.join()
+        assert seen == []
+        states = backbone.states(ids, mask)
+    assert len(seen) == 1
+    assert torch.equal(seen[0], states)
