@@ -1,4 +1,4 @@
-"""The errors lexicept raises on purpose: each message names the input that caused it."""
+"""lexicept's errors: each message names the input that caused it."""
 
 
 class LexiceptError(Exception):
@@ -6,8 +6,8 @@ class LexiceptError(Exception):
 
 
 class InputError(LexiceptError, ValueError):
-    """Bad input: the message names the file and line, the id or the value."""
+    """Raised for bad input: the message names the file and line, the id or the value."""
 
 
 class IndexFormatError(LexiceptError):
-    """A folder that is no index, is damaged, or was written by a newer version."""
+    """Raised for a folder that is no index, is damaged, or was written by a newer version."""

@@ -1,6 +1,6 @@
-"""What a sparse index costs, and effectiveness weighed against cost.
+"""Cost measures of a sparse index, and E², effectiveness weighed against cost.
 
-All of it is counted from the vectors: pairs (dimension, weight) that queries and documents share.
+Costs are counted from the vectors: the dimensions that queries and documents share.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ import numpy as np
 from lexicept.vectors import canonical_csr
 
 E2_MU1, E2_MU2, E2_TAU, E2_BETA = 0.01, 0.09, 5.0, 2.0
-"""The constants of E² (SAE-SPLADE, section on the efficiency-effectiveness metric)."""
+"""Constants of E² (SAE-SPLADE, section on the efficiency-effectiveness metric)."""
 
 
 def qd_flops(queries: Any, documents: Any) -> float:
-    """Mean number of dimensions that a query and a document share: ``Σ_t P_q(t) P_d(t)``.
+    """Return QD-FLOPs: the mean number of dimensions that a query and a document share,
+    ``Σ_t P_q(t) P_d(t)``.
 
     Args:
         queries: SciPy sparse matrix [n, V].
@@ -34,7 +35,7 @@ def qd_flops(queries: Any, documents: Any) -> float:
 
 
 def posting_list_flops(queries: Any, posting_lengths: Any, num_documents: int) -> float:
-    """``Σ_q Σ_{t∈q} |P_t| / (|Q| |D|)`` (ESPLADE): QD-FLOPs counted from posting lengths [V]."""
+    """Return ``Σ_q Σ_{t∈q} |P_t| / (|Q| |D|)`` (ESPLADE): QD-FLOPs from posting lengths [V]."""
     Q = canonical_csr(queries)
     if not Q.shape[0] or not num_documents:
         return 0.0
@@ -42,13 +43,13 @@ def posting_list_flops(queries: Any, posting_lengths: Any, num_documents: int) -
 
 
 def mean_length(vectors: Any) -> float:
-    """Mean number of non-zero dimensions of a text (mean L0); 0 for an empty collection."""
+    """Return the mean number of non-zero dimensions of a text (L0); 0 for an empty collection."""
     matrix = canonical_csr(vectors)
     return float(matrix.nnz / matrix.shape[0]) if matrix.shape[0] else 0.0
 
 
 def e2(mrr: float, flops: float) -> float:
-    """E² = ``MRR@10 − μ1 F − μ2 softplus_β(F − τ)`` with F = QD-FLOPs (SAE-SPLADE).
+    """Return E² = ``MRR@10 − μ1 F − μ2 softplus_β(F − τ)`` with F = QD-FLOPs (SAE-SPLADE).
 
     ``softplus_β(x) = log(1 + exp(βx)) / β``. ΔE² is a difference of two of these on the same
     collection, usually against BM25; papers print 100 × it.

@@ -38,7 +38,7 @@ TRANSFORMS: dict[str, Callable[[Floats], Floats]] = {
 
 @dataclass(frozen=True)
 class Reweighted:
-    """A collection as the pragmatic listener reads it.
+    """A collection re-weighted by the pragmatic listener.
 
     The ranking of equation 10 is an ordinary product with one number per document and one per
     query added as a last dimension: ``queries(Q) @ documents.T``. Weights are × N and the
@@ -49,21 +49,21 @@ class Reweighted:
     weights: sp.csr_array
     """Document weights above the background [N, V], non-negative."""
     offsets: Floats
-    """One number per document [N], at least 0."""
+    """Number of each document [N], at least 0."""
     background: Floats
-    """What a query's weight on each dimension adds to its factor on the offsets [V]."""
+    """Contribution of a query's weight on each dimension to its factor on the offsets [V]."""
 
     @property
     def documents(self) -> sp.csr_array:
-        """CSR [N, V + 1]: the weights, and the offset as last column."""
+        """Return CSR [N, V + 1]: the weights, and the offset as last column."""
         return stack_columns([self.weights, sp.csr_array(self.offsets[:, None])])
 
     def query_offsets(self, queries: sp.csr_array) -> Floats:
-        """The factor of each query on the documents' offsets [n]."""
+        """Return the factor of each query on the documents' offsets [n]."""
         return np.asarray(queries @ self.background)
 
     def queries(self, queries: Any) -> sp.csr_array:
-        """CSR [n, V + 1] from CSR [n, V] of query weights."""
+        """Return CSR [n, V + 1] from CSR [n, V] of query weights."""
         matrix = canonical_csr(queries)
         if matrix.shape[1] != self.background.size:
             raise InputError(
@@ -74,7 +74,7 @@ class Reweighted:
 
 @dataclass(frozen=True)
 class Sums:
-    """What a listener has to hear of some documents; of more documents it is the sum."""
+    """Sums over documents that the next listener needs; sums of disjoint shards add up."""
 
     above: Floats
     """Σ_d P(d) (S(t,d) − l_t s_d) over the documents with each dimension [V]."""
@@ -110,7 +110,7 @@ class Dialogue:
     def begin(
         cls, num_documents: int, num_dimensions: int, alpha: float, transform: str
     ) -> Dialogue:
-        """Before the literal listener. Raises InputError for arguments out of range."""
+        """Return the state before the literal listener. Raises InputError for bad arguments."""
         if not (np.isfinite(alpha) and alpha > 0):
             raise InputError(f"alpha must be a finite number above 0, not {alpha}")
         if transform not in TRANSFORMS:
@@ -120,7 +120,7 @@ class Dialogue:
         return cls(num_documents, alpha, transform, heard, backgrounds, np.empty(0), np.empty(0))
 
     def go_on(self, sums: Sums) -> Dialogue:
-        """After the next listener, who heard these sums of all documents, and its speaker."""
+        """Return the state after the next listener, given these sums over all documents."""
         heard = np.vstack([self.heard, self.backgrounds[-1] * sums.said + sums.above])
         background = _ratio(self.backgrounds[-1], heard[-1])
         top = background.max(initial=0.0)
@@ -135,12 +135,12 @@ class Dialogue:
 
     @property
     def background(self) -> Floats:
-        """l_t of the last listener [V]: what a query's weight adds to its factor on offsets."""
+        """Return l_t of the last listener [V], added to a query's factor on offsets per weight."""
         return _ratio(self.backgrounds[-2], self.heard[-1])
 
 
 def hear(weights: sp.csr_array, prior: Floats, dialogue: Dialogue) -> Sums:
-    """What the next listener hears of some documents.
+    """Return the next listener's sums over some documents.
 
     Args:
         weights: CSR [n, V], canonical.
@@ -153,7 +153,7 @@ def hear(weights: sp.csr_array, prior: Floats, dialogue: Dialogue) -> Sums:
 
 
 def read(weights: sp.csr_array, prior: Floats, dialogue: Dialogue) -> tuple[sp.csr_array, Floats]:
-    """How the last listener reads some documents: their weights above the background and their
+    """Return the last listener's reading of some documents: weights above the background and their
     c_d [n], both × N; see ``hear``."""
     above, scales = listener_reads(*_rows(weights, prior, dialogue))
     N = dialogue.num_documents
@@ -162,7 +162,7 @@ def read(weights: sp.csr_array, prior: Floats, dialogue: Dialogue) -> tuple[sp.c
 
 
 def _rows(weights: sp.csr_array, prior: Floats, dialogue: Dialogue) -> tuple[Any, ...]:
-    """Arguments of the kernels."""
+    """Return the arguments of the kernels."""
     with np.errstate(over="ignore"):
         spoken = TRANSFORMS[dialogue.transform](weights.data.astype(np.float64))
     if not np.isfinite(spoken).all():
@@ -174,7 +174,7 @@ def _rows(weights: sp.csr_array, prior: Floats, dialogue: Dialogue) -> tuple[Any
 
 
 def converse(hear_all: Callable[[Dialogue], Sums], dialogue: Dialogue, iterations: int) -> Dialogue:
-    """The literal listener, then pairs of a speaker and a pragmatic listener.
+    """Run the literal listener, then pairs of a speaker and a pragmatic listener.
 
     Args:
         hear_all: ``hear`` for all documents: a map over shards of them, and a sum.
@@ -224,7 +224,7 @@ def reweight(
 
 
 def _ratio(numerator: Floats, denominator: Floats) -> Floats:
-    """Division with 0/0 = 0: an empty column or row where f(0) = 0."""
+    """Divide, with 0/0 = 0: an empty column or row where f(0) = 0."""
     return np.divide(numerator, denominator, out=np.zeros_like(denominator), where=denominator != 0)
 
 

@@ -1,4 +1,4 @@
-"""Text of documents and models as a person is shown it: harmless, in one line, in short."""
+"""Making text of documents and models safe and short enough to show."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _BLANK = re.compile(r"\s")
 
 
 def safe(text: str) -> str:
-    """A text of the same length without what is obeyed instead of shown, except for line breaks.
+    """Replace control characters except line breaks; the length stays the same.
 
     Tabs and other blanks become spaces, the rest U+FFFD.
     """
@@ -19,14 +19,14 @@ def safe(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """A text without line breaks, control characters and needless spaces."""
+    """Remove line breaks, control characters and repeated spaces."""
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
 def around(text: str, start: int, end: int, characters: int) -> tuple[int, int]:
-    """Where the passage of a text around ``start`` to ``end`` starts and ends.
+    """Return the first and last character + 1 of a passage around ``start`` to ``end``.
 
-    On each side it has up to so many characters, and ends between words where there is a blank.
+    It has up to so many characters on each side, and is cut between words where it can be.
     """
     first, last = max(0, start - characters), min(len(text), end + characters)
     if first and (blank := _BLANK.search(text, first - 1, start)):

@@ -1,4 +1,4 @@
-"""Entries sorted into groups: their places there, and the rows of a matrix that groups are."""
+"""Operations on sorted groups of entries, and on the rows of a CSR matrix."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ Booleans = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 def firsts(*groups: Integers) -> Booleans:
-    """Whether an entry is the first of its group, where groups stand together."""
+    """Return whether each entry is the first of its group; groups are contiguous."""
     new = np.ones(groups[0].size, bool)
     new[1:] = np.any([np.diff(group) != 0 for group in groups], axis=0)
     return new
 
 
 def ranks(groups: Integers) -> Integers:
-    """The place of every entry in its group, from 0 on; the entries of a group stand together."""
+    """Return the rank of every entry within its group, from 0; groups are contiguous."""
     starts = np.flatnonzero(firsts(groups))
     return np.arange(groups.size) - np.repeat(starts, np.diff(starts, append=groups.size))
 
@@ -28,13 +28,13 @@ def ranks(groups: Integers) -> Integers:
 def csr_of_rows(
     data: Floats, columns: Integers, lengths: Integers, shape: tuple[int, int]
 ) -> sp.csr_array:
-    """CSR [M, N] of entries that stand row by row, ``lengths`` [M] of them in each."""
+    """Return CSR [M, N] of entries in row order, ``lengths`` [M] of them in each row."""
     indptr = np.concatenate([[0], np.cumsum(lengths)])
     return sp.csr_array((data, columns, indptr), shape=shape)
 
 
 def first_of_rows(matrix: sp.csr_array, count: int) -> sp.csr_array:
-    """The first stored entries of every row."""
+    """Return the first stored entries of every row."""
     kept = ranks(row_numbers(matrix)) < count
     lengths = np.minimum(np.diff(matrix.indptr), count)
     return csr_of_rows(matrix.data[kept], matrix.indices[kept], lengths, matrix.shape)

@@ -28,7 +28,7 @@ class Vocabulary:
     size: int
     """Number of dimensions."""
     terms: Sequence[str] | None = None
-    """What a person sees for each dimension; None shows its number."""
+    """Label of each dimension; None where its number is shown."""
 
     def __post_init__(self) -> None:
         if self.terms is not None and len(self.terms) != self.size:
@@ -75,7 +75,7 @@ class SparseVectors:
         return f"SparseVectors({len(self):,} vectors, {{{names}}}, {self.weights.nnz:,} non-zeros)"
 
     def span(self, name: str) -> slice:
-        """The dimensions of one vocabulary. Raises InputError where there is no such name."""
+        """Return the dimensions of one vocabulary. Raises InputError for an unknown name."""
         start = 0
         for vocabulary in self.vocabularies:
             if vocabulary.name == name:
@@ -85,7 +85,7 @@ class SparseVectors:
         raise InputError(f"no vocabulary {name!r} here, only: {names}")
 
     def select(self, name: str) -> SparseVectors:
-        """The same texts in one of the vocabularies."""
+        """Return the same texts in one of the vocabularies."""
         span = self.span(name)
         kept = [v for v in self.vocabularies if v.name == name]
         return SparseVectors(self.weights[:, span], self.ids, kept)
@@ -96,7 +96,7 @@ class SparseVectors:
 
     @staticmethod
     def concatenate(parts: Sequence[SparseVectors]) -> SparseVectors:
-        """The same texts, in the same order, in several vocabularies side by side."""
+        """Join vectors of the same texts in different vocabularies side by side."""
         if not parts:
             raise InputError("nothing to concatenate")
         if any(part.ids != parts[0].ids for part in parts):
@@ -109,9 +109,9 @@ class SparseVectors:
 
 
 def canonical_csr(weights: Any, ids: Sequence[str] | None = None) -> sp.csr_array:
-    """CSR with sorted indices and no explicit zeros; refuses NaN, infinite and negative weights.
+    """Return CSR with sorted indices and no explicit zeros.
 
-    ``ids`` only serve to name the row in the error.
+    Raises InputError for NaN, infinite and negative weights; ``ids`` name the row in it.
     """
     if not sp.issparse(weights):
         raise InputError(f"expected a SciPy sparse matrix, not {type(weights).__name__}")
@@ -133,13 +133,13 @@ def canonical_csr(weights: Any, ids: Sequence[str] | None = None) -> sp.csr_arra
 
 
 def stack_columns(matrices: Sequence[sp.csr_array]) -> sp.csr_array:
-    """Matrices [N, V1], [N, V2], ... side by side as one CSR matrix [N, V1 + V2 + ...]."""
+    """Concatenate matrices [N, V1], [N, V2], ... into one CSR matrix [N, V1 + V2 + ...]."""
     starts = np.cumsum([0, *(matrix.shape[1] for matrix in matrices)]).tolist()
     return place_columns(list(zip(starts[:-1], matrices, strict=True)), starts[-1])
 
 
 def place_columns(parts: Sequence[tuple[int, sp.csr_array]], num_columns: int) -> sp.csr_array:
-    """One CSR matrix [N, num_columns] of matrices [N, V_i] and the column that each starts at, in
+    """Place matrices [N, V_i] at their first columns in one CSR matrix [N, num_columns], in
     ascending order; other columns are empty."""
     if len(parts) == 1:
         ((start, only),) = parts
@@ -163,7 +163,7 @@ def place_columns(parts: Sequence[tuple[int, sp.csr_array]], num_columns: int) -
 
 
 def row_numbers(matrix: sp.csr_array) -> Integers:
-    """The row of every stored value of a CSR matrix, in storage order."""
+    """Return the row of every stored value of a CSR matrix, in storage order."""
     return np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
 
 
@@ -222,7 +222,7 @@ def prune_within(
 
 
 def largest_weights(matrix: sp.csr_array) -> Floats:
-    """The largest weight of every dimension [V]; 0 for an empty one."""
+    """Return the largest weight of every dimension [V]; 0 for an empty one."""
     bounds = np.zeros(matrix.shape[1], np.float32)
     np.maximum.at(bounds, matrix.indices, matrix.data.astype(np.float32))
     return bounds

@@ -1,4 +1,4 @@
-"""From frequencies to weights: what makes words and concepts commensurable.
+"""Weightings: from frequencies to weights, so that words and concepts are commensurable.
 
 A vectorizer emits *frequencies*: how often a word occurs, how strongly a latent fires. A weighting
 turns them into document and query weights. BM25 treats a latent as a word whose term frequency is
@@ -21,17 +21,17 @@ from lexicept.vectors import Floats, Integers, row_numbers
 
 @dataclass(frozen=True)
 class Statistics:
-    """What a document's weights depend on beside itself; of more documents it is the sum."""
+    """Statistics of a collection that weights depend on; those of disjoint parts add up."""
 
     num_documents: int
     length: float
-    """Sum of all frequencies."""
+    """Sum of all term frequencies (tf)."""
     df: Integers
-    """Documents with each dimension [V]."""
+    """Document frequency of each dimension [V]."""
 
     @classmethod
     def of(cls, frequencies: sp.csr_array) -> Statistics:
-        """Of CSR [n, V]."""
+        """Return the statistics of frequencies, CSR [n, V]."""
         df = np.bincount(frequencies.indices, minlength=frequencies.shape[1])
         return cls(frequencies.shape[0], float(_lengths(frequencies).sum()), df)
 
@@ -46,14 +46,16 @@ class Weighting(Protocol):
     def documents(
         self, frequencies: sp.csr_array, collection: Statistics | None = None
     ) -> sp.csr_array:
-        """CSR [n, V] of weights from CSR [n, V] of frequencies, of documents of a collection, by
-        default a whole one."""
+        """Return document weights, CSR [n, V], from frequencies, CSR [n, V].
+
+        ``collection`` has the statistics of all documents; by default these are all.
+        """
 
     def queries(self, frequencies: sp.csr_array) -> sp.csr_array:
-        """CSR [n, V] of weights from CSR [n, V] of frequencies."""
+        """Return query weights, CSR [n, V], from frequencies, CSR [n, V]."""
 
     def settings(self) -> dict[str, Any]:
-        """What ``from_settings`` needs to make it again."""
+        """Return the settings from which ``from_settings`` makes the same weighting."""
 
 
 @dataclass(frozen=True)
@@ -65,13 +67,13 @@ class BM25:
     """
 
     k1: float = 1.5
-    """Saturation of a frequency in a document; at least 0."""
+    """BM25's k1 (term-frequency saturation), at least 0."""
     b: float = 0.75
-    """Length normalisation, 0 (none) to 1 (full)."""
+    """BM25's b (length normalisation), 0 (none) to 1 (full)."""
     k3: float | None = None
-    """Saturation of a frequency in a query, ``f / (f + k3)``; None keeps the frequency."""
+    """BM25's k3 (saturation in queries, ``f / (f + k3)``); None keeps the frequency."""
     query_scale: float = 1.0
-    """A factor on queries: what their weights are worth beside another vocabulary's."""
+    """Factor on query weights, relative to those of other vocabularies."""
 
     def __post_init__(self) -> None:
         k3_sound = self.k3 is None or 0 < self.k3 < np.inf
@@ -155,7 +157,7 @@ class Unchanged(_Elementwise):
 
 
 def from_settings(settings: dict[str, Any]) -> Weighting:
-    """The weighting that ``settings()`` described. Raises InputError for an unknown one."""
+    """Return the weighting that ``settings()`` describes. Raises InputError for unknown ones."""
     kinds: dict[str, type[BM25] | type[Splade] | type[Unchanged]] = {
         "bm25": BM25,
         "splade": Splade,
@@ -172,14 +174,14 @@ def from_settings(settings: dict[str, Any]) -> Weighting:
 
 
 def lucene_idf(collection: Statistics) -> Floats:
-    """``ln(1 + (N − df + ½) / (df + ½))`` for every dimension [V], always positive."""
+    """Return ``ln(1 + (N − df + ½) / (df + ½))`` of every dimension [V], always positive."""
     N, df = collection.num_documents, collection.df
     idf: Floats = np.log1p((N - df + 0.5) / (df + 0.5))
     return idf
 
 
 def _lengths(frequencies: sp.csr_array) -> Floats:
-    """Sum of the frequencies of every document [n]."""
+    """Return the sum of the frequencies of every document [n]."""
     lengths: Floats = np.asarray(frequencies.sum(axis=1), dtype=np.float64).ravel()
     return lengths
 

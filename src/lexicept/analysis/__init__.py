@@ -1,1 +1,1 @@
-"""The papers' analyses, over sparse vectors alone: one module each, results as plain values."""
+"""Analyses of the papers over sparse vectors, one module each; results are plain values."""

@@ -1,4 +1,4 @@
-"""The same texts in several collections, row by row."""
+"""Aligning the rows of collections that hold the same texts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lexicept.vectors import SparseVectors
 
 
 def align(collections: Sequence[SparseVectors]) -> list[sp.csr_array]:
-    """The weights of each collection [N, V_i], all in the order of the first one's ids.
+    """Return the weights of each collection [N, V_i], in the order of the first one's ids.
 
     Raises:
         InputError: no collections, or an id that is not in all of them.

@@ -1,4 +1,4 @@
-"""Which words a text uses more than others do (Monroe, Colaresi & Quinn 2008)."""
+"""Log-odds of words: those a text uses more than others do (Monroe, Colaresi & Quinn 2008)."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from lexicept.segments import csr_of_rows
 from lexicept.vectors import Floats, row_numbers
 
 PRIOR = 500.0
-"""Words that the prior of the log-odds is worth, spread as in the background."""
+"""Weight of the log-odds' prior in words, distributed as in the background."""
 
 
 def weighted_log_odds(counts: sp.csr_array, background: Floats) -> sp.csr_array:
-    """How much more each row uses a word than its background does, in standard deviations.
+    """Compare how often each row and its background use a word, in standard deviations.
 
-    The z-scores of log-odds ratios with an informative Dirichlet prior (Monroe, Colaresi & Quinn
-    2008, "Fightin' Words", equations 16, 20 and 22). With counts y of a row and c of all text that
+    Returns the z-scores of log-odds ratios with an informative Dirichlet prior (Monroe, Colaresi
+    & Quinn 2008, "Fightin' Words", equations 16, 20 and 22). With counts y of a row and c of all text that
     they were counted in, their sums n and m, and a prior α = ``PRIOR`` · c / m::
 
         δ = log((y + α) / (n + PRIOR − y − α)) − log((c + α) / (m + PRIOR − c − α))

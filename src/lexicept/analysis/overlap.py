@@ -1,4 +1,4 @@
-"""What the translations of a document share (SAE-SPLADE, table 7)."""
+"""Active dimensions that translations of a document share (SAE-SPLADE, table 7)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Overlap:
     """Active dimensions of N documents in several languages."""
 
     shared: Integers
-    """Dimensions that are active in every language's version of a document [N]."""
+    """Number of dimensions active in every language's version of a document [N]."""
     lengths: Integers
-    """Active dimensions of each version [languages, N]."""
+    """Number of active dimensions of each version [languages, N]."""
 
     @property
     def mean(self) -> float:

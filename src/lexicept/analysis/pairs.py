@@ -1,4 +1,4 @@
-"""Pairs of dimensions of two vocabularies that belong together: words against latents, say.
+"""Pairs of associated dimensions of two vocabularies, for example words and latents.
 
 SAE-SPLADE, appendix E: for a token t and a latent l over the same documents, P(l|t) and P(t|l)
 say whether the latent covers more than the token (synonymy), less (polysemy), or just as much
@@ -20,40 +20,40 @@ from lexicept.analysis.alignment import align
 from lexicept.vectors import Floats, Integers, SparseVectors, row_numbers
 
 MIN_OCCURRENCES = 5
-"""Documents that a dimension needs to be looked at."""
+"""Smallest document frequency of the dimensions that are compared."""
 
 MIN_PROBABILITY = 0.1
-"""What both conditional probabilities have to reach."""
+"""Smallest value of both conditional probabilities."""
 
 CONFIDENCE = 0.95
 
 LOW, HIGH = 0.4, 0.6
-"""At most, and at least: where a conditional probability is small or large."""
+"""Upper bound of a small conditional probability, and lower bound of a large one."""
 
 CELLS = 2**22
-"""Co-occurrence counts held at once, at most: 32 MB."""
+"""Co-occurrence counts held in memory at once: 32 MB."""
 
 Relation = Literal["synonymy", "polysemy", "identity"]
 RELATIONS: tuple[Relation, ...] = ("synonymy", "polysemy", "identity")
 
 
 class Pair(NamedTuple):
-    """A token and a latent, and the documents that have them."""
+    """A token, a latent, and the numbers of documents that have them."""
 
     token: int
-    """Dimension of the first collection."""
+    """The token: a dimension of the first collection."""
     latent: int
-    """Dimension of the second."""
+    """The latent: a dimension of the second collection."""
     token_count: int
     latent_count: int
     both: int
     relation: Relation
     num_documents: int
-    """Of the whole collection."""
+    """Number of documents of the collection."""
 
     @property
     def lift(self) -> float:
-        """How many times more often they are together than by chance: P(l|t) / P(l)."""
+        """P(l|t) / P(l): 1 where token and latent are independent."""
         return self.both * self.num_documents / (self.token_count * self.latent_count)
 
     @property
@@ -77,9 +77,9 @@ class Pairs:
     latent_count: Integers
     both: Integers
     relation: Integers
-    """Numbers of ``RELATIONS``."""
+    """Indices into ``RELATIONS``."""
     associated: int
-    """Pairs that passed the tests, those without a relation included."""
+    """Number of pairs that passed the tests, with or without a relation."""
     num_documents: int
 
     def __len__(self) -> int:
@@ -101,9 +101,9 @@ class Pairs:
 
     @property
     def counts(self) -> dict[Relation, int]:
-        """How many pairs have each relation."""
-        found = Counter(self.relation.tolist())
-        return {name: found[number] for number, name in enumerate(RELATIONS)}
+        """Return the number of pairs by relation."""
+        counts = Counter(self.relation.tolist())
+        return {name: counts[number] for number, name in enumerate(RELATIONS)}
 
 
 def dimension_pairs(tokens: SparseVectors, latents: SparseVectors) -> Pairs:
@@ -158,7 +158,7 @@ def dimension_pairs(tokens: SparseVectors, latents: SparseVectors) -> Pairs:
 
 
 def _by_frequency(matrix: sp.csr_array) -> tuple[Integers, Integers, sp.csr_array]:
-    """Dimensions that occur often enough, rarest first: numbers, counts, and ones [N, n]."""
+    """Return the dimensions that occur often enough, rarest first: numbers, df, and ones [N, n]."""
     counts = np.bincount(matrix.indices, minlength=matrix.shape[1])
     order = np.argsort(counts, kind="stable")
     order = order[counts[order] >= MIN_OCCURRENCES]
@@ -167,12 +167,12 @@ def _by_frequency(matrix: sp.csr_array) -> tuple[Integers, Integers, sp.csr_arra
 
 
 def _together(n_t: Integers, n_l: Integers, k: Integers, N: int) -> np.ndarray:
-    """Where both tests reject chance."""
+    """Return whether both tests reject chance."""
     rejected = 1 - CONFIDENCE
     return (tail(k, n_t, n_l / N) <= rejected) & (tail(k, n_l, n_t / N) <= rejected)
 
 
 def tail(k: Integers, n: Integers, p: Floats) -> Floats:
-    """P(X ≥ k) of X binomial in n and p, the p-value of the one-sided test; k is at least 1."""
+    """Return P(X ≥ k) for X ~ Binomial(n, p), the p-value of the one-sided test; k ≥ 1."""
     values: Floats = betainc(k, n - k + 1, p)
     return values

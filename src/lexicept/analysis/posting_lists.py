@@ -1,4 +1,4 @@
-"""How long posting lists are: what a search reads (SPLARE figure 3, ESPLADE table 3)."""
+"""Lengths of posting lists, the cost of a search (SPLARE figure 3, ESPLADE table 3)."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from lexicept.vectors import Floats, Integers, canonical_csr
 
 @dataclass(frozen=True)
 class PostingLists:
-    """The lengths of all lists of one model; empty ones count.
+    """Lengths of all posting lists of a model, empty ones included.
 
-    Models are compared side by side by asking for the same shares of each.
+    Compare models at equal shares of their lists.
     """
 
     lengths: Integers
-    """Documents with each dimension, longest list first [V]."""
+    """Document frequencies, largest first [V]."""
     num_documents: int
 
     @property
     def mean(self) -> float:
-        """0 without dimensions, as the other two."""
+        """Mean length; 0 without dimensions."""
         return float(self.lengths.mean()) if self.lengths.size else 0.0
 
     @property
     def variance(self) -> float:
-        """Divided by V."""
+        """Variance of the lengths (divided by V); 0 without dimensions."""
         return float(self.lengths.var()) if self.lengths.size else 0.0
 
     @property
@@ -39,7 +39,7 @@ class PostingLists:
 
     @property
     def empty(self) -> float:
-        """Share of the lists that hold no document; 0 without dimensions."""
+        """Share of the lists without a document; 0 without dimensions."""
         return float((self.lengths == 0).mean()) if self.lengths.size else 0.0
 
     def quantiles(self, shares: npt.ArrayLike) -> Integers:
@@ -51,13 +51,13 @@ class PostingLists:
         ascending = self.lengths[::-1]
         # Less a little: .1 · 70 is above 7.
         places = np.ceil(_within(shares) * ascending.size - 1e-9).astype(np.int64) - 1
-        found: Integers = ascending[np.maximum(places, 0)] if ascending.size else 0 * places
-        return found
+        lengths: Integers = ascending[np.maximum(places, 0)] if ascending.size else 0 * places
+        return lengths
 
     def cumulative_share(self, shares: npt.ArrayLike) -> Floats:
-        """The share of all postings that a share of the lists holds, the longest: [len(shares)].
+        """Return the share of all postings in a share of the longest lists: [len(shares)].
 
-        1 for a share of 1; 0 throughout where there is no posting.
+        A share of 1 gives 1; without postings everything is 0.
         """
         held = np.concatenate([[0], np.cumsum(self.lengths)])
         places = np.rint(_within(shares) * self.lengths.size).astype(np.int64)
@@ -66,7 +66,7 @@ class PostingLists:
 
 
 def posting_lists(documents: Any) -> PostingLists:
-    """The posting lists of a SciPy sparse matrix [N, V] of document weights."""
+    """Return the lengths of the posting lists of a sparse matrix [N, V] of document weights."""
     matrix = canonical_csr(documents)
     lengths = np.bincount(matrix.indices, minlength=matrix.shape[1])
     return PostingLists(np.sort(lengths)[::-1], matrix.shape[0])

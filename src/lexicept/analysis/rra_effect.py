@@ -1,4 +1,4 @@
-"""What RRA does to weights: frequent dimensions lose, telling ones win.
+"""RRA's effect on weights: frequent dimensions lose, discriminative ones gain.
 
 The case study of Rational Retrieval Acts (section 3, SPARTA on SciFact) looks at one document, in
 which 'and' outweighs 'statistics' before and falls far below it after. ``document_effect`` is that
@@ -18,20 +18,20 @@ from lexicept.vectors import Floats, Integers, canonical_csr, row_numbers
 
 
 class Change(NamedTuple):
-    """A dimension of one document before and after."""
+    """A dimension of one document before and after RRA."""
 
     dimension: int
     before: float
-    """Weight. RRA's are on a scale of their own: compare ranks and shares, not weights."""
+    """The weight before. RRA's weights have another scale: compare ranks and shares."""
     after: float
     rank_before: int
-    """Among the dimensions of the document, from 1, the largest weight."""
+    """Rank among the dimensions of the document; 1 is the largest weight."""
     rank_after: int
 
 
 @dataclass(frozen=True)
 class RRAEffect:
-    """Every dimension before and after, over the documents that have it; 0 where none has.
+    """Means of every dimension before and after RRA, over the documents that have it; else 0.
 
     All are [V]. A rank is the share of a document's dimensions that do not weigh more than this
     one: 1 for its largest weight, next to 0 for its smallest, so that documents of any length
@@ -39,29 +39,29 @@ class RRAEffect:
     """
 
     documents: Integers
-    """Documents with the dimension."""
+    """Document frequency."""
     share_before: Floats
-    """The dimension's mean share of a document's weight."""
+    """Mean share of a document's total weight."""
     share_after: Floats
     rank_before: Floats
-    """Its mean rank in a document."""
+    """Mean rank in a document."""
     rank_after: Floats
 
     @property
     def most_frequent(self) -> Integers:
-        """Dimensions, in the most documents first; those in none are left out."""
+        """Return the dimensions by document frequency, largest first, without those of df 0."""
         order = np.argsort(-self.documents, kind="stable")
-        found: Integers = order[self.documents[order] > 0]
-        return found
+        dimensions: Integers = order[self.documents[order] > 0]
+        return dimensions
 
     @property
     def rank_change(self) -> Floats:
-        """What a dimension gained [V], −1 to 1."""
+        """Change of the mean rank [V], −1 to 1."""
         return self.rank_after - self.rank_before
 
 
 def rra_effect(before: Any, after: Any) -> RRAEffect:
-    """Compare a collection's weights with the same, re-weighted.
+    """Compare a collection's weights before and after re-weighting.
 
     Args:
         before: SciPy sparse matrix [N, V].
@@ -90,7 +90,7 @@ def rra_effect(before: Any, after: Any) -> RRAEffect:
 
 
 def document_effect(before: Any, after: Any, row: int) -> list[Change]:
-    """One document's dimensions before and after, by weight before; see ``rra_effect``."""
+    """Return one document's dimensions before and after, by weight before; see ``rra_effect``."""
     matrix, weights = _both(before, after)
     part = slice(matrix.indptr[row], matrix.indptr[row + 1])
     first = _ranks(matrix, matrix.data)[part]
@@ -101,20 +101,20 @@ def document_effect(before: Any, after: Any, row: int) -> list[Change]:
 
 
 def _both(before: Any, after: Any) -> tuple[sp.csr_array, Floats]:
-    """The first matrix, and the second's values on its non-zeros."""
+    """Return the first matrix, and the second's values on its non-zeros."""
     matrix, changed = canonical_csr(before), canonical_csr(after)
     if matrix.shape != changed.shape:
         raise InputError(f"weights {changed.shape} of a collection {matrix.shape}")
-    keys, found = (row_numbers(m) * m.shape[1] + m.indices for m in (matrix, changed))
-    if not np.isin(found, keys, assume_unique=True).all():
+    keys, changed_keys = (row_numbers(m) * m.shape[1] + m.indices for m in (matrix, changed))
+    if not np.isin(changed_keys, keys, assume_unique=True).all():
         raise InputError("weights on dimensions that the documents had not before")
     weights = np.zeros(keys.size)
-    weights[np.searchsorted(keys, found)] = changed.data
+    weights[np.searchsorted(keys, changed_keys)] = changed.data
     return matrix, weights
 
 
 def _ranks(matrix: sp.csr_array, data: Floats) -> Integers:
-    """Ranks within rows, from 1, the largest; ties go to the lower dimension."""
+    """Rank the values of each row; 1 is the largest, ties go to the lower dimension."""
     rows = row_numbers(matrix)
     order = np.lexsort((matrix.indices, -data, rows))
     ranks = np.empty(data.size, np.int64)

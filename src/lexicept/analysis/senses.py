@@ -17,7 +17,7 @@ from lexicept.errors import InputError
 from lexicept.vectors import Floats, Integers
 
 MOST = 2000
-"""Occurrences that are compared with each other; of more, as many evenly spread ones."""
+"""Largest number of occurrences that are clustered; of more, evenly spread ones are taken."""
 
 
 class Occurrence(NamedTuple):
@@ -25,31 +25,31 @@ class Occurrence(NamedTuple):
 
     document_id: str
     start: int
-    """Its characters in the document's content."""
+    """First and last character + 1 in the document's content."""
     end: int
     active: Mapping[int, float]
-    """The latents that fire on it, and their activations, above 0."""
+    """Activations (above 0) of the latents that fire on it."""
 
 
 class Telling(NamedTuple):
-    """A latent of a sense."""
+    """A latent that distinguishes a sense from the others."""
 
     latent: int
     share: float
-    """Of the sense's occurrences, those it fires on."""
+    """Share of the sense's occurrences it fires on."""
     elsewhere: float
-    """The same of the other occurrences."""
+    """Share of the other occurrences it fires on."""
 
 
 class Sense(NamedTuple):
     """A group of occurrences."""
 
     occurrences: tuple[Occurrence, ...]
-    """The most typical first."""
+    """Occurrences, the most typical first."""
     latents: tuple[Telling, ...]
-    """Those that fire more often here than elsewhere, largest difference first."""
+    """Latents that fire more often here than elsewhere, largest difference first."""
     silhouette: float
-    """How far the group is from the nearest other one: 1 is well apart, about 0 is not."""
+    """Mean silhouette: near 1 the group is well separated, near 0 it is not."""
 
 
 def find_senses(occurrences: Sequence[Occurrence], num_senses: int = 5) -> list[Sense]:
@@ -94,13 +94,13 @@ def find_senses(occurrences: Sequence[Occurrence], num_senses: int = 5) -> list[
         ]
         members = np.flatnonzero(inside)
         typical = np.argsort(-(vectors[members] @ vectors[members].mean(axis=0)), kind="stable")
-        found = tuple(occurrences[i] for i in members[typical])
-        senses.append(Sense(found, tuple(telling), float(silhouettes[inside].mean())))
+        chosen = tuple(occurrences[i] for i in members[typical])
+        senses.append(Sense(chosen, tuple(telling), float(silhouettes[inside].mean())))
     return sorted(senses, key=lambda sense: -len(sense.occurrences))
 
 
 def _vectors(occurrences: Sequence[Occurrence], numbers: Sequence[int]) -> tuple[Floats, Floats]:
-    """Which latents fire, 0 or 1, and the unit vectors to cluster: both [n, latents]."""
+    """Return which latents fire (0 or 1) and the unit vectors to cluster, both [n, latents]."""
     column = {latent: i for i, latent in enumerate(numbers)}
     acts = np.zeros((len(occurrences), len(numbers)))
     for row, occurrence in enumerate(occurrences):
@@ -121,7 +121,7 @@ def _groups(vectors: Floats, num_senses: int) -> Integers:
 
 
 def _silhouettes(vectors: Floats, groups: Integers) -> Floats:
-    """(b − a) / max(a, b) of every occurrence; 0 in a group of one, and where there is one group.
+    """Return (b − a) / max(a, b) of every occurrence; 0 in a group of one and for one group.
 
     a is the mean distance to the others of the group, b that to the nearest other group.
     """
@@ -136,5 +136,5 @@ def _silhouettes(vectors: Floats, groups: Integers) -> Floats:
     b = means.min(axis=1)
     apart = (sizes[own] > 1) & np.isfinite(b)
     values = np.where(apart, b, 0) - np.where(apart, a, 0)
-    found: Floats = values / np.where(apart, np.maximum(np.maximum(a, b), 1e-12), 1)
-    return found
+    silhouettes: Floats = values / np.where(apart, np.maximum(np.maximum(a, b), 1e-12), 1)
+    return silhouettes

@@ -28,28 +28,28 @@ from lexicept.errors import InputError
 from lexicept.vectors import Floats, Integers, canonical_csr, row_numbers
 
 LARGEST = 20
-"""Dimensions of a text that are looked at, those with the largest weights."""
+"""Number of the largest dimensions of a text that are judged."""
 
 MIN_DOCUMENTS = 5
-"""Other documents that a dimension needs: the company of fewer says nothing."""
+"""Smallest number of other documents with the dimension: fewer are no evidence."""
 
 Z = 1.645
-"""95 % of a standard normal distribution are below."""
+"""The 95 % quantile of the standard normal distribution."""
 
 
 class Wacky(NamedTuple):
     """A large weight without an excuse."""
 
     row: int
-    """Of the text."""
+    """Row of the text."""
     dimension: int
     weight: float
     share: float
-    """Of the sum of the text's weights."""
+    """Share of the sum of the text's weights."""
     company: float
     """AUC: how much more the documents with the dimension resemble the text, 0.5 for not at all."""
     documents: int
-    """Other documents with the dimension."""
+    """Number of other documents with the dimension."""
 
 
 class WackyFinder:
@@ -79,16 +79,16 @@ class WackyFinder:
             )
 
     def in_documents(self, rows: Iterable[int]) -> list[Wacky]:
-        """Wacky weights of documents of the collection, largest share of their text first."""
-        found = [
+        """Return the wacky weights of documents of the collection, largest share first."""
+        weights = [
             wacky
             for row in rows
             for wacky in self._judge(row, self._documents, self._words, own=row)
         ]
-        return sorted(found, key=lambda wacky: -wacky.share)
+        return sorted(weights, key=lambda wacky: -wacky.share)
 
     def in_queries(self, queries: Any, words: Any) -> list[Wacky]:
-        """The same of other texts.
+        """Return the wacky weights of texts that are not in the collection.
 
         Args:
             queries: [n, V].
@@ -102,13 +102,13 @@ class WackyFinder:
         if weights.shape[1] != self._documents.shape[1] or texts.shape != expected:
             raise InputError(f"queries {weights.shape} and words {texts.shape} do not fit")
         rows = range(weights.shape[0])
-        found = [wacky for row in rows for wacky in self._judge(row, weights, texts)]
-        return sorted(found, key=lambda wacky: -wacky.share)
+        judged = [wacky for row in rows for wacky in self._judge(row, weights, texts)]
+        return sorted(judged, key=lambda wacky: -wacky.share)
 
     def _judge(
         self, row: int, weights: sp.csr_array, texts: sp.csr_array, own: int | None = None
     ) -> list[Wacky]:
-        """The wacky weights of one row; ``own`` is its number where it is in the collection."""
+        """Return the wacky weights of a row; ``own`` is its number if it is in the collection."""
         part = slice(weights.indptr[row], weights.indptr[row + 1])
         columns, values = weights.indices[part], weights.data[part]
         text = texts[[row]]
@@ -118,7 +118,7 @@ class WackyFinder:
             similarity[own] = -np.inf  # lowest, so that its rank is the one to take away
         ranks, counts = _average_ranks(similarity)
         ranks -= own is not None
-        found = []
+        judged = []
         for place in np.lexsort((columns, -values))[:LARGEST]:
             dimension = int(columns[place])
             if np.isin(_row(self._labels, dimension), text.indices).any():
@@ -132,14 +132,14 @@ class WackyFinder:
             if company <= 0.5 + Z * error:
                 weight = float(values[place])
                 share = weight / float(values.sum())
-                found.append(Wacky(row, dimension, weight, share, company, documents.size))
-        return found
+                judged.append(Wacky(row, dimension, weight, share, company, documents.size))
+        return judged
 
 
 def _row(matrix: sp.csr_array | sp.csc_array, number: int) -> Integers:
-    """The numbers of a row's non-zeros (of a column's in CSC)."""
-    found: Integers = matrix.indices[matrix.indptr[number] : matrix.indptr[number + 1]]
-    return found
+    """Return the indices of a row's non-zeros (of a column's in CSC)."""
+    indices: Integers = matrix.indices[matrix.indptr[number] : matrix.indptr[number + 1]]
+    return indices
 
 
 def _company(ranks: Floats, others: int, counts: Floats) -> tuple[float, float]:
@@ -157,7 +157,7 @@ def _company(ranks: Floats, others: int, counts: Floats) -> tuple[float, float]:
 
 
 def _unit_rows(matrix: sp.csr_array) -> sp.csr_array:
-    """Rows of length 1; empty ones stay empty."""
+    """Normalise rows to length 1; empty ones stay empty."""
     squares = np.bincount(row_numbers(matrix), matrix.data.astype(np.float64) ** 2, matrix.shape[0])
     data = matrix.data / np.sqrt(squares)[row_numbers(matrix)]
     return sp.csr_array((data, matrix.indices, matrix.indptr), shape=matrix.shape)

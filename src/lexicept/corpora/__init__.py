@@ -83,7 +83,7 @@ def _read_queries(source: str, split: str) -> Iterator[tuple[Place, Query]]:
 
 
 def _dataset(source: str, accepted: str) -> str:
-    """The name by which ir_datasets knows the source."""
+    """Return the name by which ir_datasets knows the source."""
     name = source.removeprefix(_DATASET_PREFIX)
     problem = "not a kind of file that is read here"
     if not os.path.exists(source):

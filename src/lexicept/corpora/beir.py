@@ -10,7 +10,7 @@ from lexicept.errors import InputError
 
 
 def corpus_file(folder: str) -> str | None:
-    """The folder's corpus.jsonl or corpus.jsonl.gz; None in a folder that is not BEIR."""
+    """Return the folder's corpus.jsonl or corpus.jsonl.gz; None where it has neither."""
     return _find(folder, "corpus.jsonl")
 
 

@@ -49,7 +49,7 @@ def _package() -> Any:
 
 
 def load(name: str) -> Any:
-    """The dataset of that name.
+    """Return the dataset of that name.
 
     Raises:
         InputError: ir_datasets is missing or does not know the name.
@@ -78,7 +78,7 @@ def _load_split(name: str, split: str, part: str) -> Any:
 
 @contextmanager
 def _fetched(name: str) -> Iterator[None]:
-    """Its downloads, parsers and missing packages raise many kinds."""
+    """Turn any error of ir_datasets (downloads, parsers, missing packages) into InputError."""
     try:
         with readable(name):
             yield
@@ -98,7 +98,7 @@ def _documents(name: str, dataset: Any) -> Iterator[tuple[Place, Document]]:
 
 
 def _without(title: str, text: str) -> str:
-    """The text after its title: most default texts begin with it, and it must not count twice."""
+    """Remove the title from the start of a text, so that its words do not count twice."""
     rest = text.removeprefix(title)
     return rest.lstrip() if not rest or rest[0].isspace() else text
 

@@ -8,7 +8,7 @@ from functools import partial
 from lexicept.corpora.records import Place, readable
 
 LONGEST = 2**28
-"""Bytes of a line: a small gzipped file may hold one that no memory does."""
+"""Bytes of the longest line read: a small gzipped file may hold a line larger than memory."""
 
 
 def read_lines(path: str) -> Iterator[tuple[Place, str]]:

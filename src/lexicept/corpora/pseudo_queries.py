@@ -105,14 +105,14 @@ def _generate(
     for document in documents:
         random = random_for(seed, document.id)
         sources = [make(document, random) for make in makers]
-        found: set[str] = set()
-        while sources and len(found) < per_document:
+        texts: set[str] = set()
+        while sources and len(texts) < per_document:
             source = sources[random.integers(len(sources))]
             query = next(source, None)
             if query is None:
                 sources.remove(source)
-            elif query not in found:
-                found.add(query)
+            elif query not in texts:
+                texts.add(query)
                 yield document.id, query
 
 
@@ -196,10 +196,10 @@ def write_judged(folder: Path, split: str, judged: Iterable[tuple[Query, Iterabl
     return count
 
 
-def known_item_ndcg(found: Sequence[Integers], sources: Integers) -> float:
+def known_item_ndcg(rankings: Sequence[Integers], sources: Integers) -> float:
     """Mean nDCG@10 where each query has one relevant document: ``1 / log2(1 + rank)``."""
     gains = []
-    for documents, source in zip(found, sources, strict=True):
+    for documents, source in zip(rankings, sources, strict=True):
         rank = np.flatnonzero(np.asarray(documents[:10]) == source)
         gains.append(1 / np.log2(2 + rank[0]) if rank.size else 0.0)
     return float(np.mean(gains)) if gains else 0.0

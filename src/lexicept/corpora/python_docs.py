@@ -74,7 +74,7 @@ def _docstrings(
 def _definitions(
     node: ast.AST,
 ) -> Iterator[ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef]:
-    """The definitions in a body, those under `if`, `try`, `with` and the like included."""
+    """Yield the definitions in a body, those under `if`, `try`, `with` and the like included."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, _DEFINITIONS):
             yield child

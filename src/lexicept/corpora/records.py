@@ -1,4 +1,4 @@
-"""What a corpus is made of, and the checks that every record passes whatever file it came from."""
+"""Documents, queries and judgements, and the checks that all readers apply to them."""
 
 import zlib
 from collections.abc import Iterable, Iterator
@@ -9,7 +9,7 @@ from lexicept.errors import InputError
 
 
 class Document(NamedTuple):
-    """A document: `title` may be empty."""
+    """A document of a corpus; `title` may be empty."""
 
     id: str
     text: str
@@ -17,7 +17,7 @@ class Document(NamedTuple):
 
     @property
     def content(self) -> str:
-        """Title and text in one string, as retrieval models read them."""
+        """The title and the text in one string, as retrieval models read them."""
         return f"{self.title} {self.text}".strip()
 
 
@@ -29,7 +29,7 @@ class Query(NamedTuple):
 
 
 class Qrel(NamedTuple):
-    """One judgement: how relevant a document is to a query."""
+    """A judgement (qrel): the relevance of a document to a query."""
 
     query_id: str
     document_id: str
@@ -37,7 +37,7 @@ class Qrel(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a record stands: a file and a line, or a source and a count."""
+    """The position of a record: a file and a line number, or a source and a count."""
 
     source: str
     number: int = 0
@@ -47,7 +47,7 @@ class Place(NamedTuple):
         return f"{self.source}, {self.unit} {self.number}" if self.number else self.source
 
     def error(self, problem: str) -> InputError:
-        """The error to raise for a `problem` found here."""
+        """Return an InputError that names this position and a `problem`."""
         return InputError(f"{self}: {problem}")
 
 
@@ -89,7 +89,7 @@ def _check_encodable(place: Place, text: str) -> None:
 
 @contextmanager
 def readable(source: str) -> Iterator[None]:
-    """Turn what goes wrong while reading `source` (permissions, broken gzip) into InputError."""
+    """Turn errors of reading `source` (permissions, broken gzip) into InputError."""
     try:
         yield
     except (OSError, EOFError, zlib.error) as error:

@@ -47,7 +47,7 @@ def _percent(match: re.Match[str]) -> str:
 
 
 def _split_title(markdown: str) -> tuple[str, str]:
-    """The first `# ` heading, and the text without it."""
+    """Return the first `# ` heading, and the text without it."""
     lines = markdown.split("\n")
     fenced = False
     for number, line in enumerate(lines):

@@ -23,11 +23,11 @@ from lexicept.storage.arrays import ArrayWriter, load_array, save_array
 from lexicept.vectors import Floats, Integers, largest_weights
 
 SEGMENT = 2**16
-"""Documents whose numbers fit 16 bits, and whose scores a processor's cache."""
+"""Documents of a segment: their numbers fit 16 bits, their scores a processor's cache."""
 
 SHARES: dict[np.dtype[Any], int] = {np.dtype(np.float32): 2, np.dtype(np.uint8): 4}
-"""A dimension that more than one in so many documents of a segment have is stored as a row of a
-table: that takes no more space than postings, and is searched several times faster."""
+"""A dimension of more than 1/SHARES of a segment's documents is stored as a row of a table: that
+takes no more space than postings and is several times faster to search."""
 
 DAMAGED = "damaged postings: they name a document that is not there"
 
@@ -44,18 +44,18 @@ class ExactEngine:
     exact: ClassVar[bool] = True
 
     lengths: Integers
-    """Documents that have a dimension, i32 [segments, V]."""
+    """Document frequencies by segment, i32 [segments, V]."""
     documents: Integers
-    """Numbers within the segment, u16, ascending within a dimension [postings]."""
+    """Document numbers within the segment, u16, ascending within a dimension [postings]."""
     weights: Floats
-    """f32, or u8 to be multiplied with the dimension's scale [postings]."""
+    """Weights, f32, or u8 to be multiplied by the dimension's scale [postings]."""
     table: Floats
     """Rows of the dimensions with most documents: a weight, like those above, per document of the
     segment, and 0 where there is none."""
     scales: Floats
-    """f32 [V]; 1 for weights in single precision."""
+    """Scale of each dimension's weights, f32 [V]; 1 for weights in single precision."""
     offsets: Floats
-    """f32 [N]."""
+    """Offset of each document, f32 [N]."""
 
     @classmethod
     def build(
@@ -112,7 +112,7 @@ class ExactEngine:
 
     @cached_property
     def _counts(self) -> Integers:
-        """Documents of each segment [segments]."""
+        """Return the number of documents of each segment [segments]."""
         firsts = np.arange(0, self.offsets.size, SEGMENT)
         return np.minimum(self.offsets.size - firsts, SEGMENT)
 
@@ -122,12 +122,12 @@ class ExactEngine:
 
     @cached_property
     def _tabled(self) -> npt.NDArray[np.bool_]:
-        """Which dimensions are in the table [segments, V]."""
+        """Return which dimensions are in the table [segments, V]."""
         return self.lengths.astype(np.int64) * self._share > self._counts[:, None]
 
     @cached_property
     def _starts(self) -> Integers:
-        """Where each dimension begins in the postings or in the table [segments, V]."""
+        """Return the start of each dimension in the postings or in the table [segments, V]."""
         sizes = np.where(self._tabled, 0, self.lengths).ravel()
         rows = np.where(self._tabled, self._counts[:, None], 0).ravel()
         before = [np.cumsum(part, dtype=np.int64) - part for part in (sizes, rows)]
@@ -153,9 +153,9 @@ class ExactEngine:
 
     @cached_property
     def frequencies(self) -> Integers:
-        """Documents that have each dimension [V]."""
-        found: Integers = self.lengths.sum(axis=0, dtype=np.int64)
-        return found
+        """Document frequency of each dimension [V]."""
+        df: Integers = self.lengths.sum(axis=0, dtype=np.int64)
+        return df
 
     @property
     def num_postings(self) -> int:
@@ -169,20 +169,20 @@ class ExactEngine:
         return float(max(self.weights.max(initial=0), self.table.max(initial=0)))
 
     def postings(self, dimensions: slice) -> tuple[Integers, Floats]:
-        """Documents and weights of neighbouring dimensions, from ``start`` to ``stop``, one
+        """Return documents and weights of neighbouring dimensions, from ``start`` to ``stop``, one
         dimension after the other.
 
         Raises:
             IndexFormatError: a posting of a document that is not there.
         """
         nothing = np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.float32)
-        found = [self._of_segment(number, dimensions) for number in range(len(self.lengths))]
-        columns, documents, weights = map(np.concatenate, zip(nothing, *found, strict=True))
+        postings = [self._of_segment(number, dimensions) for number in range(len(self.lengths))]
+        columns, documents, weights = map(np.concatenate, zip(nothing, *postings, strict=True))
         order = np.argsort(columns, kind="stable")
         return documents[order], weights[order]
 
     def _of_segment(self, number: int, dimensions: slice) -> tuple[Integers, Integers, Floats]:
-        """Dimension, document and weight of a segment's postings."""
+        """Return dimension, document and weight of a segment's postings."""
         columns = np.arange(self.num_dimensions)[dimensions]
         lengths, tabled = self.lengths[number, dimensions], self._tabled[number, dimensions]
         starts, count = self._starts[number, dimensions], int(self._counts[number])
@@ -203,7 +203,7 @@ class ExactEngine:
         return place, number_of, np.concatenate(weights) * self.scales[place]
 
     def matrix(self) -> sp.csr_array:
-        """The document weights as CSR [N, V], in memory, without the offsets.
+        """Return the document weights as CSR [N, V], in memory, without the offsets.
 
         Raises:
             IndexFormatError: a posting of a document that is not there.
@@ -213,7 +213,7 @@ class ExactEngine:
         return sp.csr_array(sp.vstack([nothing, *parts], format="csr"))
 
     def segment(self, number: int) -> sp.csr_array:
-        """The same of the documents from ``number * SEGMENT`` on, ``SEGMENT`` at most."""
+        """Return the weights of the documents from ``number * SEGMENT`` on, ``SEGMENT`` at most."""
         columns, documents, weights = self._of_segment(number, slice(None))
         shape = (int(self._counts[number]), self.num_dimensions)
         rows = documents - number * SEGMENT
@@ -222,7 +222,7 @@ class ExactEngine:
     def search(
         self, queries: Any, top_k: int = 10, query_offsets: npt.ArrayLike | None = None
     ) -> list[tuple[Integers, Floats]]:
-        """See ``Engine.search``; offsets of documents and queries may be negative here."""
+        """Search as ``Engine.search``; offsets of documents and queries may be negative."""
         matrix, factors = checked_queries(queries, self.num_dimensions, top_k, query_offsets)
         count = matrix.shape[0]
         if count < 2 or (workers := min(os.cpu_count() or 1, count)) < 2:
@@ -231,8 +231,8 @@ class ExactEngine:
         bounds = np.linspace(0, count, 4 * workers + 1).astype(int)
         parts = [range(a, b) for a, b in pairwise(bounds)]
         with ThreadPoolExecutor(workers) as pool:
-            found = pool.map(lambda rows: self._search_rows(matrix, factors, top_k, rows), parts)
-        return [result for part in found for result in part]
+            rankings = pool.map(lambda rows: self._search_rows(matrix, factors, top_k, rows), parts)
+        return [result for part in rankings for result in part]
 
     def _search_rows(
         self, matrix: sp.csr_array, factors: Floats, top_k: int, rows: Sequence[int]
@@ -252,7 +252,7 @@ class ExactEngine:
     ) -> tuple[Integers, Floats]:
         if not self.matches(dimensions):
             return np.empty(0, np.int64), np.empty(0, np.float32)
-        found: tuple[Integers, Floats] = search_postings(
+        ranking: tuple[Integers, Floats] = search_postings(
             SEGMENT,
             self._share,
             self.lengths,
@@ -267,25 +267,25 @@ class ExactEngine:
             factor,
             min(top_k, self.num_documents),
         )
-        return found
+        return ranking
 
     def matches(self, dimensions: Integers) -> bool:
-        """Whether any document has any of these dimensions."""
+        """Return whether any document has any of these dimensions."""
         return bool(self.frequencies[dimensions].any())
 
     def document_weights(self, document: int, dimensions: Integers) -> Floats:
-        """The weights of one document on some dimensions, f64 [dimensions]."""
-        found = np.zeros(len(dimensions))
+        """Return the weights of one document on some dimensions, f64 [dimensions]."""
+        weights = np.zeros(len(dimensions))
         number, place = divmod(document, SEGMENT)
         for i, dimension in enumerate(dimensions):
             start, length = self._starts[number, dimension], self.lengths[number, dimension]
             if self._tabled[number, dimension]:
-                found[i] = self.table[start + place] * self.scales[dimension]
+                weights[i] = self.table[start + place] * self.scales[dimension]
                 continue
             position = start + np.searchsorted(self.documents[start : start + length], place)
             if position < start + length and self.documents[position] == place:
-                found[i] = self.weights[position] * self.scales[dimension]
-        return found
+                weights[i] = self.weights[position] * self.scales[dimension]
+        return weights
 
 
 def check_weight_bits(weight_bits: int) -> None:
@@ -365,7 +365,7 @@ class PostingsWriter:
         self._lengths.append(lengths.astype(np.int32))
 
     def finish(self, offsets: npt.ArrayLike) -> ExactEngine:
-        """The engine of all documents, with an offset per document [N]."""
+        """Return the engine of all documents, with an offset per document [N]."""
         prior = checked_offsets(offsets, self._added)
         if self._waiting:
             self._invert()

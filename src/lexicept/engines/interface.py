@@ -1,4 +1,4 @@
-"""What a search engine over sparse vectors is, and the checks that every one begins with."""
+"""The interface of search engines over sparse vectors, and their checks of input."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Engine(Protocol):
 
     @property
     def exact(self) -> bool:
-        """Whether it returns what scores highest, up to the precision of its weights."""
+        """Whether the results are those of exact search, up to the precision of the weights."""
 
     @property
     def num_documents(self) -> int: ...
@@ -40,7 +40,7 @@ class Engine(Protocol):
     def search(
         self, queries: Any, top_k: int = 10, query_offsets: npt.ArrayLike | None = None
     ) -> list[tuple[Integers, Floats]]:
-        """Document numbers and scores for each query, best first, equal scores in document order.
+        """Return document numbers and scores for each query, best first, ties in document order.
 
         Args:
             queries: SciPy sparse matrix [n, V] of query weights; a query may be empty.
@@ -56,7 +56,7 @@ class Engine(Protocol):
 def checked_queries(
     queries: Any, num_dimensions: int, top_k: int, query_offsets: npt.ArrayLike | None
 ) -> tuple[sp.csr_array, Floats]:
-    """Query weights [n, V] in single precision and the factors on offsets [n].
+    """Return query weights [n, V] in single precision and the factors on offsets [n].
 
     Raises:
         InputError: see ``Engine.search``.
@@ -76,7 +76,7 @@ def checked_queries(
 
 
 def checked_offsets(offsets: npt.ArrayLike | None, num_documents: int) -> Floats:
-    """One finite number per document [N], f32; zeros for None. Raises InputError for others."""
+    """Return an offset per document [N], f32; zeros for None. Raises InputError unless finite."""
     prior = np.zeros(num_documents) if offsets is None else np.asarray(offsets)
     if prior.shape != (num_documents,):
         raise InputError(f"offsets of shape {prior.shape} for {num_documents} documents")
@@ -86,7 +86,7 @@ def checked_offsets(offsets: npt.ArrayLike | None, num_documents: int) -> Floats
 
 
 def single_precision(weights: Any) -> sp.csr_array:
-    """``canonical_csr`` in f32. Raises InputError for weights that it can't hold too."""
+    """Return ``canonical_csr`` in f32. Raises InputError for weights that f32 can't hold too."""
     matrix = canonical_csr(weights)
     if matrix.dtype == np.float32:
         return matrix

@@ -28,13 +28,13 @@ from lexicept.vectors import Floats
 FILE = "documents.index.seismic"
 
 LARGE = 2**16
-"""Dimensions from which Seismic's classes for large vocabularies are needed."""
+"""Number of dimensions from which Seismic's classes for large vocabularies are needed."""
 
 PRECISION = 2.0**-10
 """Relative error of a score: weights are kept in half precision."""
 
 DEPTH = 10
-"""Results whose recall is measured."""
+"""Depth at which recall is measured."""
 
 QUERY_CUTS = (3, 5, 8, 12, 20, 40)
 HEAP_FACTORS = (1.2, 1.0, 0.9, 0.8, 0.7, 0.5, 0.0)
@@ -42,14 +42,15 @@ HEAP_FACTORS = (1.2, 1.0, 0.9, 0.8, 0.7, 0.5, 0.0)
 
 @dataclass(frozen=True)
 class Pruning:
-    """What Seismic leaves out, to be fast."""
+    """Settings of Seismic's pruning."""
 
     n_postings: int
-    """Mean length of the posting lists that are kept."""
+    """Mean length of the pruned posting lists."""
     query_cut: int
-    """Dimensions of a query, the largest, whose lists are read."""
+    """Number of a query's largest dimensions whose lists are read."""
     heap_factor: float
-    """A block is skipped whose summary times this does not reach the results so far; 0: none."""
+    """Factor on a block's summary, below whose product with the query the block is skipped; 0 skips
+    none."""
 
     @classmethod
     def none(cls, num_documents: int, num_dimensions: int) -> Pruning:
@@ -57,7 +58,7 @@ class Pruning:
 
 
 class SeismicEngine(WrappedEngine):
-    """Documents in a Seismic index, which is held in memory whole."""
+    """Documents in a Seismic index, held in memory."""
 
     name = "seismic"
     files = (FILE, USED)
@@ -114,7 +115,7 @@ class SeismicEngine(WrappedEngine):
 
     @classmethod
     def open(cls, folder: Path, numbers: Mapping[str, Any]) -> SeismicEngine:
-        """Load what ``build`` wrote and returned; its checksums are checked already."""
+        """Load what ``build`` wrote and returned, after its checksums were verified."""
         extension = Extension.load(folder, numbers)
         kind = seismic.SeismicIndexLV if extension.used.size + 1 >= LARGE else seismic.SeismicIndex
         try:
@@ -127,7 +128,7 @@ class SeismicEngine(WrappedEngine):
 
     @staticmethod
     def discard(folder: Path) -> None:
-        """Nothing is kept elsewhere."""
+        """Do nothing: all files are in the folder."""
 
     def _search(self, queries: Sequence[Vector], top_k: int) -> list[Found]:
         return search(self._index, queries, top_k, self.pruning)
@@ -135,13 +136,13 @@ class SeismicEngine(WrappedEngine):
 
 @dataclass(frozen=True)
 class Sample:
-    """Queries to tune on, and what an exact search finds for them."""
+    """Queries to tune on, and their exact results."""
 
     queries: Sequence[Vector]
     bars: Floats
-    """The least score of each query's exact results, less what rounding may take [n]."""
+    """Lowest score of each query's exact results, less the rounding error [n]."""
     wanted: Floats
-    """Number of its exact results [n], at most ``DEPTH``."""
+    """Number of each query's exact results [n], at most ``DEPTH``."""
 
     @classmethod
     def of(
@@ -159,17 +160,17 @@ class Sample:
         return cls([vector for vector, _ in kept], bars, wanted)
 
     def part(self, start: int) -> Sample:
-        """Every other query."""
+        """Return every other query."""
         return Sample(self.queries[start::2], self.bars[start::2], self.wanted[start::2])
 
     def recall(self, index: Any, pruning: Pruning) -> tuple[float, float]:
-        """Mean recall at ``DEPTH``, and seconds of one thread per query."""
+        """Return the mean recall at ``DEPTH`` and the seconds of one thread per query."""
         start = time.perf_counter()
-        found = search(index, self.queries, DEPTH, pruning, threads=1)
-        seconds = (time.perf_counter() - start) / len(found)
+        rankings = search(index, self.queries, DEPTH, pruning, threads=1)
+        seconds = (time.perf_counter() - start) / len(rankings)
         hits = [
             np.count_nonzero(np.array(scores) >= bar)
-            for (_, scores), bar in zip(found, self.bars, strict=True)
+            for (_, scores), bar in zip(rankings, self.bars, strict=True)
         ]
         return float(np.mean(np.minimum(hits, self.wanted) / self.wanted)), seconds
 
@@ -177,7 +178,7 @@ class Sample:
 def tune(
     documents: sp.csr_array, sample: Sample, recall: float, progress: Progress
 ) -> tuple[Any, Pruning, float]:
-    """The shortest lists that can reach the recall, and then the fastest search that does.
+    """Find the shortest lists that can reach the recall, then the fastest search that does.
 
     Lists are doubled from a quarter of their mean length until reading all of a query finds half of
     what may be missed.
@@ -203,8 +204,8 @@ def tune(
     for query_cut in (*QUERY_CUTS, whole):
         for heap_factor in HEAP_FACTORS:
             candidate = Pruning(n_postings, query_cut, heap_factor)
-            found, seconds = chosen.recall(index, candidate)
-            if found >= recall and seconds < fastest:
+            reached, seconds = chosen.recall(index, candidate)
+            if reached >= recall and seconds < fastest:
                 best, fastest = candidate, seconds
     progress("seismic", tried, tried, f"lists of {n_postings}")
     return index, best, held_out.recall(index, best)[0]
@@ -213,19 +214,19 @@ def tune(
 def search(
     index: Any, queries: Sequence[Vector], top_k: int, pruning: Pruning, threads: int = 0
 ) -> list[Found]:
-    """Document numbers and scores of queries that are not empty; 0 threads: all cores."""
-    found = index.batch_search(
+    """Return document numbers and scores of non-empty queries; 0 threads use all cores."""
+    hits = index.batch_search(
         **arguments(queries),
         k=top_k,
         query_cut=pruning.query_cut,
         heap_factor=pruning.heap_factor,
         num_threads=threads,
     )
-    return results(found, len(queries))
+    return results(hits, len(queries))
 
 
 def arguments(queries: Sequence[Vector]) -> dict[str, Any]:
-    """Queries as Seismic takes them."""
+    """Return queries as Seismic takes them."""
     kind = seismic.get_seismic_string()
     return {
         "queries_ids": np.arange(len(queries)).astype(str).astype(kind),
@@ -234,17 +235,17 @@ def arguments(queries: Sequence[Vector]) -> dict[str, Any]:
     }
 
 
-def results(found: Sequence[Any], count: int) -> list[Found]:
-    """What Seismic found for so many queries, in their order."""
+def results(rankings: Sequence[Any], count: int) -> list[Found]:
+    """Return Seismic's results of so many queries, in their order."""
     ordered: list[Found] = [([], [])] * count
-    for hits in found:  # in any order of the queries
+    for hits in rankings:  # in any order of the queries
         if hits:
             ordered[int(hits[0][0])] = [int(hit[2]) for hit in hits], [hit[1] for hit in hits]
     return ordered
 
 
 def build_index(documents: sp.csr_array, n_postings: int) -> Any:
-    """A Seismic index of documents [N, V + 1]; they are named by their numbers."""
+    """Build a Seismic index of documents [N, V + 1], identified by their numbers."""
     large = documents.shape[1] >= LARGE
     dataset_kind = seismic.SeismicDatasetLV if large else seismic.SeismicDataset
     index_kind = seismic.SeismicIndexLV if large else seismic.SeismicIndex
@@ -261,7 +262,7 @@ def build_index(documents: sp.csr_array, n_postings: int) -> Any:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Seismic tells of its work on standard output, where ours are results."""
+    """Silence standard output, on which Seismic reports its work."""
     kept, nothing = os.dup(1), os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nothing, 1)

@@ -1,4 +1,4 @@
-"""What engines that others wrote have in common: they know vectors, and no offsets."""
+"""Adapters of third-party engines, which search vectors without offsets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lexicept.storage.arrays import load_array, save_array
 from lexicept.vectors import Floats, Integers, stack_columns
 
 LARGEST = 2.0**15
-"""The largest weight that is handed on: engines keep weights in half precision (at most 65,504)."""
+"""Largest weight given to an engine: some keep weights in half precision (at most 65,504)."""
 
 
 USED = "used.npy"
@@ -39,7 +39,7 @@ class Vector(NamedTuple):
 
 @dataclass(frozen=True)
 class Extension:
-    """How documents and queries with offsets become vectors of one more dimension.
+    """The representation of offsets as one more dimension of documents and queries.
 
     A document's offset is its weight there, and a query's factor the query's. Scales are powers of
     two, so that they change no digit of a score.
@@ -47,16 +47,16 @@ class Extension:
 
     num_documents: int
     used: npt.NDArray[np.bool_]
-    """Whether any document has a dimension [V]."""
+    """Whether any document has each dimension [V]."""
     scale: float
-    """What all weights of documents are multiplied by, so that none exceeds ``LARGEST``."""
+    """Factor on all document weights, so that none exceeds ``LARGEST``."""
     offset_scale: float
-    """What offsets are multiplied by besides, and factors divided by, so that the largest offset
-    is about as large as the largest weight; 0 without offsets."""
+    """Further factor on offsets, and divisor of queries' factors, that makes the largest offset
+    about as large as the largest weight; 0 without offsets."""
 
     @classmethod
     def of(cls, documents: Any, offsets: npt.ArrayLike | None) -> tuple[Extension, sp.csr_array]:
-        """The extension and the documents that it makes [N, V + 1].
+        """Return the extension and the extended documents [N, V + 1].
 
         Raises:
             InputError: NaN, infinite or negative weights or offsets.
@@ -80,7 +80,7 @@ class Extension:
         return extension, sp.csr_array(weights, shape=extended.shape)
 
     def queries(self, queries: sp.csr_array, factors: Floats) -> list[Vector | None]:
-        """Queries [n, V] and their factors [n] as vectors; None for one that matches nothing.
+        """Return queries [n, V] and factors [n] as vectors; None for one that matches nothing.
 
         Raises:
             InputError: a factor that is too large for single precision.
@@ -113,7 +113,7 @@ class Extension:
 
     @classmethod
     def load(cls, folder: Path, numbers: Mapping[str, Any]) -> Extension:
-        """Read back what ``save`` wrote. Raises IndexFormatError for anything else."""
+        """Load what ``save`` wrote. Raises IndexFormatError for anything else."""
         used = load_array(folder / USED, np.bool_)
         try:
             return cls(
@@ -127,16 +127,16 @@ class Extension:
 
 
 def power_of_two(number: float) -> float:
-    """The largest power of two that is not larger."""
+    """Return the largest power of two that is not larger."""
     return float(2.0 ** np.floor(np.log2(number)))
 
 
 class WrappedEngine(ABC):
-    """An ``Engine`` around one that takes clean, non-empty vectors only; see ``interface``."""
+    """An ``Engine`` around one that takes valid, non-empty vectors only; see ``interface``."""
 
     name: ClassVar[str]
     files: ClassVar[tuple[str, ...]]
-    """Names of the files in its folder that never change: their checksums are kept."""
+    """Names of the immutable files in its folder, whose checksums are stored."""
 
     def __init__(self, extension: Extension) -> None:
         self.extension = extension
@@ -157,7 +157,7 @@ class WrappedEngine(ABC):
     def search(
         self, queries: Any, top_k: int = 10, query_offsets: npt.ArrayLike | None = None
     ) -> list[tuple[Integers, Floats]]:
-        """See ``Engine.search``; query offsets must be at least 0."""
+        """Search as ``Engine.search``; query offsets must be at least 0."""
         matrix, factors = checked_queries(queries, self.num_dimensions, top_k, query_offsets)
         if (factors < 0).any():
             raise InputError(f"query offsets must be at least 0 here, not {factors.min()}")
@@ -167,8 +167,8 @@ class WrappedEngine(ABC):
         matching = [number for number, vector in enumerate(vectors) if vector is not None]
         if matching:
             asked = [vector for vector in vectors if vector is not None]
-            found = self._search(asked, min(top_k, self.num_documents))
-            for query, (numbers, scores) in zip(matching, found, strict=True):
+            rankings = self._search(asked, min(top_k, self.num_documents))
+            for query, (numbers, scores) in zip(matching, rankings, strict=True):
                 results[query] = self._ranked(np.array(numbers), np.array(scores))
         return results
 
@@ -180,4 +180,4 @@ class WrappedEngine(ABC):
 
     @abstractmethod
     def _search(self, queries: Sequence[Vector], top_k: int) -> list[Found]:
-        """Document numbers and scores, in any order, of queries that are not empty."""
+        """Return document numbers and scores, in any order, of non-empty queries."""

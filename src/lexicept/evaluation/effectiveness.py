@@ -25,7 +25,7 @@ MEASURES = ("nDCG@10", "RR@10", "R@100", "Success@5")
 def evaluate(
     qrels: Iterable[Qrel], run: Run, measures: Sequence[str] = MEASURES
 ) -> dict[str, float]:
-    """Mean of each measure over the judged queries; a query without results scores 0.
+    """Return the mean of each measure over the judged queries; one without results scores 0.
 
     Raises:
         InputError: a measure that ir_measures does not know.
@@ -37,7 +37,7 @@ def evaluate(
 def evaluate_queries(
     qrels: Iterable[Qrel], run: Run, measures: Sequence[str] = MEASURES
 ) -> dict[str, dict[str, float]]:
-    """Measure → query id → value, for every judged query."""
+    """Return measure → query id → value, for every judged query."""
     judged: dict[str, dict[str, int]] = {}
     for qrel in qrels:
         judged.setdefault(qrel.query_id, {})[qrel.document_id] = qrel.relevance
@@ -56,7 +56,7 @@ def evaluate_queries(
 
 
 class IndexReport(NamedTuple):
-    """What ``evaluate_index`` found."""
+    """Effectiveness and cost of an index; see ``evaluate_index``."""
 
     values: dict[str, float]
     run: dict[str, dict[str, float]]
@@ -69,7 +69,7 @@ def evaluate_index(
     vocabulary: str | None = None,
     measures: Sequence[str] = (),
 ) -> IndexReport:
-    """Effectiveness and cost of an index on judged queries.
+    """Measure effectiveness and cost of an index on judged queries.
 
     Args:
         vocabulary: search in one vocabulary only; None searches all of them.
@@ -85,8 +85,8 @@ def evaluate_index(
     vectors = index.query_vectors([query.text for query in queries], vocabulary)
     hits = index.search_vectors(vectors, RUN_DEPTH)
     run = {
-        query.id: {hit.id: hit.score for hit in found}
-        for query, found in zip(queries, hits, strict=True)
+        query.id: {hit.id: hit.score for hit in ranking}
+        for query, ranking in zip(queries, hits, strict=True)
     }
     names = list(dict.fromkeys([*MEASURES, *measures]))
     values = evaluate(qrels, run, names)
@@ -107,7 +107,7 @@ def evaluate_index(
 
 
 def _bm25_e2(index: IndexReader, queries: Sequence[Query], qrels: Sequence[Qrel]) -> float:
-    """E² of plain BM25 over the index's texts, whatever vocabularies it has."""
+    """Return the E² of plain BM25 over the index's texts, whatever vocabularies it has."""
     names = [vocabulary.name for vocabulary in index.vocabularies]
     vectorizer: WordVectorizer
     if "words" in names:
@@ -118,10 +118,10 @@ def _bm25_e2(index: IndexReader, queries: Sequence[Query], qrels: Sequence[Qrel]
         frequencies = vectorizer.documents(Contents(index.folder))
     derived = Derived.compute([frequencies], [VocabularySettings(BM25())], None)
     vectors = sp.csr_array(vectorizer.queries([query.text for query in queries]))
-    found = derived.engine.search(vectors, 10)
+    rankings = derived.engine.search(vectors, 10)
     run = {
         query.id: {index.ids[int(d)]: float(s) for d, s in zip(documents, scores, strict=True)}
-        for query, (documents, scores) in zip(queries, found, strict=True)
+        for query, (documents, scores) in zip(queries, rankings, strict=True)
     }
     mrr = evaluate(qrels, run, ["RR@10"])["RR@10"]
     return e2(mrr, qd_flops(vectors, derived.engine.matrix()))

@@ -1,4 +1,4 @@
-"""TREC runs: what a system returned for each query."""
+"""TREC runs: the results of a system for each query."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Run = Mapping[str, Mapping[str, float]]
 """Query id → document id → score."""
 
 RUN_DEPTH = 1000
-"""Documents per query in the run of an index."""
+"""Number of documents per query in the run of an index."""
 
 
 def write_run(path: str | os.PathLike[str], run: Run, tag: str = "lexicept") -> None:

@@ -18,7 +18,7 @@ class TTest(NamedTuple):
     """Mean of A minus mean of B."""
     t: float
     p: float
-    """Two-sided."""
+    """Two-sided p-value."""
 
 
 def paired_t_test(a: Mapping[str, float], b: Mapping[str, float]) -> TTest:

@@ -1,4 +1,4 @@
-"""MTEB: its retrieval and reranking tasks, indexed and searched as an index is."""
+"""MTEB: retrieval and reranking tasks, searched with the settings of an index."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from lexicept.vectorizers.interface import Vectorizer
 from lexicept.vectorizers.words import WordVectorizer
 
 OF_DOCUMENTS = ("frequencies.", "terms.", "atlas/")
-"""Files of a vocabulary that depend on what was indexed."""
+"""Files of a vocabulary that depend on the indexed documents."""
 
 Row = Mapping[str, Any]
 
@@ -66,7 +66,7 @@ class LexiceptSearch:
         )
 
     def index(self, corpus: Iterable[Row], **task: Any) -> None:
-        """Index a task's corpus; the one before is forgotten.
+        """Index a task's corpus in place of the one before.
 
         Args:
             corpus: rows with ``id``, ``text`` and possibly ``title``.
@@ -85,11 +85,11 @@ class LexiceptSearch:
             self._corpus = builder.commit(self._like.rra, self._like.engine.weight_bits)
 
     def _vectorizer(self, name: str) -> Vectorizer:
-        """A vocabulary that grows starts empty."""
-        found = self._like.vectorizer(name)
-        if found.grows:
-            return WordVectorizer(cast(WordVectorizer, found).tokenizer.language)
-        return found
+        """Return the vectorizer of a vocabulary; one that grows starts empty."""
+        vectorizer = self._like.vectorizer(name)
+        if vectorizer.grows:
+            return WordVectorizer(cast(WordVectorizer, vectorizer).tokenizer.language)
+        return vectorizer
 
     def search(
         self,
@@ -118,8 +118,8 @@ class LexiceptSearch:
             raise InputError("search: no corpus was indexed")
         texts = {row["id"]: _query(row) for row in queries}
         if top_ranked is None:
-            found = self._corpus.search_many(list(texts.values()), top_k)
-            return {name: _scores(hits) for name, hits in zip(texts, found, strict=True)}
+            rankings = self._corpus.search_many(list(texts.values()), top_k)
+            return {name: _scores(hits) for name, hits in zip(texts, rankings, strict=True)}
         scores = {}
         for name, text in texts.items():
             allowed = set(top_ranked.get(name, ()))
@@ -144,7 +144,7 @@ def _scores(hits: Sequence[Hit]) -> dict[str, float]:
 
 
 def _fingerprint(index: IndexReader, names: Sequence[str]) -> str:
-    """Of all that decides how a corpus is indexed, 40 hexadecimal digits."""
+    """Return 40 hexadecimal digits of all settings that decide how a corpus is indexed."""
     files = {}
     for name in names:
         prefix = f"{index.folder.name}/{name}/"

@@ -11,7 +11,7 @@ from lexicept.pipelines.index import Index
 
 
 class LexiceptRetriever(pt.Transformer):
-    """Retrieval: a frame of topics (qid, query) to their documents (docno, score, rank).
+    """Retrieval: from a frame of topics (qid, query) to documents (docno, score, rank).
 
     Changes of the index show once it has made or refreshed them.
 
@@ -40,12 +40,12 @@ class LexiceptRetriever(pt.Transformer):
             InputError: a query that is no text, and what ``Index.search_many`` raises.
         """
         pt.validate.query_frame(inp, extra_columns=["query"], context=self)
-        found = self.index.search_many(
+        rankings = self.index.search_many(
             inp["query"].tolist(), self.top_k, vocabulary=self.vocabulary
         )
-        lengths = [len(hits) for hits in found]
+        lengths = [len(hits) for hits in rankings]
         ranks = [np.arange(length) for length in [0, *lengths]]
-        hits = [hit for of_topic in found for hit in of_topic]
+        hits = [hit for of_topic in rankings for hit in of_topic]
         return (
             inp.iloc[np.repeat(np.arange(len(inp)), lengths)]
             .assign(

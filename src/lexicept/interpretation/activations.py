@@ -1,4 +1,4 @@
-"""Reading texts for what concepts fire on: how often, where most, and on which words."""
+"""Concepts' activations in texts: how often they fire, on which words, and where most."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from lexicept.segments import Booleans, csr_of_rows, firsts, ranks
 from lexicept.vectors import Floats, Integers
 
 EXAMPLES = 8
-"""Documents that are kept for a concept."""
+"""Number of example documents of a concept."""
 
 LONGEST_WORD = 40
-"""Characters of a word."""
+"""Largest number of characters of a word."""
 
 STRONGEST = 64
-"""Concepts that are counted for a word: heads without k may have thousands."""
+"""Number of a word's strongest concepts that are counted: heads without k may have thousands."""
 
 BUFFER = 2**21
-"""Entries that are collected before they are reduced: about 100 MB."""
+"""Entries collected before they are reduced: about 100 MB."""
 
 
 class FiringReader:
-    """Reads texts, and keeps where concepts fire most and the activations on every word.
+    """Reader of texts that collects concepts' activations by word and their best examples.
 
-    What two windows of a text share is read twice.
+    Tokens that two windows of a text share are read twice.
 
     Args:
         encoder: of M concepts.
@@ -44,12 +44,12 @@ class FiringReader:
         self._texts = texts
         self._size = size = encoder.head.size
         self.tokens = 0
-        """Tokens of the texts that were read for all concepts."""
+        """Number of tokens read for all concepts."""
         self.firings = np.zeros(size, np.int64)
-        """How many of them each concept fires on [M]."""
+        """Number of these tokens on which each concept fires [M]."""
         self.has_example = np.zeros(size, bool)
         self.background: Floats = np.zeros(0)
-        """Occurrences of every word."""
+        """Number of occurrences of every word."""
         self._words: dict[str, int] = {}
         self._best = _Best(size)
         self._sums = _Sums()
@@ -67,7 +67,7 @@ class FiringReader:
         progress: Progress,
         wanted: Booleans | None = None,
     ) -> None:
-        """Read texts; of concepts that are not wanted [M], if only some are, nothing is kept."""
+        """Read texts; if ``wanted`` [M] is given, keep the activations of those concepts only."""
         for start in range(0, len(numbers), READ):
             some = numbers[start : start + READ]
             self._read(some, wanted)
@@ -112,7 +112,7 @@ class FiringReader:
         self._sums.add(concept << 32 | spelled[word[order]], act[order])
 
     def _word(self, text: str) -> int:
-        """The number of a word as people write it in lower case; −1 for blanks."""
+        """Return the number of a word in lower case; −1 for blanks."""
         word = one_line(text[:LONGEST_WORD]).lower()
         return self._words.setdefault(word, len(self._words)) if word else -1
 
@@ -122,7 +122,7 @@ class FiringReader:
         self.background = counts
 
     def word_counts(self) -> sp.csr_array:
-        """Activations on every word [M, W], scaled so that a concept's add up to the words that it
+        """Return activations by word [M, W], scaled so that a concept's add up to the words that it
         fires on."""
         keys, sums = self._sums.result()
         concept = keys >> 32
@@ -132,24 +132,24 @@ class FiringReader:
         return csr_of_rows(scaled, keys & 0xFFFFFFFF, lengths, (self._size, len(self._words)))
 
     def examples(self) -> tuple[sp.csr_array, Integers]:
-        """The largest activation of every concept in its best texts [M, N], largest first, and
-        their spans."""
+        """Return the largest activation of every concept in its best texts [M, N], largest first,
+        and their spans."""
         concept, text, act, span = self._best.result()
         lengths = np.bincount(concept, minlength=self._size)
         return csr_of_rows(act, text, lengths, (self._size, len(self._texts))), span
 
 
 class _Best:
-    """The ``EXAMPLES`` largest activations of every concept, one of a text."""
+    """The ``EXAMPLES`` largest activations of every concept, at most one per text."""
 
     def __init__(self, size: int) -> None:
         self._floor = np.zeros(size, np.float32)
-        """What an activation must reach to be among them."""
+        """Smallest activation that each concept keeps [M]."""
         self._parts: list[tuple[Integers, Integers, Floats, Integers]] = []
         self._buffered = 0
 
     def add(self, concept: Integers, text: Integers, act: Floats, span: Integers) -> None:
-        """Concepts, texts and activations [n], and words' spans [n, 2]."""
+        """Add concepts, texts and activations [n], and words' spans [n, 2]."""
         kept = act >= self._floor[concept]
         self._parts.append((concept[kept], text[kept], act[kept], span[kept]))
         self._buffered += int(kept.sum())
@@ -157,7 +157,7 @@ class _Best:
             self.result()
 
     def result(self) -> tuple[Integers, Integers, Floats, Integers]:
-        """The same, sorted by concept and then from the largest activation on."""
+        """Return the same, sorted by concept and then by activation, largest first."""
         if not self._parts:
             nothing = np.zeros(0, np.int64)
             return nothing, nothing, np.zeros(0), nothing.reshape(0, 2)
@@ -190,7 +190,7 @@ class _Sums:
             self.result()
 
     def result(self) -> tuple[Integers, Floats]:
-        """Different keys, in order, and their sums."""
+        """Return the distinct keys in ascending order, and their sums."""
         keys, inverse = np.unique(np.concatenate(self._keys), return_inverse=True)
         sums = np.zeros(keys.size)
         np.add.at(sums, inverse, np.concatenate(self._values))
@@ -199,7 +199,7 @@ class _Sums:
 
 
 def _maxima(concept: Integers, word: Integers, act: Floats) -> tuple[Integers, Integers, Floats]:
-    """The largest activation of every concept on every word."""
+    """Return the largest activation of every concept on every word."""
     order = np.lexsort((-act, word, concept))
     order = order[firsts(concept[order], word[order])]
     return concept[order], word[order], act[order]

@@ -1,4 +1,4 @@
-"""Finding out what concepts mean, from the texts that they fire on and without labels.
+"""Describing concepts by the texts and words that they fire on, without given labels.
 
 A sample of the collection is read once: how often concepts fire, on which words, and where most.
 Concepts that the sample misses are looked for in the documents that have most of them. What they
@@ -25,13 +25,13 @@ from lexicept.vectorizers.words import Tokenizer
 from lexicept.vectors import Floats, Integers
 
 SAMPLE_TOKENS = 100_000
-"""Tokens of a collection that are read, evenly spread."""
+"""Number of tokens of the evenly spread sample of a collection."""
 
 WORDS = 10
-"""Words that are kept for a concept."""
+"""Number of words of a concept."""
 
 ROUNDS = 3
-"""Documents that are read, one after the other, for a concept that none had an example of."""
+"""Largest number of documents that are read in turn for a concept without an example."""
 
 
 def describe(
@@ -43,7 +43,7 @@ def describe(
     explanations: Mapping[int, str] | None = None,
     progress: Progress = silent,
 ) -> Findings:
-    """An atlas of an encoder's dimensions over the documents that it encoded.
+    """Describe an encoder's dimensions by the documents that it encoded.
 
     It costs the encoding of about ``SAMPLE_TOKENS`` tokens, and of one more document for each
     concept that fires in the collection but not in the sample: of the collection at most. So every
@@ -87,7 +87,7 @@ def describe(
 
 
 def sample(texts: Sequence[str]) -> range:
-    """Evenly spread texts of about ``SAMPLE_TOKENS`` tokens together, or all where they have
+    """Return evenly spread texts of about ``SAMPLE_TOKENS`` tokens together, or all if they have
     fewer."""
     lengths = [len(texts[i]) for i in range(0, len(texts), max(1, len(texts) // 100))]
     characters = float(np.mean(lengths)) * len(texts) if lengths else 0.0
@@ -96,7 +96,7 @@ def sample(texts: Sequence[str]) -> range:
 
 
 def strongest_documents(frequencies: sp.csr_array, wanted: Booleans, rank: int) -> Integers:
-    """The documents with the largest frequency of each wanted dimension, or those of another rank.
+    """Return the documents with the largest frequency of each wanted dimension, or another rank.
 
     Args:
         frequencies: [N, M].
@@ -116,7 +116,7 @@ def strongest_documents(frequencies: sp.csr_array, wanted: Booleans, rank: int) 
 def _read_missed(
     reader: FiringReader, frequencies: sp.csr_array, active: Booleans, progress: Progress
 ) -> None:
-    """Read the documents that have most of each active concept that the sample missed."""
+    """Read the strongest documents of each active concept that does not fire in the sample."""
     wanted = active & ~reader.has_example
     for rank in range(ROUNDS):
         documents = strongest_documents(frequencies, active & ~reader.has_example, rank)
@@ -128,13 +128,13 @@ def _read_missed(
 def _log_odds(
     counts: sp.csr_array, sampled: Booleans, sample_words: Floats, all_words: Floats
 ) -> sp.csr_array:
-    """Each concept against the text that it was looked for in: the sample, or all that was read."""
-    found = [
+    """Compare each concept with the text it was read from: the sample, or all that was read."""
+    rows = [
         weighted_log_odds(counts[sampled], sample_words),
         weighted_log_odds(counts[~sampled], all_words),
     ]
     places = np.argsort(~sampled, kind="stable").argsort()
-    return sp.csr_array(sp.vstack(found, format="csr"))[places]
+    return sp.csr_array(sp.vstack(rows, format="csr"))[places]
 
 
 def _labels(
@@ -143,7 +143,7 @@ def _labels(
     tokenizer: Tokenizer,
     explanations: Mapping[int, str],
 ) -> tuple[list[str], Integers]:
-    """Different labels, of words but where there are explanations, and where they are from."""
+    """Return distinct labels, of explanations or else of words, and their sources."""
     size = log_odds.shape[0]
     labels = [label_of(_ranked(log_odds, concept, words), tokenizer) for concept in range(size)]
     sources = np.full(size, SOURCES.index("words"))
@@ -153,7 +153,7 @@ def _labels(
 
 
 def _ranked(matrix: sp.csr_array, row: int, words: Sequence[str]) -> list[tuple[str, float]]:
-    """A row's words and their z-scores, largest first."""
+    """Return a row's words and their z-scores, largest first."""
     part = slice(int(matrix.indptr[row]), int(matrix.indptr[row + 1]))
     return [
         (words[word], z)

@@ -1,4 +1,4 @@
-"""Which concepts are alike, by what they stand for in the space of states."""
+"""Similar concepts, by the cosine of their directions in the space of states."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from lexicept.segments import Booleans, csr_of_rows
 from lexicept.vectors import Floats, Integers
 
 NEAREST = 8
-"""Neighbours that are kept for a concept."""
+"""Number of neighbours of a concept."""
 
 COSINES = 2**24
-"""Cosines that exist at once: 64 MB."""
+"""Number of cosines in memory at once: 64 MB."""
 
 
 def directions(head: Head) -> torch.Tensor:
-    """What each dimension stands for in the space of states [M, d]: a decoder's row, or the head's
-    own."""
+    """Return each dimension's direction in the space of states [M, d]: the row of an SAE's decoder,
+    or of the head."""
     return (head.sae.W_dec if isinstance(head, SAEHead) else head.rows).detach().float()
 
 
 def nearest(rows: torch.Tensor, active: Booleans, progress: Progress = silent) -> sp.csr_array:
-    """The cosines of each active row [M, d] with the ``NEAREST`` active ones next to it, largest
+    """Return the cosines of each active row [M, d] with its ``NEAREST`` active neighbours, largest
     first [M, M]; never all at once."""
     numbers = np.flatnonzero(active)
     count = min(NEAREST, max(0, numbers.size - 1))
@@ -40,9 +40,9 @@ def nearest(rows: torch.Tensor, active: Booleans, progress: Progress = silent) -
     for start in range(0, len(kept) if count else 0, step):
         cosines = kept[start : start + step] @ kept.T
         cosines.diagonal(offset=start).fill_(-2.0)  # nobody is their own neighbour
-        found = cosines.topk(count, dim=1)
-        values.append(found.values.cpu().numpy().ravel())
-        columns.append(numbers[found.indices.cpu().numpy().ravel()])
+        largest = cosines.topk(count, dim=1)
+        values.append(largest.values.cpu().numpy().ravel())
+        columns.append(numbers[largest.indices.cpu().numpy().ravel()])
         progress("neighbours", min(start + step, len(kept)), len(kept))
     empty = np.zeros(0, np.int64)
     return csr_of_rows(

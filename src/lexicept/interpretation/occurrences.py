@@ -1,4 +1,4 @@
-"""Where a word occurs, and which latents fire on it there: what its senses are found from."""
+"""Occurrences of a word and the latents that fire on them, from which its senses are found."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BATCH = 64
 def word_occurrences(
     encoder: Encoder, documents: Iterable[Document], word: str
 ) -> Iterator[Occurrence]:
-    """Every occurrence of a word, spelled like this in either case, in the documents' order.
+    """Return every occurrence of a word, spelled like this in either case, in document order.
 
     A latent's activation is its largest on the word's tokens, and where overlapping windows both
     have the word, on all of them. Spans are of ``Document.content``. Documents without the word
@@ -42,9 +42,9 @@ def _occurrences(
     texts = [document.content for document in documents]
     windows, spans = [], []
     for window in encoder.backbone.windows(texts):
-        if found := _spans(window, texts[window.text], wanted):
+        if word_spans := _spans(window, texts[window.text], wanted):
             windows.append(window)
-            spans.append(found)
+            spans.append(word_spans)
     fired: dict[tuple[int, int, int], dict[int, float]] = {}
     for acts, latents, tokens in encoder.token_activations(windows):
         for row, (number, place) in enumerate(tokens):
@@ -59,7 +59,7 @@ def _occurrences(
 
 
 def _spans(window: Window, text: str, wanted: str) -> dict[int, Span]:
-    """The wanted word's characters, for every place of a token that is a piece of it."""
+    """Return the span of the wanted word for every token that is a piece of it."""
     words = [whole(text, *span) for span in word_spans(window)]
     return {
         place: span

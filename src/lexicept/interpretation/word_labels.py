@@ -1,4 +1,4 @@
-"""Labels of concepts, made of the words that they fire on."""
+"""Labels of concepts from the words that they fire on."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from lexicept.vectorizers.words import Tokenizer
 WORDS_PER_LABEL = 3
 
 SIGNIFICANT = 1.96
-"""The z-score from which a word is no accident, at 95 %."""
+"""z-score above which a word is significant at 95 %."""
 
 FAINT = 0.25
-"""A word's share of the strongest one's z-score below which it is left out of a label."""
+"""Smallest share of the strongest word's z-score that a word of a label has."""
 
 
 def label_of(ranked: Sequence[tuple[str, float]], tokenizer: Tokenizer) -> str:
-    """A label of up to three words from those that fire a concept, strongest first.
+    """Make a label of up to three words that a concept fires on, strongest first.
 
-    Words of one stem, or that begin alike, stand there once. Stop words and punctuation only where
-    no other word comes near them, and what may be accidents only where there is nothing else.
-    Empty without words.
+    Of words with the same stem or beginning the first is taken. Stop words and punctuation are
+    taken only if no other word comes near their z-score, insignificant words only if there are no
+    others. Without words the label is empty.
     """
     least = max([SIGNIFICANT, *(z * FAINT for _, z in ranked[:1])])
     stems = [(word, tokenizer(word)) for word, z in ranked if z >= least]
-    found = [(word, stem) for word, stem in stems if stem] or [(w, [w]) for w, _ in stems]
+    stemmed = [(word, stem) for word, stem in stems if stem] or [(w, [w]) for w, _ in stems]
     chosen: list[str] = []
     taken: list[str] = []
-    for word, stem in found or [(word, [word]) for word, _ in ranked[:1]]:
+    for word, stem in stemmed or [(word, [word]) for word, _ in ranked[:1]]:
         if len(chosen) < WORDS_PER_LABEL and not any(_alike(a, b) for a in stem for b in taken):
             chosen.append(word)
             taken += stem
