@@ -15,9 +15,9 @@ PRIOR = 500.0
 def weighted_log_odds(counts: sp.csr_array, background: Floats) -> sp.csr_array:
     """Compare how often each row and its background use a word, in standard deviations.
 
-    Returns the z-scores of log-odds ratios with an informative Dirichlet prior (Monroe, Colaresi
-    & Quinn 2008, "Fightin' Words", equations 16, 20 and 22). With counts y of a row and c of all text that
-    they were counted in, their sums n and m, and a prior α = ``PRIOR`` · c / m::
+    Returns the z-scores of log-odds ratios with an informative Dirichlet prior (Monroe, Colaresi &
+    Quinn 2008, "Fightin' Words", equations 16, 20 and 22). With counts y of a row and c of all
+    text that they were counted in, their sums n and m, and a prior α = ``PRIOR`` · c / m::
 
         δ = log((y + α) / (n + PRIOR − y − α)) − log((c + α) / (m + PRIOR − c − α))
         z = δ / √(1 / (y + α) + 1 / (c + α))

@@ -61,8 +61,8 @@ class PostingLists:
         """
         held = np.concatenate([[0], np.cumsum(self.lengths)])
         places = np.rint(_within(shares) * self.lengths.size).astype(np.int64)
-        found: Floats = held[places] / max(int(held[-1]), 1)
-        return found
+        held_shares: Floats = held[places] / max(int(held[-1]), 1)
+        return held_shares
 
 
 def posting_lists(documents: Any) -> PostingLists:
