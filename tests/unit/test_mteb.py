@@ -176,13 +176,16 @@ def test_the_page_s_example_runs(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "integrations.md").read_text()
-    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    page = (Path(__file__).parents[2] / "docs" / "guides" / "integrations.md").read_text()
+    (example,) = re.findall(r"```python no-run\n(.*?)```", page, re.DOTALL)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(mteb, "get_tasks", lambda tasks: [Pets()])
     evaluate = mteb.evaluate
     monkeypatch.setattr(mteb, "evaluate", lambda *given: evaluate(*given, cache=None))
-    exec(blocks[0], {})
-    exec(blocks[-1], {})
+    builder = IndexBuilder("pets.index")
+    builder.add_documents([Document("d1", "Cats sleep all day."), Document("d2", "Dogs bark.")], {})
+    builder.add_vocabulary(WordVectorizer("en"), VocabularySettings(BM25()))
+    builder.commit()
+    exec(example, {})
     name, score = capsys.readouterr().out.split()
     assert (name, float(score)) == ("Pets", pytest.approx(0.53772, abs=1e-5))

@@ -1,0 +1,282 @@
+"""The documents: every snippet of the README and of docs/ runs, at small size, as it is printed.
+
+Blocks run page by page, in order, in one folder. ```python and ```sh blocks are executed, a ```yaml
+block with a title is saved as that file, and a ```text block right after code is its output.
+Blocks marked ``no-run`` need a hub, a GPU or a server; their commands are only parsed.
+"""
+
+import json
+import os
+import re
+import shlex
+import sys
+import tomllib
+from collections.abc import Iterator
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import typer
+import yaml
+
+from lexicept.cli import app, main
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted(
+    [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")],
+    key=lambda page: page.relative_to(ROOT),
+)
+GENERATED = {"reproduction.md"}
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+MAKEFILE = (ROOT / "Makefile").read_text()
+FENCE = re.compile(r"^```(?P<info>.*)\n(?P<body>(?:.*\n)*?)^```$", re.MULTILINE)
+NEEDS = {"integrations.md": ["pyterrier", "langchain_core", "llama_index.core"]}
+SMALL_COMMANDS = {
+    "build --train-concepts": ["--num-latents", "64", "--train-tokens", "2000"],
+    "model pretrain": ["--steps", "1", "--batch-size", "4"],
+    "model tune": ["--steps", "1"],
+}
+"""Options that make a documented command quick, by the words of the command that they go with."""
+
+SMALL_TRAINING: dict[str, dict[str, Any]] = {
+    "model": {"sae": {"num_latents": 64, "k": 4, "tokens": 2000}},
+    "optimizer": {"steps": 2, "batch_size": 4},
+    "validation": {"count": 4, "every": 2},
+}
+"""Settings that make a documented training quick."""
+
+ANIMALS = {"cat": "sleep", "dog": "bark", "fish": "swim", "bird": "sing", "horse": "run"}
+PLACES = ["in the sun", "at night", "near the river", "beside the house", "in spring", "all day"]
+
+
+class Block(NamedTuple):
+    language: str
+    flags: str
+    body: str
+    shown: str
+    """What the page says that the block prints; "" where it says nothing."""
+    line: int
+
+
+def blocks_of(page: Path) -> list[Block]:
+    text = page.read_text()
+    fences = list(FENCE.finditer(text))
+    blocks = []
+    for fence, after in zip_longest(fences, fences[1:]):
+        language, _, flags = fence["info"].partition(" ")
+        follows = after is not None and text[fence.end() : after.start()] == "\n\n"
+        shown = after["body"] if after and follows and after["info"] == "text" else ""
+        line = text.count("\n", 0, fence.start()) + 1
+        blocks.append(Block(language, flags, fence["body"], shown, line))
+    return blocks
+
+
+def lines_of(block: Block) -> Iterator[list[str]]:
+    """Yield the words of each command of a shell block."""
+    for line in block.body.replace("\\\n", " ").splitlines():
+        if words := shlex.split(line, comments=True):
+            yield words
+
+
+PENDING = {"README.md", "get-started.md", "documents.md", "integrations.md", "training.md"}
+"""Pages that use functions of ``lexicept`` which are still being written."""
+
+
+def pages(*languages: str) -> list[Any]:
+    return [
+        pytest.param(page, id=page.relative_to(ROOT).as_posix())
+        for page in PAGES
+        if page.name not in GENERATED
+        and any(block.language in languages for block in blocks_of(page))
+    ]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the files that the pages name, where their commands run."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    animals = tmp_path / "my_documents" / "animals"
+    animals.mkdir(parents=True)
+    (animals / "cats.md").write_text("# Cats\n\nCats sleep all day. What it is about: sleeping.\n")
+    (animals / "dogs.md").write_text("# Dogs\n\nDogs bark at night, and sleep in the sun.\n")
+    (tmp_path / "my_documents" / "bread.txt").write_text("Bread needs flour, water and time.\n")
+    (tmp_path / "more.jsonl").write_text('{"id": "tea", "text": "Tea needs hot water."}\n')
+    write_collection(tmp_path / "my_queries")
+    return tmp_path
+
+
+def write_collection(folder: Path) -> None:
+    """Write a BEIR folder of 30 documents and 6 queries in each of three splits."""
+    (folder / "qrels").mkdir(parents=True)
+    texts = [f"The {a}s {verb} {place}." for a, verb in ANIMALS.items() for place in PLACES]
+    documents = [
+        {"_id": f"d{n}", "title": f"Number {n}", "text": text} for n, text in enumerate(texts)
+    ]
+    queries = [
+        {"_id": f"q{n}", "text": text.lower().rstrip(".")} for n, text in enumerate(texts[:18])
+    ]
+    for name, rows in (("corpus", documents), ("queries", queries)):
+        lines = "".join(json.dumps(row) + "\n" for row in rows)
+        (folder / f"{name}.jsonl").write_text(lines)
+    for number, split in enumerate(("train", "dev", "test")):
+        rows = [f"q{n}\td{n}\t1\n" for n in range(number, 18, 3)]
+        (folder / "qrels" / f"{split}.tsv").write_text(
+            "query-id\tcorpus-id\tscore\n" + "".join(rows)
+        )
+
+
+@pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning:pyterrier",  # PyTerrier 1.1 uses what pandas 3.1 deprecates.
+    "ignore:Sparse CSR tensor support is in beta",
+)
+@pytest.mark.parametrize("page", pages("python", "sh", "yaml"))
+def test_the_snippets_of_a_page_run(
+    page: Path,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    if page.name in PENDING:
+        pytest.skip("uses functions that are still being written")
+    for module in NEEDS.get(page.name, []):
+        pytest.importorskip(module)
+    monkeypatch.setattr("uvicorn.run", lambda *_, **__: None)
+    names: dict[str, Any] = {"__name__": "__main__"}
+    for block in blocks_of(page):
+        if block.flags == "no-run":
+            continue
+        place = f"{page.relative_to(ROOT)}:{block.line}"
+        if block.language == "python":
+            exec(compile("\n" * block.line + block.body, str(page), "exec"), names)
+        elif block.language == "sh":
+            for words in lines_of(block):
+                run(words, place, monkeypatch)
+        elif block.language == "yaml" and block.flags:
+            save(block, folder)
+        printed = capsys.readouterr().out
+        if block.shown:
+            assert printed == block.shown, place
+
+
+def run(words: list[str], place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    match words:
+        case ["lexicept", *arguments]:
+            for command, options in SMALL_COMMANDS.items():
+                if set(command.split()) <= set(arguments):
+                    arguments = [*arguments, *options]
+            monkeypatch.setattr(sys, "argv", ["lexicept", *arguments])
+            with pytest.raises(SystemExit) as exit_:
+                main()
+            assert not exit_.value.code, f"{place}: {shlex.join(words)}"
+        case ["pip", "install", *arguments]:
+            check_installation(arguments, place)
+        case ["make", target]:
+            assert re.search(rf"^{target}:", MAKEFILE, re.MULTILINE), f"{place}: no target {target}"
+        case ["git", "clone", *_] | ["cd", "lexicept"]:
+            pass
+        case _:
+            pytest.fail(f"{place}: mark the block as no-run: {shlex.join(words)}")
+
+
+def check_installation(arguments: list[str], place: str) -> None:
+    match arguments:
+        case ["-e", requirement]:
+            extras = re.fullmatch(r"\.(?:\[(.*)\])?", requirement)
+            assert extras, f"{place}: {requirement}"
+            assert set((extras[1] or "").split(",")) - {""} <= set(EXTRAS), (
+                f"{place}: {requirement}"
+            )
+        case [torch]:
+            assert f"$(PIP) {torch}\n" in MAKEFILE, f"{place}: not the Makefile's version: {torch}"
+        case _:
+            pytest.fail(f"{place}: pip install {shlex.join(arguments)}")
+
+
+def save(block: Block, folder: Path) -> None:
+    title = re.fullmatch(r'title="(.*)"', block.flags)
+    assert title, block
+    content = yaml.safe_load(block.body)
+    for section, values in SMALL_TRAINING.items():
+        content[section] = {**content.get(section, {}), **values}
+    (folder / title[1]).write_text(yaml.safe_dump(content))
+
+
+@pytest.mark.parametrize("page", pages("python", "sh"))
+def test_what_does_not_run_is_at_least_right_in_form(page: Path) -> None:
+    for block in blocks_of(page):
+        if block.flags != "no-run":
+            continue
+        place = f"{page.relative_to(ROOT)}:{block.line}"
+        if block.language == "python":
+            compile(block.body, place, "exec")
+            continue
+        for words in lines_of(block):
+            while re.fullmatch(r"[A-Z_]+=.*", words[0]):
+                words = words[1:]
+            if words[0] == "lexicept":
+                parse(words[1:], place)
+
+
+def parse(arguments: list[str], place: str) -> None:
+    """Parse a command as typer does, without running it."""
+    command, context = typer.main.get_command(app), None
+    while hasattr(command, "commands"):
+        name, *arguments = arguments
+        assert name in command.commands, f"{place}: no command {name}"
+        command = command.commands[name]
+    try:
+        context = command.make_context("lexicept", arguments)
+    except Exception as error:
+        pytest.fail(f"{place}: {error}")
+    context.close()
+
+
+def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    yield path, command
+    for name, child in getattr(command, "commands", {}).items():
+        yield from commands(child, (*path, name))
+
+
+OTHER_PAGES = [*(ROOT / "benchmarks").glob("*.md"), *(ROOT / "configs").glob("*.yaml")]
+
+
+@pytest.mark.parametrize(
+    "page", [*PAGES, *OTHER_PAGES], ids=lambda page: page.relative_to(ROOT).as_posix()
+)
+def test_commands_that_are_named_exist(page: Path) -> None:
+    known = dict(commands(typer.main.get_command(app)))
+    groups = {path[0] for path in known if len(path) == 2}
+    text = page.read_text()
+    if page.suffix == ".md":
+        text = "\n".join(
+            [*re.findall(r"`([^`]+)`", FENCE.sub("", text)), *(b.body for b in blocks_of(page))]
+        )
+    for first, second in re.findall(r"^[ #]*lexicept ([a-z][\w-]*)(?: ([a-z][\w-]*))?", text, re.M):
+        path = (first, second) if first in groups and second else (first,)
+        assert path in known, f"{page.relative_to(ROOT)}: lexicept {' '.join(path)}"
+
+
+def test_few_blocks_are_not_run() -> None:
+    languages = ("python", "sh")
+    blocks = [b for page in PAGES for b in blocks_of(page) if b.language in languages]
+    marked = [block for block in blocks if block.flags == "no-run"]
+    assert {block.flags for block in blocks} == {"", "no-run"}
+    assert len(marked) <= 15
+    assert len(marked) < len(blocks) / 3
+
+
+def test_the_readme_is_short() -> None:
+    text = FENCE.sub(lambda fence: fence["body"], (ROOT / "README.md").read_text())
+    assert len(text.split()) <= 900
+
+
+def test_links_lead_to_files() -> None:
+    for page in [*PAGES, *(ROOT / "benchmarks").glob("*.md")]:
+        text = FENCE.sub("", page.read_text())
+        for target in re.findall(r"\]\((?!\w+:|#)([^)#\s]+)", text):
+            if page.parent.name == "reference" or target == "reference/cli.md":
+                continue
+            assert os.path.exists(page.parent / target), f"{page.relative_to(ROOT)}: {target}"
