@@ -1,7 +1,6 @@
 """Indexes in PyTerrier, LangChain and LlamaIndex find what they find alone."""
 
 import asyncio
-from pathlib import Path
 
 import pytest
 

@@ -112,7 +112,8 @@ class Index:
         """Return the exact decomposition of a document's score for a query.
 
         Args:
-            vocabulary, steering: as in ``search``.
+            vocabulary: as in ``search``.
+            steering: as in ``search``.
 
         Raises:
             InputError: an unknown document, or what ``search`` refuses.
