@@ -18,6 +18,7 @@ from lexicept.cli.common import (
     NewIndexOption,
     RayOption,
     RayWorkersOption,
+    RestartOption,
     VocabularyChoice,
     WidthOption,
     joined,
@@ -187,6 +188,7 @@ def build(
     document_max_active_dims: DocumentLimitOption = None,
     weight_bits: WeightBitsOption = 32,
     seed: SeedOption = None,
+    restart: RestartOption = False,
     ray: RayOption = None,
     ray_workers: RayWorkersOption = None,
     as_json: JsonOption = False,
@@ -194,8 +196,7 @@ def build(
     """Index a corpus by words, by concepts, or by both.
 
     The concepts are those of lexicept-mini, a model in the package that was trained on other texts,
-    unless another source is named. A build that was killed goes on where it stopped when the same
-    command is run again.
+    unless another source is named. Re-running the command resumes an interrupted build.
     """
     from contextlib import closing
 
@@ -248,7 +249,7 @@ def build(
         require_concepts()
     with (
         joined(ray, ray_workers) as cluster,
-        closing(IndexBuilder(out, cluster)) as builder,
+        closing(IndexBuilder(out, cluster, restart=restart)) as builder,
         ProgressBars() as progress,
     ):
         builder.add_documents(read_documents(corpus), asdict(source) if with_concepts else {})
@@ -331,12 +332,12 @@ def _concepts(
     if source.sae is not None:
         return ConceptVectorizer.pretrained(source.sae, backbone, source.width)
     if source.training is not None:
-        folder = builder.work / "training"
+        folder = builder.work.kept("training")
         settings = SAESettings(**source.training)
         return train_concepts(builder.contents, backbone, settings, folder, progress)
     concepts = ConceptVectorizer.load(source.model or MINI)
     if source.adapt is not None:
-        folder = builder.work / "adaptation"
+        folder = builder.work.kept("adaptation")
         concepts = _adapted(concepts, source.adapt, folder, progress)
     concepts.precision = source.precision
     return concepts

@@ -71,6 +71,12 @@ RayWorkersOption = Annotated[
         min=1, help="Its processes at once; by default one for each processor, or GPU to encode."
     ),
 ]
+RestartOption = Annotated[
+    bool,
+    typer.Option(
+        "--restart", help="Discard unfinished work, such as that with other settings; no resuming."
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -121,6 +119,7 @@ def _convert_sae(
 ) -> dict[str, Any]:
     from lexicept.models.sae.formats import save_saelens
     from lexicept.models.sae.pretrained import USUAL_L0, find_pretrained_sae
+    from lexicept.storage.workspace import new_folder
 
     if to not in (LayoutChoice.lexicept, LayoutChoice.saelens):
         raise InputError(f"--to {to.value} is for models; {source} is none that is known")
@@ -128,7 +127,11 @@ def _convert_sae(
         source, layer, width, l0=USUAL_L0 if l0 is None else l0, pickles=True
     )
     sae = found.load(None if scale is None else scale.value)
-    _write(out, partial(save_saelens, sae) if to is LayoutChoice.saelens else sae.save)
+    with new_folder(out, "convert") as staged:
+        if to is LayoutChoice.saelens:
+            save_saelens(sae, staged)
+        else:
+            sae.save(staged)
     return {
         "found": found.layout.name,
         "source": found.origin["source"],
@@ -148,6 +151,7 @@ def _convert_model(
     from lexicept.models.encoder import Encoder
     from lexicept.models.hub import CARD
     from lexicept.models.model_card import make_card
+    from lexicept.storage.workspace import new_folder
 
     if to is LayoutChoice.saelens:
         raise InputError(f"{source} is a model: --to saelens is for SAEs")
@@ -155,14 +159,12 @@ def _convert_model(
         raise InputError(f"{source} is a model of lexicept already")
     encoder = Encoder.load(folder) if kind is Kind.lexicept else read_model(folder, kind)
 
-    def save(unfinished: Path) -> None:
+    with new_folder(out, "convert") as staged:
         if to is not LayoutChoice.lexicept:
-            write_model(encoder, Kind(to.value), unfinished)
-            return
-        encoder.save(str(unfinished), create_model_card=False)
-        (unfinished / CARD).write_text(make_card(encoder, out.name, source))
-
-    _write(out, save)
+            write_model(encoder, Kind(to.value), staged)
+        else:
+            encoder.save(str(staged), create_model_card=False)
+            (staged / CARD).write_text(make_card(encoder, out.name, source))
     backbone, head = encoder.backbone, encoder.head
     windows = to is LayoutChoice.lexicept and backbone.max_tokens is None
     return {
@@ -175,28 +177,3 @@ def _convert_model(
         "queries": "a table of weights" if encoder.lookup is not None else "the same model",
         "long_texts": f"{'windows of' if windows else 'cut after'} {backbone.window} tokens",
     }
-
-
-def _write(out: Path, save: Callable[[Path], None]) -> None:
-    """Write a folder that is there when it is whole."""
-    import os
-    import shutil
-
-    from lexicept.storage.files import move, sync_folder
-    from lexicept.storage.workspace import claim
-
-    work, descriptor = claim(out)
-    try:
-        if {entry.name for entry in work.iterdir()} - {".lock", "model"}:
-            raise InputError(f"{work}: another command's unfinished work: finish or remove it")
-        staged = work / "model"
-        shutil.rmtree(staged, ignore_errors=True)
-        staged.mkdir()
-        try:
-            save(staged)
-            sync_folder(staged)
-            move(staged, out)
-        finally:
-            shutil.rmtree(work)
-    finally:
-        os.close(descriptor)

@@ -12,6 +12,7 @@ from lexicept.cli.common import (
     CorpusArgument,
     IndexArgument,
     JsonOption,
+    RestartOption,
     print_report,
     require_concepts,
 )
@@ -87,12 +88,13 @@ def mine(
     ] = 0,
     seed: Annotated[int, typer.Option(min=0, help="Of the random documents.")] = 0,
     config: ConfigOption = None,
+    restart: RestartOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Search an index for training queries, and write what it finds as candidate lists.
 
-    Each list has the query's relevant documents first. Mining that was killed goes on where it
-    stopped when the same command is run again.
+    Each list has the query's relevant documents first. Re-running the command resumes interrupted
+    mining.
     """
     from lexicept.corpora import read_qrels, read_queries
     from lexicept.index.reader import IndexReader
@@ -113,6 +115,7 @@ def mine(
             max_positive_share=max_positive_share,
             random_negatives=random_negatives,
             seed=seed,
+            restart=restart,
             progress=progress,
         )
     print_report({"lists": len(lists), "file": str(out)}, as_json)
@@ -138,11 +141,12 @@ def score(
         Path | None, typer.Option(help="Folder that keeps embeddings for the next time.")
     ] = None,
     config: ConfigOption = None,
+    restart: RestartOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Give the documents of candidate lists a teacher's scores.
 
-    Scoring that was killed goes on where it stopped when the same command is run again.
+    Re-running the command resumes interrupted scoring.
     """
     from lexicept.corpora import read_documents, read_queries
     from lexicept.progress import ProgressBars
@@ -154,7 +158,9 @@ def score(
     texts = dict(read_queries(queries, split))
     documents = {document.id: document.content for document in read_documents(corpus)}
     with ProgressBars() as progress:
-        scored = score_lists(opened, texts, documents, chosen, out, cache, progress)
+        scored = score_lists(
+            opened, texts, documents, chosen, out, cache, restart=restart, progress=progress
+        )
     print_report({"lists": len(scored), "file": str(out)}, as_json)
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from lexicept.cli.common import IndexArgument, JsonOption, print_report
+from lexicept.cli.common import IndexArgument, JsonOption, RestartOption, print_report
 from lexicept.cli.configuration import ConfigOption
 from lexicept.errors import InputError
 
@@ -45,12 +45,13 @@ def engine(
         ),
     ] = None,
     config: ConfigOption = None,
+    restart: RestartOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Build another engine from an index, beside it; search takes it with --engine.
 
-    One that is there is replaced once the new one is whole. A load into Milvus that was killed goes
-    on where it was. After an update of the index the engine has to be built anew.
+    One that is there is replaced once the new one is whole. Re-running the command resumes an
+    interrupted load into Milvus. After an update of the index the engine has to be built anew.
     """
     import time
 
@@ -70,7 +71,7 @@ def engine(
     texts = [] if queries is None else [query.text for query in read_queries(queries, split)]
     start = time.monotonic()
     with ProgressBars() as progress:
-        manifest = updates.add_engine(index, name.value, settings, texts, progress)
+        manifest = updates.add_engine(index, name.value, settings, texts, progress, restart=restart)
     seconds = round(time.monotonic() - start, 1)
     built = IndexReader.open(index, engine=name.value).searcher
     facts = {key: value for key, value in manifest["facts"].items() if "scale" not in key}

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from lexicept.cli.common import IndexArgument, JsonOption, print_report
+from lexicept.cli.common import IndexArgument, JsonOption, RestartOption, print_report
 from lexicept.cli.configuration import ConfigOption
 
 
@@ -39,11 +39,12 @@ def export(
     ] = None,
     split: Annotated[str, typer.Option(help="Which of the queries.")] = "test",
     config: ConfigOption = None,
+    restart: RestartOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Write an index in the format of another engine, which loads it without lexicept.
 
-    Killed and started again, it goes on where it was.
+    Re-running the command resumes an interrupted export.
     """
     from lexicept.corpora import read_queries
     from lexicept.exports import Format, export_index
@@ -59,7 +60,7 @@ def export(
     opened = IndexReader.open(index)
     asked = [] if queries is None else list(read_queries(queries, split))
     with ProgressBars() as progress:
-        export_index(opened, form, out, bits, asked, progress)
+        export_index(opened, form, out, bits, asked, progress, restart=restart)
     files = [path for path in out.rglob("*") if path.is_file()]
     report = {
         "folder": str(out),

@@ -12,6 +12,7 @@ from lexicept.cli.common import (
     DatasetArgument,
     IndexArgument,
     JsonOption,
+    RestartOption,
     SearchVocabularyOption,
     print_json,
     require,
@@ -64,13 +65,14 @@ def sweep(
     query_scale: QueryScaleOption = "1",
     query_max_qd_flops: QueryCostOption = "any",
     config: ConfigOption = None,
+    restart: RestartOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Plot effectiveness against cost for all combinations of some settings.
 
     What is chosen here is chosen on judgements: sweep on a dev or train split, never on test. Where
-    words and concepts are searched together, the limits are those of the concepts. A sweep that
-    was killed goes on where it stopped when the same command is run again.
+    words and concepts are searched together, the limits are those of the concepts. Re-running the
+    command resumes an interrupted sweep.
     """
     require("train", "matplotlib")
     from lexicept.corpora import read_qrels, read_queries
@@ -90,7 +92,7 @@ def sweep(
     name = single_vocabulary(opened, vocabulary)
     queries, qrels = list(read_queries(dataset, split)), list(read_qrels(dataset, split))
     with ProgressBars() as progress:
-        points = sweeping.sweep(opened, queries, qrels, grid, out, name, progress)
+        points = sweeping.sweep(opened, queries, qrels, grid, out, name, progress, restart=restart)
     sweeping.write_plot(points, out / "pareto.png")
     front = sweeping.pareto_front(points)
     if as_json:

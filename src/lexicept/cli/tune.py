@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lexicept.cli.common import JsonOption, print_json, require
+from lexicept.cli.common import JsonOption, RestartOption, print_json, require
 from lexicept.cli.train import MODULES, ChangesOption, ConfigArgument
 
 if TYPE_CHECKING:
@@ -25,12 +25,13 @@ def tune(
     out: Annotated[Path, typer.Option(help="The folder of the trials.")],
     steps: Annotated[int, typer.Option(min=1, help="Optimiser steps of each trial.")] = 100,
     changes: ChangesOption = None,
+    restart: RestartOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Choose values of a configuration by short trainings, compared as validation compares them.
 
     Several --vary try all combinations. `lexicept train OUT/best.yaml` trains with the best one.
-    Tuning that was killed goes on where it stopped when the same command is run again.
+    Re-running the command resumes interrupted tuning.
     """
     require("train", *MODULES)
     from dataclasses import asdict
@@ -39,7 +40,7 @@ def tune(
     from lexicept.training import tuning
 
     with ProgressBars() as progress:
-        trials = tuning.tune(config, vary, steps, out, changes or (), progress)
+        trials = tuning.tune(config, vary, steps, out, changes or (), progress, restart=restart)
     if as_json:
         best = str(out / "best.yaml")
         print_json({"best": best, "trials": [asdict(trial) for trial in trials]})

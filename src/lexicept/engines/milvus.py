@@ -75,10 +75,10 @@ class MilvusEngine(WrappedEngine):
         uri: str | None = None,
         progress: Progress = silent,
     ) -> dict[str, Any]:
-        """Load a new collection; a load that was interrupted goes on after its last batch.
+        """Load a new collection; an interrupted load is resumed after its last batch.
 
         Args:
-            folder: existing; it may hold what an interrupted load of the same documents left.
+            folder: existing; it may hold an interrupted load of the same documents to the same uri.
             documents, offsets: SciPy sparse matrix [N, V] and a number per document [N].
             uri: of a server; None keeps the collection in a file in ``folder``.
 
@@ -89,11 +89,10 @@ class MilvusEngine(WrappedEngine):
             InputError: bad weights, no server at ``uri``, or one that lost documents.
         """
         extension, extended = Extension.of(documents, offsets)
-        if _read(folder).get("uri") != uri:
-            cls.discard(folder)
-        if "collection" not in _read(folder):
-            _write(folder, uri, f"lexicept_{uuid4().hex}", 0)
-        server = Server(folder, uri, _read(folder)["collection"])
+        collection = _read(folder).get("collection") or f"lexicept_{uuid4().hex}"
+        server = Server(folder, uri, collection)
+        if not _read(folder):
+            _write(folder, uri, collection, 0)
         load(server, extended, folder, progress)
         return {**extension.save(folder), "uri": uri, "collection": server.collection}
 

@@ -20,10 +20,10 @@ from lexicept.progress import Progress, silent
 from lexicept.storage.files import read_json, sync_folder, write_json
 from lexicept.storage.locks import lock
 from lexicept.storage.manifest import check_files, damage, describe_files
+from lexicept.storage.workspace import Workspace
 
 FORMAT = "lexicept engine"
 VERSION = 1
-NOTE = "building.json"
 
 # Named, not imported: each needs a package that not every installation has.
 ENGINES = {
@@ -48,16 +48,25 @@ def engine_class(name: str) -> Any:
         raise InputError(f"the engine {name}: {missing}") from None
 
 
-def build(folder: Path, name: str, postings: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Build an engine into ``folder``, in place of one that is there, and return its manifest.
+def build(
+    folder: Path,
+    name: str,
+    postings: str,
+    arguments: Mapping[str, Any],
+    *,
+    restart: bool = False,
+) -> dict[str, Any]:
+    """Build an engine into ``folder``, in place of an older one, and return its manifest.
 
     Args:
         postings: a fingerprint of what it is built from.
-        arguments: of the engine's ``build``. One that was interrupted goes on where its engine can
-            and the postings are the same.
+        arguments: those of the engine's ``build``. An interrupted build of the same postings is
+            resumed where the engine can.
+        restart: discard an interrupted build instead.
 
     Raises:
-        InputError: no such engine, bad arguments, or another process is building here.
+        InputError: no such engine, bad arguments, an interrupted build from other postings
+            or on another server, or another process is building here.
     """
     kind = engine_class(name)
     folder.mkdir(parents=True, exist_ok=True)
@@ -65,24 +74,30 @@ def build(folder: Path, name: str, postings: str, arguments: Mapping[str, Any]) 
     try:
         number = int(_manifest(folder)["generation"]) + 1 if _has_manifest(folder) else 1
         generation = folder / f"{number:06d}"
-        _make_room(generation, kind, postings)
-        facts = kind.build(generation, **arguments)
-        (generation / NOTE).unlink()
-        sync_folder(generation)
-        files = describe_files(generation, folder)
-        manifest = {
-            "format": FORMAT,
-            "version": VERSION,
-            "engine": name,
-            "postings": postings,
-            "generation": generation.name,
-            "facts": facts,
-            "files": {key: value for key, value in files.items() if Path(key).name in kind.files},
-        }
-        write_json(folder / "manifest.json", manifest)
+        if restart and generation.exists():
+            kind.discard(generation)
+        settings = {"engine": name, "postings": postings, "uri": arguments.get("uri")}
+        with Workspace(generation, "engine", settings, restart=restart, in_place=True) as work:
+            facts = kind.build(generation, **arguments)
+            sync_folder(generation)
+            files = describe_files(generation, folder)
+            manifest = {
+                "format": FORMAT,
+                "version": VERSION,
+                "engine": name,
+                "postings": postings,
+                "generation": generation.name,
+                "facts": facts,
+                "files": {
+                    key: value for key, value in files.items() if Path(key).name in kind.files
+                },
+            }
+            write_json(folder / "manifest.json", manifest)
+            work.finish()
         for entry in folder.iterdir():
             if entry.name.isdigit() and entry != generation:
-                _remove(entry, kind)
+                kind.discard(entry)
+                shutil.rmtree(entry)
     finally:
         os.close(descriptor)
     return manifest
@@ -141,18 +156,3 @@ def _manifest(folder: Path) -> dict[str, Any]:
     if not sound or not isinstance(version, int) or version > VERSION:
         raise IndexFormatError(f"{folder}: not an engine that this lexicept reads")
     return manifest
-
-
-def _make_room(generation: Path, kind: Any, postings: str) -> None:
-    """A folder to build in: what an interrupted build of the same postings left, or a new one."""
-    note = generation / NOTE
-    if not (note.exists() and read_json(note).get("postings") == postings):
-        if generation.exists():
-            _remove(generation, kind)
-        generation.mkdir()
-        write_json(note, {"postings": postings})
-
-
-def _remove(generation: Path, kind: Any) -> None:
-    kind.discard(generation)
-    shutil.rmtree(generation)

@@ -9,11 +9,8 @@ from __future__ import annotations
 import io
 import json
 import math
-import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from importlib.metadata import version
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -31,8 +28,8 @@ from lexicept.index.reader import IndexReader
 from lexicept.index.term_frequencies import write_frequencies
 from lexicept.measures import e2, mean_length, posting_list_flops
 from lexicept.progress import Progress, silent
-from lexicept.storage.files import fingerprint, read_json, replace_file, write_json
-from lexicept.storage.locks import lock
+from lexicept.storage.files import fingerprint_json, replace_file
+from lexicept.storage.workspace import Workspace
 from lexicept.vectors import Integers, canonical_csr, largest_weights, prune_rows, stack_columns
 from lexicept.weighting import Unchanged
 
@@ -130,44 +127,47 @@ def sweep(
     out: Path,
     vocabulary: str | None = None,
     progress: Progress = silent,
+    *,
+    restart: bool = False,
 ) -> list[Point]:
     """Evaluate an index with every setting of a grid.
 
     Limits, k and the scale are those of ``vocabulary`` or, where the index has several and all are
     searched, of its concepts; the others stay as the index has them. So do weightings, and RRA's
     iterations and transform. The frequencies under another k than the model's are encoded anew and
-    kept in ``out``, as is every point in ``points.jsonl``: a sweep that was killed goes on from
-    there, and a larger grid adds what it has more.
+    kept in ``out``, as is every point in ``points.jsonl``: an interrupted sweep is resumed by
+    calling it again, and a larger grid adds its new points.
 
     Args:
         queries, qrels: of a dev or train split; settings chosen on test queries prove nothing.
         vocabulary: search in one vocabulary only; None searches all of them.
+        restart: discard the sweep in ``out``, such as one of another index.
 
     Returns:
         The points in the grid's order.
 
     Raises:
-        InputError: no judgements, no such vocabulary, a k for one without a model, ``out`` is of
-            another index, dataset or vocabulary, or another process is sweeping there.
+        InputError: no judgements, no such vocabulary, a k for one without a model, ``out`` holds a
+            sweep of another index, dataset or vocabulary, or another process is sweeping there.
     """
     if not qrels:
         raise InputError("no judgements: there is nothing to evaluate")
-    collection = _Collection(index, queries, vocabulary, out, progress)
+    collection = _Collection(index, queries, vocabulary, progress)
     collection.check(grid.k)
-    state = {
-        "index": fingerprint([json.dumps(index.manifest, sort_keys=True)]),
-        "dataset": fingerprint([json.dumps([list(queries), list(qrels)])]),
+    used = {
+        "index": fingerprint_json(index.manifest),
+        "dataset": fingerprint_json([list(queries), list(qrels)]),
         "vocabulary": collection.searched,
-        "version of lexicept": version("lexicept"),
     }
-    with _folder(out, state) as path:
-        points = {point.setting: point for point in read_points(path)} if path.exists() else {}
-        settings = grid.settings()
-        done = sum(setting in points for setting in settings)
-        for point in collection.points([s for s in settings if s not in points], qrels):
+    settings = grid.settings()
+    with Workspace(out, "sweep", used, restart=restart, in_place=True) as work:
+        file = work.growing("points.jsonl")
+        points = {point.setting: point for point in read_points(file.path)} if file.done else {}
+        missing = [setting for setting in settings if setting not in points]
+        done = len(settings) - len(missing)
+        for point in collection.points(missing, qrels, work):
             points[point.setting] = point
-            lines = [json.dumps(each.to_json()) + "\n" for each in points.values()]
-            replace_file(path, "".join(lines).encode())
+            file.append_lines([json.dumps(point.to_json())], len(points))
             done += 1
             progress("sweep", done, len(settings))
     return [points[setting] for setting in settings]
@@ -212,10 +212,9 @@ class _Collection:
         index: IndexReader,
         queries: Sequence[Query],
         vocabulary: str | None,
-        cache: Path,
         progress: Progress,
     ) -> None:
-        self.index, self.cache, self.progress = index, cache, progress
+        self.index, self.progress = index, progress
         self.sizes = {entry.name: entry.size for entry in index.vocabularies}
         names = list(self.sizes)
         if vocabulary is not None and vocabulary not in names:
@@ -235,14 +234,16 @@ class _Collection:
         if any(k is not None for k in ks) and self.swept != "concepts":
             raise InputError(f"k is a model's active dimensions per token: {self.swept} have none")
 
-    def points(self, settings: Sequence[Setting], qrels: Sequence[Qrel]) -> Iterator[Point]:
-        """A point for each of some settings, in ``SweepGrid.settings``' order."""
+    def points(
+        self, settings: Sequence[Setting], qrels: Sequence[Qrel], work: Workspace
+    ) -> Iterator[Point]:
+        """Yield a point for each of some settings, in ``SweepGrid.settings``' order."""
         if not settings:
             return
         fixed = {name: self._fixed(name) for name in self.sizes if name != self.swept}
         rra = self.index.rra or RRASettings()
         for k, of_k in groupby(settings, lambda setting: setting.k):
-            documents, queries = self._weights(self.swept, *self._frequencies(k))
+            documents, queries = self._weights(self.swept, *self._frequencies(k, work))
             for limit, of_limit in groupby(of_k, lambda s: s.document_max_active_dims):
                 kept = _pruned(documents, limit)
                 stacked = self._stacked(kept, {name: pair[0] for name, pair in fixed.items()})
@@ -264,8 +265,8 @@ class _Collection:
                             asked[key] = self._stacked(left * np.float32(key.query_scale), others)
                         yield searcher.measure(setting, asked[key], qrels)
 
-    def _frequencies(self, k: TokenK) -> tuple[sp.csr_array, sp.csr_array]:
-        """Of documents [N, V] and queries [n, V] in the swept vocabulary."""
+    def _frequencies(self, k: TokenK, work: Workspace) -> tuple[sp.csr_array, sp.csr_array]:
+        """Return the tf of documents [N, V] and queries [n, V] in the swept vocabulary."""
         stored = self.frequencies[self.swept]
         vectorizer: Any = self.index.vectorizer(self.swept)
         if k is None:
@@ -274,10 +275,9 @@ class _Collection:
         vectorizer.head.configure(query_k=limit, document_k=limit)
         try:
             if limit != own.document_k:
-                shards = self.cache / f"frequencies-k-{k}"
-                stored = write_frequencies(
-                    shards / "joined", vectorizer, self.contents, shards, self.progress
-                )
+                shards = work.units(f"frequencies-k-{k}")
+                joined = shards.folder / "joined"
+                stored = write_frequencies(joined, vectorizer, self.contents, shards, self.progress)
             return stored, vectorizer.queries(self.texts)
         finally:
             vectorizer.head.configure(query_k=own.query_k, document_k=own.document_k)
@@ -353,25 +353,6 @@ def _pruned(weights: sp.csr_array, limit: int | None) -> sp.csr_array:
 def _counts(documents: sp.csr_array) -> Integers:
     """Documents that have each dimension [V]."""
     return np.bincount(documents.indices, minlength=documents.shape[1])
-
-
-@contextmanager
-def _folder(out: Path, state: dict[str, Any]) -> Iterator[Path]:
-    """The points' file in a folder that holds this sweep or nothing, and no other process uses."""
-    out.mkdir(parents=True, exist_ok=True)
-    descriptor = lock(out)
-    try:
-        if (out / "sweep.json").exists():
-            before = read_json(out / "sweep.json")
-            for name, value in state.items():
-                if before.get(name) != value:
-                    raise InputError(f"{out}: a sweep of another {name}; name another folder")
-        elif any(not entry.name.startswith(".") for entry in out.iterdir()):
-            raise InputError(f"{out}: not empty, and no sweep; name another folder")
-        write_json(out / "sweep.json", state)
-        yield out / "points.jsonl"
-    finally:
-        os.close(descriptor)
 
 
 def write_plot(points: Sequence[Point], path: Path) -> None:

@@ -7,13 +7,13 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 from lexicept.corpora import Query
 from lexicept.engines.wrapped import Vector
 from lexicept.exports.folder import write_parts
 from lexicept.exports.source import Source, json_vector, repeated
 from lexicept.progress import Progress
+from lexicept.storage.workspace import Units
 
 
 class Anserini:
@@ -22,13 +22,13 @@ class Anserini:
     name = "anserini"
     queries_file = "queries.tsv"
 
-    def write(self, source: Source, folder: Path, progress: Progress) -> None:
+    def write(self, source: Source, parts: Units, progress: Progress) -> None:
         def document(number: int) -> str:
             stored = source.index.stored(number)
             fields = f'"id":{json.dumps(stored.id)},"contents":{json.dumps(stored.content)}'
             return f'{{{fields},"vector":{json_vector(source.document_impacts(number))}}}\n'
 
-        write_parts(source, folder, "documents/{:06d}.jsonl", document, progress)
+        write_parts(source, parts, "documents/{:06d}.jsonl", document, progress)
 
     def query(self, query: Query, vector: Vector) -> str:
         return repeated(query, vector)

@@ -8,7 +8,6 @@ numbers. PISA, Terrier, Anserini and others read it.
 from __future__ import annotations
 
 import struct
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +17,7 @@ from lexicept.engines.wrapped import Vector
 from lexicept.exports.source import Source, repeated
 from lexicept.progress import Progress
 from lexicept.storage.files import replacing
+from lexicept.storage.workspace import Units
 from lexicept.vectors import Integers
 
 VERSION = 1
@@ -32,7 +32,7 @@ class CIFF:
     name = "ciff"
     queries_file = "queries.tsv"
 
-    def write(self, source: Source, folder: Path, progress: Progress) -> None:
+    def write(self, source: Source, parts: Units, progress: Progress) -> None:
         lengths = np.zeros(len(source.index), np.int64)
         lists = 0
         terms = sorted(range(source.num_dimensions), key=str)
@@ -40,7 +40,7 @@ class CIFF:
             documents, impacts = postings(source, dimension)
             lengths[documents] += impacts
             lists += bool(documents.size)
-        with replacing(folder / "index.ciff") as file:
+        with replacing(parts.folder / "index.ciff") as file:
             file.write(delimited(header(lists, lengths)))
             for done, dimension in enumerate(terms, 1):
                 documents, impacts = postings(source, dimension)

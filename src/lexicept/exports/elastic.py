@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from pathlib import Path
 from typing import Any, ClassVar
 
 from lexicept.corpora import Query
@@ -17,6 +16,7 @@ from lexicept.exports.folder import write_parts
 from lexicept.exports.source import Source, json_vector
 from lexicept.progress import Progress
 from lexicept.storage.files import write_json
+from lexicept.storage.workspace import Units
 
 LONGEST_ID = 512
 """Bytes of a document's id that they take."""
@@ -30,10 +30,11 @@ class _Bulk(ABC):
     field: ClassVar[dict[str, Any]]
     """The mapping of the vector."""
 
-    def write(self, source: Source, folder: Path, progress: Progress) -> None:
+    def write(self, source: Source, parts: Units, progress: Progress) -> None:
         texts = {name: {"type": "text"} for name in ("title", "text")}
         write_json(
-            folder / "mapping.json", {"mappings": {"properties": {**texts, "vector": self.field}}}
+            parts.folder / "mapping.json",
+            {"mappings": {"properties": {**texts, "vector": self.field}}},
         )
 
         def document(number: int) -> str:
@@ -47,7 +48,7 @@ class _Bulk(ABC):
                 fields += f',"vector":{json_vector(vector)}'
             return f"{action}\n{{{fields}}}\n"
 
-        write_parts(source, folder, "documents/{:06d}.ndjson", document, progress)
+        write_parts(source, parts, "documents/{:06d}.ndjson", document, progress)
 
     def query(self, query: Query, vector: Vector) -> str:
         tokens = json.loads(json_vector(vector))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 from lexicept.corpora import Query
 from lexicept.engines.wrapped import Vector
@@ -11,6 +10,7 @@ from lexicept.exports.folder import write_parts
 from lexicept.exports.source import Source
 from lexicept.progress import Progress
 from lexicept.storage.files import write_json
+from lexicept.storage.workspace import Units
 
 VECTOR = "text"
 """The name of the points' sparse vector."""
@@ -22,8 +22,10 @@ class Qdrant:
     name = "qdrant"
     queries_file = "queries.jsonl"
 
-    def write(self, source: Source, folder: Path, progress: Progress) -> None:
-        write_json(folder / "collection.json", {"vectors": {}, "sparse_vectors": {VECTOR: {}}})
+    def write(self, source: Source, parts: Units, progress: Progress) -> None:
+        write_json(
+            parts.folder / "collection.json", {"vectors": {}, "sparse_vectors": {VECTOR: {}}}
+        )
 
         def point(number: int) -> str:
             stored = source.index.stored(number)
@@ -32,7 +34,7 @@ class Qdrant:
             return f'{{"id":{number},"vector":{vector},"payload":{payload}}}'
 
         around = ('{"points":[', ",\n", "]}\n")
-        write_parts(source, folder, "points/{:06d}.json", point, progress, around)
+        write_parts(source, parts, "points/{:06d}.json", point, progress, around)
 
     def query(self, query: Query, vector: Vector) -> str:
         body = f'{{"query":{_sparse(vector)},"using":"{VECTOR}","with_payload":true}}'

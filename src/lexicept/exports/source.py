@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -16,6 +15,7 @@ from lexicept.engines.exact import SEGMENT
 from lexicept.engines.wrapped import Vector, power_of_two
 from lexicept.index.reader import IndexReader
 from lexicept.progress import Progress
+from lexicept.storage.workspace import Units
 from lexicept.vectors import Floats, Integers, stack_columns
 
 QUERY_LEVELS = 100
@@ -119,8 +119,8 @@ class Format(Protocol):
     queries_file: str
     """Where queries are written, a line each."""
 
-    def write(self, source: Source, folder: Path, progress: Progress) -> None:
-        """Write the documents into an existing folder, which may hold what a killed export left."""
+    def write(self, source: Source, parts: Units, progress: Progress) -> None:
+        """Write the documents into the folder of ``parts``, but not the parts that are whole."""
 
     def query(self, query: Query, vector: Vector) -> str:
         """A line of ``queries_file``: the query as the engine takes it."""

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
-import shutil
-import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +16,16 @@ from lexicept.errors import InputError
 from lexicept.index.atlas import Findings
 from lexicept.index.generations import commit_generation
 from lexicept.index.impacts import RRASettings, VocabularySettings
+from lexicept.index.manifest import read_manifest
 from lexicept.index.reader import IndexReader
 from lexicept.index.term_frequencies import write_frequencies
 from lexicept.parallel.ray import Cluster
 from lexicept.parallel.shards import Over, over
 from lexicept.progress import Progress, silent
-from lexicept.storage.files import move, read_json, sha256, write_json
+from lexicept.storage.files import fingerprint, sha256
 from lexicept.storage.manifest import describe_files
 from lexicept.storage.texts import TextStore, TextWriter
-from lexicept.storage.workspace import claim, refuse_existing
+from lexicept.storage.workspace import Workspace
 from lexicept.vectorizers.interface import Vectorizer
 
 
@@ -37,114 +33,128 @@ class IndexBuilder:
     """Builds one index, step by step: documents, then each vocabulary, then ``commit``.
 
     Args:
-        path: where the index will be. Until ``commit`` renames it, everything is in
-            ``<path>.partial``.
-        cluster: where documents are encoded and postings derived; on this machine by default. Its
-            nodes must see the folder. A vocabulary that grows is found on this machine.
+        path: the index to create; the unfinished work is in ``<path>.partial`` (see ``Workspace``).
+        cluster: encodes documents and derives postings; this machine by default. Its nodes must see
+            the folder. A vocabulary that grows is counted on this machine.
+        restart: discard unfinished work instead of resuming it.
+        overwrite: replace an index at ``path``, in ``commit``.
+
+    Attributes:
+        work: the workspace, for what vocabularies are trained with.
+        contents: the documents' titles and texts, once they are added.
 
     Raises:
-        InputError: something is at ``path`` already, or another process is building there, or a
-            node does not see the folder.
+        InputError: something is at ``path`` already, another process is building there, or a node
+            does not see the folder.
     """
 
-    def __init__(self, path: str | os.PathLike[str], cluster: Cluster | None = None) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        cluster: Cluster | None = None,
+        *,
+        restart: bool = False,
+        overwrite: bool = False,
+    ) -> None:
         self.path = Path(path)
-        self.work, descriptor = claim(self.path)
-        self._unlock = weakref.finalize(self, os.close, descriptor)
+        if overwrite and self.path.exists():
+            read_manifest(self.path)  # anything but an index is not replaced
+        self.work = Workspace(path, "build", restart=restart, overwrite=overwrite)
         self._cluster = cluster
-        self._over = map_over(cluster, self.work)
-        self._generation = self.work / "index" / "000001"
+        try:
+            self._over = map_over(cluster, self.work.folder)
+        except BaseException:
+            self.close()
+            raise
         self._sizes: dict[str, int] = {}
         self._settings: dict[str, VocabularySettings] = {}
 
     def add_documents(self, documents: Iterable[Document], settings: Mapping[str, Any]) -> None:
-        """Store the documents, and forget unfinished work on other documents or settings.
+        """Store the documents; unfinished work on the same documents and settings is resumed.
 
         Args:
             documents: read once, never held in memory together.
-            settings: JSON values; what later steps depend on.
+            settings: JSON values that later steps depend on.
 
         Raises:
-            InputError: no documents, or a duplicate id.
+            InputError: no documents, a duplicate id, or unfinished work on other documents or
+                settings.
         """
-        shutil.rmtree(self.work / "index", ignore_errors=True)
-        self._generation.mkdir(parents=True)
+        self._index = self.work.staged()
+        self._generation = self._index / "000001"
+        self._generation.mkdir()
         count = write_documents(self._generation, documents)
         if not count:
             raise InputError("the corpus has no documents")
-        digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
-        for name in ("ids.bin", "ids.offsets.npy", "texts.bin", "titles.bin", "texts.offsets.npy"):
-            digest.update(sha256(self._generation / name).encode())
-        state = {"fingerprint": digest.hexdigest(), "lexicept": version("lexicept")}
-        state_file = self.work / "state.json"
-        if not state_file.exists() or read_json(state_file) != state:
-            for entry in self.work.iterdir():
-                if entry.is_dir() and entry.name != "index":
-                    shutil.rmtree(entry)
-            write_json(state_file, state)
+        names = ("ids.bin", "ids.offsets.npy", "texts.bin", "titles.bin", "texts.offsets.npy")
+        checksums = (sha256(self._generation / name) for name in names)
+        self.work.check({"documents": fingerprint(checksums), **settings})
         self.contents = Contents(self._generation)
 
     def add_vocabulary(
         self, vectorizer: Vectorizer, settings: VocabularySettings, progress: Progress = silent
     ) -> sp.csr_array:
-        """Find the vocabulary's frequencies in all documents, memory-mapped [N, size]."""
+        """Count or encode all documents; return the vocabulary's tf, memory-mapped [N, size].
+
+        Raises:
+            InputError: unfinished work on another model of this vocabulary.
+        """
         folder = self._generation / vectorizer.name
         folder.mkdir()
-        prefix = folder / "frequencies"
         encode = shards = None
         if not vectorizer.grows:
             vectorizer.save(folder)
-            shards = self._shards(vectorizer.name, folder)
+            files = describe_files(folder, folder).items()
+            self.work.check(
+                {f"model of {vectorizer.name}": {name: file["sha256"] for name, file in files}}
+            )
+            shards = self.work.units(f"{vectorizer.name}-tf")
             if self._cluster is not None:
                 encode = partial(self._cluster.encode, partial(type(vectorizer).load, folder))
-        matrix = write_frequencies(prefix, vectorizer, self.contents, shards, progress, encode)
+        prefix = folder / "frequencies"
+        tf = write_frequencies(prefix, vectorizer, self.contents, shards, progress, encode)
         if vectorizer.grows:
             vectorizer.save(folder)
         self._sizes[vectorizer.name] = vectorizer.size
         self._settings[vectorizer.name] = settings
-        return matrix
-
-    def _shards(self, name: str, model: Path) -> Path:
-        """Where the finished shards of this very model are; another one's are forgotten, whatever
-        its name and folder."""
-        shards = self.work / f"{name}-frequencies"
-        files, known = describe_files(model, model), shards / "model.json"
-        if known.exists() and read_json(known) != files:
-            shutil.rmtree(shards)
-        shards.mkdir(exist_ok=True)
-        write_json(known, files)
-        return shards
+        return tf
 
     def add_atlas(self, findings: Findings) -> None:
-        """Store what was found out about the concepts, once they are added."""
+        """Store the findings about the concepts, which have to be added before."""
         ids = TextStore(self._generation / "ids")
         findings.save(self._generation / "concepts", ids, self.contents)
 
     def commit(self, rra: RRASettings | None = None, weight_bits: int = 32) -> IndexReader:
-        """Weigh, invert and publish. Afterwards the unfinished work is gone.
+        """Weight, invert and publish the index, and remove the unfinished work.
 
         Args:
-            weight_bits: of the postings, see ``ExactEngine.build``.
+            weight_bits: bits of a posting's weight, see ``ExactEngine.build``.
         """
         if not self._sizes:
             raise InputError("an index needs at least one vocabulary")
-        staged = self.work / "index"
         commit_generation(
-            staged, self._generation, self._sizes, self._settings, rra, weight_bits, self._over
+            self._index,
+            self._generation,
+            self._sizes,
+            self._settings,
+            rra,
+            weight_bits,
+            self._over,
         )
-        refuse_existing(self.path)
-        move(staged, self.path)
-        shutil.rmtree(self.work)
-        self.close()  # before this nobody else may build here
+        self.work.publish(self._index)
         return IndexReader.open(self.path)
 
     def close(self) -> None:
-        """Let others build here. Called by ``commit``; may be called again."""
-        self._unlock()
+        """Let other processes build here; a build without finished units leaves nothing behind."""
+        self.work.close()
 
 
 def map_over(cluster: Cluster | None, folder: Path) -> Over:
-    """What maps over shards that are in this folder."""
+    """Return the function that maps over shards in this folder: the cluster's or this machine's.
+
+    Raises:
+        InputError: a node of the cluster does not see the folder.
+    """
     if cluster is None:
         return over
     cluster.check(folder)
@@ -152,7 +162,7 @@ def map_over(cluster: Cluster | None, folder: Path) -> Over:
 
 
 class Contents(Sequence[str]):
-    """What vectorizers see of stored documents: title and text."""
+    """The contents of stored documents as vectorizers read them: title and text."""
 
     def __init__(self, folder: Path) -> None:
         self._ids = TextStore(folder / "ids")
@@ -169,7 +179,7 @@ class Contents(Sequence[str]):
 
 
 def write_documents(folder: Path, documents: Iterable[Document]) -> int:
-    """Store ids, titles and texts as they come; return their number."""
+    """Store the ids, titles and texts of documents one by one; return their number."""
     count = 0
     with (
         TextWriter(folder / "ids") as ids,
@@ -185,7 +195,7 @@ def write_documents(folder: Path, documents: Iterable[Document]) -> int:
 
 
 def well_formed(documents: Iterable[Document]) -> Iterator[Document]:
-    """Documents as a program hands them over, checked as those of a file are.
+    """Yield documents that a program passes, checked as those of a file are.
 
     Raises:
         InputError: naming the document by its number, from 1.

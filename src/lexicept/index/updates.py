@@ -34,9 +34,9 @@ from lexicept.index.term_frequencies import write_frequencies
 from lexicept.parallel.ray import Cluster
 from lexicept.progress import Progress, silent
 from lexicept.storage.arrays import CSRWriter, load_csr, save_array
-from lexicept.storage.files import link_folder, move
+from lexicept.storage.files import link_folder
 from lexicept.storage.texts import TextStore
-from lexicept.storage.workspace import claim, refuse_existing
+from lexicept.storage.workspace import new_folder
 from lexicept.vectors import Integers
 
 BLOCK = 2**14
@@ -127,26 +127,15 @@ def reweight(
         IndexFormatError: ``path`` is no index.
     """
     index = IndexReader.open(path)
-    target = Path(out)
-    work, descriptor = claim(target)
-    staged = work / "index"
-    generation = staged / index.folder.name
-    try:
-        shutil.rmtree(staged, ignore_errors=True)
-        staged.mkdir()
+    sizes = {vocabulary.name: vocabulary.size for vocabulary in index.vocabularies}
+    bits = index.engine.weight_bits
+    with new_folder(out, "reweight") as staged:
+        generation = staged / index.folder.name
         link_folder(index.folder, generation)
         shutil.rmtree(generation / "postings")
-        sizes = {vocabulary.name: vocabulary.size for vocabulary in index.vocabularies}
-        bits = index.engine.weight_bits
-        over = map_over(cluster, work)
+        over = map_over(cluster, staged)
         commit_generation(staged, generation, sizes, index.settings, settings, bits, over)
-        refuse_existing(target)
-        move(staged, target)
-        shutil.rmtree(work)  # may hold more: what a killed build left
-    finally:
-        shutil.rmtree(staged, ignore_errors=True)
-        os.close(descriptor)
-    return IndexReader.open(target)
+    return IndexReader.open(out)
 
 
 def relabel(path: str | os.PathLike[str], labels: Mapping[int, str], source: str) -> None:
@@ -243,6 +232,8 @@ def add_engine(
     settings: Mapping[str, Any],
     queries: Sequence[str] = (),
     progress: Progress = silent,
+    *,
+    restart: bool = False,
 ) -> dict[str, Any]:
     """Build another engine from an index and keep it beside it, for
     ``IndexReader.open(engine=name)``.
@@ -251,6 +242,7 @@ def add_engine(
         name: seismic or milvus.
         settings: of the engine: ``recall``, or ``uri``; see their ``build``.
         queries: texts that Seismic's pruning is tuned on; pseudo-queries by default.
+        restart: discard an interrupted build instead of resuming it.
 
     Returns:
         What the engine's manifest says.
@@ -266,7 +258,8 @@ def add_engine(
         found = index.query_vectors(queries) if queries else _pseudo_queries(index, engine)[1]
         arguments |= {"queries": found, "query_offsets": found @ index.derived.background}
     folder = index.engine_folder(name)
-    return store.build(folder, name, index.postings, {**arguments, "progress": progress})
+    arguments["progress"] = progress
+    return store.build(folder, name, index.postings, arguments, restart=restart)
 
 
 def _pseudo_queries(

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from lexicept.errors import InputError
 from lexicept.models.encoder import Encoder
-from lexicept.storage.files import replace_file, sha256, sync_folder, write_json
-from lexicept.storage.workspace import refuse_existing
+from lexicept.storage.files import replace_file, sha256, write_json
+from lexicept.storage.workspace import new_folder
 
 _CARD = "README.md"
 
@@ -42,31 +42,32 @@ def soup(models: Sequence[Path], out: Path) -> None:
         InputError: something is at ``out``, a folder that is no such encoder, or two of different
             form, with what differs.
     """
-    refuse_existing(out)
     files = [_files(model) for model in models]
-    work = out.with_name(f"{out.name}.partial")
-    shutil.rmtree(work, ignore_errors=True)
-    for name in sorted({name for found in files for name in found}):
-        paths = [model / name for model in models]
-        (work / name).parent.mkdir(parents=True, exist_ok=True)
-        for model, path in zip(models, paths, strict=True):
-            if not path.exists():
-                raise InputError(f"{model} has no {name}, which another model of the soup has")
-        if name.endswith(".safetensors"):
-            replace_file(work / name, to_safetensors(_mean_weights(paths), {"format": "pt"}))
-        elif name.endswith(".json"):
-            _write_settings(paths, work / name)
-        else:
-            for path in paths[1:]:
-                if sha256(path) != sha256(paths[0]):
-                    raise InputError(f"{paths[0]} and {path} have different contents")
-            shutil.copyfile(paths[0], work / name)
-    averaged = "".join(f"- {model}\n" for model in models)
-    card = f"# {out.name}\n\nEvery weight is the mean of those of:\n\n{averaged}"
-    replace_file(work / _CARD, card.encode())
-    Encoder.load(work)
-    sync_folder(work)
-    work.rename(out)
+    with new_folder(out, "soup") as work:
+        for name in sorted({name for present in files for name in present}):
+            _write_mean(models, name, work)
+        averaged = "".join(f"- {model}\n" for model in models)
+        card = f"# {out.name}\n\nEvery weight is the mean of those of:\n\n{averaged}"
+        replace_file(work / _CARD, card.encode())
+        Encoder.load(work)
+
+
+def _write_mean(models: Sequence[Path], name: str, work: Path) -> None:
+    """Write one file of the mean of models."""
+    paths = [model / name for model in models]
+    (work / name).parent.mkdir(parents=True, exist_ok=True)
+    for model, path in zip(models, paths, strict=True):
+        if not path.exists():
+            raise InputError(f"{model} has no {name}, which another model of the soup has")
+    if name.endswith(".safetensors"):
+        replace_file(work / name, to_safetensors(_mean_weights(paths), {"format": "pt"}))
+    elif name.endswith(".json"):
+        _write_settings(paths, work / name)
+    else:
+        for path in paths[1:]:
+            if sha256(path) != sha256(paths[0]):
+                raise InputError(f"{paths[0]} and {path} have different contents")
+        shutil.copyfile(paths[0], work / name)
 
 
 def _files(model: Path) -> list[str]:

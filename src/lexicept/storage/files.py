@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -47,6 +48,21 @@ def move(source: Path, target: Path) -> None:
     """Rename a file or folder, for good once this returns."""
     source.rename(target)
     sync(target.parent)
+
+
+def remove(path: Path) -> None:
+    """Remove a file, a link or a folder with its contents, if it is there."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def remove_temporaries(folder: Path) -> None:
+    """Remove the temporary files that ``replacing`` left below a folder when it was killed."""
+    for path in folder.rglob(".*"):
+        if re.fullmatch(r"\..+\.[a-z0-9_]{8}", path.name) and path.is_file():
+            path.unlink()
 
 
 def sync(path: Path) -> None:
@@ -122,3 +138,8 @@ def fingerprint(texts: Iterable[str]) -> str:
         digest.update(b"%d:" % len(content))
         digest.update(content)
     return digest.hexdigest()
+
+
+def fingerprint_json(value: Any) -> str:
+    """Return the fingerprint of a JSON value, whatever the order of its keys."""
+    return fingerprint([json.dumps(value, sort_keys=True)])

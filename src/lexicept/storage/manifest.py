@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -14,13 +14,17 @@ from lexicept.progress import Progress, silent
 from lexicept.storage.files import sha256
 
 
-def describe_files(folder: Path, root: Path) -> dict[str, dict[str, Any]]:
-    """Size and checksum of every file below ``folder``, by its path relative to ``root``."""
+def describe(files: Iterable[Path], root: Path) -> dict[str, dict[str, Any]]:
+    """Return the size and checksum of files, by their paths relative to ``root``."""
     return {
         path.relative_to(root).as_posix(): {"size": path.stat().st_size, "sha256": sha256(path)}
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
+        for path in files
     }
+
+
+def describe_files(folder: Path, root: Path) -> dict[str, dict[str, Any]]:
+    """Return the size and checksum of every file below ``folder``; see ``describe``."""
+    return describe((path for path in sorted(folder.rglob("*")) if path.is_file()), root)
 
 
 def check_files(root: Path, files: Mapping[str, Any], *, checksums: bool) -> None:

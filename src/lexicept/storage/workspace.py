@@ -1,123 +1,422 @@
-"""Files of lines: replaced in one step, or grown by work that goes on after it was killed."""
+"""Workspaces: folders of unfinished work that the next run of the same call resumes.
+
+A ``Workspace`` on ``out`` is the folder ``<out>.partial``, locked by one process at a time. It has
+``settings.json`` (the task, the settings of the call and the fingerprints of its inputs), the units
+of work done so far, and ``staged``, which every run makes anew::
+
+    with Workspace(out, "mine", {"index": index.postings, "depth": 100}, restart=restart) as work:
+        lines = work.growing("lists.jsonl")
+        for start in range(lines.done, len(queries), BATCH):
+            lines.append_lines(search(queries[start : start + BATCH]), start + BATCH)
+        work.publish(lines.path)
+
+The policy is the same for every task:
+
+- Same settings: the work is resumed. Units that are damaged or were cut off count as absent.
+- Other settings: ``InputError`` names the first setting that differs, with its old and new value.
+  ``restart=True`` (``--restart``) discards the unfinished work instead.
+- A block that ends before a unit of work was kept leaves nothing behind, neither the folder nor
+  parents that were created for it. Settings without kept work bind nobody.
+- ``publish`` flushes the result to disk, renames it to ``out`` and removes the rest.
+- A folder of that name with other contents is refused and left as it is.
+"""
 
 from __future__ import annotations
 
-import fcntl
+import hashlib
 import json
 import os
-import shutil
-from collections.abc import Iterable, Mapping
+import re
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from importlib.metadata import version
 from pathlib import Path
-from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
-from lexicept.errors import InputError
-from lexicept.storage.files import fingerprint, read_json, write_json
+from lexicept.errors import IndexFormatError, InputError
+from lexicept.storage.files import (
+    move,
+    read_json,
+    remove,
+    remove_temporaries,
+    sync,
+    sync_folder,
+    write_json,
+)
 from lexicept.storage.locks import lock
+from lexicept.storage.manifest import check_files, describe
+
+FORMAT = "lexicept unfinished work"
+SETTINGS = "settings.json"
+STAGED = "staged"
+REPLACED = "replaced"
+
+PIECE = 2**20
+"""Bytes that are read at once."""
 
 
-class PartFile:
-    """A file that grows in the folder ``<path>.partial`` and is moved to ``path`` when it is whole.
-
-    A context manager; ``folder`` may hold other unfinished work and is removed by ``finish``.
+class Workspace:
+    """A folder of unfinished work on one file or folder; a context manager (see the module).
 
     Args:
-        path: where the file will be.
-        settings: JSON values that its lines depend on; a part made with others is thrown away.
+        out: the file or folder that ``publish`` creates; the work is in ``<out>.partial``.
+        task: what is made, such as ``"build"``; the work of another task is never resumed.
+        settings: JSON values that the result depends on, fingerprints of inputs among them; see
+            ``check``.
+        restart: discard the task's unfinished work instead of resuming it.
+        overwrite: replace an existing ``out`` when the result is published.
+        in_place: work in ``out`` itself, a folder of results that grows and stays, and that nothing
+            is published from; its results bind later calls as unfinished work does.
+
+    Attributes:
+        out: the file or folder to create, as an absolute path.
+        folder: where the work is.
 
     Raises:
-        InputError: something is at ``path`` already, or another process is writing there.
+        InputError: ``out`` exists, another process works on it, the settings differ from those of
+            the unfinished work, or the folder is not of lexicept.
     """
 
-    def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
-        self.path = path
-        self._refuse_existing()
-        self.folder = path.with_name(f"{path.name}.partial")
+    def __init__(
+        self,
+        out: str | os.PathLike[str],
+        task: str,
+        settings: Mapping[str, Any] | None = None,
+        *,
+        restart: bool = False,
+        overwrite: bool = False,
+        in_place: bool = False,
+    ) -> None:
+        self.out = Path(out).absolute()
+        self._shown = Path(out) if in_place else Path(f"{Path(out)}.partial")
+        self._task, self._overwrite, self._in_place = task, overwrite, in_place
+        if not in_place:
+            self._refuse_existing()
+        self.folder = self.out
+        if not in_place:
+            self.folder = self.out.with_name(f"{self.out.name}.partial")
+        self._parents = [path for path in self.folder.parents if not path.exists()]
+        self._was_empty = self.folder.is_dir() and not any(self.folder.iterdir())
+        self._refuse_foreign()
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._fingerprint = fingerprint([json.dumps(settings, sort_keys=True)])
-        self._state = self.folder / "state.json"
-        lines = self.folder / "lines"
-        lines.touch()
-        self._file = lines.open("r+b")
+        self._unlock = weakref.finalize(self, os.close, lock(self.folder))
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self._file.close()
-            raise InputError(f"{self.folder}: another process is writing here") from None
-        size, self.done = self._resume(lines.stat().st_size)
-        self._file.truncate(size)
-        self._file.seek(size)
+            self._enter(restart)
+            if settings is not None:
+                self.check(settings)
+        except BaseException:
+            self.close()
+            raise
 
-    def _resume(self, size: int) -> tuple[int, int]:
-        """Bytes to keep and units of work done: what stood there at the last ``append``."""
-        if self._state.exists():
-            state = read_json(self._state)
-            kept, done = state.get("bytes"), state.get("done")
-            if isinstance(kept, int) and isinstance(done, int) and 0 <= kept <= size and done >= 0:
-                same = state.get("fingerprint") == self._fingerprint
-                return (kept, done) if same else (0, 0)
-        return 0, 0
+    def _enter(self, restart: bool) -> None:
+        """Take over what is there, now that no other process changes it."""
+        replaced = self.folder / REPLACED
+        if replaced.exists() and not self.out.exists():
+            move(replaced, self.out)  # a killed ``publish`` had not put the new one in its place
+        if not self._in_place:
+            self._refuse_existing()  # another process may have published before the lock was ours
+        self._refuse_foreign()
+        remove(replaced)
+        task = self._read().get("task")
+        if self._keeps() and task != self._task:
+            raise InputError(
+                f"{self._shown}: unfinished work of another task ({task}, not {self._task}): "
+                "finish it, or remove the folder"
+            )
+        if restart or not self._keeps():
+            self._clear()
+        remove(self.folder / STAGED)
 
-    def append(self, lines: Iterable[str], done: int) -> None:
-        """Add lines for good; ``done`` units of the work are behind them."""
-        self._file.write("".join(f"{line}\n" for line in lines).encode())
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        state = {"fingerprint": self._fingerprint, "bytes": self._file.tell(), "done": done}
-        write_json(self._state, state)
-        self.done = done
+    def check(self, settings: Mapping[str, Any]) -> None:
+        """Compare settings with those of the unfinished work, and record the ones that are new.
 
-    def finish(self) -> None:
-        """Move the file to its place, and remove what else is unfinished.
+        May be called again, with settings that are known later, such as fingerprints of inputs;
+        nothing but ``staged`` may be used before the first call.
 
         Raises:
-            InputError: the file has no lines, or something is at ``path`` by now.
+            InputError: a setting differs; the message names it.
         """
-        if not self._file.tell():
-            raise InputError(f"{self.path}: there is nothing to write")
-        self._refuse_existing()
-        os.replace(self.folder / "lines", self.path)
-        shutil.rmtree(self.folder)
+        known = self._read().get("settings", {})
+        now = json.loads(json.dumps({"lexicept": version("lexicept"), **settings}))
+        difference = first_difference({name: known.get(name, now[name]) for name in now}, now)
+        if difference is not None:
+            raise InputError(
+                f"{self._shown}: made with other settings: {difference}; --restart (restart=True) "
+                "discards that work"
+            )
+        content = {"format": FORMAT, "task": self._task, "settings": {**known, **now}}
+        write_json(self.folder / SETTINGS, content)
 
-    def __enter__(self) -> PartFile:
+    def kept(self, name: str) -> Path:
+        """Return a folder that is kept, created where it is missing; files in it have to be written
+        atomically. Temporary files that a killed process left there are removed."""
+        folder = self._inside(name)
+        folder.mkdir(parents=True, exist_ok=True)
+        remove_temporaries(folder)
+        return folder
+
+    def staged(self) -> Path:
+        """Return an empty folder that is not kept: every run makes its contents anew."""
+        folder = self.folder / STAGED
+        remove(folder)
+        folder.mkdir()
+        return folder
+
+    def growing(self, name: str) -> GrowingFile:
+        """Return a file that grows by units of work."""
+        return GrowingFile(self._inside(name))
+
+    def units(self, name: str) -> Units:
+        """Return a folder of finished units of work."""
+        return Units(self.kept(name))
+
+    def publish(self, result: Path) -> None:
+        """Move a file or folder of the workspace to ``out``, and remove the rest.
+
+        Raises:
+            InputError: the result is an empty file, or something is at ``out`` by now.
+        """
+        if not result.exists() or (result.is_file() and not result.stat().st_size):
+            self._clear()
+            raise InputError(f"{self.out}: there is nothing to write")
+        if result.is_dir():
+            sync_folder(result)
+        else:
+            sync(result)
+        self._refuse_existing()
+        if self.out.exists():
+            move(self.out, self.folder / REPLACED)
+        move(result, self.out)
+        self.discard()
+
+    def finish(self) -> None:
+        """Leave the folder of an ``in_place`` workspace as a result that is not worked on again."""
+        remove(self.folder / SETTINGS)
+        remove(self.folder / ".lock")
+        self._unlock()
+
+    def discard(self) -> None:
+        """Remove the workspace with all that it holds, and let other processes work here."""
+        self._clear()
+        (self.folder / ".lock").unlink(missing_ok=True)
+        with suppress(OSError):  # of another process by now, or with other contents
+            if not self._was_empty:
+                self.folder.rmdir()
+                for parent in self._parents:
+                    parent.rmdir()
+        self._unlock()
+
+    def close(self) -> None:
+        """Let other processes work here; a workspace that keeps nothing is removed."""
+        if not self._unlock.alive:
+            return
+        if self._keeps():
+            remove(self.folder / STAGED)
+            self._unlock()
+        else:
+            self.discard()
+
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._file.close()
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _inside(self, name: str) -> Path:
+        assert (self.folder / SETTINGS).exists(), "nothing is kept before its settings are checked"
+        return self.folder / name
+
+    def _read(self) -> dict[str, Any]:
+        path = self.folder / SETTINGS
+        return read_json(path) if path.exists() else {}
+
+    def _kept_entries(self) -> list[Path]:
+        """Return the files and folders that are neither bookkeeping nor staged."""
+        own = (".lock", SETTINGS, STAGED)
+        entries = self.folder.iterdir()
+        return [e for e in entries if e.name not in own and not e.name.startswith(f".{SETTINGS}.")]
+
+    def _keeps(self) -> bool:
+        """Return whether a file is kept."""
+        paths = (path for entry in self._kept_entries() for path in (entry, *entry.rglob("*")))
+        return any(path.is_symlink() or path.is_file() for path in paths)
+
+    def _clear(self) -> None:
+        """Remove everything but the lock; the settings last, so that they explain what is left."""
+        settings, lock_file = self.folder / SETTINGS, self.folder / ".lock"
+        for entry in self.folder.iterdir():
+            if entry not in (settings, lock_file):
+                remove(entry)
+        remove(settings)
 
     def _refuse_existing(self) -> None:
+        if not self._overwrite:
+            refuse_existing(self.out)
+
+    def _refuse_foreign(self) -> None:
+        """Raise InputError for a folder with anything but unfinished work in it."""
+        if not self.folder.exists():
+            return
+        sound = self.folder.is_dir()
+        if sound and (self.folder / SETTINGS).exists():
+            sound = False
+            with suppress(IndexFormatError):
+                content = self._read()
+                known = isinstance(content.get("settings"), dict)
+                sound = known and content.get("format") == FORMAT
+        elif sound:
+            sound = not self._kept_entries()
+        if not sound:
+            hint = "name another folder" if self._in_place else "move it elsewhere"
+            raise InputError(f"{self._shown}: not unfinished work of lexicept; {hint}")
+
+
+class GrowingFile:
+    """A file that grows by whole units of work.
+
+    ``<name>.state.json`` beside it says how many bytes and units are kept, and their checksum. What
+    a kill cut off after them is removed; a file that does not match its checksum starts again.
+
+    Attributes:
+        path: the file; it exists from the first unit on.
+        size: its length in bytes.
+        done: units of work that it holds the results of.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.size = self.done = 0
+        self._state = path.with_name(f"{path.name}.state.json")
+        self._digest = hashlib.sha256()
+        with suppress(IndexFormatError, OSError):
+            self._resume()
         if self.path.exists():
-            raise InputError(f"{self.path} exists already: name another place or remove it first")
+            os.truncate(self.path, self.size)
+
+    def _resume(self) -> None:
+        state = read_json(self._state)
+        size, done = state.get("bytes"), state.get("done")
+        if not (isinstance(size, int) and isinstance(done, int) and min(size, done) >= 0):
+            return
+        digest = hashlib.sha256()
+        with self.path.open("rb") as file:
+            for start in range(0, min(size, self.path.stat().st_size), PIECE):
+                digest.update(file.read(min(PIECE, size - start)))
+        if digest.hexdigest() == state.get("sha256"):
+            self.size, self.done, self._digest = size, done, digest
+
+    def append(self, content: bytes, done: int) -> None:
+        """Add bytes and flush them to disk; ``done`` units of work are in the file then."""
+        with self.path.open("ab") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+            size = file.tell()
+        self._digest.update(content)
+        state = {"bytes": size, "done": done, "sha256": self._digest.hexdigest()}
+        write_json(self._state, state)
+        self.size, self.done = size, done
+
+    def append_lines(self, lines: Iterable[str], done: int) -> None:
+        """Add lines in UTF-8; see ``append``."""
+        self.append("".join(f"{line}\n" for line in lines).encode(), done)
+
+    def lines(self) -> list[str]:
+        """Return the lines so far."""
+        return self.path.read_bytes().decode().split("\n")[:-1] if self.path.exists() else []
+
+
+class Units:
+    """Finished units of work: some files each, in one folder.
+
+    ``<folder>.jsonl`` has a line for each unit that is whole, with the checksums of its files.
+
+    Attributes:
+        folder: where the files are.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._manifest = folder.with_name(f"{folder.name}.jsonl")
+        self._known: dict[str, dict[str, Any]] = {}
+        if self._manifest.exists():
+            for line in self._manifest.read_bytes().splitlines():
+                with suppress(ValueError, TypeError, KeyError, RecursionError):
+                    entry = json.loads(line)  # cut off by a kill: its unit is done again
+                    self._known[str(entry["unit"])] = {
+                        "files": dict(entry["files"]),
+                        "facts": dict(entry["facts"]),
+                    }
+
+    def facts(self, unit: str) -> dict[str, Any] | None:
+        """Return what ``finish`` was told about a unit; None unless all of its files are whole."""
+        try:
+            check_files(self.folder, self._known[unit]["files"], checksums=True)
+        except (KeyError, TypeError, IndexFormatError):
+            return None
+        facts: dict[str, Any] = self._known[unit]["facts"]
+        return facts
+
+    def finish(self, unit: str, files: Iterable[Path], **facts: Any) -> None:
+        """Keep the files of a unit, once they are written, with JSON values about it."""
+        paths = list(files)
+        for path in paths:
+            sync(path)
+        sync(self.folder)
+        self._known[unit] = {"files": describe(paths, self.folder), "facts": facts}
+        line = json.dumps({"unit": unit, **self._known[unit]})
+        with self._manifest.open("ab") as file:
+            file.write(f"\n{line}".encode())  # begins a line, whatever was cut off before
+            file.flush()
+            os.fsync(file.fileno())
+        sync(self._manifest.parent)
+
+
+@contextmanager
+def new_folder(out: str | os.PathLike[str], task: str) -> Iterator[Path]:
+    """Yield an empty folder that is published as ``out`` when the block ends without error.
+
+    Raises:
+        InputError: ``out`` exists, another process writes there, or unfinished work of another task
+            is there.
+    """
+    with Workspace(out, task) as work:
+        staged = work.staged()
+        yield staged
+        work.publish(staged)
 
 
 def refuse_existing(path: Path) -> None:
-    """Raises InputError where something is at the path of a new index."""
+    """Raise InputError if something is at the path of a new file or folder."""
     if path.exists():
         raise InputError(f"{path} exists already: name another place or remove it first")
 
 
-def claim(path: Path) -> tuple[Path, int]:
-    """The folder ``<path>.partial``, where something new is until it is whole, and the lock on it.
+def first_difference(before: Any, now: Any, name: str = "") -> str | None:
+    """Say in a few words which of two JSON values' fields differs first; None if none does."""
+    if before == now:
+        return None
+    if isinstance(before, dict) and isinstance(now, dict):
+        for key in {**before, **now}:
+            inner = f"{name}.{key}" if name else str(key)
+            if said := first_difference(before.get(key, _ABSENT), now.get(key, _ABSENT), inner):
+                return said
+    if isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
+        for number, (one, other) in enumerate(zip(before, now, strict=True)):
+            if said := first_difference(one, other, f"{name}[{number}]"):
+                return said
+    return f"{name} was {_short(before)} and is now {_short(now)}"
 
-    Raises:
-        InputError: something is at ``path``, another process is writing there, or the folder is not
-            of unfinished work.
-    """
-    refuse_existing(path)
-    work = path.absolute().with_name(f"{path.name}.partial")
-    if work.exists() and not (work / ".lock").exists() and any(work.iterdir()):
-        raise InputError(f"{work}: not unfinished work of lexicept; move it elsewhere")
-    work.mkdir(parents=True, exist_ok=True)
-    descriptor = lock(work)
-    try:
-        refuse_existing(path)  # another process may have finished before the lock was ours
-    except InputError:
-        shutil.rmtree(work)
-        os.close(descriptor)
-        raise
-    return work, descriptor
+
+_ABSENT = object()
+"""The value of a field that only one side has."""
+
+
+def _short(value: Any) -> str:
+    if value is _ABSENT:
+        return "absent"
+    if isinstance(value, str) and re.fullmatch(r"[0-9a-f]{64}", value):
+        return f"{value[:12]}… (a checksum)"
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 80 else f"{text[:79]}…"

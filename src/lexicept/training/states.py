@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -11,23 +10,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lexicept.errors import IndexFormatError, InputError
+from lexicept.errors import IndexFormatError
 from lexicept.models.backbone import Backbone
 from lexicept.models.sae.states import Reader
 from lexicept.progress import Progress, silent
 from lexicept.storage.arrays import load_array, save_array
-from lexicept.storage.files import read_json, write_json
+from lexicept.storage.workspace import Workspace
 from lexicept.vectors import Integers
 
 SHARD = 512
-"""Texts of a file."""
+"""Texts of a file, the unit of work that an interrupted call keeps."""
 
 
 class CachedStates:
     """Token states in half precision, text by text, memory-mapped.
 
     Args:
-        folder: where ``build`` put them.
+        folder: one that ``build`` wrote.
         count: number of texts.
 
     Raises:
@@ -57,30 +56,37 @@ class CachedStates:
         *,
         bf16: bool = False,
     ) -> CachedStates:
-        """Run texts through a backbone; files that are there already are kept.
+        """Open the states of texts, which are computed the first time; an interrupted call is
+        resumed by calling it again.
 
         Args:
-            folder: of this backbone and these texts alone.
-            bf16: run it in low precision.
+            folder: a cache; the states of other backbones, texts or precisions are kept apart.
+            bf16: run the backbone in low precision.
 
         Raises:
-            InputError: the folder holds states of another backbone, other texts or another
-                precision.
+            InputError: another process is computing the same states.
+            IndexFormatError: the states are damaged.
         """
-        folder.mkdir(parents=True, exist_ok=True)
-        fingerprint = {"sha256": _fingerprint(backbone, texts), "bf16": bf16}
-        _check_fingerprint(folder / "settings.json", fingerprint)
-        for number, start in enumerate(range(0, len(texts), SHARD)):
-            path = folder / f"{number:06d}.npy"
-            if not path.exists():
-                with torch.autocast(backbone.model.device.type, torch.bfloat16, enabled=bf16):
-                    states, starts = _states(backbone, texts[start : start + SHARD])
-                save_array(folder / f"{number:06d}.starts.npy", starts)
-                unfinished = folder / f"{number:06d}.unfinished.npy"
-                save_array(unfinished, states)
-                unfinished.rename(path)
-            progress("states", min(start + SHARD, len(texts)), len(texts))
-        return cls(folder, len(texts))
+        key = _fingerprint(backbone, texts, bf16)
+        out = folder / key[:16]
+        if not out.exists():
+            with Workspace(out, "states", {"states": key}) as work:
+                shards = work.units("states")
+                for number, start in enumerate(range(0, len(texts), SHARD)):
+                    if shards.facts(f"{number:06d}") is None:
+                        with torch.autocast(
+                            backbone.model.device.type, torch.bfloat16, enabled=bf16
+                        ):
+                            states, starts = _states(backbone, texts[start : start + SHARD])
+                        files = [
+                            shards.folder / f"{number:06d}{end}.npy" for end in ("", ".starts")
+                        ]
+                        for file, array in zip(files, (states, starts), strict=True):
+                            save_array(file, array)
+                        shards.finish(f"{number:06d}", files)
+                    progress("states", min(start + SHARD, len(texts)), len(texts))
+                work.publish(shards.folder)
+        return cls(out, len(texts))
 
     def __len__(self) -> int:
         return self._count
@@ -149,8 +155,8 @@ def _states(backbone: Backbone, texts: Sequence[str]) -> tuple[np.ndarray, Integ
     return np.concatenate(parts), np.cumsum(starts)
 
 
-def _fingerprint(backbone: Backbone, texts: Sequence[str]) -> str:
-    digest = hashlib.sha256()
+def _fingerprint(backbone: Backbone, texts: Sequence[str], bf16: bool) -> str:
+    digest = hashlib.sha256(b"bf16" if bf16 else b"")
     for parameter in backbone.parameters():
         digest.update(parameter.detach().cpu().contiguous().view(torch.uint8).numpy())
     if not backbone.bidirectional:
@@ -158,11 +164,3 @@ def _fingerprint(backbone: Backbone, texts: Sequence[str]) -> str:
     for text in texts:
         digest.update(hashlib.sha256(text.encode()).digest())
     return digest.hexdigest()
-
-
-def _check_fingerprint(path: Path, fingerprint: dict[str, object]) -> None:
-    if not path.exists():
-        write_json(path, fingerprint)
-    elif json.dumps(read_json(path)) != json.dumps(fingerprint):
-        found = "states of other texts, backbone or precision; remove them"
-        raise InputError(f"{path.parent}: {found}")

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import yaml
 
-from lexicept.errors import InputError
+from lexicept.errors import IndexFormatError, InputError
 from lexicept.progress import Progress, silent
 from lexicept.storage.files import read_json, replace_file, write_json
-from lexicept.storage.locks import lock
+from lexicept.storage.workspace import Workspace
 from lexicept.training.config_file import load_config
 from lexicept.training.loop import NotFiniteError
 from lexicept.training.report import read_metrics
@@ -55,19 +53,22 @@ def tune(
     out: Path,
     changes: Sequence[str] = (),
     progress: Progress = silent,
+    *,
+    restart: bool = False,
 ) -> list[Trial]:
     """Train with every combination of some values, for a few steps each.
 
     The folder holds ``trials.json``, ``best.yaml``, which is the configuration with the best values
     in place, and the configuration, metrics and curves of every trial. What trainings prepare is
-    shared where no value changes it. Tuning that was killed goes on where it stopped; more values
-    may be added to one that is finished.
+    shared where no value changes it. Interrupted tuning is resumed by calling it again; more values
+    may be added to finished tuning.
 
     Args:
         config: a YAML file.
         vary: ``NAME=VALUE,VALUE,...`` each.
         steps: of the optimiser, in place of the configuration's.
         changes: of the configuration, ``NAME=VALUE`` each.
+        restart: discard the trials in ``out``, such as those of another configuration.
 
     Returns:
         All trials, the best first, those that diverged last.
@@ -79,22 +80,19 @@ def tune(
     """
     short = [*changes, f"optimizer.steps={steps}"]
     names = [_values(one)[0] for one in vary]
-    content = {"config": to_mapping(load_config(config, short)), "vary": names}
+    settings = {"config": to_mapping(load_config(config, short)), "vary": names}
     grid = list(_grid(vary))
     for assignments in grid:
         load_config(config, [*short, *assignments])  # before an hour is spent on the others
-    out.mkdir(parents=True, exist_ok=True)
-    descriptor = lock(out)
-    try:
+    with Workspace(out, "tune", settings, restart=restart, in_place=True):
         path = out / "trials.json"
-        known = _known(path, content)
+        known = _known(path)
         for number, assignments in enumerate(grid, 1):
             name = ",".join(assignments)
             progress("trials", number - 1, len(grid), name)
             if name not in known:
                 known[name] = _trial(config, short, assignments, out, progress)
-                trials = [asdict(trial) for trial in known.values()]
-                write_json(path, {**content, "trials": trials})
+                write_json(path, {"trials": [asdict(trial) for trial in known.values()]})
                 for rest in ("work", "model", "adapter"):
                     shutil.rmtree(_folder(out, assignments) / rest, ignore_errors=True)
         progress("trials", len(grid), len(grid))
@@ -104,8 +102,6 @@ def tune(
         best = to_mapping(load_config(config, [*changes, *order[0].changes]))
         replace_file(out / "best.yaml", yaml.safe_dump(best, sort_keys=False).encode())
         return order
-    finally:
-        os.close(descriptor)
 
 
 def _worse(trial: Trial) -> float:
@@ -126,17 +122,12 @@ def _grid(vary: Sequence[str]) -> Iterator[list[str]]:
     return map(list, product(*named))
 
 
-def _known(path: Path, content: Mapping[str, Any]) -> dict[str, Trial]:
-    """The trials of a folder, by what they change."""
-    if not path.exists():
-        return {}
-    saved = read_json(path)
-    if {name: saved.get(name) for name in content} != content:
-        raise InputError(f"{path}: tuning of another configuration; name another folder")
+def _known(path: Path) -> dict[str, Trial]:
+    """Return the trials of a folder by their changes; none where the file is damaged."""
     try:
-        return {",".join(found["changes"]): Trial(**found) for found in saved["trials"]}
-    except (KeyError, TypeError) as error:
-        raise InputError(f"{path}: no trials: {error}") from None
+        return {",".join(trial["changes"]): Trial(**trial) for trial in read_json(path)["trials"]}
+    except (IndexFormatError, KeyError, TypeError):
+        return {}
 
 
 def _folder(out: Path, assignments: Sequence[str]) -> Path:

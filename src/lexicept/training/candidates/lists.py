@@ -12,7 +12,6 @@ import json
 import math
 import os
 import re
-import shutil
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
@@ -26,6 +25,7 @@ from lexicept.corpora import Qrel
 from lexicept.corpora.records import Place, check_id, readable
 from lexicept.errors import InputError
 from lexicept.storage.files import replacing_text
+from lexicept.storage.workspace import new_folder
 from lexicept.vectors import Integers
 
 _ACCEPTED = (
@@ -374,19 +374,15 @@ def write_texts_dataset(rows: Iterable[Mapping[str, Any]], folder: str | os.Path
         InputError: naming the row that has other columns; or the folder exists.
     """
     target = Path(folder)
-    if target.exists():
-        raise InputError(f"{target} exists already: name another place or remove it first")
-    work = target.with_name(f"{target.name}.partial")
-    shutil.rmtree(work, ignore_errors=True)
-    (work / "qrels").mkdir(parents=True)
-    with (
-        (work / "corpus.jsonl").open("w", encoding="utf-8") as corpus,
-        (work / "queries.jsonl").open("w", encoding="utf-8") as queries,
-        (work / "qrels" / "train.tsv").open("w", encoding="utf-8") as qrels,
-    ):
-        lists = _rows_to_lists(rows, str(target), _once(corpus), _once(queries), qrels)
-        write_lists(work / "lists.jsonl", lists)
-    work.rename(target)
+    with new_folder(target, "dataset") as new:
+        (new / "qrels").mkdir()
+        with (
+            (new / "corpus.jsonl").open("w", encoding="utf-8") as corpus,
+            (new / "queries.jsonl").open("w", encoding="utf-8") as queries,
+            (new / "qrels" / "train.tsv").open("w", encoding="utf-8") as qrels,
+        ):
+            lists = _rows_to_lists(rows, str(target), _once(corpus), _once(queries), qrels)
+            write_lists(new / "lists.jsonl", lists)
     return Lists.open(target / "lists.jsonl")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,12 +14,12 @@ from lexicept.corpora.records import Place
 from lexicept.errors import InputError
 from lexicept.index.reader import IndexReader
 from lexicept.progress import Progress, silent
-from lexicept.storage.files import fingerprint
-from lexicept.storage.workspace import PartFile
+from lexicept.storage.files import fingerprint, fingerprint_json
+from lexicept.storage.workspace import Workspace
 from lexicept.training.candidates.lists import CandidateList, Lists, to_line
 
 BATCH = 256
-"""Queries searched between two points from which killed mining can go on."""
+"""Queries of a unit of work that interrupted mining keeps."""
 
 
 def mine(
@@ -34,27 +33,30 @@ def mine(
     max_positive_share: float | None = None,
     random_negatives: int = 0,
     seed: int = 0,
+    restart: bool = False,
     progress: Progress = silent,
 ) -> Lists:
     """Write a candidate list for each query: its relevant documents, then the best of the others.
 
-    Killed and called again with the same arguments, it goes on where it was.
+    An interrupted call is resumed by calling it again (see ``storage.workspace``).
 
     Args:
         queries: id → text. Of a pseudo-query, the document it was made from is relevant. A query
             without relevant documents that finds nothing has no list.
         relevant: query id → ids of relevant documents, all of them in the index.
-        out: file of the lists; until it is whole, the work is in ``<out>.partial``.
+        out: the file of the lists to create.
         depth: candidates of a query, at most; documents that score 0 are none.
         vocabulary: search in one vocabulary only; None searches all of them.
         max_positive_share: leave out candidates that score above this share of the best relevant
             document's score, as they may well be relevant (NV-Retriever's TopK-PercPos).
         random_negatives: documents of the whole collection added to each list, drawn by ``seed``
             and the query's id; neither relevant nor found.
+        restart: discard unfinished work instead of resuming it.
 
     Raises:
         InputError: a relevant document that the index does not have, arguments out of range,
-            ``out`` exists, another process is writing there, or no query has a list.
+            ``out`` exists, unfinished work with other settings, another process is writing there,
+            or no query has a list.
     """
     if depth < 0 or random_negatives < 0 or not depth + random_negatives:
         raise InputError(f"depth {depth} and {random_negatives} random negatives: nothing to mine")
@@ -62,9 +64,9 @@ def mine(
         raise InputError(f"max_positive_share must be above 0, not {max_positive_share}")
     known = _known(index, queries, relevant)
     settings = {
-        "index": index.manifest,
+        "index": fingerprint_json(index.manifest),
         "queries": fingerprint(text for pair in queries.items() for text in pair),
-        "relevant": fingerprint(json.dumps([query, *known[query]]) for query in known),
+        "relevant": fingerprint_json([[query, *known[query]] for query in known]),
         "depth": depth,
         "vocabulary": vocabulary,
         "max_positive_share": max_positive_share,
@@ -73,7 +75,8 @@ def mine(
     }
     names = list(queries)
     target = Path(out)
-    with PartFile(target, settings) as part:
+    with Workspace(target, "mine", settings, restart=restart) as work:
+        part = work.growing("lists.jsonl")
         for start in range(part.done, len(names), BATCH):
             batch = names[start : start + BATCH]
             vectors = index.query_vectors([queries[name] for name in batch], vocabulary)
@@ -93,9 +96,9 @@ def mine(
                 if listed:
                     item = CandidateList(query, tuple(listed), len(positives))
                     lines.append(to_line(item, Place(f"query {query!r}")))
-            part.append(lines, start + len(batch))
+            part.append_lines(lines, start + len(batch))
             progress("mining", part.done, len(names))
-        part.finish()
+        work.publish(part.path)
     return Lists.open(target)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import io
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,13 +20,14 @@ from lexicept.errors import InputError
 from lexicept.models.loading import DEFAULT_BACKBONE, quiet_transformers, resolve
 from lexicept.progress import Progress, silent
 from lexicept.storage.arrays import load_array
-from lexicept.storage.files import fingerprint, read_json, write_json
+from lexicept.storage.files import fingerprint
 from lexicept.storage.manifest import describe_files
+from lexicept.storage.workspace import Workspace
 from lexicept.training.candidates.teachers import Scorer, Texts, numbers
 from lexicept.vectors import Floats
 
 SHARD = 1024
-"""Texts embedded between two points from which a killed run can go on."""
+"""Texts of a unit of work that an interrupted run keeps."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,7 @@ def embeddings(
 ) -> tuple[Floats, Floats]:
     """Embeddings f16 [n, d] of queries and documents, memory-mapped from files in ``folder``.
 
-    They are made where they are not there yet; what a killed run made is kept. Unit vectors where
+    Those of a model and texts are computed once; an interrupted run is resumed. Unit vectors where
     the model's similarity is the cosine.
 
     Args:
@@ -172,26 +173,21 @@ def _embed(
     path: Path,
     progress: Callable[[int, int], None],
 ) -> None:
-    """Write embeddings f16 [n, size], shard by shard, and go on where a killed run stopped."""
-    part, state = path.with_suffix(".partial"), path.with_suffix(".json")
-    shape = (len(texts), size)
-    done = int(read_json(state).get("done", 0)) if state.exists() else 0
-    if not done:
-        np.lib.format.open_memmap(part, "w+", np.float16, shape).flush()
-        with part.open("r+b") as file:  # on a full disk a write into the map would end the process
-            os.posix_fallocate(file.fileno(), 0, part.stat().st_size)
-    if load_array(part, np.float16, ndim=2).shape != shape:
-        raise InputError(f"{part}: embeddings of other texts or of another model; remove it")
-    array = np.lib.format.open_memmap(part, "r+")
-    for start in range(done, len(texts), SHARD):
-        shard = texts[start : start + SHARD]
-        with np.errstate(over="ignore"):  # infinity is refused as a score
-            array[start : start + len(shard)] = encode(shard)
-        array.flush()
-        write_json(state, {"done": start + len(shard)})
-        progress(start + len(shard), len(texts))
-    part.rename(path)
-    state.unlink()
+    """Write embeddings f16 [n, size], shard by shard; an interrupted run is resumed."""
+    with Workspace(path, "embed", {"embeddings": path.stem}) as work:
+        array = work.growing(path.name)
+        if not array.size:
+            header = io.BytesIO()
+            described = {"descr": "<f2", "fortran_order": False, "shape": (len(texts), size)}
+            np.lib.format.write_array_header_1_0(header, described)
+            array.append(header.getvalue(), 0)
+        for start in range(array.done, len(texts), SHARD):
+            shard = texts[start : start + SHARD]
+            with np.errstate(over="ignore"):  # infinity is refused as a score
+                rows = np.asarray(encode(shard)).astype("<f2")
+            array.append(rows.tobytes(), start + len(shard))
+            progress(start + len(shard), len(texts))
+        work.publish(array.path)
 
 
 def _single(vectors: Floats) -> torch.Tensor:
@@ -208,6 +204,6 @@ def _load(kind: Callable[[str], Any], name: str) -> Any:
 
 
 def model_identity(name: str) -> Any:
-    """What tells models apart: the content of a folder, or a hub name."""
+    """Return a JSON value that tells models apart: a folder's checksums, or a hub name."""
     path = Path(resolve(name))
     return describe_files(path, path) if path.is_dir() else name

@@ -18,7 +18,7 @@ from lexicept.errors import InputError
 from lexicept.models.loading import no_remote_code, quiet_transformers
 from lexicept.progress import Progress, silent
 from lexicept.storage.files import fingerprint
-from lexicept.storage.workspace import PartFile
+from lexicept.storage.workspace import Workspace
 from lexicept.training.candidates.neural_teachers import model_identity
 
 PROMPT = (
@@ -58,30 +58,34 @@ def generate_with_model(
     out: str | os.PathLike[str],
     settings: GenerationSettings = GenerationSettings(),
     progress: Progress = silent,
+    *,
+    restart: bool = False,
 ) -> list[tuple[str, str]]:
     """Write queries for documents to a file; return ids and queries, as ``pseudo_queries.write``
     takes them.
 
-    A function of the arguments, on one machine. Killed and called again with the same, it goes on
-    where it was. Where the model has a chat template, the prompt is what the user says. A query is
-    the first line of the answer; documents that get none are passed over.
+    The queries depend on the arguments alone, on one machine. An interrupted call is resumed by
+    calling it again (see ``storage.workspace``). Where the model has a chat template, the prompt is
+    what the user says. A query is the first line of the answer; documents without one are skipped.
 
     Args:
-        out: JSON Lines ``{"document_id", "query"}``; until it is whole in ``<out>.partial``.
+        out: the file to create, JSON Lines ``{"document_id", "query"}``.
+        restart: discard unfinished work instead of resuming it.
 
     Raises:
-        InputError: the model can't be loaded, no queries, ``out`` exists, or another process is
-            writing there.
+        InputError: the model can't be loaded, no queries, ``out`` exists, unfinished work with
+            other settings, or another process is writing there.
     """
     tokenizer, model = _load(model_name_or_path)
     writer = _Writer(tokenizer, model, settings)
-    work = {
+    used = {
         "model": model_identity(model_name_or_path),
-        "settings": asdict(settings),
+        **asdict(settings),
         "documents": fingerprint(part for d in documents for part in (d.id, d.content)),
     }
     target = Path(out)
-    with PartFile(target, work) as part:
+    with Workspace(target, "generate queries", used, restart=restart) as work:
+        part = work.growing("queries.jsonl")
         for start in range(part.done, len(documents), settings.batch_size):
             batch = documents[start : start + settings.batch_size]
             lines = [
@@ -89,9 +93,9 @@ def generate_with_model(
                 for document, queries in zip(batch, writer(batch, start), strict=True)
                 for query in queries
             ]
-            part.append(lines, start + len(batch))
+            part.append_lines(lines, start + len(batch))
             progress("generating", part.done, len(documents))
-        part.finish()
+        work.publish(part.path)
     with target.open(encoding="utf-8") as file:
         found = [json.loads(line) for line in file]
     return [(fields["document_id"], fields["query"]) for fields in found]

@@ -11,12 +11,12 @@ from lexicept.corpora.records import Place
 from lexicept.errors import InputError
 from lexicept.progress import Progress, silent
 from lexicept.storage.files import fingerprint
-from lexicept.storage.workspace import PartFile
+from lexicept.storage.workspace import Workspace
 from lexicept.training.candidates.lists import CandidateList, Lists, to_line
 from lexicept.training.data import TrainingData
 
 QUERIES = 256
-"""Queries scored between two points from which killed mining can go on."""
+"""Queries of a unit of work that interrupted mining keeps."""
 
 DOCUMENTS = 2**16
 """Documents scored at once."""
@@ -40,10 +40,12 @@ def teacher_lists(
     settings = {
         "documents": fingerprint(data.document_ids),
         "queries": fingerprint(data.queries),
-        "teacher": [data.teacher.dense_weight, data.teacher.bm25_weight],
+        "dense_weight": data.teacher.dense_weight,
+        "bm25_weight": data.teacher.bm25_weight,
         "depth": depth,
     }
-    with PartFile(out, settings) as part:
+    with Workspace(out, "mine by teacher", settings) as work:
+        part = work.growing("lists.jsonl")
         for start in range(part.done, len(names), QUERIES):
             batch = range(start, min(start + QUERIES, len(names)))
             most = max(len(relevant.get(names[row], ())) for row in batch) + depth
@@ -54,9 +56,9 @@ def teacher_lists(
                 others = [document for document in others if document not in known][:depth]
                 item = CandidateList(names[row], (*known, *others), len(known))
                 lines.append(to_line(item, Place(f"query {names[row]!r}")))
-            part.append(lines, batch.stop)
+            part.append_lines(lines, batch.stop)
             progress("mining", part.done, len(names))
-        part.finish()
+        work.publish(part.path)
     return Lists.open(out)
 
 

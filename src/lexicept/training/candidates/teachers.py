@@ -19,7 +19,7 @@ from lexicept.errors import InputError
 from lexicept.index.term_frequencies import write_frequencies
 from lexicept.progress import Progress, silent
 from lexicept.storage.files import fingerprint
-from lexicept.storage.workspace import PartFile
+from lexicept.storage.workspace import Workspace
 from lexicept.training.candidates.lists import CandidateList, Lists, to_line
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.vectors import Floats
@@ -175,21 +175,25 @@ def score_lists(
     teacher: Teacher,
     out: str | os.PathLike[str],
     cache: str | os.PathLike[str] | None = None,
+    *,
+    restart: bool = False,
     progress: Progress = silent,
 ) -> Lists:
     """Write the same lists with a teacher's scores in place of any they had.
 
-    Killed and called again with the same arguments, it goes on where it was.
+    An interrupted call is resumed by calling it again (see ``storage.workspace``).
 
     Args:
         queries: id → text.
         documents: id → text of the whole collection, which BM25 takes its statistics from.
-        out: file of the lists; until it is whole, the work is in ``<out>.partial``.
+        out: the file of the lists to create.
         cache: folder that keeps embeddings for later calls; None forgets them in the end.
+        restart: discard unfinished work instead of resuming it.
 
     Raises:
         InputError: a list with a query or document that has no text, a score that is not finite,
-            ``out`` exists, or another process is writing there.
+            ``out`` exists, unfinished work with other settings, or another process is writing
+            there.
     """
     if not lists:
         raise InputError("there are no lists to score")
@@ -201,8 +205,9 @@ def score_lists(
         "documents": fingerprint(chain.from_iterable(documents.items())),
         "teacher": teacher.settings(),
     }
-    with PartFile(target, settings) as part:
-        folder = part.folder / "cache" if cache is None else Path(cache)
+    with Workspace(target, "score", settings, restart=restart) as work:
+        part = work.growing("lists.jsonl")
+        folder = work.kept("cache") if cache is None else Path(cache)
         folder.mkdir(parents=True, exist_ok=True)
         score = teacher.prepare(used, documents, folder, progress)
         for start in range(part.done, len(lists), BATCH):
@@ -212,9 +217,9 @@ def score_lists(
             for item, values in zip(batch, scores, strict=True):
                 scored = item._replace(scores=tuple(values.tolist()))
                 lines.append(to_line(scored, Place(f"query {item.query_id!r}")))
-            part.append(lines, start + len(batch))
+            part.append_lines(lines, start + len(batch))
             progress("scoring", part.done, len(lists))
-        part.finish()
+        work.publish(part.path)
     return Lists.open(target)
 
 
