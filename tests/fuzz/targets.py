@@ -11,6 +11,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
+from unittest.mock import patch
 
 import numpy as np
 import scipy.sparse as sp
@@ -38,9 +39,9 @@ from lexicept.models.sae.model import SAE
 from lexicept.models.sae.pretrained import load_pretrained_sae
 from lexicept.models.sae.states import Position
 from lexicept.storage.arrays import load_csr, save_array, save_csr
-from lexicept.storage.files import fingerprint
 from lexicept.storage.manifest import describe_files
 from lexicept.storage.texts import TextStore
+from lexicept.storage.workspace import Workspace
 from lexicept.training.candidates.lists import Lists
 from lexicept.training.config_file import load_config
 from lexicept.training.loop import Checkpoint, Loop
@@ -122,12 +123,9 @@ def write_export(folder: Path) -> None:
     """What an export that was killed in the end leaves."""
     write_index(folder)
     index = IndexReader.open(folder / "index")
-    note = fingerprint([Anserini().name, "8", index.postings])
-    work = folder / "out.partial"
-    (work / "export").mkdir(parents=True)
-    (work / ".lock").touch()
-    (work / "export.json").write_text(json.dumps({"settings": note}))
-    (work / "export" / "parts.json").write_text(json.dumps({"part": 0, "next": 0}))
+    killed = patch.object(Workspace, "publish", side_effect=KeyboardInterrupt)
+    with killed, suppress(KeyboardInterrupt):
+        export_index(index, Anserini(), folder / "out")
 
 
 def go_on_with_export(folder: Path) -> None:
@@ -135,8 +133,6 @@ def go_on_with_export(folder: Path) -> None:
         export_index(IndexReader.open(folder / "index"), Anserini(), folder / "out")
     finally:
         shutil.rmtree(folder / "out", ignore_errors=True)
-        (folder / "out.partial" / "export").mkdir(parents=True, exist_ok=True)
-        (folder / "out.partial" / ".lock").touch()
 
 
 # Files of lines
@@ -338,7 +334,7 @@ def files(**named: str) -> Callable[[Path], None]:
 def _targets() -> Iterator[tuple[str, Target]]:
     yield "manifest", Target(write_index, use_index, changed="index/manifest.json")
     yield "index", Target(write_index, use_index, redescribe, "index/0*/**/*")
-    yield "export", Target(write_export, go_on_with_export, changed="out.partial/**/*.json")
+    yield "export", Target(write_export, go_on_with_export, changed="out.partial/*.json*")
     yield "arrays", Target(write_arrays, read_arrays)
     yield "states", Target(write_states, read_states)
     documents = partial(read_each, lambda path: exhaust(read_documents(path)))

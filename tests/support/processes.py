@@ -56,9 +56,9 @@ def stops_at(work: Callable[..., None], call: int) -> Callable[..., None]:
     """Return ``work`` that is interrupted from the keyboard when it is called so many times."""
     calls = iter(range(1, call))
 
-    def stopped(*arguments: Any) -> None:
+    def stopped(*arguments: Any, **options: Any) -> None:
         if next(calls, None) is None:
             raise KeyboardInterrupt
-        work(*arguments)
+        work(*arguments, **options)
 
     return stopped

@@ -53,12 +53,13 @@ def test_convert_leaves_an_unfinished_build_alone(run: Run, tmp_path: Path) -> N
     made = sae_files.dictionary_learning(tmp_path / "sae")
     builder = IndexBuilder(tmp_path / "out")
     builder.add_documents([Document("a", "x")], {})
+    builder.work.growing("kept").append(b"x", 1)
     builder.close()
     assert_error(
         run("model", "convert", made.folder, "--out", tmp_path / "out"),
-        "another command's unfinished work",
+        "unfinished work of another task (build, not convert)",
     )
-    assert (tmp_path / "out.partial" / "index").exists()
+    assert (tmp_path / "out.partial" / "kept").read_bytes() == b"x"
 
 
 def test_the_choices_of_convert(run: Run, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from lexicept.exports.qdrant import Qdrant
 from lexicept.exports.source import json_vector, query_impacts
 from lexicept.index.impacts import RRASettings
 from lexicept.index.reader import IndexReader
+from lexicept.storage.workspace import Units
 from support.commands import Run, assert_error
 from support.indexes import build
 from support.processes import stops_at
@@ -271,9 +272,8 @@ def test_a_killed_export_goes_on(
     index = build(tmp_path / "index", TEXTS)
     monkeypatch.setattr(folder, "PART_BYTES", 300)
     export_index(index, form, tmp_path / "whole", queries=QUERIES)
-    note = folder.write_json
     with monkeypatch.context() as patch:
-        patch.setattr(folder, "write_json", stops_at(note, 4))
+        patch.setattr(Units, "finish", stops_at(Units.finish, 4))
         with pytest.raises(KeyboardInterrupt):
             export_index(index, form, tmp_path / "out", queries=QUERIES)
     partial = tmp_path / "out.partial" / "export"

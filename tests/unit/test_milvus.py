@@ -109,7 +109,10 @@ def test_a_load_of_other_documents_begins_anew(
         with pytest.raises(KeyboardInterrupt):
             store.build(folder, "milvus", "other", {"documents": DOCUMENTS * 3})
     upserts.clear()
-    store.build(folder, "milvus", "p", {"documents": DOCUMENTS})
+    with pytest.raises(InputError, match='postings was "other" and is now "p"'):
+        store.build(folder, "milvus", "p", {"documents": DOCUMENTS})
+    assert upserts == []
+    store.build(folder, "milvus", "p", {"documents": DOCUMENTS}, restart=True)
     assert [numbers[0] for numbers in upserts] == [0, 10, 20, 30, 40]
     assert finds_all(folder)
 

@@ -212,7 +212,7 @@ def test_killed_mining_goes_on(
     for position in (2, 4):
         with pytest.raises(Killed):
             mine(index, QUERIES, RELEVANT, out, random_negatives=2, progress=kill_at(position))
-        with (tmp_path / "out.partial" / "lines").open("ab") as file:
+        with (tmp_path / "out.partial" / "lists.jsonl").open("ab") as file:
             file.write(torn)  # of a batch that was being written
     assert not out.exists()
     searched: list[str] = []
@@ -225,9 +225,11 @@ def test_killed_mining_goes_on(
 
 
 @pytest.mark.parametrize(
-    "change", ["depth", "seed", "queries", "relevant", "max_positive_share", "index", "lost"]
+    "change", ["depth", "seed", "queries", "relevant", "max_positive_share", "index"]
 )
-def test_other_work_is_not_gone_on_with(index: IndexReader, tmp_path: Path, change: str) -> None:
+def test_other_work_is_refused_until_it_restarts(
+    index: IndexReader, tmp_path: Path, change: str
+) -> None:
     out = tmp_path / "out"
     with pytest.raises(Killed):
         mine(index, QUERIES, RELEVANT, out, random_negatives=1, progress=kill_at(2))
@@ -239,17 +241,26 @@ def test_other_work_is_not_gone_on_with(index: IndexReader, tmp_path: Path, chan
             relevant["q1"] = ["d1"]
         case "index":
             index = build(tmp_path / "other", {**DOCUMENTS, "d4": "pear"})
-        case "lost":  # a crash of the machine lost lines that the state counts
-            (tmp_path / "out.partial" / "lines").write_bytes(b"")
         case _:
             arguments[change] = 1
-    done: list[int] = []
-    resumed = mine(
-        index, queries, relevant, out, progress=lambda *report: done.append(report[1]), **arguments
-    )
-    assert done == [2, 4, 5]
+    with pytest.raises(InputError, match=rf"out\.partial: .* {change} was .* and is now .*restart"):
+        mine(index, queries, relevant, out, **arguments)
+    restarted = mine(index, queries, relevant, out, restart=True, **arguments)
     fresh = mine(index, queries, relevant, tmp_path / "fresh", **arguments)
-    assert list(resumed) == list(fresh)
+    assert list(restarted) == list(fresh)
+
+
+@pytest.mark.parametrize("damage", [b"", b"{}", b'{"bytes": -1, "done": 2}'])
+def test_damaged_work_is_done_again(index: IndexReader, tmp_path: Path, damage: bytes) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(Killed):
+        mine(index, QUERIES, RELEVANT, out, progress=kill_at(2))
+    name = "lists.jsonl.state.json" if damage else "lists.jsonl"
+    (tmp_path / "out.partial" / name).write_bytes(damage)
+    done: list[int] = []
+    resumed = mine(index, QUERIES, RELEVANT, out, progress=lambda *report: done.append(report[1]))
+    assert done == [2, 4, 5]
+    assert list(resumed) == list(mine(index, QUERIES, RELEVANT, tmp_path / "fresh"))
 
 
 def test_a_real_kill(index: IndexReader, tmp_path: Path) -> None:
@@ -265,7 +276,7 @@ def test_a_real_kill(index: IndexReader, tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True)
     assert done.returncode == -signal.SIGKILL, done.stderr
-    state = json.loads((tmp_path / "out.partial" / "state.json").read_text())
+    state = json.loads((tmp_path / "out.partial" / "lists.jsonl.state.json").read_text())
     assert state["done"] == 4
     mine(index, QUERIES, RELEVANT, tmp_path / "out")
     mine(index, QUERIES, RELEVANT, tmp_path / "whole")

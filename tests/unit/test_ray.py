@@ -218,7 +218,7 @@ def test_a_folder_that_workers_do_not_see_is_refused(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match=r"index.partial: not seen on node .*all nodes share"):
         IndexBuilder("/proc/self/cwd/index", cluster)
-    assert [path.name for path in (tmp_path / "index.partial").iterdir()] == [".lock"]
+    assert not any(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("address", ["nowhere", "127.0.0.1:x", "127.0.0.1:1", ""])

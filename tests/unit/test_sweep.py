@@ -22,10 +22,11 @@ from lexicept.evaluation.sweep import (
     sweep,
     write_plot,
 )
-from lexicept.index import term_frequencies, updates
+from lexicept.index import term_frequencies
 from lexicept.index.builder import Contents, IndexBuilder
 from lexicept.index.impacts import Derived, RRASettings, VocabularySettings
 from lexicept.index.reader import IndexReader
+from lexicept.index.updates import update
 from lexicept.measures import e2
 from lexicept.storage.locks import lock
 from lexicept.vectors import prune_rows
@@ -278,25 +279,36 @@ def test_a_folder_of_something_else_is_refused(index: IndexReader, tmp_path: Pat
     out, grid = tmp_path / "out", SweepGrid()
     points = sweep(index, QUERIES, QRELS, grid, out)
     other = build(tmp_path / "other", TEXTS, concepts=CONCEPT_SETTINGS)
-    with pytest.raises(InputError, match="a sweep of another index; name another folder"):
+    with pytest.raises(
+        InputError, match=r"out: made with other settings: index was .* and is now .*--restart"
+    ):
         sweep(other, QUERIES, QRELS, grid, out)
     for queries, qrels in ((QUERIES[1:], QRELS), (QUERIES, QRELS[1:])):
-        with pytest.raises(InputError, match="a sweep of another dataset"):
+        with pytest.raises(InputError, match="dataset was"):
             sweep(index, queries, qrels, grid, out)
-    with pytest.raises(InputError, match="a sweep of another vocabulary"):
+    with pytest.raises(
+        InputError, match=r"vocabulary was \[\"words\", \"concepts\"\] and is now \[\"concepts\"\]"
+    ):
         sweep(index, QUERIES, QRELS, grid, out, "concepts")
     descriptor = lock(out)
     with pytest.raises(InputError, match="another process is writing here"):
         sweep(index, QUERIES, QRELS, grid, out)
     os.close(descriptor)
     assert sweep(index, QUERIES, QRELS, grid, out) == points
-    with pytest.raises(InputError, match="index: not empty, and no sweep"):
+    with pytest.raises(
+        InputError, match="index: not unfinished work of lexicept; name another folder"
+    ):
         sweep(index, QUERIES, QRELS, grid, index.path)
     written = (out / "points.jsonl").read_bytes()
     for damage in (b'{"k": null}\n', b"[]\n", b'{"\xff": 1}\n', written[:-9]):
         (out / "points.jsonl").write_bytes(written + damage)
         with pytest.raises(InputError, match=r"points\.jsonl, line 2: not a point of a sweep"):
-            sweep(index, QUERIES, QRELS, grid, out)
+            read_points(out / "points.jsonl")
+        assert sweep(index, QUERIES, QRELS, grid, out) == points
+        assert (out / "points.jsonl").read_bytes() == written
+    sweep(index, QUERIES[1:], QRELS, grid, out, restart=True)
+    with pytest.raises(InputError, match="dataset was"):
+        sweep(index, QUERIES, QRELS, grid, out)
 
 
 def test_the_only_vocabulary_may_be_named(tmp_path: Path) -> None:
@@ -314,7 +326,7 @@ def test_a_sweep_goes_on_with_what_it_opened(
 
     def updated(folder: Path) -> Contents:
         contents = Contents(folder)
-        updates.update(index.path, [Document("new", "zebra")])
+        update(index.path, [Document("new", "zebra")])
         return contents
 
     monkeypatch.setattr("lexicept.evaluation.sweep.Contents", updated)

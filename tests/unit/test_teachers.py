@@ -167,7 +167,7 @@ def test_killed_scoring_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     out = tmp_path / "out"
     with pytest.raises(Killed):
         score_lists(lists, QUERIES, DOCUMENTS, BM25Teacher(), out, progress=kill)
-    with (tmp_path / "out.partial" / "lines").open("ab") as file:
+    with (tmp_path / "out.partial" / "lists.jsonl").open("ab") as file:
         file.write(b"torn")
     done: list[tuple[str, int]] = []
     score_lists(
@@ -179,7 +179,7 @@ def test_killed_scoring_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("change", ["teacher", "query", "document", "list", "relevant"])
-def test_other_work_is_not_gone_on_with(
+def test_other_work_is_refused_until_it_restarts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
     monkeypatch.setattr(teachers, "BATCH", 2)
@@ -203,10 +203,14 @@ def test_other_work_is_not_gone_on_with(
             lists[4] = CandidateList("q1", ("d2", "d4"), 1)
         case "relevant":
             lists[0] = lists[0]._replace(relevant=2)
-    resumed = score_lists(lists, queries, documents, teacher, out)
+    name = {"query": "queries", "document": "documents", "list": "lists", "relevant": "lists"}
+    told = rf"made with other settings: {name.get(change, 'teacher.language')} was .*--restart"
+    with pytest.raises(InputError, match=told):
+        score_lists(lists, queries, documents, teacher, out)
+    restarted = score_lists(lists, queries, documents, teacher, out, restart=True)
     fresh = score_lists(lists, queries, documents, teacher, tmp_path / "fresh")
-    assert list(resumed) == list(fresh)
-    assert [item.relevant for item in resumed] == [item.relevant for item in lists]
+    assert list(restarted) == list(fresh)
+    assert [item.relevant for item in restarted] == [item.relevant for item in lists]
 
 
 # Networks

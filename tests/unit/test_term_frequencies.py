@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from lexicept.index import term_frequencies
 from lexicept.index.term_frequencies import first_occurrences, write_frequencies
 from lexicept.progress import silent
+from lexicept.storage.workspace import Units
 from lexicept.vectorizers.words import WordVectorizer
 from support.vowels import Vowels
 
@@ -28,9 +29,10 @@ def _shards_of_2(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def encode(folder: Path, vectorizer: Any = None) -> sp.csr_array:
-    """Frequencies of TEXTS, with finished shards kept."""
-    vectorizer = vectorizer or Vowels()
-    return write_frequencies(folder / "joined", vectorizer, TEXTS, folder / "shards", silent)
+    """The tf of TEXTS, with finished shards kept."""
+    (folder / "shards").mkdir(exist_ok=True)
+    shards = Units(folder / "shards")
+    return write_frequencies(folder / "joined", vectorizer or Vowels(), TEXTS, shards, silent)
 
 
 @given(st.lists(st.sampled_from(["a", "b", "a\0", "", "ä"])))
@@ -103,15 +105,15 @@ def alter(path: Path) -> None:
 def test_a_damaged_shard_is_encoded_again(tmp_path: Path, damage: Any, part: str) -> None:
     encode(tmp_path)
     Vowels.encoded.clear()
-    damage(tmp_path / "shards" / "000000000002" / f"frequencies.{part}.npy")
+    damage(tmp_path / "shards" / f"000000000002.{part}.npy")
     assert encode(tmp_path).toarray().tolist() == COUNTS
     assert Vowels.encoded == ["owl"]  # the other text of this shard is in the first one
 
 
-@pytest.mark.parametrize("line", [b'{"start": 8, "fil', b"[]", b'{"start": "x"}', b"\xff", b"null"])
+@pytest.mark.parametrize("line", [b'{"unit": "0", "fil', b"[]", b'{"unit": 0}', b"\xff", b"null"])
 def test_a_manifest_that_was_cut_off(tmp_path: Path, line: bytes) -> None:
     encode(tmp_path)
-    manifest = tmp_path / "shards" / "manifest.jsonl"
+    manifest = tmp_path / "shards.jsonl"
     whole = manifest.read_bytes()
     manifest.write_bytes(whole.rpartition(b"\n")[0] + b"\n" + line)
     Vowels.encoded.clear()

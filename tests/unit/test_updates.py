@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -304,6 +305,8 @@ def test_reweight_refusals(tmp_path: Path) -> None:
         with pytest.raises(InputError):
             reweight(tmp_path / "plain", tmp_path / "out", bad)
         assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "out.partial").exists()
+    (tmp_path / "out.partial").mkdir()
     held = lock(tmp_path / "out.partial")
     with pytest.raises(InputError, match="another process is writing here"):
         reweight(tmp_path / "plain", tmp_path / "out", RRASettings())
@@ -312,13 +315,16 @@ def test_reweight_refusals(tmp_path: Path) -> None:
     assert reweight(tmp_path / "plain", tmp_path / "out", RRASettings()).search("cat")
 
 
-def test_reweight_where_a_build_was_killed(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("_vowels")
+def test_reweight_leaves_an_unfinished_build_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     build(tmp_path / "plain", TEXTS)
-    killed = IndexBuilder(tmp_path / "out")
-    killed.add_documents(documents(TEXTS), {})
-    killed.close()
-    assert reweight(tmp_path / "plain", tmp_path / "out", RRASettings()).search("cat")
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["out", "plain"]
+    interrupted(tmp_path / "out", monkeypatch)
+    with pytest.raises(InputError, match=r"out.partial: unfinished work of another task \(build,"):
+        reweight(tmp_path / "plain", tmp_path / "out", RRASettings())
+    build_five(tmp_path / "out")
+    assert Vowels.encoded == ["emu"]
 
 
 def test_choose_alpha_is_deterministic(tmp_path: Path) -> None:
@@ -358,7 +364,7 @@ def test_documents_that_are_refused(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=problem):
             builder.add_documents(wrong, {})
         builder.close()
-        assert not (tmp_path / "index").exists()
+        assert not any(tmp_path.iterdir())
     assert build(tmp_path / "index", TEXTS).search("cat")
 
 
@@ -388,6 +394,8 @@ def test_what_others_keep_where_work_would_go_is_not_touched(tmp_path: Path) -> 
     precious.mkdir(parents=True)
     with pytest.raises(InputError, match=r"index.partial: not unfinished work of lexicept"):
         IndexBuilder(tmp_path / "index")
+    with pytest.raises(InputError, match=r"index.partial: not unfinished work of lexicept"):
+        IndexBuilder(tmp_path / "index", restart=True)
     assert precious.exists()
 
 
@@ -411,6 +419,21 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="exists already"):
         late.commit()
     assert (tmp_path / "late").read_text() == (tmp_path / "file").read_text() == "precious"
+
+
+def test_an_index_is_overwritten_where_that_is_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "index"
+    build(path, TEXTS)
+    with closing(IndexBuilder(path, overwrite=True)) as builder:
+        builder.add_documents(documents({"new": "gnu"}), {})
+        builder.add_vocabulary(WordVectorizer("en"), VocabularySettings(BM25()))
+        assert len(IndexReader.open(path)) == 3  # until the new one is whole
+        assert list(builder.commit().ids) == ["new"]
+    assert [entry.name for entry in tmp_path.iterdir()] == ["index"]
+    (tmp_path / "precious").mkdir()
+    with pytest.raises(IndexFormatError):
+        IndexBuilder(tmp_path / "precious", overwrite=True)
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["index", "precious"]
 
 
 def test_the_parent_folder_is_made(tmp_path: Path) -> None:
@@ -444,45 +467,53 @@ def interrupted(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             IndexReader.open(unfinished)
 
 
+def build_five(path: Path, k: int = 8, restart: bool = False, **changed: str) -> IndexReader:
+    with closing(IndexBuilder(path, restart=restart)) as builder:
+        builder.add_documents(documents(FIVE | changed), {"k": k})
+        builder.add_vocabulary(Vowels(), CONCEPTS)
+        return builder.commit()
+
+
 @pytest.mark.usefixtures("_vowels")
-@pytest.mark.parametrize(
-    ("changed", "number", "encoded"),
-    [
-        ({}, 8, ["emu"]),
-        ({}, 16, ["cat", "dog", "owl", "yak", "emu"]),
-        ({"a": "gnu"}, 8, ["gnu", "dog", "owl", "yak", "emu"]),
-    ],
-    ids=["the same", "other settings", "other documents"],
-)
-def test_a_build_goes_on_where_it_stopped(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    changed: dict[str, str],
-    number: int,
-    encoded: list[str],
-) -> None:
+def test_an_interrupted_build_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     interrupted(tmp_path / "index", monkeypatch)
-    builder = IndexBuilder(tmp_path / "index")
-    builder.add_documents(documents(FIVE | changed), {"k": number})
-    builder.add_vocabulary(Vowels(), CONCEPTS)
-    assert Vowels.encoded == encoded
-    index = builder.commit()
-    expected = [[text.count(v) for v in "aeiou"] for text in (FIVE | changed).values()]
+    index = build_five(tmp_path / "index")
+    assert Vowels.encoded == ["emu"]
+    expected = [[text.count(v) for v in "aeiou"] for text in FIVE.values()]
     assert index.frequencies()[0].toarray().tolist() == expected
     assert [p.name for p in tmp_path.iterdir()] == ["index"]
 
 
 @pytest.mark.usefixtures("_vowels")
-def test_a_build_forgets_what_another_model_of_that_name_found(
+@pytest.mark.parametrize(
+    ("k", "changed", "told"),
+    [
+        (16, {}, "k was 8 and is now 16"),
+        (8, {"a": "gnu"}, r"documents was [0-9a-f]{12}… \(a checksum\) and is now"),
+    ],
+    ids=["other settings", "other documents"],
+)
+def test_another_build_is_refused_until_it_restarts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, k: int, changed: dict[str, str], told: str
+) -> None:
+    interrupted(tmp_path / "index", monkeypatch)
+    with pytest.raises(InputError, match=rf"index\.partial: .*{told}.*--restart"):
+        build_five(tmp_path / "index", k, **changed)
+    assert Vowels.encoded == []
+    build_five(tmp_path / "index", k, restart=True, **changed)
+    assert Vowels.encoded == list((FIVE | changed).values())
+    assert [p.name for p in tmp_path.iterdir()] == ["index"]
+
+
+@pytest.mark.usefixtures("_vowels")
+def test_shards_of_another_model_of_that_name_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     interrupted(tmp_path / "index", monkeypatch)
     monkeypatch.setattr(Vowels, "terms", "uoiea")
-    builder = IndexBuilder(tmp_path / "index")
-    builder.add_documents(documents(FIVE), {"k": 8})
-    builder.add_vocabulary(Vowels(), CONCEPTS)
-    assert Vowels.encoded == ["cat", "dog", "owl", "yak", "emu"]
-    builder.close()
+    with pytest.raises(InputError, match=r"model of concepts\.\S+ was .* and is now .*--restart"):
+        build_five(tmp_path / "index")
+    assert Vowels.encoded == []
 
 
 @pytest.mark.usefixtures("_vowels")
@@ -512,7 +543,7 @@ def test_a_killed_build_can_be_run_again(tmp_path: Path) -> None:
     corpus = write_corpus(tmp_path / "corpus.jsonl", 5000)
     out = tmp_path / "index"
     building = command("build", corpus, "--vocabulary", "words", "--out", out)
-    partial = "index.partial/index/000001"
+    partial = "index.partial/staged/000001"
     kills = 0
     for point in ("index.partial", f"{partial}/texts.bin", f"{partial}/words", f"{partial}/p*"):
         status = wait_and_kill(building, exists_in(tmp_path, point))

@@ -1,14 +1,30 @@
-"""Files of lines: replaced whole or not at all, and parts that go on."""
+"""Workspaces: what is resumed, refused, discarded, published, and what is left behind."""
 
 import hashlib
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lexicept.errors import InputError
-from lexicept.storage.files import fingerprint, replacing_text
-from lexicept.storage.workspace import PartFile
+from lexicept.storage.files import fingerprint, read_json, replacing_text
+from lexicept.storage.locks import lock
+from lexicept.storage.workspace import Units, Workspace, first_difference, new_folder
+
+SETTINGS: dict[str, Any] = {"k": 8, "model": {"layers": [1, 2], "name": "a"}}
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(os.listdir(folder))
+
+
+def begin(out: Path, settings: dict[str, Any] = SETTINGS, **options: Any) -> int:
+    """Do one more unit of work, and return how many are done."""
+    with Workspace(out, "test", settings, **options) as work:
+        lines = work.growing("lines")
+        lines.append_lines([f"line {lines.done}"], lines.done + 1)
+        return lines.done
 
 
 def test_fingerprints() -> None:
@@ -28,38 +44,302 @@ def test_a_failed_replacement_keeps_the_old_content(tmp_path: Path) -> None:
     assert os.listdir(path.parent) == ["file"]
 
 
-def test_a_part_grows_goes_on_and_becomes_the_file(tmp_path: Path) -> None:
-    path = tmp_path / "new" / "file"
-    with PartFile(path, {"a": 1, "b": None}) as part:
-        assert part.done == 0
-        part.append(["ä", "b"], 5)
-        part.append([], 7)
-    assert not path.exists()
-    with PartFile(path, {"b": None, "a": 1}) as part:
-        assert part.done == 7
-        part.append(["c"], 8)
-        part.finish()
-    assert path.read_text(encoding="utf-8") == "ä\nb\nc\n"
-    assert os.listdir(path.parent) == ["file"]
+# The same settings, and others
+
+
+def test_work_is_resumed_and_published(tmp_path: Path) -> None:
+    out = tmp_path / "new" / "out"
+    with Workspace(out, "test", SETTINGS) as work:
+        lines = work.growing("lines")
+        assert lines.done == 0
+        lines.append_lines(["ä", "b"], 5)
+        lines.append(b"", 7)
+    assert names(out.parent) == ["out.partial"]
+    with Workspace(out, "test", {"model": SETTINGS["model"], "k": 8}) as work:
+        lines = work.growing("lines")
+        assert lines.done == 7
+        assert lines.lines() == ["ä", "b"]
+        lines.append_lines(["c"], 8)
+        work.kept("other").joinpath("file").write_text("not published")
+        work.publish(lines.path)
+    assert out.read_text(encoding="utf-8") == "ä\nb\nc\n"
+    assert names(out.parent) == ["out"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"k": 9}, "k was 8 and is now 9"),
+        ({"k": None}, "k was 8 and is now null"),
+        (
+            {"model": {"layers": [1, 3], "name": "b"}},
+            r"model.layers\[1\] was 2 and is now 3",
+        ),
+        ({"model": {"layers": [1, 2]}}, 'model.name was "a" and is now absent'),
+        ({"model": {**SETTINGS["model"], "new": 1}}, "model.new was absent and is now 1"),
+        ({"model": "x" * 200}, r"model was .* and is now \"x{78}…"),
+    ],
+)
+def test_other_settings_are_refused_by_name(
+    tmp_path: Path, changed: dict[str, Any], told: str
+) -> None:
+    begin(tmp_path / "out")
+    with pytest.raises(InputError, match=rf"out.partial: made with other settings: {told}; --rest"):
+        begin(tmp_path / "out", SETTINGS | changed)
+    assert begin(tmp_path / "out") == 2
+    assert begin(tmp_path / "out", SETTINGS | changed, restart=True) == 1
+    assert begin(tmp_path / "out", SETTINGS | changed) == 2
+
+
+def test_another_version_of_lexicept_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin(tmp_path / "out")
+    monkeypatch.setattr("lexicept.storage.workspace.version", lambda _: "999")
+    with pytest.raises(InputError, match=r'lexicept was ".*" and is now "999"'):
+        begin(tmp_path / "out")
+
+
+def test_settings_may_become_known_later(tmp_path: Path) -> None:
+    for _ in range(2):
+        with Workspace(tmp_path / "out", "test") as work:
+            work.staged().joinpath("documents").write_text("stored")
+            work.check({"documents": "0" * 64})
+            work.growing("lines").append(b"x", 1)
+            work.check({"model": 1})
+    with Workspace(tmp_path / "out", "test") as work:
+        work.check({"documents": "0" * 64})
+        with pytest.raises(InputError, match="model was 1 and is now 2"):
+            work.check({"model": 2})
+        told = r"documents was 000000000000… \(a checksum\) and is now 111111111111… \(a"
+        with pytest.raises(InputError, match=told):
+            work.check({"documents": "1" * 64})
+
+
+def test_the_work_of_another_task_is_not_discarded(tmp_path: Path) -> None:
+    begin(tmp_path / "out")
+    for options in ({}, {"restart": True}):
+        with pytest.raises(
+            InputError, match=r"unfinished work of another task \(test, not other\)"
+        ):
+            Workspace(tmp_path / "out", "other", SETTINGS, **options)
+    assert begin(tmp_path / "out") == 2
+
+
+def test_differences() -> None:
+    assert first_difference({"a": [1, {"b": 2}]}, {"a": [1, {"b": 2}]}) is None
+    assert first_difference([1, [2]], [1, [3]], "x") == "x[1][0] was 2 and is now 3"
+    assert first_difference([1], [1, 2], "x") == "x was [1] and is now [1, 2]"
+    assert first_difference({"a": "ä"}, {}) == 'a was "ä" and is now absent'
+
+
+# What is left behind
+
+
+@pytest.mark.parametrize("checked", [True, False])
+def test_nothing_is_left_where_nothing_was_kept(tmp_path: Path, checked: bool) -> None:
+    out = tmp_path / "a" / "b" / "out"
+    work = Workspace(out, "test")
+    work.staged().joinpath("file").write_text("made anew by every run")
+    if checked:
+        work.check(SETTINGS)
+        work.kept("empty")
+    with pytest.raises(InputError, match="mistyped"), work:
+        raise InputError("mistyped")
+    assert not any(tmp_path.iterdir())
+
+
+def test_settings_without_kept_work_bind_nobody(tmp_path: Path) -> None:
+    with Workspace(tmp_path / "out", "test", SETTINGS) as work:
+        killed = {path.name: path.read_bytes() for path in work.folder.iterdir()}
+    (tmp_path / "out.partial").mkdir()
+    for name, content in killed.items():
+        (tmp_path / "out.partial" / name).write_bytes(content)
+    assert begin(tmp_path / "out", {"k": 1}) == 1
+
+
+def test_an_empty_result_is_not_published(tmp_path: Path) -> None:
+    with Workspace(tmp_path / "out", "test", SETTINGS) as work:
+        lines = work.growing("lines")
+        lines.append(b"", 3)
+        with pytest.raises(InputError, match="out: there is nothing to write"):
+            work.publish(lines.path)
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_foreign_folders_are_left_as_they_are(tmp_path: Path, restart: bool) -> None:
+    partial = tmp_path / "out.partial"
+    partial.mkdir()
+    with Workspace(tmp_path / "out", "test", SETTINGS):
+        pass
+    assert names(partial) == []  # an empty folder was there before
+    for name, content in (("precious", "x"), ("settings.json", "{}"), ("settings.json", "x")):
+        (partial / name).write_text(content)
+        with pytest.raises(InputError, match=r"out.partial: not unfinished work of lexicept"):
+            Workspace(tmp_path / "out", "test", SETTINGS, restart=restart)
+        assert names(partial) == [name]
+        assert (partial / name).read_text() == content
+        (partial / name).unlink()
+    partial.rmdir()
+    partial.write_text("a file")
+    with pytest.raises(InputError, match=r"out.partial: not unfinished work of lexicept"):
+        Workspace(tmp_path / "out", "test", SETTINGS, restart=restart)
+    assert partial.read_text() == "a file"
+
+
+def test_one_process_at_a_time(tmp_path: Path) -> None:
+    with Workspace(tmp_path / "out", "test", SETTINGS) as work:
+        with pytest.raises(InputError, match=r"out.partial: another process is writing here"):
+            Workspace(tmp_path / "out", "test", SETTINGS)
+        work.growing("lines").append(b"x", 1)
+    held = lock(tmp_path / "out.partial")
+    with pytest.raises(InputError, match="another process is writing here"):
+        begin(tmp_path / "out", restart=True)
+    os.close(held)
+    assert begin(tmp_path / "out") == 2
+
+
+# Publishing
 
 
 def test_what_exists_is_refused_before_and_after_the_work(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    with PartFile(path, {}) as part:
-        part.append(["x"], 1)
-        path.write_text("precious")
-        with pytest.raises(InputError, match="file exists already"):
-            part.finish()
-    with pytest.raises(InputError, match="file exists already"):
-        PartFile(path, {})
-    assert path.read_text() == "precious"
-    path.unlink()
-    with PartFile(path, {}) as part:
-        part.finish()
-    assert path.read_text() == "x\n"
+    out = tmp_path / "out"
+    with Workspace(out, "test", SETTINGS) as work:
+        lines = work.growing("lines")
+        lines.append(b"x", 1)
+        out.write_text("precious")
+        with pytest.raises(InputError, match="out exists already"):
+            work.publish(lines.path)
+    with pytest.raises(InputError, match="out exists already"):
+        Workspace(out, "test", SETTINGS)
+    assert out.read_text() == "precious"
+    out.unlink()
+    assert begin(out) == 2
 
 
-def test_a_part_without_lines_is_no_file(tmp_path: Path) -> None:
-    with PartFile(tmp_path / "file", {}) as part, pytest.raises(InputError, match="nothing"):
-        part.finish()
-    assert not (tmp_path / "file").exists()
+def test_overwriting_replaces_in_the_end(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "old").touch()
+    with Workspace(out, "test", SETTINGS, overwrite=True) as work:
+        new = work.staged()
+        (new / "new").touch()
+        assert names(out) == ["old"]
+        work.publish(new)
+    assert names(out) == ["new"]
+    assert names(tmp_path) == ["out"]
+
+
+def test_a_kill_between_the_old_and_the_new_brings_back_the_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "old").touch()
+    work = Workspace(out, "test", SETTINGS, overwrite=True)
+    (work.staged() / "new").touch()
+    moves = []
+
+    def killed(source: Path, target: Path) -> None:
+        if moves:
+            raise KeyboardInterrupt
+        moves.append(source.rename(target))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("lexicept.storage.workspace.move", killed)
+        with pytest.raises(KeyboardInterrupt):
+            work.publish(work.folder / "staged")
+    work.close()
+    with Workspace(out, "test", SETTINGS, overwrite=True):
+        assert names(out) == ["old"]
+    assert names(tmp_path) == ["out"]
+
+
+def test_a_new_folder_is_whole_or_absent(tmp_path: Path) -> None:
+    with pytest.raises(IsADirectoryError), new_folder(tmp_path / "out", "test") as new:
+        new.write_text("a folder is no file")
+    assert not any(tmp_path.iterdir())
+    with new_folder(tmp_path / "out", "test") as new:
+        (new / "b").touch()
+    assert names(tmp_path) == ["out"]
+    assert names(tmp_path / "out") == ["b"]
+
+
+# Folders of results that grow
+
+
+def test_work_in_place(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert [begin(out, in_place=True) for _ in range(3)] == [1, 2, 3]
+    assert (out / "lines").read_text() == "line 0\nline 1\nline 2\n"
+    with pytest.raises(InputError, match=r"out: made with other settings: k was 8 and is now 9"):
+        begin(out, SETTINGS | {"k": 9}, in_place=True)
+    assert begin(out, SETTINGS | {"k": 9}, in_place=True, restart=True) == 1
+    with Workspace(out, "test", SETTINGS | {"k": 9}, in_place=True) as work:
+        work.finish()
+    assert names(out) == ["lines", "lines.state.json"]
+    with pytest.raises(InputError, match=r"out: not unfinished work of lexicept; name another f"):
+        begin(out, in_place=True, restart=True)
+
+
+# Units of work
+
+
+@pytest.mark.parametrize("damage", [b"", b"line", b"lime 0\nline 1\n"])
+def test_a_damaged_growing_file_starts_again(tmp_path: Path, damage: bytes) -> None:
+    begin(tmp_path / "out")
+    begin(tmp_path / "out")
+    path = tmp_path / "out.partial" / "lines"
+    assert read_json(path.with_name("lines.state.json"))["done"] == 2
+    path.write_bytes(damage)
+    assert begin(tmp_path / "out") == 1
+    assert path.read_bytes() == b"line 0\n"
+
+
+@pytest.mark.parametrize(
+    "state", [b"", b"[]", b'{"bytes": 7}', b'{"bytes": -1, "done": 1}', b'{"bytes": 7, "done": 1}']
+)
+def test_a_growing_file_with_a_damaged_state_starts_again(tmp_path: Path, state: bytes) -> None:
+    begin(tmp_path / "out")
+    (tmp_path / "out.partial" / "lines.state.json").write_bytes(state)
+    assert begin(tmp_path / "out") == 1
+
+
+def test_what_was_cut_off_is_removed(tmp_path: Path) -> None:
+    begin(tmp_path / "out")
+    path = tmp_path / "out.partial" / "lines"
+    path.write_bytes(path.read_bytes() + b"half a li")
+    assert begin(tmp_path / "out") == 2
+    assert path.read_bytes() == b"line 0\nline 1\n"
+
+
+def test_units_are_whole_or_absent(tmp_path: Path) -> None:
+    with Workspace(tmp_path / "out", "test", SETTINGS) as work:
+        units = work.units("shards")
+        for number in range(3):
+            files = [units.folder / f"{number}.{part}" for part in "ab"]
+            for file in files:
+                file.write_text(file.name)
+            units.finish(str(number), files, next=number + 1)
+        assert [units.facts(str(n)) for n in (0, 2, 3)] == [{"next": 1}, {"next": 3}, None]
+        (units.folder / "0.a").unlink()
+        (units.folder / "1.b").write_text("1.c")
+        (units.folder / ".2.a.k3_x0dfe").touch()  # a temporary file of a kill
+        assert [units.facts(str(n)) for n in range(3)] == [None, None, {"next": 3}]
+    with Workspace(tmp_path / "out", "test", SETTINGS) as work:
+        units = work.units("shards")
+        assert [units.facts(str(n)) for n in range(3)] == [None, None, {"next": 3}]
+        assert names(units.folder) == ["0.b", "1.a", "1.b", "2.a", "2.b"]
+
+
+@pytest.mark.parametrize("line", [b'{"unit": "a", "fil', b"[]", b"null", b'{"unit": "b"}', b"\xff"])
+def test_a_damaged_line_of_units_is_passed_over(tmp_path: Path, line: bytes) -> None:
+    (tmp_path / "units").mkdir()
+    (tmp_path / "units" / "file").touch()
+    Units(tmp_path / "units").finish("a", [tmp_path / "units" / "file"])
+    with (tmp_path / "units.jsonl").open("ab") as file:
+        file.write(b"\n" + line)
+    Units(tmp_path / "units").finish("c", [])
+    read = Units(tmp_path / "units")
+    assert [read.facts(unit) for unit in "abc"] == [{}, None, {}]
