@@ -798,7 +798,8 @@ def test_validation_on_other_documents(places, tmp_path):
     config = configuration(places, validation={"corpus": str(tmp_path / "beir"), "count": 5})
     train(config, tmp_path / "run")
     states = tmp_path / "run" / "work" / "states"
-    sizes = {path.name: len(np.load(path / "000000.starts.npy")) - 1 for path in states.iterdir()}
+    starts = {path.parts[-3]: path for path in states.glob("*/*/000000.starts.npy")}
+    sizes = {name: len(np.load(path)) - 1 for name, path in starts.items()}
     assert sizes == {
         "queries": 20,
         "documents": 40,

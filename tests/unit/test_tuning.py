@@ -112,7 +112,7 @@ def test_tuning_that_was_killed_goes_on(config, tmp_path):
     assert (out / "loss.temperature=1" / "metrics.jsonl").stat() == stamp
     more = tune(path, ["loss.temperature=1,9,3"], 4, out, changes)
     assert len(more) == 3
-    with pytest.raises(InputError, match=r"trials\.json: tuning of another configuration"):
+    with pytest.raises(InputError, match=r"config\.optimizer\.steps was 4 and is now 5; --restart"):
         tune(path, vary, 5, out, changes)
     assert by_temperature(more)[9.0] in whole
 
