@@ -22,9 +22,8 @@ from lexicept.engines import ExactEngine
 from lexicept.evaluation import effectiveness, significance
 from lexicept.experiments.data import read_vectors
 from lexicept.index.builder import Contents
-from lexicept.index.impacts import Derived, RRASettings, VocabularySettings
+from lexicept.index.impacts import ALPHAS, Derived, RRASettings, VocabularySettings
 from lexicept.index.reader import IndexReader
-from lexicept.index.updates import ALPHAS
 from lexicept.measures import qd_flops
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.vectors import largest_weights, prune_rows

@@ -13,8 +13,11 @@ if os.name != "posix":  # locks, see lexicept.storage.locks
 if TYPE_CHECKING:
     from lexicept.corpora import Document as Document
     from lexicept.errors import LexiceptError as LexiceptError
+    from lexicept.pipelines.evaluate import evaluate as evaluate
     from lexicept.pipelines.index import Index as Index
     from lexicept.pipelines.index import open as open  # noqa: A004
+    from lexicept.pipelines.report import report as report
+    from lexicept.pipelines.serve import serve as serve
     from lexicept.vectors import SparseVectors as SparseVectors
 
 _HOMES = {
@@ -22,7 +25,10 @@ _HOMES = {
     "Index": "lexicept.pipelines.index",
     "LexiceptError": "lexicept.errors",
     "SparseVectors": "lexicept.vectors",
+    "evaluate": "lexicept.pipelines.evaluate",
     "open": "lexicept.pipelines.index",
+    "report": "lexicept.pipelines.report",
+    "serve": "lexicept.pipelines.serve",
 }
 
 __all__ = [
@@ -30,7 +36,10 @@ __all__ = [
     "Index",
     "LexiceptError",
     "SparseVectors",
+    "evaluate",
     "open",
+    "report",
+    "serve",
 ]
 
 

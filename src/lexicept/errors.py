@@ -11,3 +11,21 @@ class InputError(LexiceptError, ValueError):
 
 class IndexFormatError(LexiceptError):
     """Raised for a folder that is no index, is damaged, or was written by a newer version."""
+
+
+def require(extra: str, *modules: str, hint: str = "") -> None:
+    """Refuse to start work that a missing package would stop halfway.
+
+    Args:
+        extra: the optional extra of lexicept that installs the packages.
+        modules: the names that the work imports.
+        hint: what to do instead.
+
+    Raises:
+        InputError: naming the missing packages.
+    """
+    from importlib.util import find_spec
+
+    missing = [name for name in modules if find_spec(name) is None]
+    if missing:
+        raise InputError(f"{', '.join(missing)} missing: pip install 'lexicept[{extra}]'{hint}")

@@ -354,7 +354,7 @@ def test_verify_names_what_is_wrong(index: Path, run: Run) -> None:
 
 
 def test_bugs_keep_their_traceback(monkeypatch: pytest.MonkeyPatch, run: Run, index: Path) -> None:
-    def broken(*_: object) -> None:
+    def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError
 
     monkeypatch.setattr(IndexReader, "search", broken)

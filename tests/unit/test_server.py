@@ -22,7 +22,7 @@ from fastapi.testclient import TestClient
 from hypothesis import Phase, given, settings
 from schemathesis.generation import GenerationMode
 
-from lexicept.cli.serve import serve
+import lexicept
 from lexicept.corpora import Document
 from lexicept.engines import ExactEngine
 from lexicept.errors import IndexFormatError, InputError
@@ -473,11 +473,13 @@ def test_the_command_binds_to_this_machine(
         seen.update(settings, shared=shared is not None and Path(shared).is_dir())
         assert application == "lexicept.server.app:from_environment"
         assert os.environ["LEXICEPT_INDEX"] == str(path)
+        assert os.environ["LEXICEPT_ENGINE"] == "exact"
+        assert os.environ["LEXICEPT_HOST"] == "127.0.0.1"
 
     monkeypatch.setattr("uvicorn.run", run)
-    monkeypatch.setattr(os, "environ", os.environ.copy())
-    serve(path, "127.0.0.1", 8000, workers)
-    assert os.environ["LEXICEPT_ENGINE"] == "exact"
+    before = dict(os.environ)
+    lexicept.serve(path, workers=workers)
+    assert os.environ == before
     assert (seen["host"], seen["port"], seen["workers"]) == ("127.0.0.1", 8000, workers)
     assert seen["shared"] is (workers > 1)  # otherwise each worker would show its own numbers
 

@@ -22,12 +22,11 @@ from lexicept.cli.common import (
     VocabularyChoice,
     WidthOption,
     joined,
-    require,
     require_concepts,
 )
 from lexicept.cli.index import print_info
 from lexicept.cli.train import MODULES
-from lexicept.errors import InputError
+from lexicept.errors import InputError, require
 
 if TYPE_CHECKING:
     from lexicept.index.builder import IndexBuilder

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lexicept.errors import InputError
+from lexicept.errors import InputError, require
 
 if TYPE_CHECKING:
     from lexicept.index.reader import IndexReader
@@ -94,6 +94,15 @@ def joined(address: str | None, workers: int | None) -> Iterator[Cluster | None]
         yield cluster
 
 
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """Show in a terminal that something goes on, while the block runs."""
+    from rich.console import Console
+
+    with Console(stderr=True).status(what):
+        yield
+
+
 def single_vocabulary(index: IndexReader, choice: VocabularyChoice | None) -> str | None:
     """The vocabulary to search alone, or None for all of them."""
     if choice is None:
@@ -108,15 +117,6 @@ def single_vocabulary(index: IndexReader, choice: VocabularyChoice | None) -> st
 def require_concepts() -> None:
     """Raises InputError where torch and sentence-transformers are missing."""
     require("concepts", "sentence_transformers", hint=", or build with --vocabulary words")
-
-
-def require(extra: str, *modules: str, hint: str = "") -> None:
-    """Raises InputError where a package of an optional extra is missing."""
-    from importlib.util import find_spec
-
-    missing = [name for name in modules if find_spec(name) is None]
-    if missing:
-        raise InputError(f"{', '.join(missing)} missing: pip install 'lexicept[{extra}]'{hint}")
 
 
 def print_report(values: dict[str, Any], as_json: bool) -> None:

@@ -12,11 +12,10 @@ from lexicept.cli.common import (
     JsonOption,
     print_json,
     print_report,
-    require,
     require_concepts,
 )
 from lexicept.cli.configuration import ConfigOption
-from lexicept.errors import InputError
+from lexicept.errors import InputError, require
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lexicept.cli.common import JsonOption, WidthOption, print_report, require
-from lexicept.errors import InputError
+from lexicept.cli.common import JsonOption, WidthOption, print_report
+from lexicept.errors import InputError, require
 
 if TYPE_CHECKING:
     from lexicept.models.converters import Kind

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from lexicept.cli.common import JsonOption, print_report, require
+from lexicept.cli.common import JsonOption, print_report
+from lexicept.errors import require
 
 
 def push(

@@ -1,4 +1,4 @@
-"""The command that writes a report about an index."""
+"""The command that writes a report about an index: report."""
 
 from __future__ import annotations
 
@@ -7,41 +7,32 @@ from typing import Annotated
 
 import typer
 
-from lexicept.cli.common import IndexArgument, JsonOption, print_report, require
+from lexicept.cli.common import IndexArgument, JsonOption, print_report
 from lexicept.cli.configuration import ConfigOption
 
 
 def report(
     index: IndexArgument,
-    out: Annotated[Path, typer.Option(help="The HTML file to write; replaced where it exists.")],
+    out: Annotated[Path, typer.Option(help="HTML file to write; an existing one is replaced.")],
     queries: Annotated[
         str | None,
         typer.Option(
-            help="Judged queries: a BEIR folder or an ir_datasets name. By default sentences of "
-            "the documents look for their documents."
+            help="Judged queries to search for: a BEIR folder or an ir_datasets name. Default: "
+            "sentences of the documents, each of which looks for its own document."
         ),
     ] = None,
-    split: Annotated[str, typer.Option(help="Which judgements.")] = "test",
+    split: Annotated[str, typer.Option(help="Split of the judged queries.")] = "test",
     against: Annotated[
-        Path | None, typer.Option(help="Another index of the same documents, to compare with.")
+        Path | None, typer.Option(help="Another index of the same documents to compare with.")
     ] = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Describe an index in one HTML file: topics, cost, posting lists, results, comparisons.
+    """Write an HTML report about an index: topics, cost, posting lists, results.
 
-    The file is complete: it needs no network, and no script to be read.
+    The report is one file that works offline and without scripts.
     """
-    require("report", "matplotlib")
-    from lexicept.corpora import read_qrels, read_queries
-    from lexicept.index.reader import IndexReader
-    from lexicept.progress import ProgressBars
-    from lexicept.reports import write_report
+    from lexicept.pipelines.report import report
 
-    opened = IndexReader.open(index)
-    other = None if against is None else IndexReader.open(against)
-    asked = [] if queries is None else list(read_queries(queries, split))
-    judged = [] if queries is None else list(read_qrels(queries, split))
-    with ProgressBars() as progress:
-        write_report(opened, out, asked, judged, other, progress)
-    print_report({"file": str(out), "bytes": out.stat().st_size}, as_json)
+    path = report(index, out, queries=queries, split=split, against=against, progress=True)
+    print_report({"file": str(path), "bytes": path.stat().st_size}, as_json)

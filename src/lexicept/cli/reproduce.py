@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lexicept.cli.common import JsonOption, print_json, require
+from lexicept.cli.common import JsonOption, print_json
 from lexicept.cli.configuration import ConfigOption
-from lexicept.errors import InputError
+from lexicept.errors import InputError, require
 
 if TYPE_CHECKING:
     from lexicept.experiments.comparison import Comparison

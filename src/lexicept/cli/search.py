@@ -16,6 +16,7 @@ from lexicept.cli.common import (
     print_json,
     print_table,
     single_vocabulary,
+    working,
 )
 
 if TYPE_CHECKING:
@@ -92,29 +93,26 @@ def evaluate(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Effectiveness and cost on judged queries."""
-    from lexicept.corpora import read_qrels, read_queries
-    from lexicept.evaluation import effectiveness, runs, significance
-    from lexicept.index.reader import IndexReader
+    """Measure effectiveness and cost on judged queries."""
+    from lexicept.pipelines.evaluate import evaluate
+    from lexicept.pipelines.index import open as open_index
 
-    opened = IndexReader.open(index, engine=engine)
-    name = single_vocabulary(opened, vocabulary)
-    queries, qrels = list(read_queries(dataset, split)), list(read_qrels(dataset, split))
-    found = effectiveness.evaluate_index(opened, queries, qrels, name, measure or [])
-    report: dict[str, Any] = dict(found.values)
-    if run is not None:
-        runs.write_run(run, found.run)
-    if compare is not None:
-        ours = effectiveness.evaluate_queries(qrels, found.run, ["nDCG@10"])["nDCG@10"]
-        other_run = runs.read_run(compare)
-        other = effectiveness.evaluate_queries(qrels, other_run, ["nDCG@10"])["nDCG@10"]
-        report["t_test"] = significance.paired_t_test(ours, other)._asdict()
+    with working("searching"), open_index(index, engine=engine) as opened:
+        found = evaluate(
+            opened,
+            dataset,
+            split,
+            vocabulary=single_vocabulary(opened.reader, vocabulary),
+            measures=measure or (),
+            run=run,
+            compare=compare,
+        )
+    test = {} if found.t_test is None else found.t_test._asdict()
     if as_json:
-        print_json(report)
+        print_json(found.values | ({"t_test": test} if test else {}))
     else:
         rows = [(key, f"{value:.4f}") for key, value in found.values.items()]
-        if compare is not None:
-            rows += [(f"t-test {key}", f"{v:.4f}") for key, v in report["t_test"].items()]
+        rows += [(f"t-test {key}", f"{value:.4f}") for key, value in test.items()]
         print_table(f"{dataset}, {split}: {len(found.run)} queries", rows)
 
 

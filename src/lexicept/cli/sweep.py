@@ -15,11 +15,10 @@ from lexicept.cli.common import (
     RestartOption,
     SearchVocabularyOption,
     print_json,
-    require,
     single_vocabulary,
 )
 from lexicept.cli.configuration import ConfigOption
-from lexicept.errors import InputError
+from lexicept.errors import InputError, require
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lexicept.cli.common import JsonOption, RestartOption, print_json, require
+from lexicept.cli.common import JsonOption, RestartOption, print_json
 from lexicept.cli.train import MODULES, ChangesOption, ConfigArgument
+from lexicept.errors import require
 
 if TYPE_CHECKING:
     from rich.table import Table

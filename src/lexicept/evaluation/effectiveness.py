@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from lexicept.corpora import Qrel, Query
 from lexicept.errors import InputError
-from lexicept.evaluation.runs import RUN_DEPTH, Run
+from lexicept.evaluation.runs import RUN_DEPTH, Run, run_of_hits, run_of_rows
 from lexicept.index.builder import Contents
 from lexicept.index.impacts import Derived, VocabularySettings
 from lexicept.index.reader import IndexReader
@@ -84,10 +84,7 @@ def evaluate_index(
     """
     vectors = index.query_vectors([query.text for query in queries], vocabulary)
     hits = index.search_vectors(vectors, RUN_DEPTH)
-    run = {
-        query.id: {hit.id: hit.score for hit in ranking}
-        for query, ranking in zip(queries, hits, strict=True)
-    }
+    run = run_of_hits([query.id for query in queries], hits)
     names = list(dict.fromkeys([*MEASURES, *measures]))
     values = evaluate(qrels, run, names)
     documents = index.document_vectors()
@@ -119,10 +116,7 @@ def _bm25_e2(index: IndexReader, queries: Sequence[Query], qrels: Sequence[Qrel]
     derived = Derived.compute([frequencies], [VocabularySettings(BM25())], None)
     vectors = sp.csr_array(vectorizer.queries([query.text for query in queries]))
     rankings = derived.engine.search(vectors, 10)
-    run = {
-        query.id: {index.ids[int(d)]: float(s) for d, s in zip(documents, scores, strict=True)}
-        for query, (documents, scores) in zip(queries, rankings, strict=True)
-    }
+    run = run_of_rows([query.id for query in queries], rankings, index.ids)
     mrr = evaluate(qrels, run, ["RR@10"])["RR@10"]
     return e2(mrr, qd_flops(vectors, derived.engine.matrix()))
 

@@ -4,17 +4,50 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from lexicept.errors import InputError
+from lexicept.index.stored import Hit
 from lexicept.storage.files import replace_file
+from lexicept.vectors import Floats, Integers
 
 Run = Mapping[str, Mapping[str, float]]
 """Query id → document id → score."""
 
 RUN_DEPTH = 1000
 """Number of documents per query in the run of an index."""
+
+
+def run_of_rows(
+    query_ids: Sequence[str],
+    found: Iterable[tuple[Integers, Floats]],
+    document_ids: Sequence[str],
+) -> dict[str, dict[str, float]]:
+    """Return the run of an engine's results.
+
+    Args:
+        query_ids: the queries [n].
+        found: the rows of the documents that each query found, and their scores.
+        document_ids: the id of each row [N].
+    """
+    return {
+        query: {
+            document_ids[row]: score
+            for row, score in zip(rows.tolist(), scores.tolist(), strict=True)
+        }
+        for query, (rows, scores) in zip(query_ids, found, strict=True)
+    }
+
+
+def run_of_hits(
+    query_ids: Sequence[str], found: Iterable[Iterable[Hit]]
+) -> dict[str, dict[str, float]]:
+    """Return the run of an index's results: the hits of each query [n]."""
+    return {
+        query: {hit.id: hit.score for hit in hits}
+        for query, hits in zip(query_ids, found, strict=True)
+    }
 
 
 def write_run(path: str | os.PathLike[str], run: Run, tag: str = "lexicept") -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from lexicept.engines.store import engine_class
 from lexicept.engines.wrapped import Extension
 from lexicept.evaluation.effectiveness import evaluate_queries
+from lexicept.evaluation.runs import run_of_rows
 from lexicept.experiments.measuring import Collection, Found
 
 METRIC = "Seismic ms"
@@ -56,10 +57,8 @@ def measure_latency(collection: Collection, found: Found) -> None:
     index = seismic.build_index(documents, N_POSTINGS)
     hits = seismic.results(index.batch_search(**arguments), len(asked))
     name = collection.name
-    run = {
-        query: {collection.document_ids[d]: score for d, score in zip(*of_query, strict=True)}
-        for query, of_query in zip(asked, hits, strict=True)
-    }
+    found_rows = [(np.array(rows), np.array(scores)) for rows, scores in hits]
+    run = run_of_rows([*asked], found_rows, collection.document_ids)
     for measured, values in evaluate_queries(collection.qrels, run, MEASURES).items():
         found.values[f"{name} Seismic {measured}"] = float(np.mean(list(values.values())))
     times = []

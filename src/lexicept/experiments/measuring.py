@@ -11,11 +11,10 @@ import scipy.sparse as sp
 
 from lexicept.analysis.posting_lists import posting_lists
 from lexicept.corpora import Qrel
-from lexicept.corpora.pseudo_queries import known_item_ndcg
 from lexicept.evaluation.effectiveness import evaluate_queries
+from lexicept.evaluation.runs import run_of_rows
 from lexicept.experiments.jobs import RRAChoice
-from lexicept.index.impacts import Derived, RRASettings
-from lexicept.index.updates import ALPHAS
+from lexicept.index.impacts import Derived, RRASettings, best_alpha
 from lexicept.measures import e2, mean_length, qd_flops
 from lexicept.vectors import Integers, prune_rows
 
@@ -79,10 +78,7 @@ def measure(
     settings = None if rra is None else _settings(collection, documents, rra, found)
     derived = Derived.reweighted(documents, settings)
     hits = derived.engine.search(queries, DEPTH, queries @ derived.background)
-    run = {
-        query: {collection.document_ids[int(d)]: float(s) for d, s in zip(*of_query, strict=True)}
-        for query, of_query in zip(collection.query_ids, hits, strict=True)
-    }
+    run = run_of_rows(collection.query_ids, hits, collection.document_ids)
     for measured, values in evaluate_queries(collection.qrels, run, MEASURES).items():
         found.values[f"{name} {measured}"] = float(np.mean(list(values.values())))
         found.per_query[f"{name} {measured}"] = {q: round(v, 5) for q, v in values.items()}
@@ -106,13 +102,13 @@ def _settings(
         return RRASettings(rra.alpha, rra.iterations, rra.transform)
     assert collection.known is not None
     sources, queries = collection.known(rra.documents)
-    tried: dict[float, float] = {}
-    for alpha in ALPHAS:
-        settings = RRASettings(alpha, rra.iterations, rra.transform)
-        derived = Derived.reweighted(documents, settings)
-        hits = derived.engine.search(queries, 10, queries @ derived.background)
-        tried[alpha] = known_item_ndcg([rows for rows, _ in hits], sources)
-    best = max(tried, key=lambda alpha: tried[alpha])
+    best, _ = best_alpha(
+        lambda settings: Derived.reweighted(documents, settings),
+        sources,
+        queries,
+        rra.iterations,
+        rra.transform,
+    )
     found.values[f"{collection.name} α"] = best
     return RRASettings(best, rra.iterations, rra.transform)
 

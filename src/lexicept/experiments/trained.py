@@ -330,13 +330,11 @@ def _search_dense(
     name: str, ids: tuple[list[str], list[str]], Q: Any, D: Any, qrels: Any, found: Found
 ) -> None:
     from lexicept.evaluation.effectiveness import evaluate_queries
+    from lexicept.evaluation.runs import run_of_rows
     from lexicept.experiments.measuring import DEPTH, MEASURES
 
     scores, rows = (Q @ D.T).topk(min(DEPTH, len(D)), dim=1)
-    run = {
-        query: {ids[0][int(d)]: float(s) for d, s in zip(documents, of_query, strict=True)}
-        for query, of_query, documents in zip(ids[1], scores, rows, strict=True)
-    }
+    run = run_of_rows(ids[1], zip(rows, scores, strict=True), ids[0])
     for measured, values in evaluate_queries(qrels, run, MEASURES).items():
         found.values[f"{name} {measured}"] = float(np.mean(list(values.values())))
         found.per_query[f"{name} {measured}"] = {q: round(v, 5) for q, v in values.items()}

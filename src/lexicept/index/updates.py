@@ -28,7 +28,7 @@ from lexicept.index.generations import (
     remove_others,
     writing,
 )
-from lexicept.index.impacts import Derived, RRASettings
+from lexicept.index.impacts import Derived, RRASettings, best_alpha
 from lexicept.index.reader import IndexReader
 from lexicept.index.term_frequencies import write_frequencies
 from lexicept.parallel.ray import Cluster
@@ -41,9 +41,6 @@ from lexicept.vectors import Integers
 
 BLOCK = 2**14
 """Rows that a change of an index moves at once."""
-
-ALPHAS = (1.0, 1.25, 0.75, 1.5, 0.5, 2.0, 3.0)
-"""What ``choose_alpha`` chooses from; of equal ones the first, the nearest to the paper's 1."""
 
 
 def update(
@@ -217,13 +214,13 @@ def choose_alpha(
     settings = list(index.settings.values())
     weights = Derived.compute(index.frequencies(), settings, None).engine
     sources, queries = _pseudo_queries(index, weights, seed)
-    values = {}
-    for alpha in ALPHAS:
-        rra = RRASettings(alpha, iterations, transform)
-        derived = Derived.compute(index.frequencies(), settings, rra)
-        found = derived.engine.search(queries, 10, queries @ derived.background)
-        values[alpha] = pseudo_queries.known_item_ndcg([hits for hits, _ in found], sources)
-    return max(values, key=lambda alpha: values[alpha]), values
+    return best_alpha(
+        lambda rra: Derived.compute(index.frequencies(), settings, rra),
+        sources,
+        queries,
+        iterations,
+        transform,
+    )
 
 
 def add_engine(

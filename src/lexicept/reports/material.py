@@ -16,6 +16,7 @@ import scipy.sparse as sp
 
 from lexicept.corpora import Qrel, Query, pseudo_queries
 from lexicept.evaluation.effectiveness import evaluate_queries
+from lexicept.evaluation.runs import run_of_hits
 from lexicept.index.builder import Contents
 from lexicept.index.reader import IndexReader
 from lexicept.index.stored import Hit
@@ -193,10 +194,7 @@ class Subject:
     def measured(self, name: str | None = None) -> dict[str, dict[str, float]]:
         """Measure → query id → value."""
         assert self.questions is not None
-        run = {
-            query.id: {hit.id: hit.score for hit in hits}
-            for query, hits in zip(self.questions.queries, self.hits(name), strict=True)
-        }
+        run = run_of_hits([query.id for query in self.questions.queries], self.hits(name))
         return evaluate_queries(self.questions.qrels, run, MEASURES)
 
     def sample(self, most: int, seed: int = 0) -> Integers:

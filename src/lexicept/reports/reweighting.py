@@ -7,6 +7,7 @@ import scipy.sparse as sp
 
 from lexicept.analysis.rra_effect import RRAEffect, document_effect, rra_effect
 from lexicept.evaluation.effectiveness import evaluate_queries
+from lexicept.evaluation.runs import run_of_rows
 from lexicept.evaluation.significance import paired_t_test
 from lexicept.index.impacts import Derived, RRASettings
 from lexicept.reports import charts
@@ -78,10 +79,7 @@ def _results(subject: Subject, changed: Derived) -> Table:
     questions = subject.questions
     assert questions is not None
     found = changed.engine.search(subject.asked, DEPTH, subject.asked @ changed.background)
-    run = {
-        query.id: {subject.index.ids[int(d)]: float(s) for d, s in zip(*hits, strict=True)}
-        for query, hits in zip(questions.queries, found, strict=True)
-    }
+    run = run_of_rows([query.id for query in questions.queries], found, subject.index.ids)
     values = [subject.measured(), evaluate_queries(questions.qrels, run, MEASURES)]
     if subject.index.rra is not None:
         values.reverse()

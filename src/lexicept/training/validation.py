@@ -13,6 +13,7 @@ from sentence_transformers.base.evaluation import BaseEvaluator
 from lexicept.corpora import Qrel
 from lexicept.engines import ExactEngine
 from lexicept.evaluation import effectiveness
+from lexicept.evaluation.runs import run_of_rows
 from lexicept.measures import e2, mean_length, qd_flops
 from lexicept.models.encoder import Encoder
 from lexicept.training.config import ValidationSettings
@@ -85,10 +86,7 @@ class RetrievalEvaluator(BaseEvaluator):  # type: ignore[misc]
             queries = stack_columns([self.words.queries, queries * self.words.query_scale()])
             documents = stack_columns([self.words.documents, documents])
         found = ExactEngine.build(documents).search(queries, 10)
-        run = {
-            query: {self.document_ids[int(d)]: float(s) for d, s in zip(*hits, strict=True)}
-            for query, hits in zip(self.query_ids, found, strict=True)
-        }
+        run = run_of_rows(self.query_ids, found, self.document_ids)
         values = effectiveness.evaluate(self.qrels, run, ["nDCG@10", "RR@10"])
         cost = qd_flops(queries, documents)
         report = {"ndcg": values["nDCG@10"], "mrr": values["RR@10"], "qd_flops": cost, **lengths}

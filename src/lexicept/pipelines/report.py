@@ -1,0 +1,54 @@
+"""Write the report about an index."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from lexicept.corpora import read_qrels, read_queries
+from lexicept.errors import require
+from lexicept.pipelines.opened import IndexLike, reader_of
+from lexicept.progress import Progress, reporting
+
+
+def report(
+    index: IndexLike,
+    out: str | os.PathLike[str],
+    *,
+    queries: str | os.PathLike[str] | None = None,
+    split: str = "test",
+    against: IndexLike | None = None,
+    progress: bool | Progress = False,
+) -> Path:
+    """Write one HTML file about an index: topics, cost, posting lists and results.
+
+    The file needs no network, and no script to be read.
+
+    Args:
+        index: an opened index, or the path of one.
+        out: the file to write; an existing one is replaced.
+        queries: judged queries: a BEIR folder or an ir_datasets name. None takes sentences of the
+            documents as queries, each of which looks for its own document.
+        split: the judgements to use.
+        against: another index of the same documents, opened or by its path, to compare with.
+        progress: True shows bars on standard error.
+
+    Returns:
+        The path of the file.
+
+    Raises:
+        InputError: no such dataset or split, no judgements, two indexes without a common document,
+            or the extra ``report`` is not installed.
+        IndexFormatError: a path that holds no index, or a damaged one.
+    """
+    require("report", "matplotlib")
+    from lexicept.reports import write_report
+
+    path = Path(out)
+    reader = reader_of(index)
+    other = None if against is None else reader_of(against)
+    asked = [] if queries is None else list(read_queries(queries, split))
+    judged = [] if queries is None else list(read_qrels(queries, split))
+    with reporting(progress) as shown:
+        write_report(reader, path, asked, judged, other, shown)
+    return path
