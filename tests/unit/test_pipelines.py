@@ -7,18 +7,7 @@ import pytest
 import lexicept
 from lexicept.errors import InputError, require
 from lexicept.evaluation.runs import read_run
-from support.collections import write_judged
-from support.commands import Run, build_words
-
-
-@pytest.fixture
-def beir(tmp_path: Path) -> Path:
-    return write_judged(tmp_path / "beir")
-
-
-@pytest.fixture
-def index(beir: Path, tmp_path: Path, run: Run) -> Path:
-    return build_words(run, beir, tmp_path / "index")
+from support.commands import Run
 
 
 def test_evaluate(index: Path, beir: Path, tmp_path: Path, run: Run) -> None:
