@@ -29,7 +29,7 @@ from lexicept.index import verification
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import RRASettings, VocabularySettings
 from lexicept.index.reader import IndexReader
-from lexicept.interpretation.llm_labels import _opened, _ReplyError, read_reply
+from lexicept.interpretation.llm_labels import _ReplyError, read_reply
 from lexicept.models.encoder import Encoder
 from lexicept.models.heads.base import HeadSettings
 from lexicept.models.heads.sae import SAEHead
@@ -203,9 +203,18 @@ EXPLANATIONS = lines(
 )
 
 
-def read_labels(folder: Path) -> None:
-    with _opened(folder / "labels.jsonl", "f"):
-        pass
+def write_workspace(folder: Path) -> None:
+    with Workspace(folder / "out", "test", {"k": 1, "model": {"layers": [1, 2]}}) as work:
+        work.growing("lines").append_lines(["a", "ä"], 2)
+        units = work.units("units")
+        (units.folder / "file").write_text("content")
+        units.finish("a", [units.folder / "file"], next=3)
+
+
+def read_workspace(folder: Path) -> None:
+    with Workspace(folder / "out", "test", {"k": 1, "model": {"layers": [1, 2]}}) as work:
+        work.growing("lines").lines()
+        work.units("units").facts("a")
 
 
 def read_a_reply(path: Path) -> None:
@@ -335,6 +344,7 @@ def _targets() -> Iterator[tuple[str, Target]]:
     yield "manifest", Target(write_index, use_index, changed="index/manifest.json")
     yield "index", Target(write_index, use_index, redescribe, "index/0*/**/*")
     yield "export", Target(write_export, go_on_with_export, changed="out.partial/*.json*")
+    yield "workspace", Target(write_workspace, read_workspace, changed="out.partial/**/*")
     yield "arrays", Target(write_arrays, read_arrays)
     yield "states", Target(write_states, read_states)
     documents = partial(read_each, lambda path: exhaust(read_documents(path)))
@@ -364,8 +374,6 @@ def _targets() -> Iterator[tuple[str, Target]]:
             lambda folder: exhaust(read_explanations(folder, SAE(6, 10, 3))),
         ),
     )
-    stored = '{"concepts": "f"}\n' + lines({"concept": i, "label": "x"} for i in range(3))
-    yield "labels", Target(files(labels__jsonl=stored), read_labels)
     reply = json.dumps({"choices": [{"message": {"content": "<think>x</think>\nLabel: cats"}}]})
     yield "reply", Target(files(reply__json=reply), partial(read_each, read_a_reply))
     yield (

@@ -15,7 +15,14 @@ from lexicept.errors import InputError
 from lexicept.index.atlas import SOURCES
 from lexicept.index.reader import IndexReader
 from lexicept.interpretation import llm_labels
-from lexicept.interpretation.llm_labels import Endpoint, label_concepts, prompt, read_reply
+from lexicept.interpretation.llm_labels import (
+    Endpoint,
+    label_concepts,
+    label_index,
+    prompt,
+    read_reply,
+)
+from lexicept.storage.workspace import GrowingFile
 from support.commands import Run, assert_error
 from support.indexes import build_described
 
@@ -92,11 +99,11 @@ def stub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stub]:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Path:
-    return tmp_path / "labels.jsonl"
+def store(tmp_path: Path) -> GrowingFile:
+    return GrowingFile(tmp_path / "labels.jsonl")
 
 
-def test_what_is_asked(path: Path, stub: Stub, store: Path) -> None:
+def test_what_is_asked(path: Path, stub: Stub, store: GrowingFile) -> None:
     found = label_concepts(IndexReader.open(path), 10, stub.endpoint, store)
     # Concept 0 has an explanation, 4 fires nowhere.
     assert found == ({1: "about bee", 2: "about", 3: "about"}, {})
@@ -108,7 +115,7 @@ def test_what_is_asked(path: Path, stub: Stub, store: Path) -> None:
     assert title.endswith("- A title: d[[o]]g")
 
 
-def test_the_most_frequent_first(path: Path, stub: Stub, store: Path) -> None:
+def test_the_most_frequent_first(path: Path, stub: Stub, store: GrowingFile) -> None:
     assert label_concepts(IndexReader.open(path), 2, stub.endpoint, store).labels == {
         1: "about bee"
     }
@@ -122,7 +129,7 @@ def test_words_that_name_themselves_are_not_sent(path: Path, stub: Stub, run: Ru
     assert not stub.asked
 
 
-def test_an_endpoint_that_is_busy_at_first(path: Path, stub: Stub, store: Path) -> None:
+def test_an_endpoint_that_is_busy_at_first(path: Path, stub: Stub, store: GrowingFile) -> None:
     seen: set[str] = set()
 
     def answer(said: str) -> tuple[int, dict[str, str], bytes]:
@@ -137,7 +144,7 @@ def test_an_endpoint_that_is_busy_at_first(path: Path, stub: Stub, store: Path) 
     assert len(stub.asked) == 6
 
 
-def test_an_endpoint_that_stays_busy(path: Path, stub: Stub, store: Path) -> None:
+def test_an_endpoint_that_stays_busy(path: Path, stub: Stub, store: GrowingFile) -> None:
     stub.answer = lambda _: (503, {}, b"over\x1bload")
     with pytest.raises(
         InputError, match=r"completions: 6 requests failed, the last: 503 over load"
@@ -145,20 +152,22 @@ def test_an_endpoint_that_stays_busy(path: Path, stub: Stub, store: Path) -> Non
         label_concepts(IndexReader.open(path), 2, stub.endpoint, store)
 
 
-def test_an_endpoint_that_refuses(path: Path, stub: Stub, store: Path) -> None:
+def test_an_endpoint_that_refuses(path: Path, stub: Stub, store: GrowingFile) -> None:
     stub.answer = lambda _: (401, {}, b'{"error": "no such key"}')
     with pytest.raises(InputError, match=r'/v1/chat/completions answered 401 {"error": "no such k'):
         label_concepts(IndexReader.open(path), 2, stub.endpoint, store)
     assert len(stub.asked) == 1
 
 
-def test_an_endpoint_that_is_not_there(path: Path, stub: Stub, store: Path) -> None:
+def test_an_endpoint_that_is_not_there(path: Path, stub: Stub, store: GrowingFile) -> None:
     gone = Endpoint("http://127.0.0.1:9/v1", "tiny")
     with pytest.raises(InputError, match=r"127.0.0.1:9/v1/chat/completions: 6 requests .*Connect"):
         label_concepts(IndexReader.open(path), 2, gone, store)
 
 
-def test_nonsense_is_asked_for_again_and_left_out(path: Path, stub: Stub, store: Path) -> None:
+def test_nonsense_is_asked_for_again_and_left_out(
+    path: Path, stub: Stub, store: GrowingFile
+) -> None:
     def answer(said: str) -> tuple[int, dict[str, str], bytes]:
         return 200, {}, chat("bees") if "bee" in said else b"<html>"
 
@@ -173,7 +182,7 @@ def test_nonsense_is_asked_for_again_and_left_out(path: Path, stub: Stub, store:
         label_concepts(IndexReader.open(path), 10, stub.endpoint, store)
 
 
-def test_a_run_that_is_cut_off_goes_on(path: Path, stub: Stub, store: Path) -> None:
+def test_a_run_that_is_cut_off_goes_on(path: Path, stub: Stub, store: GrowingFile) -> None:
     def answer(said: str) -> tuple[int, dict[str, str], bytes]:
         return (200, {}, chat("bees")) if "bee" in said else (400, {}, b"no more money")
 
@@ -182,8 +191,9 @@ def test_a_run_that_is_cut_off_goes_on(path: Path, stub: Stub, store: Path) -> N
     label_concepts(index, 2, stub.endpoint, store)
     with pytest.raises(InputError, match="400 no more money"):
         label_concepts(index, 10, stub.endpoint, store)
-    with store.open("ab") as file:
+    with store.path.open("ab") as file:
         file.write(b'{"concept": 3, "lab')  # killed while it wrote
+    store = GrowingFile(store.path)
     stub.asked.clear()
     stub.answer = lambda _: (200, {}, chat("late"))
     assert label_concepts(index, 10, stub.endpoint, store).labels == {
@@ -192,31 +202,22 @@ def test_a_run_that_is_cut_off_goes_on(path: Path, stub: Stub, store: Path) -> N
         3: "late",
     }
     assert len(stub.asked) == 2
-    assert [json.loads(line) for line in store.read_text().splitlines()][1] == {
-        "concept": 1,
-        "label": "bees",
-    }
+    assert json.loads(store.lines()[0]) == {"concept": 1, "label": "bees"}
 
 
-@pytest.mark.parametrize(
-    ("content", "problem"),
-    [
-        (b'{"concepts": "another"}\n', "labels of other concepts; remove the file"),
-        (b"a file of one line", "labels of other concepts; remove the file"),
-        (None, "line 2: no label of a concept"),
-    ],
-)
-def test_stores_that_are_refused(
-    path: Path, stub: Stub, store: Path, content: bytes | None, problem: str
+def test_an_interrupted_command_is_resumed_with_the_same_model(
+    path: Path, stub: Stub, tmp_path: Path
 ) -> None:
-    index = IndexReader.open(path)
-    if content is None:
-        label_concepts(index, 2, stub.endpoint, store)
-        content = store.read_bytes().splitlines(keepends=True)[0] + b'{"concept": "x"}\n'
-    store.write_bytes(content)
-    with pytest.raises(InputError, match=f"labels.jsonl.*{problem}"):
-        label_concepts(index, 10, stub.endpoint, store)
-    assert store.read_bytes() == content
+    stub.answer = lambda said: (200, {}, chat("bees")) if "bee" in said else (400, {}, b"no money")
+    with pytest.raises(InputError, match="400 no money"):
+        label_index(path, 10, stub.endpoint)
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["index", "index.labels.partial"]
+    stub.answer = lambda _: (200, {}, chat("late"))
+    other = Endpoint(stub.endpoint.url, "other")
+    with pytest.raises(InputError, match='model was "tiny" and is now "other"; --restart'):
+        label_index(path, 10, other)
+    assert label_index(path, 10, stub.endpoint).labels == {1: "bees", 2: "late", 3: "late"}
+    assert [entry.name for entry in tmp_path.iterdir()] == ["index"]
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import typer
 from lexicept.cli.common import (
     IndexArgument,
     JsonOption,
+    RestartOption,
     print_json,
     print_report,
     require_concepts,
@@ -109,18 +110,17 @@ def label(
     concepts: Annotated[
         int, typer.Option(min=1, help="So many, those of most documents first.")
     ] = 1000,
+    restart: RestartOption = False,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Label concepts by a language model that sees their words and examples.
 
     Text of the documents is sent to the endpoint. Labels are kept as they come, beside the index:
-    an interrupted run goes on where it was.
+    re-running the command resumes an interrupted run.
     """
     require("llm", "httpx2")
-    from lexicept.index import updates
-    from lexicept.index.reader import IndexReader
-    from lexicept.interpretation.llm_labels import Endpoint, label_concepts
+    from lexicept.interpretation.llm_labels import Endpoint, label_index
     from lexicept.progress import ProgressBars
 
     key = None
@@ -128,13 +128,10 @@ def label(
         key = os.environ.get(api_key_env)
         if not key:
             raise InputError(f"the environment variable {api_key_env} is not set")
-    opened = IndexReader.open(index)
-    store = index.resolve().with_name(f"{index.resolve().name}.labels.jsonl")
     with ProgressBars() as progress:
-        found = label_concepts(opened, concepts, Endpoint(endpoint, model, key), store, progress)
-    if found.labels:
-        updates.relabel(index, found.labels, "llm")
-    store.unlink()
+        found = label_index(
+            index, concepts, Endpoint(endpoint, model, key), progress, restart=restart
+        )
     report: dict[str, Any] = {"labelled": len(found.labels), "without": len(found.refused)}
     if found.refused:
         report |= {"because": next(iter(found.refused.values()))}

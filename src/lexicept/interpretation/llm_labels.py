@@ -7,25 +7,26 @@ whatever it says.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
+import os
 import re
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import httpx2
 
 from lexicept.errors import InputError
-from lexicept.index.atlas import Example
+from lexicept.index.atlas import Atlas, Example
 from lexicept.index.reader import IndexReader
+from lexicept.index.updates import relabel
 from lexicept.progress import Progress, silent
 from lexicept.sanitize import around, one_line
+from lexicept.storage.workspace import GrowingFile, Workspace
 
 MOST_WORDS = 5
 """Words of a label."""
@@ -100,47 +101,91 @@ class Labels(NamedTuple):
     """Why there is none for some others."""
 
 
-def label_concepts(
-    index: IndexReader, count: int, endpoint: Endpoint, store: Path, progress: Progress = silent
+def label_index(
+    path: str | os.PathLike[str],
+    count: int,
+    endpoint: Endpoint,
+    progress: Progress = silent,
+    *,
+    restart: bool = False,
 ) -> Labels:
-    """Labels of the ``count`` most frequent concepts of an index, as far as they have none but
-    their words.
+    """Label the ``count`` most frequent concepts of an index that have no label but their words.
 
-    Requests that fail are made again, with longer and longer waits. A reply that is no label is
-    asked for again too; in the end its concept is left out.
+    Labels are kept as they come, in ``<path>.labels.partial``, until the index has them: an
+    interrupted call is resumed by calling it again.
 
     Args:
-        store: a JSON Lines file that labels are written to as they come. Those that are there are
-            kept, so that an interrupted run goes on.
+        restart: discard the labels of an interrupted call.
+
+    Raises:
+        InputError: see ``label_concepts``; or unfinished work on other concepts or by another
+            model, or another process is labelling or changing the index.
+        IndexFormatError: ``path`` is no index.
+    """
+    index = IndexReader.open(path)
+    whole = Path(path).resolve()
+    labelled_atlas(index)  # before anything is written
+    settings = {"concepts": _fingerprint(index), "model": endpoint.model}
+    out = whole.with_name(f"{whole.name}.labels")
+    with Workspace(out, "label", settings, restart=restart) as work:
+        labels = label_concepts(index, count, endpoint, work.growing("labels.jsonl"), progress)
+        if labels.labels:
+            relabel(whole, labels.labels, "llm")
+        work.discard()
+    return labels
+
+
+def label_concepts(
+    index: IndexReader,
+    count: int,
+    endpoint: Endpoint,
+    store: GrowingFile,
+    progress: Progress = silent,
+) -> Labels:
+    """Return labels of the ``count`` most frequent concepts that have none but their words.
+
+    Requests that fail are repeated, with longer and longer waits. So are those whose reply is no
+    label; in the end such a concept is left out.
+
+    Args:
+        store: labels as JSON Lines; those that are there are not asked for again.
 
     Raises:
         InputError: an index without an atlas or whose dimensions have terms of their own, an
-            endpoint that refuses or does not answer, nothing but replies that are no labels, or a
-            store of other concepts or in use.
+            endpoint that refuses or does not answer, or nothing but replies that are no labels.
     """
-    if index.atlas is None:
-        hint = f"lexicept index describe {index.path}"
-        raise InputError(f"{index.path}: its concepts were not described: {hint}")
-    atlas = index.atlas
-    if all(atlas.source(n) == "vocabulary" for n in range(len(atlas))):
-        raise InputError(f"{index.path}: its dimensions are words and need no labels")
+    atlas = labelled_atlas(index)
     wanted = [n for n in atlas.most_frequent()[:count] if atlas.source(n) == "words"]
+    known = {entry["concept"]: entry["label"] for entry in map(json.loads, store.lines())}
     refused: dict[int, str] = {}
-    with _opened(store, _fingerprint(index)) as (file, known):
-        missing = [number for number in wanted if number not in known]
-        kept = len(wanted) - len(missing)
-        for done, (number, reply) in enumerate(_ask_all(index, missing, endpoint), kept + 1):
-            if isinstance(reply, _ReplyError):
-                refused[number] = str(reply)
-            else:
-                known[number] = reply
-                file.write(json.dumps({"concept": number, "label": reply}).encode() + b"\n")
-                file.flush()
-            progress("labels", done, len(wanted))
+    missing = [number for number in wanted if number not in known]
+    kept = len(wanted) - len(missing)
+    for done, (number, reply) in enumerate(_ask_all(index, missing, endpoint), kept + 1):
+        if isinstance(reply, _ReplyError):
+            refused[number] = str(reply)
+        else:
+            known[number] = reply
+            store.append_lines([json.dumps({"concept": number, "label": reply})], len(known))
+        progress("labels", done, len(wanted))
     if refused and len(refused) == len(missing):
         reason = next(iter(refused.values()))
         raise InputError(f"{endpoint.address}: no reply was a label; the first: {reason}")
     return Labels(known, refused)
+
+
+def labelled_atlas(index: IndexReader) -> Atlas:
+    """Return the atlas of an index that labels can be added to.
+
+    Raises:
+        InputError: it has no atlas, or its dimensions have terms of their own.
+    """
+    atlas = index.atlas
+    if atlas is None:
+        hint = f"lexicept index describe {index.path}"
+        raise InputError(f"{index.path}: its concepts were not described: {hint}")
+    if all(atlas.source(n) == "vocabulary" for n in range(len(atlas))):
+        raise InputError(f"{index.path}: its dimensions are words and need no labels")
+    return atlas
 
 
 class _ReplyError(Exception):
@@ -245,35 +290,8 @@ def read_reply(content: bytes) -> str:
     return label
 
 
-@contextmanager
-def _opened(store: Path, fingerprint: str) -> Iterator[tuple[IO[bytes], dict[int, str]]]:
-    """A store to append to, and the labels in it. A line that was not finished is taken off."""
-    with store.open("ab+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise InputError(f"{store}: another process is writing here") from None
-        file.seek(0)
-        content = file.read()
-        whole = content[: content.rfind(b"\n") + 1]
-        first = json.dumps({"concepts": fingerprint}).encode() + b"\n"
-        if not first.startswith(content[: len(first)]):
-            raise InputError(f"{store}: labels of other concepts; remove the file")
-        file.truncate(len(whole))
-        if not whole:
-            file.write(first)
-        known = {}
-        for line, row in enumerate(whole.splitlines()[1:], 2):
-            try:
-                entry = json.loads(row)
-                known[int(entry["concept"])] = str(entry["label"])
-            except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
-                raise InputError(f"{store}, line {line}: no label of a concept") from None
-        yield file, known
-
-
 def _fingerprint(index: IndexReader) -> str:
-    """What tells the concepts of one model from those of another: their atlas, less the labels."""
+    """Return a fingerprint of an index's concepts: of their atlas, without the labels."""
     start = f"{index.folder.name}/concepts/atlas/"
     files = index.manifest["files"]
     sums = [files[f"{start}{name}"]["sha256"] for name in ("firings.npy", "nearest.data.npy")]
