@@ -1,1 +1,1 @@
-"""What lexicept is measured by; see README.md."""
+"""Benchmarks of lexicept; see README.md."""

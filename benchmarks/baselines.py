@@ -18,7 +18,7 @@ from lexicept.training.candidates.neural_teachers import embeddings
 from lexicept.training.collection import word_index
 
 WEIGHTS = (0.0, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 60.0, 80.0, 120.0)
-"""Of the cosine beside BM25."""
+"""Weights of the cosine in the fusion with BM25."""
 
 BATCH = 256
 
@@ -27,26 +27,26 @@ class Scores:
     """BM25 and cosines of one split's queries and a collection's documents."""
 
     def __init__(self, corpus: str, queries: str, split: str, work: Path) -> None:
-        found = list(read_queries(queries, split))
+        judged = list(read_queries(queries, split))
         texts = [document.content for document in read_documents(corpus)]
         with ProgressBars() as progress:
             index = word_index(corpus, work / f"{Path(corpus).name}.words", progress)
             self.dense = embeddings(
                 DEFAULT_BACKBONE,
-                [query.text for query in found],
+                [query.text for query in judged],
                 texts,
                 work / "embeddings",
                 progress,
             )
         self.words = (
-            index.query_vectors([query.text for query in found]),
+            index.query_vectors([query.text for query in judged]),
             sp.csr_array(index.document_vectors().weights),
         )
-        self.ids = ([query.id for query in found], index.ids)
+        self.ids = ([query.id for query in judged], index.ids)
         self.qrels: Sequence[Qrel] = list(read_qrels(queries, split))
 
     def ndcg(self, words: float, dense: float) -> float:
-        """nDCG@10 of a weighted sum."""
+        """Return the nDCG@10 of a weighted sum."""
         run = {}
         transposed = self.words[1].T.tocsr()
         for start in range(0, len(self.ids[0]), BATCH):

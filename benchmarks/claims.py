@@ -1,4 +1,4 @@
-"""``python -m benchmarks.claims``: what the papers claim of vocabularies, k and λ, at small scale.
+"""``python -m benchmarks.claims``: the papers' claims on vocabularies, k and λ, at small scale.
 
 Every run trains one head on the same frozen, cached states for the same steps; what is done is in
 ``OUT/rows.jsonl``, and the same command goes on where a killed one stopped.
@@ -55,19 +55,19 @@ STEPS = 60
 SIZE, LARGE, K, WEIGHT = 4096, 8192, 8, 0.02
 SEEDS = (0, 1, 2)
 PRUNING = ((4, 16), (8, 32), (16, 64), (24, 128))
-"""Query and document dimensions that are kept."""
+"""Pairs of query and document dimensions after pruning."""
 
 SHARED = (
     *("words", "validation-words", "teacher", "lists.jsonl"),
     *(f"states/{name}" for name in ("documents", "queries")),
     *(f"states/validation-{name}" for name in ("documents", "queries")),
 )
-"""What does not depend on the head, in a run's work folder."""
+"""Files of a run's work folder that do not depend on the head."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One training run; k 0 is no constraint."""
+    """A training run; k = 0 means no constraint."""
 
     vocabulary: str
     size: int = SIZE
@@ -77,7 +77,7 @@ class Row:
 
     @property
     def name(self) -> str:
-        """Of its folder."""
+        """Name of the run's folder."""
         return f"{self.vocabulary}-{self.size}-k{self.k}-l{self.weight:g}-s{self.seed}"
 
 
@@ -109,13 +109,13 @@ def main() -> None:
 
 
 def measured(path: Path) -> dict[str, dict[str, Any]]:
-    """Name → values of the runs that are done."""
+    """Return name → values of the finished runs."""
     lines = path.read_text().splitlines() if path.exists() else []
     return {value["name"]: value for value in map(json.loads, lines)}
 
 
 def subset(source: Path, split: str, folder: Path, paragraphs: int, questions: int) -> None:
-    """A random part of the paragraphs and of their questions, as a BEIR folder."""
+    """Write a random part of the paragraphs and of their questions as a BEIR folder."""
     if (folder / "qrels" / f"{split}.tsv").exists():
         return
     random = np.random.default_rng(0)
@@ -159,7 +159,7 @@ def run(row: Row, out: Path) -> dict[str, Any]:
 
 
 def starting_point(row: Row, out: Path) -> Path:
-    """The head before it is trained to rank: made once for each vocabulary, size and seed."""
+    """Return the head before training, made once for each vocabulary, size and seed."""
     calibrated = "" if row.k else "-calibrated"
     path = out / "starts" / f"{row.vocabulary}-{row.size}-s{row.seed}{calibrated}"
     if path.exists():
@@ -193,7 +193,7 @@ def starting_point(row: Row, out: Path) -> Path:
 
 
 def save(encoder: SparseEncoder, path: Path) -> Path:
-    """Write an encoder: all of it or nothing."""
+    """Write an encoder atomically."""
     unfinished = path.with_name(f"{path.name}.unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
     encoder.save(str(unfinished), create_model_card=False)
@@ -201,12 +201,12 @@ def save(encoder: SparseEncoder, path: Path) -> Path:
 
 
 def sample(backbone: Backbone, texts: Sequence[str]) -> Tensor:
-    """States of all tokens [n, d]."""
-    return torch.cat([found for _, found in backbone.token_states(backbone.windows(texts))])
+    """Return the states of all tokens [n, d]."""
+    return torch.cat([states for _, states in backbone.token_states(backbone.windows(texts))])
 
 
 def configuration(row: Row, start: Path, out: Path) -> TrainingConfig:
-    """The same for all rows but for what a row names."""
+    """Return the training configuration of a row."""
     regularizer = {"kind": "flops", "weight": row.weight, "schedule": "quadratic", "steps": 30}
     values = {
         "data": {
@@ -231,7 +231,7 @@ def configuration(row: Row, start: Path, out: Path) -> TrainingConfig:
 
 
 def evaluate(folder: Path, test: Path) -> list[dict[str, float]]:
-    """The trained model on the test questions: whole, and pruned to fewer dimensions."""
+    """Evaluate the trained model on the test questions, unpruned and pruned."""
     states = folder / "work" / "states"
     names = sorted(query.id for query in read_queries(test, "test"))
     ids = [document.id for document in read_documents(test)]
@@ -250,10 +250,10 @@ def evaluate(folder: Path, test: Path) -> list[dict[str, float]]:
         if limits is not None:
             documents = prune_rows(whole, limits[1])
             queries = prune_rows(asked, limits[0], largest_weights(documents))
-        found = ExactEngine.build(documents).search(queries, 10)
+        rankings = ExactEngine.build(documents).search(queries, 10)
         run = {
             name: {ids[int(d)]: float(s) for d, s in zip(*hits, strict=True)}
-            for name, hits in zip(names, found, strict=True)
+            for name, hits in zip(names, rankings, strict=True)
         }
         ndcg = effectiveness.evaluate(qrels, run, ["nDCG@10"])["nDCG@10"]
         cost, length = qd_flops(queries, documents), mean_length(documents)
@@ -262,13 +262,13 @@ def evaluate(folder: Path, test: Path) -> list[dict[str, float]]:
 
 
 def cpu_seconds() -> float:
-    """Of this process so far, all its threads together."""
+    """Return the CPU seconds of this process so far, summed over threads."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime
 
 
 def link(source: Path, target: Path) -> None:
-    """A file or a folder under a second name, without copying."""
+    """Give a file or a folder a second name, without copying."""
     target.parent.mkdir(parents=True, exist_ok=True)
     if source.is_dir():
         shutil.copytree(source, target, copy_function=os.link)
@@ -277,7 +277,7 @@ def link(source: Path, target: Path) -> None:
 
 
 def report(rows: dict[str, dict[str, Any]]) -> str:
-    """Markdown tables, one for each claim."""
+    """Return a Markdown table for each claim."""
     lines = ["| vocabulary | k | nDCG@10 | QD-FLOPs | document length | seeds |"]
     lines.append("| --- " * 6 + "|")
     for vocabulary in ("sae", "words", "random"):
@@ -317,7 +317,7 @@ def _spread(values: Sequence[float]) -> str:
 
 
 def plot(rows: dict[str, dict[str, Any]], path: Path) -> None:
-    """Effectiveness against cost: vocabularies, k against λ, and sizes under pruning."""
+    """Plot effectiveness against cost: vocabularies, k against λ, and sizes under pruning."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(13, 4), layout="constrained")

@@ -42,8 +42,8 @@ def main() -> None:
             times.setdefault(name, []).append(took)
     ours, *_ = times
     rows = [
-        [name, *(f"{took:.1f} s" for took in found), f"{ratio(times[ours], found):.2f} ×"]
-        for name, found in times.items()
+        [name, *(f"{took:.1f} s" for took in seconds), f"{ratio(times[ours], seconds):.2f} ×"]
+        for name, seconds in times.items()
     ]
     count = sum(1 for _ in read_documents(arguments.folder))
     columns = [f"{count:,} documents", *(f"run {n}" for n in range(1, arguments.rounds + 1))]
@@ -51,18 +51,18 @@ def main() -> None:
 
 
 def one_round(folder: str) -> list[tuple[str, float]]:
-    """Seconds of each."""
+    """Return the seconds of each command."""
     with TemporaryDirectory() as out:
         build = [LEXICEPT, "build", folder, "--out", str(Path(out) / "index")]
-        found = [("lexicept build", timed(build))]
+        times = [("lexicept build", timed(build))]
     for precision in ("float32", "bfloat16"):
         command = [sys.executable, "-c", PEER, folder, precision]
-        found.append((f"sentence-transformers, {precision}", timed(command)))
-    return found
+        times.append((f"sentence-transformers, {precision}", timed(command)))
+    return times
 
 
 def timed(command: Sequence[str]) -> float:
-    """Seconds of a process that must succeed."""
+    """Return the seconds of a process that must succeed."""
     return seconds(lambda: subprocess.run(command, check=True, capture_output=True))
 
 

@@ -10,13 +10,13 @@ import scipy.sparse as sp
 from lexicept.parallel.shards import over
 
 CHUNK_CELLS = 2**22
-"""Draws of a block: 32 MB."""
+"""Number of draws in a block: 32 MB."""
 
 
 def zipf_collection(
     num_documents: int, num_dimensions: int, nonzeros: int, seed: int
 ) -> sp.csr_array:
-    """Documents over dimensions whose frequencies follow Zipf's law: CSR f32 [N, V].
+    """Draw documents over dimensions whose df follow Zipf's law: CSR f32 [N, V].
 
     Every document has ``nonzeros`` distinct dimensions, drawn one after another with probability
     ∝ 1 / (dimension + 1), and weights that are log(1 + x) of exponential x, like SPLADE's.
@@ -28,7 +28,7 @@ def zipf_collection(
 def zipf_blocks(
     num_documents: int, num_dimensions: int, nonzeros: int, seed: int
 ) -> Iterator[sp.csr_array]:
-    """``zipf_collection``, a few thousand documents after the other."""
+    """Yield ``zipf_collection`` in blocks of a few thousand documents."""
     cumulative = np.cumsum(1 / np.arange(1, num_dimensions + 1))
     cumulative /= cumulative[-1]
     step = max(1, CHUNK_CELLS // (2 * nonzeros))
@@ -59,7 +59,7 @@ def _zipf_block(
 
 
 def _first_occurrences(rows: np.ndarray) -> np.ndarray:
-    """Where a number appears in its row for the first time."""
+    """Return where a number appears in its row for the first time."""
     order = np.argsort(rows, axis=1, kind="stable")
     ordered = np.take_along_axis(rows, order, axis=1)
     new = np.ones(rows.shape, bool)

@@ -34,7 +34,7 @@ Found = Iterable[tuple[np.ndarray, np.ndarray]]
 
 
 def run(data: Path, index: Path | None = None) -> list[Table]:
-    """All tables whose data there is."""
+    """Make all tables whose data are present."""
     index = index or README.parent / ".cache" / "scifact"
     vocabulary, tables = data / "bert_vocab" / "vocab.txt", []
     scifact, nfcorpus = data / "scifact", data / "nfcorpus_splade_v3"
@@ -50,18 +50,18 @@ def run(data: Path, index: Path | None = None) -> list[Table]:
 
 
 def ndcg(
-    query_ids: Sequence[str], document_ids: Sequence[str], found: Found, qrels: Sequence[Qrel]
+    query_ids: Sequence[str], document_ids: Sequence[str], rankings: Found, qrels: Sequence[Qrel]
 ) -> dict[str, float]:
-    """nDCG@10 of every query from its documents' numbers and scores, best first."""
+    """Return the nDCG@10 of every query from its documents' numbers and scores, best first."""
     run = {
         query: {document_ids[int(d)]: float(s) for d, s in zip(*result, strict=True) if s > 0}
-        for query, result in zip(query_ids, found, strict=True)
+        for query, result in zip(query_ids, rankings, strict=True)
     }
     return effectiveness.evaluate_queries(qrels, run, [NDCG])[NDCG]
 
 
 def words(folder: Path) -> Table:
-    """lexicept's words against bm25s, at two settings of BM25."""
+    """Compare lexicept's words with bm25s, at two settings of BM25."""
     ids, contents = zip(*((d.id, d.content) for d in read_documents(folder)), strict=True)
     query_ids, texts = zip(*read_queries(folder), strict=True)
     qrels = list(read_qrels(folder))
@@ -73,18 +73,18 @@ def words(folder: Path) -> Table:
     for k1, b in ((0.9, 0.4), (1.5, 0.75)):
         peer = bm25s.BM25(method="lucene", k1=k1, b=b)
         peer.index(tokens, show_progress=False)
-        found = zip(*peer.retrieve(query_tokens, k=10, show_progress=False), strict=True)
+        theirs = zip(*peer.retrieve(query_tokens, k=10, show_progress=False), strict=True)
         engine = Derived.compute([counts], [VocabularySettings(BM25(k1, b))], None).engine
         values = [
             mean(ndcg(query_ids, ids, results, qrels).values())
-            for results in (found, engine.search(query_counts, 10))
+            for results in (theirs, engine.search(query_counts, 10))
         ]
         rows.append([f"k1 {k1}, b {b}", *(f"{value:.4f}" for value in values)])
     return Table("words", ["SciFact, nDCG@10", "bm25s", "lexicept words"], rows)
 
 
 def vocabularies(folder: Path, path: Path) -> Table:
-    """What each vocabulary of an index finds and costs."""
+    """Measure effectiveness and cost of each vocabulary of an index."""
     if not path.exists():
         command = [LEXICEPT, "build", str(folder), "--out", str(path), "--train-concepts"]
         subprocess.run(command, check=True)
@@ -101,7 +101,7 @@ def vocabularies(folder: Path, path: Path) -> Table:
 
 
 def pruning(folder: Path, path: Path, budget: float = 4.0) -> Table:
-    """The limits that pseudo-queries choose within a budget of QD-FLOPs."""
+    """Choose pruning limits by pseudo-queries within a budget of QD-FLOPs."""
     index = IndexReader.open(path)
     queries, qrels = list(read_queries(folder)), list(read_qrels(folder))
     sources, texts = pseudo_queries.from_texts(Contents(index.folder))
@@ -114,9 +114,9 @@ def pruning(folder: Path, path: Path, budget: float = 4.0) -> Table:
         kept = prune_rows(concepts, limits[1])
         asked = prune_rows(pseudo_concepts, limits[0], largest_weights(kept))
         # Words find nearly every sentence's document: only concepts alone tell limits apart.
-        found = [documents for documents, _ in ExactEngine.build(kept).search(asked, 10)]
+        rankings = [documents for documents, _ in ExactEngine.build(kept).search(asked, 10)]
         cost = qd_flops(asked, kept) + qd_flops(pseudo_words, words)
-        tried.append((pseudo_queries.known_item_ndcg(found, sources), cost, limits))
+        tried.append((pseudo_queries.known_item_ndcg(rankings, sources), cost, limits))
     value, cost, limits = max(entry for entry in tried if entry[1] <= budget)
     limited = copy(index)
     setting = replace(
@@ -134,14 +134,14 @@ def pruning(folder: Path, path: Path, budget: float = 4.0) -> Table:
 
 
 def rra(folder: Path, vocabulary: Path, fixed: float = 1.25) -> Table:
-    """RRA on SPLADE-v3 vectors, at a fixed α and at the one that pseudo-queries choose."""
+    """Measure RRA on SPLADE-v3 vectors, at a fixed α and at one chosen by pseudo-queries."""
     ids, X, query_ids, Q, _ = read_vectors(folder, vocabulary, 0.01)
     sources, pseudo = pseudo_queries.from_vectors(X)
     qrels, derived, known_item = list(read_qrels(folder)), {}, {}
     for alpha in (None, *dict.fromkeys((fixed, *ALPHAS))):
         derived[alpha] = Derived.reweighted(X, alpha and RRASettings(alpha))
-        found = search(derived[alpha], pseudo)
-        known_item[alpha] = pseudo_queries.known_item_ndcg([hits for hits, _ in found], sources)
+        rankings = search(derived[alpha], pseudo)
+        known_item[alpha] = pseudo_queries.known_item_ndcg([hits for hits, _ in rankings], sources)
     chosen = max(ALPHAS, key=lambda alpha: known_item[alpha])
     rows, plain = [], {}
     for name, alpha in (("no RRA", None), (f"α {fixed}", fixed), (f"α {chosen}, chosen", chosen)):
@@ -155,5 +155,5 @@ def rra(folder: Path, vocabulary: Path, fixed: float = 1.25) -> Table:
 
 
 def search(derived: Derived, queries: sp.csr_array) -> Found:
-    """The ten best of every query, document offsets included."""
+    """Return the top 10 of every query, document offsets included."""
     return derived.engine.search(queries, 10, queries @ derived.background)

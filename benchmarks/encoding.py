@@ -1,4 +1,4 @@
-"""What encoding a collection costs beside the bare backbone and a dense encoder's ``encode``."""
+"""Cost of encoding a collection, compared with the bare backbone and a dense encoder."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ DENSE = "`SentenceTransformer.encode`"
 
 
 def sample(folder: Path, backbone: Backbone, count: int) -> tuple[str, list[str]]:
-    """A collection's name and some of its texts, each cut to what one window holds, so that both
-    read the same tokens: SciFact's, or where that is not there those of Python's documentation."""
-    found = (folder / "scifact").is_dir()
-    if not found:
+    """Return a collection's name and some of its texts, each cut to one window, so that both
+    encoders read the same tokens: SciFact, or Python's documentation if that is missing."""
+    present = (folder / "scifact").is_dir()
+    if not present:
         print(f"there is no {folder / 'scifact'}: encoding Python's documentation instead")
-    documents = list(read_documents(folder / "scifact" if found else "python-docs"))
+    documents = list(read_documents(folder / "scifact" if present else "python-docs"))
     texts = [document.content for document in random.Random(0).sample(documents, count)]
     ends = [0] * count
     for window in reversed(backbone.windows(texts)):  # a text's first window comes last
         ends[window.text] = max(end for _, end in window.offsets)
     cut = [text[:end] for text, end in zip(texts, ends, strict=True)]
-    return "SciFact" if found else "Python's documentation", cut
+    return "SciFact" if present else "Python's documentation", cut
 
 
 def run(data: Path, count: int = 100, num_latents: int = 8192, rounds: int = 5) -> list[Table]:

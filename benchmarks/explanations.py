@@ -1,4 +1,4 @@
-"""Whether explanations add up: ``python -m benchmarks.explanations INDEX DATA``.
+"""Check of explanations: ``python -m benchmarks.explanations INDEX DATA``.
 
 DATA is a BEIR folder, whose test queries are paired with random documents of the index.
 """
@@ -16,7 +16,7 @@ from lexicept.index.reader import IndexReader
 def largest_difference(
     index: IndexReader, queries: list[str], pairs: int, seed: int
 ) -> tuple[float, int]:
-    """The largest relative difference between a score and the sum of its parts, and the most parts.
+    """Return the largest relative difference of a score and the sum of its parts, and most parts.
 
     Documents that a query does not find must have an explanation that is empty.
     """

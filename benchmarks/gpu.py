@@ -23,11 +23,11 @@ from lexicept.ops.pooling import pool_max
 
 TOKENS, LENGTH, K = 8192, 128, 8
 CHECKED = 64
-"""Tokens, or texts, that are compared with double precision."""
+"""Number of tokens or texts that are compared with double precision."""
 
 
 def cases() -> Iterator[Callable[[], Table]]:
-    """Every table, each by itself."""
+    """Yield every table as a function."""
     for d in (768, 4096):
         for size in (65_536, 131_072):
             yield partial(top_k, d, size)
@@ -41,7 +41,7 @@ def cases() -> Iterator[Callable[[], Table]]:
 
 
 def top_k(d: int, size: int, device: str = "cuda") -> Table:
-    """Each token's largest activations, in bfloat16."""
+    """Time each token's largest activations, in bfloat16."""
     from lexicept.ops.triton.tokens import top_activations
 
     x, rows, bias = operands(TOKENS, d, size, device)
@@ -59,7 +59,7 @@ def top_k(d: int, size: int, device: str = "cuda") -> Table:
 
 
 def vocabulary(size: int, d: int = 768, device: str = "cuda") -> Table:
-    """A text's largest activations, in bfloat16."""
+    """Time a text's largest activations, in bfloat16."""
     from lexicept.ops.triton.texts import maxima_with_winners
 
     x, rows, bias = operands(TOKENS, d, size, device)
@@ -89,7 +89,7 @@ def vocabulary(size: int, d: int = 768, device: str = "cuda") -> Table:
 
 
 def vocabulary_training(size: int, d: int = 768, device: str = "cuda") -> Table:
-    """Forward and backward of a head in single precision, under autocast."""
+    """Time forward and backward of a head in single precision, under autocast."""
     x, rows, bias = (part.float().requires_grad_() for part in operands(TOKENS, d, size, device))
     num_texts = TOKENS // LENGTH
     text = torch.arange(TOKENS, device=device) // LENGTH
@@ -113,7 +113,7 @@ def vocabulary_training(size: int, d: int = 768, device: str = "cuda") -> Table:
 def sae_training(
     d: int = 768, num_latents: int = 65_536, batch: int = 4096, steps: int = 4, device: str = "cuda"
 ) -> Table:
-    """lexicept's steps and sparsify's with its Triton kernels; both with TF32, its own choice."""
+    """Time steps of lexicept and of sparsify with its Triton kernels; both with TF32."""
     import sparsify  # before SPARSIFY_DISABLE_TRITON is set, which it reads only once
 
     states = synthetic_states(4 * batch, d).to(device).split(batch)
@@ -133,29 +133,29 @@ def sae_training(
 
 
 def operands(n: int, d: int, size: int, device: str) -> tuple[Tensor, Tensor, Tensor]:
-    """Tokens, rows and biases in bfloat16; activations are of order 1."""
+    """Draw tokens, rows and biases in bfloat16; activations are of order 1."""
     torch.manual_seed(0)
     x, rows = (torch.randn(m, d, device=device, dtype=torch.bfloat16) for m in (n, size))
     return x, rows.div_(d**0.5), 0.1 * torch.randn(size, device=device, dtype=torch.bfloat16)
 
 
 def parts(rows: Tensor, bias: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Some of the rows and biases at a time."""
+    """Yield some of the rows and biases at a time."""
     return zip(rows.split(8192), bias.split(8192), strict=True)
 
 
 def double(x: Tensor, rows: Tensor, bias: Tensor) -> Tensor:
-    """Pre-activations of the same operands in double precision."""
+    """Return pre-activations of the same operands in double precision."""
     return torch.addmm(bias.double(), x.double(), rows.double().T)
 
 
 def relative(values: Tensor, exact: Tensor) -> float:
-    """‖v − e‖ / ‖e‖."""
+    """Return ‖v − e‖ / ‖e‖."""
     return float((values.double() - exact).norm() / exact.norm())
 
 
 def table(title: str, work: dict[str, Callable[[], object]], base: str, rounds: int = 10) -> Table:
-    """Median time, its ratio to that of ``base``, and memory."""
+    """Make a table of median times, their ratios to that of ``base``, and memory."""
 
     def finished(one: Callable[[], object]) -> None:
         one()
@@ -175,7 +175,7 @@ def table(title: str, work: dict[str, Callable[[], object]], base: str, rounds: 
 
 
 def extra_memory(work: Callable[[], object]) -> int:
-    """Bytes that a call allocates at its peak."""
+    """Return the bytes that a call allocates at its peak."""
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
     work()
@@ -184,7 +184,7 @@ def extra_memory(work: Callable[[], object]) -> int:
 
 
 def main() -> None:
-    """Print every table; one that fails says why, and the others follow."""
+    """Print every table; an error of one is printed in its place."""
     if not torch.cuda.is_available() or find_spec("triton") is None:
         sys.exit("python -m benchmarks.gpu needs an NVIDIA GPU, torch for CUDA and Triton")
     start = time.monotonic()

@@ -1,4 +1,4 @@
-"""Heads, from states of tokens to a vector per text, against the same written plainly."""
+"""Heads, from states of tokens to a vector per text, compared with plain implementations."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.ops.pooling import pool_max
 
 LENGTH = 128
-"""Tokens of a text, padding included."""
+"""Number of tokens of a text, padding included."""
 
 PROCESSES = 5
-"""Of which the median says what memory a call adds."""
+"""Number of processes whose median is the memory that a call adds."""
 
 SMALL = 1024
-"""Dimensions of the call before memory is measured, which loads and compiles what is needed."""
+"""Number of dimensions of the warm-up call before memory is measured."""
 
 
 class Case(NamedTuple):
-    """Two ways to the same vectors, lexicept's first, and what gradients are for."""
+    """Two implementations of the same vectors, lexicept's first, and the inputs of gradients."""
 
     ways: dict[str, Callable[[], Tensor]]
     inputs: Sequence[Tensor] = ()
 
 
 def operands(tokens: int, d: int, size: int) -> tuple[Tensor, Tensor, Tensor]:
-    """States, rows and biases; outputs are of order 1."""
+    """Draw states, rows and biases; outputs are of order 1."""
     generator = torch.Generator().manual_seed(0)
     x, rows = (torch.randn(n, d, generator=generator) for n in (tokens, size))
     return x, rows / d**0.5, 0.1 * torch.randn(size, generator=generator)
@@ -46,7 +46,7 @@ def operands(tokens: int, d: int, size: int) -> tuple[Tensor, Tensor, Tensor]:
 def plain_pool(
     x: Tensor, text: Tensor, num_texts: int, rows: Tensor, bias: Tensor, k: int
 ) -> Tensor:
-    """What ``pool_max`` computes, through all activations of all tokens."""
+    """Compute ``pool_max`` through all activations of all tokens."""
     acts, latents = F.linear(x, rows, bias).relu().topk(k, dim=1)
     places = text[:, None] * len(rows) + latents
     pooled = x.new_zeros(num_texts * len(rows))
@@ -56,7 +56,7 @@ def plain_pool(
 def sae_head(
     tokens: int, d: int, size: int, *, training: bool = False, length: int = LENGTH, k: int = 8
 ) -> Case:
-    """States to pooled activations of an SAE's latents."""
+    """Make the case of states to pooled activations of an SAE's latents."""
     inputs = operands(tokens, d, size)
     for tensor in inputs:
         tensor.requires_grad_(training)
@@ -110,14 +110,14 @@ def splade_head(
 
 
 def exceeded_by(share: float, states: Tensor, mask: Tensor, rows: Tensor, bias: Tensor) -> Tensor:
-    """What so many of the texts' largest outputs exceed."""
+    """Return the value that so many of the texts' largest outputs exceed."""
     texts = (x[real] for x, real in zip(states, mask, strict=True))
     largest = torch.cat([F.linear(x, rows, bias).amax(dim=0) for x in texts])
     return largest.kthvalue(int((1 - share) * len(largest))).values
 
 
 def backward(case: Case) -> dict[str, Callable[[], tuple[Tensor, ...]]]:
-    """The same with the gradient of a made-up loss."""
+    """Make the same case with the gradient of an arbitrary loss."""
 
     def trained(forward: Callable[[], Tensor]) -> tuple[Tensor, ...]:
         return torch.autograd.grad(forward().square().sum(), case.inputs)
@@ -126,7 +126,7 @@ def backward(case: Case) -> dict[str, Callable[[], tuple[Tensor, ...]]]:
 
 
 def saved_memory(forward: Callable[[], Tensor], inputs: Sequence[Tensor]) -> float:
-    """MB that a graph keeps for its backward pass besides its inputs."""
+    """Return the MB that a graph keeps for its backward pass besides its inputs."""
     own = {tensor.untyped_storage().data_ptr() for tensor in inputs}
     sizes: dict[int, int] = {}
 
@@ -145,7 +145,7 @@ def saved_memory(forward: Callable[[], Tensor], inputs: Sequence[Tensor]) -> flo
 def _graph(
     ways: Mapping[str, Callable[[], Tensor]], training: bool
 ) -> dict[str, Callable[[], Tensor]]:
-    """With a graph for gradients, or without."""
+    """Enable or disable gradients."""
     return {name: torch.set_grad_enabled(training)(way) for name, way in ways.items()}
 
 
@@ -159,7 +159,7 @@ FIRING = {"all fire": 1.0, "2 % fire": 0.02}
 
 
 def added_memory(make: Callable[..., Case], name: str) -> float:
-    """MB that a call of one way adds to this process at its peak."""
+    """Return the MB that a call of one implementation adds to this process at its peak."""
     make(size=SMALL).ways[name]()
     way = make().ways[name]
     ctypes.CDLL(None).malloc_trim(0)  # what was freed before must not be at hand
@@ -170,22 +170,22 @@ def added_memory(make: Callable[..., Case], name: str) -> float:
 
 
 def memory_of(cases: Mapping[str, Callable[..., Case]]) -> dict[str, dict[str, float]]:
-    """The same for every way of every case, the median of some processes that do nothing else: what
-    is freed is often kept for the next call."""
+    """Measure all implementations of all cases, each by the median of several processes, since
+    freed memory is often kept for the next call."""
     context = get_context("forkserver")
     context.set_forkserver_preload(["benchmarks.heads"])
-    found: dict[str, dict[str, float]] = {}
+    memory: dict[str, dict[str, float]] = {}
     for case, make in cases.items():
         names = list(make(size=SMALL).ways)
         tries = [(make, name) for name in names for _ in range(PROCESSES)]
         with context.Pool(1, maxtasksperchild=1) as pool:
             sizes = iter(pool.starmap(added_memory, tries, chunksize=1))
-        found[case] = {name: median(islice(sizes, PROCESSES)) for name in names}
-    return found
+        memory[case] = {name: median(islice(sizes, PROCESSES)) for name in names}
+    return memory
 
 
 def run(rounds: int = 5) -> list[Table]:
-    """An SAE's head, and SPLADE's without and with the backward pass."""
+    """Measure an SAE's head, and SPLADE's without and with the backward pass."""
     splade = {
         f"{fire}, {named}": partial(splade_head, lengths, firing)
         for (fire, firing), (named, lengths) in product(FIRING.items(), LENGTHS.items())
@@ -214,7 +214,7 @@ def _columns(title: str, peer: str) -> list[str]:
 def _row(
     name: str, ways: Mapping[str, Callable[[], object]], memory: Mapping[str, float], rounds: int
 ) -> list[str]:
-    """Times and memory of both; they have to agree."""
+    """Return times and memory of both implementations, after checking that they agree."""
     torch.testing.assert_close(*(way() for way in ways.values()), rtol=1e-4, atol=1e-4)
     ours, peer = interleaved(ways, rounds).values()
     held, others = memory.values()

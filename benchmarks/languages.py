@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def untitled(folder: Path, out: Path) -> Path:
-    """The collection's documents without their titles."""
+    """Write the collection's documents without their titles."""
     path = out / "corpus.jsonl"
     if not path.exists():
         out.mkdir(parents=True, exist_ok=True)
@@ -62,7 +62,7 @@ def untitled(folder: Path, out: Path) -> Path:
 def measured(
     language: str, corpus: Path, questions: Sequence[Query], qrels: Sequence[Qrel], out: Path
 ) -> list[System]:
-    """Words, the dense model, concepts, and words and concepts."""
+    """Measure words, the dense model, concepts, and words and concepts."""
     known = language in STEMMERS or language in BIGRAM_LANGUAGES
     options = ["--language", language if known else ENGLISH]
     index = built(str(corpus), out / "index", options)
@@ -71,7 +71,7 @@ def measured(
 
 
 def cells(systems: Sequence[System]) -> list[str]:
-    """nDCG@10 of each, what the last has ahead of the first two, and its concepts' QD-FLOPs."""
+    """Return each nDCG@10, the last one's gain over the first two, and its QD-FLOPs."""
     ours = systems[-1]
     ahead = []
     for system in systems[:2]:

@@ -14,21 +14,21 @@ from lexicept.models.heads.sae import SAEHead
 from lexicept.models.sae.model import SAE
 
 NUM_LATENTS, TEXTS, WORDS = 131_072, 8, 505
-"""With its special tokens a text has 507 tokens."""
+"""Words of a text, 507 tokens with special tokens."""
 
 NAMES = {"backbone": "bare backbone, same windows", "encoder": "lexicept `encode_activations`"}
 
 
 def run() -> list[Table]:
-    """Each in a process of its own."""
+    """Measure each case in a process of its own."""
     with TemporaryDirectory() as folder:
         sae = SAE(Backbone.from_pretrained().get_embedding_dimension(), NUM_LATENTS, 8)
         Encoder.of(Backbone.from_pretrained(), SAEHead(sae)).save(folder, create_model_card=False)
         peaks = {}
         for name in NAMES:
             command = [sys.executable, "-m", "benchmarks.memory", name, folder]
-            found = subprocess.run(command, check=True, capture_output=True, text=True)
-            peaks[name] = float(found.stdout)
+            done = subprocess.run(command, check=True, capture_output=True, text=True)
+            peaks[name] = float(done.stdout)
     rows = [
         [NAMES[name], f"{peak:.0f} MB", f"{peak / peaks['backbone']:.2f} ×"]
         for name, peak in peaks.items()
@@ -37,7 +37,7 @@ def run() -> list[Table]:
 
 
 def measure(name: str, folder: Path) -> float:
-    """Peak resident memory of this process, in MB, once it has encoded the texts."""
+    """Return the peak resident memory of this process in MB after encoding the texts."""
     texts = [" ".join(["word"] * WORDS)] * TEXTS
     if name == "encoder":
         Encoder.load(folder).encode_activations(texts)

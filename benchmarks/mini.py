@@ -36,7 +36,7 @@ from lexicept.vectors import Floats
 NDCG = "nDCG@10"
 RESAMPLES = 10_000
 FUSION = 20.0
-"""Of the cosine beside BM25: what lexicept-mini's teacher has."""
+"""Weight of the cosine beside BM25, that of lexicept-mini's teacher."""
 
 GRID = SweepGrid(
     document_max_active_dims=(40, 80, 160), query_max_qd_flops=(0.25, 0.5, 1.0, 1.5, 3.0, None)
@@ -45,13 +45,13 @@ BATCH = 256
 
 
 class System(NamedTuple):
-    """What one way to search finds and costs."""
+    """Effectiveness and cost of a search system."""
 
     name: str
     ndcg: Mapping[str, float]
-    """By query."""
+    """nDCG@10 by query."""
     qd_flops: float | None = None
-    """Of its concepts alone."""
+    """QD-FLOPs of its concepts alone."""
     document_length: float | None = None
 
 
@@ -91,7 +91,7 @@ def main() -> None:
 
 
 def built(folder: str, path: Path, options: Sequence[str]) -> IndexReader:
-    """An index of a collection; made once."""
+    """Build an index of a collection, or open it."""
     if not path.exists():
         command = [LEXICEPT, "build", folder, "--out", str(path), *options]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
@@ -101,7 +101,7 @@ def built(folder: str, path: Path, options: Sequence[str]) -> IndexReader:
 def baselines(
     index: IndexReader, queries: Sequence[Query], qrels: Sequence[Qrel], work: Path
 ) -> list[System]:
-    """BM25, the dense model, and sums of both."""
+    """Measure BM25, the dense model, and their fusions."""
     texts = [query.text for query in queries]
     with ProgressBars() as progress:
         asked, documents = embeddings(
@@ -142,21 +142,21 @@ def single(vectors: Floats) -> Floats:
 def searched(
     name: str, index: IndexReader, queries: Sequence[Query], qrels: Sequence[Qrel]
 ) -> list[System]:
-    """Concepts alone, and words and concepts."""
+    """Measure concepts alone, and words and concepts."""
     span = index.span("concepts")
     asked = index.query_vectors([query.text for query in queries], "concepts")[:, span]
     documents = index.document_vectors().select("concepts").weights
     cost = (qd_flops(asked, documents), mean_length(documents))
-    found = []
+    systems = []
     for shown, vocabulary in (("concepts", "concepts"), ("both", None)):
         run = effectiveness.evaluate_index(index, queries, qrels, vocabulary).run
         values = effectiveness.evaluate_queries(qrels, run, [NDCG])[NDCG]
-        found.append(System(f"{name}, {shown}", values, *cost))
-    return found
+        systems.append(System(f"{name}, {shown}", values, *cost))
+    return systems
 
 
 def compared(title: str, systems: Sequence[System], subject: str) -> Table:
-    """nDCG@10, what the subject has ahead of each with its interval, and costs."""
+    """Return nDCG@10, the subject's gain over each with its interval, and costs."""
     (ours,) = (system for system in systems if system.name == subject)
     rows = []
     for system in systems:
@@ -172,7 +172,7 @@ def compared(title: str, systems: Sequence[System], subject: str) -> Table:
 
 
 def interval(differences: Floats) -> tuple[float, float]:
-    """95 % of the means of resampled queries."""
+    """Return the 95 % interval of means of resampled queries."""
     random = np.random.default_rng(0)
     drawn = random.integers(differences.size, size=(RESAMPLES, differences.size), dtype=np.int32)
     low, high = np.percentile(differences[drawn].mean(axis=1), [2.5, 97.5])
@@ -180,10 +180,10 @@ def interval(differences: Floats) -> tuple[float, float]:
 
 
 def plot(points: Mapping[str, Sequence[Point]], systems: Sequence[System], path: Path) -> None:
-    """nDCG@10 against QD-FLOPs of all vocabularies; lines for what has no postings."""
+    """Plot nDCG@10 against QD-FLOPs of all vocabularies; systems without postings are lines."""
     figure, axes = plt.subplots(figsize=(6, 4))
-    for name, found in points.items():
-        axes.scatter([p.qd_flops for p in found], [p.ndcg for p in found], s=12, label=name)
+    for name, measured in points.items():
+        axes.scatter([p.qd_flops for p in measured], [p.ndcg for p in measured], s=12, label=name)
     for number, system in enumerate(systems[:3]):
         mean = float(np.mean([*system.ndcg.values()]))
         axes.axhline(mean, color=f"C{number + 5}", linewidth=1, label=system.name)

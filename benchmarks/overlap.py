@@ -21,29 +21,29 @@ from lexicept.vectors import SparseVectors, Vocabulary
 
 
 def word_vectors(collections: dict[str, Sequence[Document]]) -> list[SparseVectors]:
-    """Term counts; a language without a stemmer is read as English."""
-    found = []
+    """Count terms; a language without a stemmer is read as English."""
+    vectors = []
     terms: list[str] = []
     for language, documents in collections.items():
         known = language in STEMMERS or language in BIGRAM_LANGUAGES
         vectorizer = WordVectorizer(language if known else "en", terms)
         counts = vectorizer.documents([document.text for document in documents])
         terms = vectorizer.terms
-        found.append(vectors_of(documents, counts))
-    return found
+        vectors.append(vectors_of(documents, counts))
+    return vectors
 
 
 def vectors_of(documents: Sequence[Document], weights: object) -> SparseVectors:
-    """One language's documents as sparse vectors [N, V]."""
+    """Return one language's documents as sparse vectors [N, V]."""
     size = weights.shape[1]  # type: ignore[attr-defined]
     return SparseVectors(weights, [document.id for document in documents], [Vocabulary("", size)])
 
 
-def row(name: str, size: int, found: Overlap) -> list[str]:
-    """A line of table 7."""
-    length = f"{found.mean_length:.0f} ± {found.std_length:.0f}"
-    share = found.mean / found.mean_length if found.mean_length else 0.0
-    return [name, f"{size:,}", length, f"{found.mean:.1f} ± {found.std:.1f}", f"{share:.1%}"]
+def row(name: str, size: int, shared: Overlap) -> list[str]:
+    """Return a row of table 7."""
+    length = f"{shared.mean_length:.0f} ± {shared.std_length:.0f}"
+    share = shared.mean / shared.mean_length if shared.mean_length else 0.0
+    return [name, f"{size:,}", length, f"{shared.mean:.1f} ± {shared.std:.1f}", f"{share:.1%}"]
 
 
 def main() -> None:

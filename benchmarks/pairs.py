@@ -18,7 +18,7 @@ DRAWN: dict[Relation, int] = {"synonymy": 20, "polysemy": 15, "identity": 15}
 
 
 def draw(pairs: Pairs, seed: int) -> list[Pair]:
-    """Pairs of each relation without replacement; all where there are not enough."""
+    """Draw pairs of each relation without replacement; all where there are too few."""
     chosen = random.Random(seed)
     drawn = []
     for relation, count in DRAWN.items():

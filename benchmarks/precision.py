@@ -1,4 +1,4 @@
-"""What reading documents in bfloat16 changes: ``python -m benchmarks.precision INDEX DATASET``.
+"""Effect of encoding documents in bfloat16: ``python -m benchmarks.precision INDEX DATASET``.
 
 The documents of an index with words and concepts are encoded again in float32 and in bfloat16 by
 the index's own model, and both are evaluated on judged queries, which are always read in float32.
@@ -19,18 +19,18 @@ from lexicept.index.impacts import Derived
 from lexicept.index.reader import IndexReader
 
 SHARD = 512
-"""Documents encoded together, as in a build."""
+"""Number of documents encoded together, as in a build."""
 
 
 def encoded(index: IndexReader, texts: Sequence[str], precision: str) -> tuple[sp.csr_array, float]:
-    """The concepts' frequencies of all documents [N, V], and the seconds that took."""
+    """Encode all documents; return the concepts' frequencies [N, V] and the seconds."""
     concepts = index.vectorizer("concepts")
     concepts.encoder.backbone.precision = precision
-    start, found = time.perf_counter(), []
+    start, shards = time.perf_counter(), []
     for first in range(0, len(texts), SHARD):
-        found.append(concepts.documents(texts[first : first + SHARD]))
+        shards.append(concepts.documents(texts[first : first + SHARD]))
         print(f"{precision} {first + SHARD:,} of {len(texts):,}", flush=True)
-    return sp.csr_array(sp.vstack(found, format="csr")), time.perf_counter() - start
+    return sp.csr_array(sp.vstack(shards, format="csr")), time.perf_counter() - start
 
 
 def main() -> None:
@@ -54,13 +54,13 @@ def main() -> None:
             derived = Derived.compute(matrices, list(index.settings.values()), None)
             Q = index.query_vectors([query.text for query in queries], vocabulary)
             run = {
-                query.id: {index.ids[n]: float(s) for n, s in zip(*found, strict=True)}
-                for query, found in zip(queries, derived.engine.search(Q, 100), strict=True)
+                query.id: {index.ids[n]: float(s) for n, s in zip(*ranking, strict=True)}
+                for query, ranking in zip(queries, derived.engine.search(Q, 100), strict=True)
             }
-            found = effectiveness.evaluate_queries(qrels, run, ["nDCG@10"])["nDCG@10"]
-            values[precision, vocabulary] = found
+            ndcg = effectiveness.evaluate_queries(qrels, run, ["nDCG@10"])["nDCG@10"]
+            values[precision, vocabulary] = ndcg
             rows.append([precision, vocabulary or "both", f"{took:.0f} s",
-                         f"{sum(found.values()) / len(found):.4f}"])  # fmt: skip
+                         f"{sum(ndcg.values()) / len(ndcg):.4f}"])  # fmt: skip
     print(Table("precision", ["documents in", "searched", "encoding", "nDCG@10"], rows).markdown())
     for vocabulary in ("concepts", None):
         pair = values["bfloat16", vocabulary], values["float32", vocabulary]

@@ -27,7 +27,7 @@ from lexicept.training.sae.trainer import initial_sae
 from lexicept.weighting import BM25
 
 WORDS = 8
-"""Words of a query."""
+"""Number of words of a query."""
 
 
 def build(path: Path, backbone: Backbone, texts: list[str], num_documents: int) -> IndexReader:
@@ -43,7 +43,7 @@ def build(path: Path, backbone: Backbone, texts: list[str], num_documents: int) 
 
 
 def run(num_documents: int = 100_000, num_queries: int = 150) -> list[Table]:
-    """Every round is another query, the first words of a text of Python's documentation."""
+    """Time a different query each round, the first words of a text of Python's documentation."""
     contents = [document.content.split() for document in read_documents("python-docs")]
     long = (words for words in contents if len(words) >= WORDS)
     queries = [" ".join(words[:WORDS]) for words in islice(long, num_queries)]

@@ -37,7 +37,7 @@ LATENTS, ACTIVE = 8192, 300
 
 
 class Drawn(ConceptVectorizer):
-    """Concepts whose activations in documents are drawn, those in queries computed."""
+    """A vectorizer whose document activations are drawn and query activations computed."""
 
     random = np.random.default_rng(0)
 
@@ -52,7 +52,7 @@ class Drawn(ConceptVectorizer):
 
 
 def run(num_documents: int = DOCUMENTS) -> list[Table]:
-    """Wall time, processor time and size of one report."""
+    """Print wall time, processor time and size of one report."""
     with TemporaryDirectory() as folder:
         index, out = Path(folder, "index"), Path(folder, "report.html")
         _build(index, num_documents)
@@ -104,7 +104,7 @@ def _zipf(
 
 
 def _atlas(num_documents: int) -> Findings:
-    """Eight words, examples and neighbours for every concept."""
+    """Return eight words, examples and neighbours for every concept."""
     random = np.random.default_rng(1)
     rows = np.repeat(np.arange(LATENTS), 8)
 

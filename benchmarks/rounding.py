@@ -1,4 +1,4 @@
-"""What postings with 8-bit weights change: ``python -m benchmarks.rounding INDEX DATA``.
+"""Effect of 8-bit weights: ``python -m benchmarks.rounding INDEX DATA``.
 
 INDEX is one of SciFact with words and concepts; DATA holds ``scifact`` and SPLADE-v3's vectors
 (``nfcorpus_splade_v3``, ``bert_vocab/vocab.txt``).
@@ -34,7 +34,7 @@ class Case(NamedTuple):
 
 
 def cases(index: IndexReader, data: Path) -> Iterator[Case]:
-    """SciFact by words, concepts and both, and NFCorpus by SPLADE-v3."""
+    """Yield SciFact by words, concepts and both, and NFCorpus by SPLADE-v3."""
     asked, qrels = list(read_queries(data / "scifact")), list(read_qrels(data / "scifact"))
     texts, names = [query.text for query in asked], [query.id for query in asked]
     weights = index.engine.matrix()
@@ -60,8 +60,8 @@ def main() -> None:
             for engine in engines
         )
         sizes = [f"{engine.size / engine.num_postings:.2f}" for engine in engines]
-        found = [f"{plain:.4f}", f"{rounded:.4f}", f"{rounded - plain:+.4f}"]
-        rows.append([case.name, *found, *sizes])
+        cells = [f"{plain:.4f}", f"{rounded:.4f}", f"{rounded - plain:+.4f}"]
+        rows.append([case.name, *cells, *sizes])
     columns = ["nDCG@10", "32 bits", "8 bits", "difference", "bytes / posting, 32 bits", "8 bits"]
     print(Table("rounding", columns, rows).markdown())
 

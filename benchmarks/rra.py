@@ -12,7 +12,7 @@ from lexicept.rra import reweight
 def run(
     num_documents: int = 3_633, num_dimensions: int = 30_522, nonzeros: int = 276, rounds: int = 9
 ) -> list[Table]:
-    """A synthetic collection of NFCorpus' size under SPLADE: one million non-zeros."""
+    """Time a synthetic collection of NFCorpus' size under SPLADE: one million non-zeros."""
     X = zipf_collection(num_documents, num_dimensions, nonzeros, seed=0)
     times = interleaved(
         {

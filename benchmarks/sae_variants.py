@@ -59,16 +59,16 @@ class Collection:
         )
 
     def read(self, numbers: Sequence[int]) -> Tensor:
-        """The states [n, d] of some documents."""
+        """Return the states [n, d] of some documents."""
         return self.documents.read(numbers)[0]
 
     def measure(self, sae: SAE) -> dict[str, float]:
-        """Reconstruction of all documents' states, and retrieval by concepts alone."""
+        """Measure reconstruction of all documents' states, and retrieval by concepts alone."""
         report = report_states(read_all(self.read, len(self.documents)), sae)
         own = HeadSettings(query_k=sae.k, document_k=sae.k)
-        found = self.evaluator(Encoder.over_states(SAEHead(sae, own)))
+        validation = self.evaluator(Encoder.over_states(SAEHead(sae, own)))
         values = {"fvu": report.fvu, "l0": report.l0, "dead": report.dead}
-        return values | {name: found[name] for name in ("ndcg", "qd_flops", "document_length")}
+        return values | {name: validation[name] for name in ("ndcg", "qd_flops", "document_length")}
 
 
 def main() -> None:
@@ -99,13 +99,13 @@ def main() -> None:
 
 
 def measured(path: Path) -> dict[str, dict[str, Any]]:
-    """Architecture → values of those that are done."""
+    """Return architecture → values of those that are finished."""
     lines = path.read_text().splitlines() if path.exists() else []
     return {value["architecture"]: value for value in map(json.loads, lines)}
 
 
 def table(rows: dict[str, dict[str, Any]]) -> str:
-    """A Markdown table."""
+    """Return a Markdown table."""
     columns = ("SAE", "FVU", "ℓ0", "dead", "nDCG@10", "QD-FLOPs", "document length")
     lines = ["| " + " | ".join(columns) + " |", "| --- " * len(columns) + "|"]
     for name, row in rows.items():

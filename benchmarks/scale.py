@@ -36,11 +36,11 @@ SETTINGS = [VocabularySettings(BM25())]
 ALPHA = RRASettings(1.25)
 BUILDS = ("plain", "rounded", "rra")
 SCIPY_DOCUMENTS = 1_000_000
-"""SciPy has the collection in memory twice."""
+"""Largest collection searched by SciPy, which holds it in memory twice."""
 
 
 def write(folder: Path, documents: int) -> dict[str, float]:
-    """The collection, block by block."""
+    """Write the collection, block by block."""
 
     def work() -> None:
         with CSRWriter(folder / "frequencies") as writer:
@@ -51,36 +51,36 @@ def write(folder: Path, documents: int) -> dict[str, float]:
 
 
 def build(folder: Path, name: str, rra: RRASettings | None, bits: int) -> dict[str, float]:
-    """Weights, RRA where asked for, and postings."""
+    """Build weights, RRA if asked for, and postings."""
     collection = [StoredRows(folder / "frequencies", DIMENSIONS)]
     work = partial(Derived.compute, collection, SETTINGS, rra, folder / name, bits)
     return {name: seconds(work)}
 
 
 def reason(folder: Path) -> dict[str, float]:
-    """RRA's passes alone: what its listeners hear of all documents, weights computed anew."""
+    """Run RRA's passes alone, with weights computed again."""
     shards = shards_of([StoredRows(folder / "frequencies", DIMENSIONS)])
     weigher = impacts.weigher_of(shards, SETTINGS)
     return {"reason": seconds(lambda: impacts.reason(shards, weigher, DIMENSIONS, ALPHA))}
 
 
 def search(folder: Path, documents: int) -> dict[str, Any]:
-    """Opening, and queries one at a time on one thread."""
+    """Time opening, and queries one at a time on one thread."""
     Q = zipf_collection(QUERIES, DIMENSIONS, QUERY_NONZEROS, seed=1)
-    found: dict[str, Any] = {"open": seconds(lambda: Derived.load(folder / "plain"))}
+    values: dict[str, Any] = {"open": seconds(lambda: Derived.load(folder / "plain"))}
     for name in BUILDS:
         derived = Derived.load(folder / name)
         queries = [(Q[[row]], Q[[row]] @ derived.background) for row in range(QUERIES)]
         # The first round compiles, and brings the postings into memory.
         for _ in range(2):
             times = [seconds(partial(derived.engine.search, q, TOP_K, f)) for q, f in queries]
-        found[f"{name} latency"] = np.percentile(times, [50, 99]).tolist()
-        found[f"{name} bytes"] = derived.engine.size / derived.engine.num_postings
+        values[f"{name} latency"] = np.percentile(times, [50, 99]).tolist()
+        values[f"{name} bytes"] = derived.engine.size / derived.engine.num_postings
     if documents <= SCIPY_DOCUMENTS:
         XT = Derived.load(folder / "plain").engine.matrix().T.tocsr()
         times = [seconds(partial(scipy_search, Q[[row]], XT, TOP_K)) for row in range(QUERIES)]
-        found["scipy"] = np.median(times)
-    return found
+        values["scipy"] = np.median(times)
+    return values
 
 
 STEPS: dict[str, Callable[[Path, int], dict[str, Any]]] = {
@@ -94,51 +94,51 @@ STEPS: dict[str, Callable[[Path, int], dict[str, Any]]] = {
 
 
 def peak_memory() -> float:
-    """The largest resident memory of this process, pages of mapped files included, in GB."""
+    """Return the peak resident memory of this process, mapped pages included, in GB."""
     # What getrusage says begins with the peak of the process that started this one.
-    found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    assert found is not None
-    return int(found[1]) * 1024 / 1e9
+    match = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert match is not None
+    return int(match[1]) * 1024 / 1e9
 
 
 def measure(folder: Path, documents: int) -> dict[str, Any]:
-    """All steps of one size."""
+    """Measure all steps of one size."""
     work = folder / str(documents)
     work.mkdir(parents=True)
-    found: dict[str, Any] = {"documents": documents}
+    values: dict[str, Any] = {"documents": documents}
     try:
         for step in STEPS:
             command = [sys.executable, "-m", "benchmarks.scale", "--step", step, str(work)]
             done = subprocess.run(
                 [*command, str(documents)], check=True, stdout=subprocess.PIPE, text=True
             )
-            found |= json.loads(done.stdout.splitlines()[-1])
-            print(found, flush=True)
+            values |= json.loads(done.stdout.splitlines()[-1])
+            print(values, flush=True)
     finally:
         shutil.rmtree(work)
-    return found
+    return values
 
 
 def table(results: list[dict[str, Any]]) -> Table:
-    """A row for every size."""
+    """Return a table with a row for every size."""
     columns = [
         "documents", "build", "RRA's passes", "build with RRA", "peak memory", "open",
         "bytes / non-zero", "8 bits", "median", "p99", "8 bits: median", "RRA: median",
         "SciPy: median", "median / SciPy's", "8 bits / SciPy's",
     ]  # fmt: skip
     rows = []
-    for found in results:
-        plain, rounded, rra = (found[f"{name} latency"] for name in BUILDS)
-        scipy = found.get("scipy")
+    for values in results:
+        plain, rounded, rra = (values[f"{name} latency"] for name in BUILDS)
+        scipy = values.get("scipy")
         rows.append([
-            f"{found['documents']:,}",
-            f"{found['plain']:.1f} s",
-            f"{found['reason']:.1f} s",
-            f"{found['rra']:.1f} s",
-            f"{max(found[f'{step} peak'] for step in ('plain', 'reason', 'rra')):.2f} GB",
-            f"{1e3 * found['open']:.0f} ms",
-            f"{found['plain bytes']:.2f}",
-            f"{found['rounded bytes']:.2f}",
+            f"{values['documents']:,}",
+            f"{values['plain']:.1f} s",
+            f"{values['reason']:.1f} s",
+            f"{values['rra']:.1f} s",
+            f"{max(values[f'{step} peak'] for step in ('plain', 'reason', 'rra')):.2f} GB",
+            f"{1e3 * values['open']:.0f} ms",
+            f"{values['plain bytes']:.2f}",
+            f"{values['rounded bytes']:.2f}",
             *(f"{1e3 * t:.1f} ms" for t in (*plain, rounded[0], rra[0])),
             f"{1e3 * scipy:.1f} ms" if scipy else "–",
             f"{plain[0] / scipy:.3f} ×" if scipy else "–",
@@ -148,16 +148,16 @@ def table(results: list[dict[str, Any]]) -> Table:
 
 
 def plot(results: list[dict[str, Any]], path: Path) -> None:
-    """Times and memory against the number of documents, both logarithmic."""
+    """Plot times and memory against the number of documents, both logarithmic."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 3.6), layout="constrained")
     left, right = figure.subplots(1, 2)
-    x = [found["documents"] for found in results]
+    x = [values["documents"] for values in results]
     for key, label in (("plain", "build"), ("reason", "RRA's passes"), ("rra", "build with RRA")):
-        y = [found[key] for found in results]
+        y = [values[key] for values in results]
         left.loglog(x, y, "o-", label=label)
-        right.loglog(x, [found[f"{key} peak"] for found in results], "o-", label=label)
+        right.loglog(x, [values[f"{key} peak"] for values in results], "o-", label=label)
     times = np.array(x) * results[0]["plain"] / x[0]
     left.loglog(x, times, ":", color="gray", label="linear")
     for axes, label in ((left, "seconds"), (right, "peak memory, GB")):
@@ -175,8 +175,8 @@ def main() -> None:
     parser.add_argument("--step", choices=STEPS, help="one step alone; for the steps' processes")
     arguments = parser.parse_args()
     if arguments.step:
-        found = STEPS[arguments.step](arguments.folder, *arguments.sizes)
-        print(json.dumps(found | {f"{arguments.step} peak": peak_memory()}))
+        values = STEPS[arguments.step](arguments.folder, *arguments.sizes)
+        print(json.dumps(values | {f"{arguments.step} peak": peak_memory()}))
         return
     results = [measure(arguments.folder, size) for size in arguments.sizes or SIZES]
     shown = table(results)

@@ -1,4 +1,4 @@
-"""What the SAE head costs against M, tokens and batch, beside the same written plainly."""
+"""Cost of the SAE head against M, tokens and batch, beside a plain implementation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PLOT = README.with_name("scaling.png")
 
 
 class Sweep(NamedTuple):
-    """One number varies, the others stay."""
+    """A sweep of one number, the others fixed."""
 
     title: str
     varies: str
@@ -66,7 +66,7 @@ def run(rounds: int = 5, path: Path = PLOT) -> list[Table]:
 
 
 def plot(times: Mapping[tuple[Sweep, int], Mapping[str, float]], path: Path) -> None:
-    """Seconds against what varies, in a panel for each sweep."""
+    """Plot seconds against the varied number, in a panel for each sweep."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(13, 4), layout="constrained")

@@ -14,7 +14,7 @@ from lexicept.measures import qd_flops
 
 
 def scipy_search(query: sp.csr_array, XT: sp.csr_array, top_k: int) -> np.ndarray:
-    """The best scores, best first: a sparse product, whose non-zeros are then partitioned."""
+    """Return the best scores in order, by a sparse product and a partition of its non-zeros."""
     scores = (query @ XT).data
     best = np.argpartition(-scores, min(top_k, scores.size) - 1)[:top_k]
     return np.sort(scores[best])[::-1]
@@ -24,7 +24,7 @@ def run(
     num_documents: int = 100_000, num_dimensions: int = 65_536, document_nonzeros: int = 116,
     query_nonzeros: int = 21, num_queries: int = 200, top_k: int = 10, builds: int = 5,
 ) -> list[Table]:  # fmt: skip
-    """Latency per query and build time."""
+    """Measure latency per query and build time."""
     X = zipf_collection(num_documents, num_dimensions, document_nonzeros, seed=0)
     Q = zipf_collection(num_queries, num_dimensions, query_nonzeros, seed=1)
     queries = [Q[[row]] for row in range(num_queries)]

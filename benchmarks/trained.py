@@ -20,7 +20,7 @@ QUERY_DIMS = (8, 10, 12, 14, 16, 20, 24, 32, 48, None)
 DOCUMENT_DIMS = (60, 80, 100, 125, 150, 200, 250, 300, 400, None)
 ALPHAS = (None, 1.0, 1.5)
 SCALES = (0.25, 0.5, 0.75, 1.0)
-"""What concepts are worth beside words."""
+"""Factors on the concepts' weights beside words."""
 
 
 def main() -> None:

@@ -20,7 +20,7 @@ Step = Callable[[Tensor], object]
 
 
 def synthetic_states(tokens: int, d: int, num_features: int = 4096, active: int = 8) -> Tensor:
-    """Sums of a few of many directions, and noise: what an SAE assumes that states are."""
+    """Draw sums of a few of many directions, and noise: an SAE's model of states."""
     generator = torch.Generator().manual_seed(0)
     features = F.normalize(torch.randn(num_features, d, generator=generator), dim=1)
     # The square makes some features far more frequent than others.
@@ -32,13 +32,13 @@ def synthetic_states(tokens: int, d: int, num_features: int = 4096, active: int 
 
 
 def lexicept_step(states: Tensor, num_latents: int, k: int, **settings: int) -> Step:
-    """lexicept's own step."""
+    """Return lexicept's training step."""
     chosen = SAESettings(num_latents=num_latents, k=k, batch_size=len(states), **settings)
     return Loop(SAETask.begin(states, chosen)).step
 
 
 def textbook_step(states: Tensor, num_latents: int, k: int) -> Step:
-    """The same model as it is written down: autograd through dense activations."""
+    """Return a step of the same model by autograd through dense activations."""
     d = states.shape[1]
     W_dec = F.normalize(torch.randn(num_latents, d), dim=1).requires_grad_()
     W_enc = W_dec.detach().clone().requires_grad_()
@@ -62,7 +62,7 @@ def textbook_step(states: Tensor, num_latents: int, k: int) -> Step:
 
 
 def sparsify_step(states: Tensor, num_latents: int, k: int) -> Step:
-    """The step of sparsify's trainer with its defaults: schedule-free signum, no AuxK loss."""
+    """Return sparsify's step with its defaults: schedule-free signum, no AuxK loss."""
     # Its Triton kernels need a GPU and would be chosen wherever Triton is installed.
     os.environ["SPARSIFY_DISABLE_TRITON"] = "1"
     from schedulefree import ScheduleFreeWrapper
@@ -96,7 +96,7 @@ def repeated(step: Step, states: Sequence[Tensor], steps: int) -> Callable[[], N
 
 
 def run(d: int = 384, k: int = 8, batch: int = 2048, rounds: int = 5) -> list[Table]:
-    """Each round times some steps of every trainer: more of the small model's."""
+    """Time some steps of every trainer per round, more of the small model's."""
     torch.manual_seed(0)
     states = synthetic_states(4 * batch, d).split(batch)
     first, small, large = states[0], 8192, 65_536
