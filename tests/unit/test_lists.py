@@ -20,10 +20,9 @@ from lexicept.training.candidates.lists import (
     CandidateList,
     Lists,
     from_qrels,
-    read_texts_dataset,
     write_lists,
-    write_texts_dataset,
 )
+from lexicept.training.candidates.text_datasets import read_texts_dataset, write_texts_dataset
 
 Folders = pytest.TempPathFactory
 Write = Callable[[str | bytes], Path]

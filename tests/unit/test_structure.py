@@ -1,13 +1,37 @@
-"""The layout of the repository: tests share helpers through ``tests/support``."""
+"""The layout of the repository: few files at the root, short modules, imports that run one way."""
 
 import ast
+from graphlib import TopologicalSorter
 from pathlib import Path
 
+import pytest
+
 TESTS = Path(__file__).parents[1]
+PACKAGE = TESTS.parent / "src" / "lexicept"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+
+def test_the_root_holds_few_files() -> None:
+    names = [path.name for path in PACKAGE.iterdir() if path.is_file()]
+    assert "vectors.py" in names
+    assert len(names) <= 10, names
+
+
+def test_modules_are_short() -> None:
+    lengths = {str(p.relative_to(PACKAGE)): len(p.read_text().splitlines()) for p in MODULES}
+    assert {name: length for name, length in lengths.items() if length > 450} == {}
+
+
+def test_imports_have_no_cycle() -> None:
+    grimp = pytest.importorskip("grimp", reason="needs import-linter")
+    graph = grimp.build_graph("lexicept", cache_dir=None)
+    imports = {name: graph.find_modules_directly_imported_by(name) for name in graph.modules}
+    assert "lexicept.vectors" in imports["lexicept.index.reader"]
+    TopologicalSorter(imports).prepare()  # raises CycleError, which names the cycle
 
 
 def imported(path: Path) -> set[str]:
-    """The modules that a file imports, anywhere in it."""
+    """Return the modules that a file imports, anywhere in it."""
     nodes = list(ast.walk(ast.parse(path.read_text())))
     names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
     return names | {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}

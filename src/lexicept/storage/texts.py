@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import mmap
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 
 from lexicept.errors import IndexFormatError
 from lexicept.storage.arrays import ArrayWriter, BlockWriter, load_array
+from lexicept.storage.sequences import LazySequence
 
 MANY = 2**16
 """Small numbers that are written together."""
 
 
-class TextStore(Sequence[str]):
+class TextStore(LazySequence[str]):
     """Texts on disk, ``<prefix>.offsets.npy`` and ``<prefix>.bin``, read one at a time."""
 
     def __init__(self, prefix: Path) -> None:
@@ -51,25 +52,12 @@ class TextStore(Sequence[str]):
     def __len__(self) -> int:
         return int(self._offsets.size) - 1
 
-    @overload
-    def __getitem__(self, position: int) -> str: ...
-    @overload
-    def __getitem__(self, position: slice) -> list[str]: ...
-    def __getitem__(self, position: int | slice) -> str | list[str]:
-        if isinstance(position, slice):
-            return [self[i] for i in range(*position.indices(len(self)))]
-        if position < 0:
-            position += len(self)
-        if not 0 <= position < len(self):
-            raise IndexError(position)
-        start, end = self._offsets[position], self._offsets[position + 1]
+    def _read(self, number: int) -> str:
+        start, end = self._offsets[number], self._offsets[number + 1]
         try:
             return self._bytes[start:end].decode()
         except UnicodeDecodeError as error:
-            raise IndexFormatError(f"{self._path}: text {position}: {error}") from None
-
-    def __iter__(self) -> Iterator[str]:
-        return (self[i] for i in range(len(self)))
+            raise IndexFormatError(f"{self._path}: text {number}: {error}") from None
 
 
 class TextWriter(BlockWriter):

@@ -11,13 +11,10 @@ import codecs
 import json
 import math
 import os
-import re
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from hashlib import sha256
-from importlib import import_module
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO, overload
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,7 +22,8 @@ from lexicept.corpora import Qrel
 from lexicept.corpora.records import Place, check_id, readable
 from lexicept.errors import InputError
 from lexicept.storage.files import replacing_text
-from lexicept.storage.workspace import new_folder
+from lexicept.storage.sequences import LazySequence
+from lexicept.storage.workspace import GrowingFile
 from lexicept.vectors import Integers
 
 _ACCEPTED = (
@@ -33,9 +31,6 @@ _ACCEPTED = (
     'of sentence-transformers ({"qid", "pos", "neg"}), and triples (qid, positive, negative) '
     "between tabs"
 )
-
-_QUERIES = ("query", "anchor")
-_SCORES = ("score", "scores", "label", "labels")
 
 
 class CandidateList(NamedTuple):
@@ -75,6 +70,16 @@ def write_lists(path: str | os.PathLike[str], lists: Iterable[CandidateList]) ->
     return Lists.open(target)
 
 
+def append_lists(file: GrowingFile, lists: Iterable[CandidateList], done: int) -> None:
+    """Append lists to a file of lists that grows; ``done`` units of work are finished then.
+
+    Raises:
+        InputError: what ``to_line`` refuses.
+    """
+    lines = [to_line(item, Place(f"query {item.query_id!r}")) for item in lists]
+    file.append_lines(lines, done)
+
+
 def to_line(item: CandidateList, place: Place) -> str:
     """A list as a line of our files.
 
@@ -103,7 +108,7 @@ class _Format(NamedTuple):
     """Whether bytes look like such a line; what does not is parsed at once, to be refused."""
 
 
-class Lists(Sequence[CandidateList]):
+class Lists(LazySequence[CandidateList]):
     """The lists of a file, parsed one at a time when they are asked for; see ``open``."""
 
     def __init__(
@@ -153,19 +158,9 @@ class Lists(Sequence[CandidateList]):
     def __len__(self) -> int:
         return int(self._offsets.size) - 1
 
-    @overload
-    def __getitem__(self, position: int) -> CandidateList: ...
-    @overload
-    def __getitem__(self, position: slice) -> list[CandidateList]: ...
-    def __getitem__(self, position: int | slice) -> CandidateList | list[CandidateList]:
-        """One list or several. Raises InputError for a bad line."""
-        if isinstance(position, slice):
-            return [self[i] for i in range(*position.indices(len(self)))]
-        if position < 0:
-            position += len(self)
-        if not 0 <= position < len(self):
-            raise IndexError(position)
-        start, end = (int(offset) for offset in self._offsets[position : position + 2])
+    def _read(self, number: int) -> CandidateList:
+        """Parse a list. Raises InputError for a bad line."""
+        start, end = (int(offset) for offset in self._offsets[number : number + 2])
         line = _line(self._bytes[start:end].tobytes(), first=start == 0)
         try:
             return self._parse_line(Place(self.path), line)
@@ -174,9 +169,6 @@ class Lists(Sequence[CandidateList]):
             before = (self._bytes[i : min(i + 2**20, start)] for i in range(0, start, 2**20))
             number = 1 + sum(part.tobytes().count(b"\n") for part in before)
             return self._parse_line(Place(self.path, number), line)
-
-    def __iter__(self) -> Iterator[CandidateList]:
-        return (self[i] for i in range(len(self)))
 
     def _parse_line(self, place: Place, line: bytes) -> CandidateList:
         return self._parse(place, _decode(place, line))
@@ -210,7 +202,7 @@ def _parse_ours(place: Place, line: str) -> CandidateList:
     )
     scores = None
     if fields.get("scores") is not None:
-        scores = tuple(_score(place, value) for value in _array(place, fields, "scores"))
+        scores = tuple(finite_score(place, value) for value in _array(place, fields, "scores"))
     query = _id(place, fields.get("query_id"))
     found = CandidateList(query, relevant + candidates, len(relevant), scores)
     _check(place, found)
@@ -221,7 +213,7 @@ def _parse_colbert(place: Place, line: str) -> CandidateList:
     values = _json(place, line)
     if not isinstance(values, list) or len(values) < 2:
         raise place.error("not a JSON array of a query and its documents")
-    return _assemble(place, values[0], values[1:2], values[2:])
+    return assemble(place, values[0], values[1:2], values[2:])
 
 
 def _parse_hard_negatives(place: Place, line: str) -> CandidateList:
@@ -232,7 +224,7 @@ def _parse_hard_negatives(place: Place, line: str) -> CandidateList:
     if not isinstance(systems, dict):
         raise place.error("neg must be an object of arrays, by system")
     negatives = [value for system in systems for value in _array(place, systems, system)]
-    return _assemble(place, fields.get("qid"), _array(place, fields, "pos"), negatives)
+    return assemble(place, fields.get("qid"), _array(place, fields, "pos"), negatives)
 
 
 def _parse_triple(place: Place, line: str) -> CandidateList:
@@ -242,19 +234,19 @@ def _parse_triple(place: Place, line: str) -> CandidateList:
     query, positive, negative = columns
     if positive == negative:
         raise place.error(f"{positive!r} is both positive and negative")
-    return _assemble(place, query, [positive], [negative])
+    return assemble(place, query, [positive], [negative])
 
 
-def _assemble(
+def assemble(
     place: Place, query: Any, relevant: Sequence[Any], others: Sequence[Any]
 ) -> CandidateList:
-    """A list from ids, ``[id, score]`` or ``{"pid": id, "ce-score": score}``, each id once."""
+    """Make a list of ids, ``[id, score]`` or ``{"pid": id, "ce-score": score}``, each id once."""
     scores: dict[str, float | None] = {}
     count = 0
     for number, value in enumerate([*relevant, *others]):
         match value:
             case [name, score] | {"pid": name, "ce-score": score}:
-                scores.setdefault(_id(place, name), _score(place, score))
+                scores.setdefault(_id(place, name), finite_score(place, score))
             case {"pid": name} | name:
                 scores.setdefault(_id(place, name), None)
         if number < len(relevant):
@@ -319,7 +311,8 @@ def _id(place: Place, value: Any) -> str:
     return name
 
 
-def _score(place: Place, value: Any) -> float:
+def finite_score(place: Place, value: Any) -> float:
+    """Return a score. Raises InputError, at ``place``, for anything but a finite number."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     try:
         score = float(value) if number else math.nan
@@ -328,127 +321,3 @@ def _score(place: Place, value: Any) -> float:
     if not math.isfinite(score):
         raise place.error(f"a score must be a finite number, not {value!r:.40}")
     return score
-
-
-# Datasets of texts
-
-
-def read_texts_dataset(
-    name_or_path: str, split: str = "train", config: str | None = None
-) -> Iterator[dict[str, Any]]:
-    """Stream the rows of a Hugging Face dataset: a folder of ``save_to_disk``, or a hub name.
-
-    Raises:
-        InputError: the package ``datasets`` is missing or can't read it.
-    """
-    try:
-        datasets = import_module("datasets")
-    except ImportError:
-        raise InputError("Hugging Face datasets need `pip install datasets`") from None
-    folder = Path(name_or_path)
-    saved = [folder / name for name in ("dataset_info.json", "dataset_dict.json")]
-    try:
-        if any(path.is_file() for path in saved):
-            found = datasets.load_from_disk(name_or_path)
-            rows = found[split] if isinstance(found, datasets.DatasetDict) else found
-        else:
-            rows = datasets.load_dataset(name_or_path, config, split=split, streaming=True)
-        yield from rows
-    except (OSError, ValueError, KeyError) as error:
-        raise InputError(f"dataset {name_or_path!r}, split {split!r}: {error}") from None
-
-
-def write_texts_dataset(rows: Iterable[Mapping[str, Any]], folder: str | os.PathLike[str]) -> Lists:
-    """Write rows of texts as a BEIR folder with lists, so that training sees ids only.
-
-    The columns are those of sentence-transformers: ``query`` or ``anchor``; ``positive``;
-    ``negative``, ``negative_1``, ...; and maybe ``score``, ``scores``, ``label`` or ``labels``:
-    either a score for each document or, as for margin losses, what the positive's score is above
-    each negative's. Ids are hashes of the texts.
-
-    Returns:
-        The lists, one for each row, in ``lists.jsonl`` beside ``corpus.jsonl``, ``queries.jsonl``
-        and ``qrels/train.tsv``.
-
-    Raises:
-        InputError: naming the row that has other columns; or the folder exists.
-    """
-    target = Path(folder)
-    with new_folder(target, "dataset") as new:
-        (new / "qrels").mkdir()
-        with (
-            (new / "corpus.jsonl").open("w", encoding="utf-8") as corpus,
-            (new / "queries.jsonl").open("w", encoding="utf-8") as queries,
-            (new / "qrels" / "train.tsv").open("w", encoding="utf-8") as qrels,
-        ):
-            lists = _rows_to_lists(rows, str(target), _once(corpus), _once(queries), qrels)
-            write_lists(new / "lists.jsonl", lists)
-    return Lists.open(target / "lists.jsonl")
-
-
-def _rows_to_lists(
-    rows: Iterable[Mapping[str, Any]],
-    target: str,
-    write_document: Callable[[str], str],
-    write_query: Callable[[str], str],
-    qrels: TextIO,
-) -> Iterator[CandidateList]:
-    judged: set[tuple[str, str]] = set()
-    qrels.write("query-id\tcorpus-id\tscore\n")
-    for number, row in enumerate(rows, 1):
-        place = Place(f"rows for {target}", number, "row")
-        query, texts = _texts(place, row)
-        ids = [write_document(text) for text in texts]
-        scores = _scores(place, row, len(texts))
-        values = ids if scores is None else list(zip(ids, scores, strict=True))
-        found = _assemble(place, write_query(query), values[:1], values[1:])
-        pair = (found.query_id, ids[0])
-        if pair not in judged:
-            judged.add(pair)
-            qrels.write(f"{pair[0]}\t{pair[1]}\t1\n")
-        yield found
-
-
-def _once(file: TextIO) -> Callable[[str], str]:
-    """A function that gives a text's id, and writes the text where it is new."""
-    known: set[bytes] = set()
-
-    def write(text: str) -> str:
-        digest = sha256(text.encode()).digest()[:10]
-        if digest not in known:
-            known.add(digest)
-            fields = {"_id": digest.hex(), "text": text}
-            file.write(json.dumps(fields, ensure_ascii=False) + "\n")
-        return digest.hex()
-
-    return write
-
-
-def _texts(place: Place, row: Mapping[str, Any]) -> tuple[str, list[str]]:
-    """The query, and the positive and the negatives of a row."""
-    columns = [next((name for name in _QUERIES if name in row), _QUERIES[0]), "positive"]
-    columns += [name for name in row if re.fullmatch(r"negative(_\d+)?", name)]
-    texts = []
-    for name in columns:
-        text = row.get(name)
-        if not isinstance(text, str):
-            raise place.error(f"the column {name} must hold a text; columns: {', '.join(row)}")
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise place.error(f"the column {name}: {error.reason}") from None
-        texts.append(text)
-    return texts[0], texts[1:]
-
-
-def _scores(place: Place, row: Mapping[str, Any], documents: int) -> list[float] | None:
-    """A score for each document; the margins of negatives become scores below the positive's 0."""
-    value = next((row[name] for name in _SCORES if name in row), None)
-    if value is None:
-        return None
-    values = [_score(place, v) for v in (value if isinstance(value, list) else [value])]
-    if values and len(values) == documents - 1:
-        return [0.0, *(-margin for margin in values)]
-    if len(values) != documents:
-        raise place.error(f"{len(values)} scores for {documents} documents")
-    return values

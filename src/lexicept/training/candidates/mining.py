@@ -10,13 +10,12 @@ import numpy as np
 import scipy.sparse as sp
 
 from lexicept.corpora.pseudo_queries import random_for
-from lexicept.corpora.records import Place
 from lexicept.errors import InputError
 from lexicept.index.reader import IndexReader
 from lexicept.progress import Progress, silent
 from lexicept.storage.files import fingerprint, fingerprint_json
 from lexicept.storage.workspace import Workspace
-from lexicept.training.candidates.lists import CandidateList, Lists, to_line
+from lexicept.training.candidates.lists import CandidateList, Lists, append_lists
 
 BATCH = 256
 """Queries of a unit of work that interrupted mining keeps."""
@@ -81,7 +80,7 @@ def mine(
             batch = names[start : start + BATCH]
             vectors = index.query_vectors([queries[name] for name in batch], vocabulary)
             most = depth + max(len(known[name]) for name in batch)
-            lines = []
+            lists = []
             for row, hits in enumerate(index.search_vectors(vectors, most)):
                 query, positives = batch[row], known[batch[row]]
                 limit = np.inf
@@ -94,9 +93,8 @@ def mine(
                     taken = {*positives, *(hit.id for hit in hits)}
                     listed += _draw(random_negatives, index.ids, taken, random_for(seed, query))
                 if listed:
-                    item = CandidateList(query, tuple(listed), len(positives))
-                    lines.append(to_line(item, Place(f"query {query!r}")))
-            part.append_lines(lines, start + len(batch))
+                    lists.append(CandidateList(query, tuple(listed), len(positives)))
+            append_lists(part, lists, start + len(batch))
             progress("mining", part.done, len(names))
         work.publish(part.path)
     return Lists.open(target)

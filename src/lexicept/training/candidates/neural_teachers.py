@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -23,7 +23,7 @@ from lexicept.storage.arrays import load_array
 from lexicept.storage.files import fingerprint
 from lexicept.storage.manifest import describe_files
 from lexicept.storage.workspace import Workspace
-from lexicept.training.candidates.teachers import Scorer, Texts, numbers
+from lexicept.training.candidates.teachers import ById, Scorer, Texts, numbers
 from lexicept.vectors import Floats
 
 SHARD = 1024
@@ -44,11 +44,7 @@ class DenseTeacher:
         return {"name": "dense", "model": model_identity(self.name)}
 
     def prepare(
-        self,
-        queries: Mapping[str, str],
-        documents: Mapping[str, str],
-        folder: Path,
-        progress: Progress = silent,
+        self, queries: ById, documents: ById, folder: Path, progress: Progress = silent
     ) -> Scorer:
         """Embed all texts that ``folder`` has no embeddings of.
 
@@ -85,11 +81,7 @@ class CrossEncoderTeacher:
         return {"name": "cross-encoder", "model": model_identity(self.name)}
 
     def prepare(
-        self,
-        queries: Mapping[str, str],
-        documents: Mapping[str, str],
-        folder: Path,
-        progress: Progress = silent,
+        self, queries: ById, documents: ById, folder: Path, progress: Progress = silent
     ) -> Scorer:
         """Load the model.
 

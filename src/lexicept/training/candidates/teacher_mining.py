@@ -7,12 +7,11 @@ from pathlib import Path
 
 import torch
 
-from lexicept.corpora.records import Place
 from lexicept.errors import InputError
 from lexicept.progress import Progress, silent
 from lexicept.storage.files import fingerprint
 from lexicept.storage.workspace import Workspace
-from lexicept.training.candidates.lists import CandidateList, Lists, to_line
+from lexicept.training.candidates.lists import CandidateList, Lists, append_lists
 from lexicept.training.data import TrainingData
 
 QUERIES = 256
@@ -49,14 +48,13 @@ def teacher_lists(
         for start in range(part.done, len(names), QUERIES):
             batch = range(start, min(start + QUERIES, len(names)))
             most = max(len(relevant.get(names[row], ())) for row in batch) + depth
-            lines = []
-            for row, found in zip(batch, _best(data, batch, most), strict=True):
+            lists = []
+            for row, numbers in zip(batch, _best(data, batch, most), strict=True):
                 known = dict.fromkeys(relevant.get(names[row], ()))
-                others = [data.document_ids[n] for n in found]
+                others = [data.document_ids[n] for n in numbers]
                 others = [document for document in others if document not in known][:depth]
-                item = CandidateList(names[row], (*known, *others), len(known))
-                lines.append(to_line(item, Place(f"query {names[row]!r}")))
-            part.append_lines(lines, batch.stop)
+                lists.append(CandidateList(names[row], (*known, *others), len(known)))
+            append_lists(part, lists, batch.stop)
             progress("mining", part.done, len(names))
         work.publish(part.path)
     return Lists.open(out)

@@ -10,40 +10,39 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Protocol, overload
+from typing import Any, Protocol
 
 import numpy as np
 
-from lexicept.corpora.records import Place
 from lexicept.errors import InputError
 from lexicept.index.term_frequencies import write_frequencies
 from lexicept.progress import Progress, silent
 from lexicept.storage.files import fingerprint
+from lexicept.storage.sequences import LazySequence
 from lexicept.storage.workspace import Workspace
-from lexicept.training.candidates.lists import CandidateList, Lists, to_line
+from lexicept.training.candidates.lists import CandidateList, Lists, append_lists
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.vectors import Floats
 from lexicept.weighting import BM25
 
 BATCH = 64
-"""Lists scored between two points from which killed scoring can go on."""
+"""Number of lists scored between two points from which interrupted scoring resumes."""
+
+ById = Mapping[str, str]
+"""Id → text."""
 
 Scorer = Callable[[Sequence[str], Sequence[Sequence[str]]], list[Floats]]
-"""Ids of n queries and of each one's documents → n arrays, a score for each document."""
+"""Ids of n queries and of each one's documents → n arrays of scores of the documents."""
 
 
 class Teacher(Protocol):
-    """What scores texts; ``prepare`` sees them all once, so that none is encoded twice."""
+    """A model that scores documents; ``prepare`` sees all texts, so that none is encoded twice."""
 
     def settings(self) -> dict[str, Any]:
         """JSON values that tell teachers with different scores apart."""
 
     def prepare(
-        self,
-        queries: Mapping[str, str],
-        documents: Mapping[str, str],
-        folder: Path,
-        progress: Progress = silent,
+        self, queries: ById, documents: ById, folder: Path, progress: Progress = silent
     ) -> Scorer:
         """Get ready for queries and a whole collection, id → text.
 
@@ -62,11 +61,7 @@ class BM25Teacher:
         return {"name": "bm25", "language": self.language, "weighting": BM25().settings()}
 
     def prepare(
-        self,
-        queries: Mapping[str, str],
-        documents: Mapping[str, str],
-        folder: Path,
-        progress: Progress = silent,
+        self, queries: ById, documents: ById, folder: Path, progress: Progress = silent
     ) -> Scorer:
         """Weigh the documents in memory. Raises InputError for an unknown language."""
         vectorizer = WordVectorizer(self.language)
@@ -112,11 +107,7 @@ class Blend:
         return {"name": "blend", "teachers": parts}
 
     def prepare(
-        self,
-        queries: Mapping[str, str],
-        documents: Mapping[str, str],
-        folder: Path,
-        progress: Progress = silent,
+        self, queries: ById, documents: ById, folder: Path, progress: Progress = silent
     ) -> Scorer:
         """Prepare every teacher."""
         scorers = [
@@ -134,33 +125,27 @@ class Blend:
         return score
 
 
-class Texts(Sequence[str]):
+class Texts(LazySequence[str]):
     """A mapping's texts by number, in its order, looked up when they are asked for."""
 
-    def __init__(self, texts: Mapping[str, str]) -> None:
+    def __init__(self, texts: ById) -> None:
         self._texts = texts
         self._ids = list(texts)
 
     def __len__(self) -> int:
         return len(self._ids)
 
-    @overload
-    def __getitem__(self, position: int) -> str: ...
-    @overload
-    def __getitem__(self, position: slice) -> list[str]: ...
-    def __getitem__(self, position: int | slice) -> str | list[str]:
-        if isinstance(position, slice):
-            return [self._texts[name] for name in self._ids[position]]
-        return self._texts[self._ids[position]]
+    def _read(self, number: int) -> str:
+        return self._texts[self._ids[number]]
 
 
-def numbers(texts: Mapping[str, str]) -> dict[str, int]:
-    """Id → its place in the order of the mapping."""
+def numbers(texts: ById) -> dict[str, int]:
+    """Return id → position in the order of the mapping."""
     return {name: number for number, name in enumerate(texts)}
 
 
 def standardised(scores: Floats) -> Floats:
-    """Scores with mean 0 and standard deviation 1; zeros where they are all the same."""
+    """Scale scores to mean 0 and standard deviation 1; equal scores become 0."""
     values = scores.astype(np.float64)
     # Compared, not measured: rounding gives equal numbers a deviation.
     if not values.size or (values == values[0]).all():
@@ -170,8 +155,8 @@ def standardised(scores: Floats) -> Floats:
 
 def score_lists(
     lists: Sequence[CandidateList],
-    queries: Mapping[str, str],
-    documents: Mapping[str, str],
+    queries: ById,
+    documents: ById,
     teacher: Teacher,
     out: str | os.PathLike[str],
     cache: str | os.PathLike[str] | None = None,
@@ -213,11 +198,11 @@ def score_lists(
         for start in range(part.done, len(lists), BATCH):
             batch = lists[start : start + BATCH]
             scores = score([i.query_id for i in batch], [i.documents for i in batch])
-            lines = []
-            for item, values in zip(batch, scores, strict=True):
-                scored = item._replace(scores=tuple(values.tolist()))
-                lines.append(to_line(scored, Place(f"query {item.query_id!r}")))
-            part.append_lines(lines, start + len(batch))
+            scored = (
+                item._replace(scores=tuple(values.tolist()))
+                for item, values in zip(batch, scores, strict=True)
+            )
+            append_lists(part, scored, start + len(batch))
             progress("scoring", part.done, len(lists))
         work.publish(part.path)
     return Lists.open(target)
@@ -225,8 +210,8 @@ def score_lists(
 
 def _survey(
     lists: Sequence[CandidateList],
-    queries: Mapping[str, str],
-    documents: Mapping[str, str],
+    queries: ById,
+    documents: ById,
     used: dict[str, str],
 ) -> Iterator[str]:
     """Yield what the lists are made of; ``used`` gets the texts of their queries."""
