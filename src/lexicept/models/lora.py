@@ -18,11 +18,12 @@ from lexicept.storage.files import read_json
 
 
 def add_adapters(model: PreTrainedModel, base: str, rank: int, alpha: int | None = None) -> Any:
-    """A frozen model with adapters that learn and add nothing at first.
+    """Return a frozen model with trainable adapters, which add nothing at first.
 
     Args:
-        base: the hub name or folder of the model's weights, for those who load the adapters.
-        rank: r of every adapter; B A x, A random [r, in] and B zero [out, r], counts alpha / r.
+        base: the hub name or folder of the model's weights, saved with the adapters.
+        rank: the rank r of every adapter, which adds ``(alpha / r) B A x``, with A [r, in] random
+            and B [out, r] zero at first.
         alpha: twice the rank by default.
     """
     from peft import LoraConfig, get_peft_model
@@ -37,31 +38,31 @@ def add_adapters(model: PreTrainedModel, base: str, rank: int, alpha: int | None
 
 
 def has_adapters(model: nn.Module) -> bool:
-    """Whether ``add_adapters`` made it."""
+    """Return whether a model has adapters."""
     return hasattr(model, "merge_and_unload")
 
 
 def merge_adapters(model: Any) -> PreTrainedModel:
-    """Add adapters to the weights that they adapt; a model without any is left as it is."""
+    """Add adapters to the weights that they adapt; return a model without any as it is."""
     return model.merge_and_unload() if has_adapters(model) else model
 
 
 def save_adapters(model: Any, folder: str) -> None:
-    """Write ``adapter_config.json`` and ``adapter_model.safetensors``, and the configuration of
-    the model that they adapt, as far as it is run."""
-    # Embeddings are not adapted: without this peft asks the hub whether their number is the base's.
+    """Write ``adapter_config.json``, ``adapter_model.safetensors`` and the base's configuration,
+    cut to the blocks that are run."""
+    # Embeddings are not adapted; otherwise peft asks the hub how many the base has.
     model.save_pretrained(folder, save_embedding_layers=False)
     model.config.save_pretrained(folder)
 
 
 def find_base(path: str, **where: Any) -> str | None:
-    """The base of adapters in a folder or hub repository; None where there are none.
+    """Return the base of the adapters in a folder or hub repository; None if it has no adapters.
 
     Args:
         where: ``subfolder``, ``revision`` and the like.
 
     Raises:
-        InputError, IndexFormatError: a configuration that names none.
+        InputError, IndexFormatError: the configuration names no base.
     """
     found = find_adapter_config_file(path, **where)
     if found is None:
@@ -73,10 +74,10 @@ def find_base(path: str, **where: Any) -> str | None:
 
 
 def load_adapters(model: PreTrainedModel, path: str, **where: Any) -> PreTrainedModel:
-    """A base with the adapters of a folder or hub repository added to its weights.
+    """Add the adapters of a folder or hub repository to the weights of their base.
 
     Raises:
-        InputError: a folder whose adapters are pickled.
+        InputError: the adapters are pickled.
     """
     from peft import PeftModel
 
@@ -89,7 +90,7 @@ def load_adapters(model: PreTrainedModel, path: str, **where: Any) -> PreTrained
 
 @contextmanager
 def _quiet_peft() -> Iterator[None]:
-    """It asks transformers by a name that will be another."""
+    """Silence a deprecation warning of transformers for a name that peft uses."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
         yield

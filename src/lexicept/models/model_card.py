@@ -1,4 +1,4 @@
-"""Model cards: what a model is and how it is loaded, for its folder and for the hub."""
+"""Model cards: README files that describe a model and how to load it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lexicept.models.encoder import Encoder
 from lexicept.models.hub import is_name
 
 PLACE = "path/to/this/folder"
-"""What a card says a model is loaded from, until it is published."""
+"""Placeholder of the model's place in a card, until the model is published."""
 
 _CARD = """---
 library_name: sentence-transformers
@@ -38,10 +38,10 @@ lexicept is installed. `lexicept build documents/ --out index --model {place}` i
 
 
 def make_card(encoder: Encoder, title: str, origin: str | None = None) -> str:
-    """A card in Markdown, with the hub's front matter.
+    """Return a card in Markdown, with the hub's front matter.
 
     Args:
-        origin: what it was made from: a hub name, which is linked, or a folder.
+        origin: the model's base: a hub name, which is linked, or a folder.
     """
     backbone, head = encoder.backbone, encoder.head
     linked = origin is not None and is_name(origin)
@@ -61,7 +61,7 @@ def make_card(encoder: Encoder, title: str, origin: str | None = None) -> str:
 
 
 def published(card: str, name: str, licence: str | None = None) -> str:
-    """A card as it is pushed: loaded by its name, under a licence."""
+    """Return a card for the hub, with the model's name there and its licence."""
     card = card.replace(PLACE, name)
     if licence is None:
         return card

@@ -1,4 +1,4 @@
-"""Model soups: the mean of the weights of several encoders (Wortsman et al. 2022; SPLARE)."""
+"""Model soups: the mean of several encoders' weights (Wortsman et al. 2022; SPLARE)."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from lexicept.storage.workspace import new_folder
 _CARD = "README.md"
 
 _PLACES = {"transformers_version", "__version__", "_name_or_path", "is_local", "origin"}
-"""Settings that say where a model, or its SAE, was made."""
+"""Settings that may differ: they say where a model or its SAE was made."""
 
 _LEARNED = "query_scale"
-"""The setting of a head that is learned."""
+"""The setting of a head that is learned, and so averaged."""
 
 
 def soup(models: Sequence[Path], out: Path) -> None:
-    """Write the encoder whose weights are the means of several encoders', in double precision.
+    """Write the encoder whose weights are the means, in double precision, of several encoders'.
 
-    The mean of one is that encoder. Low-rank adapters are not averaged, their product not being
-    linear in them: the models that they were merged into are.
+    Low-rank adapters are not averaged, since their product is not linear in them: average the
+    models that they were merged into.
 
     Args:
-        models: saved encoders of one form, trained from one start.
+        models: saved encoders of one architecture, trained from one start.
         out: a folder that does not exist yet.
 
     Raises:
-        InputError: something is at ``out``, a folder that is no such encoder, or two of different
-            form, with what differs.
+        InputError: ``out`` exists, a folder holds no such encoder, or two encoders differ in more
+            than their weights; the error names what differs.
     """
     files = [_files(model) for model in models]
     with new_folder(out, "soup") as work:
@@ -71,13 +71,13 @@ def _write_mean(models: Sequence[Path], name: str, work: Path) -> None:
 
 
 def _files(model: Path) -> list[str]:
-    """What an encoder's folder holds, by relative path."""
+    """Return the relative paths of the files of an encoder."""
     if not (model / "modules.json").exists():
         raise InputError(f"{model}: no saved encoder (modules.json is missing)")
-    found = [path for path in model.rglob("*") if path.is_file() and path.name != _CARD]
-    if any(path.name == "adapter_config.json" for path in found):
+    files = [path for path in model.rglob("*") if path.is_file() and path.name != _CARD]
+    if any(path.name == "adapter_config.json" for path in files):
         raise InputError(f"{model}: adapters are not averaged; name the model they are merged into")
-    return [path.relative_to(model).as_posix() for path in found]
+    return [path.relative_to(model).as_posix() for path in files]
 
 
 def _mean_weights(paths: Sequence[Path]) -> dict[str, Tensor]:

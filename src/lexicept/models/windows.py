@@ -10,21 +10,21 @@ import torch
 from torch import Tensor
 
 LONGEST_WINDOW = 512
-"""Tokens of a window where ``max_seq_length`` does not say otherwise (SPLARE evaluates at 512)."""
+"""Tokens of a window by default (SPLARE evaluates at 512)."""
 
 
 class Window(NamedTuple):
-    """A run of a text's tokens that fits the backbone, special tokens included."""
+    """A run of a text's tokens that fits the backbone, with special tokens around it."""
 
     text: int
-    """Number of the text it is from."""
+    """Number of the window's text."""
     token_ids: list[int]
     special: list[int]
-    """1 for each special token, wherever it comes from; such tokens are left out of vectors."""
+    """1 for each special token, which vectors leave out; 0 for any other token."""
     words: list[int | None]
-    """A number that neighbouring tokens share where they are parts of one word."""
+    """Number of each token's word; neighbouring tokens of one word share it. None: no word."""
     offsets: list[tuple[int, int]]
-    """The characters of the text that each token stands for."""
+    """Start and end of each token in the text, in characters."""
 
 
 def cut_windows(
@@ -103,27 +103,27 @@ def pad_windows(windows: Sequence[Window], padding: int) -> dict[str, Tensor]:
 def split_words(
     text: str, words: Sequence[int | None], offsets: Sequence[tuple[int, int]]
 ) -> list[int | None]:
-    """A tokenizer's words, cut where the text has a space: some take a whole text for one word.
+    """Split a tokenizer's words at spaces: some tokenizers take a whole text for one word.
 
     Args:
-        words: of every token, None for special ones.
-        offsets: the characters of every token.
+        words: the word of every token; None for special tokens.
+        offsets: start and end of every token, in characters.
 
     Returns:
-        Numbers from 0 on, None for special tokens.
+        The number of every token's word, from 0; None for special tokens.
     """
-    found: list[int | None] = []
+    numbers: list[int | None] = []
     number, before, last = -1, None, 0
     for word, (start, end) in zip(words, offsets, strict=True):
         if word is not None and (word != before or any(map(str.isspace, text[last : start + 1]))):
             number += 1
-        found.append(None if word is None else number)
+        numbers.append(None if word is None else number)
         before, last = word, end
-    return found
+    return numbers
 
 
 def word_spans(window: Window) -> list[tuple[int, int]]:
-    """The characters of the word that each token is a part of; its own for a token of none."""
+    """Return start and end of every token's word, in characters; a token of no word has its own."""
     spans = list(window.offsets)
     start = 0
     for end in range(1, len(spans) + 1):

@@ -1,7 +1,7 @@
-"""Expanded vocabularies: dimensions are the words of a corpus, whatever sub-words they are made of.
+"""Expanded vocabularies: dimensions are the words of a corpus (ESPLADE, section 3.1).
 
-ESPLADE, section 3.1. A word is what the backbone's tokenizer sets apart before it looks for
-sub-words, spelled as its normaliser leaves it, so that it can be found again among them.
+A word is what the backbone's tokenizer separates before it looks for sub-words, spelled as the
+tokenizer's normaliser leaves it, so that it can be recognised in a text's sub-words.
 """
 
 from __future__ import annotations
@@ -15,37 +15,37 @@ from lexicept.errors import InputError
 from lexicept.models.windows import Window, split_words
 
 BATCH = 512
-"""Texts that are tokenised together."""
+"""Texts tokenised together."""
 
 
 class Span(NamedTuple):
-    """Neighbouring tokens of a window that stand for one dimension."""
+    """A run of a window's tokens that make one word of the vocabulary."""
 
     start: int
     end: int
-    """The first place after the span."""
+    """Position after the last token."""
     dimension: int
 
 
 def expanded_words(
     texts: Iterable[str], tokenizer: Any, size: int
 ) -> tuple[list[str], list[list[int]]]:
-    """The most frequent words of texts, and what the tokenizer makes of them (ESPLADE, 3.1.1).
+    """Return the most frequent words of texts and their sub-words (ESPLADE, 3.1.1).
 
-    Only what has a letter or a digit counts as a word, and only if all its sub-words are known.
-    Of several ways to tokenise a word, as at the start of a text and after a space, the most
-    frequent one is kept. Among equally frequent words the alphabet decides.
+    A word has a letter or a digit, and no unknown sub-word. If a word is tokenised in several ways
+    (at the start of a text, after a space), the most frequent one is kept. Equally frequent words
+    are ordered by the alphabet.
 
     Args:
         texts: read once, as a stream.
         tokenizer: a fast tokenizer of transformers.
-        size: number of words; of texts that have fewer, all are returned.
+        size: number of words; all are returned if there are fewer.
 
     Returns:
         The words, most frequent first, and the ids of each one's sub-words, without special tokens.
 
     Raises:
-        InputError: a size below 1, or texts without a word.
+        InputError: the size is below 1, or the texts have no words.
     """
     if size < 1:
         raise InputError(f"a vocabulary has at least 1 word, not {size}")
@@ -62,7 +62,7 @@ def expanded_words(
 
 
 def _count(texts: Iterable[str], tokenizer: Any) -> Counter[tuple[int, ...]]:
-    """How often the texts have each sequence of sub-words between two words' borders."""
+    """Count the sub-word sequences of the words of texts."""
     counts: Counter[tuple[int, ...]] = Counter()
     stream = iter(texts)
     while batch := list(islice(stream, BATCH)):
@@ -76,14 +76,14 @@ def _count(texts: Iterable[str], tokenizer: Any) -> Counter[tuple[int, ...]]:
 
 
 def _word_places(numbers: Sequence[int | None]) -> list[tuple[int, int]]:
-    """Start and end of every run of tokens that have the same word's number."""
+    """Return start and end of every run of tokens with the same word number."""
     borders = [i for i in range(1, len(numbers)) if numbers[i] != numbers[i - 1]]
     runs = pairwise([0, *borders, len(numbers)])
     return [(start, end) for start, end in runs if start < end and numbers[start] is not None]
 
 
 def _spell(pieces: tuple[int, ...], tokenizer: Any, special: set[int]) -> str | None:
-    """The word that sub-words make, None for what is none: an unknown one is a special token."""
+    """Return the word that sub-words make; None if it has an unknown one, or is no word."""
     if not special.isdisjoint(pieces):
         return None
     tokens = tokenizer.convert_ids_to_tokens(list(pieces))
@@ -92,11 +92,11 @@ def _spell(pieces: tuple[int, ...], tokenizer: Any, special: set[int]) -> str | 
 
 
 class WordFinder:
-    """Finds the words of a vocabulary in windows.
+    """A search for the words of a vocabulary in windows.
 
     Args:
         words: the term of every dimension.
-        tokenizer: the one that made the windows.
+        tokenizer: the tokenizer that made the windows.
     """
 
     def __init__(self, words: Sequence[str], tokenizer: Any) -> None:
@@ -106,13 +106,12 @@ class WordFinder:
         self._known: dict[tuple[int, ...], int | None] = {}
 
     def spans(self, window: Window, *, cut_start: bool, cut_end: bool) -> list[Span]:
-        """The words of the vocabulary, in the order of the text.
+        """Return the words of the vocabulary in a window, in order.
 
         Args:
-            window: of any text.
-            cut_start: whether the text begins before the window, whose first word may be a part
-                of one and is left out.
-            cut_end: the same for the end.
+            cut_start: whether the text begins before the window; its first word, which may be cut,
+                is then left out.
+            cut_end: whether the text goes on after the window; its last word is then left out.
         """
         places = _word_places(window.words)
         places = places[cut_start : len(places) - cut_end]

@@ -1,4 +1,4 @@
-"""Concepts: texts as activations of latents."""
+"""Concepts: texts as activations of a head's dimensions."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ _MINI_FOLDER = Path(__file__).parents[1] / "mini"
 
 @dataclass(frozen=True)
 class BackboneSettings:
-    """Whose states the concepts are learned from."""
+    """The backbone whose states an SAE reads."""
 
     name: str = DEFAULT_BACKBONE
     """A hub name or a folder."""
     layer: int | None = None
-    """Blocks to run, all by default."""
+    """Number of blocks to run; all by default."""
     precision: str = "float32"
-    """That documents are read in, see ``Backbone``."""
+    """Precision for documents, float32 or bfloat16; see ``Backbone``."""
 
 
 class ConceptVectorizer:
-    """Texts to the pooled activation of every dimension of a head.
+    """A vectorizer: texts → the pooled activation of every dimension of an encoder's head.
 
     Args:
         encoder: the encoder.
-        terms: a name per dimension; the head's own or its number by default.
+        terms: a name per dimension; by default the head's own, or the dimension's number.
     """
 
     name = "concepts"
@@ -54,26 +54,26 @@ class ConceptVectorizer:
         self.encoder = encoder
         terms = self.head.terms if terms is None else terms
         self.named = terms is not None
-        """Whether it is known what the dimensions stand for."""
+        """Whether the dimensions have names."""
         self._terms = [f"#{latent}" for latent in range(self.size)] if terms is None else terms
 
     @classmethod
     def pretrained(
         cls, source: str, backbone: BackboneSettings, width: int | None = None
     ) -> ConceptVectorizer:
-        """The latents of a pretrained SAE; see ``sae.pretrained.find_pretrained_sae``.
+        """Load the latents of a pretrained SAE; see ``sae.pretrained.find_pretrained_sae``.
 
         Args:
-            backbone: its layer is the SAE's own by default.
+            backbone: the layer of None is the SAE's own.
 
         Raises:
-            InputError: no such SAE or backbone, or two that do not fit.
+            InputError: there is no such SAE or backbone, or they do not fit each other.
         """
-        found = find_pretrained_sae(source, backbone.layer, width)
-        if found.layer is None and found.layout.hook is None:
-            raise InputError(f"{source}: after how many blocks it reads is unknown: name the layer")
-        base = Backbone.from_pretrained(backbone.name, found.layer, precision=backbone.precision)
-        return cls(Encoder.of(base, SAEHead(found.load(backbone=base))))
+        sae = find_pretrained_sae(source, backbone.layer, width)
+        if sae.layer is None and sae.layout.hook is None:
+            raise InputError(f"{source}: the layer that this SAE reads is unknown: name the layer")
+        base = Backbone.from_pretrained(backbone.name, sae.layer, precision=backbone.precision)
+        return cls(Encoder.of(base, SAEHead(sae.load(backbone=base))))
 
     @property
     def head(self) -> Head:
@@ -82,7 +82,7 @@ class ConceptVectorizer:
 
     @property
     def precision(self) -> str:
-        """That documents are read in, see ``Backbone``."""
+        """Precision for documents, float32 or bfloat16; see ``Backbone``."""
         return self.encoder.backbone.precision
 
     @precision.setter
@@ -100,18 +100,20 @@ class ConceptVectorizer:
         return self._terms
 
     def documents(self, texts: Sequence[str]) -> sp.csr_array:
-        """The pooled activation of every dimension in every document [n, size]."""
+        """Return the pooled activation of every dimension in every document [n, size]."""
         return self.encoder.encode_activations(texts, "document")
 
     def queries(self, texts: Sequence[str]) -> sp.csr_array:
-        """The same for queries."""
+        """Return the pooled activation of every dimension in every query [n, size]."""
         return self.encoder.encode_activations(texts, "query")
 
     def spans(
         self, text: str, dimensions: Sequence[int], task: Literal["query", "document"]
     ) -> dict[int, tuple[Span, ...]]:
-        """The word whose token each dimension is most active on; of a query that needs no
-        inference, the tokens that name it."""
+        """Return the word that each dimension is most active on.
+
+        For a query of an encoder with a lookup, return all tokens of each dimension.
+        """
         lookup = self.encoder.lookup
         if task == "query" and lookup is not None:
             places = lookup.places(text)
@@ -127,20 +129,19 @@ class ConceptVectorizer:
         }
 
     def save(self, folder: Path) -> None:
-        """Write the encoder, ``model``, and the names into a folder."""
+        """Write the encoder, into the folder ``model``, and the names of the dimensions."""
         self.encoder.save(str(folder / "model"), create_model_card=False)
         TextStore.write(folder / "terms", self._terms)
 
     @classmethod
     def load(cls, source: str | Path) -> ConceptVectorizer:
-        """Read what ``save`` wrote, an encoder's own folder, with the names of its dimensions
-        (``terms``) or without, or the model in the package.
+        """Load a saved vectorizer, or an encoder with or without names of its dimensions.
 
         Args:
-            source: a folder, a hub's name of an encoder, or ``MINI``.
+            source: a folder, the hub's name of an encoder, or ``MINI`` for the packaged model.
 
         Raises:
-            InputError: none of them.
+            InputError: the source is none of these.
         """
         folder = _MINI_FOLDER if source == MINI else model_folder(source)
         alone = not (folder / "model").is_dir()

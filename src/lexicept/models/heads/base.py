@@ -1,8 +1,8 @@
 """Heads: hidden states of tokens → one sparse vector per text.
 
-Every head is a linear map over a vocabulary, ``v_i = rows · transform(h_i) + bias``, then ReLU or
-thresholds, the k largest of every token, pooling and log1p. Heads differ in the vocabulary and in
-where the rows come from.
+Every head is a linear map over a vocabulary, ``v_i = rows · transform(h_i) + bias``, followed by
+ReLU or thresholds, the k largest activations of every token, pooling and log1p. Heads differ in
+the vocabulary and in the origin of the rows.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ DAMAGED = (SafetensorError, IndexFormatError)
 
 @dataclass(frozen=True)
 class HeadSettings:
-    """What a head does with a text's tokens; the same for both sides, or not."""
+    """A head's sparsity and pooling, for queries and for documents."""
 
     pooling: Literal["max", "sum"] = "max"
     """``log1p(max_i v_ij)`` (SPLADE v2) or ``Σ_i log1p(v_ij)`` (SPLADE)."""
@@ -39,14 +39,14 @@ class HeadSettings:
     document_k: int | None = None
     """Active dimensions per document token; None for no constraint."""
     query_max_active_dims: int | None = None
-    """Dimensions left in a query, those of the largest weights, except while it is trained; None
-    keeps all."""
+    """Dimensions kept in a query, those of the largest weights; None keeps all. Not applied in
+    training."""
     document_max_active_dims: int | None = None
-    """The same for a document."""
+    """Dimensions kept in a document, likewise."""
     query_scale: float = 1.0
-    """A factor on a query's weights, where they meet another vocabulary's in one score."""
+    """Factor on a query's weights, for a score that adds another vocabulary's."""
     double_log: bool = False
-    """Activations are ``log1p(ReLU(v))``, so that weights are ``log1p(log1p(max_i v_ij))``
+    """Whether activations are ``log1p(ReLU(v))`` and so weights ``log1p(log1p(max_i v_ij))``
     (OpenSearch's third generation, arXiv 2504.14839); with max pooling only."""
 
     def __post_init__(self) -> None:
@@ -63,22 +63,22 @@ class HeadSettings:
             raise InputError(f"query_scale must be a number of at least 0, not {scale!r:.40}")
 
     def k(self, task: str | None) -> int | None:
-        """Active dimensions per token."""
+        """Return the active dimensions per token; None for no constraint."""
         return self.query_k if task == "query" else self.document_k
 
     def max_active_dims(self, task: str | None) -> int | None:
-        """Dimensions left in a text; all where the task is unknown."""
+        """Return the dimensions kept in a text; None, for all, where the task is unknown."""
         return {"query": self.query_max_active_dims, "document": self.document_max_active_dims}.get(
             task or ""
         )
 
 
 class Head(Module):  # type: ignore[misc]
-    """States of tokens to sparse vectors: the last module of an encoder.
+    """The last module of an encoder: hidden states of tokens → sparse vectors.
 
     ``forward`` turns ``token_embeddings`` [windows, length, d] into ``sentence_embedding``
-    [texts, size]; padding and special tokens are left out before the head, and no array of
-    tokens × vocabulary outlives it.
+    [texts, size]. It drops padding and special tokens first, and keeps no tokens × vocabulary
+    array.
     """
 
     forward_kwargs: ClassVar[set[str]] = {"task", "max_active_dims"}
@@ -86,7 +86,7 @@ class Head(Module):  # type: ignore[misc]
 
     @abstractmethod
     def transform(self, states: Tensor) -> Tensor:
-        """What the rows are multiplied with: [n, d] from states [n, d]."""
+        """Return the input of the linear map [n, d] for states [n, d]."""
 
     @property
     @abstractmethod
@@ -96,26 +96,26 @@ class Head(Module):  # type: ignore[misc]
     @property
     @abstractmethod
     def bias(self) -> Tensor:
-        """[size]."""
+        """Bias of every dimension [size]."""
 
     @property
     def threshold(self) -> Tensor | None:
-        """What v has to exceed to count [size], at least 0; None for 0, which is ReLU."""
+        """Threshold that v has to exceed [size], at least 0; None for ReLU."""
         return None
 
     @property
     def gain(self) -> Tensor | float:
-        """A factor on all activations."""
+        """Factor on all activations."""
         return 1.0
 
     @property
     def terms(self) -> Sequence[str] | None:
-        """What a person sees for each dimension; None where that has to be found out."""
+        """Readable name of each dimension; None where the dimensions have none."""
         return None
 
     @property
     def size(self) -> int:
-        """Dimensions of the vocabulary."""
+        """Number of dimensions."""
         return len(self.rows)
 
     @property
@@ -125,15 +125,16 @@ class Head(Module):  # type: ignore[misc]
 
     @torch.no_grad()
     def calibrate(self, states: Tensor, active_dims: int) -> None:
-        """Shift all biases alike, so that so many dimensions of a token are active on average.
+        """Shift all biases by one number so that a token has ``active_dims`` of them on average.
 
-        The order of a token's dimensions stays, and so does a language head's cross entropy.
+        This keeps the order of a token's dimensions, and a language head's cross entropy.
 
         Args:
             states: a sample of tokens [n, d].
 
         Raises:
-            InputError: no states, a head with thresholds, more dimensions than there are.
+            InputError: there are no states, the head has thresholds, or ``active_dims`` is not
+                below the number of dimensions.
         """
         if self.threshold is not None:
             raise InputError("only a head without thresholds can be calibrated")
@@ -145,16 +146,16 @@ class Head(Module):  # type: ignore[misc]
         self.bias.sub_(pre.kthvalue(len(pre) - active_dims * len(states)).values)
 
     def encode(self, states: Tensor, k: int | None = None) -> tuple[Tensor, Tensor]:
-        """The k most active dimensions of every token.
+        """Return the k most active dimensions of every token.
 
         Args:
             states: [n, d].
-            k: the document side's own by default, and without one as many as the token with most
-                active dimensions has.
+            k: the documents' k by default; if that is None, the number of active dimensions of the
+                token with most.
 
         Returns:
             Activations, at least 0, and dimensions, both [n, k]. Where the activation is 0, the
-            dimension may be any.
+            dimension is arbitrary.
         """
         limit = k or self.settings.document_k
         x = self.transform(states)
@@ -162,8 +163,15 @@ class Head(Module):  # type: ignore[misc]
         return self._scaled(acts), dimensions
 
     def activations(self, states: Tensor, dimensions: Tensor, task: str) -> Tensor:
-        """What each token adds to some dimensions as a text is pooled, before log1p: 0 also where a
-        dimension is not among the token's k [n, m], from states [n, d] and dimensions [m]."""
+        """Return each token's contribution to some dimensions in pooling, before log1p.
+
+        Args:
+            states: [n, d].
+            dimensions: [m].
+
+        Returns:
+            [n, m]; 0 also where a dimension is not among the token's k.
+        """
         x, k, threshold = self.transform(states), self.settings.k(task), self.threshold
         if k is None or k >= self.size:
             of_these = None if threshold is None else threshold[dimensions]
@@ -177,19 +185,26 @@ class Head(Module):  # type: ignore[misc]
         return self._scaled(kept[:, :other])
 
     def pool(self, states: Tensor, text: Tensor, num_texts: int, task: str | None = None) -> Tensor:
-        """A text's activations [num_texts, size] before log1p, or with sum pooling their sum after
-        it, from states [n, d] and the text of each token [n]."""
+        """Pool the activations of texts: the maximum before log1p, or the sum after it.
+
+        Args:
+            states: [n, d].
+            text: number of each token's text [n].
+
+        Returns:
+            [num_texts, size].
+        """
         x, k, threshold = self.transform(states), self.settings.k(task), self.threshold
         if self.settings.pooling == "max":
-            # What makes activations of v is monotone, so that the maximum may come first.
+            # Activations rise with v, so the maximum of v may be taken first.
             return self._scaled(pool_max(x, text, num_texts, self.rows, self.bias, k, threshold))
-        # The map is homogeneous: the gain may be in it already.
+        # ReLU and thresholds commute with a positive gain, so rows and bias may carry it.
         rows, bias = self.rows * self.gain, self.bias * self.gain
         threshold = None if threshold is None else threshold * self.gain
         return pool_sum(x, text, num_texts, rows, bias, k, threshold)
 
     def _scaled(self, fired: Tensor) -> Tensor:
-        """Activations of what passed ReLU or thresholds."""
+        """Return activations from values that passed ReLU or thresholds."""
         acts = fired * self.gain
         return torch.log1p(acts) if self.settings.double_log else acts
 
@@ -203,7 +218,7 @@ class Head(Module):  # type: ignore[misc]
         """Add ``sentence_embedding`` [texts, size].
 
         Raises:
-            InputError: the module before it was not a ``Backbone``.
+            InputError: the module before the head is not a ``Backbone``.
         """
         if "token_mask" not in features:
             raise InputError(
@@ -211,7 +226,7 @@ class Head(Module):  # type: ignore[misc]
             )
         mask = features["token_mask"]
         text = features["window_text"][:, None].expand(mask.shape)[mask]
-        # In training the collator loses plain numbers; every text has at least one window.
+        # The trainer's collator drops plain numbers; every text has at least one window.
         num_texts = int(features["window_text"].max()) + 1
         pooled = self.pool(features["token_embeddings"][mask], text, num_texts, task)
         vectors = torch.log1p(pooled) if self.settings.pooling == "max" else pooled
@@ -225,17 +240,17 @@ class Head(Module):  # type: ignore[misc]
         return features
 
     def to(self, *args: Any, **kwargs: Any) -> Self:
-        """Move it. A head stays in single precision: the library would give it its backbone's."""
+        """Move the head, but keep float32: the library would give it the backbone's type."""
         places = [place for place in args if not isinstance(place, torch.dtype)]
         kwargs.pop("dtype", None)
         return super().to(*places, **kwargs) if places or kwargs else self
 
     def get_embedding_dimension(self) -> int:
-        """Size of the vocabulary."""
+        """Return the number of dimensions."""
         return self.size
 
     def configure(self, **changes: Any) -> None:
-        """Change some of the settings. Raises InputError for values out of range."""
+        """Change some settings. Raises InputError for values out of range."""
         self.settings = replace(self.settings, **changes)
 
     def get_config_dict(self) -> dict[str, Any]:
@@ -243,10 +258,10 @@ class Head(Module):  # type: ignore[misc]
 
     @classmethod
     def load(cls, model_name_or_path: str, subfolder: str = "", **kwargs: Any) -> Head:
-        """Read a module folder, of a local model or a hub's.
+        """Read a head from the module folder of a local model or of one on the hub.
 
         Raises:
-            InputError: no such head there.
+            InputError: the folder holds no such head.
         """
         hub = {
             name: kwargs[name]
@@ -261,11 +276,11 @@ class Head(Module):  # type: ignore[misc]
     @classmethod
     @abstractmethod
     def read(cls, folder: Path) -> Head:
-        """Read a local module folder. Raises InputError for anything else."""
+        """Read a head from a local module folder. Raises InputError if it holds none."""
 
     @staticmethod
     def read_settings(folder: Path) -> tuple[HeadSettings, dict[str, Any]]:
-        """A saved head's settings, and what else its configuration holds."""
+        """Return a saved head's settings, and the other entries of its configuration."""
         try:
             config = {**json.loads((folder / "config.json").read_bytes())}
             names = HeadSettings.__dataclass_fields__

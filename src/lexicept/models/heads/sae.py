@@ -18,14 +18,14 @@ class SAEHead(Head):
     """The encoder of a sparse autoencoder: dimensions are latents (SAE-SPLADE, section 3).
 
     Args:
-        sae: its decoder is kept, used by ``reconstruct`` alone.
-        settings: by default the SAE's own k for both sides; none for one with thresholds, which
-            stay as they are while the rest learns.
-        inner: a language head whose transformed states are what the SAE reads ("Layer 6 + T" in
-            SAE-SPLADE, Table 2); its rows are left out.
+        sae: its decoder is kept, for ``reconstruct`` alone.
+        settings: the SAE's own k on both sides by default; no k for an SAE with thresholds, which
+            do not learn.
+        inner: a language head whose transform the states go through before the SAE ("Layer 6 + T"
+            in SAE-SPLADE, Table 2); its rows are dropped.
 
     Raises:
-        InputError: the SAE reads states of another size.
+        InputError: the SAE and the inner head take states of different sizes.
     """
 
     def __init__(
@@ -62,15 +62,21 @@ class SAEHead(Head):
         return self.sae.scale
 
     def reconstruct(self, states: Tensor) -> tuple[Tensor, Tensor]:
-        """What the SAE reads of token states [n, d], a constant, and its reconstruction of that,
-        both [n, d], with the document side's k, or, where that is none, its own."""
+        """Return the SAE's input for token states [n, d], and the SAE's reconstruction of it.
+
+        Both are [n, d] and normalised. The reconstruction uses the documents' k, or the SAE's own
+        if that is None.
+        """
         inner = states if self.inner is None else self.inner.transform(states).detach()
         acts, latents = self.sae.encode(inner, self.settings.document_k)
         return self.sae.normalise(inner), self.sae.decode(acts / self.sae.scale, latents)
 
     def freeze_unused(self, decoder: bool) -> None:
-        """Take parameters that no vector depends on out of training, the decoder's only where it is
-        not to learn."""
+        """Freeze the parameters that no vector depends on.
+
+        Args:
+            decoder: whether to freeze the decoder, which only reconstruction needs.
+        """
         if decoder:
             self.sae.W_dec.requires_grad_(False)
             if not self.sae.centred:

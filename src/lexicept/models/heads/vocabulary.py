@@ -25,19 +25,19 @@ _NORMS = {"layer": nn.LayerNorm, "rms": nn.RMSNorm}
 class VocabularyHead(Head):
     """A language-modelling head: dimensions are sub-words or words.
 
-    ``v = rows · LayerNorm(act(dense · h)) + bias`` for an encoder, ``v = rows · RMSNorm(h)`` for a
-    decoder. SPLADE takes the backbone's own rows, ESPLADE the means of sub-words' rows; see
-    ``language_heads.language_head``, ``expanded`` and ``random``.
+    It computes ``v = rows · LayerNorm(act(dense · h)) + bias`` for an encoder and
+    ``v = rows · RMSNorm(h)`` for a decoder. SPLADE uses the backbone's own rows, ESPLADE the means
+    of sub-words' rows; see ``language_heads.language_head``, ``expanded`` and ``random``.
 
     Args:
         rows: [size, d]; copied.
-        bias: [size]; None for 0, which stays unless the head is calibrated.
-        terms: what each dimension stands for.
-        activation: a name that transformers knows; None for neither dense layer, activation nor
-            the norm after them.
-        layer_norm_eps: of all norms.
-        final_norm: the norm that h goes through first, as in decoders or ModernBERT after the last
-            block: layer, rms or None.
+        bias: [size]; None for a fixed 0, which only ``calibrate`` makes a parameter.
+        terms: the word or sub-word of each dimension.
+        activation: a name that transformers knows; None for a head without dense layer, activation
+            and the norm after them.
+        layer_norm_eps: the epsilon of all norms.
+        final_norm: the norm that h goes through first (layer, rms or None): that of decoders and
+            ModernBERT after the last block.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class VocabularyHead(Head):
                 self.dense.get_parameter("weight").copy_(torch.eye(d))
                 self.dense.get_parameter("bias").zero_()
         self.weight = nn.Parameter(rows.detach().clone())
-        if bias is None:  # no parameter, and in no file
+        if bias is None:  # not a parameter, and not saved
             self.register_buffer("offset", torch.zeros(len(rows)), persistent=False)
         else:
             self.offset = nn.Parameter(bias.detach().clone())
@@ -97,7 +97,7 @@ class VocabularyHead(Head):
         return self._terms
 
     def calibrate(self, states: Tensor, active_dims: int) -> None:
-        """Implements ``Head``; a decoder's head, which has no biases, gets them."""
+        """Shift all biases as ``Head.calibrate`` does; a head without biases gets them."""
         if not isinstance(self.offset, nn.Parameter):
             zeros = self.offset
             del self.offset
@@ -111,7 +111,7 @@ class VocabularyHead(Head):
         terms: Sequence[str],
         settings: HeadSettings | None = None,
     ) -> VocabularyHead:
-        """The same transform over another vocabulary, without biases where this head has none."""
+        """Return a head with this transform over other rows, without bias if this has none."""
         own = {**self._own_config(), "settings": settings or self.settings}
         learned = isinstance(self.offset, nn.Parameter)
         head = VocabularyHead(rows, bias if learned else None, terms, **own)
@@ -120,14 +120,14 @@ class VocabularyHead(Head):
         return head
 
     def expanded(self, pieces: Sequence[Sequence[int]], words: Sequence[str]) -> VocabularyHead:
-        """A head over words: each row and bias is the mean of its pieces' (ESPLADE, section 3).
+        """Return a head over words: rows and biases are means over sub-words (ESPLADE, section 3).
 
         Args:
-            pieces: the dimensions of this head that each word is made of.
-            words: the terms.
+            pieces: the dimensions of each word's sub-words in this head.
+            words: the new terms.
 
         Raises:
-            InputError: a word without pieces, or pieces outside this vocabulary.
+            InputError: a word has no sub-words, or sub-words outside this vocabulary.
         """
         for word, parts in zip(words, pieces, strict=True):
             if not parts or not all(0 <= part < self.size for part in parts):
@@ -141,7 +141,7 @@ class VocabularyHead(Head):
         return self.with_rows(rows, bias[:, 0], words)
 
     def random(self, size: int, seed: int = 0) -> VocabularyHead:
-        """A head over dimensions without a meaning: rows as long as this head's, biases 0."""
+        """Return a head of random rows, with this head's standard deviation, and biases of 0."""
         generator = torch.Generator().manual_seed(seed)
         deviation = float(self.weight.detach().std())
         rows = torch.randn((size, self.d_in), generator=generator) * deviation
