@@ -160,7 +160,7 @@ def test_all_is_recovered_where_nothing_changes(bert, monkeypatch):
     monkeypatch.setattr(sae, "forward", lambda states: torch.zeros_like(states))
     found = loss_recovered(LanguageModel(bert, head, False), sae, mean, 1, TEXTS)
     assert found.share == 0.0
-    with pytest.raises(InputError, match="no token to recognise"):
+    with pytest.raises(InputError, match="no token to predict"):
         loss_recovered(LanguageModel(bert, head, False), sae, mean, 1, [""])
 
 

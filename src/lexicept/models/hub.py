@@ -1,4 +1,4 @@
-"""Models on the Hugging Face Hub: download wherever a folder is accepted, and upload with a card."""
+"""Models on the Hugging Face Hub: download where a folder is accepted, and upload with a card."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sparse encoders in the layouts of others: read into lexicept's, and written from it."""
+"""Converters: sparse encoders in other libraries' layouts, read into lexicept's and written."""
 
 from lexicept.models.converters.reading import Kind, read_model, recognise
 from lexicept.models.converters.writing import write_model

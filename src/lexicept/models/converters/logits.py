@@ -1,4 +1,4 @@
-"""Whether a backbone and its head say what a language model says."""
+"""A check that backbone and head compute the logits of a language model."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from lexicept.models.backbone import Backbone
 from lexicept.models.heads.vocabulary import VocabularyHead
 
 TOLERANCE = 1e-3
-"""Of logits, relative to the largest: what an order of summation may change, and no more."""
+"""Largest difference of logits, relative to the largest logit, that rounding may explain."""
 
 TOKENS = 16
 
 
 def require_same_logits(name: str, model: Any, backbone: Backbone, head: VocabularyHead) -> None:
-    """Compare the logits of a window of tokens from all over the vocabulary.
+    """Compare the logits of a few tokens, evenly spread over the vocabulary.
 
     Args:
-        name: of the source, for the error.
+        name: the source's name, for the error.
         model: a masked or causal language model of transformers.
 
     Raises:
-        InputError: they differ: the model does more than backbone and head.
+        InputError: the logits differ, so the model computes more than backbone and head do.
     """
     step = max(1, len(backbone.tokenizer) // TOKENS)
     ids = torch.arange(0, len(backbone.tokenizer), step)[None, :TOKENS]
@@ -36,7 +36,7 @@ def require_same_logits(name: str, model: Any, backbone: Backbone, head: Vocabul
     if theirs.shape != own.shape:
         raise InputError(f"{name}: logits over {theirs.shape[1]} tokens, a head over {head.size}")
     largest = float((theirs - own).abs().max() / theirs.abs().max())
-    if not largest <= TOLERANCE:  # a NaN is no match either
+    if not largest <= TOLERANCE:  # refuses NaN too
         raise InputError(
             f"{name}: {type(model).__name__} computes more than blocks, a dense layer, norms and "
             f"rows: its logits differ by {largest:.1g} of the largest"

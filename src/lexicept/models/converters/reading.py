@@ -1,7 +1,8 @@
-"""Models of naver/splade, sentence-transformers and OpenSearch as lexicept's encoders.
+"""Read models of naver/splade, sentence-transformers and OpenSearch as lexicept's encoders.
 
-All three are a language model's logits, ``log1p(ReLU)``, and pooling over all tokens of a text that
-is cut at the model's limit, special tokens included; OpenSearch's queries are a table of weights.
+All three compute a language model's logits, apply ``log1p(ReLU)``, and pool over all tokens of a
+text, special tokens included. Texts are cut at the model's limit. OpenSearch's queries are encoded
+by a table of weights.
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ from lexicept.models.lookup import Lookup
 from lexicept.models.windows import LONGEST_WINDOW
 
 WEIGHT_FILES = ("query_token_weights.txt", "idf.json")
-"""Where OpenSearch's models have the weights of queries' tokens, in the order it looks for them."""
+"""Files of OpenSearch's models that hold the query tokens' weights, by precedence."""
 
 
 class Kind(StrEnum):
-    """A layout, known by a folder's files."""
+    """A layout of model folders, recognised by its files."""
 
     sentence_transformers = "sentence-transformers"
     splade = "splade"
@@ -50,11 +51,11 @@ class Kind(StrEnum):
 
 
 def recognise(folder: Path) -> Kind | None:
-    """The layout of a model's folder; None where it holds no model.
+    """Return the layout of a model's folder; None if it holds no model.
 
     Raises:
-        InputError: a damaged ``modules.json``, ``router_config.json`` or ``config.json``, or a
-            model without a language-model head.
+        InputError: ``modules.json``, ``router_config.json`` or ``config.json`` is damaged, or the
+            model has no language-model head.
     """
     modules = _read(folder / "modules.json")
     if modules is not None:
@@ -74,7 +75,7 @@ def recognise(folder: Path) -> Kind | None:
 
 
 def _own(folder: Path, modules: Any) -> bool:
-    """Whether modules, or those behind a router, are lexicept's."""
+    """Return whether any module, or one behind a router, is lexicept's."""
     router = _read(folder / "router_config.json")
     behind = router.get("types") if isinstance(router, dict) else None
     entries = modules if isinstance(modules, list) else []
@@ -84,7 +85,7 @@ def _own(folder: Path, modules: Any) -> bool:
 
 
 def _read(path: Path) -> Any:
-    """JSON; None where there is no such file."""
+    """Return a file's JSON; None if there is no such file."""
     if not path.exists():
         return None
     try:
@@ -94,7 +95,7 @@ def _read(path: Path) -> Any:
 
 
 class _Parts(NamedTuple):
-    """What a model of others is made of."""
+    """The modules of another library's model."""
 
     transformer: Transformer
     pooling: SpladePooling
@@ -102,40 +103,40 @@ class _Parts(NamedTuple):
 
 
 def read_model(folder: Path, kind: Kind) -> Encoder:
-    """An encoder that gives the vectors which its own library gives.
+    """Read a model as an encoder that returns the same vectors as the model's own library.
 
-    A model of OpenSearch that has no ``modules.json`` is one of the first two generations: a
+    An OpenSearch model without ``modules.json`` is from the first two generations, which apply the
     logarithm once.
 
     Args:
-        kind: what ``recognise`` found; not lexicept.
+        kind: the layout that ``recognise`` returned; not lexicept.
 
     Raises:
-        InputError: a model that is not a language model's logits, pooled, such as CSR; pickled
-            weights; prompts, another similarity or other code of its own; damaged files.
+        InputError: the model does not pool a language model's logits (CSR does not), has pickled
+            weights, prompts, another similarity or code of its own, or is damaged.
     """
     _require_safetensors(folder)
     if kind is Kind.splade and _is_decoder(folder):
         return _read_decoder(folder)
     source = _load(folder)
-    found = _parts(folder, source)
-    length = min(found.transformer.max_seq_length or LONGEST_WINDOW, LONGEST_WINDOW)
-    model = found.transformer.model
+    model_parts = _parts(folder, source)
+    length = min(model_parts.transformer.max_seq_length or LONGEST_WINDOW, LONGEST_WINDOW)
+    model = model_parts.transformer.model
     path = _place_of_transformer(folder)
     backbone = _backbone(path, length, bidirectional=True)
     head = language_head(str(path))
     head.configure(
-        pooling=found.pooling.pooling_strategy,
-        double_log=found.pooling.activation_function == "log1p_relu",
+        pooling=model_parts.pooling.pooling_strategy,
+        double_log=model_parts.pooling.activation_function == "log1p_relu",
     )
     require_same_logits(str(folder), model, backbone, head)
     lookup = None
-    if found.queries is not None:
-        weight = found.queries.weight.detach()
-        lookup = _lookup(folder, found.queries.tokenizer, weight, head.size)
+    if model_parts.queries is not None:
+        weight = model_parts.queries.weight.detach()
+        lookup = _lookup(folder, model_parts.queries.tokenizer, weight, head.size)
     elif kind is Kind.opensearch:
-        weight = _token_weights(folder, found.transformer.tokenizer)
-        lookup = _lookup(folder, found.transformer.tokenizer, weight, head.size)
+        weight = _token_weights(folder, model_parts.transformer.tokenizer)
+        lookup = _lookup(folder, model_parts.transformer.tokenizer, weight, head.size)
     return Encoder.of(backbone, head, lookup, IndexSettings("splade"))
 
 
@@ -146,7 +147,7 @@ def _require_safetensors(folder: Path) -> None:
 
 
 def _load(folder: Path) -> SparseEncoder:
-    """The model in its own library, without code or weights that could run any."""
+    """Load the model in its own library, without running code or unpickling."""
     safe = {"use_safetensors": True, "dtype": "float32"}
     try:
         with quiet_transformers():
@@ -159,7 +160,7 @@ def _load(folder: Path) -> SparseEncoder:
 
 
 def _parts(folder: Path, source: SparseEncoder) -> _Parts:
-    """A transformer and SPLADE's pooling, perhaps as the documents' side beside a table."""
+    """Return the transformer, SPLADE's pooling and, behind a router, the table for queries."""
     modules, queries = list(source), None
     if len(modules) == 1 and isinstance(modules[0], Router):
         routes = modules[0].sub_modules
@@ -186,7 +187,7 @@ def _parts(folder: Path, source: SparseEncoder) -> _Parts:
 
 
 def _place_of_transformer(folder: Path) -> Path:
-    """The folder of the language model."""
+    """Return the folder of the language model."""
     modules = _read(folder / "modules.json")
     first = folder if modules is None else folder / modules[0]["path"]
     router = _read(first / "router_config.json")
@@ -194,7 +195,7 @@ def _place_of_transformer(folder: Path) -> Path:
 
 
 def _backbone(path: Path, length: int, *, bidirectional: bool) -> Backbone:
-    """A backbone that reads what the model reads of a text."""
+    """Load a backbone that reads the same tokens of a text as the model."""
     backbone = Backbone(
         str(path),
         bidirectional=bidirectional,
@@ -217,7 +218,7 @@ def _lookup(folder: Path, tokenizer: Any, weight: Tensor, size: int) -> Lookup:
 
 
 def _token_weights(folder: Path, tokenizer: Any) -> Tensor:
-    """Weights of a plain OpenSearch model's query tokens [tokens]; 0 for those it does not name."""
+    """Read the query tokens' weights [tokens] of an OpenSearch model; 0 for unlisted tokens."""
     path = next(folder / name for name in WEIGHT_FILES if (folder / name).exists())
     vocabulary: Mapping[str, int] = tokenizer.get_vocab()
     weight = torch.zeros(len(vocabulary))
@@ -243,8 +244,10 @@ def _is_decoder(folder: Path) -> bool:
 
 
 def _read_decoder(folder: Path) -> Encoder:
-    """A causal language model, pooled as naver/splade pools; its ``is_causal`` says how it
-    attends."""
+    """Read a causal language model, pooled as naver/splade pools.
+
+    It attends in both directions only if its configuration sets ``is_causal`` to false.
+    """
     try:
         with quiet_transformers():
             model = AutoModelForCausalLM.from_pretrained(

@@ -1,4 +1,4 @@
-"""lexicept's encoders as models of naver/splade, sentence-transformers and OpenSearch."""
+"""Write lexicept's encoders as models of naver/splade, sentence-transformers and OpenSearch."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ from lexicept.models.lookup import Lookup
 from lexicept.storage.files import replace_file, write_json
 
 _DOCUMENTS = "document_0_Transformer"
-"""Where sentence-transformers puts the language model behind a router; OpenSearch has it above."""
+"""Folder of the language model behind a router; OpenSearch expects it at the root instead."""
 
 
 def write_model(encoder: Encoder, kind: Kind, folder: Path) -> None:
-    """Write an encoder that other libraries load, without lexicept and without code of its own.
+    """Write an encoder so that other libraries load it, without lexicept and without any code.
 
     All layouts are folders that ``SparseEncoder`` loads. Those of naver/splade and OpenSearch have
-    the masked language model at their root, where ``AutoModelForMaskedLM`` finds it; OpenSearch's
-    also has the query tokens' weights in files of its own. None of them reads long texts in
-    windows: they are cut at the backbone's limit.
+    the masked language model at their root, where ``AutoModelForMaskedLM`` expects it; OpenSearch's
+    also has files with the query tokens' weights. None of them reads long texts in windows: they
+    are cut at the backbone's limit.
 
     Args:
-        kind: not lexicept.
-        folder: empty.
+        kind: the layout; not lexicept.
+        folder: an empty folder.
 
     Raises:
-        InputError: what the layout can't express: dimensions other than the backbone's own
-            sub-words, limits of active dimensions, a scale of queries, weights that are not
-            float32, a decoder; for naver/splade and OpenSearch, whose code does the pooling, also
-            special tokens that are left out; a query side without inference, or none.
+        InputError: the layout can't express the encoder. All layouts need a masked language model
+            in float32 whose own sub-words are the dimensions, without limits of active dimensions
+            or a query scale. naver/splade and OpenSearch also need special tokens in the vectors
+            and max pooling; OpenSearch needs a lookup, naver/splade none.
     """
     backbone, lookup = encoder.backbone, encoder.lookup
     head = _require_expressible(encoder, kind)
@@ -80,7 +80,7 @@ def write_model(encoder: Encoder, kind: Kind, folder: Path) -> None:
 
 
 def _require_expressible(encoder: Encoder, kind: Kind) -> VocabularyHead:
-    """Raise InputError for the first thing that a layout has no place for."""
+    """Return the head; raise InputError for the first property that a layout can't express."""
     backbone, head, lookup = encoder.backbone, encoder.head, encoder.lookup
     settings = head.settings
     limits = ("query_k", "document_k", "query_max_active_dims", "document_max_active_dims")
@@ -128,7 +128,7 @@ def _require_expressible(encoder: Encoder, kind: Kind) -> VocabularyHead:
 
 
 def _masked_model(backbone: Backbone, head: VocabularyHead) -> Any:
-    """Backbone and head as the masked language model they are."""
+    """Return backbone and head as one masked language model of transformers."""
     config = deepcopy(backbone.model.config)
     with torch.no_grad():
         inputs = backbone.model.get_input_embeddings().weight
@@ -150,13 +150,13 @@ def _masked_model(backbone: Backbone, head: VocabularyHead) -> Any:
 
 
 def _shared(ours: torch.nn.Module, theirs: torch.nn.Module) -> dict[str, Any]:
-    """Parameters that the other layer has; some models have no biases."""
+    """Return our parameters that the other layer has too; some models have no biases."""
     wanted = theirs.state_dict()
     return {name: value for name, value in ours.state_dict().items() if name in wanted}
 
 
 def _without_special(backbone: Backbone) -> list[Any]:
-    """A module that makes the logits of special tokens 0, where a backbone leaves them out."""
+    """Return a module that sets the logits of special tokens to 0, if the backbone skips them."""
     if backbone.special_tokens:
         return []
     tokenizer = backbone.tokenizer
@@ -164,7 +164,7 @@ def _without_special(backbone: Backbone) -> list[Any]:
     names = ("bos_token", "eos_token", "cls_token", "sep_token")
     special = {getattr(tokenizer, name) for name in names}
     special |= set(tokenizer.convert_ids_to_tokens(tokenizer("")["input_ids"]))
-    # All are named: the library looks for what it does not find in lower case.
+    # All terms are listed, since the library looks up a missing term in lower case.
     return [WordWeights(terms, {term: float(term not in special) for term in terms})]
 
 
@@ -181,7 +181,7 @@ def _lift_documents(folder: Path) -> None:
 
 
 def _write_token_weights(lookup: Lookup, folder: Path) -> None:
-    """What OpenSearch's analyzers and tokenizers read: tokens and weights, by tabs and as JSON."""
+    """Write tokens and weights as OpenSearch reads them: separated by tabs, and as JSON."""
     tokens = lookup.tokenizer.convert_ids_to_tokens(range(lookup.num_dimensions))
     weights = relu(lookup.weight.detach()).tolist()
     named = dict(zip(tokens, weights, strict=True))

@@ -15,25 +15,25 @@ from lexicept.models.sae.model import SAE
 
 
 def read_explanations(path: str | os.PathLike[str], sae: SAE) -> dict[int, str]:
-    """What is said of the latents of one SAE.
+    """Read the explanations of an SAE's latents.
 
     Every line is an object with ``index``, the latent; ``description``; and ``layer``, the source,
-    whose name begins with a block counted from 0, as in ``20-gemmascope-res-16k``. Of several
-    explanations of a latent the first counts; empty ones do not.
+    whose name begins with a block counted from 0, as in ``20-gemmascope-res-16k``. Only the first
+    explanation of a latent that is not empty counts.
 
     Args:
-        path: a JSON Lines file, gzipped or not, or a folder of such: ``batch-0.jsonl.gz``, ….
-        sae: of the same layer, as far as its ``origin`` tells it.
+        path: a JSON Lines file, gzipped or not, or a folder of them (``batch-0.jsonl.gz``, …).
+        sae: the SAE; its layer must be the explanations' if its ``origin`` tells it.
 
     Returns:
         Latent → description, in one line.
 
     Raises:
-        InputError: no such file, a line that is no explanation or one of another source, or a
-            latent that the SAE does not have.
+        InputError: the file does not exist, a line is not an explanation or is from another source,
+            or the SAE has no such latent.
     """
     block = block_of(sae.origin.get("hook"))
-    found: dict[int, str] = {}
+    explanations: dict[int, str] = {}
     source: object = None
     for file in _files(Path(path)):
         for place, fields in read_objects(str(file)):
@@ -45,10 +45,10 @@ def read_explanations(path: str | os.PathLike[str], sae: SAE) -> dict[int, str]:
                 raise place.error(f"the description must be a string, not {description!r:.80}")
             text = " ".join((description or "").split())
             if text:
-                found.setdefault(latent, text)
-    if not found:
+                explanations.setdefault(latent, text)
+    if not explanations:
         raise InputError(f"{path}: no explanations")
-    return found
+    return explanations
 
 
 def _files(path: Path) -> list[Path]:

@@ -1,4 +1,4 @@
-"""Where in a model an SAE reads its states, as releases name it."""
+"""Hooks: the places in a model whose states SAEs read, as releases name them."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ _AFTER_A_BLOCK = ("", ".output", ".hook_resid_post")
 
 
 def block_of(hook: str | None) -> int | None:
-    """The block that a hook is in, counted from 0, as releases count; None where it names none."""
-    found = _BLOCK.search(hook or "")
-    return int(found[1]) if found else None
+    """Return the block of a hook, counted from 0 as releases do; None if it names no block."""
+    match = _BLOCK.search(hook or "")
+    return int(match[1]) if match else None
 
 
 def layer_of(hook: str | None) -> int | None:
-    """Blocks that are run before the state at a hook: ``blocks.8.hook_resid_post``, the output of
-    block 8, is the state after 9 blocks. None where it is not a state between blocks."""
-    found = _BLOCK.search(hook or "")
-    if found and found[2] in _AFTER_A_BLOCK:
-        return int(found[1]) + 1
-    return int(found[1]) if found and found[2] == ".hook_resid_pre" else None
+    """Return the number of blocks before a hook; None if it is not between two blocks.
+
+    ``blocks.8.hook_resid_post``, the output of block 8, is the state after 9 blocks.
+    """
+    match = _BLOCK.search(hook or "")
+    if match and match[2] in _AFTER_A_BLOCK:
+        return int(match[1]) + 1
+    return int(match[1]) if match and match[2] == ".hook_resid_pre" else None

@@ -36,13 +36,13 @@ class SAE(nn.Module):
 
     Args:
         d_in: size d of a state.
-        num_latents: number of concepts.
-        k: active latents per token; None for thresholds, 0 at first.
-        architecture: a name for people: how it was trained.
-        centred: whether b_dec is taken off the input.
+        num_latents: number of latents.
+        k: active latents per token; None for thresholds, which are 0 at first.
+        architecture: name of the architecture it was trained as; only shown.
+        centred: whether b_dec is subtracted from the input.
 
     Raises:
-        InputError: k below 1 or above ``num_latents``.
+        InputError: k is below 1 or above ``num_latents``.
     """
 
     mean: Tensor
@@ -67,9 +67,9 @@ class SAE(nn.Module):
         self.architecture = architecture
         self.centred = centred
         self.origin: dict[str, Any] = {}
-        """Where a pretrained model comes from: names and numbers that JSON can hold."""
+        """Origin of a pretrained SAE: names and numbers that JSON can hold."""
         self.decoder = True
-        """Whether W_dec is one; else its rows are those of the encoder at unit length."""
+        """Whether W_dec is a decoder; otherwise its rows are those of W_enc at unit length."""
         W_dec = F.normalize(torch.randn(num_latents, d_in), dim=1)
         self.W_dec = nn.Parameter(W_dec)
         self.W_enc = nn.Parameter(W_dec.clone())
@@ -80,33 +80,33 @@ class SAE(nn.Module):
         self.register_buffer("threshold", torch.zeros(num_latents) if k is None else None)
 
     def normalise(self, states: Tensor) -> Tensor:
-        """x from h: [n, d]."""
+        """Return x [n, d] for states h [n, d]."""
         return (states - self.mean) / self.scale
 
     def centre(self, x: Tensor) -> Tensor:
-        """What W_enc is multiplied with: [n, d] from x [n, d]."""
+        """Return the input of W_enc [n, d] for x [n, d]."""
         return x - self.b_dec if self.centred else x
 
     def pre_acts(self, x: Tensor) -> Tensor:
-        """p of every latent: [n, num_latents] from x [n, d]."""
+        """Return p of every latent [n, num_latents] for x [n, d]."""
         bias = self.b_enc - self.W_enc @ self.b_dec if self.centred else self.b_enc
         return torch.addmm(bias, x, self.W_enc.T)
 
     def pre_acts_of(self, x: Tensor, latents: Tensor) -> Tensor:
-        """p of chosen latents [n, k] for x [n, d]; only these rows get a gradient."""
+        """Return p of chosen latents [n, k] for x [n, d]; only their rows get a gradient."""
         return chosen_outputs(self.centre(x), self.W_enc, self.b_enc, latents)
 
     def encode(self, states: Tensor, k: int | None = None) -> tuple[Tensor, Tensor]:
-        """The active latents of token states.
+        """Return the most active latents of token states.
 
         Args:
             states: [n, d].
-            k: active latents per token, those with the largest activations; the model's own by
-                default, and without one as many as the token with most active latents has.
+            k: latents per token; the model's own by default, and if that is None, the number of
+                active latents of the token with most.
 
         Returns:
             Activations [n, k], at least 0 and in units of the states, and latent numbers [n, k].
-            Where the activation is 0, the latent may be any.
+            Where the activation is 0, the latent is arbitrary.
         """
         x = self.normalise(states)
         with torch.no_grad():
@@ -118,25 +118,25 @@ class SAE(nn.Module):
         return acts * self.scale, latents
 
     def decode(self, acts: Tensor, latents: Tensor) -> Tensor:
-        """x̂ [n, d] from activations in units of x and latent numbers [n, k].
+        """Return x̂ [n, d] for activations, in units of x, and latent numbers, both [n, k].
 
         Raises:
-            InputError: this is an encoder alone.
+            InputError: the SAE has no decoder.
         """
         self.need_decoder()
         return sum_chosen(acts, latents, self.W_dec) + self.b_dec
 
     def need_decoder(self) -> None:
-        """Raises InputError for an encoder alone."""
+        """Raise InputError if the SAE has no decoder."""
         if not self.decoder:
             raise InputError("this SAE is an encoder alone: it can't rebuild states")
 
     def reconstruct(self, acts: Tensor, latents: Tensor) -> Tensor:
-        """ĥ [n, d] from what ``encode`` gives."""
+        """Return ĥ [n, d] for the activations and latents [n, k] of ``encode``."""
         return self.decode(acts / self.scale, latents) * self.scale + self.mean
 
     def forward(self, states: Tensor) -> Tensor:
-        """Reconstructed states [n, d]."""
+        """Return reconstructed states [n, d]."""
         return self.reconstruct(*self.encode(states))
 
     def save(self, folder: Path) -> None:
@@ -158,17 +158,17 @@ class SAE(nn.Module):
 
     @classmethod
     def load(cls, folder: Path) -> SAE:
-        """Read what ``save`` wrote, in any precision.
+        """Load a saved SAE, of any floating-point type, in float32.
 
-        Where the config says ``"decoder": false`` there is the encoder alone, all that a head
-        needs; its rows, at unit length, then stand for the decoder's.
+        With ``"decoder": false`` in its config, the file holds the encoder alone, which is all that
+        a head needs; the encoder's rows at unit length take the place of the decoder's.
 
         Raises:
-            InputError: files that are missing, damaged, or of other shapes than the config says.
+            InputError: files are missing or damaged, or shapes differ from the config's.
         """
         try:
             config = json.loads((folder / "sae.json").read_bytes())
-            with torch.device("meta"):  # nothing is allocated for what a damaged config says
+            with torch.device("meta"):  # a damaged config must not allocate memory
                 sae = cls(
                     config["d_in"],
                     config["num_latents"],
@@ -192,9 +192,14 @@ class SAE(nn.Module):
 
 
 def fold_gate(W: Tensor, b_gate: Tensor, r_mag: Tensor, b_mag: Tensor) -> Tensor:
-    """Make W, in place, the W_enc of a gated SAE (Rajamanoharan et al. 2024a), and b_mag its b_enc:
-    the activation ``[W x + b_gate > 0] · ReLU(p)``, ``p = exp(r_mag) W x + b_mag``, is p above the
-    thresholds that are returned."""
+    """Turn a gated SAE (Rajamanoharan et al. 2024a) into one with thresholds.
+
+    Its activation is ``[W x + b_gate > 0] · ReLU(p)`` with ``p = exp(r_mag) W x + b_mag``, which is
+    p where p exceeds a threshold. W is scaled in place to W_enc; b_mag is b_enc.
+
+    Returns:
+        The thresholds [num_latents].
+    """
     gain = r_mag.exp()
     W.mul_(gain[:, None])
     return F.relu(b_mag - gain * b_gate)

@@ -16,10 +16,10 @@ from lexicept.models.sae.hooks import layer_of
 from lexicept.models.sae.model import SAE
 
 USUAL_L0 = 100
-"""Of several SAEs of a layer and width, SPLARE takes that with about so many active latents."""
+"""Active latents per token that SPLARE prefers among SAEs of one layer and width."""
 
 SHOWN = 8
-"""Names that an error lists."""
+"""Limit on the names that an error lists."""
 
 _HUB_NAME = re.compile(r"(\w[\w.-]*/\w[\w.-]*)(?:/(.+))?")
 
@@ -37,27 +37,26 @@ def load_pretrained_sae(
     """Load a pretrained SAE; see ``find_pretrained_sae``.
 
     Args:
-        scale: of the activations of an SAE that was trained on s·h: ``raw``, the default, for those
-            of the weights on raw states, ``normalised`` for those on s·h, which are s times as
-            large. What lexicept saved keeps its scale.
+        scale: the unit of activations of an SAE that was trained on scaled states s·h: ``raw``, the
+            default, gives those of raw states h; ``normalised`` gives those of s·h, which are s
+            times as large. An SAE that lexicept saved keeps its scale.
 
     Returns:
-        The SAE, in float32 and not trainable. ``origin`` says where it comes from and which scale
-        was chosen.
+        The SAE, in float32 and not trainable. ``origin`` holds its source and the chosen scale.
 
     Raises:
-        InputError: no such SAE, one of other sizes than asked for, or a damaged one.
+        InputError: there is no such SAE, its sizes are not those asked for, or it is damaged.
     """
     return find_pretrained_sae(source, layer, width, l0=l0, d_in=d_in, pickles=pickles).load(scale)
 
 
 @dataclass(frozen=True)
 class PretrainedSAE:
-    """A pretrained SAE whose headers were read and found right."""
+    """A pretrained SAE whose headers were read and checked, before its weights are loaded."""
 
     layout: Layout
     layer: int | None
-    """Blocks that are run before it; None where nobody knows."""
+    """Number of blocks before it; None if unknown."""
     origin: dict[str, Any]
 
     def load(self, scale: Scale | None = None, backbone: Backbone | None = None) -> SAE:
@@ -65,11 +64,10 @@ class PretrainedSAE:
 
         Args:
             scale: see ``load_pretrained_sae``.
-            backbone: whose states it will read.
+            backbone: the backbone whose states it will read, to check that they fit.
 
         Raises:
-            InputError: damaged weights, or, before they are read, an SAE for other states than the
-                backbone's.
+            InputError: the SAE does not fit the backbone, or its weights are damaged.
         """
         if backbone is not None:
             require_fit({**self.origin, "layer": self.layer}, self.layout.d_in, backbone)
@@ -88,21 +86,21 @@ def find_pretrained_sae(
     d_in: int | None = None,
     pickles: bool = False,
 ) -> PretrainedSAE:
-    """Find a pretrained SAE of any of ``formats.LAYOUTS``, which is known by its files' names.
+    """Find a pretrained SAE in any of ``formats.LAYOUTS``, which file names tell apart.
 
     Args:
-        source: a folder, or a hub's name such as ``google/gemma-scope-2b-pt-res``, perhaps with a
-            folder in it. Either may hold many SAEs: layer and width choose.
-        layer: blocks that are run before the SAE. Releases count from 0: what they call the
-            output of layer 20 is the state after 21 blocks.
+        source: a folder, or the hub's name of a repository (``google/gemma-scope-2b-pt-res``),
+            with or without a folder in it. If it holds many SAEs, layer and width choose one.
+        layer: number of blocks before the SAE. Releases count blocks from 0: their "output of layer
+            20" is the state after 21 blocks.
         width: number of latents.
-        l0: of several SAEs of a layer and width, that whose mean number of active latents is the
-            closest is taken.
-        d_in: size of the states that it is for.
+        l0: preferred mean number of active latents, among SAEs of one layer and width.
+        d_in: size of the states.
         pickles: whether pickled files may be read; only tensors are unpickled.
 
     Raises:
-        InputError: no such SAE, several, one of other sizes than asked for, or damaged headers.
+        InputError: there is no such SAE or more than one, its sizes are not those asked for, or its
+            headers are damaged.
     """
     where, files, folder_of = _open_source(source)
     found = [_Candidate.of(kind, folder, where) for kind, folder in _recognise(files)]
@@ -128,8 +126,7 @@ def find_pretrained_sae(
 
 
 def require_fit(origin: dict[str, Any], d_in: int, backbone: Backbone) -> None:
-    """Raise InputError unless an SAE is for the states of this backbone, as far as its origin
-    tells."""
+    """Raise InputError if an SAE's size or origin shows that it is for another backbone."""
     name, d = origin.get("source", "the SAE"), backbone.get_embedding_dimension()
     if d_in != d:
         raise InputError(f"{name} is for states of size {d_in}, the backbone's are of size {d}")
@@ -143,14 +140,14 @@ def require_fit(origin: dict[str, Any], d_in: int, backbone: Backbone) -> None:
 
 
 def hub_files(name: str) -> list[str]:
-    """The paths of all files of a hub's model."""
+    """Return the paths of all files of a repository on the hub."""
     from huggingface_hub import HfApi
 
     return HfApi().list_repo_files(name)
 
 
 def hub_folder(name: str, files: Sequence[str]) -> Path:
-    """Download some files of a hub's model; return the folder that its paths begin in."""
+    """Download some files of a repository on the hub; return its folder here."""
     from huggingface_hub import snapshot_download
 
     return Path(snapshot_download(name, allow_patterns=list(files)))
@@ -177,7 +174,7 @@ class _Candidate(NamedTuple):
 def _open_source(
     source: str | os.PathLike[str],
 ) -> tuple[str, list[str], Callable[[_Candidate], Path]]:
-    """A source's name, its files, and how the folder of a candidate comes to this disk."""
+    """Return a source's name, its files, and a function that fetches a candidate's folder."""
     root = Path(source).expanduser()
     if root.is_dir():
         files = [file.relative_to(root).as_posix() for file in root.rglob("*") if file.is_file()]
@@ -209,7 +206,7 @@ def _unreachable(name: str, error: Exception) -> InputError:
 
 
 def _recognise(files: Sequence[str]) -> list[tuple[type[Layout], str]]:
-    """The folders that hold the files of a layout."""
+    """Return each layout whose files are there, with their folder."""
     present, found = set(files), []
     for file in sorted(present):
         for kind in LAYOUTS:
@@ -247,7 +244,7 @@ def _narrow(
     value: Callable[[_Candidate], int | None],
     where: str,
 ) -> list[_Candidate]:
-    """Candidates of one value; those whose paths do not tell it are kept if nothing else is."""
+    """Keep the candidates with the wanted value, or else those whose paths do not tell it."""
     present = sorted({v for v in map(value, found) if v is not None})
     if wanted is None:
         if len(present) > 1:
@@ -264,7 +261,7 @@ def _narrow(
 def _require_known(
     path: str, layout: Layout, layer: int | None, width: int | None, d_in: int | None
 ) -> None:
-    """Raise InputError where what an SAE says of itself is not what was asked for."""
+    """Raise InputError if an SAE's headers contradict what was asked for."""
     if layer is not None and layout.layer is None and layout.hook is not None:
         raise InputError(f"{path}: this SAE reads {layout.hook}, not the state after a block")
     for what, wanted, found in (

@@ -1,4 +1,4 @@
-"""What an SAE keeps of the states that it reads, and how alike these states are."""
+"""An SAE's quality: reconstruction error, use of latents, loss recovered; and anisotropy."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from lexicept.models.sae.states import READ, Reader, backbone_reader
 from lexicept.progress import Progress, silent
 
 SAMPLE_TOKENS = 50_000
-"""Tokens at least, drawn text by text, for what needs a language model or all layers."""
+"""Least number of tokens sampled, text by text, for loss recovered and anisotropy."""
 
 EDGES = tuple(-6 + step / 2 for step in range(13))
-"""Logarithms to base 10 of shares of tokens, between the bins of a histogram."""
+"""Borders between the bins of a histogram, as log10 of shares of tokens."""
 
 SAMPLE_TEXTS = 64
-"""Texts that are drawn together."""
+"""Texts drawn together."""
 
 TOGETHER = 4096
-"""Tokens that are encoded together."""
+"""Tokens encoded together."""
 
 LOGITS = 2**24
-"""Logits that exist at once: 64 MB."""
+"""Limit on the logits in memory at once: 64 MB."""
 
 Change = Callable[[Tensor], Tensor]
-"""States [n, d] to others that take their place."""
+"""A function of states [n, d] that returns their replacements [n, d]."""
 
 
 class LanguageHead(Protocol):
-    """``logits = rows · transform(h) + bias``: a ``VocabularyHead``."""
+    """A language head, such as ``VocabularyHead``: ``logits = rows · transform(h) + bias``."""
 
     @property
     def rows(self) -> Tensor: ...
@@ -56,23 +56,23 @@ class LanguageModel(NamedTuple):
     backbone: Backbone
     head: LanguageHead
     shifted: bool
-    """Whether a token is recognised from the state before it, as by a decoder."""
+    """Whether a token is predicted from the state before it, as by a decoder."""
 
 
 @dataclass(frozen=True)
 class Recovered:
-    """Cross entropies, in nats, of the tokens of texts under a language model's own head.
+    """Cross entropies, in nats, of a language model on texts whose states go through an SAE.
 
-    Nothing is masked: an encoder recognises a token from its own state, a decoder from the state
-    before it. What the SAE reads of tokens that are not special is left, or replaced.
+    Nothing is masked: an encoder predicts a token from its own state, a decoder from the state
+    before it. States of special tokens are kept.
     """
 
     original: float
-    """As the states are."""
+    """Cross entropy with the states as they are."""
     reconstructed: float
-    """With the SAE's reconstructions."""
+    """Cross entropy with the SAE's reconstructions in their place."""
     ablated: float
-    """With the mean of all states."""
+    """Cross entropy with the mean of all states in their place."""
 
     @property
     def share(self) -> float:
@@ -83,20 +83,20 @@ class Recovered:
 
 @dataclass(frozen=True)
 class SAEReport:
-    """How well an SAE reconstructs states, and how its latents are used."""
+    """An SAE's reconstruction error and its use of latents."""
 
     tokens: int
     fvu: float
     """Fraction of variance unexplained, ``Σ ‖ĥ − h‖² / Σ ‖h − h̄‖²``."""
     l0: float
-    """Active latents per token."""
+    """Mean number of active latents per token."""
     dead: float
-    """Share of the latents that fire on no token."""
+    """Share of the latents that are active on no token."""
     histogram: tuple[int, ...]
-    """Latents by the share of tokens that they fire on: up to 10 to the first of ``EDGES``, then
-    up to each next one. The dead are not counted."""
+    """Number of latents by the share of tokens that they are active on, in bins whose upper borders
+    are ``10 ** edge`` for the ``EDGES``. Dead latents are not counted."""
     recovered: Recovered | None = None
-    """None without a language model."""
+    """Loss recovered; None without a language model."""
 
 
 def report_sae(
@@ -108,16 +108,16 @@ def report_sae(
     language_model: LanguageModel | None = None,
     progress: Progress = silent,
 ) -> SAEReport:
-    """A report over all tokens of texts, special tokens left out.
+    """Measure an SAE on all tokens of texts, special tokens left out.
 
     Args:
-        backbone: whose last block's output the SAE reads.
-        transform: as for ``train_sae``.
-        language_model: of the same blocks and those above them, for ``recovered``, over a sample
-            of the texts. Where there is a transform, it is that of its head.
+        backbone: the backbone whose last block's output the SAE reads.
+        transform: the transform of states before the SAE, as for ``train_sae``.
+        language_model: the whole language model, to measure ``recovered`` on a sample of the texts.
+            A transform must be that of its head.
 
     Raises:
-        InputError: texts without a single token.
+        InputError: the texts have no tokens.
     """
     totals = _Totals(sae)
     for states in read_all(backbone_reader(backbone, texts, transform), len(texts), progress):
@@ -131,7 +131,7 @@ def report_sae(
 
 
 def report_states(parts: Iterable[Tensor], sae: SAE) -> SAEReport:
-    """A report over states, [n, d] at a time. Raises InputError where there are none at all."""
+    """Measure an SAE on states, given as parts [n, d]. Raises InputError without any states."""
     totals = _Totals(sae)
     for states in parts:
         totals.add(states)
@@ -139,7 +139,7 @@ def report_states(parts: Iterable[Tensor], sae: SAE) -> SAEReport:
 
 
 def read_all(reader: Reader, count: int, progress: Progress = silent) -> Iterator[Tensor]:
-    """The states [n, d] of all texts, some texts at a time."""
+    """Yield the states [n, d] of all texts, ``READ`` texts at a time."""
     for start in range(0, count, READ):
         numbers = range(start, min(start + READ, count))
         yield reader(numbers)
@@ -175,7 +175,7 @@ class _Totals:
 
     def report(self) -> SAEReport:
         if not self.tokens:
-            raise InputError("an SAE can't be judged: the texts have no tokens")
+            raise InputError("an SAE can't be measured: the texts have no tokens")
         variance = self.squares - float(self.sum.square().sum()) / self.tokens
         counts = self.active.cpu().numpy()
         bins = np.searchsorted(EDGES, np.log10(counts[counts > 0] / self.tokens))
@@ -196,16 +196,16 @@ def loss_recovered(
     texts: Sequence[str],
     tokens: int = SAMPLE_TOKENS,
 ) -> Recovered:
-    """Cross entropies of a sample of texts with states left, reconstructed and ablated.
+    """Measure the cross entropies of a sample of texts: original, reconstructed and ablated.
 
     Args:
-        mean: of the states that the SAE reads [d].
-        layer: blocks before them; None where they are what the language head transforms states
-            to.
-        tokens: texts are drawn until they have so many.
+        mean: the mean [d] of the states that the SAE reads.
+        layer: number of blocks before the SAE; None where it reads the output of the language
+            head's transform.
+        tokens: least number of tokens in the sample.
 
     Raises:
-        InputError: texts without a token to recognise.
+        InputError: the texts have no token to predict.
     """
 
     def reconstructed(states: Tensor) -> Tensor:
@@ -253,12 +253,12 @@ def _cross_entropy(
             logits = F.linear(x, head.rows, head.bias)
             total += float(F.cross_entropy(logits, of_part, reduction="sum"))
     if not count:
-        raise InputError("an SAE can't be judged: the texts have no token to recognise")
+        raise InputError("an SAE can't be measured: the texts have no token to predict")
     return total / count
 
 
 def _replaced(output: Tensor, mask: Tensor, change: Change) -> Tensor:
-    """A block's output [windows, length, d] with other states of tokens in a mask."""
+    """Return a block's output [windows, length, d] with the states of masked tokens replaced."""
     changed = output.clone()
     changed[mask] = change(output[mask].float()).to(output.dtype)
     return changed
@@ -271,17 +271,21 @@ def anisotropy(
     tokens: int = SAMPLE_TOKENS,
     transform: Change | None = None,
 ) -> tuple[float, ...]:
-    """The mean cosine of two tokens' states after each block (SAE-SPLADE, Table 2).
+    """Return each layer's anisotropy: the mean cosine of two tokens' states (SAE-SPLADE, Table 2).
 
-    Over all pairs of different tokens u, v of a sample, which need not be formed: with states of
-    length 1 it is ``(‖Σ_u u‖² − n) / (n (n − 1))``.
+    The mean over all pairs of different tokens of a sample is ``(‖Σ_u u‖² − n) / (n (n − 1))``, for
+    states u scaled to length 1.
 
     Args:
-        tokens: texts are drawn until they have so many.
-        transform: of states [n, d] after the last block, where that is what an SAE reads.
+        tokens: least number of tokens in the sample.
+        transform: transform of the states [n, d] after the last block, where an SAE reads its
+            output.
+
+    Returns:
+        The mean cosine after each block.
 
     Raises:
-        InputError: fewer than two tokens.
+        InputError: the texts have fewer than two tokens.
     """
     sums: list[Tensor | float] = [0.0] * backbone.num_layers
     count = 0
@@ -306,13 +310,13 @@ def anisotropy(
 
 
 def _sample(backbone: Backbone, texts: Sequence[str], tokens: int) -> Iterator[dict[str, Tensor]]:
-    """Batches of texts in a fixed random order, until they have so many tokens."""
+    """Yield batches of texts in a fixed random order, until they have enough tokens."""
     order = np.random.default_rng(0).permutation(len(texts))
-    found = 0
+    count = 0
     for start in range(0, len(order), SAMPLE_TEXTS):
         some = [texts[int(number)] for number in order[start : start + SAMPLE_TEXTS]]
         for _, features in backbone.batches(backbone.windows(some)):
-            found += int(features["token_mask"].sum())
+            count += int(features["token_mask"].sum())
             yield features
-        if found >= tokens:
+        if count >= tokens:
             return

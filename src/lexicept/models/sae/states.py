@@ -1,4 +1,4 @@
-"""Token states for training: a corpus larger than memory, read in random order, shuffled."""
+"""Token states for training: shuffled batches from a corpus larger than memory."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from torch import Tensor
 from lexicept.models.backbone import Backbone
 
 READ = 512
-"""Documents that are read together: enough that texts of one length share a batch."""
+"""Documents read together: enough of them that texts of similar length share a batch."""
 
 SINK = 10.0
-"""States that are so many times as long as the median are attention's sinks: the first token of a
-decoder without a special one before it, or a comma. They say nothing of what a token means, and
-the squares of a few would be nearly all that an SAE is asked to explain (Sun et al. 2024, "Massive
-Activations in Large Language Models")."""
+"""Length, in medians, above which a state is an attention sink: that of a decoder's first token or
+of a comma. A sink carries no meaning of its token, but a few of them would make up most of the
+variance that an SAE has to explain (Sun et al. 2024, "Massive Activations in Large Language
+Models")."""
 
 Reader = Callable[[Sequence[int]], Tensor]
-"""The token states [n, d] of some texts, by their numbers."""
+"""A function that returns the token states [n, d] of texts, given their numbers."""
 
 
 def backbone_reader(
@@ -29,7 +29,7 @@ def backbone_reader(
     texts: Sequence[str],
     transform: Callable[[Tensor], Tensor] | None = None,
 ) -> Reader:
-    """Runs texts through a backbone, and a transform where one is given, in single precision."""
+    """Return a reader that runs texts through a backbone, then a transform, in single precision."""
 
     def read(numbers: Sequence[int]) -> Tensor:
         windows = backbone.windows([texts[number] for number in numbers])
@@ -38,14 +38,14 @@ def backbone_reader(
             for _, states in backbone.token_states(windows):
                 single = states.float()
                 parts.append(single if transform is None else transform(single).float())
-        # A copy: what was made in inference mode can't be trained on.
+        # A copy, since tensors made in inference mode can't be trained on.
         return torch.cat(parts).clone() if parts else torch.empty(0, 0)
 
     return read
 
 
 class Position(NamedTuple):
-    """Where a stream of batches stands: enough to go on with the same batches."""
+    """Position in a stream of batches, from which it can be resumed."""
 
     epoch: int = 0
     document: int = 0
@@ -57,20 +57,19 @@ class Position(NamedTuple):
 
 
 class StateStream:
-    """Endless batches of shuffled token states of a corpus.
+    """An endless stream of batches of shuffled token states of a corpus.
 
-    Documents are read in a new random order every epoch. A buffer is filled with the states of as
-    many as it takes, its tokens are shuffled and handed out in batches, and it is filled again. A
-    corpus that fits the buffer goes through the backbone once. All is a function of the seed and
-    the position, so that a resumed stream gives the batches of an unbroken one. Sinks, by the
-    median of a buffer, are left out.
+    Documents are read in a new random order every epoch. A buffer is filled with their states,
+    shuffled, handed out in batches, and filled again. A corpus that fits the buffer goes through
+    the backbone once. Batches depend on the seed and the position only, so a resumed stream gives
+    the same ones. Attention sinks (see ``SINK``) are left out of every buffer.
 
     Args:
         reader: reads the states of texts.
         count: number of texts.
-        batch_size: tokens of a batch; batches of one buffer differ by one at most.
-        buffer_tokens: tokens to shuffle together; 4 d bytes each.
-        seed: of the orders.
+        batch_size: tokens of a batch; the sizes of a buffer's batches differ by one at most.
+        buffer_tokens: tokens shuffled together; each takes 4 d bytes.
+        seed: seed of the random orders.
         filling: called with the number of tokens in the buffer while it fills.
     """
 
@@ -92,8 +91,10 @@ class StateStream:
         self._whole: Tensor | None = None
 
     def batches(self, start: Position) -> Iterator[tuple[Position, Tensor]]:
-        """Batches [n, d] from a position on, each with the position after it. Ends only where no
-        text has a token."""
+        """Yield batches [n, d] from a position on, each with the position after it.
+
+        The stream ends only if no text has a token.
+        """
         position = start
         while True:
             states, documents = self._buffer(position)
@@ -118,7 +119,7 @@ class StateStream:
         return np.random.default_rng((self._seed, *key))
 
     def _buffer(self, position: Position) -> tuple[Tensor, int]:
-        """States of the documents from a position on, and how many documents they are of."""
+        """Return the states of the documents from a position on, and their number of documents."""
         if self._whole is not None:
             return self._whole, self._count
         start = position.document
@@ -140,7 +141,7 @@ class StateStream:
 
 
 def without_sinks(states: Tensor) -> Tensor:
-    """States [n, d] that are not longer than ``SINK`` medians; what is not finite stays."""
+    """Drop states [n, d] longer than ``SINK`` medians; states that are not finite stay."""
     lengths = states.norm(dim=1)
     sinks = (lengths > SINK * lengths.median()) & lengths.isfinite()
     return states[~sinks] if bool(sinks.any()) else states

@@ -1,4 +1,4 @@
-"""Layouts of pretrained SAEs: a module for each, one interface."""
+"""Layouts of pretrained SAEs, one module each, behind one interface."""
 
 from lexicept.models.sae.formats.dictionary_learning import DictionaryLearning
 from lexicept.models.sae.formats.gemma_scope import GemmaScope, GemmaScope2

@@ -1,4 +1,4 @@
-"""The JSON beside an SAE's weights: values of the expected kinds, or one clear error."""
+"""The JSON file beside an SAE's weights, with values checked for their type."""
 
 from __future__ import annotations
 
@@ -15,30 +15,32 @@ _KINDS: dict[type, str] = {bool: "true or false", str: "a string", dict: "an obj
 
 @dataclass(frozen=True)
 class Config:
-    """A JSON object, or one of its sections. Every method raises InputError for a value that is
-    missing (and has no default) or of another kind."""
+    """A JSON object, or one of its sections.
+
+    Every method raises InputError if a value is of another type, or is missing without a default.
+    """
 
     place: str
     values: dict[str, Any]
 
     @classmethod
     def read(cls, path: Path) -> Config:
-        """Read a file; raise InputError for anything but a JSON object."""
+        """Read a file. Raise InputError unless it holds a JSON object."""
         return cls(str(path), read_json(path, InputError))
 
     def section(self, name: str) -> Config:
-        """A nested object; one that is missing is empty."""
+        """Return a nested object; an empty one if it is missing."""
         return Config(f"{self.place}, {name}", self._of_kind(name, dict, {}))
 
     def integer(self, name: str, default: int | None = None) -> int:
-        """A whole number of at least 1."""
+        """Return a whole number of at least 1."""
         value = self._value(name, default)
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise InputError(f"{self.place}: {name} must be a whole number above 0, not {value!r}")
         return value
 
     def number(self, name: str) -> float:
-        """A finite number."""
+        """Return a finite number."""
         value = self._value(name, None)
         known = isinstance(value, int | float) and not isinstance(value, bool)
         if not known or not abs(value) <= sys.float_info.max:  # JSON has NaN, and any integer
@@ -46,20 +48,20 @@ class Config:
         return float(value)
 
     def flag(self, name: str, default: bool) -> bool:
-        """True or false."""
+        """Return True or False."""
         return bool(self._of_kind(name, bool, default))
 
     def text(self, name: str, default: str | None = None) -> str:
-        """A string."""
+        """Return a string."""
         return str(self._of_kind(name, str, default))
 
     def optional_text(self, *names: str) -> str | None:
-        """The first of these that is a string, if any is."""
-        found = (self.values.get(name) for name in names)
-        return next((value for value in found if isinstance(value, str)), None)
+        """Return the first of several values that is a string; None if none is."""
+        values = (self.values.get(name) for name in names)
+        return next((value for value in values if isinstance(value, str)), None)
 
     def require(self, name: str, *known: Any, default: Any = None) -> None:
-        """Raise InputError unless a value is one of those that can be loaded."""
+        """Raise InputError unless a value is among the known ones."""
         value = self.values.get(name, default)
         if value not in known:
             names = " or ".join(map(repr, known))

@@ -1,4 +1,4 @@
-"""dictionary_learning (Marks et al. 2024): a class per architecture, each with its own names."""
+"""The layout of dictionary_learning (Marks et al. 2024), with tensor names per architecture."""
 
 from __future__ import annotations
 
@@ -27,16 +27,17 @@ _CLASSES = {
     "JumpReluAutoEncoder": ("jumprelu", _MATRICES),
     "MatryoshkaBatchTopKSAE": ("batchtopk", _MATRICES),
 }
-"""Of each class: what it is, and its names of W_enc, b_enc, W_dec and b_dec."""
+"""Each class's architecture, and its names of W_enc, b_enc, W_dec and b_dec."""
 
 _NOT_CENTRED = ("AutoEncoderNew", "JumpReluAutoEncoder")
 
 
 class DictionaryLearning(Release):
-    """``config.json`` and ``ae.pt``, activations as the library's own loader gives them.
+    """The files ``config.json`` and ``ae.pt``.
 
-    Linear layers hold [num_latents, d] and [d, num_latents]; matrices under W's names
-    [d, num_latents] and [num_latents, d]. ``AutoEncoder`` is brought to decoder rows of norm 1.
+    Linear layers hold [num_latents, d] and [d, num_latents], matrices named W [d, num_latents] and
+    [num_latents, d]. ``AutoEncoder`` gets decoder rows of norm 1. Activations equal those of the
+    library's own loader.
     """
 
     name = "dictionary_learning"
@@ -95,7 +96,7 @@ class DictionaryLearning(Release):
         elif self.architecture == "relu":
             threshold = torch.zeros(self.num_latents)
         else:
-            # One for all latents in BatchTopK; below 0, as before training, it is one of 0.
+            # BatchTopK has one threshold for all latents, which is negative before training.
             threshold = F.relu(self.tensors.read("threshold")).expand(self.num_latents)
         if self.kind == "AutoEncoder":
             fold_norms(W_enc, b_enc, W_dec)
@@ -103,7 +104,7 @@ class DictionaryLearning(Release):
 
 
 def _hook(submodule: str | None, layer: object) -> str | None:
-    """The hook of a submodule such as ``resid_post_layer_8``; without a name, a block's output."""
+    """Return the hook of a submodule like ``resid_post_layer_8``; without one, a block's output."""
     if not isinstance(layer, int) or isinstance(layer, bool):
         return submodule
     site = re.sub(r"_layer_\d+$", "", submodule or "resid_post")

@@ -1,4 +1,4 @@
-"""Gemma Scope (Lieberum et al. 2024) and Gemma Scope 2: JumpReLU SAEs on raw states."""
+"""The layouts of Gemma Scope (Lieberum et al. 2024) and Gemma Scope 2: JumpReLU SAEs."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ import torch.nn.functional as F
 from lexicept.models.sae.formats.layout import Place, Release, Weights
 
 L0_NAMES = {"small": 15.0, "medium": 45.0, "big": 100.0}
-"""About the middle of the ranges of ℓ0 that Gemma Scope 2 names."""
+"""Middle of each range of ℓ0 that Gemma Scope 2 names, approximately."""
 
 
 class GemmaScope(Release):
-    """``layer_{L}/width_{16k}/average_l0_{n}/params.npz``: ``ReLU(p) · [p > threshold]`` of
-    ``p = h W_enc + b_enc``; matrices are [d, num_latents] and [num_latents, d]."""
+    """The file ``layer_{L}/width_{16k}/average_l0_{n}/params.npz``.
+
+    Activations are ``ReLU(p) · [p > threshold]`` with ``p = h W_enc + b_enc``. W_enc is
+    [d, num_latents], W_dec [num_latents, d].
+    """
 
     name = "Gemma Scope"
     config_file: ClassVar[str | None] = None
@@ -46,12 +49,12 @@ class GemmaScope(Release):
 
     def weights(self) -> Weights:
         W_enc, b_enc, W_dec, b_dec, threshold = map(self.tensors.read, self.tensor_names)
-        # A threshold below 0 is one of 0, because of the ReLU.
+        # With ReLU, a threshold below 0 acts as one of 0.
         return Weights(W_enc.T.contiguous(), b_enc, W_dec, b_dec, F.relu(threshold))
 
 
 class GemmaScope2(GemmaScope):
-    """``resid_post/layer_{L}_width_{16k}_l0_{small|medium|big}/``, the same with a config."""
+    """The folder ``resid_post/layer_{L}_width_{16k}_l0_{small|medium|big}/``, with a config."""
 
     name = "Gemma Scope 2"
     config_file = "config.json"
@@ -78,12 +81,12 @@ class GemmaScope2(GemmaScope):
 
 
 def _site(path: str) -> str:
-    """What the SAEs of a repository read; each has one for states, MLPs, attention."""
+    """Return the hook of a repository's SAEs; each repository has one (states, MLPs, attention)."""
     found = re.search(r"gemma-scope-\w+-(?:pt|it)-(mlp|att|transcoders)", path)
     sites = {"mlp": "hook_mlp_out", "att": "attn.hook_z", "transcoders": "ln2.hook_normalized"}
     return sites[found[1]] if found else "hook_resid_post"
 
 
 def _width(name: str) -> int:
-    """16k is 2¹⁴, 65k 2¹⁶, 1m 2²⁰."""
+    """Return the number of latents of a width's name: 16k is 2¹⁴, 65k 2¹⁶, 1m 2²⁰."""
     return int(2 ** round(math.log2(int(name[:-1]) * (1e3 if name[-1] == "k" else 1e6) or 1)))

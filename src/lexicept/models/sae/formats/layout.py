@@ -1,4 +1,4 @@
-"""What every layout of pretrained SAEs has in common."""
+"""The interface of the layouts of pretrained SAEs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _READERS: dict[str, type[Tensors]] = {".safetensors": Safetensors, ".npz": Npz, 
 
 
 class Place(NamedTuple):
-    """What the path of an SAE's folder says about it; None where it says nothing."""
+    """Properties of an SAE that its folder's path tells; None for those it does not."""
 
     hook: str | None = None
     width: int | None = None
@@ -31,8 +31,11 @@ class Place(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """An SAE over raw states: ``f = p · [p > threshold]`` of ``p = W_enc h + b_enc``, or its k
-    largest; W_enc takes ``h − b_dec`` where the layout is centred."""
+    """The weights of an SAE over raw states h.
+
+    Activations are ``p · [p > threshold]``, or the k largest p, with ``p = W_enc h + b_enc``; where
+    the layout is centred, W_enc multiplies ``h − b_dec``.
+    """
 
     W_enc: Tensor
     """[num_latents, d]"""
@@ -43,20 +46,21 @@ class Weights(NamedTuple):
     b_dec: Tensor
     """[d]"""
     threshold: Tensor | None = None
-    """[num_latents], at least 0; None where k counts."""
+    """[num_latents], at least 0; None for an SAE with k."""
 
 
 class Layout(ABC):
-    """One SAE in the files of a release. What it is, is read and checked when it is opened; its
-    weights by ``load``.
+    """One SAE in the files of a release.
+
+    Opening it reads and checks its sizes and settings; ``load`` reads its weights.
 
     Args:
         folder: holds ``config_file``, if the layout has one, and ``weights_file``.
         path: the folder's name in its release, where ``folder`` may be a copy.
 
     Raises:
-        InputError: files that are missing or damaged, that disagree on a size, or that say what
-            this layout can't express.
+        InputError: files are missing or damaged, disagree on a size, or have a setting that ``SAE``
+            can't express.
     """
 
     name: ClassVar[str]
@@ -68,13 +72,13 @@ class Layout(ABC):
     d_in: int
     num_latents: int
     k: int | None = None
-    """Active latents per token; None where thresholds decide."""
+    """Active latents per token; None for an SAE with thresholds."""
     centred: bool = False
     input_scale: float = 1.0
-    """s of the states s·h that the SAE was trained on."""
+    """Factor s, where the SAE was trained on scaled states s·h."""
     hook: str | None = None
     model: str | None = None
-    """The language model that the states are of."""
+    """Name of the language model whose states it reads."""
 
     def __init__(self, folder: Path, path: str) -> None:
         self.folder = folder
@@ -86,29 +90,29 @@ class Layout(ABC):
 
     @classmethod
     def place(cls, path: str) -> Place:
-        """What a folder's path says: by default, whether its last part is a hook's name."""
+        """Return what a folder's path tells: by default the hook, if its last part names one."""
         name = path.rpartition("/")[2]
         return Place(name if block_of(name) is not None else None)
 
     @property
     def layer(self) -> int | None:
-        """Blocks that are run before the SAE; None where that is unknown, or it reads no state."""
+        """Number of blocks before the SAE; None if unknown, or not between two blocks."""
         return layer_of(self.hook)
 
     @abstractmethod
     def load(self, scale: Scale | None) -> SAE:
-        """The SAE, not trainable.
+        """Load the SAE, not trainable.
 
         Args:
-            scale: of the activations: ``raw``, the default, for those of the weights on raw
-                states, ``normalised`` for those on s·h, which are s times as large.
+            scale: the unit of activations: ``raw``, the default, gives those of raw states h;
+                ``normalised`` gives those of s·h, which are s times as large.
 
         Raises:
-            InputError: weights that are damaged or not finite.
+            InputError: the weights are damaged or not finite.
         """
 
     def _require_sizes(self, config: Config, d_in: str, num_latents: str) -> None:
-        """Compare the sizes of the weights with those under two names of a config."""
+        """Raise InputError if the weights' sizes differ from those under two names of a config."""
         for name, found in ((d_in, self.d_in), (num_latents, self.num_latents)):
             said = config.integer(name, found)
             if said != found:
@@ -122,7 +126,7 @@ class Layout(ABC):
 
 
 class Release(Layout):
-    """A layout whose weights are brought to ``Weights``' form."""
+    """A layout of another library, whose weights are converted to ``Weights``."""
 
     def load(self, scale: Scale | None) -> SAE:
         try:
@@ -131,7 +135,7 @@ class Release(Layout):
             raise InputError(f"{self.folder}: weights that can't be scaled: {error}") from None
         if scale == "normalised" and self.input_scale != 1:
             _multiply(weights, self.input_scale)
-        with torch.device("meta"):  # the weights that it starts with are never needed
+        with torch.device("meta"):  # its initial weights are replaced below
             sae = SAE(
                 self.d_in,
                 self.num_latents,
@@ -149,12 +153,14 @@ class Release(Layout):
 
     @abstractmethod
     def weights(self) -> Weights:
-        """Read the weights."""
+        """Read and convert the weights."""
 
 
 def fold_norms(W_enc: Tensor, b_enc: Tensor, W_dec: Tensor) -> None:
-    """Bring decoder rows to norm 1, in place, without a change of the reconstruction: a latent's
-    activation takes its row's norm."""
+    """Scale decoder rows to norm 1, in place, and activations by the rows' norms.
+
+    The reconstruction stays the same.
+    """
     norms = W_dec.norm(dim=1)
     W_enc.mul_(norms[:, None])
     b_enc.mul_(norms)
@@ -162,7 +168,7 @@ def fold_norms(W_enc: Tensor, b_enc: Tensor, W_dec: Tensor) -> None:
 
 
 def _multiply(weights: Weights, s: float) -> None:
-    """Make activations s times as large, in place."""
+    """Multiply activations by s, in place."""
     for tensor in (weights.W_enc, weights.b_enc, weights.threshold):
         if tensor is not None:
             tensor.mul_(s)

@@ -1,4 +1,4 @@
-"""lexicept's own layout, what ``SAE.save`` writes."""
+"""lexicept's own layout, which ``SAE.save`` writes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lexicept.models.sae.model import SAE
 
 
 class Lexicept(Layout):
-    """``sae.json`` and ``sae.safetensors``: one format for all architectures."""
+    """The files ``sae.json`` and ``sae.safetensors``, the same for all architectures."""
 
     name = "lexicept"
     config_file = "sae.json"

@@ -1,4 +1,4 @@
-"""Llama Scope (He et al. 2024): SAEs of Llama-3.1-8B, by the OpenMOSS library."""
+"""The layout of Llama Scope (He et al. 2024): SAEs of Llama-3.1-8B, by the OpenMOSS library."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _SITES = {
 
 
 class LlamaScope(Release):
-    """``Llama3_1-8B-Base-L{n}{R|A|M|TC}-{8|32}x/``: PyTorch's linear layers, in bfloat16.
+    """The folder ``Llama3_1-8B-Base-L{n}{R|A|M|TC}-{8|32}x/``: PyTorch's linear layers in bfloat16.
 
-    They were trained on s·h with ``s = √d / dataset_average_activation_norm``, one for the input
-    and one for the output, and with activations that count times their decoder row's norm. As in
-    that library, both are folded into the weights, after which one threshold is compared with the
+    The SAEs were trained on s·h with ``s = √d / dataset_average_activation_norm``, one s for the
+    input and one for the output, and with activations multiplied by their decoder row's norm. As in
+    that library, both factors are folded into the weights, so that one threshold applies to the
     pre-activations of raw states.
     """
 

@@ -1,4 +1,4 @@
-"""SAELens: what its training writes, and what ``save_saelens`` writes for others to load."""
+"""The layout of SAELens: loaded as its training writes it, and written by ``save_saelens``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lexicept.storage.files import replace_file
 CONFIG, WEIGHTS = "cfg.json", "sae_weights.safetensors"
 
 VERSION = "6.0.0"
-"""The SAELens whose layout is written."""
+"""The version of SAELens whose layout is written."""
 
 _TOP = "topk"
 _BATCH_TOP = ("batchtopk", "matryoshka_batchtopk")
@@ -27,11 +27,10 @@ _ARCHITECTURES = ("standard", "jumprelu", "gated", _TOP, *_BATCH_TOP)
 
 
 class SAELens(Release):
-    """``cfg.json`` and ``sae_weights.safetensors``; W_enc is [d, num_latents], W_dec
-    [num_latents, d].
+    """The files ``cfg.json`` and ``sae_weights.safetensors``.
 
-    Versions before 6 keep at the top level what later ones keep under ``metadata``, and name TopK
-    as an activation function.
+    W_enc is [d, num_latents], W_dec [num_latents, d]. Versions before 6 have the entries of
+    ``metadata`` at the top level, and TopK as an activation function.
     """
 
     name = "SAELens"
@@ -95,13 +94,13 @@ class SAELens(Release):
 
 
 def save_saelens(sae: SAE, folder: Path) -> None:
-    """Write an SAE so that SAELens loads it, ``SAE.load_from_disk(folder)``.
+    """Write an SAE so that SAELens loads it with ``SAE.load_from_disk(folder)``.
 
-    Its activations are those of ``sae`` in units of raw states; normalisation, which SAELens does
-    not know in this form, is folded into the weights.
+    Its activations are those of ``sae`` in units of raw states. Normalisation, which SAELens has in
+    another form, is folded into the weights.
 
     Raises:
-        InputError: an encoder alone.
+        InputError: the SAE has no decoder.
     """
     sae.need_decoder()
     with torch.no_grad():
@@ -147,9 +146,9 @@ def _architecture(config: Config) -> str:
 
 
 def _input_scale(config: Config) -> float:
-    """s of the states s·h."""
+    """Return the factor s of the scaled states s·h."""
     kind = config.values.get("normalize_activations")
-    # Before it had names, it was true or false.
+    # Older versions write true or false instead of a name.
     if kind in (None, False, "none"):
         return 1.0
     if kind not in (True, "expected_average_only_in"):

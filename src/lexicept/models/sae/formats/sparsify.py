@@ -1,4 +1,4 @@
-"""sparsify, EleutherAI's library: TopK SAEs, a folder per hook."""
+"""The layout of sparsify, EleutherAI's library: TopK SAEs, one folder per hook."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from lexicept.models.sae.formats.layout import Release, Weights
 
 
 class Sparsify(Release):
-    """``layers.{N}/{cfg.json,sae.safetensors}``: ``encoder`` is a linear layer, W_dec has a row
-    per latent, and b_dec is taken off the input."""
+    """The files ``cfg.json`` and ``sae.safetensors`` in ``layers.{N}/``.
+
+    ``encoder`` is a linear layer, W_dec has one row per latent, b_dec is subtracted from the input.
+    """
 
     name = "sparsify"
     config_file = "cfg.json"

@@ -1,4 +1,4 @@
-"""Files of tensors: shapes from their headers, and values, checked, when they are asked for."""
+"""Files of tensors: shapes are read from headers, values when they are needed, and checked."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from lexicept.errors import InputError
 Shape = tuple[int, ...]
 
 DEFLATE = 1032
-"""What a byte of a deflated file holds at most: a header that claims more is damaged."""
+"""Largest ratio of deflate compression; a header that claims more is damaged."""
 
 
 class Tensors(ABC):
     """The tensors of one file.
 
     Raises:
-        InputError: a file that is missing, damaged, or of another kind.
+        InputError: the file is missing, damaged, or of another type.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         if not path.is_file():
             raise InputError(f"{path}: there is no such file")
-        # Each library raises its own errors for damage, and Python's own from inside its parsers.
+        # For damaged files, each library raises errors of many types.
         try:
             self.shapes = self._shapes()
         except Exception as error:
@@ -42,10 +42,10 @@ class Tensors(ABC):
         return name in self.shapes
 
     def shape(self, name: str, dimensions: int = 2) -> Shape:
-        """The shape of a tensor, from the header.
+        """Return the shape of a tensor, from the header.
 
         Raises:
-            InputError: it is missing, empty, or has other dimensions.
+            InputError: the tensor is missing or empty, or has another number of dimensions.
         """
         shape = self._present(name)
         if len(shape) != dimensions or 0 in shape:
@@ -55,16 +55,16 @@ class Tensors(ABC):
         return shape
 
     def expect(self, name: str, *shape: int) -> None:
-        """Raise InputError unless a tensor has this shape."""
+        """Raise InputError unless a tensor has the expected shape."""
         found = self.shape(name, len(shape))
         if found != shape:
             raise InputError(f"{self.path}: {name} is {list(found)}, expected {list(shape)}")
 
     def read(self, name: str) -> Tensor:
-        """A tensor in float32.
+        """Read a tensor, as float32.
 
         Raises:
-            InputError: it is missing, damaged, or holds a value that is not finite.
+            InputError: the tensor is missing or damaged, or holds a value that is not finite.
         """
         self._present(name)
         try:
@@ -87,11 +87,11 @@ class Tensors(ABC):
 
     @abstractmethod
     def _shapes(self) -> dict[str, Shape]:
-        """The shapes of all tensors of real numbers; may raise anything."""
+        """Return the shapes of all tensors of real numbers; may raise any error."""
 
     @abstractmethod
     def _read(self, name: str) -> Tensor:
-        """A tensor of any precision; may raise anything."""
+        """Return a tensor of any floating-point type; may raise any error."""
 
 
 class Safetensors(Tensors):
@@ -110,7 +110,7 @@ class Safetensors(Tensors):
 
 
 class Npz(Tensors):
-    """NumPy's ``.npz``, without pickled objects."""
+    """NumPy's ``.npz`` file, without pickled objects."""
 
     def _shapes(self) -> dict[str, Shape]:
         found = {}
