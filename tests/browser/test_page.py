@@ -188,14 +188,14 @@ def test_a_concept_shows_its_documents_and_is_steered(page: Page, path: Path) ->
 @pytest.mark.parametrize("query", ["", "   "])
 def test_an_empty_query_asks_for_one(page: Page, query: str) -> None:
     search(page, query)
-    expect(page.get_by_role("status").first).to_contain_text("Type what you are looking for")
+    expect(page.get_by_role("status").first).to_contain_text("Type a query")
     expect(page.locator(".result")).to_have_count(0)
 
 
 def test_nothing_found(page: Page) -> None:
     page.get_by_label("Words", exact=True).check()
     search(page, "unheard of")
-    expect(page.get_by_role("status").first).to_contain_text("Nothing found")
+    expect(page.get_by_role("status").first).to_contain_text("No results")
 
 
 def test_html_in_documents_is_text(page: Page) -> None:

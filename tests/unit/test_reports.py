@@ -202,9 +202,9 @@ def test_numbers_are_those_of_the_index(tmp_path):
     assert lengths["concepts"][0] == f"{mean:.1f}"
     lists = {row[0]: row for row in table(html, "Posting lists")}
     assert lists["concepts"][1] == "5"
-    shares = [row[1] for row in table(html, "What the scores of the first 10 results are made of")]
+    shares = [row[1] for row in table(html, "Parts of the scores of the first 10 results")]
     assert sum(float(share.rstrip("%")) for share in shares) == pytest.approx(100, abs=0.2)
-    failures = table(html, "The queries that fare worst")
+    failures = table(html, "The queries with the lowest nDCG@10")
     assert failures[0][1] == "q3"  # its judged answer has no ibex
 
 

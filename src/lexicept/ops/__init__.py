@@ -1,1 +1,1 @@
-"""Kernels: for each, a plain reference and a fast twin with the same signature."""
+"""Kernels, each with a plain reference and a fast version of the same signature."""

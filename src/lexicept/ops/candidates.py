@@ -1,4 +1,4 @@
-"""What a processor does with tiles of scores: narrow numbers, largest entries, exact values.
+"""Operations on tiles of scores on a CPU: bfloat16, largest entries, exact values.
 
 All kernels work on some of the rows, ``first`` to ``last``, without Python's lock: threads share
 the rows (``over_rows``).
@@ -25,7 +25,7 @@ HALF = 1 / 255
 """A little more than what rounding to bfloat16 changes at most, relative."""
 
 LOWEST, HIGHEST = -(2**15), 2**15 - 1
-"""Of 16 bits."""
+"""Largest 16-bit key."""
 
 
 def over_rows(kernel: Callable[..., None], rows: int, threads: int, *arguments: object) -> None:
@@ -50,7 +50,7 @@ os.register_at_fork(after_in_child=_pool.cache_clear)
 
 @njit(cache=True, nogil=True)
 def narrow(numbers, narrowed, lengths, errors, first, last):  # pragma: no cover - compiled
-    """Single precision [n, d] to the bits of bfloat16, rounded to nearest, ties to even.
+    """Round single precision [n, d] to the bits of bfloat16, to nearest, ties to even.
 
     ``lengths`` and ``errors`` [n] get each row's norm and the norm of what rounding takes off; they
     are not finite where a row is not.
@@ -164,7 +164,7 @@ def fill_up(values, columns, first, last):  # pragma: no cover - compiled
 
 @njit(cache=True, nogil=True)
 def dot_products(x, rows, columns, products, first, last):  # pragma: no cover - compiled
-    """``x_i · rows[columns_ij]`` for x [n, d] and columns [n, c]."""
+    """Return ``x_i · rows[columns_ij]`` for x [n, d] and columns [n, c]."""
     for i in range(first, last):
         for place in range(columns.shape[1]):
             products[i, place] = _dot(x[i], rows[columns[i, place]])
@@ -217,7 +217,7 @@ def exact_maxima(
 
 @njit(cache=True, nogil=True, inline="always")
 def _keys(bits, keys):  # pragma: no cover - compiled
-    """Integers in the order of the numbers that have these bits."""
+    """Return integers in the order of the numbers that have these bits."""
     for j in range(bits.size):
         keys[j] = bits[j] ^ ((bits[j] >> np.int16(15)) & np.int16(0x7FFF))
 
@@ -238,7 +238,7 @@ def _lower(best, errors, row_errors):  # pragma: no cover - compiled
 
 @njit(cache=True, nogil=True)
 def _number(key):  # pragma: no cover - compiled
-    """The number in bfloat16 that has a key."""
+    """Return the bfloat16 number of a key."""
     word = np.empty(1, np.uint32)
     word[0] = np.uint32(key ^ ((key >> 15) & 0x7FFF)) << np.uint32(16)
     return word.view(np.float32)[0]
@@ -246,7 +246,7 @@ def _number(key):  # pragma: no cover - compiled
 
 @njit(cache=True, nogil=True)
 def _key_below(number, error):  # pragma: no cover - compiled
-    """A key below those of all scores in bfloat16 that stand for this number or a larger one."""
+    """Return a key below those of all bfloat16 scores that may stand for this number or more."""
     least = np.empty(1, np.float32)
     least[0] = number - error
     least[0] -= abs(least[0]) * HALF

@@ -1,4 +1,4 @@
-"""A linear map at chosen outputs, and sums of chosen rows: what sparse activations cost.
+"""A linear map at chosen outputs, and sums of chosen rows, for sparse activations.
 
 Forward and backward take time and memory in proportion to the entries that were chosen.
 """
@@ -16,11 +16,11 @@ from torch.autograd.function import once_differentiable
 from lexicept.ops.candidates import dot_products, over_rows
 
 GATHERED = 2**22
-"""Numbers of gathered rows that exist at once, where no kernel reads them in place."""
+"""Most gathered numbers in memory at once, if no kernel reads the rows in place."""
 
 
 def chosen_outputs_reference(x: Tensor, rows: Tensor, bias: Tensor, chosen: Tensor) -> Tensor:
-    """``rows[j] · x_i + bias[j]`` for the chosen j of every token.
+    """Return ``rows[j] · x_i + bias[j]`` for the chosen j of every token.
 
     Args:
         x: tokens [n, d].
@@ -34,24 +34,24 @@ def chosen_outputs_reference(x: Tensor, rows: Tensor, bias: Tensor, chosen: Tens
 
 
 def chosen_outputs(x: Tensor, rows: Tensor, bias: Tensor, chosen: Tensor) -> Tensor:
-    """Fast twin of ``chosen_outputs_reference``."""
+    """Fast version of ``chosen_outputs_reference``."""
     outputs: Tensor = _ChosenOutputs.apply(x, rows, bias, chosen)  # type: ignore[no-untyped-call]
     return outputs
 
 
 def sum_chosen_reference(weights: Tensor, chosen: Tensor, rows: Tensor) -> Tensor:
-    """``Σ_j weights_ij · rows[chosen_ij]``: [n, d] from weights and numbers of rows [n, k]."""
+    """Return ``Σ_j weights_ij · rows[chosen_ij]`` [n, d], from weights and row numbers [n, k]."""
     return torch.einsum("nk,nkd->nd", weights, rows[chosen])
 
 
 def sum_chosen(weights: Tensor, chosen: Tensor, rows: Tensor) -> Tensor:
-    """Fast twin of ``sum_chosen_reference``."""
+    """Fast version of ``sum_chosen_reference``."""
     sums: Tensor = _SumChosen.apply(weights, chosen, rows)  # type: ignore[no-untyped-call]
     return sums
 
 
 def sum_by_group(weights: Tensor, group: Tensor, chosen: Tensor, rows: Tensor, n: int) -> Tensor:
-    """The sum of ``weights_p · rows[chosen_p]`` over the entries p of each group.
+    """Return the sum of ``weights_p · rows[chosen_p]`` over the entries p of each group.
 
     Args:
         weights, group, chosen: [entries]; groups are numbers below n.
@@ -108,7 +108,7 @@ class _SumChosen(torch.autograd.Function):
 
 
 def _dots(x: Tensor, rows: Tensor, chosen: Tensor) -> Tensor:
-    """``x_i · rows[chosen_ij]`` [n, k]."""
+    """Return ``x_i · rows[chosen_ij]`` [n, k]."""
     if x.dtype == rows.dtype == torch.float32 and x.device.type == "cpu":
         found = np.empty(chosen.shape, np.float32)
         arrays = (part.detach().contiguous().numpy() for part in (x, rows, chosen))
@@ -123,12 +123,12 @@ def _dots(x: Tensor, rows: Tensor, chosen: Tensor) -> Tensor:
 
 
 def _sums(weights: Tensor, chosen: Tensor, rows: Tensor) -> Tensor:
-    """``Σ_j weights_ij · rows[chosen_ij]`` [n, d]."""
+    """Return ``Σ_j weights_ij · rows[chosen_ij]`` [n, d]."""
     return F.embedding_bag(chosen, rows, mode="sum", per_sample_weights=weights.to(rows.dtype))
 
 
 def _spread(weights: Tensor, chosen: Tensor, x: Tensor, n: int) -> Tensor:
-    """To row j the sum of ``weights_ij · x_i`` over the tokens that chose it [n, d]."""
+    """Return for row j the sum of ``weights_ij · x_i`` over the tokens that chose it [n, d]."""
     token = torch.arange(len(x), device=x.device)[:, None].expand_as(chosen)
     return sum_by_group(weights.ravel(), chosen.ravel(), token.ravel(), x.contiguous(), n)
 

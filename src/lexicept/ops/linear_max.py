@@ -48,7 +48,7 @@ def largest_outputs_reference(
 def largest_outputs(
     x: Tensor, text: Tensor, num_texts: int, rows: Tensor, bias: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Fast twin of ``largest_outputs_reference``, without gradient; a NaN is a maximum.
+    """Fast version of ``largest_outputs_reference``, without gradient; a NaN is a maximum.
 
     Under autocast values are still of the precision of x and rows, except by the kernel for GPUs.
     """

@@ -23,7 +23,7 @@ from lexicept.ops.triton import usable
 from lexicept.vectors import Floats, Integers
 
 CHUNK_CELLS = 2**21
-"""Cells of tokens × outputs that exist at once: 8 MB, which memory is reused for."""
+"""Most cells of tokens × outputs in memory at once: 8 MB, which are reused."""
 
 TOKENS = 2048
 """Tokens that share one pass over the rows."""
@@ -32,7 +32,7 @@ MANY = 64
 """Tokens from which it pays to round the rows, and the largest k that tiles are scanned for."""
 
 ROUNDING = 2.0**-24
-"""Of one operation in single precision, relative."""
+"""Relative rounding error of one operation in single precision."""
 
 
 def top_activations_reference(
@@ -58,7 +58,7 @@ def top_activations_reference(
 def top_activations(
     x: Tensor, rows: Tensor, bias: Tensor, k: int | None, threshold: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Fast twin of ``top_activations_reference``, without gradient.
+    """Fast version of ``top_activations_reference``, without gradient.
 
     For k None there are as many columns as the token with most active dimensions needs. Under
     autocast values are still of the precision of x and rows, except by the kernels for GPUs.
@@ -88,7 +88,7 @@ def fire(pre: Tensor, threshold: Tensor | None) -> Tensor:
 
 @cache
 def multiplies_bfloat16() -> bool:
-    """Whether this processor has instructions that multiply bfloat16."""
+    """Return whether this CPU has instructions that multiply bfloat16."""
     read: Callable[[], dict[str, object]] = getattr(torch.cpu, "get_capabilities", dict)
     capabilities = read()  # none by torch 2.6
     return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
@@ -102,7 +102,7 @@ def _scannable(x: Tensor, rows: Tensor, k: int) -> bool:
 def _by_slices(
     x: Tensor, rows: Tensor, bias: Tensor, k: int | None, threshold: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Some tokens at a time, with all outputs."""
+    """Compute all outputs for some tokens at a time."""
     width = min(k or 1, len(rows))
     acts = x.new_zeros(len(x), width)
     dimensions = torch.zeros(len(x), width, dtype=torch.long, device=x.device)
@@ -122,7 +122,7 @@ def _by_slices(
 
 
 def _widened(part: Tensor, width: int) -> Tensor:
-    """Columns of zeros added where there are fewer."""
+    """Pad with columns of zeros."""
     return F.pad(part, (0, width - part.shape[1])) if width > part.shape[1] else part
 
 
@@ -205,7 +205,7 @@ def tiles(count: int, size: int) -> Iterator[slice]:
 
 
 def narrowed(numbers: Tensor) -> Halves:
-    """Numbers [n, d] in bfloat16."""
+    """Convert numbers [n, d] to bfloat16."""
     bits = np.empty(numbers.shape, np.uint16)
     norms, errors = np.empty(len(numbers), np.float32), np.empty(len(numbers), np.float32)
     _over(narrow, len(numbers), numbers.numpy(), bits, norms, errors)

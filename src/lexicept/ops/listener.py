@@ -1,4 +1,4 @@
-"""One document at a time through the listeners and speakers of Rational Retrieval Acts.
+"""The listeners and speakers of Rational Retrieval Acts (RRA), one document at a time.
 
 Every row is replayed from its weights by numbers per dimension alone, so that rows can be read in
 any grouping and nothing of a row is kept.
@@ -14,7 +14,7 @@ from numba import njit
 def listener_sums(  # pragma: no cover - compiled
     indptr, columns, spoken, prior, heard, backgrounds, tops, totals, alpha
 ):
-    """What the next listener needs to hear of some documents.
+    """Compute the sums over some documents that the next listener needs.
 
     Args:
         indptr, columns, spoken: CSR rows of what the first speaker says, f(w) [n, V].
@@ -47,7 +47,7 @@ def listener_sums(  # pragma: no cover - compiled
 def listener_reads(  # pragma: no cover - compiled
     indptr, columns, spoken, prior, heard, backgrounds, tops, totals, alpha
 ):
-    """How the last listener, whose sums end ``heard`` [k + 1, V], reads some documents.
+    """Compute the last listener's reading of some documents; its sums end ``heard`` [k + 1, V].
 
     Returns:
         A(t,d) − l_t c_d on the non-zeros, at least 0, and c_d [n].
@@ -99,7 +99,7 @@ def _replay(  # pragma: no cover - compiled
 
 @njit(cache=True, nogil=True, inline="always")
 def _ratio(numerator, denominator):  # pragma: no cover - compiled
-    """Division with 0/0 = 0: an empty column or row where f(0) = 0."""
+    """Divide, with 0/0 = 0: an empty column or row if f(0) = 0."""
     return numerator / denominator if denominator != 0 else 0.0
 
 

@@ -24,7 +24,7 @@ def pool_max_reference(
     k: int | None,
     threshold: Tensor | None = None,
 ) -> Tensor:
-    """``max_i f(rows · x_i + bias)`` over each text's tokens, of each token's k largest.
+    """Return ``max_i f(rows · x_i + bias)`` over each text's tokens, of each token's k largest.
 
     Args:
         x: tokens [n, d].
@@ -52,7 +52,7 @@ def pool_sum_reference(
     k: int | None,
     threshold: Tensor | None = None,
 ) -> Tensor:
-    """``Σ_i log(1 + f(rows · x_i + bias))``; arguments as in ``pool_max_reference``."""
+    """Return ``Σ_i log(1 + f(rows · x_i + bias))``; arguments as in ``pool_max_reference``."""
     acts = torch.log1p(_acts(x, rows, bias, k, threshold))
     return acts.new_zeros(num_texts, len(rows)).index_add(0, text, acts)
 
@@ -66,7 +66,7 @@ def pool_max(
     k: int | None,
     threshold: Tensor | None = None,
 ) -> Tensor:
-    """Fast twin of ``pool_max_reference``: its gradient reaches one token per text and dimension.
+    """Fast version of ``pool_max_reference``: the gradient reaches one token per maximum.
 
     Among tokens with equal activations the first gets it, where the reference shares it out.
     Under autocast values are still of the precision of the rows.
@@ -91,7 +91,7 @@ def pool_sum(
     k: int | None,
     threshold: Tensor | None = None,
 ) -> Tensor:
-    """Fast twin of ``pool_sum_reference``: activations are computed again in the backward pass."""
+    """Fast version of ``pool_sum_reference``: the backward pass recomputes activations."""
     pooled = rows.new_zeros(num_texts, len(rows))
     for part in torch.arange(len(x), device=x.device).split(_chunk(rows)):
         arguments = (x[part], text[part], num_texts, rows, bias, k, threshold)

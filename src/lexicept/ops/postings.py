@@ -8,7 +8,7 @@ from numba import njit
 from lexicept.vectors import Floats, Integers
 
 BLOCK = 256
-"""Scores that are compared with the worst result at once."""
+"""Scores compared at once with the worst result."""
 
 
 def search_postings_reference(
@@ -26,7 +26,7 @@ def search_postings_reference(
     query_offset: float,
     top_k: int,
 ) -> tuple[Integers, Floats]:
-    """The ``top_k`` documents of one query with a positive score, best first.
+    """Return the ``top_k`` documents of one query with a positive score, best first.
 
     Args:
         segment: documents of a segment; the last one may have fewer.
@@ -77,7 +77,7 @@ def search_postings(  # pragma: no cover - compiled
     query_offset,
     top_k,
 ):
-    """Compiled twin of ``search_postings_reference``.
+    """Compiled version of ``search_postings_reference``.
 
     A segment's scores stay in the processor's cache. All that a 16-bit document number can name is
     within them, whatever a damaged file says.
@@ -153,7 +153,7 @@ def search_postings(  # pragma: no cover - compiled
 
 @njit(cache=True, nogil=True, inline="always")
 def _sift_down(heap_scores, heap_documents, size, score, document):  # pragma: no cover - compiled
-    """Where an entry that replaces the top of the heap belongs, after moving smaller ones up."""
+    """Return the place of an entry that replaces the heap's top, after moving smaller ones up."""
     hole = 0
     while True:
         child = 2 * hole + 1

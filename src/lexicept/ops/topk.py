@@ -6,19 +6,19 @@ import torch
 from torch import Tensor
 
 CHUNK = 64
-"""Columns whose maximum stands for them in the first pass."""
+"""Columns of a block, of which the first pass reads the maximum."""
 
 LONG_ROW = 16_384
-"""Columns from which two passes are faster than one."""
+"""Fewest columns for which two passes are faster than one."""
 
 
 def top_columns_reference(scores: Tensor, k: int) -> Tensor:
-    """Column numbers of the ``k`` largest entries of each row: [n, k] from [n, M], unordered."""
+    """Return the columns of each row's ``k`` largest entries: [n, k] from [n, M], unordered."""
     return torch.topk(scores, k, dim=1, sorted=False).indices
 
 
 def top_columns(scores: Tensor, k: int) -> Tensor:
-    """Fast twin of ``top_columns_reference``.
+    """Fast version of ``top_columns_reference``.
 
     The k largest entries of a row lie in the k chunks with the largest maxima, so that a pass of
     maxima leaves k × CHUNK candidates; among equal entries another may be chosen.

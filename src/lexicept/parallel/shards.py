@@ -1,8 +1,7 @@
-"""A collection as shards of its documents: what is too large for memory is read shard by shard.
+"""A collection as shards of its documents, so that it need not fit in memory.
 
-A pass over a collection is a function of a shard and of what all shards share, mapped over them; a
-sum of the results where one is wanted is small. Functions, shards and results can be sent to
-other processes.
+A pass over a collection maps a function of a shard, and of arguments that all shards share, over
+the shards. Functions, shards and results can be sent to other processes.
 """
 
 from __future__ import annotations
@@ -20,37 +19,37 @@ import scipy.sparse as sp
 from lexicept.storage.arrays import StoredRows
 
 SIZE = 2**21
-"""Non-zeros and rows of a shard, up to one row more; a pass holds about 100 bytes for each, on
+"""Non-zeros plus rows of a shard, up to one row more. A pass takes about 100 bytes for each, on
 every thread."""
 
 Rows: TypeAlias = sp.csr_array | StoredRows
-"""Neighbouring rows of a CSR matrix, in memory or on disk."""
+"""Consecutive rows of a CSR matrix, in memory or on disk."""
 
 S = TypeVar("S")
 R = TypeVar("R")
 
 
 class Over(Protocol):
-    """A map over shards: ``over`` here, ``cluster.Cluster.over`` on many machines."""
+    """A map over shards: ``over`` on this machine, ``ray.Cluster.over`` on many."""
 
     def __call__(
         self, function: Callable[..., R], shards: Sequence[S], *shared: Any
     ) -> Iterator[R]:
-        """``function(shard, *shared)`` of every shard, in order."""
+        """Yield ``function(shard, *shared)`` for every shard, in order."""
 
 
 class Shard(NamedTuple):
-    """Neighbouring documents: the same rows of one matrix per vocabulary."""
+    """Consecutive documents: the same rows of one matrix per vocabulary."""
 
     matrices: tuple[Rows, ...]
 
     def load(self) -> list[sp.csr_array]:
-        """Memory-map what is on disk. Raises IndexFormatError where it is damaged."""
+        """Memory-map the rows on disk. Raises IndexFormatError if they are damaged."""
         return [rows.load() if isinstance(rows, StoredRows) else rows for rows in self.matrices]
 
 
 def shards_of(matrices: Sequence[Rows]) -> list[Shard]:
-    """All documents of matrices [N, V_i] in order, in at least one shard."""
+    """Split the documents of matrices [N, V_i] into shards in order, at least one."""
     ends = np.sum([np.asarray(matrix.indptr, np.int64) for matrix in matrices], axis=0)
     ends += np.arange(ends.size)
     last = ends.size - 1
@@ -70,9 +69,9 @@ def _cut(matrix: Rows, start: int, stop: int) -> Rows:
 
 
 def over(function: Callable[..., R], shards: Sequence[S], *shared: Any) -> Iterator[R]:
-    """``function(shard, *shared)`` of every shard, in order, on all cores.
+    """Yield ``function(shard, *shared)`` for every shard, in order, computed on all cores.
 
-    However many shards there are, only a few results wait to be taken.
+    Only a few results are in memory at a time.
     """
     if len(shards) == 1:
         yield function(shards[0], *shared)

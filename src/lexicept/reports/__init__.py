@@ -1,7 +1,7 @@
-"""A report about an index: one HTML file that explains the collection, its cost and its results.
+"""Reports about an index: one HTML file about the collection, the cost of search and its results.
 
-The file needs no network and no script to be read. What would take long on a large collection is
-measured on a sample, and the report says so where it is.
+The file needs no network, and no script to be read. Slow measurements use a sample of a large
+collection, and the report says so in place.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def write_report(
     against: IndexReader | None = None,
     progress: Progress = silent,
 ) -> None:
-    """Write the report of an index, in place of a file that is there; see ``build_report``."""
+    """Write the report of an index to a file, replacing it; see ``build_report``."""
     replace_file(out, build_report(index, queries, qrels, against, progress).encode())
 
 
@@ -47,15 +47,15 @@ def build_report(
     against: IndexReader | None = None,
     progress: Progress = silent,
 ) -> str:
-    """The report of an index as one HTML page.
+    """Return the report of an index as one HTML page.
 
     Args:
-        queries: judged queries; without any, sentences of the documents look for their documents.
+        queries: judged queries; without any, sentences of the documents search their documents.
         qrels: their judgements.
-        against: another index of the same documents, to compare it with query by query.
+        against: another index of the same documents, compared query by query.
 
     Raises:
-        InputError: queries without judgements, or two indexes without a common document.
+        InputError: queries without judgements, or indexes that share no document.
     """
     if queries and not qrels:
         raise InputError("queries without judgements: there is nothing to evaluate")
@@ -89,7 +89,7 @@ def build_report(
 
 
 def _names(index: IndexReader, against: IndexReader | None) -> tuple[str, str]:
-    """What the report calls the indexes: their folders' names, or paths where these are equal."""
+    """Return the indexes' names in the report: folder names, or paths if those are equal."""
     first, second = index.path, index.path if against is None else against.path
     if against is not None and first.resolve().name == second.resolve().name:
         return str(first), str(second)

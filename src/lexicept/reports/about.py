@@ -1,4 +1,4 @@
-"""What a collection is, and what it is about."""
+"""The first sections: the index at a glance, and the topics of its documents."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ if TYPE_CHECKING:
 CARDS = 12
 EXAMPLES = 3
 FREQUENT = 150
-"""Concepts in the table of the most frequent."""
+"""Rows of the table of the most frequent concepts."""
 
 NAMES = 60
-"""Dimensions shown where there is only a name to show."""
+"""Rows of the table of the most telling dimensions."""
 
 
 def at_a_glance(subject: Subject) -> Section:
-    """The few numbers that say what kind of index this is."""
+    """Write the section with the index's size, vocabularies and weighting."""
     index = subject.index
     sizes = sum(entry["size"] for entry in index.manifest["files"].values())
     everything = np.sum([subject.lengths(name) for name in subject.names], axis=0)
     empty = int((everything == 0).sum())
     items = [
-        Number("Documents", count(len(index)), "that a search looks through"),
+        Number("Documents", count(len(index)), "searched by every query"),
         *(
             Number(v.name.capitalize(), count(v.size), "dimensions of this vocabulary")
             for v in subject.vocabularies
@@ -53,12 +53,12 @@ def at_a_glance(subject: Subject) -> Section:
         Number(
             "Postings",
             count(index.engine.num_postings),
-            "pairs of a document and one of its dimensions",
+            "document–dimension pairs with a weight",
         ),
         Number("Size on disk", megabytes(sizes), "texts, postings and models together"),
     ]
     if empty:
-        meaning = "without any dimension: no search can find them"
+        meaning = "without any dimension: no query finds them"
         items.append(Number("Empty documents", count(empty), meaning))
     rows = []
     for name, setting in index.settings.items():
@@ -71,8 +71,8 @@ def at_a_glance(subject: Subject) -> Section:
         )
         rows.append((name, f"{arguments['name']} ({shown})", *map(str, limits)))
     columns = (
-        *("Vocabulary", "Weighting", "Kept in a query", "QD-FLOPs of a query at most"),
-        "Kept in a document",
+        *("Vocabulary", "Weighting", "Most dimensions of a query", "Most QD-FLOPs of a query"),
+        "Most dimensions of a document",
     )
     rra = "no"
     if index.rra is not None:
@@ -81,20 +81,20 @@ def at_a_glance(subject: Subject) -> Section:
     return Section(
         "glance",
         "At a glance",
-        "An inverted index keeps, for every dimension, the list of the documents that have it. A "
-        "dimension is a word of the text, or a concept: a latent of a sparse autoencoder that "
-        "fires where a language model reads something of its kind. A document's score for a query "
-        "is the sum, over the dimensions that both have, of the query's weight times the "
-        "document's.",
+        "An inverted index stores, for every dimension, the list of the documents that have it. A "
+        "dimension is a word or a concept. A concept is a latent of a sparse autoencoder (SAE): a "
+        "learned feature that is active on tokens with a common meaning. A document's score is "
+        "the sum, over the dimensions it shares with the query, of the query's weight times the "
+        "document's weight.",
         [
             Numbers(items),
-            Table("How weights are made", [*map(text_column, columns)], rows, note),
+            Table("Weighting and pruning", [*map(text_column, columns)], rows, note),
         ],
     )
 
 
 def topics(subject: Subject, atlas: Atlas | None) -> Section:
-    """The most telling and the most frequent dimensions, with what is known of them."""
+    """Write the section with the most telling and the most frequent dimensions."""
     blocks: list[Block] = []
     for name in reversed(subject.names):  # concepts first: they say more than words
         inner: list[Block] = []
@@ -106,17 +106,16 @@ def topics(subject: Subject, atlas: Atlas | None) -> Section:
             inner.append(_frequent_concepts(subject, atlas))
         else:
             if name == "concepts":
-                inner.append(Note("This index holds no atlas: concepts are shown by name alone."))
+                inner.append(Note("This index has no atlas: concepts are shown by name only."))
             inner.append(_telling_terms(subject, name))
         blocks.append(Group(name.capitalize(), inner))
     return Section(
         "topics",
-        "What the collection is about",
-        "The most telling dimensions are those whose weight differs most from document to "
-        "document (see “What tells documents apart”): they split the collection into documents "
-        "about them and others. The most frequent ones say what nearly all documents have in "
-        "common. The words of a concept are those that fire it more often than they would by "
-        "chance; an example shows where in a document it fired most.",
+        "Topics of the collection",
+        "The most telling dimensions are those whose weight varies most from document to document "
+        "(see “Discriminative dimensions”). The most frequent dimensions are what the documents "
+        "have in common. The words of a concept are those on which it is active more often than "
+        "by chance; an example marks where in a document its activation is largest.",
         blocks,
     )
 
@@ -158,12 +157,12 @@ def _frequent_concepts(subject: Subject, atlas: Atlas) -> Table:
             Column("Share of tokens", percent),
         ],
         rows,
-        "Share of tokens: of those in a sample of the documents, how many fire the concept.",
+        "Share of tokens: share of the tokens of a sample of documents on which it is active.",
     )
 
 
 def _telling_terms(subject: Subject, name: str) -> Table:
-    """Frequent dimensions that have names only."""
+    """Return the table of the dimensions with the largest shares of the variance."""
     spread = subject.spread(name)
     shares = variance_shares(spread)
     terms = subject.terms(name)
@@ -183,6 +182,6 @@ def _telling_terms(subject: Subject, name: str) -> Table:
             Column("Share of the variance", lambda share: metered(share, most)),
         ],
         rows,
-        "Share of the variance: how much of all differences in weight between documents, over all "
-        f"{name}, this one makes.",
+        "Share of the variance: the variance of its weight over the documents, divided by the sum "
+        f"of the variances of all {name}.",
     )

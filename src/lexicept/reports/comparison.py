@@ -1,4 +1,4 @@
-"""Two indexes compared query by query: who wins, who loses, and by which contributions."""
+"""The comparison of two indexes, query by query: wins, losses, contributions to both."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ from lexicept.reports.page import (
 from lexicept.reports.wording import count, cut, one, signed, three, two
 
 CASES = 4
-"""Wins and losses that are explained, each."""
+"""Wins that are explained, and losses."""
 
 TERMS = 6
-"""Contributions shown of each."""
+"""Contributions shown in each explanation."""
 
 TIE = 1e-9
 
 
 class Duel(NamedTuple):
-    """The relevant document whose place differs most for a query, and what took its place."""
+    """The relevant document whose rank differs most for a query, and its rival."""
 
     relevant: str
     rival: str | None
@@ -49,10 +49,10 @@ class Duel(NamedTuple):
 
 
 def compared(subject: Subject, other: Subject) -> Section:
-    """Measures side by side, wins and losses, and the contributions that made the difference.
+    """Write the section with both indexes' measures, wins and losses, the largest explained.
 
     Raises:
-        InputError: the two have no document in common.
+        InputError: the indexes share no document.
     """
     shared = len(subject.known & other.known)
     if not shared:
@@ -63,7 +63,7 @@ def compared(subject: Subject, other: Subject) -> Section:
         text += f"{subject.name}, {count(len(other))} in {other.name}."
         blocks.append(Note(text))
     if subject.questions is None:
-        blocks.append(Note("Neither queries nor sentences of the documents: nothing to compare."))
+        blocks.append(Note("No queries, and no sentences in the documents: nothing to compare."))
     else:
         ours, theirs = subject.measured(), other.measured()
         blocks.append(_measures((subject, ours), (other, theirs)))
@@ -74,8 +74,9 @@ def compared(subject: Subject, other: Subject) -> Section:
         "comparison",
         "Two indexes compared",
         f"{subject.name} against {other.name}, query by query. A win is a query with a higher "
-        f"nDCG@10 in {subject.name}. Why it wins is in the scores: each is a sum over dimensions, "
-        "and so is the lead of a relevant document over the one that took its place.",
+        f"nDCG@10 in {subject.name}. A score is a sum over dimensions, and so is a relevant "
+        "document's lead over its rival, the best result that is not relevant: the tables show "
+        "which dimensions make it.",
         blocks,
     )
 
@@ -179,19 +180,19 @@ def _duel(winner: Subject, loser: Subject, number: int, query: Query) -> Duel:
 
 
 def _discount(places: Mapping[str, int], document: str) -> float:
-    """What nDCG@10 gives for a place."""
+    """Return nDCG@10's discount at a document's rank; 0 below rank 10."""
     rank = places.get(document, 11)
     return 1 / math.log2(1 + rank) if rank <= 10 else 0.0
 
 
 def _rank(hits: list[Hit], document: str) -> str:
-    """A place among the results, in words."""
+    """Return a document's rank among the results, in words."""
     places = [rank for rank, hit in enumerate(hits, 1) if hit.id == document]
     return f"rank {places[0]}" if places else f"no rank (not among {len(hits)} results)"
 
 
 def _lead(subject: Subject, query: Query, duel: Duel) -> Block:
-    """The lead of the relevant document over its rival in one index, dimension by dimension."""
+    """Return the table of the relevant document's lead over its rival, by dimension."""
     documents = [duel.relevant] + ([] if duel.rival is None else [duel.rival])
     known = [name for name in documents if name in subject.known]
     parts: dict[tuple[str, str], list[float]] = {}
@@ -227,7 +228,7 @@ def _lead(subject: Subject, query: Query, duel: Duel) -> Block:
 
 
 def _shown(subject: Subject, other: Subject, document_id: str) -> str:
-    """A document's beginning, from whichever index has it."""
+    """Return a document's beginning, from the index that has it."""
     for side in (subject, other):
         if document_id in side.known:
             return cut(side.index.document(document_id).content, 220)

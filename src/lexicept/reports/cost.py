@@ -1,4 +1,4 @@
-"""What searching costs: lengths, shared dimensions, disk, posting lists, dead dimensions."""
+"""The sections on the cost of search: lengths, QD-FLOPs, disk, posting lists, dead dimensions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ QUANTILES = (0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
 
 
 def cost(subject: Subject) -> Section:
-    """Lengths, QD-FLOPs and where they come from, and the size on disk."""
+    """Write the section with lengths, QD-FLOPs, the costliest dimensions and the size on disk."""
     blocks: list[Block] = [_lengths_table(subject)]
     for name in subject.names:
         blocks.append(_lengths_figure(subject, name))
@@ -44,16 +44,16 @@ def cost(subject: Subject) -> Section:
     return Section(
         "cost",
         "Cost and sparsity",
-        "A search reads the posting list of every dimension of the query. How much that is follows "
-        "from how many dimensions texts have (their length) and how often queries and documents "
+        "A search reads the posting list of every dimension of the query. Its cost depends on the "
+        "length of texts (their number of dimensions) and on how often queries and documents "
         "share one. QD-FLOPs is the mean number of dimensions that a query and a document share, "
-        "over all pairs: 1 means that a search does one multiplication for each document.",
+        "over all pairs of both: at 1, a search does one multiplication per document.",
         blocks,
     )
 
 
 def qd_flops(subject: Subject, name: str | None = None) -> float:
-    """QD-FLOPs of the subject's queries in one vocabulary or in all."""
+    """Return the QD-FLOPs of the subject's queries in one vocabulary or in all."""
     lengths = subject.posting_lengths
     return posting_list_flops(subject.asked_in(name), lengths, len(subject))
 
@@ -108,7 +108,7 @@ def _lengths_figure(subject: Subject, name: str) -> Figure:
 
 
 def _expensive(subject: Subject) -> Table:
-    """Dimensions by what they have of all multiplications: P_q(t) P_d(t)."""
+    """Return the table of the dimensions with the largest shares of QD-FLOPs: P_q(t) P_d(t)."""
     asked = np.bincount(subject.asked.indices, minlength=subject.posting_lengths.size)
     work = asked * subject.posting_lengths
     order = np.argsort(-work, kind="stable")[:EXPENSIVE]
@@ -134,7 +134,7 @@ def _expensive(subject: Subject) -> Table:
             Column("Share of the work", lambda share: metered(share, most)),
         ],
         rows,
-        f"Share of the work: of all multiplications for {count(queries)} queries.",
+        f"Share of the work: share of all multiplications for {count(queries)} queries.",
     )
 
 
@@ -149,13 +149,13 @@ def _disk(subject: Subject) -> Figure:
     total = megabytes(sum(sizes.values()))
     return Figure(
         svg,
-        f"The index takes {total}. Frequencies are what weights are made from: updates read them, "
+        f"The index takes {total}. Weights are computed from frequencies, which updates read and "
         "searches do not.",
     )
 
 
 def _part(path: Sequence[str], names: Sequence[str]) -> str:
-    """What a file of an index belongs to, in words."""
+    """Return the name of the part of an index that a file belongs to."""
     if path[0] == "postings":
         return "postings"
     if path[0] not in names:
@@ -166,7 +166,7 @@ def _part(path: Sequence[str], names: Sequence[str]) -> str:
 
 
 def dead(subject: Subject) -> Section:
-    """Dimensions that no document has, and how many documents the others have."""
+    """Write the section on dimensions that no or few documents have."""
     blocks: list[Block] = []
     before = [np.bincount(f.indices, minlength=f.shape[1]) for f in subject.index.frequencies()]
     for name, found in zip(subject.names, before, strict=True):
@@ -175,9 +175,9 @@ def dead(subject: Subject) -> Section:
     return Section(
         "dead",
         "Dead and rare dimensions",
-        "A latent of a sparse autoencoder that never fires is dead: it takes place in the model "
-        "and says nothing. One that fires in a single document can find that one only. Words of a "
-        "text are never dead, except where the documents that had them were deleted.",
+        "A latent of a sparse autoencoder (a concept) that is active in no document is dead: it "
+        "takes space in the model and finds nothing. One that is active in a single document "
+        "finds only that one. A word is dead only if all documents with it were deleted.",
         blocks,
     )
 
@@ -190,7 +190,7 @@ def _dead_blocks(
     pruned = int(((before > 0) & (documents == 0)).sum())
     single = int((documents == 1).sum())
     places = f"of {count(number)}"
-    lost = "active somewhere, but never among those that are kept in a document"
+    lost = "active in a document, but pruned from all"
     items = [
         Number("Never active", f"{count(never)} ({percent(never / number)})", places),
         Number("Lost to pruning", f"{count(pruned)} ({percent(pruned / number)})", lost),
@@ -207,7 +207,7 @@ def _dead_blocks(
         "documents with the dimension",
         name,
     )
-    caption = f"How many {name} are in no document, in one, in two or three, and so on."
+    caption = f"Number of {name} that are in no document, in one, in two or three, and so on."
     return [Numbers(items), Figure(svg, caption)]
 
 
@@ -216,7 +216,7 @@ def _range(low: int, high: int) -> str:
 
 
 def posting_lists(subject: Subject, other: Subject | None) -> Section:
-    """How long the posting lists are, of one index or of two side by side."""
+    """Write the section on the lengths of posting lists, of one index or of two."""
     lists = [(f"{s.name}: {name}" if other else name, _lists(s, name))
              for s in (subject, other) if s is not None for name in s.names]  # fmt: skip
     rows = [
@@ -247,7 +247,7 @@ def posting_lists(subject: Subject, other: Subject | None) -> Section:
         for label, found in lists
     ]
     ranks = [_ranked(label, found) for label, found in lists if found.lengths.any()]
-    blocks: list[Block] = [Table("Posting lists", columns, rows, "Empty lists count.")]
+    blocks: list[Block] = [Table("Posting lists", columns, rows, "Empty lists are included.")]
     if ranks:
         blocks.append(
             Figure(
@@ -259,8 +259,8 @@ def posting_lists(subject: Subject, other: Subject | None) -> Section:
                     log_x=True,
                     steps=True,
                 ),
-                "The longest lists stand at the left. A list that holds most of the documents "
-                "costs much and decides little. Empty lists are not drawn.",
+                "The longest lists are on the left. A list with most of the documents costs much "
+                "and decides little. Empty lists are not drawn.",
             )
         )
         blocks.append(
@@ -271,8 +271,8 @@ def posting_lists(subject: Subject, other: Subject | None) -> Section:
                     "share of all lists, longest first",
                     "share of all postings",
                 ),
-                "How uneven the lists are: the further a line bends to the upper left, the more of "
-                "all postings are in a few long lists.",
+                "The further a line bends to the upper left, the larger the share of all postings "
+                "in a few long lists.",
             )
         )
     else:
@@ -280,8 +280,8 @@ def posting_lists(subject: Subject, other: Subject | None) -> Section:
     return Section(
         "posting-lists",
         "Posting lists",
-        "The documents of one dimension are its posting list. Few very long lists make searches "
-        "slow; very many short ones find little beyond what they were made for.",
+        "A dimension's posting list holds the documents that have it. A few very long lists make "
+        "searches slow; dimensions with very short lists match few documents.",
         blocks,
     )
 
@@ -292,7 +292,7 @@ def _lists(subject: Subject, name: str) -> PostingLists:
 
 
 def _ranked(label: str, lists: PostingLists) -> charts.Series:
-    """Lengths at a hundred ranks that are even on a logarithmic axis."""
+    """Return the lengths at a hundred ranks, spaced evenly on a logarithmic axis."""
     filled = int((lists.lengths > 0).sum())
     ranks = np.unique(np.geomspace(1, filled, 100).astype(np.int64))
     shares = lists.lengths[ranks - 1] / lists.num_documents

@@ -1,4 +1,4 @@
-"""What tells documents apart, and what costs without doing so.
+"""The section on how well each dimension tells documents apart, for its cost.
 
 A dimension's power is the variance of its weight over all documents, zeros counted: the variance
 that it gives to the scores of a query with weight 1 on it. Its cost is the length of its posting
@@ -18,24 +18,24 @@ from lexicept.vectors import Floats, Integers
 
 ROWS = 15
 POINTS = 2000
-"""In the plot."""
+"""Points of the chart."""
 
 FLOOR = 1e-5
-"""Of the largest power: less is drawn as that much."""
+"""Smallest power in the chart, as a share of the largest; smaller ones are drawn here."""
 
 COMMON = 0.01
-"""Share of the documents that a dimension needs to be called least discriminative."""
+"""Smallest share of documents of a dimension listed as least discriminative."""
 
 
 def variance_shares(spread: Spread) -> Floats:
-    """What each dimension has of the variance of its vocabulary [V]; zeros where there is none."""
+    """Return each dimension's share of its vocabulary's variance [V]; all 0 without variance."""
     total = spread.variance.sum()
     shares: Floats = spread.variance / total if total else np.zeros_like(spread.variance)
     return shares
 
 
 def discrimination(subject: Subject) -> Section:
-    """The most and least discriminative dimensions of each vocabulary."""
+    """Write the section with each vocabulary's most and least discriminative dimensions."""
     blocks: list[Block] = []
     for name in reversed(subject.names):
         spread = subject.spread(name)
@@ -43,12 +43,12 @@ def discrimination(subject: Subject) -> Section:
             blocks.append(Group(name.capitalize(), _vocabulary(subject, name, spread)))
     return Section(
         "discrimination",
-        "What tells documents apart",
-        "A dimension that all documents have to the same degree moves all scores alike: it costs "
-        "and decides nothing. One whose weight differs much between documents decides rankings. "
-        "Power here is the variance of a dimension's weight over all documents (0 where a "
-        "document lacks it), as a share of the sum over its vocabulary; cost is its share of all "
-        "postings. Dimensions above the diagonal give more than they cost.",
+        "Discriminative dimensions",
+        "A dimension with the same weight in all documents adds the same to every score: it costs "
+        "time and changes no ranking. A dimension whose weight varies decides rankings. Power is "
+        "the variance of a dimension's weight over all documents (0 where a document lacks it), "
+        "as a share of its vocabulary's sum. Cost is its share of all postings. Dimensions above "
+        "the diagonal have more power than cost.",
         blocks,
     )
 
@@ -111,7 +111,7 @@ def _plot(
 ) -> Block:
     shown = np.flatnonzero(power > 0)
     if not shown.size:
-        return Note(f"All documents have the same {name} to the same degree.")
+        return Note(f"All documents have the same {name} with the same weights.")
     total = shown.size
     if total > POINTS:
         chosen = np.random.default_rng(0).choice(shown, POINTS, replace=False)

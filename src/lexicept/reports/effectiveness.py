@@ -1,4 +1,4 @@
-"""How well an index answers queries, in each vocabulary and in all, and where it fails."""
+"""The section on effectiveness: measures by vocabulary, composition of scores, failures."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ FAILURES = 12
 
 
 def effectiveness(subject: Subject) -> Section:
-    """Measures, the spread over queries, what scores are made of, and failures."""
+    """Write the section with measures, their spread over queries, and the worst queries."""
     questions = subject.questions
     assert questions is not None
     blocks: list[Block] = []
     if not questions.judged:
         blocks.append(
             Note(
-                "No judged queries were given. Random sentences of the documents stand in for "
-                "them, each with its own document as the only right answer: they share its very "
-                "words, so that the values are far above those of real queries, and favour words. "
-                "Compare them with one another only."
+                "No judged queries were given. Random sentences of the documents replace them, "
+                "each with its own document as the only relevant one. They share words with it, "
+                "so the values are far higher than with real queries, and favour words. Compare "
+                "them only with one another."
             )
         )
     searched: list[str | None] = [*subject.names] if len(subject.names) > 1 else []
@@ -48,9 +48,9 @@ def effectiveness(subject: Subject) -> Section:
     return Section(
         "evaluation",
         "Evaluation",
-        "nDCG@10 is 1 where the relevant documents stand first and less the deeper they are, down "
-        "to 0 where none is among the first ten. R@100 is the share of the relevant documents "
-        "that are among the first hundred, RR@10 one over the rank of the first relevant one. "
+        "nDCG@10 is 1 if the relevant documents come first, lower the deeper they rank, and 0 if "
+        "none is among the first ten. R@100 is the share of the relevant documents among the "
+        "first hundred. RR@10 is one over the rank of the first relevant document. "
         f"Means over {questions.describe()}.",
         blocks,
     )
@@ -68,7 +68,7 @@ def _measures(subject: Subject, values: dict[str | None, dict[str, dict[str, flo
         rows.append((_title(subject, name), *means, flops, e2(means[2], flops), p))
     columns = [text_column("Searched"), *(Column(measure, three) for measure in MEASURES)]
     columns += [Column("QD-FLOPs", two), Column("E²", three)]
-    note = "E² is RR@10 less a penalty for QD-FLOPs (SAE-SPLADE)."
+    note = "E² is RR@10 minus a penalty for QD-FLOPs (SAE-SPLADE)."
     if len(rows) > 1:
         columns.append(Column("p", lambda value: "" if np.isnan(value) else f"{value:.2g}"))
         note += " p: paired t-test of nDCG@10 against that of all vocabularies."
@@ -85,7 +85,7 @@ def _chart(values: dict[str | None, dict[str, dict[str, float]]]) -> Figure:
         for name, measured in values.items()
     ]
     svg = charts.columns("Measures by vocabulary", MEASURES, series, "", "mean over the queries")
-    return Figure(svg, "What each vocabulary finds alone, and all of them in one search.")
+    return Figure(svg, "Each vocabulary searched alone, and all in one search.")
 
 
 def _spread(ndcg: dict[str, float]) -> Figure:
@@ -96,14 +96,14 @@ def _spread(ndcg: dict[str, float]) -> Figure:
         "Queries by nDCG@10", edges.tolist(), counts.tolist(), "nDCG@10", "queries"
     )
     caption = (
-        f"Queries by nDCG@10, all vocabularies: {percent((found == 0).mean())} find nothing "
-        f"relevant in the first ten, {percent((found >= 1 - 1e-9).mean())} could not be better."
+        f"Queries by nDCG@10, all vocabularies: {percent((found == 0).mean())} have nothing "
+        f"relevant among the first ten, {percent((found >= 1 - 1e-9).mean())} are perfect."
     )
     return Figure(svg, caption)
 
 
 def _composition(subject: Subject) -> Table:
-    """What of the scores of the first ten results comes from where."""
+    """Return the table of each vocabulary's share of the first results' scores."""
     index = subject.index
     pairs = [
         (query, index.document_number(hit.id))
@@ -128,7 +128,7 @@ def _composition(subject: Subject) -> Table:
     if index.rra is not None:
         found.append(("RRA's prior", _mean(prior, total), 1.0))
     return Table(
-        f"What the scores of the first {TOP} results are made of",
+        f"Parts of the scores of the first {TOP} results",
         [
             text_column("Part"),
             Column("Share of the score", percent),
@@ -166,7 +166,7 @@ def _failures(subject: Subject, ndcg: dict[str, float]) -> Table:
         best = "nothing" if top is None else f"{top}: {_shown(subject, top)}"
         rows.append((cut(query.text), query.id, value, first, best))
     return Table(
-        "The queries that fare worst",
+        "The queries with the lowest nDCG@10",
         [
             text_column("Query"),
             text_column("Id"),
@@ -177,7 +177,7 @@ def _failures(subject: Subject, ndcg: dict[str, float]) -> Table:
             text_column("Found first"),
         ],
         rows,
-        "Judgements are rarely complete: what stands first may be right and not judged.",
+        "Judgements are rarely complete: the first result may be relevant and not judged.",
     )
 
 

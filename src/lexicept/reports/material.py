@@ -1,7 +1,7 @@
-"""What the sections of a report are written from, computed once.
+"""The data behind a report's sections, computed once.
 
-A report is about one index, or about two over the same queries. The queries are judged ones where
-there are any, else sentences of the documents that each look for their document.
+A report is about one index, or about two over the same queries. The queries are
+the judged ones or, without any, sentences of the documents that search their own document.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from lexicept.index.stored import Hit
 from lexicept.vectors import Floats, Integers, SparseVectors, Vocabulary
 
 QUERIES = 1000
-"""Judged queries that a report runs, at most."""
+"""Most judged queries that a report runs."""
 
 PSEUDO_QUERIES = 300
 
 DEPTH = 100
-"""Results of each query."""
+"""Results per query."""
 
 MEASURES = ("nDCG@10", "R@100", "RR@10")
 
 
 @dataclass(frozen=True)
 class Questions:
-    """Queries with judgements."""
+    """Queries with relevance judgements."""
 
     queries: Sequence[Query]
     qrels: Sequence[Qrel]
     judged: bool
-    """Whether people judged them; else each looks for the document that it is a sentence of."""
+    """Whether the judgements were given; otherwise a query is a sentence of its only answer."""
     total: int
-    """Queries that these were drawn from."""
+    """Number of queries or documents that these were drawn from."""
 
     @property
     def texts(self) -> list[str]:
@@ -50,7 +50,7 @@ class Questions:
 
     @classmethod
     def given(cls, queries: Sequence[Query], qrels: Sequence[Qrel], seed: int = 0) -> Questions:
-        """All of them, or ``QUERIES`` at random."""
+        """Take all queries, or ``QUERIES`` of them at random."""
         total = len(queries)
         if total > QUERIES:
             chosen = np.random.default_rng(seed).choice(total, QUERIES, replace=False)
@@ -60,7 +60,7 @@ class Questions:
 
     @classmethod
     def from_documents(cls, index: IndexReader) -> Questions:
-        """A sentence each of ``PSEUDO_QUERIES`` documents; none where there are no sentences."""
+        """Take one sentence from each of ``PSEUDO_QUERIES`` documents that have sentences."""
         sources, texts = pseudo_queries.from_texts(Contents(index.folder), PSEUDO_QUERIES)
         names = [index.ids[int(source)] for source in sources]
         return cls(
@@ -71,11 +71,11 @@ class Questions:
         )
 
     def describe(self) -> str:
-        """What was asked, for a caption."""
+        """Return a description of the queries for a caption."""
         if not self.judged:
             return (
-                f"{len(self.queries):,} pseudo-queries: random sentences of the documents, each of "
-                "which looks for its own document"
+                f"{len(self.queries):,} pseudo-queries: random sentences of the documents, each "
+                "with its own document as the answer"
             )
         if self.total > len(self.queries):
             return f"{len(self.queries):,} of {self.total:,} judged queries, drawn at random"
@@ -83,22 +83,22 @@ class Questions:
 
 
 class Spread(NamedTuple):
-    """How the weights of each dimension of a vocabulary are distributed over all documents."""
+    """The distribution of each dimension's weights over all documents."""
 
     documents: Integers
-    """With the dimension above 0 [V]."""
+    """Number of documents with the dimension [V]."""
     mean: Floats
-    """Of the weight where it is above 0 [V]; 0 for an empty dimension."""
+    """Mean weight over the documents with the dimension [V]; 0 without documents."""
     variance: Floats
-    """Of the weight over all documents, zeros counted [V]."""
+    """Variance of the weight over all documents, zeros included [V]."""
 
 
 class Subject:
-    """One index as a report sees it.
+    """One index with the report's queries, and cached results.
 
     Args:
-        name: what the report calls it.
-        questions: with at least one query, or None.
+        name: the index's name in the report.
+        questions: at least one query, or None.
     """
 
     def __init__(self, index: IndexReader, name: str, questions: Questions | None) -> None:
@@ -117,12 +117,12 @@ class Subject:
 
     @property
     def names(self) -> list[str]:
-        """Of the vocabularies."""
+        """Names of the vocabularies."""
         return [vocabulary.name for vocabulary in self.vocabularies]
 
     @cached_property
     def known(self) -> frozenset[str]:
-        """Ids of the documents."""
+        """The documents' ids."""
         return frozenset(self.index.ids)
 
     def span(self, name: str) -> slice:
@@ -130,29 +130,29 @@ class Subject:
         return self.index.span(name)
 
     def terms(self, name: str) -> Sequence[str]:
-        """What a person sees for each dimension of a vocabulary."""
+        """Return the readable term of each dimension of a vocabulary."""
         found = next(v for v in self.vocabularies if v.name == name)
         return found.terms if found.terms is not None else [f"#{n}" for n in range(found.size)]
 
     @cached_property
     def matrix(self) -> sp.csr_array:
-        """The document weights that are searched, CSR [N, V]."""
+        """The documents' weights in the index, CSR [N, V]."""
         return self.index.engine.matrix()
 
     @cached_property
     def posting_lengths(self) -> Integers:
-        """Documents of each dimension [V]."""
+        """Number of documents of each dimension [V]."""
         return self.index.engine.frequencies
 
     def lengths(self, name: str) -> Integers:
-        """Active dimensions of each document in a vocabulary [N]."""
+        """Return the number of active dimensions of each document in a vocabulary [N]."""
         if name not in self._lengths:
             stored, _ = self.index.engine.postings(self.span(name))
             self._lengths[name] = np.bincount(stored, minlength=len(self))
         return self._lengths[name]
 
     def spread(self, name: str) -> Spread:
-        """How the weights of each dimension are distributed."""
+        """Return the distribution of each dimension's weights in a vocabulary."""
         if name not in self._spreads:
             self._spreads[name] = self._measure(name)
         return self._spreads[name]
@@ -169,14 +169,14 @@ class Subject:
 
     @property
     def asked(self) -> sp.csr_array:
-        """Query weights [n, V] in all vocabularies, each as the index prunes it."""
+        """The queries' weights in all vocabularies, pruned as the index prunes them [n, V]."""
         assert self.questions is not None
         if self._weights is None:
             self._weights = self.index.query_vectors(self.questions.texts)
         return self._weights
 
     def asked_in(self, name: str | None) -> sp.csr_array:
-        """The same with one vocabulary only, the other dimensions left empty."""
+        """Return the queries' weights in one vocabulary, 0 in the others [n, V]."""
         if name is None:
             return self.asked
         kept = np.zeros(self.asked.shape[1], np.float32)
@@ -186,31 +186,31 @@ class Subject:
         return only
 
     def hits(self, name: str | None = None) -> list[list[Hit]]:
-        """The first ``DEPTH`` results of each query, in one vocabulary or in all."""
+        """Return the first ``DEPTH`` results of each query, in one vocabulary or in all."""
         if name not in self._runs:
             self._runs[name] = self.index.search_vectors(self.asked_in(name), DEPTH)
         return self._runs[name]
 
     def measured(self, name: str | None = None) -> dict[str, dict[str, float]]:
-        """Measure → query id → value."""
+        """Return the value of each measure for each query: measure → query id → value."""
         assert self.questions is not None
         run = run_of_hits([query.id for query in self.questions.queries], self.hits(name))
         return evaluate_queries(self.questions.qrels, run, MEASURES)
 
     def sample(self, most: int, seed: int = 0) -> Integers:
-        """Rows of all documents, or of ``most`` at random, in order."""
+        """Return the numbers of all documents, or of ``most`` drawn at random, in order."""
         if len(self) <= most:
             return np.arange(len(self))
         return np.sort(np.random.default_rng(seed).choice(len(self), most, replace=False))
 
     def vectors(self, name: str, rows: Integers) -> SparseVectors:
-        """Some documents in one vocabulary."""
+        """Return some documents' weights in one vocabulary."""
         vocabulary = next(v for v in self.vocabularies if v.name == name)
         weights = self.matrix[rows][:, self.span(name)]
         return SparseVectors(weights, [self.index.ids[int(row)] for row in rows], [vocabulary])
 
     def label(self, dimension: int) -> tuple[str, str]:
-        """The vocabulary and the term of one of all dimensions."""
+        """Return the vocabulary and the term of a dimension, numbered over all vocabularies."""
         for vocabulary in self.vocabularies:
             if dimension < vocabulary.size:
                 return vocabulary.name, self.terms(vocabulary.name)[dimension]

@@ -1,8 +1,7 @@
-"""What a report is made of, and how it becomes one HTML file.
+"""The parts of a report, and the template that makes one HTML file of them.
 
-Sections are written in Python as headings, paragraphs, numbers, tables and figures; one template
-turns them into HTML. Text is escaped there and nowhere else: only what is ``Markup`` already, the
-plots and highlighted passages, is taken as it is.
+Sections are Python objects: headings, paragraphs, numbers, tables and figures. The template escapes
+all text but ``Markup``: charts, meters and highlighted passages.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ from lexicept.explanation.html import environment
 FOLDER = Path(__file__).parent
 
 SORTABLE = 6
-"""Rows from which a table can be sorted."""
+"""Fewest rows of a table that can be sorted."""
 
 LONG = 20
-"""Rows above which a table scrolls in itself and can be searched."""
+"""Most rows of a table that neither scrolls nor can be searched."""
 
 
 class Number(NamedTuple):
-    """One figure, with what it is."""
+    """One number with its name and meaning."""
 
     label: str
     value: str
@@ -44,12 +43,12 @@ class Column(NamedTuple):
 
 
 def text_column(name: str) -> Column:
-    """A column of text."""
+    """Return a column of text."""
     return Column(name, numeric=False)
 
 
 class Block:
-    """A piece of a section; the template has a part for each kind."""
+    """A part of a section; the template has a branch for each kind."""
 
     @property
     def kind(self) -> str:
@@ -65,21 +64,21 @@ class Paragraph(Block):
 
 @dataclass(frozen=True)
 class Note(Block):
-    """What a reader must know before trusting what follows: a sample, a missing part."""
+    """A caveat about what follows: a sample, a missing part."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Numbers(Block):
-    """A few figures side by side."""
+    """A few numbers side by side."""
 
     items: Sequence[Number]
 
 
 @dataclass(frozen=True)
 class Figure(Block):
-    """A plot with its caption."""
+    """A chart with its caption."""
 
     svg: Markup
     caption: str
@@ -94,7 +93,7 @@ class Table(Block):
     rows: Sequence[Sequence[Any]]
     note: str = ""
     total: Sequence[Any] = ()
-    """A last row that stays last."""
+    """A row that stays last when the table is sorted."""
 
     @property
     def sortable(self) -> bool:
@@ -106,14 +105,14 @@ class Table(Block):
 
 
 class Passage(NamedTuple):
-    """A piece of a document."""
+    """A passage of a document."""
 
     html: Markup
     document_id: str
 
 
 class Link(NamedTuple):
-    """A name, and the id of its place on the page where it has one."""
+    """A name, and the id of its element on the page if it has one."""
 
     label: str
     target: str | None
@@ -121,7 +120,7 @@ class Link(NamedTuple):
 
 @dataclass(frozen=True)
 class Card:
-    """One concept: what is said of it, and its examples."""
+    """One concept with its facts, words and examples."""
 
     id: str
     label: str
@@ -148,7 +147,7 @@ class Group(Block):
 
 @dataclass(frozen=True)
 class Section:
-    """A chapter of the report. ``id`` is its place on the page."""
+    """A section of the report; ``id`` is its element's id."""
 
     id: str
     title: str
@@ -166,7 +165,7 @@ class Page:
 
 
 def render(page: Page) -> str:
-    """One HTML file that needs nothing else, neither a network nor a script."""
+    """Return the page as one HTML file that needs neither a network nor a script."""
     style, script = ((FOLDER / name).read_text("utf-8") for name in ("page.css", "page.js"))
     # Nothing but these two may run or be loaded, whatever a document's text holds.
     policy = f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}"
@@ -175,5 +174,5 @@ def render(page: Page) -> str:
 
 
 def _hash(content: str) -> str:
-    """How a content security policy names an inline script or style."""
+    """Return a content security policy's name of an inline script or style."""
     return f"'sha256-{b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"

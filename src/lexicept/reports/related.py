@@ -1,4 +1,4 @@
-"""Words and concepts that belong together."""
+"""The section on related words and concepts."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from lexicept.reports.page import Block, Column, Note, Number, Numbers, Section,
 from lexicept.reports.wording import count, one, two
 
 DOCUMENTS = 20_000
-"""In which pairs are counted, at most."""
+"""Most documents in which pairs are counted."""
 
 SHOWN = 12
-"""Pairs of each relation."""
+"""Pairs shown of each relation."""
 
 MEANINGS: dict[Relation, tuple[str, str]] = {
     "synonymy": (
@@ -34,7 +34,7 @@ MEANINGS: dict[Relation, tuple[str, str]] = {
 
 
 def related(subject: Subject) -> Section:
-    """Pairs of a word and a concept by their conditional probabilities, some of each relation."""
+    """Write the section with pairs of a word and a concept, some of each relation."""
     rows = subject.sample(DOCUMENTS)
     pairs = dimension_pairs(subject.vectors("words", rows), subject.vectors("concepts", rows))
     blocks: list[Block] = []
@@ -58,12 +58,12 @@ def related(subject: Subject) -> Section:
     return Section(
         "pairs",
         "Words and concepts",
-        "How concepts relate to words, counted in documents: how likely a document with the word "
-        "has the concept, P(concept | word), and the reverse, P(word | concept). Pairs are of "
-        f"dimensions in at least {MIN_OCCURRENCES} documents that are together more often than "
-        "by chance (binomial tests, 95 %, not corrected for their number). The examples are drawn "
-        "at random, so that mistakes show as often as they are made. Lift says how many times more "
-        "often than by chance the two are together: near 1 a pair says little.",
+        "Relations between concepts and words, counted in documents: the probability that a "
+        "document with the word has the concept, P(concept | word), and the reverse, "
+        f"P(word | concept). Both are in at least {MIN_OCCURRENCES} documents, and occur together "
+        "more often than by chance (binomial tests, 95 %, without correction for their number). "
+        "The examples are drawn at random, mistakes included. Lift is the ratio of joint "
+        "occurrences to those expected by chance: near 1 a pair means little.",
         blocks,
     )
 

@@ -1,4 +1,4 @@
-"""What Rational Retrieval Acts does to an index, or would do."""
+"""The section on Rational Retrieval Acts (RRA): the effect on this index."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ from lexicept.reports.wording import count, cut, percent, signed, three, two
 from lexicept.vectors import Integers
 
 DOCUMENTS = 3000
-"""Whose ranks are compared, at most."""
+"""Most documents whose ranks are compared."""
 
 FREQUENT = 15
 
 MOVED = 8
-"""Dimensions of one document that rise most, and that fall most."""
+"""Rows of the example document's risers, and of its fallers."""
 
 POINTS = 1500
 MIN_DOCUMENTS = 5
-"""That a plotted dimension needs among those compared."""
+"""Fewest compared documents with a dimension in the chart."""
 
 
 def reweighting(subject: Subject) -> Section:
-    """Frequent dimensions, one document and the queries' results before and after RRA."""
+    """Write the section with results, frequent dimensions and one document without and with RRA."""
     index = subject.index
     blocks: list[Block] = []
     if index.rra is None:
@@ -48,8 +48,8 @@ def reweighting(subject: Subject) -> Section:
         before, after = subject.matrix, changed.engine.matrix()
         blocks.append(
             Note(
-                "This index is not re-weighted. What follows is what RRA would do with the paper's "
-                f"α {RRASettings().alpha:g}; lexicept index reweight makes such an index."
+                "This index is not re-weighted. This section shows the effect of RRA with the "
+                f"paper's α {RRASettings().alpha:g}; lexicept index reweight makes such an index."
             )
         )
     else:
@@ -65,17 +65,17 @@ def reweighting(subject: Subject) -> Section:
     return Section(
         "rra",
         "Rational Retrieval Acts",
-        "RRA re-weights a whole collection as a speaker would choose words: a dimension that many "
-        "other documents have too says little about this one, and loses; one that tells the "
-        "document from the others wins. No training, no labels, one number (α, how decided the "
-        "speaker is). RRA's weights are on a scale of their own, so that ranks within documents "
-        "are compared: 1 is a document's largest weight, next to 0 its smallest.",
+        "Rational Retrieval Acts (RRA) re-weights a collection without training: a dimension that "
+        "many other documents share loses weight in a document, one that distinguishes the "
+        "document gains. Its one parameter, α, sets how strongly. RRA's weights have a scale of "
+        "their own, so ranks within documents are compared: 1 is a document's largest weight, "
+        "close to 0 its smallest.",
         blocks,
     )
 
 
 def _results(subject: Subject, changed: Derived) -> Table:
-    """The measures of the queries in the index and in what RRA's other side of it is."""
+    """Return the table of the queries' measures without and with RRA."""
     questions = subject.questions
     assert questions is not None
     found = changed.engine.search(subject.asked, DEPTH, subject.asked @ changed.background)
@@ -173,7 +173,7 @@ def _frequent(
 
 
 def _median_document(weights: sp.csr_array) -> int | None:
-    """The document of median length among those that have any dimension."""
+    """Return the document of median length among those with any dimension."""
     lengths = np.diff(weights.indptr)
     order = np.argsort(lengths, kind="stable")
     filled = order[lengths[order] > 0]

@@ -1,4 +1,4 @@
-"""Weights that nothing in the text explains."""
+"""The section on large weights that nothing in the text explains."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from lexicept.reports.wording import count, cut, percent, three, two
 from lexicept.vectors import canonical_csr
 
 COMPANY = 2000
-"""Documents that a weight is judged by, at most."""
+"""Most documents that a weight is compared with."""
 
 JUDGED = 50
-"""Documents whose weights are judged."""
+"""Documents whose largest weights are judged."""
 
 SHOWN = 12
 
 
 def unexplained(subject: Subject) -> Section:
-    """Large weights of concepts in documents that have no word of theirs, nor their company."""
+    """Write the section with large weights of concepts that have no explanation."""
     rows = subject.sample(COMPANY)
     vectors = subject.vectors("concepts", rows).weights
     words = subject.vectors("words", rows).weights
@@ -53,19 +53,18 @@ def unexplained(subject: Subject) -> Section:
                     Column("Company", two),
                 ],
                 table,
-                "Share of the document: of the sum of its concepts' weights. Company: the "
-                "probability that a document with the concept has more words in common with this "
-                "one than a document without it has; 0.50 is chance.",
+                "Share of the document: share of the sum of its concepts' weights. "
+                "Company: the probability that a document with the concept has more words in "
+                "common with this one than a document without it has; 0.50 is chance.",
             )
         )
     return Section(
         "unexplained",
-        "Weights without a reason",
-        "Learned models put large weights where no person would. A concept's weight counts as "
-        "explained where a word of its label is in the document, or where other documents with "
-        "the concept resemble this one by their words. What neither explains is shown: a mistake, "
-        "or a concept whose name misses what it is about. "
-        f"The {LARGEST} largest weights of {judged.size:,} documents were judged, by the company "
-        f"of {rows.size:,} documents, both drawn at random.",
+        "Unexplained weights",
+        "A concept's weight in a document counts as explained if a word of its label is in the "
+        "document, or if other documents with the concept have similar words. The weights listed "
+        "here are explained by neither: the model is wrong, or the concept has a wrong label. "
+        f"The {LARGEST} largest weights of {judged.size:,} documents were judged by comparison "
+        f"with {rows.size:,} documents, both drawn at random.",
         blocks,
     )

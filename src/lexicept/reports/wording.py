@@ -1,4 +1,4 @@
-"""How the report says numbers and names, the same everywhere."""
+"""Formats of numbers, names and passages in a report."""
 
 from __future__ import annotations
 
@@ -13,51 +13,51 @@ from lexicept.reports.page import FOLDER
 from lexicept.sanitize import around
 
 CONTEXT = 90
-"""Characters shown on each side of an example."""
+"""Characters shown before and after an example."""
 
 SHORT = 110
-"""Characters of a query or a title in a table."""
+"""Most characters of a query or a title in a table."""
 
 
 def count(value: float) -> str:
-    """A whole number: ``12,345``."""
+    """Format a whole number: ``12,345``."""
     return f"{value:,.0f}"
 
 
 def percent(value: float) -> str:
-    """A share: ``12.3%``; small ones keep two digits."""
+    """Format a share: ``12.3%``; small ones with two significant digits."""
     if abs(value) >= 0.01 or not value:
         return f"{value:.1%}"
     return f"{100 * value:#.2g}%" if abs(value) >= 1e-6 else "< 0.0001%"
 
 
 def one(value: float) -> str:
-    """A mean of many: ``1,234.5``."""
+    """Format a mean: ``1,234.5``."""
     return f"{value:,.1f}"
 
 
 def two(value: float) -> str:
-    """A mean or a ratio: ``12.34``."""
+    """Format a mean or a ratio: ``12.34``."""
     return f"{value:,.2f}"
 
 
 def three(value: float) -> str:
-    """A measure: ``0.123``."""
+    """Format a measure: ``0.123``."""
     return f"{value:.3f}"
 
 
 def signed(value: float) -> str:
-    """A difference of measures: ``+0.123``."""
+    """Format a difference of measures: ``+0.123``."""
     return f"{value:+z.3f}"
 
 
 def megabytes(value: float) -> str:
-    """A number of bytes, in millions."""
+    """Format a number of bytes in megabytes."""
     return f"{value / 1e6:,.1f} MB"
 
 
 def cut(text: str, most: int = SHORT) -> str:
-    """A text in one line, cut where it is long."""
+    """Return a text in one line, shortened with an ellipsis."""
     flat = " ".join(text.split())
     return flat if len(flat) <= most else flat[: most - 1].rstrip() + "…"
 

@@ -1,7 +1,7 @@
-"""The application: the endpoints and the page for one index, who may ask, and what is refused.
+"""The application: the endpoints and the page for one index, and the answers to bad requests.
 
-Malformed requests get 422, what this index does not have 404, and those that find too many others
-waiting 503, all with one sentence.
+Malformed requests get status 422, unknown documents and concepts 404, and requests that find a full
+queue 503, each with one sentence.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ HOST_VARIABLE = "LEXICEPT_HOST"
 LOOPBACK = ("127.0.0.1", "localhost", "::1", "[::1]")
 
 RETRY_SECONDS = 1
-"""How long one who was turned away is asked to wait."""
+"""Value of Retry-After in answers with status 503."""
 
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     404: {"model": schema.Problem, "description": "This index has no such thing."},
@@ -42,10 +42,10 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
 
 
 def from_environment() -> FastAPI:
-    """The application that any ASGI server can run: LEXICEPT_INDEX names the index.
+    """Return the application for any ASGI server; LEXICEPT_INDEX names the index.
 
-    LEXICEPT_HOST is the address that the server binds to, 127.0.0.1 by default, LEXICEPT_ENGINE
-    what searches, exact by default.
+    LEXICEPT_HOST is the address that the server binds to (default 127.0.0.1), LEXICEPT_ENGINE the
+    engine (default exact).
 
     Raises:
         InputError: no LEXICEPT_INDEX, or it has no such engine.
@@ -63,7 +63,7 @@ def from_environment() -> FastAPI:
 def create_app(
     path: str | os.PathLike[str], host: str = LOOPBACK[0], engine: str = "exact"
 ) -> FastAPI:
-    """The application for one index.
+    """Return the application for one index.
 
     Args:
         path: the index. When it is updated, the new generation is served within seconds.
@@ -110,7 +110,7 @@ def create_app(
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches a server that is bound to an address or name."""
+    """Return whether only this machine reaches a server bound to an address or name."""
     try:
         address = ip_address(host)
     except ValueError:
@@ -120,20 +120,20 @@ def is_loopback(host: str) -> bool:
 
 
 def refuse(_: Request, error: Exception) -> Response:
-    """Every malformed request's answer: what is wrong with which parameter, without its value."""
+    """Answer a malformed request with its errors by parameter, without the values."""
     assert isinstance(error, RequestValidationError)
     reasons = [f"{'.'.join(map(str, one['loc'][1:]))}: {one['msg']}" for one in error.errors()]
     return JSONResponse({"detail": "; ".join(reasons)}, 422)
 
 
 def turn_away(_: Request, error: Exception) -> Response:
-    """The answer where too many wait already."""
+    """Answer a request that finds a full queue."""
     reason = "too many requests wait for the model: try again later"
     return JSONResponse({"detail": reason}, 503, {"Retry-After": str(RETRY_SECONDS)})
 
 
 def page_file(content: bytes, media_type: str) -> Callable[[], Awaitable[Response]]:
-    """An endpoint for one file of the page."""
+    """Return the endpoint of one file of the page."""
 
     async def send() -> Response:
         return Response(content, media_type=media_type)

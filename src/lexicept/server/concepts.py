@@ -1,4 +1,4 @@
-"""Concepts as the API shows them: the atlas, where there is one, and the postings."""
+"""Concepts as the API returns them, from the postings and the atlas, if the index has one."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from lexicept.server.excerpts import summary
 from lexicept.vectors import Integers
 
 CONTEXT = 80
-"""Characters before and after what fired in an example."""
+"""Characters before and after the marked text of an example."""
 
 
 def concept_list(index: IndexReader, search: str, top_k: int) -> dict[str, Any]:
-    """The concepts of documents that have a text in a label or a word, the most frequent first."""
+    """Return the concepts with a text in their label or words, the most frequent first."""
     labels = concept_labels(index)
     documents = concept_frequencies(index)
     wanted = search.strip().casefold()
@@ -35,7 +35,7 @@ def concept_list(index: IndexReader, search: str, top_k: int) -> dict[str, Any]:
 
 
 def concept_detail(index: IndexReader, number: int, top_k: int) -> dict[str, Any]:
-    """One concept with its documents; what was never described is null or empty."""
+    """Return one concept with its documents; without an atlas the other fields are empty."""
     labels = concept_labels(index)
     detail = {
         "number": number,
@@ -64,7 +64,7 @@ def concept_detail(index: IndexReader, number: int, top_k: int) -> dict[str, Any
 
 
 def in_context(index: IndexReader, example: Example) -> dict[str, Any]:
-    """Where a concept fires, with the text around it."""
+    """Return an example of a concept's activation with the text around it."""
     document_id, start, end, activation = example
     content = index.document(document_id).content
     first, last = around(content, start, end, CONTEXT)
@@ -78,7 +78,7 @@ def in_context(index: IndexReader, example: Example) -> dict[str, Any]:
 
 
 def top_documents(index: IndexReader, concept: int, top_k: int) -> list[dict[str, Any]]:
-    """The documents with the largest weights of a concept, ties in document order."""
+    """Return the documents with the largest weights of a concept, ties in document order."""
     dimension = index.span("concepts").start + concept
     documents, weights = index.engine.postings(slice(dimension, dimension + 1))
     if top_k < weights.size:  # sorting long lists whole would hold up everyone
@@ -94,11 +94,11 @@ def top_documents(index: IndexReader, concept: int, top_k: int) -> list[dict[str
 
 
 def concept_labels(index: IndexReader) -> Sequence[str]:
-    """A label per concept."""
+    """Return the label of each concept."""
     (labels,) = (v.terms for v in index.vocabularies if v.name == "concepts")
     return labels or ()
 
 
 def concept_frequencies(index: IndexReader) -> Integers:
-    """Documents that have each concept [concepts]."""
+    """Return the number of documents of each concept [V]."""
     return index.engine.frequencies[index.span("concepts")]

@@ -1,4 +1,4 @@
-"""Documents in short, as lists show them."""
+"""Summaries of documents for lists."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from lexicept.corpora import Document
 from lexicept.index.reader import IndexReader
 
 EXCERPT = 240
-"""Characters of a document's text in a list."""
+"""Most characters of a summary's text."""
 
 CARDS = 16_384
-"""Documents whose members are kept in memory: about 10 MB."""
+"""Summaries kept in memory: about 10 MB."""
 
 
 def summary(document: Document) -> dict[str, str]:
-    """Id, title and the beginning of the text."""
+    """Return a document's id, title and the beginning of its text."""
     # Four times as much leaves enough where the text is indented and has empty lines.
     beginning = " ".join(document.text[: 4 * EXCERPT].split())
     cut = len(beginning) > EXCERPT or len(document.text) > 4 * EXCERPT
@@ -26,12 +26,12 @@ def summary(document: Document) -> dict[str, str]:
 
 
 def to_json(content: Any) -> str:
-    """JSON in as few characters as it takes."""
+    """Return compact JSON."""
     return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 class Cards:
-    """The members of a JSON object that tell which document it is, ready to be sent."""
+    """A cache of documents' summaries as members of a JSON object."""
 
     def __init__(self, index: IndexReader) -> None:
         self._index = index

@@ -1,4 +1,4 @@
-"""What holds for every answer: security headers, and that it is counted."""
+"""Security headers and metrics for every answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counts and times of requests, in the format of Prometheus."""
+"""Counts and times of requests, in Prometheus' format."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.multiprocess import MultiProcessCollector
 
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""Upper ends of the histogram, seconds."""
+"""Upper bounds of the histogram's buckets in seconds."""
 
 SHARED_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
-"""The variable that names the folder in which several workers add up; set before importing this."""
+"""Environment variable with the folder that several workers share; set before the import."""
 
 
 class Metrics:
-    """The counters of one application, or of all its workers where they share a folder."""
+    """The metrics of one application, or of all its workers if they share a folder."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
@@ -34,12 +34,12 @@ class Metrics:
         )
 
     def observe(self, path: str, status: int, seconds: float) -> None:
-        """Count one answer. ``path`` is the route's, so that there are few of them."""
+        """Count one answer; ``path`` is the route's, so there are few different ones."""
         self._requests.labels(path, status).inc()
         self._seconds.labels(path).observe(seconds)
 
     def text(self) -> bytes:
-        """What Prometheus reads."""
+        """Return the metrics in Prometheus' text format."""
         registry = self._registry
         if SHARED_FOLDER in os.environ:
             registry = CollectorRegistry()

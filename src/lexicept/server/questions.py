@@ -1,4 +1,4 @@
-"""What searches, their terms and their explanations are asked with: the parameters of addresses."""
+"""The parameters of requests."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from fastapi import Query
 from pydantic import BaseModel, Field, StringConstraints
 
 MAX_QUERY = 4_000
-"""Characters of a query."""
+"""Most characters of a query."""
 
 MAX_TOP_K = 1_000
 
 MAX_STEERED = 100
-"""Dimensions that one request can steer."""
+"""Most dimensions that one request steers."""
 
 TopK = Annotated[int, Query(ge=1, le=MAX_TOP_K, description="Results at most.")]
 Factor = Annotated[
@@ -22,7 +22,7 @@ Factor = Annotated[
 
 
 class Question(BaseModel):
-    """A query, and how it is searched with."""
+    """A query with its vocabulary and steering."""
 
     query: str = Field(max_length=MAX_QUERY, description="The text to search with.")
     vocabulary: Literal["words", "concepts"] | None = Field(
@@ -37,12 +37,12 @@ class Question(BaseModel):
 
 
 class Searched(Question):
-    """A query whose documents are asked for."""
+    """Parameters of a search."""
 
     top_k: TopK = 10
 
 
 class Explained(Question):
-    """A query whose score of one document is asked for."""
+    """Parameters of an explanation."""
 
     document_id: str = Field(description="As the index knows it.")

@@ -21,24 +21,24 @@ from lexicept.server.excerpts import Cards
 T = TypeVar("T")
 
 FOLLOW_SECONDS = 1.0
-"""Between two looks at whether the index was updated."""
+"""Seconds between checks for an update of the index."""
 
 BATCH = 32
-"""Queries that are encoded together at most."""
+"""Most queries of one batch."""
 
 MOST_WAITING = 256
-"""Requests that may wait for the thread; more would wait longer than people do."""
+"""Most requests that wait for the thread."""
 
 logger = logging.getLogger("uvicorn.error")
 
 
 class BusyError(Exception):
-    """Too many requests wait already."""
+    """The queue of requests is full."""
 
 
 @dataclass(frozen=True)
 class Generation:
-    """An opened index, and what is known of its documents already."""
+    """An opened index with its cached summaries."""
 
     index: IndexReader
     cards: Cards
@@ -59,7 +59,7 @@ class Search(NamedTuple):
 
 @dataclass(frozen=True)
 class Waiting:
-    """A search that a request waits for."""
+    """A search with the future of its result."""
 
     index: IndexReader
     search: Search
@@ -67,10 +67,10 @@ class Waiting:
 
 
 class Reader:
-    """Serves searches from one generation of an index, and moves to the next when there is one.
+    """Serves searches from an index, and moves to a new generation when it is updated.
 
     Args:
-        engine: what searches; a generation without it is not moved to.
+        engine: the name of the engine; generations without it are ignored.
 
     Raises:
         InputError: the index has no such engine, or has changed since that was built.
@@ -102,10 +102,10 @@ class Reader:
             self._thread.shutdown(cancel_futures=True)
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Do something for a request in the thread where models are run.
+        """Call a function in the thread that runs models.
 
         Raises:
-            BusyError: ``MOST_WAITING`` requests wait already.
+            BusyError: ``MOST_WAITING`` requests are waiting.
         """
         with self._place_in_line():
             return await self._do(work)
@@ -119,7 +119,7 @@ class Reader:
         Searches that arrive while the model is at work are then encoded together.
 
         Raises:
-            BusyError: it needs the thread, and ``MOST_WAITING`` requests wait already.
+            BusyError: it needs the thread, and ``MOST_WAITING`` requests are waiting.
         """
         if search.vocabulary == "words" or not has_concepts(index):
             return index.search(*search)
@@ -157,7 +157,7 @@ class Reader:
                     waiting.found.set_result(outcome[place])
 
     def _manifest(self) -> tuple[int, int] | None:
-        """What changes when the manifest is replaced."""
+        """Return the identity of the manifest file, which changes with every update."""
         try:
             found = (self.path / "manifest.json").stat()
         except OSError:
@@ -181,12 +181,12 @@ class Reader:
 
 
 def has_concepts(index: IndexReader) -> bool:
-    """Whether a search of all vocabularies needs a model."""
+    """Return whether the index has concepts, whose search needs a model."""
     return any(vocabulary.name != "words" for vocabulary in index.vocabularies)
 
 
 def search_together(batch: Sequence[Waiting]) -> list[list[Hit]]:
-    """What each search finds; those that differ in their queries only are one batch."""
+    """Return the results of each search; searches that differ only in their query are one batch."""
     alike: dict[object, list[int]] = {}
     for place, waiting in enumerate(batch):
         _, top_k, vocabulary, steering = waiting.search
@@ -203,7 +203,7 @@ def search_together(batch: Sequence[Waiting]) -> list[list[Hit]]:
 
 
 def warm(index: IndexReader) -> None:
-    """Do what only the first request would wait for: models, compiled code, the map of ids."""
+    """Load models, compile code and read the ids before the first request."""
     for document in islice(index.documents(), 1):
         for vocabulary in index.vocabularies:
             index.search(document.content[:200], 1, vocabulary.name)

@@ -1,7 +1,7 @@
-"""The endpoints: what each address answers, and what this index does not have.
+"""The endpoints.
 
-Searches of words run on the event loop, for they take less time than handing them to a thread does;
-what needs the encoder waits for its thread.
+Searches of words run on the event loop, which takes less time than handing them to a thread;
+searches that need the encoder wait for its thread.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ router = APIRouter()
 
 
 def reader_of(request: Request) -> Reader:
-    """What the application reads its index with."""
+    """Return the reader of the application's index."""
     reader: Reader = request.app.state.reader
     return reader
 
 
 @router.get("/search", response_model=schema.Results, responses=BUSY)
 async def search(request: Request, asked: Annotated[Searched, Query()]) -> Response:
-    """The best documents for a query."""
+    """Return the best documents for a query."""
     reader = reader_of(request)
     generation = reader.generation
     index, cards = generation.index, generation.cards
@@ -57,7 +57,7 @@ async def search(request: Request, asked: Annotated[Searched, Query()]) -> Respo
 
 @router.get("/query", response_model=schema.Terms, responses=BUSY)
 async def query_terms(request: Request, asked: Annotated[Question, Query()]) -> Response:
-    """What a query is made of: its words and concepts, and their weights."""
+    """Return a query's words and concepts with their weights."""
     reader = reader_of(request)
     index = reader.generation.index
     steering = steered(index, asked)
@@ -68,7 +68,7 @@ async def query_terms(request: Request, asked: Annotated[Question, Query()]) -> 
 
 @router.get("/explain", response_model=schema.Explanation, responses=BUSY)
 async def explain(request: Request, asked: Annotated[Explained, Query()]) -> Response:
-    """Why a document has its score."""
+    """Return the contributions to a document's score."""
     reader = reader_of(request)
     index = reader.generation.index
     query, document_id = asked.query, asked.document_id
@@ -102,11 +102,13 @@ async def concepts(
     request: Request,
     search: Annotated[
         str,
-        Query(max_length=MAX_QUERY, description="Part of a label or of a word it fires on."),
+        Query(
+            max_length=MAX_QUERY, description="Part of a label or of one of the concept's words."
+        ),
     ] = "",
     top_k: TopK = 10,
 ) -> Response:
-    """Concepts by their labels and words."""
+    """Return the concepts with a text in their label or words."""
     reader = reader_of(request)
     index = reader.generation.index
     require_vocabulary(index, "concepts")
@@ -115,7 +117,7 @@ async def concepts(
 
 @router.get("/concepts/{number}", response_model=schema.ConceptDetail, responses=BUSY)
 async def concept(request: Request, number: int, top_k: TopK = 10) -> Response:
-    """One concept, and the documents that it is most active in."""
+    """Return one concept and the documents with its largest weights."""
     reader = reader_of(request)
     index = reader.generation.index
     require_dimension(index, "concepts", number)
@@ -124,13 +126,13 @@ async def concept(request: Request, number: int, top_k: TopK = 10) -> Response:
 
 @router.get("/documents/{document_id:path}", response_model=schema.StoredDocument)
 async def document(request: Request, document_id: str) -> Response:
-    """One document; its id may hold slashes."""
+    """Return one document; its id may contain slashes."""
     return as_json(stored(reader_of(request).generation.index, document_id)._asdict())
 
 
 @router.get("/health")
 async def health(request: Request) -> schema.Health:
-    """That the server answers, and what it serves."""
+    """Return the server's version and the size of its index."""
     index = reader_of(request).generation.index
     return schema.Health(
         version=version("lexicept"),
@@ -142,13 +144,13 @@ async def health(request: Request) -> schema.Health:
 
 @router.get("/metrics", response_class=Response)
 async def prometheus(request: Request) -> Response:
-    """Counts and times of requests, for Prometheus."""
+    """Return counts and times of requests for Prometheus."""
     metrics: Metrics = request.app.state.metrics
     return Response(metrics.text(), media_type="text/plain; version=1.0.0; charset=utf-8")
 
 
 def require_vocabulary(index: IndexReader, name: str) -> int:
-    """The size of a vocabulary. Raises HTTPException where the index has no such one."""
+    """Return the size of a vocabulary. Raises HTTPException if the index lacks it."""
     sizes = {vocabulary.name: vocabulary.size for vocabulary in index.vocabularies}
     if name not in sizes:
         raise HTTPException(404, f"this index has no {name}, only {', '.join(sizes)}")
@@ -156,14 +158,14 @@ def require_vocabulary(index: IndexReader, name: str) -> int:
 
 
 def require_dimension(index: IndexReader, name: str, dimension: int) -> None:
-    """Raises HTTPException where the index has no such dimension."""
+    """Raise HTTPException if the index has no such dimension."""
     size = require_vocabulary(index, name)
     if not 0 <= dimension < size:
         raise HTTPException(404, f"no number {dimension} in {name}, which are 0 to {size - 1}")
 
 
 def steered(index: IndexReader, asked: Question) -> Steering | None:
-    """The factors of a request. Raises HTTPException for what this index does not have."""
+    """Return a request's steering. Raises HTTPException for an unknown dimension."""
     if asked.vocabulary is not None:
         require_vocabulary(index, asked.vocabulary)
     factors: dict[tuple[str, int], float] = {}
@@ -175,7 +177,7 @@ def steered(index: IndexReader, asked: Question) -> Steering | None:
 
 
 def stored(index: IndexReader, document_id: str) -> Document:
-    """A stored document. Raises HTTPException for an unknown id."""
+    """Return a stored document. Raises HTTPException for an unknown id."""
     try:
         return index.document(document_id)
     except InputError:
@@ -183,15 +185,15 @@ def stored(index: IndexReader, document_id: str) -> Document:
 
 
 def spans(found: Sequence[tuple[int, int]]) -> list[dict[str, int]]:
-    """Spans as JSON."""
+    """Return spans as JSON objects."""
     return [{"start": start, "end": end} for start, end in found]
 
 
 def as_json(content: Any) -> Response:
-    """An answer whose form the types guarantee: it is not validated once more."""
+    """Return an answer, without validating again what the types guarantee."""
     return send_json(to_json(content))
 
 
 def send_json(text: str) -> Response:
-    """The same of JSON."""
+    """Return an answer of JSON text."""
     return Response(text.encode(), media_type="application/json")

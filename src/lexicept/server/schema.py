@@ -1,4 +1,4 @@
-"""What the endpoints answer with, as the OpenAPI document shows it."""
+"""The answers of the endpoints, for the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 
 
 class Problem(BaseModel):
-    """Why a request was refused."""
+    """The reason for refusing a request."""
 
     detail: str = Field(description="One sentence that names the cause.")
 
@@ -21,17 +21,17 @@ class VocabularySize(BaseModel):
 
 
 class Health(BaseModel):
-    """That the server answers, and what it serves."""
+    """The server's version and its index."""
 
     status: Literal["ok"] = "ok"
-    version: str = Field(description="Of lexicept.")
-    generation: str = Field(description="Of the index: it changes with every update.")
+    version: str = Field(description="Version of lexicept.")
+    generation: str = Field(description="Generation of the index; changes with every update.")
     documents: int
     vocabularies: list[VocabularySize]
 
 
 class Card(BaseModel):
-    """A document as it is listed."""
+    """A document's summary."""
 
     id: str
     title: str
@@ -39,14 +39,14 @@ class Card(BaseModel):
 
 
 class Result(Card):
-    """One document that was found."""
+    """One result of a search."""
 
     rank: int = Field(ge=1)
     score: float
 
 
 class Results(BaseModel):
-    """What a search found, best first; empty where no word or concept is shared."""
+    """Results, best first; empty if no document shares a word or concept with the query."""
 
     query: str
     results: list[Result]
@@ -60,10 +60,10 @@ class Span(BaseModel):
 
 
 class Dimension(BaseModel):
-    """One of the index."""
+    """A dimension of the index: a word or a concept."""
 
     vocabulary: str
-    dimension: int = Field(description="Within its vocabulary: a latent's number.")
+    dimension: int = Field(description="Number in its vocabulary; for a concept the latent's.")
     term: str
 
 
@@ -71,35 +71,37 @@ class Term(Dimension):
     """A dimension of the query."""
 
     weight: float = Field(description="After steering.")
-    spans: list[Span] = Field(description="Of the query.")
+    spans: list[Span] = Field(description="Characters of the query.")
 
 
 class Terms(BaseModel):
-    """What a query is made of, largest weight first."""
+    """A query's dimensions, largest weight first."""
 
     query: str
     terms: list[Term]
 
 
 class Contribution(Dimension):
-    """What one dimension adds to a score."""
+    """One dimension's contribution to a score."""
 
     score: float = Field(description="query_weight · document_weight")
     query_weight: float
     document_weight: float
     query_spans: list[Span]
-    document_spans: list[Span] = Field(description="Of the content.")
+    document_spans: list[Span] = Field(description="Characters of the content.")
 
 
 class Explanation(BaseModel):
-    """Why a document has its score: the contributions and the prior add up to it."""
+    """A score's parts: the contributions and the prior add up to it."""
 
     query: str
     document_id: str
     title: str
     content: str = Field(description="Title and text as they were indexed.")
     score: float
-    prior: float = Field(description="Of Rational Retrieval Acts; 0 without them.")
+    prior: float = Field(
+        description="Document prior of Rational Retrieval Acts (RRA); 0 without it."
+    )
     contributions: list[Contribution] = Field(description="Largest first.")
 
 
@@ -112,29 +114,29 @@ class StoredDocument(BaseModel):
 
 
 class ConceptSummary(BaseModel):
-    """A concept by its name."""
+    """A concept's label and frequency."""
 
     number: int
     label: str
-    documents: int = Field(description="That it is active in.")
+    documents: int = Field(description="Number of documents with the concept.")
 
 
 class Concepts(BaseModel):
-    """Concepts with the text in their label or words, the most frequent first."""
+    """Concepts with a text in their label or words, the most frequent first."""
 
-    total: int = Field(description="How many there are, of which at most top_k are listed.")
+    total: int = Field(description="Number of matches, of which at most top_k are listed.")
     concepts: list[ConceptSummary]
 
 
 class ConceptWord(BaseModel):
-    """A word that a concept fires on."""
+    """A word on which a concept is active more often than by chance."""
 
     word: str
-    z: float = Field(description="Of the weighted log-odds.")
+    z: float = Field(description="z-score of the weighted log-odds.")
 
 
 class ConceptExample(BaseModel):
-    """Where a concept fires: ``before``, ``fired`` and ``after`` are one piece of a document."""
+    """An activation: ``before``, ``fired`` and ``after`` are one passage of a document."""
 
     document_id: str
     before: str
@@ -144,7 +146,7 @@ class ConceptExample(BaseModel):
 
 
 class NearestConcept(BaseModel):
-    """A concept of a similar direction."""
+    """A concept with a similar decoder direction."""
 
     number: int
     label: str
@@ -152,16 +154,16 @@ class NearestConcept(BaseModel):
 
 
 class ConceptDocument(Card):
-    """A document that a concept is active in."""
+    """A document with the concept."""
 
     weight: float
 
 
 class ConceptDetail(ConceptSummary):
-    """A concept. What was never described is null or empty."""
+    """A concept; without an atlas most fields are null or empty."""
 
-    source: str | None = Field(description="Where the label is from.")
-    firing_frequency: float | None = Field(description="Share of tokens.")
+    source: str | None = Field(description="Source of the label.")
+    firing_frequency: float | None = Field(description="Share of tokens on which it is active.")
     words: list[ConceptWord]
     examples: list[ConceptExample]
     nearest: list[NearestConcept]

@@ -1,4 +1,4 @@
-"""The page: its files as they are sent, each with its media type."""
+"""The files of the page, each with its media type."""
 
 from importlib.resources import files
 
@@ -13,4 +13,4 @@ FILES = {
     "/" if name == "index.html" else f"/{name}": (files(__name__).joinpath(name).read_bytes(), kind)
     for name, kind in _TYPES.items()
 }
-"""Address → content and media type."""
+"""Content and media type by address."""

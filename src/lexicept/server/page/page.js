@@ -142,7 +142,7 @@ async function search() {
   if (!state.query.trim()) {
     byId("terms").hidden = true;
     byId("results").replaceChildren();
-    say("Type what you are looking for. Every result shows which words and concepts found it.");
+    say("Type a query. Every result shows the words and concepts that matched.");
     return;
   }
   say("Searching…");
@@ -186,8 +186,8 @@ function outcome(found, compare) {
   );
   if (found.every(({ results }) => !results.length)) {
     return state.steer.size
-      ? "Nothing found: what was left of the query is in no document. Undo some steering."
-      : "Nothing found: no document shares a word or a concept with this query.";
+      ? "No results: no document shares what is left of the query. Undo some steering."
+      : "No results: no document shares a word or a concept with this query.";
   }
   const moved = found.flatMap(({ results, ranks }) =>
     ranks ? results.filter(({ id, rank }) => ranks.get(id) !== rank) : [],
@@ -221,7 +221,7 @@ function showTerms(found) {
   byId("reset").hidden = !state.steer.size;
   const more = byId("more-terms");
   more.hidden = few.length === terms.length;
-  more.textContent = allTerms ? "Show the strongest only" : `Show all ${terms.length}`;
+  more.textContent = allTerms ? "Show only the largest" : `Show all ${terms.length}`;
   more.setAttribute("aria-expanded", allTerms);
 }
 
@@ -275,7 +275,7 @@ function showLists(found, compare) {
         make("h2", { class: compare ? "" : "sr" }, title),
         list.results.length
           ? make("ol", { role: "list" }, ...list.cards)
-          : make("p", { class: "dim" }, "Nothing found."),
+          : make("p", { class: "dim" }, "No results."),
       );
     }),
   );
@@ -383,7 +383,7 @@ function explain(item, why) {
     more.addEventListener("click", () => {
       const open = more.getAttribute("aria-expanded") === "false";
       more.setAttribute("aria-expanded", open);
-      more.textContent = open ? "Show the largest only" : closed;
+      more.textContent = open ? "Show only the largest" : closed;
       list(open);
     });
     box.append(more);
@@ -543,14 +543,14 @@ async function showConcept() {
     if (items.length) blocks.push(make("h3", {}, title), make("ul", { role: "list", ...attributes }, ...items));
   };
   block(
-    "Words it fires on",
+    "Words on which it is active",
     concept.words.map(({ word, z }) =>
       make("li", {}, word, make("span", { class: "dim number" }, ` ${z.toFixed(1)}`)),
     ),
     { class: "words-list" },
   );
   block(
-    "Where it fires most",
+    "Largest activations",
     concept.examples.map((one) =>
       make("li", {}, "…", one.before, make("mark", { class: "concepts" }, one.fired), one.after, "…"),
     ),
@@ -627,7 +627,7 @@ byId("finder").querySelector("form").addEventListener("submit", async (event) =>
     const found = await ask("/concepts", [["search", byId("label").value], ["top_k", 50]]);
     status.textContent = found.total
       ? count(found.total, "concept") + (found.total > found.concepts.length ? ", the most frequent:" : ":")
-      : "No concept has that in its name or its words.";
+      : "No concept has this text in its name or words.";
     list.replaceChildren(
       ...found.concepts.map((one) =>
         make(
