@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from lexicept.cli.common import JsonOption, print_report
+from lexicept.cli.common import JsonOption, RestartOption, print_report
 from lexicept.errors import require
 
 MODULES = (
@@ -24,32 +24,23 @@ ChangesOption = Annotated[
 
 def train(
     config: ConfigArgument,
-    out: Annotated[Path, typer.Option(help="The folder of the run.")],
+    out: Annotated[Path, typer.Option(help="Folder of the run.")],
     changes: ChangesOption = None,
+    restart: RestartOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Train an encoder for ranking, with labels or from documents alone.
 
-    A run that was killed goes on from its last checkpoint when the same command is run again.
+    Re-running the command resumes an interrupted run.
     `lexicept build --model OUT/model` indexes with the result. On several devices:
     `torchrun --nproc-per-node 4 --no-python lexicept train ...`.
     """
     require("train", *MODULES)
     from accelerate import PartialState
 
-    from lexicept.progress import ProgressBars
-    from lexicept.training.config_file import load_config
-    from lexicept.training.report import read_metrics
-    from lexicept.training.run import train as run
+    from lexicept.pipelines.train import train as run
+    from lexicept.training.report import best_validation
 
-    settings = load_config(config, changes or ())
-    with ProgressBars() as progress:
-        model = run(settings, out, progress)
-    if not PartialState().is_main_process:
-        return
-    lines = [line for line in read_metrics(out / "metrics.jsonl") if "eval_ndcg" in line]
-    best = max(lines, key=lambda line: line["eval_selection"], default={})
-    names = ("step", "eval_ndcg", "eval_mrr", "eval_qd_flops", "eval_e2")
-    print_report(
-        {"model": str(model), **{name: best[name] for name in names if name in best}}, as_json
-    )
+    model = run(config, out, changes=changes or (), restart=restart, progress=True)
+    if PartialState().is_main_process:
+        print_report({"model": str(model), **best_validation(out)}, as_json)

@@ -26,13 +26,12 @@ from lexicept.models.heads.sae import SAEHead
 from lexicept.models.language_heads import language_head
 from lexicept.models.sae.quality import anisotropy
 from lexicept.models.soup import soup
-from lexicept.models.word_vocabulary import expanded_words
+from lexicept.pipelines.pretrain import pretrain
 from lexicept.progress import Progress
 from lexicept.storage.arrays import load_csr, save_csr
 from lexicept.storage.files import fingerprint, write_json
 from lexicept.training.config import TrainingConfig, ValidationSettings
 from lexicept.training.losses import fraction_unexplained
-from lexicept.training.pretraining.trainer import pretrain
 from lexicept.training.run import train
 from lexicept.training.sae.trainer import train_on_states
 from lexicept.training.states import CachedStates
@@ -158,21 +157,23 @@ def _backbone_key(config: TrainingConfig) -> str:
 
 
 def trained(config: TrainingConfig, work: Path, progress: Progress) -> Path:
-    """The model of a configuration, trained where it is not there yet."""
+    """Return the model of a configuration, trained where it is missing."""
     folder = work / "runs" / key(asdict(config))
     if (folder / "model").exists():
         return folder / "model"
+    prepared = folder.with_name(f"{folder.name}.prepared")
+    prepared.mkdir(parents=True, exist_ok=True)
     shared = _shared(config, work / "prepared")
     for name, place in shared.items():
-        if place.exists() and not (folder / "work" / name).exists():
-            (folder / "work").mkdir(parents=True, exist_ok=True)
-            (folder / "work" / name).symlink_to(place.resolve())
-    train(config, folder, progress)
+        if place.exists() and not (prepared / name).exists():
+            (prepared / name).symlink_to(place.resolve())
+    train(config, folder, progress, prepared)
     for name, place in shared.items():
-        own = folder / "work" / name
+        own = prepared / name
         if own.exists() and not own.is_symlink() and not place.exists():
             place.parent.mkdir(parents=True, exist_ok=True)
             own.rename(place)
+    shutil.rmtree(prepared)
     shutil.rmtree(folder / "work")
     return folder / "model"
 
@@ -199,34 +200,26 @@ def _averaged(models: Sequence[Path], work: Path) -> Path:
 def _pretrained(
     job: TrainingJob, config: TrainingConfig, data: Data, work: Path, progress: Progress
 ) -> TrainingConfig:
-    """The configuration with what pretraining made in the place of its backbone."""
+    """Return the configuration with the pretrained model as its start or, for a decoder, its
+    backbone."""
     stage = job.pretraining
     assert stage is not None
     source = data.find(stage.corpus)
     model, settings = config.model, stage.settings
-    name = key([asdict(stage), source, model.backbone])
-    out, unfinished = work / "pretrained" / name, work / "pretrained" / f"{name}.partial"
+    out = work / "pretrained" / key([asdict(stage), source, model.backbone])
     if not out.exists():
         with fetching(stage.corpus, data):
-            texts = [document.content for document in read_documents(source)]
-        both_ways = {"mntp": True, "causal": False}.get(settings.masking)
-        base = Backbone.from_pretrained(model.backbone, None, bidirectional=both_ways)
-        head = language_head(model.backbone)
-        if stage.words is not None:
-            terms, pieces = expanded_words(texts, base.tokenizer, stage.words)
-            if stage.head == "expanded":
-                head = head.expanded(pieces, terms)
-            else:
-                drawn = head.random(len(terms), settings.seed)
-                head = head.with_rows(drawn.rows, drawn.bias, terms)
-        encoder = Encoder.of(base, head)
-        unfinished.mkdir(parents=True, exist_ok=True)
-        pretrain(encoder.backbone, encoder.head, texts, settings, unfinished, progress)
-        shutil.rmtree(unfinished / "model", ignore_errors=True)
-        encoder.save(str(unfinished / "model"), create_model_card=False)
-        (unfinished / "model").rename(out)
-        shutil.rmtree(unfinished)
-    if settings.masking in ("mntp", "causal"):
+            documents = list(read_documents(source))
+        pretrain(
+            documents,
+            out,
+            backbone=model.backbone,
+            head=stage.head,
+            size=stage.words,
+            **asdict(settings),
+            progress=progress,
+        )
+    if settings.shifted:
         return replace(config, model=replace(model, backbone=str(out)))
     return replace(config, model=replace(model, start=str(out)))
 

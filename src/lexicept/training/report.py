@@ -1,4 +1,4 @@
-"""What a run leaves for people: curves and a model card."""
+"""The metrics, curves and model card of a run."""
 
 from __future__ import annotations
 
@@ -27,12 +27,20 @@ _DETAILS = """
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The lines of a run's ``metrics.jsonl``. Raises InputError for anything but JSON objects."""
+    """Read the lines of a run's ``metrics.jsonl``. Raises InputError for other than JSON objects."""
     return [fields for _, fields in read_objects(str(path))]
 
 
+def best_validation(run: Path) -> dict[str, float]:
+    """Return the step and the measures of a run's best checkpoint; nothing without validation."""
+    lines = [line for line in read_metrics(run / "metrics.jsonl") if "eval_ndcg" in line]
+    best = max(lines, key=lambda line: float(line["eval_selection"]), default={})
+    names = ("step", "eval_ndcg", "eval_mrr", "eval_qd_flops", "eval_e2")
+    return {name: best[name] for name in names if name in best}
+
+
 def write_curves(metrics: list[dict[str, Any]], path: Path) -> None:
-    """Losses, nDCG@10 and QD-FLOPs against steps as one PNG."""
+    """Plot losses, nDCG@10 and QD-FLOPs against steps as one PNG."""
     from matplotlib.figure import Figure
 
     training = [line for line in metrics if "loss" in line]
@@ -59,7 +67,7 @@ def write_curves(metrics: list[dict[str, Any]], path: Path) -> None:
 def write_card(
     encoder: Encoder, config: TrainingConfig, metrics: list[dict[str, Any]], path: Path
 ) -> None:
-    """A model card: what it is, how well it did in validation, and how it was trained."""
+    """Write a model card: the model, its validation and its configuration."""
     rows = [line for line in metrics if "eval_ndcg" in line]
     columns = ("step", "eval_ndcg", "eval_mrr", "eval_qd_flops", "eval_document_length", "eval_e2")
     table = "There was none.\n"

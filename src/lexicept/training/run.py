@@ -79,7 +79,7 @@ def train(
     writes = processes.is_main_process
     shared = prepared or path / "work"
     run = RunFolder(config, path, shared, progress if writes else silent, writes)
-    with claimed(config, path, shared, restart=restart) if writes else nullcontext():
+    with claimed(config, path, restart=restart) if writes else nullcontext():
         with processes.main_process_first():
             ready = _prepare(run)
         torch.manual_seed(config.optimizer.seed)  # whether or not an SAE was trained just now
@@ -106,6 +106,8 @@ class _Prepared(NamedTuple):
 def _prepare(run: RunFolder) -> _Prepared:
     config = run.config
     everything = read_run_data(run)
+    if run.writes:
+        run.record()
     data = everything.training
     encoder = initial_encoder(run, data)
     backbone, head, lookup = encoder.backbone, encoder.head, encoder.lookup

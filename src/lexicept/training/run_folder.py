@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,16 +13,10 @@ from lexicept.errors import InputError
 from lexicept.models.backbone import Backbone
 from lexicept.progress import Progress
 from lexicept.storage.files import replace_file
-from lexicept.storage.locks import lock
+from lexicept.storage.workspace import Workspace
 from lexicept.training.config import TrainingConfig
-from lexicept.training.settings import difference, to_mapping
+from lexicept.training.settings import to_mapping
 from lexicept.training.states import CachedStates
-
-WRITTEN = (
-    *("config.yaml", "metrics.jsonl", "curves.png", "model", "adapter", "held-out", "work"),
-    *("model.unfinished", "adapter.unfinished"),
-)
-"""Everything that a run writes in its folder."""
 
 
 @dataclass(frozen=True)
@@ -51,56 +43,30 @@ class RunFolder:
         bf16 = self.config.optimizer.bf16
         return CachedStates.build(folder, backbone, texts, self.progress, bf16=bf16)
 
+    def record(self) -> None:
+        """Write the configuration, which the folder holds for people."""
+        content = yaml.safe_dump(to_mapping(self.config), sort_keys=False)
+        replace_file(self.path / "config.yaml", content.encode())
+
 
 @contextmanager
-def claimed(config: TrainingConfig, path: Path, prepared: Path, *, restart: bool) -> Iterator[None]:
+def claimed(config: TrainingConfig, path: Path, *, restart: bool) -> Iterator[None]:
     """Hold a run's folder for this process while the block runs.
 
-    A folder that held nothing of a run before and holds no data after the block is emptied again.
+    A block that fails before it has kept anything leaves no folder behind.
 
     Args:
-        restart: whether to remove what an earlier run left there.
+        restart: whether to discard an earlier run.
 
     Raises:
-        InputError: the folder holds a finished run or one of another configuration, or another
-            process works there.
+        InputError: the folder holds a finished run, one of another configuration or other files,
+            or another process works there.
     """
-    new = not path.exists()
-    (path / "work").mkdir(parents=True, exist_ok=True)
-    descriptor = lock(path)
-    try:
-        if restart:
-            _remove(path)
-            (path / "work").mkdir()
+    settings = to_mapping(config)
+    with Workspace(path, "train", settings, restart=restart, in_place=True) as work:
         if (path / "model").exists():
-            raise InputError(f"{path}: this run is finished; name another folder, or --restart")
-        _keep_config(config, path / "config.yaml", prepared)
+            raise InputError(
+                f"{path}: this run is finished; name another folder, or --restart (restart=True)"
+            )
+        work.kept("work")
         yield
-    finally:
-        os.close(descriptor)
-        if new and not (prepared / "words").exists():
-            _remove(path)
-            (path / ".lock").unlink(missing_ok=True)
-            if not any(path.iterdir()):
-                path.rmdir()
-
-
-def _remove(path: Path) -> None:
-    """Remove what a run wrote in its folder, and nothing else."""
-    for place in (path / name for name in WRITTEN):
-        if place.is_dir() and not place.is_symlink():
-            shutil.rmtree(place)
-        else:
-            place.unlink(missing_ok=True)
-
-
-def _keep_config(config: TrainingConfig, path: Path, prepared: Path) -> None:
-    """Write the configuration; refuse another one where data have been prepared."""
-    now = to_mapping(config)
-    begun = (prepared / "words").exists() and path.exists()
-    other = difference(yaml.safe_load(path.read_text()), now) if begun else None
-    if other is not None:
-        raise InputError(
-            f"{path}: a run of another configuration: {other}; name another folder, or --restart"
-        )
-    replace_file(path, yaml.safe_dump(now, sort_keys=False).encode())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
@@ -88,6 +88,8 @@ def masking_of(head: HeadKind, masking: Masking | None) -> Masking:
     Raises:
         InputError: a masking that the head can't be trained with.
     """
+    if head not in get_args(HeadKind):
+        raise InputError(f"head must be one of {', '.join(get_args(HeadKind))}, not {head!r}")
     if masking is None:
         return "words" if head == "expanded" else "subwords"
     if head == "mlm" and masking == "words":

@@ -1,0 +1,131 @@
+"""Pretraining of a language head and its backbone on masked texts."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from lexicept.errors import InputError
+from lexicept.pipelines.defaults import BACKBONE
+from lexicept.pipelines.documents import Documents, as_documents
+from lexicept.progress import Progress, reporting
+from lexicept.storage.files import sha256
+from lexicept.storage.texts import TextStore
+from lexicept.storage.workspace import Workspace
+
+if TYPE_CHECKING:
+    from lexicept.training.pretraining.settings import PretrainingSettings
+
+
+def pretrain(
+    corpus: Documents,
+    out: str | os.PathLike[str],
+    *,
+    backbone: str = BACKBONE,
+    layer: int | None = None,
+    head: Literal["mlm", "expanded", "random"] = "mlm",
+    size: int | None = None,
+    masking: Literal["subwords", "words", "mntp", "causal"] | None = None,
+    mask_share: float | None = None,
+    trained: Literal["head", "lora", "all"] = "head",
+    lora_rank: int = 64,
+    steps: int = 1000,
+    batch_size: int = 32,
+    learning_rate: float = 1e-3,
+    warmup_steps: int = 100,
+    weight_decay: float = 0.01,
+    max_grad_norm: float = 1.0,
+    bf16: bool = False,
+    seed: int = 0,
+    restart: bool = False,
+    overwrite: bool = False,
+    progress: bool | Progress = False,
+) -> Path:
+    """Train a language head and its backbone to predict masked words of a corpus.
+
+    The model is one that training starts from (``model.start``), that ``build`` takes (``model``),
+    and that is a backbone (``model.backbone``), which may be cut to fewer blocks. Calling it again
+    resumes interrupted pretraining, to the weights of an unbroken run.
+
+    Args:
+        corpus: texts, dicts, documents, a data frame, or a corpus by its path or name.
+        out: the folder of the model.
+        backbone: a Hugging Face encoder or decoder under the head: a name or a folder.
+        layer: number of its blocks to run; all by default.
+        head: initial rows of the head: the backbone's own language head's (``mlm``), means of these
+            over the sub-words of each word (``expanded``), or random ones (``random``).
+        size: number of words that are dimensions, the most frequent of the corpus, with masking
+            ``words``; 100,000 by default.
+        masking: what is masked and predicted; words by default for the head ``expanded``,
+            sub-words for the others. See ``PretrainingSettings`` for it and the settings below.
+        mask_share: share that is masked; 0.2 by default for ``mntp``, 0.15 for the others.
+        trained: parameters that learn: the head, low-rank adapters of the backbone, or all.
+        lora_rank: rank of the adapters.
+        steps: optimiser steps.
+        batch_size: windows of text in a step.
+        learning_rate: the highest learning rate.
+        warmup_steps: steps of linear warm-up.
+        weight_decay: AdamW's weight decay, on matrices.
+        max_grad_norm: norm that gradients are clipped to.
+        bf16: multiply matrices in bfloat16.
+        seed: seed of the order, the masks, dropout and random rows.
+        restart: discard unfinished work instead of resuming it.
+        overwrite: replace what is at ``out``.
+        progress: True shows bars on standard error; a callback gets the reports.
+
+    Returns:
+        The folder of the model.
+
+    Raises:
+        InputError: settings that do not go together, a corpus without documents or without
+            anything to mask, ``out`` exists, or unfinished work there has other settings.
+        NotFiniteError: the loss is not finite; the last checkpoint is kept.
+    """
+    from lexicept.training.pretraining.settings import PretrainingSettings, masking_of, words_of
+
+    masked = masking_of(head, masking)
+    words = words_of(masked, size)
+    settings = PretrainingSettings(
+        masking=masked,
+        mask_share=mask_share,
+        trained=trained,
+        lora_rank=lora_rank,
+        steps=steps,
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+        warmup_steps=warmup_steps,
+        weight_decay=weight_decay,
+        max_grad_norm=max_grad_norm,
+        bf16=bf16,
+        seed=seed,
+    )
+    start = {"backbone": backbone, "layer": layer, "head": head, "size": words}
+    workspace = Workspace(out, "pretrain", restart=restart, overwrite=overwrite)
+    with workspace as work, reporting(progress) as report:
+        _pretrain(corpus, work, start, settings, report)
+    return Path(out)
+
+
+def _pretrain(
+    corpus: Documents,
+    work: Workspace,
+    start: dict[str, Any],
+    settings: PretrainingSettings,
+    progress: Progress,
+) -> None:
+    """Store the texts, train, and publish the model."""
+    from lexicept.training.pretraining.start import initial_encoder
+    from lexicept.training.pretraining.trainer import pretrain
+    from lexicept.training.settings import to_mapping
+
+    staged = work.staged()
+    if not TextStore.write(staged / "texts", (d.content for d in as_documents(corpus))):
+        raise InputError("pretraining: the corpus has no documents")
+    files = {name: sha256(staged / name) for name in ("texts.bin", "texts.offsets.npy")}
+    work.check({**start, **to_mapping(settings), **files})
+    texts = TextStore(staged / "texts")
+    encoder = initial_encoder(**start, texts=texts, settings=settings)
+    pretrain(encoder.backbone, encoder.head, texts, settings, work.kept("training"), progress)
+    encoder.save(str(staged / "model"), create_model_card=False)
+    work.publish(staged / "model")

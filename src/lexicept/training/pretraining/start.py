@@ -1,0 +1,44 @@
+"""The encoder that pretraining starts from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lexicept.models.backbone import Backbone
+from lexicept.models.encoder import Encoder
+from lexicept.models.language_heads import language_head
+from lexicept.models.word_vocabulary import expanded_words
+from lexicept.training.pretraining.settings import HeadKind, PretrainingSettings
+
+
+def initial_encoder(
+    backbone: str,
+    layer: int | None,
+    head: HeadKind,
+    size: int | None,
+    texts: Sequence[str],
+    settings: PretrainingSettings,
+) -> Encoder:
+    """Return a backbone and its language head, or one that is made of it.
+
+    Args:
+        backbone: a hub name or a folder.
+        layer: number of blocks to run; all by default.
+        head: initial rows of the head; see ``pipelines.pretrain``.
+        size: largest number of words that are dimensions; None where sub-words are.
+        texts: the words' source.
+
+    Raises:
+        InputError: a model that can't be loaded, or texts without words.
+    """
+    base = Backbone.from_pretrained(backbone, layer, bidirectional=settings.bidirectional)
+    own = language_head(backbone)
+    terms: Sequence[str] = own.terms
+    if size is not None:
+        terms, pieces = expanded_words(texts, base.tokenizer, size)
+        if head == "expanded":
+            return Encoder.of(base, own.expanded(pieces, terms))
+    if head == "random":
+        drawn = own.random(len(terms), settings.seed)
+        return Encoder.of(base, own.with_rows(drawn.rows, drawn.bias, terms))
+    return Encoder.of(base, own)
