@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from lexicept.pipelines.evaluate import evaluate as evaluate
     from lexicept.pipelines.index import Index as Index
     from lexicept.pipelines.index import open as open  # noqa: A004
+    from lexicept.pipelines.pretrain import pretrain as pretrain
     from lexicept.pipelines.report import report as report
     from lexicept.pipelines.serve import serve as serve
+    from lexicept.pipelines.train import train as train
     from lexicept.vectors import SparseVectors as SparseVectors
 
 _HOMES = {
@@ -27,8 +29,10 @@ _HOMES = {
     "SparseVectors": "lexicept.vectors",
     "evaluate": "lexicept.pipelines.evaluate",
     "open": "lexicept.pipelines.index",
+    "pretrain": "lexicept.pipelines.pretrain",
     "report": "lexicept.pipelines.report",
     "serve": "lexicept.pipelines.serve",
+    "train": "lexicept.pipelines.train",
 }
 
 __all__ = [
@@ -38,8 +42,10 @@ __all__ = [
     "SparseVectors",
     "evaluate",
     "open",
+    "pretrain",
     "report",
     "serve",
+    "train",
 ]
 
 

@@ -133,15 +133,23 @@ def test_the_same_command_goes_on_where_it_was_killed(
     assert all(torch.equal(value, again[name]) for name, value in whole.items())
 
 
-@pytest.mark.parametrize("change", ["settings", "texts"])
-def test_unfinished_work_on_something_else_is_forgotten(
-    go: Any, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [("settings", "seed was 0, is now 1"), ("texts", "texts.bin was")],
+)
+def test_unfinished_work_on_something_else_is_refused_and_discarded_by_restart(
+    go: Any,
+    corpus: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    change: str,
+    message: str,
 ) -> None:
-    def killed(*_: object) -> None:
+    def killed(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("lexicept.storage.files.sync_folder", killed)
+        patch.setattr("lexicept.models.encoder.Encoder.save", killed)
         assert go().code == 130
     steps: list[int] = []
     step = Loop.step
@@ -153,7 +161,10 @@ def test_unfinished_work_on_something_else_is_forgotten(
     monkeypatch.setattr(Loop, "step", counted)
     if change == "texts":
         corpus.write_text(corpus.read_text().replace("lovely", "running"))
-    assert go(*(("--seed", 1) if change == "settings" else ())).code == 0
+    arguments = ("--seed", 1) if change == "settings" else ()
+    assert_error(go(*arguments), message, "--restart")
+    assert steps == []
+    assert go(*arguments, "--restart").code == 0
     assert steps == [0, 1, 2]
 
 
@@ -190,19 +201,23 @@ def test_a_decoder_that_learns_to_attend_in_both_directions(
 
 
 def test_what_is_refused(go: Any, run: Run, corpus: Path, tmp_path: Path) -> None:
-    assert_error(go("--masking", "words"), "--head mlm can't be trained with --masking words")
+    assert_error(go("--masking", "words"), "masking words does not go with head mlm")
     assert_error(
         go("--head", "expanded", "--masking", "subwords"),
-        "--head expanded can't be trained with --masking subwords",
+        "masking subwords does not go with head expanded",
     )
-    assert_error(go("--size", 5), "--size is a number of words")
-    assert_error(go("--head", "random", "--size", 5), "--size is a number of words")
+    assert_error(go("--size", 5), "size, a number of words, requires masking words")
+    assert_error(
+        go("--head", "random", "--size", 5), "size, a number of words, requires masking words"
+    )
     assert_error(go("--steps", 0), "steps must be at least 1, not 0")
     assert_error(go("--mask-share", 2), "mask_share must be at most 1, not 2.0")
-    assert_error(go("--head", "expanded", "--masking", "mntp"), "can't be trained with")
+    assert_error(
+        go("--head", "expanded", "--masking", "mntp"), "masking mntp does not go with head expanded"
+    )
     assert_error(go("--learning-rate", "nan"), "learning_rate must be a finite number, not nan")
     assert not (tmp_path / "model.partial").exists()  # nothing was begun
-    assert_error(go("--head", "expanded", "--size", 0), "at least 1 word, not 0")
+    assert_error(go("--head", "expanded", "--size", 0), "size must be at least 1 word, not 0")
     assert_error(go("--backbone", tmp_path / "none"), "can't be loaded")
     assert_error(go("--layer", 3), "layer 3: ")
     assert go("--head", "sae").code == 2
@@ -214,6 +229,7 @@ def test_what_is_refused(go: Any, run: Run, corpus: Path, tmp_path: Path) -> Non
     corpus.write_text("")
     assert_error(go(), "corpus")
     assert not (tmp_path / "model").exists()
+    assert not (tmp_path / "model.partial").exists()
     (tmp_path / "model").mkdir()
     assert_error(go(), "model exists already")
 

@@ -27,7 +27,7 @@ _DETAILS = """
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """Read the lines of a run's ``metrics.jsonl``. Raises InputError for other than JSON objects."""
+    """Read the lines of a run's ``metrics.jsonl``. Raises InputError for anything else."""
     return [fields for _, fields in read_objects(str(path))]
 
 

@@ -93,11 +93,9 @@ def masking_of(head: HeadKind, masking: Masking | None) -> Masking:
     if masking is None:
         return "words" if head == "expanded" else "subwords"
     if head == "mlm" and masking == "words":
-        raise InputError("head: mlm predicts sub-words: masking must not be words")
+        raise InputError("masking words does not go with head mlm, which predicts sub-words")
     if head == "expanded" and masking != "words":
-        raise InputError(
-            f"head: expanded predicts words and so requires masking: words, not {masking}"
-        )
+        raise InputError(f"masking {masking} does not go with head expanded, which predicts words")
     return masking
 
 
@@ -115,5 +113,5 @@ def words_of(masking: Masking, size: int | None) -> int | None:
             raise InputError(f"size must be at least 1 word, not {size}")
         return EXPANDED_SIZE if size is None else size
     if size is not None:
-        raise InputError(f"size, a number of words, requires masking: words, not {masking}")
+        raise InputError(f"size, a number of words, requires masking words, not {masking}")
     return None

@@ -1,0 +1,170 @@
+"""``lexicept.pretrain`` and ``lexicept.train``: from Python, resumed, refused, and from recipes."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+import lexicept
+from lexicept.errors import InputError
+from lexicept.experiments.recipe import read_job
+from lexicept.experiments.trained import _pretrained
+from lexicept.models.encoder import Encoder
+from lexicept.models.language_heads import language_head
+from lexicept.progress import silent
+from lexicept.training import loop
+from lexicept.training.loop import Loop
+from lexicept.training.settings import to_mapping
+from support.language_models import VOCABULARY, save
+from support.runs import configuration, tensors
+
+pytestmark = pytest.mark.usefixtures("_hasty")
+
+TEXTS = ["the lovely cat sat on a mat", "a dog ran away from the cats", "the dog and it"]
+SMALL = {"steps": 3, "batch_size": 2}
+
+
+@pytest.fixture
+def bert(tmp_path):
+    save(tmp_path / "bert", "Bert")
+    return str(tmp_path / "bert")
+
+
+def test_texts_in_memory_pretrain_a_head(bert, tmp_path):
+    seen = []
+
+    def watch(stage, done, total, detail=""):
+        seen.append((stage, done, total))
+
+    out = lexicept.pretrain(TEXTS, tmp_path / "model", backbone=bert, **SMALL, progress=watch)
+    assert out == tmp_path / "model"
+    assert seen == [("pretraining", done, 3) for done in (1, 2, 3)]
+    assert list(Encoder.load(out).head.terms) == VOCABULARY
+    with pytest.raises(InputError, match="model exists already"):
+        lexicept.pretrain(TEXTS, out, backbone=bert, **SMALL)
+    lexicept.pretrain(TEXTS, out, backbone=bert, head="expanded", **SMALL, overwrite=True)
+    assert Encoder.load(out).head.size < len(VOCABULARY)
+
+
+class KilledError(Exception):
+    pass
+
+
+def test_interrupted_pretraining_resumes_to_the_weights_of_an_unbroken_one(
+    bert, tmp_path, monkeypatch
+):
+    def start(name):
+        return lexicept.pretrain(TEXTS, tmp_path / name, backbone=bert, trained="all", **SMALL)
+
+    whole = tensors(start("whole"))
+    monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", 0)
+    step, taken = Loop.step, []
+
+    def killed(self, batch):
+        taken.append(self.steps)
+        if taken == [0, 1]:
+            raise KilledError
+        return step(self, batch)
+
+    monkeypatch.setattr(Loop, "step", killed)
+    with pytest.raises(KilledError):
+        start("broken")
+    resumed = tensors(start("broken"))
+    assert taken == [0, 1, 1, 2]
+    assert resumed.keys() == whole.keys()
+    assert all(torch.equal(value, resumed[name]) for name, value in whole.items())
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"head": "mlm", "masking": "words"}, "masking words does not go with head mlm"),
+        ({"head": "expanded", "masking": "mntp"}, "masking mntp does not go with head expanded"),
+        ({"head": "random", "size": 3}, "size, a number of words, requires masking words"),
+        ({"head": "sae"}, "head must be one of mlm, expanded, random, not 'sae'"),
+        ({"masking": "letters"}, "masking must be 'subwords', 'words', 'mntp' or 'causal'"),
+        ({"steps": 0}, "steps must be at least 1, not 0"),
+    ],
+)
+def test_settings_that_do_not_go_together_leave_nothing_behind(bert, tmp_path, settings, message):
+    with pytest.raises(InputError, match=message):
+        lexicept.pretrain(TEXTS, tmp_path / "model", backbone=bert, **settings)
+    assert [path.name for path in tmp_path.iterdir()] == ["bert"]
+
+
+def stage(bert, **pretraining):
+    """A recipe's row that pretrains and then trains."""
+    config = {"data": {"corpus": "texts"}, "model": {"backbone": bert, "head": "mlm"}}
+    content = {"config": config, "test": [{"name": "texts"}], "pretraining": pretraining}
+    return read_job({"training": content}, "row.small")
+
+
+class Texts:
+    """Data that hold one corpus."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def find(self, name):
+        return str(self.path)
+
+
+def test_a_recipe_pretrains_random_rows_over_sub_words(bert, tmp_path):
+    """Not the backbone's own rows."""
+    (tmp_path / "texts.txt").mkdir()
+    for number, text in enumerate(TEXTS):
+        (tmp_path / "texts.txt" / f"{number}.txt").write_text(text)
+    settings = {"masking": "subwords", "learning_rate": 1e-9, "seed": 1, **SMALL}
+    job = stage(bert, corpus="texts", head="random", settings=settings)
+    config = _pretrained(job, job.config, Texts(tmp_path / "texts.txt"), tmp_path / "work", silent)
+    head, own = Encoder.load(config.model.start).head, language_head(bert)
+    assert list(head.terms) == VOCABULARY
+    assert torch.allclose(head.rows, own.random(head.size, 1).rows, atol=1e-5)
+    assert not torch.allclose(head.rows, own.rows, atol=1e-2)
+
+
+def test_a_recipe_with_the_backbone_s_head_over_words_is_refused(bert):
+    with pytest.raises(
+        InputError, match=r"row\.small\.training\.pretraining: masking words does not"
+    ):
+        stage(bert, corpus="texts", head="mlm", words=10, settings={"masking": "words"})
+
+
+# Training
+
+
+def test_a_configuration_may_be_a_mapping_a_path_or_itself(places, tmp_path):
+    config = configuration(places, optimizer={"steps": 1})
+    path = tmp_path / "config.yaml"
+    path.write_text(yaml.safe_dump(to_mapping(replace(config, model=config.model))))
+    models = [
+        lexicept.train(config, tmp_path / "one"),
+        lexicept.train(to_mapping(config), tmp_path / "two"),
+        lexicept.train(path, tmp_path / "three", changes=["optimizer.steps=1"]),
+    ]
+    assert models == [tmp_path / name / "model" for name in ("one", "two", "three")]
+    expected = tensors(models[0])
+    for model in models[1:]:
+        assert all(torch.equal(value, expected[name]) for name, value in tensors(model).items())
+
+
+def test_a_finished_run_is_kept_unless_it_is_restarted(places, tmp_path):
+    config = configuration(places, optimizer={"steps": 1})
+    lexicept.train(config, tmp_path / "run")
+    with pytest.raises(InputError, match="this run is finished; name another folder, or --restart"):
+        lexicept.train(config, tmp_path / "run")
+    changes = ["optimizer.learning_rate=0.1"]
+    with pytest.raises(InputError, match="optimizer.learning_rate was 0.001, is now 0.1"):
+        lexicept.train(config, tmp_path / "run", changes=changes)
+    lexicept.train(config, tmp_path / "run", changes=changes, restart=True)
+    content = yaml.safe_load(Path(tmp_path / "run" / "config.yaml").read_text())
+    assert content["optimizer"]["learning_rate"] == 0.1
+
+
+def test_a_mistyped_corpus_leaves_no_run_behind(places, tmp_path):
+    config = configuration(places, data={"corpus": "nowhere"})
+    with pytest.raises(InputError, match="nowhere"):
+        lexicept.train(config, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
