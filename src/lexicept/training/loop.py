@@ -20,8 +20,9 @@ from torch import nn
 from lexicept.errors import InputError, LexiceptError
 from lexicept.progress import Progress
 from lexicept.storage.files import replacing
+from lexicept.storage.workspace import first_difference
 from lexicept.training.learning_rate import LearningRate
-from lexicept.training.settings import difference, to_mapping
+from lexicept.training.settings import to_mapping
 
 CHECKPOINT_SECONDS = 60
 """Seconds between two checkpoints."""
@@ -222,7 +223,7 @@ class Checkpoint:
         self._content: dict[str, Any] = {}
         with self.reading():
             self._content = torch.load(path, map_location=device, weights_only=True)
-            if other := difference(self._content["settings"], to_mapping(settings)):
+            if other := first_difference(self._content["settings"], to_mapping(settings)):
                 raise InputError(f"{path}: a checkpoint of other settings: {other}")
 
     @classmethod

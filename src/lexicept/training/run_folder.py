@@ -62,7 +62,7 @@ def claimed(config: TrainingConfig, path: Path, *, restart: bool) -> Iterator[No
         InputError: the folder holds a finished run, one of another configuration or other files,
             or another process works there.
     """
-    settings = to_mapping(config)
+    settings = {"config": to_mapping(config)}
     with Workspace(path, "train", settings, restart=restart, in_place=True) as work:
         if (path / "model").exists():
             raise InputError(

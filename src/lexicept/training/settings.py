@@ -193,17 +193,3 @@ def _dataclass_in(kind: Any) -> Any:
     if dataclasses.is_dataclass(kind) or typing.get_origin(kind) is tuple or not options:
         return kind
     return _dataclass_in(options[0])
-
-
-def difference(saved: Any, now: Any, path: str = "") -> str | None:
-    """Return the first setting in which two nested mappings differ, as ``NAME is VALUE there, not
-    VALUE``; None where they are equal."""
-    if isinstance(saved, Mapping) and isinstance(now, Mapping):
-        for name in [*now, *(name for name in saved if name not in now)]:
-            where = f"{path}.{name}" if path else str(name)
-            if told := difference(saved.get(name), now.get(name), where):
-                return told
-        return None
-    if isinstance(saved, list | tuple) and isinstance(now, list | tuple):
-        saved, now = list(saved), list(now)
-    return None if saved == now else f"{path} is {shown(saved)} there, not {shown(now)}"
