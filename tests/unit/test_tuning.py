@@ -80,6 +80,7 @@ def test_what_trainings_prepare_is_shared_where_no_value_changes_it(config, tmp_
             "config.yaml",
             "curves.png",
             "metrics.jsonl",
+            "settings.json",
         }
     alone = tmp_path / "alone"
     tuning.train(load_config(config(), ["optimizer.steps=2", "loss.temperature=9"]), alone)
