@@ -548,9 +548,7 @@ def test_another_configuration_needs_another_folder(places, tmp_path, unbroken):
     config, folder = configuration(places), tmp_path / "run"
     killed_run(config, folder, kill_in_step, 0)
     before = (folder / "config.yaml").read_text()
-    with pytest.raises(
-        InputError, match=r"config\.optimizer\.seed was 0 and is now 1"
-    ):
+    with pytest.raises(InputError, match=r"config\.optimizer\.seed was 0 and is now 1"):
         train(replace(config, optimizer=replace(config.optimizer, seed=1)), folder)
     assert (folder / "config.yaml").read_text() == before
     with pytest.raises(InputError, match="this run is finished; name another folder"):
