@@ -1,4 +1,4 @@
-"""A recipe's results beside the paper's numbers, and what that says of its claim."""
+"""The comparison of a recipe's results with the paper's numbers and claim."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from lexicept.storage.files import replace_file, write_json
 
 
 class Cell(NamedTuple):
-    """A number of the paper's and ours."""
+    """The paper's number and ours."""
 
     row: str
     column: str
     paper: float
     ours: float | None
     comparable: bool
-    """Whether both are of one collection and one measure."""
+    """Whether both belong to the same collection and measure."""
     tolerance: float
 
     @property
@@ -32,14 +32,14 @@ class Cell(NamedTuple):
 
     @property
     def agrees(self) -> bool | None:
-        """None where that can't be said."""
+        """Whether both agree; None if they are not comparable."""
         if self.ours is None or not self.comparable:
             return None
         return abs(self.ours - self.paper) <= self.tolerance + 1e-9
 
 
 class Pair(NamedTuple):
-    """Two rows that ran here, query by query."""
+    """The paired test of two rows that ran here."""
 
     row: str
     against: str
@@ -49,17 +49,17 @@ class Pair(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """A check and what became of it."""
+    """A check and its outcome."""
 
     check: Check
     holds: bool | None
-    """None where a row has not run."""
+    """Whether it holds; None if a row has not run."""
     shown: str
-    """The values that were compared."""
+    """The compared values."""
 
 
 class Verdict(NamedTuple):
-    """What a run says of a recipe's claim."""
+    """The verdict of a run on a recipe's claim."""
 
     word: str
     """agrees, disagrees, not comparable, not run here, settings or examples."""
@@ -67,7 +67,7 @@ class Verdict(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """All of a recipe at one size."""
+    """The comparison of a recipe at one size."""
 
     cells: list[Cell]
     pairs: list[Pair]
@@ -76,7 +76,7 @@ class Comparison(NamedTuple):
 
 
 def compare(recipe: Recipe, size: str, outcome: Outcome) -> Comparison:
-    """Cells, paired tests, checks and the verdict."""
+    """Return cells, paired tests, checks and the verdict."""
     cells = _cells(recipe, size, outcome.results)
     pairs = _pairs(recipe, outcome.results)
     checks = [_check(c, outcome.results) for c in recipe.checks if c.size == size]
@@ -98,7 +98,7 @@ def _cells(recipe: Recipe, size: str, results: Mapping[str, Result]) -> list[Cel
 def cell_value(
     expected: Expected, row: str, column: str, size: str, results: Mapping[str, Result]
 ) -> float | None:
-    """Ours in the paper's units; None where the row has not run or measured nothing of the sort."""
+    """Return our value in the paper's units; None if the row has not measured it."""
     settings = expected.columns[column]
     if settings.of:
         parts = [cell_value(expected, row, part, size, results) for part in settings.of]
@@ -183,7 +183,7 @@ def _verdict(recipe: Recipe, outcome: Outcome, cells: list[Cell], checks: list[C
 
 
 def markdown(recipe: Recipe, size: str, outcome: Outcome, compared: Comparison) -> str:
-    """The comparison as a page."""
+    """Return the comparison as Markdown."""
     lines = [f"# {recipe.title}: {size} size", "", recipe.claim, ""]
     lines += [f"**{compared.verdict.word}**: {compared.verdict.reason}", ""]
     ran = [cell for cell in compared.cells if cell.ours is not None]
@@ -234,7 +234,7 @@ def _values(outcome: Outcome) -> list[str]:
 
 
 def write_comparison(recipe: Recipe, size: str, outcome: Outcome, folder: Path) -> Comparison:
-    """``table.md`` and ``table.json`` in a folder, each whole or not there."""
+    """Write ``table.md`` and ``table.json`` to a folder, each atomically."""
     compared = compare(recipe, size, outcome)
     page = markdown(recipe, size, outcome, compared)
     write_json(folder / "table.json", to_json(compared, outcome))
@@ -243,7 +243,7 @@ def write_comparison(recipe: Recipe, size: str, outcome: Outcome, folder: Path) 
 
 
 def to_json(compared: Comparison, outcome: Outcome) -> dict[str, Any]:
-    """The comparison as JSON values."""
+    """Return the comparison as JSON values."""
     return {
         "verdict": compared.verdict._asdict(),
         "cells": [

@@ -1,4 +1,4 @@
-"""Where a recipe's data are: folders, parts of them, and what ir_datasets and MTEB know by name."""
+"""The data of recipes: folders, parts of folders, and names known to ir_datasets and MTEB."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from lexicept.training.settings import Count, Text, from_mapping, settings
 
 
 class MissingDataError(InputError):
-    """A dataset or model that is not here: the message says which, and how to get it."""
+    """A missing dataset or model; the message names it and how to get it."""
 
 
 @settings
@@ -36,21 +36,21 @@ class Subset:
 
     source: Text
     split: Text
-    """Whose judgements become the part's own, under the same name."""
+    """Split whose judgements the part keeps, under the same name."""
     documents: Count
     queries: Count
 
 
 @settings
 class Source:
-    """How to come by a folder of the data."""
+    """The source of a folder of the data."""
 
     get: Text
-    """For people: where it is from and what the folder holds."""
+    """Description of the source and of the folder's content."""
     ir_datasets: Text | None = None
-    """A name under which ir_datasets has the same documents, queries and judgements."""
+    """Name of the same documents, queries and judgements in ir_datasets."""
     subset: Subset | None = None
-    """A part of another folder, which is made where it is needed."""
+    """The part of another folder that this one is, made when it is needed."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Data:
     work: Path
 
     def find(self, name: str) -> str:
-        """A folder, or a name that ir_datasets knows.
+        """Return a folder, or a name that ir_datasets knows.
 
         Raises:
             MissingDataError: neither, with what to do about it.
@@ -111,7 +111,7 @@ class Data:
 
 
 def check_unchanged(path: Path, known: Path) -> None:
-    """Compare a file or folder with what it held when it was first looked at.
+    """Compare a file or folder with its content at the first check.
 
     Args:
         known: where that is kept; checksums are computed again where a size or time is another.
@@ -139,7 +139,7 @@ def check_unchanged(path: Path, known: Path) -> None:
 
 
 def source_of(name: str, sources: Mapping[str, Source]) -> Source | None:
-    """The entry of a folder, or of the folder that it is in."""
+    """Return the source of a folder, or of the folder that contains it."""
     return sources.get(name) or sources.get(name.partition("/")[0])
 
 
@@ -161,7 +161,7 @@ def load_sources(path: Path) -> dict[str, Source]:
 
 @contextmanager
 def fetching(name: str, data: Data) -> Iterator[None]:
-    """What goes wrong while a dataset is fetched or read, as one message that names it."""
+    """Turn errors of fetching or reading a dataset into one message that names it."""
     try:
         yield
     except LexiceptError:
@@ -176,12 +176,12 @@ def fetching(name: str, data: Data) -> Iterator[None]:
 
 
 def full_disk(error: Exception) -> bool:
-    """Whether it is of a disk rather than of a file or an address."""
+    """Return whether an error says that the disk is full."""
     return isinstance(error, OSError) and error.errno is not None and error.filename is None
 
 
 def write_subset(source: str, subset: Subset, folder: Path) -> None:
-    """A random part of the documents and of their queries, as a BEIR folder."""
+    """Write a random part of the documents and of their queries as a BEIR folder."""
     random = np.random.default_rng(0)
     documents = list(read_documents(source))
     chosen = random.permutation(len(documents))[: subset.documents]
@@ -201,14 +201,14 @@ def write_subset(source: str, subset: Subset, folder: Path) -> None:
 
 
 class Judged(NamedTuple):
-    """Queries of a dataset and the judgements of these."""
+    """Queries of a dataset and their judgements."""
 
     queries: list[Query]
     qrels: list[Qrel]
 
 
 def judged(source: str, split: str, count: int | None) -> Judged:
-    """The queries that a split judges; so many of them, drawn once, where a count is given."""
+    """Return the queries that a split judges, or a count of them drawn at random."""
     queries = list(read_queries(source, split))
     if count is not None and count < len(queries):
         rows = sorted(np.random.default_rng(0).permutation(len(queries))[:count])
@@ -226,16 +226,16 @@ class Vectors(NamedTuple):
 
     document_ids: list[str]
     documents: sp.csr_array
-    """CSR f32 [N, V]."""
+    """Document weights, CSR f32 [N, V]."""
     query_ids: list[str]
     queries: sp.csr_array
-    """CSR f32 [n, V]."""
+    """Query weights, CSR f32 [n, V]."""
     terms: list[str]
-    """Of the dimensions [V]."""
+    """Terms of the dimensions [V]."""
 
 
 def read_vectors(folder: Path, vocabulary: Path | None, weight: float = 1.0) -> Vectors:
-    """Vectors from ``documents.jsonl.gz`` and ``queries.tsv.gz``.
+    """Read vectors from ``documents.jsonl.gz`` and ``queries.tsv.gz``.
 
     A document is ``{"id", "vector": {term: weight}}``; a query is its id, a tab and its terms, of
     which a repeated one weighs as often as it is there. SPLADE, SPARTA, uniCOIL and DeepImpact are
@@ -278,7 +278,7 @@ def _matrix(vectors: Sequence[Mapping[str, float]], dimension: Mapping[str, int]
 
 
 def check_dataset(name: str, split: str, sources: Mapping[str, Source]) -> None:
-    """Whether a name is known, without any data.
+    """Check that a dataset's name is known, without its data.
 
     Raises:
         InputError: neither ``datasets.yaml`` nor ir_datasets knows it.
@@ -301,7 +301,7 @@ def _registry() -> frozenset[str]:
 
 
 def check_tasks(names: Sequence[str]) -> None:
-    """Whether MTEB knows these tasks, where it is installed.
+    """Check that MTEB, if installed, knows these tasks.
 
     Raises:
         InputError: it does not.

@@ -1,4 +1,4 @@
-"""The figures of recipes: values of rows, as lines over what the rows vary."""
+"""The figures of recipes: lines of rows' values over the quantity that the rows vary."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from lexicept.storage.files import replace_file
 
 
 def write_figure(recipe: Recipe, outcome: Outcome, path: Path) -> bool:
-    """Draw the rows that have results, atomically.
+    """Draw the rows that have results, and write the figure atomically.
 
     Returns:
-        Whether there is anything to draw.
+        Whether a figure was written: the recipe has one, and a row has results.
     """
     settings = recipe.figure
     if settings is None:
@@ -64,13 +64,13 @@ def _lines(
 
 
 def _shared(values: tuple[str, ...]) -> str:
-    """The measure that all values end with."""
+    """Return the measure that all values share, or nothing."""
     ends = {value.rpartition(" ")[2] for value in values}
     return ends.pop() if len(ends) == 1 else ""
 
 
 def _contours(axes: Any, points: list[tuple[float, float]]) -> None:
-    """Lines of equal E² (SAE-SPLADE, Figure 2)."""
+    """Draw lines of equal E² (SAE-SPLADE, Figure 2): RR@10 minus a penalty for QD-FLOPs."""
     across = [point[0] for point in points]
     up = [point[1] for point in points]
     x, y = np.meshgrid(

@@ -1,4 +1,4 @@
-"""Retrieval latency in Seismic, as SPLARE measures it (appendix E, table 12)."""
+"""Latency of retrieval with Seismic, measured as in SPLARE (appendix E, table 12)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lexicept.evaluation.runs import run_of_rows
 from lexicept.experiments.measuring import Collection, Found
 
 METRIC = "Seismic ms"
-"""Milliseconds per query; a recipe with a column of this metric has it measured."""
+"""Name of the metric, in milliseconds per query; measured for recipes with this column."""
 
 TOP_K = 1000
 SETTINGS = {
@@ -24,10 +24,10 @@ SETTINGS = {
     "sorted": False,
     "num_threads": 1,
 }
-"""Table 12, under the library's own names."""
+"""Search settings of table 12, under the library's names."""
 
 N_POSTINGS = 3500
-"""The library's default: table 12 says nothing of how the index is built."""
+"""The library's default: table 12 does not say how the index is built."""
 
 PART = 100
 """The paper's 1,000 results are of 8.8 million documents. Where they are most of a collection
@@ -38,7 +38,7 @@ MEASURES = ("nDCG@10", "RR@10")
 
 
 def measure_latency(collection: Collection, found: Found) -> None:
-    """Add what Seismic takes per query, the median of some rounds, and what it finds.
+    """Add Seismic's latency per query, the median over rounds, and its effectiveness.
 
     Args:
         collection: pruned already.

@@ -1,4 +1,4 @@
-"""Retrieval with sparse vectors, as every row of a recipe is measured."""
+"""Measurement of retrieval with sparse vectors, the same for every row of a recipe."""
 
 from __future__ import annotations
 
@@ -20,38 +20,38 @@ from lexicept.vectors import Integers, prune_rows
 
 MEASURES = ("nDCG@10", "RR@10", "R@10", "R@100", "Success@5")
 DEPTH = 100
-"""Documents of a run."""
+"""Documents per query in a run."""
 
 Known = Callable[[int], tuple[Integers, sp.csr_array]]
-"""So many known-item queries: the row of each one's document, and their vectors [n, V]."""
+"""Function from a number n of known-item queries to their documents' rows and vectors [n, V]."""
 
 
 @dataclass
 class Found:
-    """What a row found."""
+    """The measurements of a row."""
 
     values: dict[str, float] = field(default_factory=dict)
-    """``<dataset> <measure>`` → value."""
+    """Value by ``<dataset> <measure>``."""
     per_query: dict[str, dict[str, float]] = field(default_factory=dict)
-    """``<dataset> <measure>`` → query → value, of the measures of effectiveness."""
+    """Value by ``<dataset> <measure>`` and query, for measures of effectiveness."""
     notes: list[str] = field(default_factory=list)
-    """What a reader should know of how it was found."""
+    """Remarks on how the values were measured."""
 
 
 @dataclass(frozen=True)
 class Collection:
-    """A dataset as one system sees it."""
+    """A dataset encoded by one system."""
 
     name: str
     document_ids: Sequence[str]
     documents: sp.csr_array
-    """Weights, unpruned [N, V]."""
+    """Document weights, unpruned, CSR [N, V]."""
     query_ids: Sequence[str]
     queries: sp.csr_array
-    """Weights, unpruned [n, V]."""
+    """Query weights, unpruned, CSR [n, V]."""
     qrels: Sequence[Qrel]
     known: Known | None = None
-    """To choose RRA's α."""
+    """Known-item queries, on which RRA's α is chosen."""
 
 
 def pruned(collection: Collection, query_dims: int | None, document_dims: int | None) -> Collection:
@@ -72,7 +72,7 @@ def measure(
     query_dims: int | None = None,
     document_dims: int | None = None,
 ) -> None:
-    """Search exactly, and add effectiveness, cost and posting lists to what was found."""
+    """Search exactly, and add effectiveness, cost and posting lists to the measurements."""
     collection = pruned(collection, query_dims, document_dims)
     documents, queries, name = collection.documents, collection.queries, collection.name
     settings = None if rra is None else _settings(collection, documents, rra, found)
@@ -114,5 +114,5 @@ def _settings(
 
 
 def rows_of(matrix: Any, rows: Sequence[int]) -> sp.csr_array:
-    """Some rows of a CSR matrix."""
+    """Return some rows of a CSR matrix."""
     return sp.csr_array(matrix[list(rows)])

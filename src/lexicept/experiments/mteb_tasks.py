@@ -1,4 +1,4 @@
-"""MTEB's tasks with an encoder and Top-K limits."""
+"""MTEB's tasks with an encoder and top-k limits."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def evaluate_tasks(
     kept: Path,
     progress: Progress,
 ) -> dict[str, float]:
-    """``<task> main score`` of each; of several splits and languages the mean.
+    """Return ``<task> main score`` of each task, the mean over splits and languages.
 
     Args:
         encoder: a lexicept ``Encoder`` is indexed with its limits; any other model

@@ -1,4 +1,4 @@
-"""The page of all tables: what the papers print, what ran here, and what that says."""
+"""The page of all tables: the papers' numbers, ours, and the verdicts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lexicept.experiments.run import Outcome, Result, job_fingerprint
 from lexicept.storage.files import read_json, replace_file, write_json
 
 RECIPES = Path(__file__).parent / "recipes"
-"""The recipes of the package."""
+"""Folder of the package's recipes."""
 
 _HEAD = """# The papers' tables, reproduced
 
@@ -73,7 +73,7 @@ def recorded(recipe: Recipe, size: str) -> tuple[Outcome, list[dict[str, Any]]]:
 
 
 def write_report(recipes: Path, path: Path) -> dict[str, dict[str, Verdict]]:
-    """Write the page of all recipes. Returns recipe → size → verdict."""
+    """Write the page of all recipes; return the verdicts by recipe and size."""
     verdicts: dict[str, dict[str, Verdict]] = {}
     sections = []
     for name in find_recipes(recipes):
@@ -117,7 +117,7 @@ def _section(recipe: Recipe, found: dict[str, Any]) -> str:
 
 
 def _table(recipe: Recipe, found: dict[str, Any]) -> list[str]:
-    """The paper's table, ours in brackets: small, then full."""
+    """Return the paper's table with our values in brackets: small, then full size."""
     columns = list(recipe.expected.columns)
     if not columns:
         return []

@@ -1,4 +1,4 @@
-"""Running recipes: every finished row is one file, and a run that was killed goes on from there."""
+"""Runs of recipes. Every finished row is one file, from which an interrupted run resumes."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ from lexicept.storage.locks import lock
 from lexicept.training.config import TrainingConfig
 
 PACKAGES = ("lexicept", "numpy", "scipy", "torch", "transformers", "sentence-transformers")
-"""Whose versions a result is recorded with."""
+"""Packages whose versions are recorded with a result."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a row found, and what of."""
+    """A row's measurements, and the job that they belong to."""
 
     row: str
     fingerprint: str
-    """Of the job: a row whose job has changed since is run again."""
+    """Fingerprint of the job: a row whose job has changed runs again."""
     values: Mapping[str, float]
     notes: tuple[str, ...]
     seconds: float
@@ -51,11 +51,11 @@ class Result:
     versions: Mapping[str, str]
     date: str
     per_query: Mapping[str, Mapping[str, float]]
-    """Measure → query → value; empty in what a recipe's folder keeps."""
+    """Value by measure and query; empty in the recipe's folder."""
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any], path: Path) -> Result:
-        """Raises InputError for anything but a result."""
+        """Read a result. Raises InputError for any other content."""
         try:
             fields = {name: content[name] for name in cls.__dataclass_fields__}
             return cls(**{**fields, "notes": tuple(fields["notes"])})
@@ -65,11 +65,11 @@ class Result:
 
 @dataclass(frozen=True)
 class Outcome:
-    """All rows of a recipe at one size, as far as they are."""
+    """The results of a recipe at one size."""
 
     results: Mapping[str, Result]
     missing: Mapping[str, str]
-    """Row → why it has no result."""
+    """Reason by row without a result."""
 
 
 def run_recipe(
@@ -80,7 +80,7 @@ def run_recipe(
     rows: Sequence[str] = (),
     progress: Progress = silent,
 ) -> Outcome:
-    """Run the rows that have no result yet; rows without their data are passed over.
+    """Run the rows that have no result yet; skip rows whose data are missing.
 
     Args:
         out: the folder of all recipes' results and of what they share.
@@ -124,12 +124,12 @@ def run_recipe(
 
 
 def row_file(folder: Path, row: str) -> Path:
-    """Where a row's result is."""
+    """Return the path of a row's result."""
     return folder / "rows" / f"{row}.json"
 
 
 def known_results(recipe: Recipe, size: str, folder: Path) -> Outcome:
-    """Results that are there and of the jobs as they are now."""
+    """Read the results that belong to the current jobs."""
     results: dict[str, Result] = {}
     missing: dict[str, str] = {}
     for row in recipe.rows:
@@ -148,7 +148,7 @@ def known_results(recipe: Recipe, size: str, folder: Path) -> Outcome:
 
 
 def job_fingerprint(job: Job, recipe: Recipe) -> str:
-    """Of everything that a job says, defaults included, and of another table that it reads."""
+    """Return the fingerprint of a job, its defaults, and another table that it reads."""
     content = [json.dumps(to_json(job), sort_keys=True)]
     if isinstance(job, E2Job):
         content.append(sha256(expected_of(job, recipe.folder.parents[1])))
@@ -156,7 +156,7 @@ def job_fingerprint(job: Job, recipe: Recipe) -> str:
 
 
 def expected_of(job: E2Job, recipes: Path) -> Path:
-    """The numbers that it is computed from."""
+    """Return the printed numbers that a row is computed from."""
     return recipes / job.table / "expected.json"
 
 
@@ -200,7 +200,7 @@ def _run(job: Job, recipe: Recipe, data: Data, work: Path, progress: Progress) -
 
 
 def run_e2(job: E2Job, recipes: Path) -> Found:
-    """ΔE² of every printed row, × 100, and how far the printed ones are from it."""
+    """Return ΔE² of every printed row, × 100, and its distance from the printed value."""
     table = load_expected(expected_of(job, recipes))
     base = e2(job.baseline_mrr / 100, job.baseline_flops)
     found = Found()
@@ -221,7 +221,7 @@ def run_e2(job: E2Job, recipes: Path) -> Found:
 
 
 def machine() -> str:
-    """The processor, its cores and the accelerator."""
+    """Return the CPU, its number of cores and the accelerator."""
     import torch
 
     info = Path("/proc/cpuinfo")
@@ -233,7 +233,7 @@ def machine() -> str:
 
 
 def versions() -> dict[str, str]:
-    """Python's and the packages' that results depend on."""
+    """Return the versions of Python and of the packages that results depend on."""
     found = {"python": platform.python_version()}
     for name in PACKAGES:
         try:
@@ -244,7 +244,7 @@ def versions() -> dict[str, str]:
 
 
 def validate(recipe: Recipe, folder: Path) -> int:
-    """Whether all datasets and tasks of a recipe are known, without any data.
+    """Check that all datasets and tasks of a recipe are known, without their data.
 
     Returns:
         The number of jobs that were looked at.
@@ -271,7 +271,7 @@ def validate(recipe: Recipe, folder: Path) -> int:
 
 
 def read_by(job: Job | str) -> set[str]:
-    """The names of all datasets and models that a job reads; none of a reason not to run."""
+    """Return the names of all datasets and models that a job reads."""
     if isinstance(job, str):
         return set()
     names = {dataset.name for dataset in datasets_of(job)}
@@ -286,7 +286,7 @@ def read_by(job: Job | str) -> set[str]:
 
 
 def datasets_of(job: Job) -> list[DatasetSettings]:
-    """Everything that a job reads by name."""
+    """Return the names that a job reads."""
     match job:
         case RetrievalJob():
             extra = [job.vocabulary] if job.vocabulary else []

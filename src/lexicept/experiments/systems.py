@@ -24,7 +24,7 @@ from lexicept.weighting import BM25
 
 
 def run_retrieval(job: RetrievalJob, data: Data, work: Path, progress: Progress) -> Found:
-    """Every dataset in turn.
+    """Measure every dataset in turn.
 
     Raises:
         MissingDataError: a dataset or model that is not here.
@@ -52,7 +52,7 @@ def run_retrieval(job: RetrievalJob, data: Data, work: Path, progress: Progress)
 
 
 def words_collection(job: RetrievalJob, dataset: DatasetSettings, data: Data) -> Collection:
-    """BM25's weights of a dataset."""
+    """Return a dataset with BM25 weights."""
     source = data.find(dataset.name)
     documents = list(read_documents(source))
     texts = [document.content for document in documents]
@@ -104,7 +104,7 @@ def _generated(
 def vectors_collection(
     job: RetrievalJob | EffectJob, dataset: DatasetSettings, data: Data
 ) -> Collection:
-    """Published vectors of a dataset."""
+    """Return a dataset with published vectors."""
     source = data.find(dataset.name)
     vocabulary = None if job.vocabulary is None else Path(data.find(job.vocabulary)) / "vocab.txt"
     found = read_vectors(Path(source), vocabulary, job.weight)
@@ -123,7 +123,7 @@ def vectors_collection(
 
 
 def load_hub_encoder(name: str) -> Any:
-    """A ``SparseEncoder``: one that lexicept saved, or any other's.
+    """Load a ``SparseEncoder``, saved by lexicept or by others.
 
     Raises:
         MissingDataError: it can't be loaded.
@@ -148,7 +148,7 @@ def load_hub_encoder(name: str) -> Any:
 def _encoded(
     encoder: Any, name: str, dataset: DatasetSettings, data: Data, work: Path, rra: RRAChoice | None
 ) -> Collection:
-    """A dataset's weights by an encoder; documents are encoded once for all rows."""
+    """Return a dataset encoded by an encoder; documents are encoded once for all rows."""
     source = data.find(dataset.name)
     documents = list(read_documents(source))
     texts = [document.content for document in documents]
@@ -171,7 +171,7 @@ def _encoded(
 
 
 def _encode(encode: Any, texts: Sequence[str]) -> sp.csr_array:
-    """CSR f32 [n, V] from an encoder's sparse tensors, some texts at a time."""
+    """Encode texts in batches to CSR f32 [n, V]."""
     parts = []
     for start in range(0, len(texts), 1024):
         some = encode(texts[start : start + 1024], convert_to_tensor=True, save_to_cpu=True)
@@ -183,7 +183,7 @@ def _encode(encode: Any, texts: Sequence[str]) -> sp.csr_array:
 
 
 def run_effect(job: EffectJob, data: Data) -> Found:
-    """Ranks of frequent dimensions before and after RRA, and the weights of some terms.
+    """Return ranks of frequent dimensions before and after RRA, and the weights of some terms.
 
     Raises:
         InputError: no document has all the terms.
@@ -208,7 +208,7 @@ def run_effect(job: EffectJob, data: Data) -> Found:
 
 
 def _listener(documents: sp.csr_array, choice: RRAChoice) -> sp.csr_array:
-    """L1(d|t) on the non-zeros (equation 4), the background included."""
+    """Return L1(d|t) on the non-zeros (equation 4), background included."""
     N, V = documents.shape
     prior: Floats = np.full(N, 1 / N)
     begin = Dialogue.begin(N, V, choice.alpha or 1.0, choice.transform)
