@@ -13,12 +13,14 @@ if os.name != "posix":  # locks, see lexicept.storage.locks
 if TYPE_CHECKING:
     from lexicept.corpora import Document as Document
     from lexicept.errors import LexiceptError as LexiceptError
+    from lexicept.pipelines.convert import convert as convert
     from lexicept.pipelines.evaluate import evaluate as evaluate
     from lexicept.pipelines.index import Index as Index
     from lexicept.pipelines.index import open as open  # noqa: A004
     from lexicept.pipelines.pretrain import pretrain as pretrain
     from lexicept.pipelines.report import report as report
     from lexicept.pipelines.serve import serve as serve
+    from lexicept.pipelines.sweep import sweep as sweep
     from lexicept.pipelines.train import train as train
     from lexicept.vectors import SparseVectors as SparseVectors
 
@@ -27,11 +29,13 @@ _HOMES = {
     "Index": "lexicept.pipelines.index",
     "LexiceptError": "lexicept.errors",
     "SparseVectors": "lexicept.vectors",
+    "convert": "lexicept.pipelines.convert",
     "evaluate": "lexicept.pipelines.evaluate",
     "open": "lexicept.pipelines.index",
     "pretrain": "lexicept.pipelines.pretrain",
     "report": "lexicept.pipelines.report",
     "serve": "lexicept.pipelines.serve",
+    "sweep": "lexicept.pipelines.sweep",
     "train": "lexicept.pipelines.train",
 }
 
@@ -40,11 +44,13 @@ __all__ = [
     "Index",
     "LexiceptError",
     "SparseVectors",
+    "convert",
     "evaluate",
     "open",
     "pretrain",
     "report",
     "serve",
+    "sweep",
     "train",
 ]
 

@@ -56,11 +56,11 @@ def test_the_split_is_dev_and_the_grid_has_a_default(
     settings = [point.setting for point in read_points(out / "points.jsonl")]
     dims = ((8, 16, 32, None), (50, 100, 200, None))
     assert settings == SweepGrid(*dims, (None,), (None, 1.0, 1.25)).settings()
-    state = json.loads((out / "sweep.json").read_text())
+    state = json.loads((out / "settings.json").read_text())
     expected = tmp_path / "expected"
     queries, qrels = list(read_queries(beir, "dev")), list(read_qrels(beir, "dev"))
     sweep(IndexReader.open(index), queries, qrels, SweepGrid(), expected)
-    assert state == json.loads((expected / "sweep.json").read_text())
+    assert state == json.loads((expected / "settings.json").read_text())
 
 
 @pytest.mark.parametrize(
@@ -94,8 +94,8 @@ def test_other_errors(
         return run("index", "sweep", index, beir, "--out", out, "--query-dims", 1, *arguments)
 
     assert_error(run("index", "sweep", beir, beir, "--out", tmp_path / "out"), "no index")
-    assert_error(sweep_to(beir), "not empty, and no sweep")
-    assert_error(sweep_to(beir / "corpus.jsonl"), "File exists")
+    assert_error(sweep_to(beir), "not unfinished work of lexicept")
+    assert_error(sweep_to(beir / "corpus.jsonl"), "not unfinished work of lexicept")
     assert sweep_to(tmp_path / "out").code == 0
     assert_error(sweep_to(tmp_path / "out", "--split", "train"), "a sweep of another dataset")
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
@@ -116,8 +116,9 @@ def test_a_killed_sweep_can_be_run_again(index: Path, beir: Path, tmp_path: Path
     arguments = ("index", "sweep", index, beir, "--query-dims", "1,2", "--alpha", alphas)
     status = wait_and_kill(command(*arguments, "--out", out), has_points(out, 5))
     assert status == -signal.SIGKILL
-    before = read_points(out / "points.jsonl")
-    assert 5 <= len(before) < 1600
+    # The last point may have been written without its mark: it is measured again.
+    before = read_points(out / "points.jsonl")[:-1]
+    assert 4 <= len(before) < 1600
     few = ("index", "sweep", index, beir, "--query-dims", "1,2", "--alpha", "0.01,0.02")
     assert run(*few, "--out", out).code == 0
     after = read_points(out / "points.jsonl")

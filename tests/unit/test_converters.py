@@ -463,12 +463,12 @@ def test_the_command(masked: Path, tmp_path: Path, run: Run) -> None:
     assert_same(both(SparseEncoder(str(back))), both(SparseEncoder(str(source))))
     assert not list(tmp_path.glob("*.partial"))
     new = tmp_path / "new"
-    assert_error(run("model", "convert", source, "--layer", 2, "--out", new), "are of SAEs")
-    assert_error(run("model", "convert", source, "--to", "saelens", "--out", new), "is for SAEs")
-    assert_error(run("model", "convert", out, "--out", new), "a model of lexicept already")
+    assert_error(run("model", "convert", source, "--layer", 2, "--out", new), "are options of SAEs")
+    assert_error(run("model", "convert", source, "--to", "saelens", "--out", new), "is a layout of SAEs")
+    assert_error(run("model", "convert", out, "--out", new), "a model in lexicept's layout already")
     SAE(8, 4, 2).save(tmp_path / "sae")
     to = ("--to", "splade", "--out", new)
-    assert_error(run("model", "convert", tmp_path / "sae", *to), "--to splade is for models")
+    assert_error(run("model", "convert", tmp_path / "sae", *to), "splade is a layout of models")
 
 
 def test_an_index_of_a_converted_model(masked: Path, tmp_path: Path, run: Run) -> None:

@@ -18,7 +18,7 @@ from lexicept.cli.common import (
     single_vocabulary,
 )
 from lexicept.cli.configuration import ConfigOption
-from lexicept.errors import InputError, require
+from lexicept.errors import InputError
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -29,32 +29,32 @@ Number = TypeVar("Number", int, float)
 Word = TypeVar("Word")
 
 SplitOption = Annotated[
-    str, typer.Option(help="Which judgements: dev or train, never those of the test.")
+    str, typer.Option(help="Split of the judged queries: dev or train, never test.")
 ]
-QueryDimsOption = Annotated[str, typer.Option(help="Dimensions left in a query; all is no limit.")]
+QueryDimsOption = Annotated[
+    str, typer.Option(help="Most dimensions in a query; all sets no limit.")
+]
 DocumentDimsOption = Annotated[
-    str, typer.Option(help="Dimensions left in a document; all is no limit.")
+    str, typer.Option(help="Most dimensions in a document; all sets no limit.")
 ]
 TokenKOption = Annotated[
     str,
     typer.Option(
-        help="Active concepts per token; own is the model's own, all no constraint. Each value "
-        "but own encodes all documents again."
+        help="Active concepts per token; own is the model's own number, all sets no limit. Each "
+        "value but own encodes all documents again."
     ),
 ]
-AlphaOption = Annotated[str, typer.Option(help="RRA's rationality; none is without RRA.")]
-QueryCostOption = Annotated[
-    str, typer.Option(help="QD-FLOPs of a query's dimensions at most; any is no limit.")
-]
+AlphaOption = Annotated[str, typer.Option(help="α of Rational Retrieval Acts; none is without.")]
+QueryCostOption = Annotated[str, typer.Option(help="Most QD-FLOPs of a query; any sets no limit.")]
 QueryScaleOption = Annotated[
-    str, typer.Option(help="Factors on queries: what they are worth beside words.")
+    str, typer.Option(help="Factors on the queries' concept weights, relative to words.")
 ]
 
 
 def sweep(
     index: IndexArgument,
     dataset: DatasetArgument,
-    out: Annotated[Path, typer.Option(help="Folder of the points and the plot.")],
+    out: Annotated[Path, typer.Option(help="Folder to write the points and the plot to.")],
     split: SplitOption = "dev",
     vocabulary: SearchVocabularyOption = None,
     query_dims: QueryDimsOption = "8,16,32,all",
@@ -69,38 +69,39 @@ def sweep(
 ) -> None:
     """Plot effectiveness against cost for all combinations of some settings.
 
-    What is chosen here is chosen on judgements: sweep on a dev or train split, never on test. Where
-    words and concepts are searched together, the limits are those of the concepts. Re-running the
-    command resumes an interrupted sweep.
+    Settings are chosen on judgements: sweep on a dev or train split, never on test. Where words and
+    concepts are searched together, the limits are those of the concepts. Re-running the command
+    resumes an interrupted sweep. Options that take several values take them between commas.
     """
-    require("train", "matplotlib")
-    from lexicept.corpora import read_qrels, read_queries
-    from lexicept.evaluation import sweep as sweeping
-    from lexicept.index.reader import IndexReader
-    from lexicept.progress import ProgressBars
+    from lexicept.pipelines.index import open as open_index
+    from lexicept.pipelines.sweep import sweep
 
-    grid = sweeping.SweepGrid(
-        _values("--query-dims", query_dims, int, {"all": None}),
-        _values("--document-dims", document_dims, int, {"all": None}),
-        _values("--k", k, int, {"own": None, "all": "all"}),
-        _values("--alpha", alpha, float, {"none": None}),
-        _values("--query-scale", query_scale, float, {}),
-        _values("--query-max-qd-flops", query_max_qd_flops, float, {"any": None}),
-    )
-    opened = IndexReader.open(index)
-    name = single_vocabulary(opened, vocabulary)
-    queries, qrels = list(read_queries(dataset, split)), list(read_qrels(dataset, split))
-    with ProgressBars() as progress:
-        points = sweeping.sweep(opened, queries, qrels, grid, out, name, progress, restart=restart)
-    sweeping.write_plot(points, out / "pareto.png")
-    front = sweeping.pareto_front(points)
+    with open_index(index) as opened:
+        found = sweep(
+            opened,
+            dataset,
+            out,
+            split=split,
+            vocabulary=single_vocabulary(opened.reader, vocabulary),
+            query_dims=_values("--query-dims", query_dims, int, {"all": None}),
+            document_dims=_values("--document-dims", document_dims, int, {"all": None}),
+            k=_values("--k", k, int, {"own": None, "all": "all"}),
+            alpha=_values("--alpha", alpha, float, {"none": None}),
+            query_scale=_values("--query-scale", query_scale, float, {}),
+            query_max_qd_flops=_values(
+                "--query-max-qd-flops", query_max_qd_flops, float, {"any": None}
+            ),
+            restart=restart,
+            progress=True,
+        )
     if as_json:
-        best = [point.to_json() for point in front]
-        print_json({"points": len(points), "folder": str(out), "front": best})
+        best = [point.to_json() for point in found.front]
+        print_json({"points": len(found.points), "folder": str(out), "front": best})
     else:
         from rich.console import Console
 
-        Console().print(_table(front, f"{len(front)} of {len(points)} points: {out}"))
+        title = f"{len(found.front)} of {len(found.points)} points: {out}"
+        Console().print(_table(found.front, title))
 
 
 def _values(

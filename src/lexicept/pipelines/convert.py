@@ -1,0 +1,143 @@
+"""Convert pretrained SAEs and models from one layout to another."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from lexicept.errors import InputError, require
+from lexicept.storage.workspace import new_folder, refuse_existing
+
+if TYPE_CHECKING:
+    from lexicept.models.converters import Kind
+
+Layout = Literal["lexicept", "saelens", "sentence-transformers", "splade", "opensearch"]
+"""The layouts that ``convert`` writes; "saelens" is for SAEs, the last three are for models."""
+
+
+def convert(
+    source: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    to: Layout = "lexicept",
+    layer: int | None = None,
+    width: int | None = None,
+    l0: float | None = None,
+    scale: Literal["raw", "normalised"] | None = None,
+) -> dict[str, Any]:
+    """Convert a pretrained SAE, or a model whose dimensions are sub-words, and describe it.
+
+    The source is recognised by its files. SAEs: Llama Scope, Gemma Scope, SAELens, sparsify and
+    dictionary_learning. Models: naver/splade's, sentence-transformers' SparseEncoder, OpenSearch's
+    and lexicept's. Pickles are read of SAEs only, and of these only tensors.
+
+    Args:
+        source: a folder or a Hugging Face name; an SAE's may continue with a folder in it.
+        out: the folder to write; must not exist.
+        to: the layout to write.
+        layer: for a release of several SAEs: the number of blocks before the SAE, one more than
+            the layer number that releases give.
+        width: likewise, its number of latents.
+        l0: likewise, about how many latents are active per token; 100 by default.
+        scale: the scale of activations of an SAE that was trained on normalised states; "raw" by
+            default.
+
+    Returns:
+        The properties of what was converted, as JSON values.
+
+    Raises:
+        InputError: an unknown source or layout, several SAEs that fit, options of SAEs for a model,
+            ``out`` exists, or the extra ``concepts`` is not installed.
+    """
+    source, target = os.fspath(source), Path(out)
+    refuse_existing(target)
+    require("concepts", "sentence_transformers")
+    from lexicept.models.converters import recognise
+    from lexicept.models.hub import model_folder
+
+    kind = _kind_on_hub(source)
+    folder = Path(source) if kind is None else model_folder(source)
+    if folder.is_dir():
+        kind = recognise(folder)
+    if kind is None:
+        return _convert_sae(source, target, to, layer, width, l0, scale)
+    if any(value is not None for value in (layer, width, l0, scale)):
+        raise InputError(f"{source} is a model: layer, width, l0 and scale are options of SAEs")
+    return _convert_model(source, folder, kind, to, target)
+
+
+def _kind_on_hub(source: str) -> Kind | None:
+    """Return the layout of a hub's model; None for SAEs, which have a reader of their own."""
+    from lexicept.models.converters import recognise
+    from lexicept.models.hub import is_name, model_folder
+
+    if not is_name(source):
+        return None
+    small = ("modules.json", "router_config.json", "config.json")
+    return recognise(model_folder(source, files=small))
+
+
+def _convert_sae(
+    source: str,
+    out: Path,
+    to: str,
+    layer: int | None,
+    width: int | None,
+    l0: float | None,
+    scale: Literal["raw", "normalised"] | None,
+) -> dict[str, Any]:
+    from lexicept.models.sae.formats import save_saelens
+    from lexicept.models.sae.pretrained import USUAL_L0, find_pretrained_sae
+
+    if to not in ("lexicept", "saelens"):
+        raise InputError(f"{to} is a layout of models; {source} holds no known model")
+    wanted = USUAL_L0 if l0 is None else l0
+    release = find_pretrained_sae(source, layer, width, l0=wanted, pickles=True)
+    sae = release.load(scale)
+    with new_folder(out, "convert") as staged:
+        if to == "saelens":
+            save_saelens(sae, staged)
+        else:
+            sae.save(staged)
+    return {
+        "found": release.layout.name,
+        "source": release.origin["source"],
+        "latents": sae.num_latents,
+        "state_size": sae.d_in,
+        "active": "thresholds" if sae.k is None else f"the {sae.k} largest",
+        "hook": release.layout.hook or "unknown",
+        "layer": "unknown" if release.layer is None else release.layer,
+        "scale": sae.origin["scale"],
+    }
+
+
+def _convert_model(source: str, folder: Path, kind: Kind, to: str, out: Path) -> dict[str, Any]:
+    from lexicept.models.converters import Kind, read_model, write_model
+    from lexicept.models.encoder import Encoder
+    from lexicept.models.hub import CARD
+    from lexicept.models.model_card import make_card
+
+    if to not in [layout.value for layout in Kind]:
+        raise InputError(f"{source} is a model: {to} is a layout of SAEs")
+    if kind is Kind.lexicept and to == "lexicept":
+        raise InputError(f"{source} is a model in lexicept's layout already")
+    encoder = Encoder.load(folder) if kind is Kind.lexicept else read_model(folder, kind)
+    with new_folder(out, "convert") as staged:
+        if to != "lexicept":
+            write_model(encoder, Kind(to), staged)
+        else:
+            encoder.save(str(staged), create_model_card=False)
+            (staged / CARD).write_text(make_card(encoder, out.name, source))
+    backbone, head = encoder.backbone, encoder.head
+    windows = to == "lexicept" and backbone.max_tokens is None
+    return {
+        "found": kind.value,
+        "source": source,
+        "backbone": type(backbone.model).__name__,
+        "layers": backbone.num_layers,
+        "dimensions": head.size,
+        "pooling": head.settings.pooling,
+        "queries": "a table of weights" if encoder.lookup is not None else "the same model",
+        "long_texts": f"{'windows of' if windows else 'cut after'} {backbone.window} tokens",
+    }

@@ -1,0 +1,92 @@
+"""Measure an index under many settings: effectiveness against cost."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from lexicept.corpora import read_qrels, read_queries
+from lexicept.errors import require
+from lexicept.evaluation import sweep as sweeping
+from lexicept.evaluation.sweep import Point, SweepGrid
+from lexicept.pipelines.opened import IndexLike, reader_of
+from lexicept.progress import Progress, reporting
+
+PLOT = "pareto.png"
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The results of a sweep."""
+
+    points: list[Point]
+    """A point per combination of settings."""
+    front: list[Point]
+    """The Pareto front: the points that no other one beats in nDCG@10 and in QD-FLOPs."""
+    folder: Path
+    """The folder of ``points.jsonl`` and the plot."""
+
+
+def sweep(
+    index: IndexLike,
+    dataset: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    split: str = "dev",
+    vocabulary: str | None = None,
+    query_dims: Sequence[int | None] = (8, 16, 32, None),
+    document_dims: Sequence[int | None] = (50, 100, 200, None),
+    k: Sequence[int | Literal["all"] | None] = (None,),
+    alpha: Sequence[float | None] = (None, 1.0, 1.25),
+    query_scale: Sequence[float] = (1.0,),
+    query_max_qd_flops: Sequence[float | None] = (None,),
+    restart: bool = False,
+    progress: bool | Progress = False,
+) -> Sweep:
+    """Measure effectiveness and cost for all combinations of some settings, and plot them.
+
+    Settings are chosen on judgements: sweep on a dev or train split, never on the test split. Where
+    words and concepts are searched together, the limits are those of the concepts. Calling it again
+    resumes an interrupted sweep, and adds what a larger grid has more.
+
+    Args:
+        index: an opened index, or the path of one.
+        dataset: a BEIR folder or an ir_datasets name, with queries and relevance judgements.
+        out: the folder of the points and the plot; new, or one of the same sweep.
+        split: the judgements to use.
+        vocabulary: "words" or "concepts"; None searches all that the index has.
+        query_dims: limits of the dimensions in a query; None sets no limit.
+        document_dims: limits of the dimensions in a document; None sets no limit.
+        k: active concepts per token; None is the model's own number, "all" sets no limit. Each
+            value but None encodes all documents again.
+        alpha: RRA's α; None is without RRA.
+        query_scale: factors on the queries' concept weights, relative to words.
+        query_max_qd_flops: limits of a query's cost; None sets no limit.
+        restart: discard the sweep in ``out``.
+        progress: True shows bars on standard error.
+
+    Raises:
+        InputError: no such dataset, split or vocabulary, no judgements, a setting out of range,
+            ``out`` holds something else, or matplotlib is not installed.
+        IndexFormatError: the path holds no index, or a damaged one.
+    """
+    require("train", "matplotlib")
+    grid = SweepGrid(
+        tuple(query_dims),
+        tuple(document_dims),
+        tuple(k),
+        tuple(alpha),
+        tuple(query_scale),
+        tuple(query_max_qd_flops),
+    )
+    reader, folder = reader_of(index), Path(out)
+    queries, qrels = list(read_queries(dataset, split)), list(read_qrels(dataset, split))
+    with reporting(progress) as shown:
+        points = sweeping.sweep(
+            reader, queries, qrels, grid, folder, vocabulary, shown, restart=restart
+        )
+        sweeping.write_plot(points, folder / PLOT)
+    return Sweep(points, sweeping.pareto_front(points), folder)
