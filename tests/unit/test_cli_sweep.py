@@ -97,7 +97,7 @@ def test_other_errors(
     assert_error(sweep_to(beir), "not unfinished work of lexicept")
     assert_error(sweep_to(beir / "corpus.jsonl"), "not unfinished work of lexicept")
     assert sweep_to(tmp_path / "out").code == 0
-    assert_error(sweep_to(tmp_path / "out", "--split", "train"), "a sweep of another dataset")
+    assert_error(sweep_to(tmp_path / "out", "--split", "train"), "dataset was", "--restart")
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     assert_error(sweep_to(tmp_path / "out"), "matplotlib missing: pip install 'lexicept[train]'")
 

@@ -464,7 +464,9 @@ def test_the_command(masked: Path, tmp_path: Path, run: Run) -> None:
     assert not list(tmp_path.glob("*.partial"))
     new = tmp_path / "new"
     assert_error(run("model", "convert", source, "--layer", 2, "--out", new), "are options of SAEs")
-    assert_error(run("model", "convert", source, "--to", "saelens", "--out", new), "is a layout of SAEs")
+    assert_error(
+        run("model", "convert", source, "--to", "saelens", "--out", new), "is a layout of SAEs"
+    )
     assert_error(run("model", "convert", out, "--out", new), "a model in lexicept's layout already")
     SAE(8, 4, 2).save(tmp_path / "sae")
     to = ("--to", "splade", "--out", new)
