@@ -125,7 +125,7 @@ def pruning(folder: Path, path: Path, budget: float = 4.0) -> Table:
         document_max_active_dims=limits[1],
     )
     limited.settings = index.settings | {"concepts": setting}
-    limited.derived = Derived.compute(index.frequencies(), list(limited.settings.values()), None)
+    limited.derived = Derived.compute(index.tf(), list(limited.settings.values()), None)
     test = effectiveness.evaluate_index(limited, queries, qrels).values
     shown = [f"{value:.4f}", f"{cost:.2f}", f"{test[NDCG]:.4f}", f"{test['qd_flops']:.2f}"]
     columns = [f"SciFact, chosen for QD-FLOPs ≤ {budget:g}"]

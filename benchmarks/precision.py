@@ -45,11 +45,11 @@ def main() -> None:
     qrels = list(read_qrels(arguments.dataset, "test"))
     rows, values = [], {}
     for precision in ("float32", "bfloat16"):
-        frequencies, took = encoded(index, texts, precision)
+        tf, took = encoded(index, texts, precision)
         for vocabulary in ("concepts", None):
             matrices = [
-                frequencies if v.name == "concepts" else stored
-                for v, stored in zip(index.vocabularies, index.frequencies(), strict=True)
+                tf if v.name == "concepts" else stored
+                for v, stored in zip(index.vocabularies, index.tf(), strict=True)
             ]
             derived = Derived.compute(matrices, list(index.settings.values()), None)
             Q = index.query_vectors([query.text for query in queries], vocabulary)

@@ -1,6 +1,6 @@
-"""Weightings: from frequencies to weights, so that words and concepts are commensurable.
+"""Weightings: from term frequencies (tf) to weights, so that words and concepts are commensurable.
 
-A vectorizer emits *frequencies*: how often a word occurs, how strongly a latent fires. A weighting
+A vectorizer emits *tf*: how often a word occurs, how strongly a latent fires. A weighting
 turns them into document and query weights. BM25 treats a latent as a word whose term frequency is
 its activation, so that words and concepts share one scoring function, one idf and one scale.
 """
@@ -30,10 +30,10 @@ class Statistics:
     """Document frequency of each dimension [V]."""
 
     @classmethod
-    def of(cls, frequencies: sp.csr_array) -> Statistics:
-        """Return the statistics of frequencies, CSR [n, V]."""
-        df = np.bincount(frequencies.indices, minlength=frequencies.shape[1])
-        return cls(frequencies.shape[0], float(_lengths(frequencies).sum()), df)
+    def of(cls, tf: sp.csr_array) -> Statistics:
+        """Return the statistics of tf, CSR [n, V]."""
+        df = np.bincount(tf.indices, minlength=tf.shape[1])
+        return cls(tf.shape[0], float(_lengths(tf).sum()), df)
 
     def __add__(self, other: Statistics) -> Statistics:
         length = self.length + other.length
@@ -41,18 +41,16 @@ class Statistics:
 
 
 class Weighting(Protocol):
-    """Document weights from a collection's frequencies, query weights from a query's own."""
+    """Document weights from a collection's tf, query weights from a query's own."""
 
-    def documents(
-        self, frequencies: sp.csr_array, collection: Statistics | None = None
-    ) -> sp.csr_array:
-        """Return document weights, CSR [n, V], from frequencies, CSR [n, V].
+    def documents(self, tf: sp.csr_array, collection: Statistics | None = None) -> sp.csr_array:
+        """Return document weights, CSR [n, V], from tf, CSR [n, V].
 
         ``collection`` has the statistics of all documents; by default these are all.
         """
 
-    def queries(self, frequencies: sp.csr_array) -> sp.csr_array:
-        """Return query weights, CSR [n, V], from frequencies, CSR [n, V]."""
+    def queries(self, tf: sp.csr_array) -> sp.csr_array:
+        """Return query weights, CSR [n, V], from tf, CSR [n, V]."""
 
     def settings(self) -> dict[str, Any]:
         """Return the settings from which ``from_settings`` makes the same weighting."""
@@ -63,7 +61,7 @@ class BM25:
     """BM25, Lucene's variant: ``idf(t) · f / (f + k1 (1 − b + b |d| / avgdl))``.
 
     Robertson and Zaragoza 2009; the variant is "BM25 accurate Lucene" of Kamphuis et al. 2020,
-    without the constant factor k1 + 1. |d| is the sum of the document's frequencies.
+    without the constant factor k1 + 1. |d| is the sum of the document's tf.
     """
 
     k1: float = 1.5
@@ -84,22 +82,20 @@ class BM25:
                 "query_scale above 0"
             )
 
-    def documents(
-        self, frequencies: sp.csr_array, collection: Statistics | None = None
-    ) -> sp.csr_array:
-        collection = collection or Statistics.of(frequencies)
+    def documents(self, tf: sp.csr_array, collection: Statistics | None = None) -> sp.csr_array:
+        collection = collection or Statistics.of(tf)
         average = collection.length / max(collection.num_documents, 1) or 1.0
-        pivot = self.k1 * (1 - self.b + self.b * _lengths(frequencies) / average)
-        idf = lucene_idf(collection)[frequencies.indices]
-        values = frequencies.data.astype(np.float64)
-        weights = idf * values / (values + pivot[row_numbers(frequencies)])
-        return _with_data(frequencies, weights)
+        pivot = self.k1 * (1 - self.b + self.b * _lengths(tf) / average)
+        idf = lucene_idf(collection)[tf.indices]
+        values = tf.data.astype(np.float64)
+        weights = idf * values / (values + pivot[row_numbers(tf)])
+        return _with_data(tf, weights)
 
-    def queries(self, frequencies: sp.csr_array) -> sp.csr_array:
-        values = frequencies.data
+    def queries(self, tf: sp.csr_array) -> sp.csr_array:
+        values = tf.data
         if self.k3 is not None:
             values = values / (values + self.k3)
-        return _with_data(frequencies, values * self.query_scale)
+        return _with_data(tf, values * self.query_scale)
 
     def settings(self) -> dict[str, Any]:
         return {"name": "bm25", **asdict(self)}
@@ -120,16 +116,14 @@ class _Elementwise(ABC):
 
     @staticmethod
     @abstractmethod
-    def weights(frequencies: Floats) -> Floats:
-        """Return the weights of frequencies [nnz], before ``query_scale``."""
+    def weights(tf: Floats) -> Floats:
+        """Return the weights of tf [nnz], before ``query_scale``."""
 
-    def documents(
-        self, frequencies: sp.csr_array, collection: Statistics | None = None
-    ) -> sp.csr_array:
-        return _with_data(frequencies, self.weights(frequencies.data))
+    def documents(self, tf: sp.csr_array, collection: Statistics | None = None) -> sp.csr_array:
+        return _with_data(tf, self.weights(tf.data))
 
-    def queries(self, frequencies: sp.csr_array) -> sp.csr_array:
-        return _with_data(frequencies, self.weights(frequencies.data) * self.query_scale)
+    def queries(self, tf: sp.csr_array) -> sp.csr_array:
+        return _with_data(tf, self.weights(tf.data) * self.query_scale)
 
     def settings(self) -> dict[str, Any]:
         return {"name": self.name, **asdict(self)}
@@ -141,8 +135,8 @@ class Splade(_Elementwise):
     name = "splade"
 
     @staticmethod
-    def weights(frequencies: Floats) -> Floats:
-        logs: Floats = np.log1p(frequencies)
+    def weights(tf: Floats) -> Floats:
+        logs: Floats = np.log1p(tf)
         return logs
 
 
@@ -152,8 +146,8 @@ class Unchanged(_Elementwise):
     name = "unchanged"
 
     @staticmethod
-    def weights(frequencies: Floats) -> Floats:
-        return frequencies.copy()  # a weight may be changed in place
+    def weights(tf: Floats) -> Floats:
+        return tf.copy()  # a weight may be changed in place
 
 
 def from_settings(settings: dict[str, Any]) -> Weighting:
@@ -180,9 +174,9 @@ def lucene_idf(collection: Statistics) -> Floats:
     return idf
 
 
-def _lengths(frequencies: sp.csr_array) -> Floats:
-    """Return the sum of the frequencies of every document [n]."""
-    lengths: Floats = np.asarray(frequencies.sum(axis=1), dtype=np.float64).ravel()
+def _lengths(tf: sp.csr_array) -> Floats:
+    """Return the sum of the tf of every document [n]."""
+    lengths: Floats = np.asarray(tf.sum(axis=1), dtype=np.float64).ravel()
     return lengths
 
 

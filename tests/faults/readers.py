@@ -40,7 +40,7 @@ def read_whole(path: Path, later: Callable[[], object] = lambda: None) -> int:
     assert len(index.search("common", 10)) == SIZE
     assert index.search(f"v{number - 1} v{number + 1}", 10) == []
     assert [len(index.explain(f"n1 v{number}", f"d{i}").contributions) for i in (0, 1)] == [1, 2]
-    (frequencies,) = index.frequencies()
+    (frequencies,) = index.tf()
     assert frequencies.sum(axis=1).tolist() == [4.0] * SIZE
     assert index.document_vectors().weights.shape == frequencies.shape
     return number

@@ -108,7 +108,7 @@ def use_index(folder: Path) -> None:
     if index.atlas is not None:
         index.atlas.search("cat")
     index.document_vectors()
-    index.frequencies()
+    index.tf()
 
 
 def redescribe(folder: Path) -> None:

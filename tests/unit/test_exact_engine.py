@@ -179,7 +179,7 @@ def test_postings_by_hand() -> None:
     assert parts["scales"].tolist() == [1, 1, 1]
     engine = ExactEngine(**parts)
     assert (engine.num_documents, engine.num_postings) == (4, 5)
-    assert engine.frequencies.tolist() == [3, 0, 2]
+    assert engine.df.tolist() == [3, 0, 2]
     documents, weights = engine.postings(slice(0, 3))
     assert (documents.tolist(), weights.tolist()) == ([0, 2, 3, 0, 3], [1, 1, 3, 2, 2])
 
@@ -209,7 +209,7 @@ def test_segments_change_nothing(
         assert cut.matrix().toarray().tolist() == documents.toarray().tolist()
         for a, b in zip(cut.postings(every), postings, strict=True):
             assert a.tolist() == b.tolist()
-        assert cut.frequencies.tolist() == whole.frequencies.tolist()
+        assert cut.df.tolist() == whole.df.tolist()
         dimensions = np.arange(documents.shape[1])
         for number, row in enumerate(documents.toarray().tolist()):
             assert cut.document_weights(number, dimensions).tolist() == row

@@ -155,7 +155,7 @@ def test_a_reader_keeps_its_generation_and_the_next_change_removes_it(tmp_path: 
     reader = IndexReader.open(path)
     updates.delete(path, ["d0"])
     assert (path / "000001").is_dir()
-    assert len(reader.frequencies()[0].indptr) == 4
+    assert len(reader.tf()[0].indptr) == 4
     assert len(reader.search("cat")) == 3  # loads its words now
     reader.release()
     updates.delete(path, ["d1"])

@@ -428,7 +428,7 @@ def test_truncated_arrays_are_refused_although_the_manifest_agrees(tmp_path: Pat
         entry["size"] -= 1
         (path / "manifest.json").write_text(json.dumps(manifest))
         with pytest.raises(IndexFormatError):
-            IndexReader.open(path).frequencies()
+            IndexReader.open(path).tf()
         (path / name).write_bytes(content)
         entry["size"] += 1
 

@@ -225,7 +225,7 @@ def test_concepts_are_shown_by_their_atlas(tmp_path):
     assert "<mark>About</mark> cat The cat sleeps" in html
     assert '<a href="#concept-0">vowel a</a>' in html
     rows = {row[0]: row for row in table(html, "The 5 most frequent concepts")}
-    documents = int(index.engine.frequencies[-5])
+    documents = int(index.engine.df[-5])
     assert rows["vowel a"][1:] == ["vowel", str(documents), percent(documents / 5), "7.0%"]
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lexicept.index import term_frequencies
-from lexicept.index.term_frequencies import first_occurrences, write_frequencies
+from lexicept.index.term_frequencies import first_occurrences, write_tf
 from lexicept.progress import silent
 from lexicept.storage.workspace import Units
 from lexicept.vectorizers.words import WordVectorizer
@@ -32,7 +32,7 @@ def encode(folder: Path, vectorizer: Any = None) -> sp.csr_array:
     """The tf of TEXTS, with finished shards kept."""
     (folder / "shards").mkdir(exist_ok=True)
     shards = Units(folder / "shards")
-    return write_frequencies(folder / "joined", vectorizer or Vowels(), TEXTS, shards, silent)
+    return write_tf(folder / "joined", vectorizer or Vowels(), TEXTS, shards, silent)
 
 
 @given(st.lists(st.sampled_from(["a", "b", "a\0", "", "ä"])))
@@ -45,9 +45,9 @@ def test_first_occurrences(texts: list[str]) -> None:
 def test_identical_texts_are_encoded_once(texts: list[str]) -> None:
     Vowels.encoded.clear()
     with TemporaryDirectory() as folder:
-        found = write_frequencies(Path(folder) / "v", Vowels(), texts, None, silent)
+        found = write_tf(Path(folder) / "v", Vowels(), texts, None, silent)
         words = WordVectorizer("en")
-        grown = write_frequencies(Path(folder) / "w", words, texts, None, silent)
+        grown = write_tf(Path(folder) / "w", words, texts, None, silent)
         assert found.toarray().tolist() == Vowels().queries(texts).toarray().tolist()
         assert grown.toarray().tolist() == words.queries(texts).toarray().tolist()
     assert Vowels.encoded == list(dict.fromkeys(texts))
@@ -55,7 +55,7 @@ def test_identical_texts_are_encoded_once(texts: list[str]) -> None:
 
 def test_progress_counts_texts(tmp_path: Path) -> None:
     calls: list[tuple[str, int, int]] = []
-    write_frequencies(
+    write_tf(
         tmp_path / "v",
         Vowels(),
         TEXTS,

@@ -480,7 +480,7 @@ def test_an_interrupted_build_is_resumed(tmp_path: Path, monkeypatch: pytest.Mon
     index = build_five(tmp_path / "index")
     assert Vowels.encoded == ["emu"]
     expected = [[text.count(v) for v in "aeiou"] for text in FIVE.values()]
-    assert index.frequencies()[0].toarray().tolist() == expected
+    assert index.tf()[0].toarray().tolist() == expected
     assert [p.name for p in tmp_path.iterdir()] == ["index"]
 
 

@@ -85,12 +85,10 @@ def describe(
 
     def find(opened: IndexReader) -> Findings:
         vectorizer: Any = opened.vectorizer("concepts")
-        frequencies = load_csr(opened.folder / "concepts" / "frequencies", vectorizer.size)
+        tf = load_csr(opened.folder / "concepts" / "frequencies", vectorizer.size)
         texts = Contents(opened.folder)
         with ProgressBars() as progress:
-            return find_out(
-                vectorizer.encoder, texts, frequencies, language=language, progress=progress
-            )
+            return find_out(vectorizer.encoder, texts, tf, language=language, progress=progress)
 
     updates.describe(index, find)
     atlas = IndexReader.open(index).atlas

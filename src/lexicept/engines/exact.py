@@ -152,20 +152,20 @@ class ExactEngine:
         return 8 * int(self.weights.dtype.itemsize)
 
     @cached_property
-    def frequencies(self) -> Integers:
+    def df(self) -> Integers:
         """Document frequency of each dimension [V]."""
         df: Integers = self.lengths.sum(axis=0, dtype=np.int64)
         return df
 
     @property
     def num_postings(self) -> int:
-        return int(self.frequencies.sum())
+        return int(self.df.sum())
 
     @cached_property
     def largest(self) -> float:
         """The largest weight of all."""
         if self.weight_bits == 8:  # every dimension's own has the last step
-            return 255 * float(self.scales[self.frequencies > 0].max(initial=0))
+            return 255 * float(self.scales[self.df > 0].max(initial=0))
         return float(max(self.weights.max(initial=0), self.table.max(initial=0)))
 
     def postings(self, dimensions: slice) -> tuple[Integers, Floats]:
@@ -271,7 +271,7 @@ class ExactEngine:
 
     def matches(self, dimensions: Integers) -> bool:
         """Return whether any document has any of these dimensions."""
-        return bool(self.frequencies[dimensions].any())
+        return bool(self.df[dimensions].any())
 
     def document_weights(self, document: int, dimensions: Integers) -> Floats:
         """Return the weights of one document on some dimensions, f64 [dimensions]."""

@@ -109,11 +109,11 @@ def _bm25_e2(index: IndexReader, queries: Sequence[Query], qrels: Sequence[Qrel]
     vectorizer: WordVectorizer
     if "words" in names:
         vectorizer = WordVectorizer.load(index.folder / "words")
-        frequencies = index.frequencies()[names.index("words")]
+        tf = index.tf()[names.index("words")]
     else:
         vectorizer = WordVectorizer()
-        frequencies = vectorizer.documents(Contents(index.folder))
-    derived = Derived.compute([frequencies], [VocabularySettings(BM25())], None)
+        tf = vectorizer.documents(Contents(index.folder))
+    derived = Derived.compute([tf], [VocabularySettings(BM25())], None)
     vectors = sp.csr_array(vectorizer.queries([query.text for query in queries]))
     rankings = derived.engine.search(vectors, 10)
     run = run_of_rows([query.id for query in queries], rankings, index.ids)

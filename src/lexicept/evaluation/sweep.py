@@ -1,6 +1,6 @@
 """Effectiveness against cost: an index with other pruning limits, active dimensions and RRA's α.
 
-All settings are evaluated from the index's own frequencies, which know no limits; what several
+All settings are evaluated from the index's own tf, to which no limits apply; what several
 settings share is computed once.
 """
 
@@ -25,7 +25,7 @@ from lexicept.evaluation.runs import RUN_DEPTH
 from lexicept.index.builder import Contents
 from lexicept.index.impacts import Derived, RRASettings, VocabularySettings
 from lexicept.index.reader import IndexReader
-from lexicept.index.term_frequencies import write_frequencies
+from lexicept.index.term_frequencies import write_tf
 from lexicept.measures import e2, mean_length, posting_list_flops
 from lexicept.progress import Progress, silent
 from lexicept.storage.files import fingerprint_json, replace_file
@@ -134,7 +134,7 @@ def sweep(
 
     Limits, k and the scale are those of ``vocabulary`` or, where the index has several and all are
     searched, of its concepts; the others stay as the index has them. So do weightings, and RRA's
-    iterations and transform. The frequencies under another k than the model's are encoded anew and
+    iterations and transform. The tf under another k than the model's are encoded again and
     kept in ``out``, as is every point in ``points.jsonl``: an interrupted sweep is resumed by
     calling it again, and a larger grid adds its new points.
 
@@ -205,7 +205,7 @@ def _place(point: Point) -> tuple[float, float]:
 
 
 class _Collection:
-    """An index's frequencies, as weights where one vocabulary, the swept one, has no limits."""
+    """An index's tf, as weights where one vocabulary, the swept one, has no limits."""
 
     def __init__(
         self,
@@ -223,7 +223,7 @@ class _Collection:
         self.swept = "concepts" if "concepts" in self.searched else self.searched[0]
         start = sum(self.sizes[name] for name in names[: names.index(self.searched[0])])
         self.span = slice(start, start + sum(self.sizes[name] for name in self.searched))
-        self.frequencies = dict(zip(names, index.frequencies(), strict=True))
+        self.tf = dict(zip(names, index.tf(), strict=True))
         self.contents = Contents(index.folder)
         self.ids = list(index.ids)
         self.query_ids = [query.id for query in queries]
@@ -243,7 +243,7 @@ class _Collection:
         fixed = {name: self._fixed(name) for name in self.sizes if name != self.swept}
         rra = self.index.rra or RRASettings()
         for k, of_k in groupby(settings, lambda setting: setting.k):
-            documents, queries = self._weights(self.swept, *self._frequencies(k, work))
+            documents, queries = self._weights(self.swept, *self._tf(k, work))
             for limit, of_limit in groupby(of_k, lambda s: s.document_max_active_dims):
                 kept = _pruned(documents, limit)
                 stacked = self._stacked(kept, {name: pair[0] for name, pair in fixed.items()})
@@ -265,9 +265,9 @@ class _Collection:
                             asked[key] = self._stacked(left * np.float32(key.query_scale), others)
                         yield searcher.measure(setting, asked[key], qrels)
 
-    def _frequencies(self, k: TokenK, work: Workspace) -> tuple[sp.csr_array, sp.csr_array]:
+    def _tf(self, k: TokenK, work: Workspace) -> tuple[sp.csr_array, sp.csr_array]:
         """Return the tf of documents [N, V] and queries [n, V] in the swept vocabulary."""
-        stored = self.frequencies[self.swept]
+        stored = self.tf[self.swept]
         vectorizer: Any = self.index.vectorizer(self.swept)
         if k is None:
             return stored, vectorizer.queries(self.texts)
@@ -275,9 +275,9 @@ class _Collection:
         vectorizer.head.configure(query_k=limit, document_k=limit)
         try:
             if limit != own.document_k:
-                shards = work.units(f"frequencies-k-{k}")
+                shards = work.units(f"tf-k-{k}")
                 joined = shards.folder / "joined"
-                stored = write_frequencies(joined, vectorizer, self.contents, shards, self.progress)
+                stored = write_tf(joined, vectorizer, self.contents, shards, self.progress)
             return stored, vectorizer.queries(self.texts)
         finally:
             vectorizer.head.configure(query_k=own.query_k, document_k=own.document_k)
@@ -285,7 +285,7 @@ class _Collection:
     def _weights(
         self, name: str, documents: sp.csr_array, queries: sp.csr_array
     ) -> tuple[sp.csr_array, sp.csr_array]:
-        """Weights from frequencies, without limits."""
+        """Return weights computed from tf, without limits."""
         weighting = self.index.settings[name].weighting
         found = canonical_csr(queries[:, : self.sizes[name]])
         return weighting.documents(documents), weighting.queries(found)
@@ -295,7 +295,7 @@ class _Collection:
         nothing = sp.csr_array((len(self.texts), self.sizes[name]), dtype=np.float32)
         searched = name in self.searched
         found = self.index.vectorizer(name).queries(self.texts) if searched else nothing
-        documents, queries = self._weights(name, self.frequencies[name], found)
+        documents, queries = self._weights(name, self.tf[name], found)
         setting = self.index.settings[name]
         documents = _pruned(documents, setting.document_max_active_dims)
         bounds, counts = largest_weights(documents), _counts(documents)

@@ -18,7 +18,7 @@ from lexicept.index.generations import commit_generation
 from lexicept.index.impacts import RRASettings, VocabularySettings
 from lexicept.index.manifest import read_manifest
 from lexicept.index.reader import IndexReader
-from lexicept.index.term_frequencies import write_frequencies
+from lexicept.index.term_frequencies import write_tf
 from lexicept.parallel.ray import Cluster
 from lexicept.parallel.shards import Over, over
 from lexicept.progress import Progress, silent
@@ -112,7 +112,7 @@ class IndexBuilder:
             if self._cluster is not None:
                 encode = partial(self._cluster.encode, partial(type(vectorizer).load, folder))
         prefix = folder / "frequencies"
-        tf = write_frequencies(prefix, vectorizer, self.contents, shards, progress, encode)
+        tf = write_tf(prefix, vectorizer, self.contents, shards, progress, encode)
         if vectorizer.grows:
             vectorizer.save(folder)
         self._sizes[vectorizer.name] = vectorizer.size

@@ -47,16 +47,16 @@ def commit_generation(
     weight_bits: int,
     over: Over = over,
 ) -> None:
-    """Derive the postings, then make this generation the one that readers see.
+    """Derive the postings, then publish the generation.
 
     Args:
-        sizes: dimensions of every vocabulary, whose frequencies the generation holds.
+        sizes: dimensions of every vocabulary, whose tf the generation holds.
         over: see ``Derived.compute``.
     """
-    frequencies = [StoredRows(generation / name / "frequencies", n) for name, n in sizes.items()]
+    tf = [StoredRows(generation / name / "frequencies", n) for name, n in sizes.items()]
     ordered = [settings[name] for name in sizes]
     postings = generation / "postings"
-    derived = Derived.compute(frequencies, ordered, rra, postings, weight_bits, over)
+    derived = Derived.compute(tf, ordered, rra, postings, weight_bits, over)
     content = {
         "documents": derived.engine.num_documents,
         "vocabularies": [

@@ -1,4 +1,4 @@
-"""What a whole collection's frequencies give: weights, pruning, RRA and postings.
+"""What is derived from a whole collection's tf: weights, pruning, RRA and postings.
 
 Frequencies are the source of truth; all of this derives from them, shard by shard, in seconds per
 100,000 documents, and is made anew by every change of the collection.
@@ -42,7 +42,7 @@ ALPHAS = (1.0, 1.25, 0.75, 1.5, 0.5, 2.0, 3.0)
 
 @dataclass(frozen=True)
 class VocabularySettings:
-    """How one vocabulary's frequencies become weights."""
+    """How one vocabulary's tf become weights."""
 
     weighting: Weighting
     query_max_active_dims: int | None = None
@@ -79,16 +79,16 @@ class VocabularySettings:
         )
 
     def prune_queries(
-        self, weights: sp.csr_array, bounds: Floats, frequencies: Integers, num_documents: int
+        self, weights: sp.csr_array, bounds: Floats, df: Integers, num_documents: int
     ) -> sp.csr_array:
         """What the limits leave of query weights [n, V].
 
         Args:
             bounds: the largest document weight of every dimension [V].
-            frequencies: documents that have each dimension [V].
+            df: documents that have each dimension [V].
         """
         if self.query_max_qd_flops is not None:
-            shares = frequencies / max(num_documents, 1)
+            shares = df / max(num_documents, 1)
             weights = prune_within(weights, self.query_max_qd_flops, shares, bounds)
         if self.query_max_active_dims is not None:
             weights = prune_rows(weights, self.query_max_active_dims, bounds)
@@ -116,7 +116,7 @@ class Weighed(NamedTuple):
 
 @dataclass(frozen=True)
 class Weigher:
-    """What all shards share on the way from frequencies to weights."""
+    """What all shards share on the way from tf to weights."""
 
     settings: tuple[VocabularySettings, ...]
     collection: tuple[Statistics, ...]
@@ -132,8 +132,8 @@ class Weigher:
         """Frequencies → weights → pruning, all vocabularies side by side [n, V]."""
         parts = zip(shard.load(), self.settings, self.collection, strict=True)
         weights = []
-        for frequencies, setting, statistics in parts:
-            weighted = setting.weighting.documents(frequencies, statistics)
+        for tf, setting, statistics in parts:
+            weighted = setting.weighting.documents(tf, statistics)
             if setting.document_max_active_dims is not None:
                 weighted = prune_rows(weighted, setting.document_max_active_dims)
             weights.append(weighted)
@@ -164,7 +164,7 @@ class Weigher:
 
 @dataclass(frozen=True)
 class Derived:
-    """What the frequencies of a whole collection give: the engine and the query side's numbers."""
+    """The engine and the numbers for queries, derived from the tf of a whole collection."""
 
     engine: ExactEngine
     bounds: Floats
@@ -175,7 +175,7 @@ class Derived:
     @classmethod
     def compute(
         cls,
-        frequencies: Sequence[Rows],
+        tf: Sequence[Rows],
         settings: Sequence[VocabularySettings],
         rra_settings: RRASettings | None,
         folder: Path | None = None,
@@ -188,7 +188,7 @@ class Derived:
         is in memory at once depends on V and the documents' number, not on the non-zeros.
 
         Args:
-            frequencies: in memory, or on disk where they are too large for it.
+            tf: in memory, or on disk where they are too large for it.
             folder: where ``load`` shall find the result, which is memory-mapped then; one that
                 does not exist yet. None keeps it in memory.
             weight_bits: of the postings, see ``ExactEngine.build``.
@@ -197,7 +197,7 @@ class Derived:
         """
         if folder is not None:
             folder.mkdir()
-        shards = shards_of(frequencies)
+        shards = shards_of(tf)
         weigher = weigher_of(shards, settings, over)
         bounds = reduce(np.maximum, over(weigher.bounds, shards))
         largest, background = bounds, np.zeros(bounds.size, np.float32)

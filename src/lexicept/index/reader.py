@@ -155,9 +155,9 @@ class IndexReader:
             return None
         (concepts,) = (v for v in self.vocabularies if v.name == "concepts")
         span = self.span("concepts")
-        frequencies = self.engine.frequencies[span]
+        df = self.engine.df[span]
         # Not a method of this index: a cycle would keep it, and its generation, for longer.
-        return Atlas(folder, concepts.terms or (), frequencies, self._stored.content)
+        return Atlas(folder, concepts.terms or (), df, self._stored.content)
 
     @property
     def engine(self) -> ExactEngine:
@@ -176,7 +176,7 @@ class IndexReader:
         return self.path / "engines" / name
 
     def vectorizer(self, name: str) -> Vectorizer:
-        """What turns texts into this vocabulary's frequencies; loaded once."""
+        """Return the vectorizer of a vocabulary, which turns texts into tf; it is loaded once."""
         span = self.span(name)
         with self._encoding[name]:
             if name not in self._vectorizers:
@@ -210,7 +210,7 @@ class IndexReader:
         """The document weights that are searched [N, V], without RRA's offsets."""
         return SparseVectors(self.engine.matrix(), list(self.ids), self.vocabularies)
 
-    def frequencies(self) -> list[sp.csr_array]:
+    def tf(self) -> list[sp.csr_array]:
         """What the vectorizers found in the documents [N, V_i], one matrix per vocabulary."""
         return [load_csr(self.folder / v.name / "frequencies", v.size) for v in self.vocabularies]
 
@@ -242,10 +242,10 @@ class IndexReader:
             span = self.span(entry.name)
             setting = self.settings[entry.name]
             with self._encoding[entry.name]:
-                frequencies = self.vectorizer(entry.name).queries(queries)
-            weights = setting.weighting.queries(canonical_csr(frequencies))
+                tf = self.vectorizer(entry.name).queries(queries)
+            weights = setting.weighting.queries(canonical_csr(tf))
             weights = setting.prune_queries(
-                weights, self.derived.bounds[span], self.engine.frequencies[span], len(self)
+                weights, self.derived.bounds[span], self.engine.df[span], len(self)
             )
             parts.append((span.start, weights))
         weights = place_columns(parts, self.engine.num_dimensions)

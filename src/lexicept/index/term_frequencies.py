@@ -29,7 +29,7 @@ Encode: TypeAlias = Callable[[Iterable[list[str]]], Iterator[sp.csr_array]]
 """Turns blocks of texts into their tf [n, size], in order; takes few blocks in advance."""
 
 
-def write_frequencies(
+def write_tf(
     prefix: Path,
     vectorizer: Vectorizer,
     texts: Sequence[str],

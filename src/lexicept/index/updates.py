@@ -1,7 +1,7 @@
-"""Writing indexes: build, update, delete and re-weight.
+"""Changes of an index: update, delete, re-weight, label and describe.
 
-Everything is written under another name and renamed when it is whole. A build keeps what took
-long in ``<index>.partial``, so that the same command continues where a killed one stopped.
+Each writes the next generation under another name and publishes it in one step (see
+``index.generations``), so that readers see the index before or after the change.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from lexicept.index.generations import (
 )
 from lexicept.index.impacts import Derived, RRASettings, best_alpha
 from lexicept.index.reader import IndexReader
-from lexicept.index.term_frequencies import write_frequencies
+from lexicept.index.term_frequencies import write_tf
 from lexicept.parallel.ray import Cluster
 from lexicept.progress import Progress, silent
 from lexicept.storage.arrays import CSRWriter, load_csr, save_array
@@ -40,7 +40,7 @@ from lexicept.storage.workspace import new_folder
 from lexicept.vectors import Integers
 
 BLOCK = 2**14
-"""Rows that a change of an index moves at once."""
+"""Rows that a change copies at once."""
 
 
 def update(
@@ -48,8 +48,8 @@ def update(
 ) -> tuple[int, int]:
     """Add documents, and replace those whose ids are there; return how many of each.
 
-    A replaced document keeps its place. The other documents' frequencies are taken over as they
-    are; weights, RRA and postings are made anew.
+    A replaced document keeps its place. The other documents' tf are copied; weights, RRA and
+    postings are computed again.
 
     Raises:
         InputError: duplicate ids among ``documents``, or another process is writing.
@@ -212,10 +212,10 @@ def choose_alpha(
         The first best of ``ALPHAS``, and the nDCG@10 of each.
     """
     settings = list(index.settings.values())
-    weights = Derived.compute(index.frequencies(), settings, None).engine
+    weights = Derived.compute(index.tf(), settings, None).engine
     sources, queries = _pseudo_queries(index, weights, seed)
     return best_alpha(
-        lambda rra: Derived.compute(index.frequencies(), settings, rra),
+        lambda rra: Derived.compute(index.tf(), settings, rra),
         sources,
         queries,
         iterations,
@@ -289,7 +289,7 @@ def _rewrite(
         new = target / "new"
         if fresh:
             vectorizer = index.vectorizer(vocabulary.name)
-            write_frequencies(new, vectorizer, [d.content for d in fresh], None, progress)
+            write_tf(new, vectorizer, [d.content for d in fresh], None, progress)
             size, terms = vectorizer.size, vectorizer.terms
         TextStore.write(target / "terms", terms)
         stored = [load_csr(before / "frequencies", size)]

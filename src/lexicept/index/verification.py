@@ -110,10 +110,10 @@ def _check_postings(index: IndexReader) -> None:
 def _check_vocabulary(index: IndexReader, vocabulary: Vocabulary) -> None:
     folder = index.folder / vocabulary.name
     _check_texts(vocabulary.terms or ())
-    frequencies = load_csr(folder / "frequencies", vocabulary.size)
-    if frequencies.shape[0] != len(index):
-        raise IndexFormatError(f"{folder}: frequencies of {frequencies.shape[0]} documents")
-    canonical_csr(frequencies)
+    tf = load_csr(folder / "frequencies", vocabulary.size)
+    if tf.shape[0] != len(index):
+        raise IndexFormatError(f"{folder}: frequencies of {tf.shape[0]} documents")
+    canonical_csr(tf)
     if vocabulary.name == "words":
         index.vectorizer("words")
 

@@ -37,7 +37,7 @@ ROUNDS = 3
 def describe(
     encoder: Encoder,
     texts: Sequence[str],
-    frequencies: sp.csr_array,
+    tf: sp.csr_array,
     *,
     language: str = "en",
     explanations: Mapping[int, str] | None = None,
@@ -51,7 +51,7 @@ def describe(
 
     Args:
         texts: the documents [N].
-        frequencies: what the encoder found in them [N, M].
+        tf: what the encoder found in them [N, M].
         language: whose stop words are left out of labels, and whose stems tell words apart.
         explanations: labels of some concepts that came with a pretrained SAE.
 
@@ -61,11 +61,11 @@ def describe(
     tokenizer = Tokenizer(language)
     head = encoder.head
     active = np.zeros(head.size, bool)
-    active[frequencies.indices] = True
+    active[tf.indices] = True
     reader = FiringReader(encoder, texts)
     reader.read(sample(texts), "naming", progress)
     sampled, sample_words = reader.has_example.copy(), reader.background
-    _read_missed(reader, frequencies, active, progress)
+    _read_missed(reader, tf, active, progress)
     log_odds = _log_odds(reader.word_counts(), sampled, sample_words, reader.background)
     words = reader.words
     if head.terms is None:
@@ -95,31 +95,31 @@ def sample(texts: Sequence[str]) -> range:
     return range(0, len(texts), max(1, int(characters / 4 / SAMPLE_TOKENS)))
 
 
-def strongest_documents(frequencies: sp.csr_array, wanted: Booleans, rank: int) -> Integers:
+def strongest_documents(tf: sp.csr_array, wanted: Booleans, rank: int) -> Integers:
     """Return the documents with the largest frequency of each wanted dimension, or another rank.
 
     Args:
-        frequencies: [N, M].
+        tf: [N, M].
         wanted: [M].
         rank: 0 for the largest, 1 for the second; a dimension of fewer documents has none.
 
     Returns:
         Different row numbers, in order.
     """
-    entries = np.flatnonzero(wanted[frequencies.indices])
-    columns = frequencies.indices[entries]
-    rows = np.searchsorted(frequencies.indptr, entries, side="right") - 1
-    order = np.lexsort((rows, -frequencies.data[entries], columns))
+    entries = np.flatnonzero(wanted[tf.indices])
+    columns = tf.indices[entries]
+    rows = np.searchsorted(tf.indptr, entries, side="right") - 1
+    order = np.lexsort((rows, -tf.data[entries], columns))
     return np.unique(rows[order[ranks(columns[order]) == rank]])
 
 
 def _read_missed(
-    reader: FiringReader, frequencies: sp.csr_array, active: Booleans, progress: Progress
+    reader: FiringReader, tf: sp.csr_array, active: Booleans, progress: Progress
 ) -> None:
     """Read the strongest documents of each active concept that does not fire in the sample."""
     wanted = active & ~reader.has_example
     for rank in range(ROUNDS):
-        documents = strongest_documents(frequencies, active & ~reader.has_example, rank)
+        documents = strongest_documents(tf, active & ~reader.has_example, rank)
         if not documents.size:
             break
         reader.read(documents.tolist(), "examples", progress, wanted)

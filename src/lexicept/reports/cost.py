@@ -168,7 +168,7 @@ def _part(path: Sequence[str], names: Sequence[str]) -> str:
 def dead(subject: Subject) -> Section:
     """Write the section on dimensions that no or few documents have."""
     blocks: list[Block] = []
-    before = [np.bincount(f.indices, minlength=f.shape[1]) for f in subject.index.frequencies()]
+    before = [np.bincount(f.indices, minlength=f.shape[1]) for f in subject.index.tf()]
     for name, found in zip(subject.names, before, strict=True):
         documents = subject.posting_lengths[subject.span(name)]
         blocks.append(Group(name.capitalize(), _dead_blocks(subject, name, documents, found)))

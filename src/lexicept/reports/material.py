@@ -142,7 +142,7 @@ class Subject:
     @cached_property
     def posting_lengths(self) -> Integers:
         """Number of documents of each dimension [V]."""
-        return self.index.engine.frequencies
+        return self.index.engine.df
 
     def lengths(self, name: str) -> Integers:
         """Return the number of active dimensions of each document in a vocabulary [N]."""
@@ -160,7 +160,7 @@ class Subject:
     def _measure(self, name: str) -> Spread:
         span = self.span(name)
         weights = self.index.engine.postings(span)[1].astype(np.float64)
-        documents = self.index.engine.frequencies[span]
+        documents = self.index.engine.df[span]
         rows = np.repeat(np.arange(documents.size), documents)
         sums = np.bincount(rows, weights, minlength=documents.size)
         squares = np.bincount(rows, weights**2, minlength=documents.size)

@@ -53,7 +53,7 @@ def reweighting(subject: Subject) -> Section:
             )
         )
     else:
-        changed = Derived.compute(index.frequencies(), list(index.settings.values()), None)
+        changed = Derived.compute(index.tf(), list(index.settings.values()), None)
         before, after = changed.engine.matrix(), subject.matrix
     if subject.questions is not None:
         blocks.append(_results(subject, changed))

@@ -20,7 +20,7 @@ CONTEXT = 80
 def concept_list(index: IndexReader, search: str, top_k: int) -> dict[str, Any]:
     """Return the concepts with a text in their label or words, the most frequent first."""
     labels = concept_labels(index)
-    documents = concept_frequencies(index)
+    documents = concept_df(index)
     wanted = search.strip().casefold()
     if index.atlas is not None:
         found = index.atlas.search(wanted)
@@ -40,7 +40,7 @@ def concept_detail(index: IndexReader, number: int, top_k: int) -> dict[str, Any
     detail = {
         "number": number,
         "label": labels[number],
-        "documents": int(concept_frequencies(index)[number]),
+        "documents": int(concept_df(index)[number]),
         "source": None,
         "firing_frequency": None,
         "words": [],
@@ -99,6 +99,6 @@ def concept_labels(index: IndexReader) -> Sequence[str]:
     return labels or ()
 
 
-def concept_frequencies(index: IndexReader) -> Integers:
+def concept_df(index: IndexReader) -> Integers:
     """Return the number of documents of each concept [V]."""
-    return index.engine.frequencies[index.span("concepts")]
+    return index.engine.df[index.span("concepts")]

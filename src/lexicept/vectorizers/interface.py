@@ -1,4 +1,4 @@
-"""What every vectorizer does: texts to frequencies over one vocabulary."""
+"""The interface of vectorizers: texts to term frequencies (tf) over one vocabulary."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VECTORIZERS = {
 
 
 class Vectorizer(Protocol):
-    """Texts to frequencies over one vocabulary."""
+    """Turns texts into tf over one vocabulary."""
 
     name: str
     grows: bool

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from lexicept.errors import InputError
-from lexicept.index.term_frequencies import write_frequencies
+from lexicept.index.term_frequencies import write_tf
 from lexicept.progress import Progress, silent
 from lexicept.storage.files import fingerprint
 from lexicept.storage.sequences import LazySequence
@@ -68,8 +68,8 @@ class BM25Teacher:
         with TemporaryDirectory() as temporary:
             prefix = Path(temporary) / "frequencies"
             texts = Texts(documents)
-            frequencies = write_frequencies(prefix, vectorizer, texts, None, progress)
-        weights = BM25().documents(frequencies)
+            tf = write_tf(prefix, vectorizer, texts, None, progress)
+        weights = BM25().documents(tf)
         rows = numbers(documents)
 
         def score(query_ids: Sequence[str], document_ids: Sequence[Sequence[str]]) -> list[Floats]:
