@@ -23,7 +23,7 @@ SHARD = 512
 
 
 def encoded(index: IndexReader, texts: Sequence[str], precision: str) -> tuple[sp.csr_array, float]:
-    """Encode all documents; return the concepts' frequencies [N, V] and the seconds."""
+    """Encode all documents; return the concepts' tf [N, V] and the seconds."""
     concepts = index.vectorizer("concepts")
     concepts.encoder.backbone.precision = precision
     start, shards = time.perf_counter(), []
