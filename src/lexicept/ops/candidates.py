@@ -95,8 +95,8 @@ def keep_largest(scores, start, values, columns, first, last):  # pragma: no cov
 def keep_largest_of_halves(
     bits, errors, x, rows, bias, row_errors, start, values, columns, first, last
 ):  # pragma: no cover - compiled
-    """The same for scores in bfloat16: only what may be among the largest, as far as the errors
-    allow, is computed in single precision.
+    """Add a tile of bfloat16 scores: only candidates for the largest, within the error bounds, are
+    computed in single precision.
 
     Args:
         bits: scores [n, T] as signed integers. Those of token i are off by at most
@@ -141,7 +141,7 @@ def keep_largest_of_halves(
 
 @njit(cache=True, nogil=True)
 def _insert(values, columns, value, column):  # pragma: no cover - compiled
-    """In place of the last, so that values fall."""
+    """Replace the last entry, and keep the values falling."""
     place = values.size - 1
     while place > 0 and values[place - 1] < value:
         values[place], columns[place] = values[place - 1], columns[place - 1]
@@ -151,7 +151,7 @@ def _insert(values, columns, value, column):  # pragma: no cover - compiled
 
 @njit(cache=True, nogil=True)
 def fill_up(values, columns, first, last):  # pragma: no cover - compiled
-    """Where fewer entries than there are places were above 0, others of which none comes twice."""
+    """Fill empty places, after fewer entries above 0, with other columns, none twice."""
     for i in range(first, last):
         column = 0
         for place in range(values.shape[1]):
@@ -174,9 +174,9 @@ def dot_products(x, rows, columns, products, first, last):  # pragma: no cover -
 def exact_maxima(
     bits, errors, x, bounds, rows, bias, row_errors, maxima, tokens, first, last
 ):  # pragma: no cover - compiled
-    """The largest output above 0 of each text's tokens, in columns ``first`` to ``last`` of a tile.
+    """Find the largest output above 0 of each text's tokens, in columns ``first`` to ``last``.
 
-    Only what may be the largest, as far as the errors allow, is computed.
+    Only candidates for the largest, within the error bounds, are computed.
 
     Args:
         bits: outputs [n, T] in bfloat16, as signed integers. Those of a text's tokens in column j
@@ -224,7 +224,7 @@ def _keys(bits, keys):  # pragma: no cover - compiled
 
 @njit(cache=True, nogil=True)
 def _lower(best, errors, row_errors):  # pragma: no cover - compiled
-    """From the keys of maxima to keys that all exceed that may be the maximum, or above 0."""
+    """Lower the keys of maxima to keys below every candidate for the maximum above 0."""
     for j in range(best.size):
         error = row_errors[j, 2]
         for part in range(errors.size):

@@ -22,8 +22,8 @@ TOKENS = 4096
 def largest_outputs_reference(
     x: Tensor, text: Tensor, num_texts: int, rows: Tensor, bias: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """``max(0, max_i rows · x_i + bias)`` over each text's tokens, and the first token i that
-    reaches it.
+    """Return ``max(0, max_i rows · x_i + bias)`` over each text's tokens, and the first token i
+    that reaches it.
 
     Args:
         x: tokens [n, d].
@@ -90,11 +90,11 @@ def _of_tile(x: Tensor, ends: Sequence[int], rows: Tensor, bias: Tensor) -> Maxi
 
 
 def _by_halves(x: Tensor, ends: Sequence[int]) -> Callable[[Tensor, Tensor], Maxima] | None:
-    """What ``_of_tile`` does where the processor multiplies bfloat16 faster: only what may be a
-    maximum, as far as rounding allows, is computed in single precision.
+    """Do as ``_of_tile`` on a CPU that multiplies bfloat16 faster: only candidates for the
+    maximum, within the rounding errors, are computed in single precision.
 
-    None where that does not pay or would be wrong: for few tokens, and for numbers that are not
-    finite. See ``linear_topk.Halves`` for the bound.
+    Returns None for few tokens, where it does not pay, and for numbers that are not finite. See
+    ``linear_topk.Halves`` for the bound.
     """
     if not multiplies_bfloat16() or len(x) < MANY or x.device.type != "cpu":
         return None

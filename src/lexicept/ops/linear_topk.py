@@ -38,8 +38,8 @@ ROUNDING = 2.0**-24
 def top_activations_reference(
     x: Tensor, rows: Tensor, bias: Tensor, k: int, threshold: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Each token's k largest activations f(rows · x_i + bias) and their dimensions, both [n, k],
-    unordered.
+    """Return each token's k largest activations f(rows · x_i + bias) and their dimensions, both
+    [n, k], unordered.
 
     Args:
         x: tokens [n, d].
@@ -81,7 +81,7 @@ def top_activations(
 
 
 def fire(pre: Tensor, threshold: Tensor | None) -> Tensor:
-    """Activations from pre-activations [n, V]: ReLU, or JumpReLU of thresholds [V] that are at
+    """Return activations of pre-activations [n, V]: ReLU, or JumpReLU of thresholds [V] of at
     least 0 (Rajamanoharan et al. 2024b, equation 3). A NaN stays one."""
     return F.relu(pre) if threshold is None else pre.masked_fill(pre <= threshold, 0.0)
 
@@ -127,8 +127,8 @@ def _widened(part: Tensor, width: int) -> Tensor:
 
 
 def _by_tiles(x: Tensor, rows: Tensor, bias: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """All tokens, with some of the outputs at a time: exact also where the processor multiplies
-    bfloat16 faster and that chooses the candidates, see ``_add_halves``."""
+    """Compute some of the outputs at a time for all tokens. The result is exact, also if bfloat16
+    chooses the candidates, see ``_add_halves``."""
     values = np.zeros((len(x), k), np.float32)
     columns = np.zeros((len(x), k), np.int64)
     halves = narrowed(x) if multiplies_bfloat16() and len(x) >= MANY else None
@@ -157,17 +157,17 @@ def _add(
 
 
 class Halves(NamedTuple):
-    """Numbers [n, d] in bfloat16, and of each row its norm and that of the rounding errors [n]."""
+    """Numbers [n, d] in bfloat16, with each row's norm and the norm of its rounding errors [n]."""
 
     numbers: Tensor
     norms: Tensor
     errors: Tensor
 
     def factors(self) -> Tensor:
-        """What a row's norm and error are multiplied with to bound the error of products [n, 2].
+        """Return the factors of a row's norm and error that bound the error of products [n, 2].
 
         With x = x̃ + δ and a row w = w̃ + ε, where x̃ and w̃ are in bfloat16, the products differ by
-        ``|x·w − x̃·w̃| ≤ ‖δ‖ ‖w‖ + ‖x̃‖ ‖ε‖``; to that comes what additions lose.
+        ``|x·w − x̃·w̃| ≤ ‖δ‖ ‖w‖ + ‖x̃‖ ‖ε‖``, plus the rounding errors of additions.
         """
         sums = 4 * (self.numbers.shape[1] + 2) * ROUNDING
         return torch.stack([self.errors + sums * self.norms, self.norms + self.errors], dim=1)
@@ -182,7 +182,7 @@ def _add_halves(
     values: Floats,
     columns: Integers,
 ) -> Tensor:
-    """The same, where bfloat16 chooses what is computed."""
+    """Add a tile to the largest so far, with bfloat16 to choose the candidates."""
     tile, rounded = narrowed(rows), bias.bfloat16()
     scores = F.linear(halves.numbers, tile.numbers, rounded).view(torch.int16)
     worst = torch.stack([tile.norms.max(), tile.errors.max(), (bias - rounded).abs().max()])
@@ -196,7 +196,7 @@ def _over(kernel: Callable[..., None], rows: int, *arguments: object) -> None:
 
 
 def tiles(count: int, size: int) -> Iterator[slice]:
-    """Outputs that a number of tokens is multiplied with at a time."""
+    """Return the number of outputs per tile for a number of tokens."""
     # Larger tiles are faster, and a sixteenth of all is little memory beside all.
     cells = min(max(CHUNK_CELLS // 2, count * size // 16), 2 * CHUNK_CELLS)
     step = max(1, cells // count)

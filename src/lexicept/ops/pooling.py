@@ -157,8 +157,8 @@ Winners = tuple[Tensor, Tensor, Tensor]
 def _pool_all(
     x: Tensor, text: Tensor, num_texts: int, rows: Tensor, bias: Tensor, threshold: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """The pooled result of all dimensions and its tokens, both [num_texts, V]: f is monotone, so
-    that the maximum may come first."""
+    """Return the pooled result of all dimensions and its tokens, both [num_texts, V]: f is
+    monotone, so the maximum may come first."""
     order = torch.argsort(text, stable=True)
     pooled, token = largest_outputs(x[order], text[order], num_texts, rows, bias)
     if threshold is not None:
@@ -175,7 +175,7 @@ def _scattered(
     k: int,
     threshold: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The pooled result, flat, and of every token's k largest the place in it and the value."""
+    """Return the flat pooled result, and the places in it and values of each token's k largest."""
     found, kept = top_activations(x, rows, bias, k, threshold)
     places = (text[:, None] * len(rows) + kept).ravel()
     acts = found.to(x.dtype).ravel()
