@@ -14,6 +14,8 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 from nbconvert import MarkdownExporter
 
+import lexicept
+
 ROOT = Path(__file__).parents[1]
 INCLUDED = {
     "CHANGELOG.md": "CHANGELOG.md",
@@ -54,7 +56,9 @@ def command_line_reference() -> str:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    """Point links between files of the repository at the site's pages; drop the tests' marks."""
+    """Name the public API, point links between files at the site's pages, drop the tests' marks."""
+    names = "\n\n".join(f"::: lexicept.{name}" for name in lexicept.__all__)
+    markdown = markdown.replace("<!-- lexicept.__all__ -->", names)
     site = page.file.src_uri
     here = posixpath.dirname(ORIGINS.get(site, f"docs/{site}"))
 
