@@ -63,14 +63,9 @@ def run(data: Path, count: int = 100, num_latents: int = 8192, rounds: int = 5) 
         },
         rounds,
     )
-    rows = [
-        [
-            name,
-            f"{median(took):.2f} s",
-            f"{tokens / median(took):,.0f}",
-            f"{ratio(took, times[DENSE]):.2f} ×",
-        ]
-        for name, took in times.items()
-    ]
+    rows = []
+    for name, took in times.items():
+        speed = f"{tokens / median(took):,.0f}"
+        rows.append([name, f"{median(took):.2f} s", speed, f"{ratio(took, times[DENSE]):.2f} ×"])
     title = f"{len(texts)} texts of {collection}, {tokens:,} tokens"
     return [Table("encoding", [title, "time", "tokens/s", "time / dense"], rows)]

@@ -57,6 +57,11 @@ SAE = {"num_latents": 40, "k": 4, "tokens": 600, "batch_size": 100, "warmup_step
 REAL_CURVES = run_module.write_curves
 
 
+def new_sae(places):
+    """Return the settings of a model whose SAE is trained first."""
+    return {"start": None, "backbone": str(places / "bert"), "sae": SAE}
+
+
 @pytest.fixture(scope="module")
 def unbroken(places, tmp_path_factory):
     """Runs that nothing interrupted, by what they train."""
@@ -281,9 +286,7 @@ def test_adapters_start_the_same_after_a_kill_while_an_sae_is_trained(places, tm
     config = configuration(
         places,
         model={
-            "start": None,
-            "backbone": str(places / "bert"),
-            "sae": SAE,
+            **new_sae(places),
             "trained": "lora",
         },
         optimizer={"steps": 2},
@@ -705,10 +708,8 @@ def test_an_sae_is_trained_first(places, tmp_path):
     config = configuration(
         places,
         model={
-            "start": None,
-            "backbone": str(places / "bert"),
+            **new_sae(places),
             "layer": 1,
-            "sae": SAE,
             "pooling": "sum",
             "query_k": 0,
             "document_max_active_dims": 7,

@@ -1,5 +1,4 @@
-"""Pseudo-queries: judged queries made from the documents themselves, to choose settings on and to
-train on."""
+"""Pseudo-queries: judged queries made from the documents, for tuning and training."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ _MAX_SPAN = 15
 
 
 def from_texts(texts: Sequence[str], count: int = 500, seed: int = 0) -> tuple[Integers, list[str]]:
-    """One random sentence each of up to ``count`` random documents.
+    """Take one random sentence each of up to ``count`` random documents.
 
     Returns:
         The number of the document that each query comes from, and the queries. Documents without
@@ -49,7 +48,7 @@ def from_texts(texts: Sequence[str], count: int = 500, seed: int = 0) -> tuple[I
 def from_vectors(
     documents: sp.csr_array, count: int = 500, num_dims: int = 8, seed: int = 0
 ) -> tuple[Integers, sp.csr_array]:
-    """Queries of weight 1 on dimensions drawn from documents' strongest, where there is no text.
+    """Make queries of weight 1 on dimensions drawn from documents' strongest, without texts.
 
     Each takes ``num_dims`` at random out of its document's ``4 × num_dims`` largest weights.
 
@@ -72,7 +71,7 @@ def from_vectors(
 
 
 def random_for(seed: int, name: str) -> np.random.Generator:
-    """Random numbers of a document or query, the same whatever others there are."""
+    """Return a random generator of a document or query that does not depend on others."""
     return np.random.default_rng((seed, *hashlib.sha256(name.encode()).digest()))
 
 
@@ -197,7 +196,7 @@ def write_judged(folder: Path, split: str, judged: Iterable[tuple[Query, Iterabl
 
 
 def known_item_ndcg(rankings: Sequence[Integers], sources: Integers) -> float:
-    """Mean nDCG@10 where each query has one relevant document: ``1 / log2(1 + rank)``."""
+    """Return the mean nDCG@10 for one relevant document per query: ``1 / log2(1 + rank)``."""
     gains = []
     for documents, source in zip(rankings, sources, strict=True):
         rank = np.flatnonzero(np.asarray(documents[:10]) == source)

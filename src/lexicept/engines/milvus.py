@@ -35,7 +35,7 @@ CONSISTENCY = "Strong"
 """Every search and count sees all that was written before it."""
 
 BATCH_NON_ZEROS = 500_000
-"""In one upsert, 4 MB: a server takes 64 MB at most."""
+"""Non-zeros in one upsert, 4 MB: a server accepts at most 64 MB."""
 
 BATCH_DOCUMENTS = 5_000
 
@@ -45,7 +45,7 @@ MOST_RESULTS = 16_384
 """A server's limit on results per query."""
 
 ATTEMPTS = 8
-"""Of a call that a server does not answer; the waits between them grow from .5 to 16 s."""
+"""Number of attempts of a call that a server does not answer, with waits from .5 to 16 s."""
 
 FIRST_WAIT = 0.5
 LONGEST_WAIT = 16.0
@@ -116,7 +116,7 @@ class MilvusEngine(WrappedEngine):
 
     @staticmethod
     def discard(folder: Path) -> None:
-        """Drop a server's collection; one that is out of reach keeps it."""
+        """Drop a server's collection, unless the server is unreachable."""
         state = _read(folder)
         if state.get("uri") is not None:
             with suppress(InputError):
@@ -125,7 +125,7 @@ class MilvusEngine(WrappedEngine):
 
     @property
     def size(self) -> int | None:
-        """Bytes of the local file; None for a server's."""
+        """Bytes of the local file; None for a server."""
         if not self._server.local:
             return None
         return sum(path.stat().st_size for path in self._folder.rglob("*") if path.is_file())
@@ -133,11 +133,11 @@ class MilvusEngine(WrappedEngine):
     def _search(self, queries: Sequence[Vector], top_k: int) -> list[Found]:
         if top_k > MOST_RESULTS and not self._server.local:
             raise InputError(f"Milvus gives at most {MOST_RESULTS:,} results, not {top_k:,}")
-        found: list[Found] = []
+        results: list[Found] = []
         for start in range(0, len(queries), BATCH_QUERIES):
             batch = queries[start : start + BATCH_QUERIES]
-            found += self._server.search([as_dict(*query) for query in batch], top_k)
-        return found
+            results += self._server.search([as_dict(*query) for query in batch], top_k)
+        return results
 
 
 class Server:
@@ -185,7 +185,7 @@ class Server:
         return bool(self._call(lambda: self._client.has_collection(self.collection)))
 
     def create(self) -> None:
-        """An empty collection, in place of one that is there."""
+        """Create an empty collection in place of an existing one."""
         schema = self._client.create_schema(auto_id=False)
         schema.add_field("number", DataType.INT64, is_primary=True)
         schema.add_field("vector", DataType.SPARSE_FLOAT_VECTOR)
@@ -210,29 +210,29 @@ class Server:
         self._call(lambda: self._client.flush(self.collection, timeout=TIMEOUT))
 
     def make_searchable(self) -> None:
-        """Load the collection into the server's memory; a server that restarted has forgotten."""
+        """Load the collection into the server's memory, which is lost when the server restarts."""
         self._call(lambda: self._client.load_collection(self.collection, timeout=TIMEOUT))
 
     def count(self) -> int:
         """Number of documents."""
         fields = ["count(*)"]
-        found = self._call(
+        counts = self._call(
             lambda: self._client.query(
                 self.collection, filter="", output_fields=fields, consistency_level=CONSISTENCY
             )
         )
-        return int(found[0]["count(*)"])
+        return int(counts[0]["count(*)"])
 
     def search(self, queries: list[dict[int, float]], top_k: int) -> list[Found]:
-        """Document numbers and scores of each query."""
+        """Return document numbers and scores of each query."""
         try:
-            found = self._search(queries, top_k)
+            rankings = self._search(queries, top_k)
         except InputError:
             self.make_searchable()
-            found = self._search(queries, top_k)
+            rankings = self._search(queries, top_k)
         return [
             ([hit["entity"]["number"] for hit in hits], [hit["distance"] for hit in hits])
-            for hits in found
+            for hits in rankings
         ]
 
     def _search(self, queries: list[dict[int, float]], top_k: int) -> Any:
@@ -282,12 +282,12 @@ def load(server: Server, documents: sp.csr_array, folder: Path, progress: Progre
 
 
 def as_dict(dimensions: Integers, weights: Floats) -> dict[int, float]:
-    """A vector as Milvus takes it."""
+    """Return a vector as Milvus takes it."""
     return dict(zip(dimensions.tolist(), weights.tolist(), strict=True))
 
 
 def _read(folder: Path) -> dict[str, Any]:
-    """How far a load has come; an empty object where none has begun."""
+    """Return the progress of a load; an empty object before its first batch."""
     return read_json(folder / STATE) if (folder / STATE).exists() else {}
 
 
@@ -296,7 +296,7 @@ def _write(folder: Path, uri: str | None, collection: str, first: int) -> None:
 
 
 def _batches(documents: sp.csr_array, filled: Any, first: int) -> Iterator[Any]:
-    """Numbers of documents that are not empty, from ``first`` on, as many as one upsert takes."""
+    """Yield the numbers of non-empty documents from ``first`` on, in batches of one upsert."""
     start = int(np.searchsorted(filled, first))
     ends = np.cumsum(np.diff(documents.indptr)[filled])
     while start < filled.size:
@@ -308,7 +308,7 @@ def _batches(documents: sp.csr_array, filled: Any, first: int) -> Iterator[Any]:
 
 
 def _passing(error: MilvusException) -> bool:
-    """Whether a call may succeed later: no connection (2), too many requests (8), or so gRPC."""
+    """Return whether a call may succeed later: no connection (2), too many requests (8), gRPC."""
     code = error.code
     return code in (2, 8) or getattr(code, "name", "") in (
         "UNAVAILABLE",

@@ -33,7 +33,7 @@ ENGINES = {
 
 
 def engine_class(name: str) -> Any:
-    """An engine by its name.
+    """Return the class of an engine.
 
     Raises:
         InputError: no such engine, or its package is not installed.
@@ -129,13 +129,13 @@ def open_engine(folder: Path, name: str, postings: str) -> Engine:
 
 
 def problems(folder: Path, progress: Progress = silent) -> list[str]:
-    """What is wrong with the files of the engine in ``folder``, each in a line."""
+    """Return the problems with the files of the engine in ``folder``, a line each."""
     try:
         manifest = _manifest(folder)
     except IndexFormatError as error:
         return [str(error)]
-    found = damage(folder, manifest["files"], checksums=True, progress=progress)
-    return [f"engine {folder.name}: {problem}" for problem in found]
+    damaged = damage(folder, manifest["files"], checksums=True, progress=progress)
+    return [f"engine {folder.name}: {problem}" for problem in damaged]
 
 
 def _has_manifest(folder: Path) -> bool:

@@ -37,11 +37,11 @@ TokenK = int | Literal["all"] | None
 """Active dimensions per token: a number, no constraint, or None for the model's own."""
 
 _CUTOFF = 10
-"""Of nDCG@10 and RR@10."""
+"""Cutoff of nDCG@10 and RR@10."""
 
 
 class Setting(NamedTuple):
-    """What one point of a sweep is measured with."""
+    """The settings of a point of a sweep."""
 
     k: TokenK
     query_max_active_dims: int | None
@@ -52,7 +52,7 @@ class Setting(NamedTuple):
 
 
 class Point(NamedTuple):
-    """What ``evaluation.evaluate_index`` says of an index with this setting."""
+    """A setting, and effectiveness and cost of an index with it (see ``evaluate_index``)."""
 
     setting: Setting
     ndcg: float
@@ -66,7 +66,7 @@ class Point(NamedTuple):
     e2: float
 
     def to_json(self) -> dict[str, Any]:
-        """Setting and values side by side."""
+        """The setting and the values as one object."""
         values = self._asdict()
         return {**values.pop("setting")._asdict(), **values}
 
@@ -89,7 +89,7 @@ class SweepGrid:
     query_scale: tuple[float, ...] = (1.0,)
     """Factors on the query weights that the index gives."""
     query_max_qd_flops: tuple[float | None, ...] = (None,)
-    """What a query may cost; None is any."""
+    """Largest QD-FLOPs of a query; None for no limit."""
 
     def __post_init__(self) -> None:
         for name, values in asdict(self).items():
@@ -107,7 +107,7 @@ class SweepGrid:
                     raise InputError(f"{name} must be a whole number of at least 1, not {value!r}")
 
     def settings(self) -> list[Setting]:
-        """All combinations; those that share most follow one another."""
+        """Return all combinations, ordered so that neighbours share most."""
         return [
             Setting(k, query, document, alpha, scale, cost)
             for k in self.k
@@ -174,7 +174,7 @@ def sweep(
 
 
 def read_points(path: Path) -> list[Point]:
-    """The points of a ``points.jsonl``. Raises InputError naming a line that is none."""
+    """Read the points of a ``points.jsonl``. Raises InputError that names a bad line."""
     points = []
     for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
         try:
@@ -187,7 +187,7 @@ def read_points(path: Path) -> list[Point]:
 
 
 def pareto_front(points: Sequence[Point]) -> list[Point]:
-    """The points that no other one beats, the cheapest first.
+    """Return the points that no other point dominates, cheapest first.
 
     One beats another if it is at least as good in nDCG@10 and in QD-FLOPs and better in one of
     them; points that are equal in both stay together.
@@ -205,7 +205,7 @@ def _place(point: Point) -> tuple[float, float]:
 
 
 class _Collection:
-    """An index's tf, as weights where one vocabulary, the swept one, has no limits."""
+    """An index's tf and weights, the swept vocabulary's without limits."""
 
     def __init__(
         self,
@@ -230,7 +230,7 @@ class _Collection:
         self.texts = [query.text for query in queries]
 
     def check(self, ks: Sequence[TokenK]) -> None:
-        """Raises InputError for a k where no model is."""
+        """Raise InputError for a k without a model."""
         if any(k is not None for k in ks) and self.swept != "concepts":
             raise InputError(f"k is a model's active dimensions per token: {self.swept} have none")
 
@@ -287,22 +287,22 @@ class _Collection:
     ) -> tuple[sp.csr_array, sp.csr_array]:
         """Return weights computed from tf, without limits."""
         weighting = self.index.settings[name].weighting
-        found = canonical_csr(queries[:, : self.sizes[name]])
-        return weighting.documents(documents), weighting.queries(found)
+        kept = canonical_csr(queries[:, : self.sizes[name]])
+        return weighting.documents(documents), weighting.queries(kept)
 
     def _fixed(self, name: str) -> tuple[sp.csr_array, sp.csr_array]:
-        """Documents and queries in a vocabulary that keeps the index's limits."""
+        """Return weights of documents and queries in a vocabulary that keeps the index's limits."""
         nothing = sp.csr_array((len(self.texts), self.sizes[name]), dtype=np.float32)
         searched = name in self.searched
-        found = self.index.vectorizer(name).queries(self.texts) if searched else nothing
-        documents, queries = self._weights(name, self.tf[name], found)
+        asked = self.index.vectorizer(name).queries(self.texts) if searched else nothing
+        documents, queries = self._weights(name, self.tf[name], asked)
         setting = self.index.settings[name]
         documents = _pruned(documents, setting.document_max_active_dims)
         bounds, counts = largest_weights(documents), _counts(documents)
         return documents, setting.prune_queries(queries, bounds, counts, documents.shape[0])
 
     def _stacked(self, swept: sp.csr_array, others: dict[str, sp.csr_array]) -> sp.csr_array:
-        """All vocabularies side by side in the index's order."""
+        """Return all vocabularies side by side in the index's order."""
         return stack_columns([swept if name == self.swept else others[name] for name in self.sizes])
 
 
@@ -316,7 +316,7 @@ class _Searcher:
         self.document_length = mean_length(documents)
 
     def measure(self, setting: Setting, queries: sp.csr_array, qrels: Sequence[Qrel]) -> Point:
-        """The point of query weights [n, V] and these documents."""
+        """Measure query weights [n, V] on these documents."""
         values = evaluate(qrels, self._run(queries), ["nDCG@10", "RR@10"])
         shown = queries[:, self.collection.span]
         flops = posting_list_flops(shown, self.lengths, len(self.collection.ids))
@@ -331,15 +331,15 @@ class _Searcher:
         )
 
     def _run(self, queries: sp.csr_array) -> dict[str, dict[str, float]]:
-        """What an index's run has of the first ten, and of those that tie with the tenth.
+        """Return the first ten results of each query, and those that tie with the tenth.
 
         trec_eval orders ties by id, so that any of them may be among its first ten.
         """
         ids, derived = self.collection.ids, self.derived
         depth = min(RUN_DEPTH, len(ids))
-        found = derived.engine.search(queries, depth, queries @ derived.background)
+        rankings = derived.engine.search(queries, depth, queries @ derived.background)
         run = {}
-        for query, (documents, scores) in zip(self.collection.query_ids, found, strict=True):
+        for query, (documents, scores) in zip(self.collection.query_ids, rankings, strict=True):
             least = scores[_CUTOFF - 1] if len(scores) > _CUTOFF else -np.inf
             hits = zip(documents, scores, strict=True)
             run[query] = {ids[int(d)]: float(s) for d, s in hits if s >= least}
@@ -351,7 +351,7 @@ def _pruned(weights: sp.csr_array, limit: int | None) -> sp.csr_array:
 
 
 def _counts(documents: sp.csr_array) -> Integers:
-    """Documents that have each dimension [V]."""
+    """Return the document frequency of each dimension [V]."""
     return np.bincount(documents.indices, minlength=documents.shape[1])
 
 
@@ -393,7 +393,7 @@ def write_plot(points: Sequence[Point], path: Path) -> None:
 
 
 def _series(points: Sequence[Point]) -> dict[tuple[TokenK, float | None], list[Point]]:
-    """Points by what colours tell apart: k and α."""
+    """Group points by k and α, which have a colour each."""
     series: dict[tuple[TokenK, float | None], list[Point]] = {}
     for point in points:
         series.setdefault((point.setting.k, point.setting.alpha), []).append(point)
@@ -401,7 +401,7 @@ def _series(points: Sequence[Point]) -> dict[tuple[TokenK, float | None], list[P
 
 
 def _draw_e2(axis: Any, costs: Sequence[float], mrr: Sequence[float]) -> None:
-    """Lines of equal E² around points: evenly spaced for a height of the panel, then ever less.
+    """Draw lines of equal E²: evenly spaced within a height of the panel, then ever fewer.
 
     E² falls fast beyond its threshold: evenly spaced lines would be all black there.
     """

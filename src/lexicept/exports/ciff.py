@@ -57,7 +57,7 @@ class CIFF:
 
 
 def postings(source: Source, dimension: int) -> tuple[Integers, Integers]:
-    """Documents and impacts of a dimension; those whose weights round to 0 are left out."""
+    """Return documents and impacts of a dimension, without those that round to 0."""
     engine = source.index.engine
     if dimension < engine.num_dimensions:
         documents, weights = engine.postings(slice(dimension, dimension + 1))
@@ -68,7 +68,7 @@ def postings(source: Source, dimension: int) -> tuple[Integers, Integers]:
 
 
 def header(num_lists: int, lengths: Integers) -> bytes:
-    """The message ``Header``; a document's length is the sum of its impacts."""
+    """Return the message ``Header``; a document's length is the sum of its impacts."""
     counts = (VERSION, num_lists, lengths.size, num_lists, lengths.size, int(lengths.sum()))
     content = b"".join(field(number, value) for number, value in enumerate(counts, 1))
     mean = float(lengths.mean()) if lengths.size else 0.0
@@ -78,7 +78,7 @@ def header(num_lists: int, lengths: Integers) -> bytes:
 
 
 def postings_list(term: str, documents: Integers, impacts: Integers) -> bytes:
-    """The message ``PostingsList`` of one term."""
+    """Return the message ``PostingsList`` of one term."""
     gaps = np.diff(documents, prepend=0).astype(np.int64)
     # Every posting is a message: a tag and a length, then a tag and a number twice.
     gap, gap_kept = varints(gaps)
@@ -101,7 +101,7 @@ def postings_list(term: str, documents: Integers, impacts: Integers) -> bytes:
 
 
 def varints(numbers: Integers) -> tuple[Octets, npt.NDArray[np.bool_]]:
-    """Numbers below 2**35 as varints: octets [n, 5], and which of them count."""
+    """Return numbers below 2**35 as varints: octets [n, 5], and which of them are used."""
     shifts = 7 * np.arange(5)
     rest = numbers.astype(np.int64)[:, None] >> shifts
     more = (rest >> 7) > 0
@@ -110,12 +110,12 @@ def varints(numbers: Integers) -> tuple[Octets, npt.NDArray[np.bool_]]:
 
 
 def field(number: int, value: int) -> bytes:
-    """A whole number as a field of a message."""
+    """Return an integer as a field of a message."""
     return bytes([number << 3 | VARINT]) + varint(value)
 
 
 def text(number: int, value: str) -> bytes:
-    """A string as a field of a message."""
+    """Return a string as a field of a message."""
     content = value.encode()
     return bytes([number << 3 | BYTES]) + varint(len(content)) + content
 
@@ -130,5 +130,5 @@ def varint(value: int) -> bytes:
 
 
 def delimited(message: bytes) -> bytes:
-    """A message after its length."""
+    """Return a message with its length in front."""
     return varint(len(message)) + message

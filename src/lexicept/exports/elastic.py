@@ -19,7 +19,7 @@ from lexicept.storage.files import write_json
 from lexicept.storage.workspace import Units
 
 LONGEST_ID = 512
-"""Bytes of a document's id that they take."""
+"""Largest number of bytes of a document's id."""
 
 
 class _Bulk(ABC):
@@ -28,7 +28,7 @@ class _Bulk(ABC):
     name: str
     queries_file = "queries.jsonl"
     field: ClassVar[dict[str, Any]]
-    """The mapping of the vector."""
+    """Mapping of the vector field."""
 
     def write(self, source: Source, parts: Units, progress: Progress) -> None:
         texts = {name: {"type": "text"} for name in ("title", "text")}
@@ -56,7 +56,7 @@ class _Bulk(ABC):
 
     @abstractmethod
     def search(self, tokens: dict[str, float]) -> dict[str, Any]:
-        """The body of a search for weighted tokens."""
+        """Return the body of a search for weighted tokens."""
 
 
 class OpenSearch(_Bulk):

@@ -13,7 +13,7 @@ from lexicept.storage.files import fingerprint, replacing, replacing_text
 from lexicept.storage.workspace import Units, Workspace
 
 PART_BYTES = 16 * 2**20
-"""Bytes of a file of documents: what servers take in one request."""
+"""Bytes of a file of documents, small enough for a request to a server."""
 
 
 def export_index(
@@ -67,7 +67,7 @@ def write_parts(
     progress: Progress,
     around: tuple[str, str, str] = ("", "", ""),
 ) -> None:
-    """Write all documents into files of about ``PART_BYTES``, after those that are whole.
+    """Write all documents into files of about ``PART_BYTES``, after the complete ones.
 
     Args:
         parts: the folder of the export; its units are the files.

@@ -13,7 +13,7 @@ from lexicept.storage.files import write_json
 from lexicept.storage.workspace import Units
 
 VECTOR = "text"
-"""The name of the points' sparse vector."""
+"""Name of the points' sparse vector."""
 
 
 class Qdrant:

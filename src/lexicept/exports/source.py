@@ -1,4 +1,4 @@
-"""What is exported: an index whose offsets are one more dimension, in floats or in integers."""
+"""The exported index: its offsets are one more dimension, its weights floats or integers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ QUERY_LEVELS = 100
 
 @dataclass(frozen=True)
 class Source:
-    """An index as exports see it.
+    """An index with its offsets as one more dimension.
 
     Attributes:
         bits: of the largest impact of a document, where a format takes integers only.
@@ -35,12 +35,12 @@ class Source:
 
     @property
     def num_dimensions(self) -> int:
-        """The index's and, with RRA, one more."""
+        """Number of dimensions of the index and, with RRA, one more."""
         return self.index.engine.num_dimensions + (self.offset_scale > 0)
 
     @cached_property
     def largest(self) -> float:
-        """The largest weight of a document, offsets not counted."""
+        """Largest weight of a document, without offsets."""
         return self.index.engine.largest
 
     @cached_property
@@ -54,18 +54,18 @@ class Source:
 
     @cached_property
     def levels_per_weight(self) -> float:
-        """What the weights of documents are multiplied by to become impacts."""
+        """Factor from document weights to impacts."""
         top = max(self.largest, float(self.offsets.max(initial=0)))
         return float((2**self.bits - 1) / (top or 1.0))
 
     @cached_property
     def offsets(self) -> Floats:
-        """The documents' weights in the last dimension [N]."""
+        """Return the documents' weights in the last dimension [N]."""
         return (self.index.engine.offsets * self.offset_scale).astype(np.float32)
 
     @cached_property
     def _segment(self) -> Callable[[int], sp.csr_array]:
-        """Document weights [n, num_dimensions] of a segment; the last one is kept."""
+        """Return document weights [n, num_dimensions] of a segment, which is cached."""
 
         def read(number: int) -> sp.csr_array:
             weights = self.index.engine.segment(number)
@@ -77,22 +77,22 @@ class Source:
         return lru_cache(maxsize=1)(read)
 
     def document(self, number: int) -> Vector:
-        """Its weights; quick for one document after the other."""
+        """Return the weights of a document; fast in document order."""
         segment, row = divmod(number, SEGMENT)
         return _row(self._segment(segment), row)
 
     def impacts(self, weights: Floats) -> Integers:
-        """Weights of documents in integers from 0 to 2**bits - 1, rounded to the nearest."""
-        found: Integers = np.rint(weights.astype(float) * self.levels_per_weight).astype(np.int64)
-        return found
+        """Round weights of documents to integers from 0 to 2**bits - 1."""
+        impacts: Integers = np.rint(weights.astype(float) * self.levels_per_weight).astype(np.int64)
+        return impacts
 
     def document_impacts(self, number: int) -> Vector:
-        """The dimensions of a document whose weights do not round to 0, and their impacts."""
+        """Return the dimensions of a document with non-zero impacts, and the impacts."""
         dimensions, weights = self.document(number)
         return _without_zeros(dimensions, self.impacts(weights))
 
     def queries(self, queries: Sequence[Query]) -> Iterator[Vector]:
-        """Their weights; nothing for a query without a known word or concept."""
+        """Return the weights of queries; none for one without a known word or concept."""
         weights = self.index.query_vectors([query.text for query in queries])
         if self.offset_scale:
             factors = (weights @ self.index.derived.background) / self.offset_scale
@@ -100,7 +100,7 @@ class Source:
         return (_row(weights, number) for number in range(len(queries)))
 
     def vocabulary(self) -> Iterator[str]:
-        """Lines of dimension, vocabulary, its number there and its term, between tabs."""
+        """Yield tab-separated lines of dimension, vocabulary, number within it, and term."""
         dimension = 0
         for vocabulary in self.index.vocabularies:
             terms = vocabulary.terms
@@ -113,35 +113,35 @@ class Source:
 
 
 class Format(Protocol):
-    """A way to write an index down."""
+    """A format of exported indexes."""
 
     name: str
     queries_file: str
-    """Where queries are written, a line each."""
+    """Name of the file of queries, one per line."""
 
     def write(self, source: Source, parts: Units, progress: Progress) -> None:
-        """Write the documents into the folder of ``parts``, but not the parts that are whole."""
+        """Write the documents into the folder of ``parts``, except for complete parts."""
 
     def query(self, query: Query, vector: Vector) -> str:
-        """A line of ``queries_file``: the query as the engine takes it."""
+        """Return a line of ``queries_file``: the query as the engine takes it."""
 
 
 def query_impacts(vector: Vector) -> Vector:
-    """A query's weights in integers, the largest ``QUERY_LEVELS``: its ranking stays."""
+    """Return a query's weights as integers up to ``QUERY_LEVELS``."""
     top = float(vector.weights.max(initial=0)) or 1.0
     impacts = np.rint(vector.weights.astype(float) * (QUERY_LEVELS / top)).astype(np.int64)
     return _without_zeros(vector.dimensions, impacts)
 
 
 def repeated(query: Query, vector: Vector) -> str:
-    """A query for engines of integer impacts: its id, and every dimension as often as it counts."""
+    """Return a query for engines of integer impacts: its id, and dimensions repeated."""
     dimensions, impacts = query_impacts(vector)
     words = np.repeat(dimensions, impacts).astype(str)
     return f"{query.id}\t{' '.join(words)}"
 
 
 def json_vector(vector: Vector) -> str:
-    """A vector as a JSON object; floats have the digits that single precision needs."""
+    """Return a vector as a JSON object; floats keep the digits of single precision."""
     names, weights = vector.dimensions.astype(str).tolist(), vector.weights.astype(str).tolist()
     return "{" + ",".join(f'"{n}":{w}' for n, w in zip(names, weights, strict=True)) + "}"
 

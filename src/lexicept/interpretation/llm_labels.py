@@ -29,25 +29,25 @@ from lexicept.sanitize import around, one_line
 from lexicept.storage.workspace import GrowingFile, Workspace
 
 MOST_WORDS = 5
-"""Words of a label."""
+"""Largest number of words of a label."""
 
 LONGEST_LABEL = 60
-"""Characters of a label."""
+"""Largest number of characters of a label."""
 
 CONTEXT = 80
-"""Characters on each side of an example."""
+"""Number of characters on each side of an example."""
 
 CONCURRENT = 8
-"""Requests under way at once."""
+"""Number of concurrent requests."""
 
 ATTEMPTS = 6
-"""Requests for one concept, where they fail."""
+"""Number of requests for one concept while they fail."""
 
 FIRST_WAIT = 1.0
-"""Seconds before the second attempt; twice as long before each next one."""
+"""Seconds before the second attempt; the wait doubles with each attempt."""
 
 LONGEST_WAIT = 60.0
-"""Seconds."""
+"""Largest wait in seconds."""
 
 TIMEOUT = 120.0
 """Seconds without an answer."""
@@ -64,17 +64,17 @@ _TASK = (
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where a language model is.
+    """The address of a language model.
 
     Raises:
         InputError: an address that is none.
     """
 
     url: str
-    """Up to the version, such as http://127.0.0.1:8000/v1."""
+    """URL up to the version, such as http://127.0.0.1:8000/v1."""
     model: str
     key: str | None = field(default=None, repr=False)
-    """Sent as a bearer token."""
+    """Key sent as a bearer token."""
 
     def __post_init__(self) -> None:
         try:
@@ -88,17 +88,17 @@ class Endpoint:
 
     @property
     def address(self) -> str:
-        """Where chats are completed."""
+        """URL of chat completions."""
         return f"{self.url.rstrip('/').removesuffix('/chat/completions')}/chat/completions"
 
 
 class Labels(NamedTuple):
-    """What a language model made of concepts."""
+    """Labels of concepts by a language model."""
 
     labels: dict[int, str]
-    """By the concepts' numbers."""
+    """Labels by concept number."""
     refused: dict[int, str]
-    """Why there is none for some others."""
+    """Reasons of concepts without a label."""
 
 
 def label_index(
@@ -189,7 +189,7 @@ def labelled_atlas(index: IndexReader) -> Atlas:
 
 
 class _ReplyError(Exception):
-    """A reply that is none."""
+    """Raised for a reply without a label."""
 
 
 def _ask_all(
@@ -217,7 +217,7 @@ def _ask(
     endpoint: Endpoint,
     stop: threading.Event,
 ) -> str | _ReplyError:
-    """The label of one concept, or what was wrong with the last reply."""
+    """Ask for the label of a concept; return it, or the problem with the last reply."""
     body = {"model": endpoint.model, "messages": prompt(index, number)}
     problem = ""
     no_label = None
@@ -247,7 +247,7 @@ def _ask(
 
 
 def _asked_wait(response: httpx2.Response) -> float:
-    """Seconds that the endpoint asks to wait."""
+    """Return the seconds that the endpoint asks to wait."""
     asked = response.headers.get("Retry-After", "")
     return min(float(asked), LONGEST_WAIT) if re.fullmatch(r"\d{1,6}", asked) else 0.0
 
@@ -257,7 +257,7 @@ def _reason(response: httpx2.Response) -> str:
 
 
 def prompt(index: IndexReader, number: int) -> list[dict[str, str]]:
-    """What a chat model is asked about a concept."""
+    """Return the chat messages that ask for the label of a concept."""
     assert index.atlas is not None
     concept = index.atlas[number]
     words = ", ".join(word for word, _ in concept.words)
@@ -274,7 +274,7 @@ def _in_context(index: IndexReader, example: Example) -> str:
 
 
 def read_reply(content: bytes) -> str:
-    """The label in a chat completion. Raises _ReplyError where there is none."""
+    """Return the label in a chat completion. Raises _ReplyError if there is none."""
     try:
         reply: Any = json.loads(content)
         text = reply["choices"][0]["message"]["content"]

@@ -40,15 +40,9 @@ def cut_windows(
         overlap: tokens that neighbouring windows share.
         leave_out_special: whether special tokens are marked as such.
     """
-    encoded = tokenizer(
-        list(texts),
-        truncation=True,
-        max_length=length,
-        stride=overlap,
-        return_overflowing_tokens=True,
-        return_special_tokens_mask=True,
-        return_offsets_mapping=True,
-    )
+    returned = ("overflowing_tokens", "special_tokens_mask", "offsets_mapping")
+    wanted = {f"return_{name}": True for name in returned}
+    encoded = tokenizer(list(texts), truncation=True, max_length=length, stride=overlap, **wanted)
     names = ("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id")
     borders = {getattr(tokenizer, name) for name in names}
     windows = []

@@ -111,9 +111,9 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
             callbacks.append(Patience(validation.patience))
         numbers = Dataset.from_dict({"number": range(self._samples(arguments))})
         super().__init__(
-            model=model,
-            args=arguments,
-            train_dataset=numbers,
+            model,
+            arguments,
+            numbers,
             loss=objective,
             evaluator=evaluator,
             data_collator=collator,

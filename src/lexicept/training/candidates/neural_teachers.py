@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -31,17 +31,29 @@ SHARD = 1024
 
 
 @dataclass(frozen=True)
-class DenseTeacher:
+class _Network:
+    """A teacher that is a model of sentence-transformers."""
+
+    kind: ClassVar[str]
+
+    name: str
+    """A hub name or a folder."""
+
+    def settings(self) -> dict[str, Any]:
+        return {"name": self.kind, "model": model_identity(self.name)}
+
+
+@dataclass(frozen=True)
+class DenseTeacher(_Network):
     """The similarity, cosine or what the model names, of a SentenceTransformer's embeddings.
 
     Every text is embedded once, in half precision, into a file that is memory-mapped.
     """
 
+    kind = "dense"
+
     name: str = DEFAULT_BACKBONE
     """A hub name or a folder; the default needs no network where its package is installed."""
-
-    def settings(self) -> dict[str, Any]:
-        return {"name": "dense", "model": model_identity(self.name)}
 
     def prepare(
         self, queries: ById, documents: ById, folder: Path, progress: Progress = silent
@@ -71,14 +83,10 @@ class DenseTeacher:
 
 
 @dataclass(frozen=True)
-class CrossEncoderTeacher:
+class CrossEncoderTeacher(_Network):
     """The logit of a CrossEncoder that reads query and document together."""
 
-    name: str
-    """A hub name or a folder."""
-
-    def settings(self) -> dict[str, Any]:
-        return {"name": "cross-encoder", "model": model_identity(self.name)}
+    kind = "cross-encoder"
 
     def prepare(
         self, queries: ById, documents: ById, folder: Path, progress: Progress = silent
