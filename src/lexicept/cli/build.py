@@ -25,8 +25,8 @@ from lexicept.cli.common import (
     require_concepts,
 )
 from lexicept.cli.index import print_info
-from lexicept.cli.train import MODULES
 from lexicept.errors import InputError, require
+from lexicept.pipelines.train import MODULES
 
 if TYPE_CHECKING:
     from lexicept.index.builder import IndexBuilder

@@ -9,11 +9,7 @@ import typer
 
 from lexicept.cli.common import JsonOption, RestartOption, print_report
 from lexicept.errors import require
-
-MODULES = (
-    *("sentence_transformers", "datasets", "accelerate", "peft", "pydantic", "yaml", "matplotlib"),
-)
-"""What training imports."""
+from lexicept.pipelines.train import MODULES
 
 ConfigArgument = Annotated[Path, typer.Argument(help="A YAML file; see configs/.")]
 ChangesOption = Annotated[

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lexicept.cli.common import JsonOption, RestartOption, print_json
-from lexicept.cli.train import MODULES, ChangesOption, ConfigArgument
+from lexicept.cli.train import ChangesOption, ConfigArgument
 from lexicept.errors import require
+from lexicept.pipelines.train import MODULES
 
 if TYPE_CHECKING:
     from rich.table import Table

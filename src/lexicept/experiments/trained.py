@@ -1,4 +1,4 @@
-"""Models that are trained: shared between rows, and with them what training prepares."""
+"""Training of a recipe's models, which rows share, as they share prepared data."""
 
 from __future__ import annotations
 
@@ -39,24 +39,24 @@ from lexicept.training.validation import RetrievalEvaluator, Texts
 from lexicept.weighting import BM25
 
 SHARED = ("words", "lists.jsonl", "teacher", "states", "validation-words")
-"""What trainings prepare of data, teacher and backbone, whatever head and loss they have."""
+"""Files and folders that trainings prepare of data, teacher and backbone, for any head and loss."""
 
 CLSR = BM25(k1=0.6, b=0.0, k3=1.5)
-"""The weighting of CL-SR's code but for its b of 2, on numbers of latents, which k makes alike, and
-for its idf, which is below 0 for latents of more than half of the documents."""
+"""CL-SR's weighting without two parts of its code: a b of 2, on numbers of latents that k makes equal,
+and an idf that is below 0 for latents of more than half of the documents."""
 
 ANISOTROPY_TEXTS = 1000
-"""Documents, the first ones, whose tokens are compared."""
+"""Number of documents, the first ones, whose tokens are compared."""
 
 
 def run_training(
     job: TrainingJob, data: Data, work: Path, progress: Progress, metrics: Container[str] = ()
 ) -> Found:
-    """Train what is not trained yet, and test it.
+    """Train a job's model where it is missing, and test it.
 
     Args:
-        metrics: what is only measured where a table has it: ``anisotropy``, how alike the states
-            are that an SAE reads (SAE-SPLADE, Table 2), and ``latency.METRIC``.
+        metrics: measures that a table has, among those that are not always taken: ``anisotropy``
+            of the states that an SAE reads (SAE-SPLADE, Table 2), and ``latency.METRIC``.
 
     Raises:
         MissingDataError: a dataset or model that is not here.
@@ -93,7 +93,7 @@ def run_training(
 
 
 def _anisotropy(encoder: Any, config: TrainingConfig, source: str, title: str) -> dict[str, float]:
-    """Of the states that an SAE reads, after and before training."""
+    """Return the anisotropy of the states that an SAE reads, after and before training."""
     texts = [document.content for document in islice(read_documents(source), ANISOTROPY_TEXTS)]
     backbone, head = encoder.backbone, encoder.head
 
@@ -119,7 +119,7 @@ def _anisotropy(encoder: Any, config: TrainingConfig, source: str, title: str) -
 
 
 def located(config: TrainingConfig, data: Data) -> TrainingConfig:
-    """A configuration whose data and models are where they are here."""
+    """Return a configuration with the paths that its data and models have here."""
 
     def of(name: str | None, find: Any) -> Any:
         return None if name is None else find(name)
@@ -147,7 +147,7 @@ def located(config: TrainingConfig, data: Data) -> TrainingConfig:
 
 
 def key(content: Any) -> str:
-    """A name for JSON values."""
+    """Return a name for JSON values."""
     return fingerprint([json.dumps(content, sort_keys=True)])[:16]
 
 
@@ -179,7 +179,7 @@ def trained(config: TrainingConfig, work: Path, progress: Progress) -> Path:
 
 
 def _shared(config: TrainingConfig, folder: Path) -> dict[str, Path]:
-    """Where trainings find what others prepared, by its name in a run's folder; an SAE is shared by
+    """Return the places of prepared data, by their names in a run's folder; an SAE is shared by
     those with the same settings of it."""
     model, optimizer = config.model, config.optimizer
     prepared = [asdict(config.data), asdict(config.teacher), asdict(config.validation)]
@@ -233,7 +233,7 @@ def encoded(
     config: TrainingConfig,
     progress: Progress,
 ) -> Collection:
-    """A dataset's weights by a trained encoder; those of documents are kept beside it.
+    """Encode a dataset with a trained encoder; the documents' weights are kept beside it.
 
     Args:
         model: the encoder's folder.
@@ -307,7 +307,7 @@ def _rows(states: Any, rows: Sequence[int]) -> Any:
 
 
 def _latents(sae: Any, states: Any, k: int | None) -> sp.csr_array:
-    """The k largest activations of each vector, None for all of them: CSR f32 [n, M]."""
+    """Return the k largest activations of each vector, all where k is None: CSR f32 [n, M]."""
     import torch
 
     with torch.inference_mode():

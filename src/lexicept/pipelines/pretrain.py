@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from lexicept.errors import InputError
+from lexicept.errors import InputError, require
 from lexicept.pipelines.defaults import BACKBONE
 from lexicept.pipelines.documents import Documents, as_documents
 from lexicept.progress import Progress, reporting
@@ -82,6 +82,7 @@ def pretrain(
             anything to mask, ``out`` exists, or unfinished work there has other settings.
         NotFiniteError: the loss is not finite; the last checkpoint is kept.
     """
+    require("concepts", "sentence_transformers", "peft", "pydantic")
     from lexicept.training.pretraining.settings import PretrainingSettings, masking_of, words_of
 
     masked = masking_of(head, masking)

@@ -7,10 +7,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lexicept.errors import require
 from lexicept.progress import Progress, reporting
 
 if TYPE_CHECKING:
     from lexicept.training.config import TrainingConfig
+
+MODULES = (
+    *("sentence_transformers", "datasets", "accelerate", "peft", "pydantic", "yaml", "matplotlib"),
+)
+"""Packages that training imports."""
 
 
 def train(
@@ -42,6 +48,7 @@ def train(
             together, or ``out`` holds a finished run or one of another configuration.
         NotFiniteError: the loss is not finite.
     """
+    require("train", *MODULES)
     from lexicept.training.config_file import load_config
     from lexicept.training.run import train as run
 

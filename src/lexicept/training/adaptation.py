@@ -1,4 +1,4 @@
-"""Training a concept model on for one collection, from its documents alone."""
+"""Adaptation of a concept model to one collection, from its documents alone."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from lexicept.training.config import (
 from lexicept.training.run import train
 
 QUERIES = 8000
-"""Pseudo-queries at most, drawn from those of all documents."""
+"""Largest number of pseudo-queries, drawn from those of all documents."""
 
 STEPS = 200
-"""Of the optimiser, on the head alone."""
+"""Optimiser steps, on the head alone."""
 
 
 def adapt(encoder: Encoder, corpus: str, folder: Path, progress: Progress = silent) -> Encoder:
-    """Train an encoder's head on, on pseudo-queries of a corpus, taught by the cosines of
-    ``DEFAULT_BACKBONE`` and BM25; one that was killed goes on.
+    """Continue training an encoder's head on pseudo-queries of a corpus, with the cosines of
+    ``DEFAULT_BACKBONE`` and BM25 as teachers. Calling it again resumes an interrupted run.
 
-    The backbone stays as it is; so do the weighting, pruning and scale beside words.
+    The backbone, the weighting, pruning and the scale beside words stay as they are.
 
     Args:
-        corpus: what ``corpora.read_documents`` reads.
-        folder: where the run is kept.
+        corpus: a path or name that ``corpora.read_documents`` reads.
+        folder: the folder of the run.
 
     Raises:
         InputError: a corpus that no pseudo-queries can be made of.

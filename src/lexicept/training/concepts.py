@@ -1,4 +1,4 @@
-"""Concepts learned from texts alone, without labels."""
+"""Training of concepts from texts alone, without labels."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def train_concepts(
     """Train a sparse autoencoder on the texts' token states; its latents are the concepts.
 
     Args:
-        checkpoints: see ``training.sae.trainer.train_on_states``.
+        checkpoints: folder of the checkpoint, from which interrupted training resumes.
     """
     base = Backbone.from_pretrained(backbone.name, backbone.layer, precision=backbone.precision)
     return ConceptVectorizer(

@@ -1,4 +1,4 @@
-"""What a training step sees: samples of candidate lists, read from disk when they are drawn."""
+"""Batches of training: samples of candidate lists, read from disk when they are drawn."""
 
 from __future__ import annotations
 
@@ -21,14 +21,16 @@ from lexicept.vectors import Floats
 
 @dataclass(frozen=True)
 class TeacherScores:
-    """A teacher that can score any query with any document, from arrays on disk."""
+    """Teacher that scores any query with any document, from arrays on disk."""
 
     queries: Floats | None = None
     """Embeddings [queries, d], compared by dot product: of unit length for a cosine."""
     documents: Floats | None = None
     """Embeddings [documents, d]."""
     dense_weight: float = 0.0
+    """Weight of the embeddings' dot product."""
     bm25_weight: float = 0.0
+    """Weight of BM25."""
 
 
 class TrainingData:
@@ -67,22 +69,22 @@ class TrainingData:
         self._document_rows = {name: row for row, name in enumerate(document_ids)}
 
     def query_row(self, query_id: str) -> int:
-        """Raises InputError for an id that is not there."""
+        """Return a query's row. Raises InputError for an unknown id."""
         return _row(self._query_rows, query_id, "query")
 
     def document_rows(self, document_ids: Sequence[str]) -> list[int]:
-        """Raises InputError for an id that is not there."""
+        """Return documents' rows. Raises InputError for an unknown id."""
         return [_row(self._document_rows, name, "document") for name in document_ids]
 
     def words(self, queries: Sequence[int], documents: Sequence[int]) -> Tensor:
-        """BM25 of every pair [queries, documents]."""
+        """Return BM25's score of every pair [queries, documents]."""
         if self.word_queries is None or self.word_documents is None:
-            raise InputError("these training data have no words")
+            raise InputError("these training data have no BM25 weights")
         scores = self.word_queries[queries] @ self.word_documents[documents].T
         return torch.from_numpy(scores.toarray()).float()
 
     def teach(self, queries: Sequence[int], documents: Sequence[int]) -> Tensor | None:
-        """The teacher's score of every pair [queries, documents]; None without one."""
+        """Return the teacher's score of every pair [queries, documents]; None without a teacher."""
         if self.teacher is None:
             return None
         scores = torch.zeros(len(queries), len(documents))
@@ -102,20 +104,20 @@ def _row(rows: dict[str, int], name: str, kind: str) -> int:
 
 
 class Sample(NamedTuple):
-    """One query of a step."""
+    """A query of a step, with its candidates."""
 
     query: int
     documents: list[int]
-    """Rows of its candidates, a relevant one first where ``relevant`` says so."""
+    """Rows of its candidates; the first is a relevant one where ``relevant`` is true."""
     relevant: bool
     scores: list[float] | None
-    """The list's own, where it has scores."""
+    """Scores of the candidates, where the list has scores."""
     known: list[int]
     """Rows of all documents that are known to be relevant."""
 
 
 class Sampler:
-    """The sample of every number: a function of the seed, so that a resumed run sees the same.
+    """Samples by number, a function of the seed, so that a resumed run sees the same.
 
     Every pass goes over all lists in a new order and draws new candidates.
     """
@@ -132,24 +134,24 @@ class Sampler:
         if self._order[0] != epoch:
             random = np.random.default_rng((self._seed, epoch))
             self._order = (epoch, random.permutation(len(self._data.lists)))
-        found = self._data.lists[int(self._order[1][place])]
+        candidates = self._data.lists[int(self._order[1][place])]
         random = np.random.default_rng((self._seed, 1, number))
         chosen: list[int] = []
-        share = self._positive_share if len(found.documents) - found.relevant else 1.0
-        relevant = bool(found.relevant) and random.random() < share
+        share = self._positive_share if len(candidates.documents) - candidates.relevant else 1.0
+        relevant = bool(candidates.relevant) and random.random() < share
         if relevant:
-            chosen.append(int(random.integers(found.relevant)))
-        rest = len(found.documents) - found.relevant
+            chosen.append(int(random.integers(candidates.relevant)))
+        rest = len(candidates.documents) - candidates.relevant
         wanted = min(rest, self._negatives + (not relevant))
         if wanted:
-            drawn = random.choice(rest, wanted, replace=False) + found.relevant
+            drawn = random.choice(rest, wanted, replace=False) + candidates.relevant
             chosen.extend(int(n) for n in drawn)
         return Sample(
-            self._data.query_row(found.query_id),
-            self._data.document_rows([found.documents[n] for n in chosen]),
+            self._data.query_row(candidates.query_id),
+            self._data.document_rows([candidates.documents[n] for n in chosen]),
             relevant,
-            None if found.scores is None else [found.scores[n] for n in chosen],
-            self._data.document_rows(found.documents[: found.relevant]),
+            None if candidates.scores is None else [candidates.scores[n] for n in chosen],
+            self._data.document_rows(candidates.documents[: candidates.relevant]),
         )
 
 
@@ -187,7 +189,7 @@ class Collator:
         self._max_tokens, self._mini_batch, self._words = max_tokens, mini_batch, words
 
     def __call__(self, numbers: Sequence[dict[str, int]]) -> dict[str, Any]:
-        """A batch. Rows of ``numbers`` are those of a ``datasets.Dataset``."""
+        """Return a batch; ``numbers`` are rows of a ``datasets.Dataset``."""
         samples = [self._sampler[row["number"]] for row in numbers]
         queries = [sample.query for sample in samples]
         documents = sorted({row for sample in samples for row in sample.documents})
@@ -236,8 +238,8 @@ class Collator:
     def _part(self, side: int, rows: list[int]) -> dict[str, Any]:
         limit = self._max_tokens[side]
         if self._lookup is not None and not side:
-            found = self._lookup.preprocess([self._data.queries[row] for row in rows])
-            return {name: found[name][:, :limit] for name in ("input_ids", "attention_mask")}
+            tokens = self._lookup.preprocess([self._data.queries[row] for row in rows])
+            return {name: tokens[name][:, :limit] for name in ("input_ids", "attention_mask")}
         if isinstance(self._source, tuple):
             states = self._source[side]
             assert states is not None

@@ -26,7 +26,7 @@ def kl_divergence(
     teacher_temperature: float = 1.0,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """KL(softmax(teacher / teacher_temperature) ‖ softmax(scores / temperature)).
+    """Return KL(softmax(teacher / teacher_temperature) ‖ softmax(scores / temperature)).
 
     Summed over candidates, mean over the queries with at least 2 of them (SPLADE-v2 and -v3,
     SAE-SPLADE; SPLARE equation 3 with temperatures 80, 50 and 10 for the student alone). Not
@@ -48,7 +48,7 @@ def kl_divergence(
 
 
 def fraction_unexplained(x: Tensor, x_hat: Tensor) -> Tensor:
-    """Σ ‖x̂ − x‖² / Σ ‖x − x̄‖² of token states x and their reconstructions x̂, both [n, d].
+    """Return Σ ‖x̂ − x‖² / Σ ‖x − x̄‖² of token states x and their reconstructions x̂, both [n, d].
 
     States are constants: no gradient reaches them, also not through their variance. 0 where they
     have none.
@@ -62,7 +62,7 @@ def fraction_unexplained(x: Tensor, x_hat: Tensor) -> Tensor:
 
 
 def margin_mse(scores: Tensor, teacher: Tensor, *, mask: Tensor | None = None) -> Tensor:
-    """((s_pos − s_neg) − (t_pos − t_neg))², mean over all pairs of a query and a negative.
+    """Return ((s_pos − s_neg) − (t_pos − t_neg))², the mean over pairs of a query and a negative.
 
     Hofstätter et al. 2020. A query whose positive, column 0, is padding has no pairs.
 
@@ -87,7 +87,7 @@ def in_batch_softmax(
     temperature: float = 1.0,
     excluded: Tensor | None = None,
 ) -> Tensor:
-    """Cross entropy of each query's positive among all documents of the batch, mean over queries.
+    """Return the cross entropy of each query's positive among all documents, the mean over queries.
 
     The N-pair loss (Sohn 2016; ESPLADE equation 1).
 
@@ -118,7 +118,7 @@ def in_batch_softmax(
 
 
 def mask_top_k(vectors: Tensor, k: int) -> Tensor:
-    """The k largest entries of each row, 0 elsewhere (Yang et al. 2021; ESPLADE's q_K and d_K).
+    """Keep the k largest entries of each row, 0 elsewhere (Yang et al. 2021; ESPLADE's q_K, d_K).
 
     Args:
         vectors: [n, V], non-negative. Zeros are never among the k.
@@ -148,7 +148,7 @@ def mask_divergence(
     temperature: float = 1.0,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """KL from the ranking of whole vectors to that of vectors cut by ``mask_top_k``.
+    """Return the KL from the ranking of whole vectors to that of vectors cut by ``mask_top_k``.
 
     The whole vectors are the teacher and get no gradient (ESPLADE's mask KL, after the
     self-learning of Yang et al. 2021).
@@ -167,7 +167,7 @@ def mask_divergence(
 
 
 def _real_candidates(scores: Tensor, teacher: Tensor, mask: Tensor | None) -> Tensor:
-    """The mask, all True by default [B, n], for lists that are checked."""
+    """Check two kinds of scores; return the mask [B, n], all True by default."""
     if scores.ndim != 2 or teacher.shape != scores.shape:
         raise InputError(
             f"two kinds of scores [B, n] can't be {_shape(scores)} and {_shape(teacher)}"
@@ -179,7 +179,7 @@ def _real_candidates(scores: Tensor, teacher: Tensor, mask: Tensor | None) -> Te
 
 
 def _log_softmax(scores: Tensor, temperature: float, real: Tensor) -> Tensor:
-    """Over the real candidates: [B, n], meaningless in the padding."""
+    """Return log-softmax over the real candidates [B, n]; values in the padding mean nothing."""
     logits = _cooled(scores, temperature).masked_fill(~real, -torch.inf)
     return torch.log_softmax(logits, dim=1)
 

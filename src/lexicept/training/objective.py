@@ -26,16 +26,16 @@ Batch = dict[str, Any]
 
 
 class _Outputs(NamedTuple):
-    """What the model makes of a part of a batch."""
+    """The model's outputs for a part of a batch."""
 
     vectors: Tensor
-    """[texts, V]."""
+    """Vectors of the texts [texts, V]."""
     states: Tensor | None
-    """Of all tokens [n, d], where a loss needs them."""
+    """States of all tokens [n, d], where a loss needs them."""
 
 
 class Objective(nn.Module):
-    """Encoder and batch to a dictionary of weighted losses; their sum is minimised.
+    """Weighted losses of an encoder on a batch; training minimises their sum.
 
     Its own state, the learnable scale and the documents' frequencies, is in ``own_state``.
 
@@ -83,17 +83,17 @@ class Objective(nn.Module):
             }
         )
         self.step = 0
-        """Optimiser steps so far; the trainer sets it."""
+        """Number of optimiser steps so far; the trainer sets it."""
 
     @classmethod
     def from_config(cls, model: nn.Module, head: Head, config: TrainingConfig) -> Objective:
-        """The objective of a configuration, for a model that ends in a head.
+        """Make the objective of a configuration, for a model that ends in a head.
 
         Raises:
-            InputError: there is an SAE to reconstruct with in the configuration, and none here.
+            InputError: the configuration reconstructs states, and the head has no SAE.
         """
         if config.loss.reconstruction and not isinstance(head, SAEHead):
-            raise InputError("loss.reconstruction needs an SAE: the model has another head")
+            raise InputError("loss.reconstruction requires a head over an SAE")
         return cls(
             model,
             head.size,
@@ -106,7 +106,7 @@ class Objective(nn.Module):
         )
 
     def own_state(self) -> dict[str, Tensor]:
-        """What a checkpoint needs besides the model."""
+        """Return the state that a checkpoint needs besides the model."""
         state = self.state_dict()
         return {name: value for name, value in state.items() if not name.startswith("model.")}
 
@@ -119,34 +119,34 @@ class Objective(nn.Module):
 
     @property
     def query_scale(self) -> float:
-        """The factor on query weights that keeps them right beside words of weight 1."""
+        """The factor on query weights that balances them with words of weight 1."""
         if not self.settings.words:
             return 1.0
         scale = float(self.log_scale.detach().exp()) / self.settings.temperature
         return scale / max(float(self.word_weight.detach()), 1e-6)
 
     def forward(self, batch: Batch, _labels: None = None) -> dict[str, Tensor]:
-        """Weighted losses of a batch of ``Collator``."""
+        """Compute the weighted losses of a batch of ``Collator``."""
         if self.cached and torch.is_grad_enabled():
             return self._forward_cached(batch)
         queries = torch.cat([self._run(part, "query").vectors for part in batch["query"]])
         outputs = [self._run(part, "document") for part in batch["document"]]
         documents = torch.cat([part.vectors for part in outputs])
-        found = self.components(queries, documents, batch["targets"])
-        return found | self._reconstruction(outputs)
+        terms = self.components(queries, documents, batch["targets"])
+        return terms | self._reconstruction(outputs)
 
     def components(
         self, queries: Tensor, documents: Tensor, targets: dict[str, Tensor]
     ) -> dict[str, Tensor]:
-        """Weighted losses of query vectors [B, V] and document vectors [D, V]."""
+        """Compute the weighted losses of query vectors [B, V] and document vectors [D, V]."""
         # Sums over a large vocabulary lose too much in half precision.
         with torch.autocast(queries.device.type, enabled=False):
             queries, documents = queries.float(), documents.float()
-            found = self._ranking_losses(queries, documents, targets)
-            return found | self._regularizers(queries, documents)
+            terms = self._ranking_losses(queries, documents, targets)
+            return terms | self._regularizers(queries, documents)
 
     def scores(self, queries: Tensor, documents: Tensor, targets: dict[str, Tensor]) -> Tensor:
-        """The student's score of every pair [B, D]."""
+        """Return the student's score of every pair [B, D]."""
         scores = self.log_scale.exp() / self.settings.temperature * (queries @ documents.T)
         return scores + self.word_weight * targets["words"] if self.settings.words else scores
 
@@ -158,7 +158,7 @@ class Objective(nn.Module):
         return _Outputs(vectors, features["token_embeddings"][features["token_mask"]].detach())
 
     def _reconstruction(self, parts: Sequence[_Outputs]) -> dict[str, Tensor]:
-        """How much of the documents' states the SAE leaves unexplained."""
+        """Compute the fraction of the documents' states that the SAE leaves unexplained."""
         if self._reconstruct is None:
             return {}
         states = torch.cat([part.states for part in parts if part.states is not None])
@@ -169,7 +169,7 @@ class Objective(nn.Module):
     def _reconstruction_by_parts(
         self, parts: Sequence[_Outputs], learned: Sequence[nn.Parameter]
     ) -> tuple[Tensor, list[Tensor | None]]:
-        """The same loss and its gradients, with the activations of one part in memory."""
+        """Compute that loss and its gradients with the activations of one part in memory."""
         assert self._reconstruct is not None
         gradients: list[Tensor | None] = [None] * len(learned)
         error, total, squared, count = 0.0, torch.zeros(()), 0.0, 0
@@ -177,8 +177,8 @@ class Objective(nn.Module):
             with torch.autocast(states.device.type, enabled=False):
                 x, x_hat = self._reconstruct(states.float())
                 of_part = (x_hat - x).square().sum()
-            found = torch.autograd.grad(of_part, learned, allow_unused=True)
-            for place, gradient in enumerate(found):
+            of_part_gradients = torch.autograd.grad(of_part, learned, allow_unused=True)
+            for place, gradient in enumerate(of_part_gradients):
                 if gradient is not None:
                     before = gradients[place]
                     gradients[place] = gradient if before is None else before + gradient
@@ -188,7 +188,7 @@ class Objective(nn.Module):
         variance = squared - float(total.double().square().sum()) / max(count, 1)
         weight = self.settings.reconstruction / variance if variance > 0 else 0.0
         loss = total.new_tensor(weight * error)
-        return loss, [None if found is None else weight * found for found in gradients]
+        return loss, [None if one is None else weight * one for one in gradients]
 
     def _ranking_losses(
         self, queries: Tensor, documents: Tensor, targets: dict[str, Tensor]
@@ -200,16 +200,16 @@ class Objective(nn.Module):
         masked_q = queries if q_top_k is None else losses.mask_top_k(queries, q_top_k)
         masked_d = documents if d_top_k is None else losses.mask_top_k(documents, d_top_k)
         masked = self.scores(masked_q, masked_d, targets)
-        found = {f"masked_{name}": loss for name, loss in self._rank(masked, targets).items()}
+        terms = {f"masked_{name}": loss for name, loss in self._rank(masked, targets).items()}
         if self.settings.dual:
-            found |= self._rank(whole, targets)
+            terms |= self._rank(whole, targets)
         if self.settings.mask_divergence:
             divergence = losses.mask_divergence(whole, masked)
-            found["mask_divergence"] = self.settings.mask_divergence * divergence
-        return found
+            terms["mask_divergence"] = self.settings.mask_divergence * divergence
+        return terms
 
     def _rank(self, scores: Tensor, targets: dict[str, Tensor]) -> dict[str, Tensor]:
-        settings, found = self.settings, {}
+        settings, terms = self.settings, {}
         lists, mask = scores.gather(1, targets["columns"]), targets["mask"]
         teacher = targets.get("teacher")
         taught = targets.get("scores")
@@ -225,34 +225,34 @@ class Objective(nn.Module):
                     lists, taught, teacher_temperature=settings.teacher_temperature, mask=mask
                 )
             else:
-                raise InputError("KL distillation needs a teacher, or lists with scores")
-            found["kl"] = settings.kl * kl
+                raise InputError("loss.kl requires a teacher, or lists with scores")
+            terms["kl"] = settings.kl * kl
         if settings.margin_mse:
             if taught is None:
-                raise InputError("MarginMSE needs a teacher, or lists with scores")
+                raise InputError("loss.margin_mse requires a teacher, or lists with scores")
             pairs = mask & targets["relevant"][:, None]
-            found["margin_mse"] = settings.margin_mse * losses.margin_mse(lists, taught, mask=pairs)
+            terms["margin_mse"] = settings.margin_mse * losses.margin_mse(lists, taught, mask=pairs)
         if settings.in_batch:
             rows = torch.nonzero(targets["relevant"]).ravel()
-            found["in_batch"] = settings.in_batch * losses.in_batch_softmax(
+            terms["in_batch"] = settings.in_batch * losses.in_batch_softmax(
                 scores[rows], targets["columns"][rows, 0], excluded=targets["known"][rows]
             )
-        return found
+        return terms
 
     def _regularizers(self, queries: Tensor, documents: Tensor) -> dict[str, Tensor]:
-        found = {}
+        terms = {}
         for side, vectors in (("query", queries), ("document", documents)):
             settings, weight = self.sides[side], self._schedules[side].at(self.step)
             if side in self.frequencies and self.training:
                 self._frequency(side).update(vectors.detach())
             if weight:
-                found[f"{side}_{settings.kind}"] = weight * self._sparsity(side, vectors)
+                terms[f"{side}_{settings.kind}"] = weight * self._sparsity(side, vectors)
             if settings.anti_zero:
-                found[f"{side}_anti_zero"] = settings.anti_zero * regularizers.anti_zero(vectors)
+                terms[f"{side}_anti_zero"] = settings.anti_zero * regularizers.anti_zero(vectors)
         joint = self._joint.at(self.step)
         if joint:
-            found["joint_flops"] = joint * regularizers.joint_flops(queries, documents)
-        return found
+            terms["joint_flops"] = joint * regularizers.joint_flops(queries, documents)
+        return terms
 
     def _frequency(self, side: str) -> DocumentFrequencies:
         module = self.frequencies[side]
@@ -275,22 +275,22 @@ class Objective(nn.Module):
                 leaves.append(outputs[-1].vectors.detach().requires_grad_())
         count = len(batch["query"])
         queries, documents = torch.cat(leaves[:count]), torch.cat(leaves[count:])
-        found = self.components(queries, documents, batch["targets"])
+        terms = self.components(queries, documents, batch["targets"])
         own = [p for p in (self.log_scale, self.word_weight) if p.requires_grad]
-        total = torch.stack(list(found.values())).sum()
+        total = torch.stack(list(terms.values())).sum()
         gradients: list[Tensor | None]
         gradients = [*torch.autograd.grad(total, [*leaves, *own], allow_unused=True)]
         if self._reconstruct is not None:
             learned = [p for p in self.model.parameters() if p.requires_grad]
             loss, more = self._reconstruction_by_parts(outputs, learned)
-            found["reconstruction"] = loss
+            terms["reconstruction"] = loss
             own, gradients = own + learned, gradients + more
-        found = {name: loss.detach() for name, loss in found.items()}
+        terms = {name: loss.detach() for name, loss in terms.items()}
         # The trainer sums the losses and goes backwards from there: one of them carries the hook.
         carrier = torch.zeros((), device=total.device, requires_grad=True)
         carrier.register_hook(partial(self._backward_cached, parts, random_states, own, gradients))
-        first = next(iter(found))
-        return found | {first: found[first] + carrier}
+        first = next(iter(terms))
+        return terms | {first: terms[first] + carrier}
 
     def _backward_cached(
         self,

@@ -18,7 +18,7 @@ ScheduleKind = Literal["constant", "linear", "quadratic"]
 
 
 def flops(vectors: Tensor) -> Tensor:
-    """Σ_t (mean_b w_t)² (Paria et al. 2020; SPLADE).
+    """Return Σ_t (mean_b w_t)² (Paria et al. 2020; SPLADE).
 
     Raises:
         InputError: vectors that are no matrix.
@@ -27,7 +27,7 @@ def flops(vectors: Tensor) -> Tensor:
 
 
 def l1(vectors: Tensor) -> Tensor:
-    """mean_b Σ_t |w_t|.
+    """Return mean_b Σ_t |w_t|.
 
     Raises:
         InputError: vectors that are no matrix.
@@ -36,7 +36,7 @@ def l1(vectors: Tensor) -> Tensor:
 
 
 def joint_flops(queries: Tensor, documents: Tensor) -> Tensor:
-    """⟨mean_b w(q), mean_b w(d)⟩ (ESPLADE equation 3), from [B, V] and [D, V].
+    """Return ⟨mean_b w(q), mean_b w(d)⟩ (ESPLADE equation 3), from [B, V] and [D, V].
 
     Raises:
         InputError: no matrices, or of different V.
@@ -50,7 +50,7 @@ def joint_flops(queries: Tensor, documents: Tensor) -> Tensor:
 
 
 def df_flops(vectors: Tensor, penalties: Tensor) -> Tensor:
-    """Σ_t (a_t mean_b w_t)² (DF-FLOPS, Porco et al. 2025; SPLARE).
+    """Return Σ_t (a_t mean_b w_t)² (DF-FLOPS, Porco et al. 2025; SPLARE).
 
     Args:
         vectors: [n, V].
@@ -66,7 +66,7 @@ def df_flops(vectors: Tensor, penalties: Tensor) -> Tensor:
 
 
 def df_penalties(ratios: Tensor, alpha: float = 0.1, beta: float = 10.0) -> Tensor:
-    """How much each dimension's use counts: a = 1 / (1 + (x^(log_α 2) − 1)^β) (Porco et al. 2025).
+    """Return each dimension's penalty: a = 1 / (1 + (x^(log_α 2) − 1)^β) (Porco et al. 2025).
 
     Increasing in the share x of documents: 0 at x = 0, 1/2 at x = α, 1 at x = 1.
 
@@ -93,7 +93,7 @@ def df_penalties(ratios: Tensor, alpha: float = 0.1, beta: float = 10.0) -> Tens
 
 
 def anti_zero(vectors: Tensor) -> Tensor:
-    """1 / (1 + Σ of all weights)²: keeps a batch from collapsing to all-zero vectors.
+    """Return 1 / (1 + Σ of all weights)², which keeps a batch from collapsing to all-zero vectors.
 
     After naver/splade, which adds 1 / Σ² for queries and for documents and so is infinite where
     everything is zero. With the 1, the loss is at most 1 and the gradient of a weight is
@@ -108,7 +108,7 @@ def anti_zero(vectors: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Schedule:
-    """A regulariser's weight over training: λ at once, or growing to λ in ``steps`` steps.
+    """Schedule of a regulariser's weight: λ at once, or growing to λ in ``steps`` steps.
 
     Args:
         kind: ``constant`` λ, ``linear`` λ·min(1, t/T) or ``quadratic`` λ·min(1, (t/T)²) (SPLADE).
@@ -132,7 +132,7 @@ class Schedule:
             raise InputError(f"a {self.kind} schedule needs at least 1 step, not {self.steps}")
 
     def at(self, step: int) -> float:
-        """The weight after ``step`` steps.
+        """Return the weight after ``step`` steps.
 
         Raises:
             InputError: a step below 0.
@@ -146,7 +146,7 @@ class Schedule:
 
 
 class DocumentFrequencies(nn.Module):
-    """The share of recent documents in which each dimension is active, for DF-FLOPS.
+    """Share of recent documents in which each dimension is active, for DF-FLOPS.
 
     The exact share until ``window`` documents were seen, then an average in which n new documents
     count n / window. Where several processes train together, all of their documents count. Both
@@ -193,7 +193,7 @@ class DocumentFrequencies(nn.Module):
         self.ratios.lerp_(active / documents.clamp(min=1), weight)
 
     def penalties(self, alpha: float = 0.1, beta: float = 10.0) -> Tensor:
-        """``df_penalties`` of the shares [V]."""
+        """Return ``df_penalties`` of the shares [V]."""
         return df_penalties(self.ratios, alpha, beta)
 
 
@@ -204,5 +204,5 @@ def _matrix(vectors: Tensor) -> Tensor:
 
 
 def _mean(vectors: Tensor) -> Tensor:
-    """mean_b w [V]; 0 for no vectors."""
+    """Return mean_b w [V]; 0 for no vectors."""
     return _matrix(vectors).sum(dim=0) / max(len(vectors), 1)

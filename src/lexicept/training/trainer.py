@@ -35,23 +35,24 @@ from lexicept.training.objective import Objective
 from lexicept.training.validation import RetrievalEvaluator
 
 CHECKPOINTS = 2
-"""How many are kept: the newest, and the best or, where that is the newest, the one before."""
+"""Number of kept checkpoints: the newest, and the best or, where that is the newest, the one
+before."""
 
 LOGGING_STEPS = 10
-"""Steps that a line of metrics is the mean of, at most."""
+"""Largest number of steps that a line of metrics averages."""
 
 _SCHEDULES = {"linear": "linear", "cosine": "cosine", "constant": "constant_with_warmup"}
-"""The library's names; its ``constant`` has no warm-up."""
+"""Schedule → the library's name of it; its ``constant`` has no warm-up."""
 
 _UNTOLD = ("epoch", "eval_samples_per_second", "eval_steps_per_second")
-"""What the library logs that is always the same here."""
+"""Logged values that are always the same here."""
 
 
 class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
     """Mixed precision, accumulation, schedules and checkpoints are the library's.
 
     A batch is a function of its number alone (see ``Sampler``), and a checkpoint holds what learns
-    and the objective's own state, so that a killed run goes on to the same losses. Under a
+    and the objective's own state, so that an interrupted run resumes to the same losses. Under a
     launcher, batch i is process i's (modulo their number), and gradients are averaged over the
     processes before a step: as many batches accumulated in one process would do the same. ``fit``
     is what runs it.
@@ -143,13 +144,13 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
             super()._run_epoch(**arguments)
 
     def _factors_rate(self, rate: float) -> dict[str, float]:
-        """A learning rate by pattern, of what the objective itself learns."""
+        """Return the learning rate of the objective's own parameters, by pattern."""
         own = {n: p for n, p in self.objective.named_parameters() if not n.startswith("model.")}
         names = [name for name, parameter in own.items() if parameter.requires_grad]
         return {f"^({'|'.join(names)})$": rate} if names else {}
 
     def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
-        """Matrices: biases, norms and the objective's factors do not decay."""
+        """Return the names of matrices: biases, norms and the objective's factors do not decay."""
         return [name for name, value in model.named_parameters() if value.ndim > 1]
 
     @staticmethod
@@ -158,7 +159,7 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
         return int(arguments.max_steps * per_step * arguments.world_size)
 
     def get_train_dataloader(self) -> Any:
-        """In order: the sampler behind the collator shuffles."""
+        """Return batches in order: the sampler behind the collator shuffles."""
         sampler = SequentialSampler(self.train_dataset)
         batches = BatchSampler(sampler, self.args.train_batch_size, drop_last=True)
         loader = DataLoader(
@@ -173,26 +174,26 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
         return_outputs: bool = False,
         num_items_in_batch: Any = None,
     ) -> Any:
-        """The sum of the objective's parts.
+        """Return the sum of the objective's parts.
 
         Raises:
             NotFiniteError: with the ids of the batch's queries.
         """
         self.objective.step = self.state.global_step
-        found = self.objective(inputs)
-        total = torch.stack(list(found.values())).sum()
+        weighted = self.objective(inputs)
+        total = torch.stack(list(weighted.values())).sum()
         if not math.isfinite(float(total.detach())):
             ids = [self._query_id(row) for row in inputs["targets"]["queries"].tolist()]
-            parts = {name: float(loss.detach()) for name, loss in found.items()}
+            parts = {name: float(loss.detach()) for name, loss in weighted.items()}
             raise NotFiniteError(
                 f"the loss is not finite at step {self.state.global_step}: {parts}; "
                 f"queries of the batch: {', '.join(ids)}"
             )
-        self.track_loss_components(found)
+        self.track_loss_components(weighted)
         return (total, {}) if return_outputs else total
 
     def training_step(self, *arguments: Any, **named: Any) -> Tensor:
-        """Forward and backward; gradients are whole after the last batch of a step."""
+        """Compute gradients, which are averaged over processes after the last batch of a step."""
         loss: Tensor = super().training_step(*arguments, **named)
         if self.accelerator.num_processes > 1 and self.accelerator.sync_gradients:
             for parameter in self.objective.parameters():
@@ -203,7 +204,7 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
         return loss
 
     def add_model_card_callback(self, default_args_dict: dict[str, Any]) -> None:
-        """None: a run writes its own card."""
+        """Do nothing: a run writes its own card."""
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         folder = Path(output_dir or self.args.output_dir)
@@ -220,10 +221,10 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
             tensors = load_file(path)
         except (OSError, SafetensorError) as error:
             raise InputError(f"{path}: this checkpoint can't be read: {error}") from None
-        found = _part(tensors, "model.")
-        if found.keys() != self._learned().keys():
+        learned = _part(tensors, "model.")
+        if learned.keys() != self._learned().keys():
             raise InputError(f"{path}: a checkpoint of another model")
-        self.model.load_state_dict(found, strict=False)
+        self.model.load_state_dict(learned, strict=False)
         self.objective.load_own_state(_part(tensors, "objective."))
 
     def _learned(self) -> dict[str, Tensor]:
@@ -231,12 +232,12 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
 
 
 def last_checkpoint(folder: Path) -> str | None:
-    """The newest one that is whole: ``trainer_state.json`` is written last."""
-    found = {int(path.name.split("-")[1]): path for path in folder.glob("checkpoint-*")}
-    for step in sorted(found, reverse=True):
+    """Return the newest complete checkpoint: ``trainer_state.json`` is written last."""
+    checkpoints = {int(path.name.split("-")[1]): path for path in folder.glob("checkpoint-*")}
+    for step in sorted(checkpoints, reverse=True):
         with contextlib.suppress(OSError, ValueError):
-            TrainerState.load_from_json(str(found[step] / TRAINER_STATE_NAME))
-            return str(found[step])
+            TrainerState.load_from_json(str(checkpoints[step] / TRAINER_STATE_NAME))
+            return str(checkpoints[step])
     return None
 
 
@@ -245,26 +246,26 @@ def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 
 class Metrics(TrainerCallback):  # type: ignore[misc]
-    """Progress, and everything that is logged as JSON Lines, each step once."""
+    """Report progress, and write everything that is logged as JSON Lines, each step once."""
 
     def __init__(self, path: Path, progress: Progress) -> None:
         self._path = path
         self._progress = progress
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """What was logged before the checkpoint that the run goes on from, and no more."""
+        """Keep the lines from before the checkpoint that the run resumes, and no others."""
         if not state.is_world_process_zero:
             return
         lines = [self._line(state, logs) for logs in state.log_history]
         replace_file(self._path, "".join(lines).encode())
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """A mean never spans a checkpoint: it would be lost with the process."""
+        """Log at every checkpoint: a mean that spans one would be lost with the process."""
         if state.global_step % args.save_steps == 0 or state.global_step >= state.max_steps:
             control.should_log = True
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
-        """One line."""
+        """Write one line."""
         values = logs or {}
         if "train_runtime" in values or not state.is_world_process_zero:
             return
@@ -285,17 +286,17 @@ class Metrics(TrainerCallback):  # type: ignore[misc]
 
 
 class Patience(TrainerCallback):  # type: ignore[misc]
-    """Stops training after some validations without a better one, of this process or before it."""
+    """Stop training after some validations without a better one, earlier processes' included."""
 
     def __init__(self, patience: int) -> None:
         self._patience = patience
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """The run may have been killed after its last step."""
+        """Check at once: the run may have been killed after its last step."""
         self._check(state, control)
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """A checkpoint follows every validation."""
+        """Check after every validation, which a checkpoint follows."""
         self._check(state, control)
 
     def _check(self, state: Any, control: Any) -> None:

@@ -37,7 +37,7 @@ class Trial:
     """``NAME=VALUE``, as ``load_config`` takes them."""
     step: int = 0
     selection: float | None = None
-    """What validation chooses by, the larger the better; None where training diverged."""
+    """Value that validation selects by, larger is better; None where training diverged."""
     ndcg: float | None = None
     mrr: float | None = None
     qd_flops: float | None = None
@@ -109,7 +109,7 @@ def _worse(trial: Trial) -> float:
 
 
 def _values(text: str) -> tuple[str, list[str]]:
-    """A name and its values."""
+    """Return a name and its values."""
     name, equals, values = text.partition("=")
     if not equals or not all(values.split(",")):
         raise InputError(f"{text!r} is not of the form loss.temperature=10,20,50")

@@ -1,4 +1,4 @@
-"""Validation by real retrieval: nDCG@10 and cost on judged queries."""
+"""Validation by retrieval: nDCG@10 and cost on judged queries."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lexicept.training.states import CachedStates
 from lexicept.vectors import largest_weights, prune_rows, stack_columns
 
 BATCH = 64
-"""Texts of cached states that are pooled together."""
+"""Number of texts whose cached states are pooled together."""
 
 Texts = Sequence[str] | CachedStates
 
@@ -33,11 +33,11 @@ class Words:
     queries: sp.csr_array
     documents: sp.csr_array
     query_scale: Callable[[], float]
-    """The factor on the other vocabulary's query weights, as learned so far."""
+    """Return the factor on the other vocabulary's query weights, as learned so far."""
 
 
 class RetrievalEvaluator(BaseEvaluator):  # type: ignore[misc]
-    """Encodes all documents and queries and searches exactly.
+    """Encode all documents and queries, and search exactly.
 
     Args:
         queries, documents: texts, or cached states of them.
@@ -67,7 +67,7 @@ class RetrievalEvaluator(BaseEvaluator):  # type: ignore[misc]
         self.bf16 = bf16
 
     def __call__(self, model: Encoder, *_: Any, **__: Any) -> dict[str, float]:
-        """``ndcg``, ``mrr``, ``qd_flops``, ``query_length``, ``document_length``, ``e2`` and
+        """Return ``ndcg``, ``mrr``, ``qd_flops``, ``query_length``, ``document_length``, ``e2`` and
         ``selection``, of which the largest is the best checkpoint."""
         documents = self.encode(model, self.documents, "document")
         queries = self.encode(model, self.queries, "query")
@@ -85,8 +85,8 @@ class RetrievalEvaluator(BaseEvaluator):  # type: ignore[misc]
         if self.words is not None:
             queries = stack_columns([self.words.queries, queries * self.words.query_scale()])
             documents = stack_columns([self.words.documents, documents])
-        found = ExactEngine.build(documents).search(queries, 10)
-        run = run_of_rows(self.query_ids, found, self.document_ids)
+        hits = ExactEngine.build(documents).search(queries, 10)
+        run = run_of_rows(self.query_ids, hits, self.document_ids)
         values = effectiveness.evaluate(self.qrels, run, ["nDCG@10", "RR@10"])
         cost = qd_flops(queries, documents)
         report = {"ndcg": values["nDCG@10"], "mrr": values["RR@10"], "qd_flops": cost, **lengths}
@@ -94,7 +94,7 @@ class RetrievalEvaluator(BaseEvaluator):  # type: ignore[misc]
         return report | {"selection": self.selection(report)}
 
     def selection(self, report: dict[str, float]) -> float:
-        """What the best checkpoint has most of."""
+        """Return the value that is largest for the best checkpoint."""
         if self.settings.select == "e2":
             return report["e2"]
         budget = self.settings.max_qd_flops
@@ -102,7 +102,7 @@ class RetrievalEvaluator(BaseEvaluator):  # type: ignore[misc]
         return report["ndcg"] if over <= 0 else -over
 
     def encode(self, model: Encoder, texts: Texts, task: str) -> sp.csr_array:
-        """Weights [n, V] of texts, unpruned."""
+        """Return the weights [n, V] of texts, unpruned."""
         head = model.head
         if not isinstance(texts, CachedStates):
             pooled = model.encode_activations(texts, task)

@@ -20,24 +20,24 @@ from lexicept.ops.topk import top_columns
 from lexicept.training.sae.settings import SAESettings
 
 ESTIMATE_DECAY = 0.95
-"""Of the running estimate of BatchTopK's threshold."""
+"""Decay of the running estimate of BatchTopK's threshold."""
 
 CONTROL = 0.03
-"""How fast λ follows ℓ0: its logarithm changes by this times that of ℓ0 / k, every step."""
+"""Speed at which λ follows ℓ0: in a step, log λ changes by this times log(ℓ0 / k)."""
 
 OWN_RATE = 10.0
-"""Parameters that only an objective has learn so much faster: Adam moves all by the same step, and
-a threshold has further to go than an entry of a unit row."""
+"""Factor on the learning rate of an objective's own parameters: Adam moves all by the same step,
+and a threshold has further to go than an entry of a unit row."""
 
 
 class Outcome(NamedTuple):
-    """What an objective makes of a batch."""
+    """Loss and activity of a batch."""
 
     loss: Tensor
     error: Tensor
     """x − x̂ [n, d] of the SAE itself."""
     active: Tensor
-    """How many tokens each latent is active on [num_latents]."""
+    """Number of tokens that each latent is active on [num_latents]."""
 
 
 class Objective(nn.Module, ABC):
@@ -49,7 +49,7 @@ class Objective(nn.Module, ABC):
     """
 
     thresholds: ClassVar[bool] = False
-    """Whether inference knows thresholds instead of k."""
+    """Whether the trained SAE has thresholds instead of k."""
 
     def __init__(self, sae: SAE, settings: SAESettings) -> None:
         super().__init__()
@@ -57,19 +57,19 @@ class Objective(nn.Module, ABC):
         self.settings = settings
 
     def begin(self, x: Tensor) -> None:
-        """Take what depends on the scale of states from a first batch [n, d]."""
+        """Initialise what depends on the scale of states from a first batch [n, d]."""
 
     @abstractmethod
     def forward(self, x: Tensor, dead: Tensor) -> Outcome:
-        """Loss and activity of a batch [n, d]; ``dead`` are numbers of latents."""
+        """Return loss and activity of a batch [n, d]; ``dead`` are numbers of latents."""
 
     def own_parameters(self) -> list[nn.Parameter]:
-        """Those that the SAE itself does not have."""
+        """Return the parameters that the SAE itself does not have."""
         inside = {id(parameter) for parameter in self.sae.parameters()}
         return [parameter for parameter in self.parameters() if id(parameter) not in inside]
 
     def after_step(self, outcome: Outcome) -> None:
-        """What follows an optimiser step: unit decoder rows."""
+        """Normalise the decoder rows after an optimiser step."""
         with torch.no_grad():
             self.sae.W_dec.copy_(F.normalize(self.sae.W_dec, dim=1))
 
@@ -97,7 +97,7 @@ class TopK(Objective):
             return top_activations(sae.centre(x), sae.W_enc[among], sae.b_enc[among], k)
 
     def _revival(self, x: Tensor, error: Tensor, dead: Tensor) -> Tensor:
-        """The weighted auxiliary loss of dead latents."""
+        """Return the weighted auxiliary loss of dead latents."""
         if not len(dead):
             return x.new_zeros(())
         chosen = dead[self._largest(x, min(2 * self.settings.k, len(dead)), dead)[1]]
@@ -213,10 +213,10 @@ class Penalised(Objective):
 
     @abstractmethod
     def start(self, threshold: Tensor) -> None:
-        """Begin where latents are active above thresholds [num_latents]."""
+        """Initialise parameters so that latents are active above thresholds [num_latents]."""
 
     def first_weight(self, threshold: Tensor) -> Tensor:
-        """λ at first, for a mean threshold []."""
+        """Return the first λ for a mean threshold []."""
         return self.settings.sparsity * threshold
 
     def forward(self, x: Tensor, dead: Tensor) -> Outcome:
@@ -228,7 +228,7 @@ class Penalised(Objective):
 
     @abstractmethod
     def activate(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Activations [n, num_latents], the penalty [], and what else the loss has []."""
+        """Return activations [n, num_latents], the penalty [], and the loss's other terms []."""
 
     def after_step(self, outcome: Outcome) -> None:
         super().after_step(outcome)
@@ -331,7 +331,7 @@ class Jump(torch.autograd.Function):
 
 
 class Count(torch.autograd.Function):
-    """How many p [n, M] are above θ [M], with bandwidth ε [M]: one number []."""
+    """Number of p [n, M] above θ [M], with bandwidth ε [M]: one number []."""
 
     @staticmethod
     def forward(ctx: Any, pre: Tensor, threshold: Tensor, bandwidth: Tensor) -> Tensor:
@@ -346,8 +346,8 @@ class Count(torch.autograd.Function):
 
 
 def equal_shares(pre: Tensor, k: int) -> Tensor:
-    """Thresholds [M] that all latents exceed on the same share of tokens, k of them per token on
-    average as far as the number of tokens allows; from pre-activations [n, M]."""
+    """Return thresholds [M] that all latents exceed on the same share of tokens, on average k per
+    token as far as the number of tokens allows; from pre-activations [n, M]."""
     count = min(len(pre), max(1, round(k * len(pre) / pre.shape[1])))
     reached = torch.topk(pre, count, dim=0).values[-1]
     return (reached * (1 - 1e-3)).clamp_min(1e-6)
