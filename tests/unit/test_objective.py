@@ -225,8 +225,8 @@ def test_df_flops_counts_documents_while_training_only():
 @pytest.mark.parametrize(
     ("loss", "message"),
     [
-        ({}, "KL distillation needs a teacher, or lists with scores"),
-        ({**NONE, "margin_mse": 1.0}, "MarginMSE needs a teacher, or lists with scores"),
+        ({}, "loss.kl requires a teacher, or lists with scores"),
+        ({**NONE, "margin_mse": 1.0}, "loss.margin_mse requires a teacher, or lists with scores"),
     ],
 )
 def test_without_a_teacher(loss, message):
