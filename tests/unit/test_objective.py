@@ -310,7 +310,7 @@ def test_only_an_sae_reconstructs():
     config = from_mapping(
         TrainingConfig, {"data": {"corpus": "x"}, "loss": {"reconstruction": 1.0}}
     )
-    with pytest.raises(InputError, match="needs an SAE"):
+    with pytest.raises(InputError, match="requires a head over an SAE"):
         Objective.from_config(
             nn.Identity(), VocabularyHead(torch.zeros(7, 2), None, ["x"] * 7), config
         )

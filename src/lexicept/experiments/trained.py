@@ -42,8 +42,8 @@ SHARED = ("words", "lists.jsonl", "teacher", "states", "validation-words")
 """Files and folders that trainings prepare of data, teacher and backbone, for any head and loss."""
 
 CLSR = BM25(k1=0.6, b=0.0, k3=1.5)
-"""CL-SR's weighting, without its code's b of 2, on numbers of latents that k makes equal, and without
-its idf, which is below 0 for latents of more than half of the documents."""
+"""CL-SR's weighting, without its code's b of 2, on numbers of latents that k makes equal, and its
+idf, which is below 0 for latents of more than half of the documents."""
 
 ANISOTROPY_TEXTS = 1000
 """Number of documents, the first ones, whose tokens are compared."""
