@@ -13,6 +13,7 @@ if os.name != "posix":  # locks, see lexicept.storage.locks
 if TYPE_CHECKING:
     from lexicept.corpora import Document as Document
     from lexicept.errors import LexiceptError as LexiceptError
+    from lexicept.experiments.reproduce import reproduce as reproduce
     from lexicept.pipelines.convert import convert as convert
     from lexicept.pipelines.evaluate import evaluate as evaluate
     from lexicept.pipelines.index import Index as Index
@@ -34,6 +35,7 @@ _HOMES = {
     "open": "lexicept.pipelines.index",
     "pretrain": "lexicept.pipelines.pretrain",
     "report": "lexicept.pipelines.report",
+    "reproduce": "lexicept.experiments.reproduce",
     "serve": "lexicept.pipelines.serve",
     "sweep": "lexicept.pipelines.sweep",
     "train": "lexicept.pipelines.train",
@@ -49,6 +51,7 @@ __all__ = [
     "open",
     "pretrain",
     "report",
+    "reproduce",
     "serve",
     "sweep",
     "train",

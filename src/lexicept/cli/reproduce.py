@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -14,7 +14,7 @@ from lexicept.cli.configuration import ConfigOption
 from lexicept.errors import InputError, require
 
 if TYPE_CHECKING:
-    from lexicept.experiments.comparison import Comparison
+    from lexicept.experiments.reproduce import Reproduction
 
 
 class SizeChoice(StrEnum):
@@ -123,46 +123,39 @@ def _report(folder: Path, path: Path) -> None:
 def _run(
     folder: Path,
     names: list[str],
-    size: str,
+    size: Literal["small", "full"],
     data: Path | None,
     out: Path,
     rows: tuple[str, ...],
     record: bool,
     as_json: bool,
 ) -> None:
-    from lexicept.experiments import report
-    from lexicept.experiments.comparison import to_json, write_comparison
-    from lexicept.experiments.data import Data, load_sources
-    from lexicept.experiments.figure import write_figure
-    from lexicept.experiments.recipe import load_recipe
-    from lexicept.experiments.run import run_recipe
-    from lexicept.progress import ProgressBars
+    from lexicept.experiments.reproduce import reproduce
 
-    if data is not None and not data.is_dir():
-        raise InputError(f"--data {data}: no such folder")
-    loaded = [load_recipe(folder, name) for name in names]
-    there = Data(data, load_sources(folder / "datasets.yaml"), out / "work")
     shown = {}
-    for recipe in loaded:
-        with ProgressBars() as progress:
-            outcome = run_recipe(recipe, size, there, out, rows, progress)
-        place = out / recipe.name / size
-        compared = write_comparison(recipe, size, outcome, place)
-        write_figure(recipe, outcome, place / "figure.png")
-        if record and outcome.results:
-            report.record(recipe, size, outcome, compared)
-        shown[recipe.name] = to_json(compared, outcome)
+    for name in names:
+        result = reproduce(
+            name,
+            data=data,
+            out=out,
+            size=size,
+            rows=rows,
+            record=record,
+            recipes=folder,
+            progress=True,
+        )
+        shown[result.name] = result.comparison
         if not as_json:
-            _show(recipe.name, place, compared, dict(outcome.missing))
+            _show(result)
     if as_json:
         print_json(shown)
 
 
-def _show(name: str, place: Path, compared: Comparison, missing: dict[str, str]) -> None:
+def _show(result: Reproduction) -> None:
     from lexicept.sanitize import safe
 
-    print(f"{name}: {compared.verdict.word}: {compared.verdict.reason}")
-    for row, reason in missing.items():
+    print(f"{result.name}: {result.verdict}: {result.reason}")
+    for row, reason in result.missing.items():
         if reason != "not run":
             print(safe(f"  {row}: {reason}"))
-    print(f"  {place / 'table.md'}")
+    print(f"  {result.folder / 'table.md'}")

@@ -1,0 +1,28 @@
+"""Commands parse, call and print: the pipelines do the work."""
+
+import ast
+from pathlib import Path
+
+import lexicept.cli
+
+LINES = 40
+"""Most lines of a function's body in ``lexicept.cli``, its docstring included."""
+
+
+def bodies() -> dict[str, int]:
+    """Return the number of lines of every function's body, by ``module.function``."""
+    lines = {}
+    for path in Path(str(lexicept.cli.__file__)).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                last = node.body[-1].end_lineno
+                assert last is not None
+                lines[f"{path.stem}.{node.name}"] = last - node.body[0].lineno + 1
+    return lines
+
+
+def test_bodies_are_short() -> None:
+    lines = bodies()
+    assert {"build.build", "search.search", "sweep.sweep"} <= lines.keys()
+    # A build is still put together by its command.
+    assert {name for name, count in lines.items() if count > LINES} <= {"build.build"}
