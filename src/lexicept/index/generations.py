@@ -29,7 +29,7 @@ def next_generation(index: IndexReader) -> Path:
 
 
 def remove_others(index: IndexReader, generation: Path) -> None:
-    """Remove what no reader holds: the generation before, and what killed changes left."""
+    """Remove the generations that no reader holds, and files that killed changes left."""
     index.release()
     for entry in index.path.iterdir():
         if entry.name.isdigit() and entry != generation:
@@ -68,8 +68,11 @@ def commit_generation(
 
 
 def publish(path: Path, generation: Path, content: Mapping[str, Any]) -> None:
-    """Make a whole generation the one that readers see; ``content`` is what its manifest says of
-    it beside the files."""
+    """Publish a generation, so that readers see it from now on.
+
+    Args:
+        content: fields of its manifest beside the files.
+    """
     sync_folder(generation)
     manifest = {
         **content,
@@ -84,7 +87,7 @@ def publish(path: Path, generation: Path, content: Mapping[str, Any]) -> None:
 
 @contextmanager
 def writing(path: str | os.PathLike[str]) -> Iterator[IndexReader]:
-    """The newest generation of an index, with no other writer. Readers are not held up."""
+    """Yield the newest generation of an index, locked against other writers but not readers."""
     read_manifest(Path(path))  # a lock file must not be left where there is no index
     descriptor = lock(Path(path))
     try:
