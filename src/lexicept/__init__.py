@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from lexicept.corpora import Document as Document
     from lexicept.errors import LexiceptError as LexiceptError
     from lexicept.experiments.reproduce import reproduce as reproduce
+    from lexicept.pipelines.build import build as build
     from lexicept.pipelines.convert import convert as convert
     from lexicept.pipelines.evaluate import evaluate as evaluate
     from lexicept.pipelines.index import Index as Index
@@ -30,6 +31,7 @@ _HOMES = {
     "Index": "lexicept.pipelines.index",
     "LexiceptError": "lexicept.errors",
     "SparseVectors": "lexicept.vectors",
+    "build": "lexicept.pipelines.build",
     "convert": "lexicept.pipelines.convert",
     "evaluate": "lexicept.pipelines.evaluate",
     "open": "lexicept.pipelines.index",
@@ -46,6 +48,7 @@ __all__ = [
     "Index",
     "LexiceptError",
     "SparseVectors",
+    "build",
     "convert",
     "evaluate",
     "open",

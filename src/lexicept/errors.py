@@ -9,6 +9,20 @@ class InputError(LexiceptError, ValueError):
     """Raised for bad input: the message names the file and line, the id or the value."""
 
 
+class ParameterError(InputError):
+    """Parameters that do not go together.
+
+    Args:
+        text: the message, with ``{0}``, ``{1}`` and so on in place of the names.
+        names: names of parameters.
+    """
+
+    def __init__(self, text: str, *names: str) -> None:
+        super().__init__(text.format(*names))
+        self.text = text
+        self.names = names
+
+
 class IndexFormatError(LexiceptError):
     """Raised for a folder that is no index, is damaged, or was written by a newer version."""
 

@@ -13,6 +13,7 @@ from lexicept.errors import IndexFormatError
 from lexicept.explanation.contributions import Span
 from lexicept.index.atlas import Concept, Example, Findings
 from lexicept.storage.texts import TextStore
+from lexicept.vectorizers.interface import EncodedQuery
 
 
 class Vowels:
@@ -33,7 +34,15 @@ class Vowels:
         rows = [[text.count(vowel) for vowel in "aeiou"] for text in texts]
         return sp.csr_array(np.array(rows, np.float32).reshape(-1, 5))
 
-    def spans(self, text: str, dimensions: Sequence[int], task: str) -> dict[int, tuple[Span, ...]]:
+    def encode_query(self, text: str) -> EncodedQuery:
+        return EncodedQuery(self.queries([text]), lambda dimensions: self._spans(text, dimensions))
+
+    def document_spans(
+        self, texts: Sequence[str], dimensions: Sequence[Sequence[int]]
+    ) -> list[dict[int, tuple[Span, ...]]]:
+        return [self._spans(*pair) for pair in zip(texts, dimensions, strict=True)]
+
+    def _spans(self, text: str, dimensions: Sequence[int]) -> dict[int, tuple[Span, ...]]:
         return {
             d: tuple(Span(i, i + 1) for i, letter in enumerate(text) if letter == self.terms[d])
             for d in dimensions

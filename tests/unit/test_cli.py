@@ -134,8 +134,8 @@ def test_pruning_is_shown(tmp_path: Path, run: Run) -> None:
     builder.add_vocabulary(Vowels(), VocabularySettings(Splade(), 1, 2))
     builder.commit()
     lines = [line.split() for line in run("index", "info", tmp_path / "x").out.splitlines()]
-    assert ["1", "in", "a", "query"] in lines
-    assert ["2", "in", "a", "document"] in lines
+    assert ["at", "most", "1", "in", "a", "query"] in lines
+    assert ["at", "most", "2", "in", "a", "document"] in lines
     found = run("search", tmp_path / "x", "apple", "--explain", "--vocabulary", "both").out
     assert "word appl" in found
     assert "concept a" in found
@@ -311,9 +311,11 @@ def test_what_build_refuses(beir: Path, tmp_path: Path, run: Run) -> None:
         assert build("--out", tmp_path / "x", option, "0").code == 2
     limits = ("--query-max-active-dims", "--document-max-active-dims", "--query-max-qd-flops")
     for option in limits:
-        assert_error(build("--out", tmp_path / "x", option, 1), f"{option} is of concepts")
-    assert_error(build("--out", tmp_path / "x", "--weighting", "splade"), "is of concepts")
-    assert_error(build("--out", tmp_path / "x", "--width", 5), "--width is of the SAEs")
+        assert_error(build("--out", tmp_path / "x", option, 1), f"{option} requires concepts")
+    assert_error(
+        build("--out", tmp_path / "x", "--weighting", "splade"), "--weighting requires concepts"
+    )
+    assert_error(build("--out", tmp_path / "x", "--width", 5), "--width requires --sae")
     assert build("--out", tmp_path / "a" / "new" / "parent").code == 0
 
 

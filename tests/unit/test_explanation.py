@@ -1,6 +1,7 @@
 """Spans of words and concepts, sums over a real encoder, and explanations as text and HTML."""
 
 import re
+from dataclasses import replace
 from html import unescape
 from io import StringIO
 from itertools import pairwise
@@ -27,6 +28,7 @@ from lexicept.explanation.html import explanation_page, highlighted
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import RRASettings, VocabularySettings
 from lexicept.index.stored import Hit
+from lexicept.models.backbone import Backbone
 from lexicept.models.encoder import Encoder
 from lexicept.models.lookup import Lookup
 from lexicept.vectorizers.concepts import ConceptVectorizer
@@ -71,19 +73,22 @@ def test_a_concept_is_where_its_largest_activation_is(bert, kind, settings):
     for task, content in (("query", text(3, 8, 3)), ("document", LONG)):
         expected = firing_words(encoder, content, task)
         dimensions = list(range(vectorizer.size))
-        spans = vectorizer.spans(content, dimensions, task)
+        if task == "query":
+            spans = vectorizer.encode_query(content).spans(dimensions)
+        else:
+            (spans,) = vectorizer.document_spans([content], [dimensions])
         assert list(spans) == dimensions
         assert expected
         assert {d: span for d, found in spans.items() for span in found} == expected
     assert len(bert.windows([LONG])) > 3
-    assert vectorizer.spans("", [0, 1], "document") == {0: (), 1: ()}
+    assert vectorizer.document_spans([""], [[0, 1]]) == [{0: (), 1: ()}]
 
 
 def test_a_concept_takes_the_whole_word(bert):
     vectorizer = ConceptVectorizer(make(bert, "sae"))
     content = "Baba xyz-\u0061\u0301bc  dede"
     assert max(len(window.token_ids) for window in bert.windows([content])) > 9  # in pieces
-    found = vectorizer.spans(content, range(vectorizer.size), "document")
+    (found,) = vectorizer.document_spans([content], [range(vectorizer.size)])
     spelled = {content[start:end] for spans in found.values() for start, end in spans}
     assert spelled <= {"Baba", "xyz", "-", "\u0061\u0301bc", "dede"}
     assert "xyz" in spelled
@@ -95,7 +100,7 @@ def test_a_query_without_inference_has_the_tokens_that_name_a_dimension(bert):
     lookup = Lookup.for_head(head, bert.tokenizer)
     vectorizer = ConceptVectorizer(Encoder.of(bert, head, lookup))
     baba, z, y = bert.tokenizer.convert_tokens_to_ids(["baba", "z", "##y"])
-    assert vectorizer.spans("Baba zy baba", [baba, z, y, 0], "query") == {
+    assert vectorizer.encode_query("Baba zy baba").spans([baba, z, y, 0]) == {
         baba: ((0, 4), (8, 12)),
         z: ((5, 6),),
         y: ((6, 7),),
@@ -165,10 +170,39 @@ def test_spans_of_title_and_text_hold_the_content_of_both(title, body, spans):
         assert all(0 <= start < end <= len(part) for start, end in of_part)
 
 
+def test_a_query_and_its_hits_run_the_backbone_once_each(bert, tmp_path, monkeypatch):
+    builder = IndexBuilder(tmp_path / "index")
+    texts = [text(number, number + 1) for number in range(12)]
+    builder.add_documents([Document(str(n), content) for n, content in enumerate(texts)], {})
+    builder.add_vocabulary(ConceptVectorizer(make(bert, "sae")), VocabularySettings(BM25(k3=1.0)))
+    index = builder.commit()
+    index.search("warm")  # loads the model, which runs to be measured
+    encoded = []
+    states = Backbone.states
+
+    def counted(backbone, token_ids, mask):
+        encoded.append(len(token_ids))
+        return states(backbone, token_ids, mask)
+
+    monkeypatch.setattr(Backbone, "states", counted)
+    hits = index.search(text(3, 4), 5, explain=True)
+    assert encoded == [1, 5]
+    encoded.clear()
+    assert index.search(text(3, 4), 5) == [replace(hit, explanation=None) for hit in hits]
+    assert encoded == [1]
+    for hit in hits:
+        encoded.clear()
+        alone = index.explain(text(3, 4), hit.id)
+        assert encoded == [1, 1]
+        assert alone == hit.explanation
+        assert alone.score == pytest.approx(hit.score, rel=1e-6)
+
+
 def test_spans_at_the_border_of_title_and_text():
     document = Document("d", "cat ", " A cat")
     assert document.content == "A cat cat"
-    spans = WordVectorizer("en", ["cat"]).spans(document.content, [0], "document")[0]
+    (found,) = WordVectorizer("en", ["cat"]).document_spans([document.content], [[0]])
+    spans = found[0]
     assert split_spans(document, spans) == (((3, 6),), ((0, 3),))
     assert split_spans(Document("d", "cat"), [Span(0, 3)]) == ((), ((0, 3),))
 

@@ -124,12 +124,15 @@ def test_adapting(corpus: Path, run: Run, tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--k", 4], "--k is of the training: add --train-concepts"),
-        (["--num-latents", 64, "--adapt"], "--num-latents is of the training"),
-        (["--layer", 2], "--layer needs --train-concepts or --sae"),
-        (["--backbone", "x", "--model", "y"], "--backbone needs --train-concepts or --sae"),
+        (["--k", 4], "--k requires --train-concepts"),
+        (["--num-latents", 64, "--adapt"], "--num-latents requires --train-concepts"),
+        (["--layer", 2], "--layer requires --train-concepts or --sae"),
+        (["--backbone", "x", "--model", "y"], "--backbone requires --train-concepts or --sae"),
         (["--adapt", "--train-concepts"], "--train-concepts and --adapt are two sources"),
-        (["--adapt", "--vocabulary", "words"], "--adapt is a source of concepts: not with"),
+        (
+            ["--adapt", "--vocabulary", "words"],
+            "--adapt requires concepts, but --vocab",
+        ),
         (["--model", "nowhere"], "nowhere: no saved encoder"),
     ],
 )

@@ -104,8 +104,9 @@ def test_terms_with_and_without_characters_are_the_same(language: str, text: str
 def test_occurrences_of_dimensions() -> None:
     vectorizer = WordVectorizer("en", ["cat", "dog", "owl"])
     text = "Cats, a dog and the cat; zebras"
-    for task in ("query", "document"):
-        assert vectorizer.spans(text, [0, 2], task) == {0: ((0, 4), (20, 23)), 2: ()}
+    expected = {0: ((0, 4), (20, 23)), 2: ()}
+    assert vectorizer.encode_query(text).spans([0, 2]) == expected
+    assert vectorizer.document_spans([text, "dog"], [[0, 2], [1]]) == [expected, {1: ((0, 3),)}]
 
 
 def test_counts() -> None:

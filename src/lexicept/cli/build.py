@@ -1,9 +1,7 @@
-"""The command that makes an index of a corpus: build."""
+"""The command that builds an index of a corpus: build."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,34 +14,31 @@ from lexicept.cli.common import (
     CorpusArgument,
     JsonOption,
     NewIndexOption,
+    OverwriteOption,
     RayOption,
     RayWorkersOption,
     RestartOption,
     VocabularyChoice,
     WidthOption,
-    joined,
-    require_concepts,
+    option_names,
 )
+from lexicept.cli.configuration import ConfigOption
 from lexicept.cli.index import print_info
-from lexicept.errors import InputError, require
-from lexicept.pipelines.train import MODULES
+from lexicept.errors import ParameterError
 
 if TYPE_CHECKING:
-    from lexicept.index.builder import IndexBuilder
-    from lexicept.index.impacts import VocabularySettings
-    from lexicept.progress import Progress
-    from lexicept.vectorizers.concepts import ConceptVectorizer
+    from lexicept.training.sae.settings import SAESettings
 
 
 class WeightingChoice(StrEnum):
-    """How activations become weights."""
+    """Weighting of activations."""
 
     bm25 = "bm25"
     splade = "splade"
 
 
 class ArchitectureChoice(StrEnum):
-    """Sparse autoencoders that concepts are learned with."""
+    """Architecture of a sparse autoencoder (SAE)."""
 
     topk = "topk"
     batch_topk = "batch_topk"
@@ -55,7 +50,7 @@ class ArchitectureChoice(StrEnum):
 
 
 class PrecisionChoice(StrEnum):
-    """Of the backbone."""
+    """Number format of the backbone."""
 
     float32 = "float32"
     bfloat16 = "bfloat16"
@@ -64,7 +59,9 @@ class PrecisionChoice(StrEnum):
 VocabularyOption = Annotated[
     VocabularyChoice, typer.Option(help="Words need no model; concepts need torch.")
 ]
-LanguageOption = Annotated[str, typer.Option(help="Of the words: stop words and stemming.")]
+LanguageOption = Annotated[
+    str, typer.Option(help="Language of the stop words and stemming (ISO 639-1 code).")
+]
 ModelOption = Annotated[
     str | None,
     typer.Option(
@@ -73,13 +70,14 @@ ModelOption = Annotated[
     ),
 ]
 TrainOption = Annotated[
-    bool, typer.Option("--train-concepts", help="Learn the concepts from the corpus itself.")
+    bool,
+    typer.Option(
+        "--train-concepts", help="Train an SAE on the corpus; its latents are the concepts."
+    ),
 ]
 AdaptOption = Annotated[
     bool,
-    typer.Option(
-        "--adapt", help=f"Train {MINI} on for this corpus, from its documents alone (minutes)."
-    ),
+    typer.Option("--adapt", help=f"Continue the training of {MINI} on this corpus (minutes)."),
 ]
 SAEOption = Annotated[
     str | None,
@@ -87,11 +85,13 @@ SAEOption = Annotated[
 ]
 ExplanationsOption = Annotated[
     Path | None,
-    typer.Option(help="Names of its concepts: Neuronpedia's export, a .jsonl or a folder."),
+    typer.Option(
+        help="Labels of the SAE's latents: Neuronpedia's export, a .jsonl file or a folder."
+    ),
 ]
 BackboneOption = Annotated[
     str | None,
-    typer.Option(help="Hugging Face model under the concepts.", show_default=BACKBONE),
+    typer.Option(help="Hugging Face model that the SAE reads.", show_default=BACKBONE),
 ]
 LayerOption = Annotated[
     int | None,
@@ -102,65 +102,55 @@ LayerOption = Annotated[
 ]
 PrecisionOption = Annotated[
     PrecisionChoice,
-    typer.Option(help="That documents are read in; bfloat16 where the hardware is faster so."),
+    typer.Option(
+        help="Number format of the backbone; bfloat16 only where the hardware is faster with it."
+    ),
 ]
-LatentsOption = Annotated[int | None, typer.Option(help="Concepts to learn.", show_default="8192")]
+LatentsOption = Annotated[
+    int | None, typer.Option(help="Latents of the SAE to train.", show_default="8192")
+]
 KOption = Annotated[
-    int | None, typer.Option(help="Active concepts per token, as they learn.", show_default="8")
+    int | None, typer.Option(help="Active latents per token in training.", show_default="8")
 ]
 ArchitectureOption = Annotated[
     ArchitectureChoice | None,
-    typer.Option(help="Of the sparse autoencoder that learns them.", show_default="topk"),
+    typer.Option(help="Architecture of the SAE to train.", show_default="topk"),
 ]
 TokensOption = Annotated[
     int | None,
-    typer.Option(help="Tokens the concepts are learned from.", show_default="1000000"),
+    typer.Option(help="Tokens to train the SAE on.", show_default="1000000"),
 ]
-SeedOption = Annotated[int | None, typer.Option(help="Of the training.", show_default="0")]
+SeedOption = Annotated[int | None, typer.Option(help="Seed of the training.", show_default="0")]
 WeightingOption = Annotated[
     WeightingChoice | None,
-    typer.Option(help="Of the concepts; by default what their model was trained for."),
+    typer.Option(help="Weighting of the concepts; by default the one their model was trained for."),
 ]
 QueryLimitOption = Annotated[
     int | None,
-    typer.Option(min=1, help="Concepts left in a query; by default the model's own limit."),
+    typer.Option(min=1, help="Most concepts of a query; by default the model's limit."),
 ]
 QueryCostOption = Annotated[
     float | None,
     typer.Option(
-        help="QD-FLOPs of a query's concepts at most: documents that have each of them, as a "
-        "share of all, added up; by default the model's own limit, lexicept-mini's is 1.5."
+        help="Most QD-FLOPs of a query's concepts: the shares of all documents that have each of "
+        "them, added up; by default the model's limit (1.5 for lexicept-mini)."
     ),
 ]
 DocumentLimitOption = Annotated[
     int | None,
     typer.Option(
         min=1,
-        help="Concepts left in a document; by default the model's own limit, 160 of lexicept-mini.",
+        help="Most concepts of a document; by default the model's limit (160 for lexicept-mini).",
     ),
 ]
 
 
 WeightBitsOption = Annotated[
     int,
-    typer.Option(help="Of the postings: 32, or 8 for an index half the size, a little less exact."),
+    typer.Option(
+        help="Bits of a posting's weight: 32, or 8 for half the size, a little less exact."
+    ),
 ]
-
-
-@dataclass(frozen=True)
-class ConceptSource:
-    """Where concepts are from: a saved model, a pretrained SAE, or the corpus itself."""
-
-    model: str | None
-    adapt: str | None
-    """The corpus that the model is adapted to."""
-    sae: str | None
-    width: int | None
-    backbone: str
-    layer: int | None
-    precision: str
-    training: dict[str, Any] | None
-    """Settings of an SAE that learns them from the corpus."""
 
 
 def build(
@@ -187,222 +177,67 @@ def build(
     document_max_active_dims: DocumentLimitOption = None,
     weight_bits: WeightBitsOption = 32,
     seed: SeedOption = None,
+    overwrite: OverwriteOption = False,
     restart: RestartOption = False,
     ray: RayOption = None,
     ray_workers: RayWorkersOption = None,
+    config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Index a corpus by words, by concepts, or by both.
 
-    The concepts are those of lexicept-mini, a model in the package that was trained on other texts,
-    unless another source is named. Re-running the command resumes an interrupted build.
+    Concepts are those of lexicept-mini, the model in the package, unless an option names another
+    source. Re-running the command resumes an interrupted build.
     """
-    from contextlib import closing
+    import lexicept
 
-    from lexicept.corpora import read_documents
-    from lexicept.engines.exact import check_weight_bits
-    from lexicept.index.builder import IndexBuilder
-    from lexicept.index.impacts import VocabularySettings
-    from lexicept.progress import ProgressBars
-    from lexicept.vectorizers.words import WordVectorizer
-    from lexicept.weighting import BM25
-
-    with_concepts = "concepts" in vocabulary.names
-    check_weight_bits(weight_bits)
-    training = _training(num_latents, k, architecture, train_tokens, seed)
-    _check_sources(
-        {"--model": model, "--sae": sae, "--train-concepts": train_concepts, "--adapt": adapt},
-        {"--backbone": backbone, "--layer": layer},
-        [_OF_TRAINING[name] for name in training],
-        explanations is not None,
-        with_concepts,
-    )
-    if width is not None and sae is None:
-        raise InputError("--width is of the SAEs that --sae names")
-    of_concepts = {
-        "--query-max-active-dims": query_max_active_dims,
-        "--document-max-active-dims": document_max_active_dims,
-        "--query-max-qd-flops": query_max_qd_flops,
-        "--weighting": weighting,
+    training = {
+        **{"num_latents": num_latents, "k": k, "architecture": architecture},
+        "train_tokens": train_tokens,
+        "seed": seed,
     }
-    given = [name for name, value in of_concepts.items() if value is not None]
-    if given and not with_concepts:
-        raise InputError(f"{given[0]} is of concepts: not with --vocabulary words")
-    source = ConceptSource(
-        model=_local(model),
-        adapt=_local(corpus) if adapt else None,
-        sae=_local(sae),
-        width=width,
-        backbone=backbone or BACKBONE,
-        layer=layer,
-        precision=precision.value,
-        training=training if train_concepts else None,
-    )
-    # An unknown language and impossible limits are refused before any work; the weighting is the
-    # model's, which is not there yet.
-    words = WordVectorizer(language)
-    limits = VocabularySettings(
-        BM25(), query_max_active_dims, document_max_active_dims, query_max_qd_flops
-    )
-    if with_concepts:
-        require_concepts()
-    with (
-        joined(ray, ray_workers) as cluster,
-        closing(IndexBuilder(out, cluster, restart=restart)) as builder,
-        ProgressBars() as progress,
-    ):
-        builder.add_documents(read_documents(corpus), asdict(source) if with_concepts else {})
-        if "words" in vocabulary.names:
-            builder.add_vocabulary(words, VocabularySettings(BM25()), progress)
-        if with_concepts:
-            concepts = _concepts(builder, source, progress)
-            explained = None if explanations is None else _explanations(explanations, concepts)
-            settings = _settings(concepts, weighting, limits)
-            _add_concepts(builder, concepts, settings, language, explained, progress)
-        index = builder.commit(weight_bits=weight_bits)
+    with option_names():
+        index = lexicept.build(
+            corpus,
+            out,
+            vocabulary=vocabulary.value,
+            language=language,
+            model=model,
+            adapt=adapt,
+            sae=sae,
+            width=width,
+            explanations=explanations,
+            train_concepts=_training(train_concepts, training),
+            backbone=backbone,
+            layer=layer,
+            precision=precision.value,
+            weighting=None if weighting is None else weighting.value,
+            query_max_active_dims=query_max_active_dims,
+            query_max_qd_flops=query_max_qd_flops,
+            document_max_active_dims=document_max_active_dims,
+            weight_bits=weight_bits,
+            ray=ray,
+            ray_workers=ray_workers,
+            overwrite=overwrite,
+            restart=restart,
+            progress=True,
+        )
     print_info(index, as_json)
 
 
-_OF_TRAINING = {
-    "num_latents": "--num-latents",
-    "k": "--k",
-    "architecture": "--architecture",
-    "tokens": "--train-tokens",
-    "seed": "--seed",
-}
-"""Options of the training, by the names of its settings."""
+def _training(wanted: bool, options: dict[str, Any]) -> SAESettings | bool:
+    """Return the settings of the SAE to train; False without --train-concepts.
 
-
-def _training(
-    num_latents: int | None,
-    k: int | None,
-    architecture: ArchitectureChoice | None,
-    tokens: int | None,
-    seed: int | None,
-) -> dict[str, Any]:
-    """The settings of an SAE that were named."""
-    given = {
-        "num_latents": num_latents,
-        "k": k,
-        "architecture": None if architecture is None else architecture.value,
-        "tokens": tokens,
-        "seed": seed,
-    }
-    return {name: value for name, value in given.items() if value is not None}
-
-
-def _local(name: str | None) -> str | None:
-    """A folder or file by its whole path, any other name as it is."""
-    return str(Path(name).resolve()) if name is not None and Path(name).exists() else name
-
-
-def _check_sources(
-    sources: Mapping[str, object],
-    of_backbone: Mapping[str, object],
-    of_training: Sequence[str],
-    explanations: bool,
-    with_concepts: bool,
-) -> None:
-    """Raises InputError for options that do not go together."""
-    named = [name for name, value in sources.items() if value]
-    if len(named) > 1:
-        raise InputError(f"{' and '.join(named)} are two sources of concepts: choose one")
-    source = named[0] if named else None
-    if of_training and source != "--train-concepts":
-        raise InputError(f"{of_training[0]} is of the training: add --train-concepts")
-    chosen = [name for name, value in of_backbone.items() if value is not None]
-    if chosen and source not in ("--train-concepts", "--sae"):
-        raise InputError(f"{chosen[0]} needs --train-concepts or --sae: a model has its own")
-    if explanations and (not with_concepts or source not in ("--sae", "--model")):
-        raise InputError("--explanations are of concepts that --sae or --model gives")
-    if source is not None and not with_concepts:
-        raise InputError(f"{source} is a source of concepts: not with --vocabulary words")
-
-
-def _concepts(
-    builder: IndexBuilder, source: ConceptSource, progress: Progress
-) -> ConceptVectorizer:
-    """The packaged model's concepts, another model's, an SAE's, or those of the corpus."""
-    from lexicept.training.concepts import train_concepts
+    Raises:
+        ParameterError: settings without --train-concepts.
+    """
+    given = {name: value for name, value in options.items() if value is not None}
+    if not wanted:
+        if given:
+            raise ParameterError("{0} requires {1}", next(iter(given)), "train_concepts")
+        return False
     from lexicept.training.sae.settings import SAESettings
-    from lexicept.vectorizers.concepts import BackboneSettings, ConceptVectorizer
 
-    backbone = BackboneSettings(source.backbone, source.layer, source.precision)
-    if source.sae is not None:
-        return ConceptVectorizer.pretrained(source.sae, backbone, source.width)
-    if source.training is not None:
-        folder = builder.work.kept("training")
-        settings = SAESettings(**source.training)
-        return train_concepts(builder.contents, backbone, settings, folder, progress)
-    concepts = ConceptVectorizer.load(source.model or MINI)
-    if source.adapt is not None:
-        folder = builder.work.kept("adaptation")
-        concepts = _adapted(concepts, source.adapt, folder, progress)
-    concepts.precision = source.precision
-    return concepts
-
-
-def _adapted(
-    concepts: ConceptVectorizer, corpus: str, folder: Path, progress: Progress
-) -> ConceptVectorizer:
-    """Concepts trained on, for a corpus; made once in this folder."""
-    require("train", *MODULES)
-    from lexicept.training.adaptation import adapt
-    from lexicept.vectorizers.concepts import ConceptVectorizer
-
-    return ConceptVectorizer(adapt(concepts.encoder, corpus, folder, progress), concepts.terms)
-
-
-def _explanations(path: Path, concepts: ConceptVectorizer) -> dict[int, str]:
-    from lexicept.models.heads.sae import SAEHead
-    from lexicept.models.sae.explanations import read_explanations
-
-    if not isinstance(concepts.head, SAEHead):
-        raise InputError(f"{path}: explanations are of an SAE's latents, which this model has not")
-    return read_explanations(path, concepts.head.sae)
-
-
-def _settings(
-    concepts: ConceptVectorizer,
-    weighting: WeightingChoice | None,
-    limits: VocabularySettings,
-) -> VocabularySettings:
-    """What the options say, else what the model was trained for."""
-    from dataclasses import replace
-
-    from lexicept.index.impacts import VocabularySettings
-
-    head, trained = concepts.head.settings, concepts.encoder.index_settings
-    if weighting is not None:
-        trained = replace(trained, weighting=weighting.value)
-    return VocabularySettings(
-        trained.weigh(head.pooling, head.query_scale),
-        limits.query_max_active_dims or head.query_max_active_dims,
-        limits.document_max_active_dims or head.document_max_active_dims,
-        limits.query_max_qd_flops or trained.query_max_qd_flops,
-    )
-
-
-def _add_concepts(
-    builder: IndexBuilder,
-    concepts: ConceptVectorizer,
-    settings: VocabularySettings,
-    language: str,
-    explanations: dict[int, str] | None,
-    progress: Progress,
-) -> None:
-    """Encode the documents, and find out what concepts without names mean there."""
-    from lexicept.interpretation.describe import describe
-
-    found = builder.add_vocabulary(concepts, settings, progress)
-    if concepts.named and explanations is None:
-        return
-    findings = describe(
-        concepts.encoder,
-        builder.contents,
-        found,
-        language=language,
-        explanations=explanations,
-        progress=progress,
-    )
-    builder.add_atlas(findings)
+    if "train_tokens" in given:
+        given["tokens"] = given.pop("train_tokens")
+    return SAESettings(**{name: getattr(v, "value", v) for name, v in given.items()})

@@ -5,24 +5,20 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lexicept.errors import InputError, require
+from lexicept.errors import InputError, ParameterError
+from lexicept.errors import require as require
+from lexicept.pipelines.defaults import BACKBONE as BACKBONE
+from lexicept.pipelines.defaults import MINI as MINI
 
 if TYPE_CHECKING:
     from lexicept.index.reader import IndexReader
-    from lexicept.parallel.ray import Cluster
-
-BACKBONE = "sentence-transformers/all-MiniLM-L6-v2"
-"""``models.loading.DEFAULT_BACKBONE``, without importing torch."""
-
-MINI = "lexicept-mini"
-"""``concepts.MINI``, the concept model in the package, likewise."""
 
 
 class VocabularyChoice(StrEnum):
@@ -46,6 +42,9 @@ CorpusArgument = Annotated[
 ]
 DatasetArgument = Annotated[str, typer.Argument(help="A BEIR folder or an ir_datasets name.")]
 IndexArgument = Annotated[Path, typer.Argument(help="An index folder.")]
+OverwriteOption = Annotated[
+    bool, typer.Option("--overwrite", help="Replace what is at --out, once the new one is whole.")
+]
 NewIndexOption = Annotated[Path, typer.Option(help="Where the index will be; must not exist.")]
 SearchEngineOption = Annotated[
     str, typer.Option("--engine", help="exact, or one that `lexicept index engine` built.")
@@ -81,26 +80,22 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @contextmanager
-def joined(address: str | None, workers: int | None) -> Iterator[Cluster | None]:
-    """A Ray cluster while the block runs; None without an address."""
-    if address is None:
-        if workers is not None:
-            raise InputError("--ray-workers are those of --ray")
-        yield None
-        return
-    from lexicept.parallel.ray import Cluster
-
-    with closing(Cluster(address, workers)) as cluster:
-        yield cluster
-
-
-@contextmanager
 def working(what: str) -> Iterator[None]:
     """Show in a terminal that something goes on, while the block runs."""
     from rich.console import Console
 
     with Console(stderr=True).status(what):
         yield
+
+
+@contextmanager
+def option_names() -> Iterator[None]:
+    """Name options, as a person typed them, where an error of the block names parameters."""
+    try:
+        yield
+    except ParameterError as error:
+        options = (f"--{name.replace('_', '-')}" for name in error.names)
+        raise InputError(error.text.format(*options)) from None
 
 
 def single_vocabulary(index: IndexReader, choice: VocabularyChoice | None) -> str | None:

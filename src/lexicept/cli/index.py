@@ -13,7 +13,7 @@ from lexicept.cli.common import (
     NewIndexOption,
     RayOption,
     RayWorkersOption,
-    joined,
+    option_names,
     print_json,
     print_report,
     print_table,
@@ -21,18 +21,16 @@ from lexicept.cli.common import (
 from lexicept.errors import InputError
 
 if TYPE_CHECKING:
-    from lexicept.index.reader import IndexReader
+    from lexicept.pipelines.index import Index
 
 
 def add(index: IndexArgument, corpus: CorpusArgument, as_json: JsonOption = False) -> None:
-    """Add a corpus' documents to an index, replacing those whose ids are there."""
-    from lexicept.corpora import read_documents
-    from lexicept.index import updates
-    from lexicept.progress import ProgressBars
+    """Add a corpus to an index; documents whose ids the index has are replaced."""
+    import lexicept
 
-    with ProgressBars() as progress:
-        added, replaced = updates.update(index, read_documents(corpus), progress)
-    print_report({"added": added, "replaced": replaced}, as_json)
+    with lexicept.open(index) as opened:
+        counts = opened.add(corpus, progress=True)
+    print_report(counts._asdict(), as_json)
 
 
 def delete(
@@ -41,9 +39,11 @@ def delete(
     as_json: JsonOption = False,
 ) -> None:
     """Delete documents from an index."""
-    from lexicept.index import updates
+    import lexicept
 
-    print_report({"deleted": updates.delete(index, document_ids)}, as_json)
+    with lexicept.open(index) as opened:
+        count = opened.delete(document_ids)
+    print_report({"deleted": count}, as_json)
 
 
 def reweight(
@@ -58,70 +58,67 @@ def reweight(
     ray_workers: RayWorkersOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Re-weight an index by pragmatic reasoning (Rational Retrieval Acts) into another one."""
-    from lexicept.index import updates
-    from lexicept.index.impacts import RRASettings
-    from lexicept.index.reader import IndexReader
+    """Write a copy of an index, re-weighted by pragmatic reasoning (Rational Retrieval Acts)."""
+    import lexicept
     from lexicept.storage import workspace
 
     report: dict[str, Any] = {}
     workspace.refuse_existing(out)
-    with joined(ray, ray_workers) as cluster:
-        if alpha == "auto":
-            chosen, tried = updates.choose_alpha(IndexReader.open(index), iterations, transform)
-            report["pseudo_query_nDCG@10"] = {str(value): tried[value] for value in tried}
-        else:
-            try:
-                chosen = float(alpha)
-            except ValueError:
-                raise InputError(f"--alpha takes a number or auto, not {alpha!r}") from None
-        updates.reweight(index, out, RRASettings(chosen, iterations, transform), cluster)
+    opened = lexicept.open(index)
+    if alpha == "auto":
+        chosen, tried = opened.choose_alpha(iterations=iterations, transform=transform)
+        report["pseudo_query_nDCG@10"] = {str(value): tried[value] for value in tried}
+    else:
+        try:
+            chosen = float(alpha)
+        except ValueError:
+            raise InputError(f"--alpha takes a number or auto, not {alpha!r}") from None
+    with option_names():
+        opened.reweight(
+            chosen,
+            iterations=iterations,
+            transform=transform,
+            out=out,
+            ray=ray,
+            ray_workers=ray_workers,
+        )
     print_report({"alpha": chosen, **report}, as_json)
 
 
 def info(index: IndexArgument, as_json: JsonOption = False) -> None:
-    """What an index holds."""
-    from lexicept.index.reader import IndexReader
+    """Show the documents, vocabularies and size of an index."""
+    import lexicept
 
-    print_info(IndexReader.open(index), as_json)
+    print_info(lexicept.open(index), as_json)
 
 
 def verify(index: IndexArgument, as_json: JsonOption = False) -> None:
     """Check every file of an index: sizes, checksums, texts, and that the parts fit together.
 
-    Exits with 1 where something is wrong, after a line for each thing.
+    The exit status is 1 after problems, which are printed one a line.
     """
     from lexicept.index import verification
     from lexicept.progress import ProgressBars
 
     with ProgressBars() as progress:
-        found = verification.verify(index, progress)
+        result = verification.verify(index, progress)
     if as_json:
-        print_json(found._asdict())
+        print_json(result._asdict())
     else:
-        for problem in found.problems:
+        for problem in result.problems:
             print(problem)
-        print(f"{index}: {found.files} files, {len(found.problems) or 'no'} problems")
-    if found.problems:
+        print(f"{index}: {result.files} files, {len(result.problems) or 'no'} problems")
+    if result.problems:
         raise typer.Exit(1)
 
 
-def print_info(index: IndexReader, as_json: bool) -> None:
-    """What an index holds, as a table or as JSON."""
-    files = index.manifest["files"].values()
-    report: dict[str, Any] = {
-        "path": str(index.path),
-        "documents": len(index),
-        "vocabularies": index.manifest["vocabularies"],
-        "rra": index.manifest["rra"],
-        "postings": index.engine.num_postings,
-        "bytes": sum(entry["size"] for entry in files),
-        "written_by": f"lexicept {index.manifest['lexicept']}",
-    }
+def print_info(index: Index, as_json: bool) -> None:
+    """Print the contents of an index, as a table or as JSON."""
+    report = index.info()
     if as_json:
         print_json(report)
         return
-    rows = [("documents", f"{len(index):,}")]
+    rows = [("documents", f"{report['documents']:,}")]
     for entry in report["vocabularies"]:
         weighting = dict(entry["weighting"])
         name = weighting.pop("name")
@@ -129,11 +126,11 @@ def print_info(index: IndexReader, as_json: bool) -> None:
         rows.append((entry["name"], f"{entry['size']:,} dimensions, {name} {arguments}".rstrip()))
         for side in ("query", "document"):
             if entry[f"{side}_max_active_dims"] is not None:
-                rows.append(("", f"{entry[f'{side}_max_active_dims']} in a {side}"))
+                rows.append(("", f"at most {entry[f'{side}_max_active_dims']} in a {side}"))
         if entry["query_max_qd_flops"] is not None:
-            rows.append(("", f"{entry['query_max_qd_flops']:g} QD-FLOPs of a query at most"))
-    if index.rra is not None:
+            rows.append(("", f"at most {entry['query_max_qd_flops']:g} QD-FLOPs in a query"))
+    if report["rra"] is not None:
         rows.append(("rra", ", ".join(f"{k} {v}" for k, v in report["rra"].items())))
     rows.append(("postings", f"{report['postings']:,}"))
     rows.append(("size", f"{report['bytes'] / 1e6:,.1f} MB"))
-    print_table(str(index.path), rows)
+    print_table(report["path"], rows)

@@ -220,12 +220,16 @@ class ExactEngine:
         return sp.csr_array(sp.coo_array((weights, (rows, columns)), shape=shape))
 
     def search(
-        self, queries: Any, top_k: int = 10, query_offsets: npt.ArrayLike | None = None
+        self,
+        queries: Any,
+        top_k: int = 10,
+        query_offsets: npt.ArrayLike | None = None,
+        threads: int | None = None,
     ) -> list[tuple[Integers, Floats]]:
         """Search as ``Engine.search``; offsets of documents and queries may be negative."""
         matrix, factors = checked_queries(queries, self.num_dimensions, top_k, query_offsets)
         count = matrix.shape[0]
-        if count < 2 or (workers := min(os.cpu_count() or 1, count)) < 2:
+        if count < 2 or (workers := min(threads or os.cpu_count() or 1, count)) < 2:
             return self._search_rows(matrix, factors, top_k, range(count))
         # The kernel releases the GIL, so that threads share one set of postings.
         bounds = np.linspace(0, count, 4 * workers + 1).astype(int)

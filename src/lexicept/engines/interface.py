@@ -38,7 +38,11 @@ class Engine(Protocol):
         """Bytes on this machine's disk; None where a server keeps them elsewhere."""
 
     def search(
-        self, queries: Any, top_k: int = 10, query_offsets: npt.ArrayLike | None = None
+        self,
+        queries: Any,
+        top_k: int = 10,
+        query_offsets: npt.ArrayLike | None = None,
+        threads: int | None = None,
     ) -> list[tuple[Integers, Floats]]:
         """Return document numbers and scores for each query, best first, ties in document order.
 
@@ -46,6 +50,8 @@ class Engine(Protocol):
             queries: SciPy sparse matrix [n, V] of query weights; a query may be empty.
             top_k: results per query, at least 1; fewer where fewer documents match.
             query_offsets: the factor of each query on the documents' offsets [n]; 0 by default.
+            threads: threads that share the queries; one per processor by default. Engines that
+                schedule their own threads ignore it.
 
         Raises:
             InputError: NaN, infinite or negative weights, another V, ``top_k`` below 1, or bad

@@ -155,7 +155,11 @@ class WrappedEngine(ABC):
         return int(self.extension.used.size)
 
     def search(
-        self, queries: Any, top_k: int = 10, query_offsets: npt.ArrayLike | None = None
+        self,
+        queries: Any,
+        top_k: int = 10,
+        query_offsets: npt.ArrayLike | None = None,
+        threads: int | None = None,
     ) -> list[tuple[Integers, Floats]]:
         """Search as ``Engine.search``; query offsets must be at least 0."""
         matrix, factors = checked_queries(queries, self.num_dimensions, top_k, query_offsets)

@@ -1,14 +1,22 @@
-"""Why a document has its score: what each dimension adds, and the characters that fired it."""
+"""Explanations: the contribution of each dimension to a score, and the text that activates it."""
 
 from __future__ import annotations
 
 import math
+import textwrap
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from lexicept.corpora import Document
+from lexicept.sanitize import safe
+
+SHOWN = 10
+"""Contributions that an explanation's ``repr`` shows."""
+
+CELL = 40
+"""Characters of a cell of it."""
 
 
 class Span(NamedTuple):
@@ -19,36 +27,36 @@ class Span(NamedTuple):
 
 
 class QueryTerm(NamedTuple):
-    """One dimension of a query."""
+    """One dimension of a query and its weight."""
 
     vocabulary: str
     dimension: int
-    """Within its vocabulary: a latent's number."""
+    """The number within the vocabulary: for concepts the latent's."""
     term: str
-    """What a person sees for it."""
+    """The dimension's name: a stem, or a concept's label."""
     weight: float
     spans: tuple[Span, ...]
-    """Of the query, as in ``Contribution``."""
+    """Characters of the query, as in ``Contribution``."""
 
 
 class Contribution(NamedTuple):
-    """What one dimension adds to a score."""
+    """The part of a score that one dimension adds."""
 
     vocabulary: str
     dimension: int
-    """Within its vocabulary: a latent's number."""
+    """The number within the vocabulary: for concepts the latent's."""
     term: str
-    """What a person sees for it."""
+    """The dimension's name: a stem, or a concept's label."""
     score: float
     """``query_weight * document_weight``."""
     query_weight: float
     document_weight: float
     query_spans: tuple[Span, ...]
-    """Of the query; empty where spans were not asked for. For a word all its occurrences, for a
-    concept the word whose token has the largest activation. A query side without inference has the
-    tokens that name the dimension."""
+    """Characters of the query that activate the dimension; empty where spans were not asked for.
+    For a word all its occurrences, for a concept the word whose token has the largest activation;
+    for a query that needs no inference, the tokens that name the dimension."""
     document_spans: tuple[Span, ...]
-    """Of the document's content, title and text, in the same way."""
+    """Characters of the document's content (title and text) that activate it, likewise."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +68,7 @@ class Explanation:
     content: str
     """The document's title and text."""
     contributions: tuple[Contribution, ...]
-    """All that are above 0, largest first."""
+    """The contributions above 0, largest first."""
     prior: float
     """RRA's offset of the document times the query's factor on it; 0 without RRA."""
 
@@ -73,8 +81,34 @@ class Explanation:
         """
         return math.fsum([self.prior, *(part.score for part in self.contributions)])
 
+    def __repr__(self) -> str:
+        """Return an aligned table of the largest contributions."""
+        shown = self.contributions[:SHOWN]
+        rows = [("score", "share", "", "term", "in the query", "in the document")]
+        for part in shown:
+            spans = spellings(self.query, part.query_spans)
+            found = spellings(self.content, part.document_spans)
+            own = (part.vocabulary.removesuffix("s"), part.term, ", ".join(spans), ", ".join(found))
+            rows.append((*self._share(part.score), *own))
+        rest = math.fsum(part.score for part in self.contributions[SHOWN:])
+        if rest:
+            rows.append((*self._share(rest), "", f"{len(self.contributions) - SHOWN} more", "", ""))
+        if self.prior:
+            rows.append((*self._share(self.prior), "", "document prior", "", ""))
+        title = f"Explanation of {self.document_id!r} for {self.query!r}: {self.score:.4f}"
+        return "\n".join([safe(title), *_aligned(rows)])
+
+    def _repr_html_(self) -> str:
+        """Return a coloured table, which a notebook shows."""
+        from lexicept.explanation.html import explanation_fragment
+
+        return explanation_fragment(self, Document(self.document_id, self.content))
+
+    def _share(self, score: float) -> tuple[str, str]:
+        return f"{score:.4f}", f"{score / self.score:.1%}"
+
     def to_json(self) -> dict[str, Any]:
-        """The same as dictionaries, lists, texts and numbers, with shares of the score added."""
+        """Return dictionaries, lists, texts and numbers, with shares of the score added."""
         score = self.score
         return {
             "query": self.query,
@@ -88,8 +122,21 @@ class Explanation:
         }
 
 
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return rows of cells as lines of equal columns, the first two columns to the right."""
+    cells = [[textwrap.shorten(safe(cell), CELL, placeholder="…") for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return [
+        "  ".join(
+            cell.rjust(width) if place < 2 else cell.ljust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in cells
+    ]
+
+
 def whole(text: str, start: int, end: int) -> Span:
-    """A span of a text without spaces at its ends, and with the marks on its last letter."""
+    """Return a span without spaces at its ends, and with the combining marks of its last letter."""
     while start < end and text[start].isspace():
         start += 1
     while end > start and text[end - 1].isspace():
@@ -100,28 +147,28 @@ def whole(text: str, start: int, end: int) -> Span:
 
 
 def merged(spans: Iterable[Span]) -> list[Span]:
-    """The same characters in spans that neither overlap nor touch, in order."""
-    found: list[Span] = []
+    """Return the same characters as spans that neither overlap nor touch, in order."""
+    apart: list[Span] = []
     for start, end in sorted(spans):
-        if found and start <= found[-1].end:
-            found[-1] = Span(found[-1].start, max(found[-1].end, end))
+        if apart and start <= apart[-1].end:
+            apart[-1] = Span(apart[-1].start, max(apart[-1].end, end))
         elif start < end:
-            found.append(Span(start, end))
-    return found
+            apart.append(Span(start, end))
+    return apart
 
 
 def spellings(text: str, spans: Iterable[Span]) -> list[str]:
-    """The different strings that spans of a text hold, in order; case makes no difference."""
-    found: dict[str, str] = {}
+    """Return the distinct strings under spans of a text, in order, ignoring case."""
+    strings: dict[str, str] = {}
     for start, end in spans:
-        found.setdefault(text[start:end].casefold(), text[start:end])
-    return list(found.values())
+        strings.setdefault(text[start:end].casefold(), text[start:end])
+    return list(strings.values())
 
 
 def split_spans(
     document: Document, spans: Iterable[Span]
 ) -> tuple[tuple[Span, ...], tuple[Span, ...]]:
-    """Spans of a document's content as spans of its title and spans of its text."""
+    """Return spans of a document's content as spans of its title and spans of its text."""
     title, text = len(document.title), len(document.text)
     joined = f"{document.title} {document.text}"
     stripped = len(joined) - len(joined.lstrip())
@@ -130,6 +177,6 @@ def split_spans(
 
 
 def _within(spans: Iterable[Span], start: int, length: int) -> tuple[Span, ...]:
-    """What of the spans lies in ``length`` characters from ``start`` on, counted from there."""
+    """Return the parts of spans within ``length`` characters from ``start``, counted from there."""
     moved = ((max(first - start, 0), min(last - start, length)) for first, last in spans)
     return tuple(Span(first, last) for first, last in moved if first < last)

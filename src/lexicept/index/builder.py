@@ -18,6 +18,7 @@ from lexicept.index.generations import commit_generation
 from lexicept.index.impacts import RRASettings, VocabularySettings
 from lexicept.index.manifest import read_manifest
 from lexicept.index.reader import IndexReader
+from lexicept.index.stored import StoredDocuments
 from lexicept.index.term_frequencies import write_tf
 from lexicept.parallel.ray import Cluster
 from lexicept.parallel.shards import Over, over
@@ -143,6 +144,11 @@ class IndexBuilder:
         )
         self.work.publish(self._index)
         return IndexReader.open(self.path)
+
+    def documents(self) -> Iterator[Document]:
+        """Yield the added documents."""
+        stored = StoredDocuments(self._generation)
+        return (stored.document(number) for number in range(len(stored.ids)))
 
     def close(self) -> None:
         """Let other processes build here; a build without finished units leaves nothing behind."""

@@ -11,6 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from lexicept.errors import InputError
 from lexicept.index.impacts import Derived, RRASettings, VocabularySettings
 from lexicept.index.manifest import FORMAT, VERSION, read_manifest
 from lexicept.index.reader import IndexReader
@@ -29,13 +30,28 @@ def next_generation(index: IndexReader) -> Path:
 
 
 def remove_others(index: IndexReader, generation: Path) -> None:
-    """Remove the generations that no reader holds, and files that killed changes left."""
+    """Remove what no reader holds: the generation before, and what killed changes left."""
     index.release()
     for entry in index.path.iterdir():
         if entry.name.isdigit() and entry != generation:
             remove_unheld(entry)
         elif entry.name.startswith(".manifest.json."):
             entry.unlink()
+
+
+def remove_unread(path: Path) -> None:
+    """Remove old generations that no reader holds, unless another process changes the index."""
+    try:
+        descriptor = lock(path)
+    except InputError:
+        return
+    try:
+        newest = read_manifest(path)["generation"]
+        for entry in path.iterdir():
+            if entry.name.isdigit() and entry.name != newest:
+                remove_unheld(entry)
+    finally:
+        os.close(descriptor)
 
 
 def commit_generation(
@@ -68,11 +84,8 @@ def commit_generation(
 
 
 def publish(path: Path, generation: Path, content: Mapping[str, Any]) -> None:
-    """Publish a generation, so that readers see it from now on.
-
-    Args:
-        content: fields of its manifest beside the files.
-    """
+    """Make a whole generation the one that readers see; ``content`` is what its manifest says of
+    it beside the files."""
     sync_folder(generation)
     manifest = {
         **content,
@@ -87,7 +100,7 @@ def publish(path: Path, generation: Path, content: Mapping[str, Any]) -> None:
 
 @contextmanager
 def writing(path: str | os.PathLike[str]) -> Iterator[IndexReader]:
-    """Yield the newest generation of an index, locked against other writers but not readers."""
+    """The newest generation of an index, with no other writer. Readers are not held up."""
     read_manifest(Path(path))  # a lock file must not be left where there is no index
     descriptor = lock(Path(path))
     try:

@@ -11,12 +11,11 @@ from __future__ import annotations
 import hashlib
 import os
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
-from threading import RLock
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -27,25 +26,21 @@ from lexicept.errors import IndexFormatError, InputError
 from lexicept.explanation.contributions import Contribution, Explanation, QueryTerm, Span
 from lexicept.index.atlas import Atlas
 from lexicept.index.impacts import Derived, RRASettings, VocabularySettings
+from lexicept.index.loaded import LoadedVectorizers
 from lexicept.index.manifest import read_manifest
+from lexicept.index.queries import Steering, WeightedQuery, check_query, steer
 from lexicept.index.stored import Hit, StoredDocuments
 from lexicept.storage.arrays import load_csr
 from lexicept.storage.locks import hold
 from lexicept.storage.manifest import check_files
 from lexicept.storage.texts import TextStore
-from lexicept.vectorizers.interface import Vectorizer, load_vectorizer
+from lexicept.vectorizers.interface import Vectorizer
 from lexicept.vectors import (
     SparseVectors,
     Vocabulary,
     canonical_csr,
     place_columns,
 )
-
-Steering = Mapping[tuple[str, int], float]
-"""A factor on a query's weight for a vocabulary's name and a dimension of it."""
-
-MAX_FACTOR = 1e6
-"""Keeps steered scores within single precision."""
 
 
 class _Term(NamedTuple):
@@ -56,13 +51,9 @@ class _Term(NamedTuple):
     term: str
 
 
-def _check_query(query: object) -> None:
-    if not isinstance(query, str):
-        raise InputError(f"a query is a text, not {query!r:.40}")
-    try:
-        query.encode()
-    except UnicodeEncodeError:
-        raise InputError("the query is not valid UTF-8") from None
+def _dimensions(terms: Iterable[_Term], vocabulary: str) -> list[int]:
+    """Return the dimensions that lie in one vocabulary."""
+    return [term.dimension for term in terms if term.vocabulary == vocabulary]
 
 
 class IndexReader:
@@ -99,9 +90,8 @@ class IndexReader:
         self._dimensions = {
             v.name: slice(end - v.size, end) for v, end in zip(self.vocabularies, ends, strict=True)
         }
-        self._vectorizers: dict[str, Vectorizer] = {}
-        # Tokenizers can't be shared by threads; a search of words must not wait for a model.
-        self._encoding = {vocabulary.name: RLock() for vocabulary in self.vocabularies}
+        sizes = {vocabulary.name: vocabulary.size for vocabulary in self.vocabularies}
+        self._vectorizers = LoadedVectorizers(folder, sizes, manifest["files"])
         self.atlas = self._open_atlas()
         """What is known of the concepts; None where there are none, or they were not described."""
 
@@ -176,17 +166,13 @@ class IndexReader:
         return self.path / "engines" / name
 
     def vectorizer(self, name: str) -> Vectorizer:
-        """Return the vectorizer of a vocabulary, which turns texts into tf; it is loaded once."""
-        span = self.span(name)
-        with self._encoding[name]:
-            if name not in self._vectorizers:
-                vectorizer = load_vectorizer(name, self.folder / name)
-                if vectorizer.size != span.stop - span.start:
-                    raise IndexFormatError(
-                        f"{self.path}: its {name} and their model differ in size"
-                    )
-                self._vectorizers[name] = vectorizer
-            return self._vectorizers[name]
+        """Return the vectorizer of a vocabulary, loaded at first use."""
+        self.span(name)
+        return self._vectorizers.get(name)
+
+    def adopt(self, other: IndexReader) -> None:
+        """Take over the vectorizers that another generation has loaded and that are equal here."""
+        self._vectorizers.adopt(other._vectorizers)
 
     def document_number(self, document_id: str) -> int:
         """The row of a document. Raises InputError for an unknown id."""
@@ -220,36 +206,56 @@ class IndexReader:
         vocabulary: str | None = None,
         steering: Steering | None = None,
     ) -> sp.csr_array:
-        """Query weights [n, V], in one vocabulary or, by default, in all.
+        """Return query weights [n, V], in one vocabulary or, by default, in all.
 
         Args:
-            steering: factors on weights, once the queries are pruned: 0 takes a dimension out, and
-                none brings in what a query does not have.
+            steering: factors on weights, once the queries are pruned: 0 removes a dimension; none
+                adds a dimension that a query does not have.
 
         Raises:
-            InputError: a query that is no text or that UTF-8 can't hold, or the index has no such
-                vocabulary, or steering names no dimension of it, or a factor is not from 0 to
-                ``MAX_FACTOR``.
+            InputError: a query that is no text or that UTF-8 can't hold, a vocabulary that the
+                index does not have, or a steering that names no dimension of it or has a factor
+                that is not from 0 to ``MAX_FACTOR``.
         """
         for query in queries:
-            _check_query(query)
-        if vocabulary is not None:
-            self.span(vocabulary)  # which refuses an unknown one
+            check_query(query)
+        tf = {}
+        for name in self._chosen(vocabulary):
+            with self._vectorizers.lock(name):
+                tf[name] = self.vectorizer(name).queries(queries)
+        return self._weighted(tf, steering)
+
+    def encode(
+        self, query: str, vocabulary: str | None = None, steering: Steering | None = None
+    ) -> WeightedQuery:
+        """Encode one query for search and explanation; see ``query_vectors``."""
+        check_query(query)
+        encoded = {}
+        for name in self._chosen(vocabulary):
+            with self._vectorizers.lock(name):
+                encoded[name] = self.vectorizer(name).encode_query(query)
+        vector = self._weighted({name: one.tf for name, one in encoded.items()}, steering)
+        return WeightedQuery(query, vector, {name: one.spans for name, one in encoded.items()})
+
+    def _chosen(self, vocabulary: str | None) -> list[str]:
+        """Return the vocabularies to search. Raises InputError for an unknown one."""
+        if vocabulary is None:
+            return [entry.name for entry in self.vocabularies]
+        self.span(vocabulary)
+        return [vocabulary]
+
+    def _weighted(self, tf: Mapping[str, sp.csr_array], steering: Steering | None) -> sp.csr_array:
+        """Return the weights [n, V] of queries' term frequencies in each vocabulary."""
         parts = []
-        for entry in self.vocabularies:
-            if vocabulary not in (None, entry.name):
-                continue
-            span = self.span(entry.name)
-            setting = self.settings[entry.name]
-            with self._encoding[entry.name]:
-                tf = self.vectorizer(entry.name).queries(queries)
-            weights = setting.weighting.queries(canonical_csr(tf))
+        for name, frequencies in tf.items():
+            span, setting = self.span(name), self.settings[name]
+            weights = setting.weighting.queries(canonical_csr(frequencies))
             weights = setting.prune_queries(
                 weights, self.derived.bounds[span], self.engine.df[span], len(self)
             )
             parts.append((span.start, weights))
         weights = place_columns(parts, self.engine.num_dimensions)
-        return self._steered(weights, steering) if steering else weights
+        return steer(weights, steering, self.span) if steering else weights
 
     def span(self, vocabulary: str) -> slice:
         """The dimensions of one vocabulary. Raises InputError for an unknown one."""
@@ -258,29 +264,18 @@ class IndexReader:
             raise InputError(f"{self.path} has no vocabulary {vocabulary!r}, only: {names}")
         return self._dimensions[vocabulary]
 
-    def _steered(self, weights: sp.csr_array, steering: Steering) -> sp.csr_array:
-        factors = np.ones(self.engine.num_dimensions, np.float32)
-        for (name, dimension), factor in steering.items():
-            span = self.span(name)
-            if not 0 <= dimension < span.stop - span.start:
-                raise InputError(f"steering: {name} has no dimension {dimension}")
-            if not 0 <= factor <= MAX_FACTOR:
-                limits = f"must be from 0 to {MAX_FACTOR:,.0f}, not {factor}"
-                raise InputError(f"steering: the factor on {name} {dimension} {limits}")
-            factors[span.start + dimension] = factor
-        data = weights.data * factors[weights.indices]
-        return canonical_csr(sp.csr_array((data, weights.indices, weights.indptr), weights.shape))
-
     def query_terms(
         self, query: str, vocabulary: str | None = None, steering: Steering | None = None
     ) -> list[QueryTerm]:
-        """What a query is made of, largest weights first; see ``query_vectors``."""
-        vector = self.query_vectors([query], vocabulary, steering)
+        """Return the dimensions of a query, largest weights first; see ``query_vectors``."""
+        encoded = self.encode(query, vocabulary, steering)
+        vector = encoded.vector
         order = np.argsort(-vector.data, kind="stable")
         terms = [self._term(int(dimension)) for dimension in vector.indices[order]]
-        spans = self._spans(query, terms, "query")
-        found = zip(terms, vector.data[order].tolist(), spans, strict=True)
-        return [QueryTerm(*term, weight, of_query) for term, weight, of_query in found]
+        parts = zip(
+            terms, vector.data[order].tolist(), self._query_spans(encoded, terms), strict=True
+        )
+        return [QueryTerm(*term, weight, places) for term, weight, places in parts]
 
     def search(
         self,
@@ -291,40 +286,52 @@ class IndexReader:
         *,
         explain: bool = False,
     ) -> list[Hit]:
-        """The best documents for one query, best first; see ``search_many``.
+        """Return the best documents for one query, best first; see ``search_many``.
 
         Args:
             steering: see ``query_vectors``.
             explain: whether each hit gets its explanation.
         """
-        hits = self.search_vectors(self.query_vectors([query], vocabulary, steering), top_k)[0]
         if not explain:
-            return hits
+            return self.search_vectors(self.query_vectors([query], vocabulary, steering), top_k)[0]
+        encoded = self.encode(query, vocabulary, steering)
+        (hits,) = self.search_vectors(encoded.vector, top_k)
+        explanations = self._explained(encoded, [hit.number for hit in hits], spans=True)
         return [
-            replace(hit, explanation=self.explain(query, hit.id, vocabulary, steering=steering))
-            for hit in hits
+            replace(hit, explanation=explanation)
+            for hit, explanation in zip(hits, explanations, strict=True)
         ]
 
     def search_many(
-        self, queries: Sequence[str], top_k: int = 10, vocabulary: str | None = None
+        self,
+        queries: Sequence[str],
+        top_k: int = 10,
+        vocabulary: str | None = None,
+        *,
+        threads: int | None = None,
     ) -> list[list[Hit]]:
-        """The best documents for each query, best first, ties in document order.
+        """Return the best documents for each query, best first, ties in document order.
 
         Args:
             queries: texts; one without a known word or concept has no results.
             top_k: results per query, at least 1.
             vocabulary: search in one vocabulary only; None searches all of them at once.
+            threads: threads that search, at least 1; one per processor by default.
 
         Raises:
-            InputError: the index has no such vocabulary, or ``top_k`` is below 1.
+            InputError: the index has no such vocabulary, or a number below 1.
         """
-        return self.search_vectors(self.query_vectors(queries, vocabulary), top_k)
+        return self.search_vectors(self.query_vectors(queries, vocabulary), top_k, threads)
 
-    def search_vectors(self, queries: sp.csr_array, top_k: int = 10) -> list[list[Hit]]:
-        """The same for query weights [n, V]."""
+    def search_vectors(
+        self, queries: sp.csr_array, top_k: int = 10, threads: int | None = None
+    ) -> list[list[Hit]]:
+        """Return the best documents for query weights [n, V]; see ``search_many``."""
+        if threads is not None and threads < 1:
+            raise InputError(f"threads must be at least 1, not {threads}")
         top_k = min(top_k, max(len(self), 1))  # the compiled search takes 64 bits
         factors = None if self.rra is None else queries @ self.derived.background
-        found = self.searcher.search(queries, top_k, factors)
+        results = self.searcher.search(queries, top_k, factors, threads)
         return [
             [
                 Hit(rank, score, self.ids[number], self._stored, number)
@@ -332,7 +339,7 @@ class IndexReader:
                     zip(documents.tolist(), scores.tolist(), strict=True), 1
                 )
             ]
-            for documents, scores in found
+            for documents, scores in results
         ]
 
     def explain(
@@ -355,43 +362,70 @@ class IndexReader:
             InputError: no such document or vocabulary, or bad steering.
         """
         number = self.document_number(document_id)
-        content = self.stored(number).content
-        vector = self.query_vectors([query], vocabulary, steering)
+        encoded = self.encode(query, vocabulary, steering)
+        return self._explained(encoded, [number], spans=spans)[0]
+
+    def _explained(
+        self, query: WeightedQuery, numbers: Sequence[int], *, spans: bool
+    ) -> list[Explanation]:
+        """Return the explanations of some documents' scores."""
+        vector = query.vector
         query_weights = vector.data.astype(np.float64)
-        document_weights = self.engine.document_weights(number, vector.indices)
-        scores = query_weights * document_weights
-        order = np.argsort(-scores, kind="stable")[: np.count_nonzero(scores)]
-        terms = [self._term(int(dimension)) for dimension in vector.indices[order]]
-        found = zip(
-            terms,
-            scores[order].tolist(),
-            query_weights[order].tolist(),
-            document_weights[order].tolist(),
-            self._spans(query, terms, "query") if spans else [()] * len(terms),
-            self._spans(content, terms, "document") if spans else [()] * len(terms),
-            strict=True,
-        )
+        weights = [self.engine.document_weights(number, vector.indices) for number in numbers]
+        orders = []
+        for document_weights in weights:
+            scores = query_weights * document_weights
+            orders.append(np.argsort(-scores, kind="stable")[: np.count_nonzero(scores)])
+        terms = [[self._term(int(d)) for d in vector.indices[order]] for order in orders]
+        contents = [self.stored(number).content for number in numbers]
+        of_documents = self._document_spans(contents, terms) if spans else None
         # A search finds nothing for a query that matches no posting, whatever the priors.
         matches = self.engine.matches(vector.indices)
         factor = float((vector @ self.derived.background)[0]) if matches else 0.0
-        return Explanation(
-            query,
-            document_id,
-            content,
-            tuple(Contribution(*term, *rest) for term, *rest in found),
-            float(self.engine.offsets[number]) * factor,
-        )
+        explanations = []
+        for place, (number, order) in enumerate(zip(numbers, orders, strict=True)):
+            nothing: list[tuple[Span, ...]] = [()] * len(terms[place])
+            parts = zip(
+                terms[place],
+                (query_weights * weights[place])[order].tolist(),
+                query_weights[order].tolist(),
+                weights[place][order].tolist(),
+                self._query_spans(query, terms[place]) if spans else nothing,
+                nothing if of_documents is None else of_documents[place],
+                strict=True,
+            )
+            explanations.append(
+                Explanation(
+                    query.text,
+                    self.ids[number],
+                    contents[place],
+                    tuple(Contribution(*term, *rest) for term, *rest in parts),
+                    float(self.engine.offsets[number]) * factor,
+                )
+            )
+        return explanations
 
-    def _spans(
-        self, text: str, terms: Sequence[_Term], task: Literal["query", "document"]
-    ) -> list[tuple[Span, ...]]:
-        """What fired each of these dimensions in a text."""
-        found = {}
+    def _query_spans(self, query: WeightedQuery, terms: Sequence[_Term]) -> list[tuple[Span, ...]]:
+        """Return the characters of a query that activate each of these dimensions."""
+        spans = {}
         for name in {term.vocabulary for term in terms}:
-            dimensions = [term.dimension for term in terms if term.vocabulary == name]
-            with self._encoding[name]:
-                found[name] = self.vectorizer(name).spans(text, dimensions, task)
-        return [found[term.vocabulary][term.dimension] for term in terms]
+            with self._vectorizers.lock(name):
+                spans[name] = query.spans[name](_dimensions(terms, name))
+        return [spans[term.vocabulary][term.dimension] for term in terms]
+
+    def _document_spans(
+        self, contents: Sequence[str], terms: Sequence[Sequence[_Term]]
+    ) -> list[list[tuple[Span, ...]]]:
+        """Return the characters of each document that activate each of its dimensions."""
+        spans = {}
+        for name in {term.vocabulary for of_one in terms for term in of_one}:
+            wanted = [_dimensions(of_one, name) for of_one in terms]
+            with self._vectorizers.lock(name):
+                spans[name] = self.vectorizer(name).document_spans(contents, wanted)
+        return [
+            [spans[term.vocabulary][place][term.dimension] for term in of_one]
+            for place, of_one in enumerate(terms)
+        ]
 
     def _term(self, dimension: int) -> _Term:
         """Where one of all dimensions belongs, and what a person sees for it."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -34,6 +34,14 @@ _MODULES = {
     f"{kind.__module__}.{kind.__name__}": kind
     for kind in (Backbone, SAEHead, VocabularyHead, Lookup)
 }
+
+
+class TokenStates(NamedTuple):
+    """Texts as windows, and the states of their tokens in batches."""
+
+    windows: list[Window]
+    batches: Iterable[tuple[list[int], torch.Tensor]]
+    """See ``Backbone.token_states``."""
 
 
 class Encoder(SparseEncoder):  # type: ignore[misc]
@@ -170,7 +178,7 @@ class Encoder(SparseEncoder):  # type: ignore[misc]
             if task == "query" and self.lookup is not None:
                 parts.append(_look_up(self.lookup, some, self.head))
             else:
-                parts.append(_encode_part(self.backbone, self.head, some, task))
+                parts.append(pooled_activations(self.head, self.read(some, task), len(some), task))
         return sp.csr_array(sp.vstack(parts, format="csr"))
 
     def token_activations(
@@ -196,35 +204,57 @@ class Encoder(SparseEncoder):  # type: ignore[misc]
                 tokens += [(number, place) for place, one in enumerate(special) if not one]
             yield _encode_tokens(head, states[start:], tokens)
 
+    def read(self, texts: Sequence[str], task: str) -> TokenStates:
+        """Return the states of the texts' tokens; the backbone runs as they are iterated."""
+        windows = self.backbone.windows(texts)
+        return TokenStates(windows, self.backbone.token_states(windows, task))
+
     def strongest_tokens(
-        self, text: str, dimensions: Sequence[int], task: str
-    ) -> dict[int, tuple[Window, int]]:
-        """Find the token of a text that each dimension is most active on.
+        self, read: TokenStates, dimensions: Sequence[Sequence[int]], task: str
+    ) -> list[dict[int, tuple[Window, int]]]:
+        """Find the token of each text that each dimension is most active on.
 
         With max pooling that token alone sets the dimension's weight; with sum pooling it has the
         largest share.
 
+        Args:
+            read: the texts, as ``read`` returns them.
+            dimensions: those to look for in each text.
+
         Returns:
-            For each dimension that is active: the token's window and its place in it.
+            For each text and each dimension that is active: the token's window and its place in it.
         """
-        windows = self.backbone.windows([text])
+        best: list[dict[int, tuple[float, Window, int]]] = [{} for _ in dimensions]
+        for numbers, states in read.batches:
+            start = 0
+            for window in map(read.windows.__getitem__, numbers):
+                places = [place for place, special in enumerate(window.special) if not special]
+                own = states[start : start + len(places)]
+                start += len(places)
+                wanted = dimensions[window.text]
+                if places and wanted:
+                    self._keep_strongest(best[window.text], window, places, own, wanted, task)
+        return [
+            {dimension: (window, place) for dimension, (_, window, place) in text.items()}
+            for text in best
+        ]
+
+    def _keep_strongest(
+        self,
+        best: dict[int, tuple[float, Window, int]],
+        window: Window,
+        places: Sequence[int],
+        states: torch.Tensor,
+        dimensions: Sequence[int],
+        task: str,
+    ) -> None:
+        """Update the best activation, window and place of each dimension with one window."""
         wanted = torch.tensor(dimensions, dtype=torch.long, device=self.head.rows.device)
-        best: dict[int, tuple[float, Window, int]] = {}
-        for numbers, states in self.backbone.token_states(windows, task):
-            if not len(states):
-                continue
-            tokens = [
-                (windows[number], place)
-                for number in numbers
-                for place, special in enumerate(windows[number].special)
-                if not special
-            ]
-            with torch.inference_mode():
-                acts, rows = self.head.activations(states, wanted, task).max(dim=0)
-            for dimension, act, row in zip(dimensions, acts.tolist(), rows.tolist(), strict=True):
-                if act > 0 and (dimension not in best or act > best[dimension][0]):
-                    best[dimension] = (act, *tokens[row])
-        return {dimension: (window, place) for dimension, (_, window, place) in best.items()}
+        with torch.inference_mode():
+            acts, rows = self.head.activations(states, wanted, task).max(dim=0)
+        for dimension, act, row in zip(dimensions, acts.tolist(), rows.tolist(), strict=True):
+            if act > 0 and (dimension not in best or act > best[dimension][0]):
+                best[dimension] = (act, window, places[row])
 
 
 def _look_up(lookup: Lookup, texts: Sequence[str], head: Head) -> sp.csr_array:
@@ -237,10 +267,11 @@ def _look_up(lookup: Lookup, texts: Sequence[str], head: Head) -> sp.csr_array:
     return pooled
 
 
-def _encode_part(backbone: Backbone, head: Head, texts: Sequence[str], task: str) -> sp.csr_array:
-    windows = backbone.windows(texts)
+def pooled_activations(head: Head, read: TokenStates, count: int, task: str) -> sp.csr_array:
+    """Return the pooled activations of ``count`` texts that were read, CSR [count, size]."""
+    windows = read.windows
     places, values = [np.empty(0, np.int64)], [np.empty(0, np.float32)]
-    for numbers, states in backbone.token_states(windows, task):
+    for numbers, states in read.batches:
         tokens = [windows[i].text for i in numbers for special in windows[i].special if not special]
         rows, inverse = torch.unique(torch.tensor(tokens, dtype=torch.long), return_inverse=True)
         with torch.inference_mode():
@@ -254,8 +285,8 @@ def _encode_part(backbone: Backbone, head: Head, texts: Sequence[str], task: str
     place, first = np.unique(place[order], return_index=True)
     combine = np.maximum if head.settings.pooling == "max" else np.add
     data = combine.reduceat(value[order], first) if len(first) else value
-    ends = np.searchsorted(place, head.size * np.arange(len(texts) + 1))
-    return sp.csr_array((data, place % head.size, ends), shape=(len(texts), head.size))
+    ends = np.searchsorted(place, head.size * np.arange(count + 1))
+    return sp.csr_array((data, place % head.size, ends), shape=(count, head.size))
 
 
 def _encode_tokens(

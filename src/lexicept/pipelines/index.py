@@ -6,18 +6,24 @@ import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from lexicept.corpora import Document
-from lexicept.errors import InputError
+from lexicept.errors import InputError, ParameterError
 from lexicept.explanation.contributions import Explanation
 from lexicept.index import updates
+from lexicept.index.generations import remove_unread
 from lexicept.index.impacts import RRASettings
-from lexicept.index.reader import IndexReader, Steering
+from lexicept.index.queries import Steering
+from lexicept.index.reader import IndexReader
 from lexicept.index.stored import Hit
 from lexicept.index.verification import Verification, verify
+from lexicept.pipelines.cluster import joined
 from lexicept.pipelines.documents import Documents, as_documents
-from lexicept.progress import Progress, silent
+from lexicept.progress import Progress, reporting
+
+if TYPE_CHECKING:
+    from lexicept.pipelines.evaluate import Evaluation
 
 
 class Added(NamedTuple):
@@ -96,10 +102,22 @@ class Index:
         return self.reader.search(query, top_k, vocabulary, steering, explain=explain)
 
     def search_many(
-        self, queries: Sequence[str], top_k: int = 10, *, vocabulary: str | None = None
+        self,
+        queries: Sequence[str],
+        top_k: int = 10,
+        *,
+        vocabulary: str | None = None,
+        threads: int | None = None,
     ) -> list[list[Hit]]:
-        """Return the best documents for each query; see ``search``."""
-        return self.reader.search_many(queries, top_k, vocabulary)
+        """Return the best documents for each query; see ``search``.
+
+        The queries are encoded together, then searched by threads, which the search lets run at
+        the same time (it releases Python's lock).
+
+        Args:
+            threads: threads that search, at least 1; one per processor by default.
+        """
+        return self.reader.search_many(queries, top_k, vocabulary, threads=threads)
 
     def explain(
         self,
@@ -120,6 +138,29 @@ class Index:
         """
         return self.reader.explain(query, document_id, vocabulary, steering=steering)
 
+    def evaluate(
+        self,
+        dataset: str | os.PathLike[str],
+        split: str = "test",
+        *,
+        vocabulary: str | None = None,
+        measures: Sequence[str] = (),
+        run: str | os.PathLike[str] | None = None,
+        compare: str | os.PathLike[str] | None = None,
+    ) -> Evaluation:
+        """Return effectiveness and cost on judged queries; see ``lexicept.evaluate``."""
+        from lexicept.pipelines.evaluate import evaluate
+
+        return evaluate(
+            self,
+            dataset,
+            split,
+            vocabulary=vocabulary,
+            measures=measures,
+            run=run,
+            compare=compare,
+        )
+
     def document(self, document_id: str) -> Document:
         """Return a stored document. Raises InputError for an unknown id."""
         return self.reader.document(document_id)
@@ -139,10 +180,11 @@ class Index:
         newest = IndexReader.open(reader.path, engine=reader.searcher.name)
         if newest.manifest == reader.manifest:
             return False
+        newest.adopt(reader)
         self._reader = newest
         return True
 
-    def add(self, documents: Documents, *, progress: Progress = silent) -> Added:
+    def add(self, documents: Documents, *, progress: bool | Progress = False) -> Added:
         """Add documents, and replace those whose ids the index has; return how many of each.
 
         Weights, RRA and postings are derived anew.
@@ -155,11 +197,11 @@ class Index:
                 changing the index, or an engine other than the exact one searches it.
         """
         with self._changing:
-            reader = self._changeable()
-            known = set(reader.ids)
-            fresh = as_documents(documents, first=len(reader) + 1, taken=known)
-            counts = Added(*updates.update(reader.path, fresh, progress))
-            self.refresh()
+            path, known = self._changeable(), set(self.reader.ids)
+            fresh = as_documents(documents, first=len(known) + 1, taken=known)
+            with reporting(progress) as report:
+                counts = Added(*updates.update(path, fresh, report))
+            self._move_on()
         return counts
 
     def delete(self, document_ids: Iterable[str]) -> int:
@@ -172,17 +214,19 @@ class Index:
         if isinstance(document_ids, str):
             raise InputError(f"ids must be a list of texts, not the text {document_ids!r:.80}")
         with self._changing:
-            count = updates.delete(self._changeable().path, document_ids)
-            self.refresh()
+            count = updates.delete(self._changeable(), document_ids)
+            self._move_on()
         return count
 
     def reweight(
         self,
-        alpha: float | Literal["auto"] = 1.0,
+        alpha: float | Literal["auto"] = "auto",
         *,
         iterations: int = 1,
         transform: str = "1+x",
         out: str | os.PathLike[str] | None = None,
+        ray: str | None = None,
+        ray_workers: int | None = None,
     ) -> Index:
         """Re-weight by pragmatic reasoning (Rational Retrieval Acts) and return the index.
 
@@ -192,20 +236,35 @@ class Index:
             iterations: rounds of listener and speaker, at least 1.
             transform: f of a weight (RRA, equation 1).
             out: write a re-weighted copy here and return that; None changes this index.
+            ray: the HOST:PORT of a Ray cluster that writes the copy, or "local".
+            ray_workers: the number of Ray processes; by default one for each processor.
 
         Raises:
             InputError: settings out of range, ``out`` exists, another process is changing the
                 index, or an engine other than the exact one searches it.
         """
         if out is None:
+            if ray is not None:
+                raise ParameterError("{0} requires {1}", "ray", "out")
             with self._changing:
-                reader = self._changeable()
-                chosen = self._rra(reader, alpha, iterations, transform)
-                updates.reweight_in_place(reader.path, chosen)
-                self.refresh()
+                path = self._changeable()
+                chosen = self._rra(self.reader, alpha, iterations, transform)
+                updates.reweight_in_place(path, chosen)
+                self._move_on()
             return self
         chosen = self._rra(self.reader, alpha, iterations, transform)
-        return Index(updates.reweight(self.path, out, chosen))
+        with joined(ray, ray_workers) as cluster:
+            return Index(updates.reweight(self.path, out, chosen, cluster))
+
+    def choose_alpha(
+        self, *, iterations: int = 1, transform: str = "1+x"
+    ) -> tuple[float, dict[float, float]]:
+        """Return the α that ``reweight`` chooses, and the pseudo-query nDCG@10 of each α tried.
+
+        Args:
+            iterations, transform: as in ``reweight``.
+        """
+        return updates.choose_alpha(self.reader, iterations, transform)
 
     @staticmethod
     def _rra(
@@ -217,14 +276,17 @@ class Index:
             raise InputError(f'alpha must be a number or "auto", not {alpha!r:.80}')
         return RRASettings(alpha, iterations, transform)
 
-    def _changeable(self) -> IndexReader:
-        """Return the snapshot to change."""
-        reader = self.reader
-        if reader.searcher.name != "exact":
-            name = reader.searcher.name
+    def _changeable(self) -> Path:
+        """Return the path of the index to change. Raise InputError for another engine."""
+        if (name := self.reader.searcher.name) != "exact":
             problem = f"opened with the {name} engine, which a change makes out of date"
-            raise InputError(f"{reader.path}: {problem}; open it with engine='exact'")
-        return reader
+            raise InputError(f"{self.path}: {problem}; open it with engine='exact'")
+        return self.path
+
+    def _move_on(self) -> None:
+        """Read the generation that a change has written, and remove the one before."""
+        self.refresh()
+        remove_unread(self.path)
 
     def info(self) -> dict[str, Any]:
         """Return what the index holds, as JSON values: documents, vocabularies, RRA, bytes."""
@@ -239,9 +301,10 @@ class Index:
             "written_by": f"lexicept {reader.manifest['lexicept']}",
         }
 
-    def verify(self, *, progress: Progress = silent) -> Verification:
+    def verify(self, *, progress: bool | Progress = False) -> Verification:
         """Check every file on disk: sizes, checksums, texts, and that the parts fit together."""
-        return verify(self.path, progress)
+        with reporting(progress) as report:
+            return verify(self.path, report)
 
     def close(self) -> None:
         """Let the snapshot go; changes may then remove its files. May be called again."""

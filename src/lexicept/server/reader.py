@@ -14,7 +14,8 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from lexicept.index.reader import IndexReader, Steering
+from lexicept.index.queries import Steering
+from lexicept.index.reader import IndexReader
 from lexicept.index.stored import Hit
 from lexicept.server.excerpts import Cards
 

@@ -14,7 +14,8 @@ from fastapi import APIRouter, HTTPException, Query, Request, Response
 
 from lexicept.corpora import Document
 from lexicept.errors import InputError
-from lexicept.index.reader import IndexReader, Steering
+from lexicept.index.queries import Steering
+from lexicept.index.reader import IndexReader
 from lexicept.server import schema
 from lexicept.server.concepts import concept_detail, concept_list
 from lexicept.server.excerpts import to_json

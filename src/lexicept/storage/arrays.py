@@ -25,7 +25,7 @@ def save_array(path: Path, array: Any) -> None:
     except OSError as error:
         if error.errno is not None:
             raise
-        # On a full disk NumPy's message only counts the numbers that were written.
+        # NumPy tells of a full disk only how many numbers were written.
         raise OSError(f"{path}: can't be written: {error}") from None
 
 
@@ -37,7 +37,7 @@ def load_array(path: Path, dtype: Any, ndim: int = 1) -> Any:
     """Memory-map a .npy file.
 
     Args:
-        dtype: the expected type, or several that are allowed.
+        dtype: its type, or several that it may have.
 
     Raises:
         IndexFormatError: not a .npy file, truncated, or of another type than expected.
@@ -65,10 +65,10 @@ def save_csr(prefix: Path, matrix: sp.csr_array) -> None:
 
 
 def load_csr(prefix: Path, columns: int, rows: slice = slice(None)) -> sp.csr_array:
-    """Memory-map a matrix that ``save_csr`` or ``CSRWriter`` wrote, or consecutive rows of it.
+    """Memory-map what ``save_csr`` or ``CSRWriter`` wrote, or neighbouring rows of it.
 
     Raises:
-        IndexFormatError: the parts disagree, within these rows.
+        IndexFormatError: the parts disagree, in what belongs to these rows.
     """
     indptr = load_array(_part(prefix, "indptr"), np.int64)
     indices = load_array(_part(prefix, "indices"), np.int32)
@@ -89,7 +89,7 @@ def load_csr(prefix: Path, columns: int, rows: slice = slice(None)) -> sp.csr_ar
 
 @dataclass(frozen=True)
 class StoredRows:
-    """Consecutive rows of a CSR matrix on disk, opened when they are needed."""
+    """Neighbouring rows of a CSR matrix on disk, opened where they are needed."""
 
     prefix: Path
     columns: int
@@ -99,22 +99,22 @@ class StoredRows:
 
     @property
     def indptr(self) -> Integers:
-        """The start of each row and the end of the last [n + 1]."""
+        """Where each row starts and the last ends [n + 1]."""
         stored = load_array(_part(self.prefix, "indptr"), np.int64)
-        rows: Integers = stored[self.start : None if self.stop is None else self.stop + 1]
-        return rows
+        found: Integers = stored[self.start : None if self.stop is None else self.stop + 1]
+        return found
 
     def __getitem__(self, rows: slice) -> StoredRows:
         start, stop, _ = rows.indices(self.indptr.size - 1)
         return replace(self, start=self.start + start, stop=self.start + stop)
 
     def load(self) -> sp.csr_array:
-        """Memory-map the rows. Raises IndexFormatError if they are damaged."""
+        """Memory-map the rows. Raises IndexFormatError where they are damaged."""
         return load_csr(self.prefix, self.columns, slice(self.start, self.stop))
 
 
 class BlockWriter:
-    """Writes files in a ``with`` block; its end completes them, an error leaves them incomplete."""
+    """Writes files in a ``with`` block, whose end completes them; an error closes them as is."""
 
     _open: ExitStack
 
@@ -146,7 +146,7 @@ class ArrayWriter:
         self._size += array.size
 
     def read(self, start: int, stop: int) -> Any:
-        """Return the values from ``start`` to ``stop``."""
+        """Values from ``start`` to ``stop``."""
         self._file.flush()
         width = self._dtype.itemsize
         content = os.pread(self._file.fileno(), (stop - start) * width, self._start + start * width)
@@ -163,7 +163,7 @@ class ArrayWriter:
 
 
 class CSRWriter(BlockWriter):
-    """Writes the files of ``save_csr``, one block of rows after another."""
+    """Writes a CSR matrix as ``save_csr`` does, block after block of its rows."""
 
     def __init__(self, prefix: Path) -> None:
         with ExitStack() as files:
@@ -187,7 +187,7 @@ class CSRWriter(BlockWriter):
         self._nonzeros += block.nnz
 
     def rows(self, numbers: Iterable[int], columns: int) -> sp.csr_array:
-        """Return some of the rows that are written, [n, columns]."""
+        """Some of the rows that are written, as [n, columns]."""
         spans = [self._indptr.read(number, number + 2).tolist() for number in numbers]
         indices = [self._indices.read(*span) for span in spans]
         data = [self._data.read(*span) for span in spans]

@@ -19,7 +19,7 @@ from lexicept.errors import IndexFormatError, LexiceptError
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Yield a file to write, which replaces ``path`` when the block ends without error.
+    """A file to write; it takes the place of ``path`` when the block ends without error.
 
     Readers and crashes see the old content or the new, never a part.
     """
@@ -39,13 +39,13 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write a whole file atomically; see ``replacing``."""
+    """Write a whole file, as ``replacing`` does."""
     with replacing(path) as file:
         file.write(content)
 
 
 def move(source: Path, target: Path) -> None:
-    """Rename a file or folder, and flush the new name to disk."""
+    """Rename a file or folder, for good once this returns."""
     source.rename(target)
     sync(target.parent)
 
@@ -81,7 +81,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def sha256(path: Path) -> str:
-    """Return the hexadecimal SHA-256 of a file."""
+    """Hexadecimal SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -103,7 +103,7 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 
 
 def link_folder(source: Path, target: Path, replaced: tuple[str, ...] = ()) -> None:
-    """Copy a folder of files that never change, by hard links where the file system has them.
+    """Copy a folder of files that never change, by links where the file system can.
 
     Files whose names begin with one of ``replaced`` are left out.
     """
@@ -122,7 +122,7 @@ def link_folder(source: Path, target: Path, replaced: tuple[str, ...] = ()) -> N
 
 @contextmanager
 def replacing_text(path: Path) -> Iterator[TextIO]:
-    """Yield a text file in UTF-8; see ``replacing``."""
+    """``storage.replacing`` for a text in UTF-8."""
     with replacing(path) as raw:
         file = io.TextIOWrapper(raw, encoding="utf-8", newline="")
         yield file
@@ -131,7 +131,7 @@ def replacing_text(path: Path) -> Iterator[TextIO]:
 
 
 def fingerprint(texts: Iterable[str]) -> str:
-    """Return the hexadecimal SHA-256 of a sequence of texts and their boundaries."""
+    """Hexadecimal SHA-256 of a sequence of texts; their borders count too."""
     digest = hashlib.sha256()
     for text in texts:
         content = text.encode()

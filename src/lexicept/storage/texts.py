@@ -16,7 +16,7 @@ from lexicept.storage.arrays import ArrayWriter, BlockWriter, load_array
 from lexicept.storage.sequences import LazySequence
 
 MANY = 2**16
-"""Offsets that are written together."""
+"""Small numbers that are written together."""
 
 
 class TextStore(LazySequence[str]):
@@ -43,7 +43,7 @@ class TextStore(LazySequence[str]):
 
     @staticmethod
     def write(prefix: Path, texts: Iterable[str]) -> int:
-        """Write texts one by one and return their number."""
+        """Write texts as they come and return their number."""
         with TextWriter(prefix) as writer:
             for text in texts:
                 writer.append(text)

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import scipy.sparse as sp
 
 from lexicept.errors import InputError
 from lexicept.explanation.contributions import Span, whole
 from lexicept.models.backbone import Backbone
-from lexicept.models.encoder import Encoder
+from lexicept.models.encoder import Encoder, TokenStates, pooled_activations
 from lexicept.models.heads.base import Head
 from lexicept.models.heads.sae import SAEHead
 from lexicept.models.hub import model_folder
 from lexicept.models.loading import DEFAULT_BACKBONE
 from lexicept.models.sae.pretrained import find_pretrained_sae
-from lexicept.models.windows import word_spans
+from lexicept.models.windows import Window, word_spans
 from lexicept.storage.texts import TextStore
+from lexicept.vectorizers.interface import EncodedQuery
 
 MINI = "lexicept-mini"
 """The name of the concept model in the package."""
@@ -107,26 +107,37 @@ class ConceptVectorizer:
         """Return the pooled activation of every dimension in every query [n, size]."""
         return self.encoder.encode_activations(texts, "query")
 
-    def spans(
-        self, text: str, dimensions: Sequence[int], task: Literal["query", "document"]
-    ) -> dict[int, tuple[Span, ...]]:
-        """Return the word that each dimension is most active on.
+    def encode_query(self, text: str) -> EncodedQuery:
+        """Encode a query once, for its tf and its spans.
 
-        For a query of an encoder with a lookup, return all tokens of each dimension.
+        The span of a dimension is the word whose token it is most active on. Without inference on
+        queries, its spans are the tokens that name it.
         """
         lookup = self.encoder.lookup
-        if task == "query" and lookup is not None:
-            places = lookup.places(text)
-        else:
-            tokens = self.encoder.strongest_tokens(text, dimensions, task)
-            places = {
-                dimension: [word_spans(window)[place]]
-                for dimension, (window, place) in tokens.items()
-            }
-        return {
-            dimension: tuple(whole(text, *place) for place in places.get(dimension, ()))
-            for dimension in dimensions
-        }
+        if lookup is not None:
+            return EncodedQuery(
+                self.queries([text]),
+                lambda dimensions: _spans(text, dimensions, lookup.places(text)),
+            )
+        windows, batches = self.encoder.read([text], "query")
+        read = TokenStates(windows, list(batches))
+
+        def spans(dimensions: Sequence[int]) -> dict[int, tuple[Span, ...]]:
+            (tokens,) = self.encoder.strongest_tokens(read, [dimensions], "query")
+            return _spans(text, dimensions, _words(tokens))
+
+        return EncodedQuery(pooled_activations(self.head, read, 1, "query"), spans)
+
+    def document_spans(
+        self, texts: Sequence[str], dimensions: Sequence[Sequence[int]]
+    ) -> list[dict[int, tuple[Span, ...]]]:
+        """Return the word of each document whose token each dimension is most active on."""
+        read = self.encoder.read(texts, "document")
+        tokens = self.encoder.strongest_tokens(read, dimensions, "document")
+        return [
+            _spans(text, wanted, _words(of_text))
+            for text, wanted, of_text in zip(texts, dimensions, tokens, strict=True)
+        ]
 
     def save(self, folder: Path) -> None:
         """Write the encoder, into the folder ``model``, and the names of the dimensions."""
@@ -152,3 +163,18 @@ class ConceptVectorizer:
         if len(terms) != encoder.head.size:
             raise InputError(f"{folder}: {len(terms)} names for another number of dimensions")
         return cls(encoder, terms)
+
+
+def _words(tokens: Mapping[int, tuple[Window, int]]) -> dict[int, list[tuple[int, int]]]:
+    """Return the characters of the word that each dimension's token is a part of."""
+    return {dimension: [word_spans(window)[place]] for dimension, (window, place) in tokens.items()}
+
+
+def _spans(
+    text: str, dimensions: Sequence[int], places: Mapping[int, Iterable[tuple[int, int]]]
+) -> dict[int, tuple[Span, ...]]:
+    """Return the spans of each dimension, without spaces at their ends."""
+    return {
+        dimension: tuple(whole(text, *place) for place in places.get(dimension, ()))
+        for dimension in dimensions
+    }

@@ -1,11 +1,11 @@
-"""The interface of vectorizers: texts to term frequencies (tf) over one vocabulary."""
+"""The interface of a vectorizer, which turns texts into term frequencies over one vocabulary."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal, Protocol, cast
+from typing import NamedTuple, Protocol, cast
 
 import scipy.sparse as sp
 
@@ -19,8 +19,17 @@ VECTORIZERS = {
 }
 
 
+class EncodedQuery(NamedTuple):
+    """A query that was encoded once, for search and explanation."""
+
+    tf: sp.csr_array
+    """Term frequencies, CSR [1, size]."""
+    spans: Callable[[Sequence[int]], dict[int, tuple[Span, ...]]]
+    """Returns the characters that activate each of some dimensions, in order."""
+
+
 class Vectorizer(Protocol):
-    """Turns texts into tf over one vocabulary."""
+    """Texts to term frequencies (tf) over one vocabulary."""
 
     name: str
     grows: bool
@@ -28,44 +37,52 @@ class Vectorizer(Protocol):
 
     @property
     def size(self) -> int:
-        """Number of dimensions."""
+        """The number of dimensions."""
 
     @property
     def terms(self) -> Sequence[str]:
-        """What a person sees for each dimension."""
+        """The name of each dimension."""
 
     def documents(self, texts: Sequence[str]) -> sp.csr_array:
-        """CSR [n, size]; may add dimensions where the vocabulary grows."""
+        """Return CSR [n, size]; may add dimensions where the vocabulary grows."""
 
     def queries(self, texts: Sequence[str]) -> sp.csr_array:
-        """CSR [n, size]; never adds dimensions."""
+        """Return CSR [n, size]; never adds dimensions."""
 
-    def spans(
-        self, text: str, dimensions: Sequence[int], task: Literal["query", "document"]
-    ) -> dict[int, tuple[Span, ...]]:
-        """The characters of a text that fire each of these dimensions of it, in order."""
+    def encode_query(self, text: str) -> EncodedQuery:
+        """Return the tf of one query, and a function that finds its spans without encoding it
+        again."""
+
+    def document_spans(
+        self, texts: Sequence[str], dimensions: Sequence[Sequence[int]]
+    ) -> list[dict[int, tuple[Span, ...]]]:
+        """Return the characters of each document that activate each of its dimensions, in order.
+
+        Args:
+            dimensions: those to look for in each text.
+        """
 
     def save(self, folder: Path) -> None:
-        """Write what ``load`` needs into an existing folder."""
+        """Write into an existing folder what ``load`` needs."""
 
     @classmethod
     def load(cls, folder: Path) -> Vectorizer:
-        """Read it back."""
+        """Read what ``save`` wrote."""
 
 
 def load_vectorizer(name: str, folder: Path) -> Vectorizer:
-    """A saved vectorizer.
+    """Load the vectorizer that was saved for a vocabulary.
 
     Raises:
         IndexFormatError: a vocabulary of an unknown kind.
-        InputError: what it runs on is not installed, or it can't be loaded.
+        InputError: a package that it needs is missing, or it can't be loaded.
     """
     if name not in VECTORIZERS:
-        raise IndexFormatError(f"{folder}: no vocabulary of the kind {name!r} is known")
+        raise IndexFormatError(f"{folder}: the vocabulary {name!r} is of an unknown kind")
     module, kind = VECTORIZERS[name]
     try:
-        found = getattr(importlib.import_module(module), kind)
+        vectorizer = getattr(importlib.import_module(module), kind)
     except ModuleNotFoundError as error:
         missing = f"{error.name} missing: pip install 'lexicept[{name}]'"
         raise InputError(f"{folder}: {missing}, or search the words alone") from None
-    return cast(Vectorizer, found.load(folder))
+    return cast(Vectorizer, vectorizer.load(folder))

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -21,6 +21,7 @@ from lexicept.errors import IndexFormatError, InputError
 from lexicept.explanation.contributions import Span, whole
 from lexicept.storage.files import read_json, write_json
 from lexicept.storage.texts import TextStore
+from lexicept.vectorizers.interface import EncodedQuery
 
 STEMMERS = {
     "ar": "arabic", "ca": "catalan", "da": "danish", "de": "german", "el": "greek",
@@ -171,15 +172,24 @@ class WordVectorizer:
         """Term counts [n, size]; unknown terms are left out."""
         return self._counts(texts, self._dimensions.get)
 
-    def spans(
-        self, text: str, dimensions: Sequence[int], task: Literal["query", "document"]
-    ) -> dict[int, tuple[Span, ...]]:
-        """Every occurrence of the terms, the same for queries and documents."""
-        found: dict[int, list[Span]] = {dimension: [] for dimension in dimensions}
+    def encode_query(self, text: str) -> EncodedQuery:
+        """Return a query's tf; its spans are all occurrences of its terms."""
+        return EncodedQuery(
+            self.queries([text]), lambda dimensions: self._occurrences(text, dimensions)
+        )
+
+    def document_spans(
+        self, texts: Sequence[str], dimensions: Sequence[Sequence[int]]
+    ) -> list[dict[int, tuple[Span, ...]]]:
+        """Return all occurrences of the terms in each document."""
+        return [self._occurrences(*pair) for pair in zip(texts, dimensions, strict=True)]
+
+    def _occurrences(self, text: str, dimensions: Sequence[int]) -> dict[int, tuple[Span, ...]]:
+        spans: dict[int, list[Span]] = {dimension: [] for dimension in dimensions}
         for term, span in self.tokenizer.spans(text):
-            if (dimension := self._dimensions.get(term)) in found:
-                found[dimension].append(span)
-        return {dimension: tuple(spans) for dimension, spans in found.items()}
+            if (dimension := self._dimensions.get(term)) in spans:
+                spans[dimension].append(span)
+        return {dimension: tuple(occurrences) for dimension, occurrences in spans.items()}
 
     def _counts(self, texts: Sequence[str], dimension: Any) -> sp.csr_array:
         columns: list[int] = []

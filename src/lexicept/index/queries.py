@@ -1,0 +1,65 @@
+"""Queries as an index reads them: checked, encoded once, and steered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+
+from lexicept.errors import InputError
+from lexicept.explanation.contributions import Span
+from lexicept.vectors import canonical_csr
+
+Steering = Mapping[tuple[str, int], float]
+"""Factors on a query's weights, by vocabulary and dimension."""
+
+MAX_FACTOR = 1e6
+"""The largest factor of a steering: it keeps scores within single precision."""
+
+SpanFinder = Callable[[Sequence[int]], dict[int, tuple[Span, ...]]]
+"""Returns the spans of some dimensions of one vocabulary."""
+
+
+@dataclass(frozen=True)
+class WeightedQuery:
+    """A query that was encoded once, for search and explanation."""
+
+    text: str
+    vector: sp.csr_array
+    """Weights after pruning and steering, CSR [1, V]."""
+    spans: Mapping[str, SpanFinder]
+    """By vocabulary."""
+
+
+def check_query(query: object) -> None:
+    """Raise InputError for a query that is no text, or that UTF-8 can't hold."""
+    if not isinstance(query, str):
+        raise InputError(f"a query is a text, not {query!r:.40}")
+    try:
+        query.encode()
+    except UnicodeEncodeError:
+        raise InputError("the query is not valid UTF-8") from None
+
+
+def steer(weights: sp.csr_array, steering: Steering, span: Callable[[str], slice]) -> sp.csr_array:
+    """Return query weights [n, V] times the factors of a steering.
+
+    Args:
+        span: returns the dimensions of a vocabulary.
+
+    Raises:
+        InputError: a dimension that a vocabulary does not have, or a factor out of range.
+    """
+    factors = np.ones(weights.shape[1], np.float32)
+    for (name, dimension), factor in steering.items():
+        own = span(name)
+        if not 0 <= dimension < own.stop - own.start:
+            raise InputError(f"steering: {name} has no dimension {dimension}")
+        if not 0 <= factor <= MAX_FACTOR:
+            limits = f"must be from 0 to {MAX_FACTOR:,.0f}, not {factor}"
+            raise InputError(f"steering: the factor on {name} {dimension} {limits}")
+        factors[own.start + dimension] = factor
+    data = weights.data * factors[weights.indices]
+    return canonical_csr(sp.csr_array((data, weights.indices, weights.indptr), weights.shape))

@@ -1,0 +1,190 @@
+"""Build an index: words, concepts, or both."""
+
+from __future__ import annotations
+
+import os
+from contextlib import closing
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from lexicept.engines.exact import check_weight_bits
+from lexicept.errors import InputError
+from lexicept.index.builder import IndexBuilder
+from lexicept.index.impacts import VocabularySettings
+from lexicept.pipelines.cluster import joined
+from lexicept.pipelines.concept_source import ConceptSource, check_parameters
+from lexicept.pipelines.documents import Documents, as_documents
+from lexicept.pipelines.index import Index
+from lexicept.progress import Progress, reporting
+from lexicept.vectorizers.words import WordVectorizer
+from lexicept.weighting import BM25
+
+if TYPE_CHECKING:
+    from lexicept.training.sae.settings import SAESettings
+    from lexicept.vectorizers.concepts import ConceptVectorizer
+
+VOCABULARIES = {"words": ("words",), "concepts": ("concepts",), "both": ("words", "concepts")}
+
+
+def build(
+    documents: Documents,
+    path: str | os.PathLike[str],
+    *,
+    vocabulary: Literal["words", "concepts", "both"] = "both",
+    language: str = "en",
+    model: str | os.PathLike[str] | None = None,
+    adapt: bool = False,
+    sae: str | os.PathLike[str] | None = None,
+    width: int | None = None,
+    explanations: str | os.PathLike[str] | None = None,
+    train_concepts: bool | SAESettings = False,
+    backbone: str | os.PathLike[str] | None = None,
+    layer: int | None = None,
+    precision: Literal["float32", "bfloat16"] = "bfloat16",
+    weighting: Literal["bm25", "splade"] | None = None,
+    query_max_active_dims: int | None = None,
+    query_max_qd_flops: float | None = None,
+    document_max_active_dims: int | None = None,
+    weight_bits: int = 32,
+    ray: str | None = None,
+    ray_workers: int | None = None,
+    overwrite: bool = False,
+    restart: bool = False,
+    progress: bool | Progress = False,
+) -> Index:
+    """Build an index of documents and return it, opened.
+
+    Concepts come from one source: lexicept-mini (the model in the package), another saved
+    ``model``, a pretrained ``sae``, or an SAE that ``train_concepts`` trains on the documents.
+    Calling it again with the same arguments resumes an interrupted build.
+
+    Args:
+        documents: texts, dicts (``text``, and optionally ``id`` and ``title``), ``Document``
+            tuples, a data frame with these columns, or a corpus by its path or data set name. A
+            document without an id gets its number: "1", "2", and so on.
+        path: the folder of the index.
+        vocabulary: "words" needs no model; concepts need torch.
+        language: ISO 639-1 code for the words' stop words and stemming.
+        model: a saved concept model, a folder or a hub's name.
+        adapt: continue the training of lexicept-mini on the documents (minutes).
+        sae: a pretrained SAE of the backbone, a folder or a hub's name.
+        width: the number of latents, to choose among several pretrained SAEs.
+        explanations: labels of the SAE's latents: Neuronpedia's export, a .jsonl file or a folder.
+        train_concepts: train an SAE on the documents; True takes the default ``SAESettings``.
+        backbone: the Hugging Face model that an SAE reads; all-MiniLM-L6-v2 by default.
+        layer: the number of blocks of the backbone to run; by default all, or those before the
+            pretrained SAE.
+        precision: number format of the backbone while it reads documents.
+        weighting: how concept activations become weights; by default as their model was trained.
+        query_max_active_dims: the most concepts of a query; by default the model's limit.
+        query_max_qd_flops: the most QD-FLOPs of a query's concepts: the shares of all documents
+            that have each of them, added up; by default the model's limit.
+        document_max_active_dims: the most concepts of a document; by default the model's limit.
+        weight_bits: bits of a posting's weight: 32, or 8 for half the size.
+        ray: the HOST:PORT of a Ray cluster that encodes documents and derives postings, or "local".
+        ray_workers: the number of Ray processes; by default one for each processor, or GPU.
+        overwrite: replace an index at ``path``; it can be read until the new one is complete.
+        restart: discard an interrupted build instead of resuming it.
+        progress: True shows bars on standard error; a callback gets the reports.
+
+    Raises:
+        InputError: parameters that do not go together, a bad document, something at ``path``, an
+            interrupted build with other arguments, or a package or model that is missing.
+    """
+    if vocabulary not in VOCABULARIES:
+        raise InputError(f"vocabulary is words, concepts or both, not {vocabulary!r:.80}")
+    names = VOCABULARIES[vocabulary]
+    source = ConceptSource.of(
+        documents, model, adapt, sae, width, backbone, layer, precision, train_concepts
+    )
+    check_parameters(
+        names,
+        {"model": model, "sae": sae, "train_concepts": train_concepts, "adapt": adapt},
+        {"backbone": backbone, "layer": layer},
+        {
+            "width": width,
+            "explanations": explanations,
+            "weighting": weighting,
+            "query_max_active_dims": query_max_active_dims,
+            "query_max_qd_flops": query_max_qd_flops,
+            "document_max_active_dims": document_max_active_dims,
+        },
+    )
+    check_weight_bits(weight_bits)
+    # Refused before any work: an unknown language, and limits out of range.
+    words = WordVectorizer(language)
+    limits = VocabularySettings(
+        BM25(), query_max_active_dims, document_max_active_dims, query_max_qd_flops
+    )
+    if "concepts" in names:
+        source.check_installed()
+    with (
+        joined(ray, ray_workers) as cluster,
+        closing(IndexBuilder(path, cluster, restart=restart, overwrite=overwrite)) as builder,
+        reporting(progress) as report,
+    ):
+        builder.add_documents(
+            as_documents(documents), asdict(source) if "concepts" in names else {}
+        )
+        if "words" in names:
+            builder.add_vocabulary(words, VocabularySettings(BM25()), report)
+        if "concepts" in names:
+            concepts = source.load(builder, report)
+            _add_concepts(builder, concepts, weighting, limits, language, explanations, report)
+        return Index(builder.commit(weight_bits=weight_bits))
+
+
+def _add_concepts(
+    builder: IndexBuilder,
+    concepts: ConceptVectorizer,
+    weighting: Literal["bm25", "splade"] | None,
+    limits: VocabularySettings,
+    language: str,
+    explanations: str | os.PathLike[str] | None,
+    progress: Progress,
+) -> None:
+    """Encode the documents, and describe concepts that have no labels."""
+    from lexicept.interpretation.describe import describe
+
+    labels = None if explanations is None else _labels(Path(explanations), concepts)
+    settings = _settings(concepts, weighting, limits)
+    activations = builder.add_vocabulary(concepts, settings, progress)
+    if concepts.named and labels is None:
+        return
+    findings = describe(
+        concepts.encoder,
+        builder.contents,
+        activations,
+        language=language,
+        explanations=labels,
+        progress=progress,
+    )
+    builder.add_atlas(findings)
+
+
+def _labels(path: Path, concepts: ConceptVectorizer) -> dict[int, str]:
+    """Read the labels of an SAE's latents."""
+    from lexicept.models.heads.sae import SAEHead
+    from lexicept.models.sae.explanations import read_explanations
+
+    if not isinstance(concepts.head, SAEHead):
+        raise InputError(f"{path}: explanations label an SAE's latents, and this model has no SAE")
+    return read_explanations(path, concepts.head.sae)
+
+
+def _settings(
+    concepts: ConceptVectorizer,
+    weighting: Literal["bm25", "splade"] | None,
+    limits: VocabularySettings,
+) -> VocabularySettings:
+    """Return the settings of the call, and for those not given the model's."""
+    head, trained = concepts.head.settings, concepts.encoder.index_settings
+    if weighting is not None:
+        trained = replace(trained, weighting=weighting)
+    return VocabularySettings(
+        trained.weigh(head.pooling, head.query_scale),
+        limits.query_max_active_dims or head.query_max_active_dims,
+        limits.document_max_active_dims or head.document_max_active_dims,
+        limits.query_max_qd_flops or trained.query_max_qd_flops,
+    )

@@ -1,0 +1,168 @@
+"""The source of an index's concepts: a saved model, a pretrained SAE, or the documents."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lexicept.errors import InputError, ParameterError, require
+from lexicept.index.builder import IndexBuilder
+from lexicept.pipelines.defaults import BACKBONE, MINI
+from lexicept.pipelines.documents import Documents
+from lexicept.progress import Progress
+from lexicept.storage.files import replacing_text
+
+if TYPE_CHECKING:
+    from lexicept.training.sae.settings import SAESettings
+    from lexicept.vectorizers.concepts import ConceptVectorizer
+
+TRAINING_MODULES = ("sentence_transformers", "datasets", "accelerate", "peft", "yaml", "matplotlib")
+"""Packages that training imports."""
+
+
+@dataclass(frozen=True)
+class ConceptSource:
+    """The source of the concepts. An interrupted build is resumed with an equal one only."""
+
+    model: str | None
+    adapt: str | None
+    """The corpus that the model is adapted to; "" for documents that the caller holds."""
+    sae: str | None
+    width: int | None
+    backbone: str
+    layer: int | None
+    precision: str
+    training: dict[str, Any] | None
+    """The settings of an SAE that is trained on the documents, those that differ from the
+    defaults."""
+
+    @classmethod
+    def of(
+        cls,
+        documents: Documents,
+        model: str | os.PathLike[str] | None,
+        adapt: bool,
+        sae: str | os.PathLike[str] | None,
+        width: int | None,
+        backbone: str | os.PathLike[str] | None,
+        layer: int | None,
+        precision: str,
+        train_concepts: bool | SAESettings,
+    ) -> ConceptSource:
+        """Return the source that the parameters of ``build`` name."""
+        if precision not in ("float32", "bfloat16"):
+            raise InputError(f"precision is float32 or bfloat16, not {precision!r:.80}")
+        corpus = _local(documents) if isinstance(documents, str | os.PathLike) else ""
+        training = None
+        if train_concepts:
+            training = {} if train_concepts is True else _changed(train_concepts)
+        return cls(
+            model=_local(model),
+            adapt=corpus if adapt else None,
+            sae=_local(sae),
+            width=width,
+            backbone=BACKBONE if backbone is None else os.fspath(backbone),
+            layer=layer,
+            precision=precision,
+            training=training,
+        )
+
+    def check_installed(self) -> None:
+        """Raise InputError where a package that the source needs is missing."""
+        require("concepts", "sentence_transformers", hint=", or build with vocabulary words")
+        if self.adapt is not None:
+            require("train", *TRAINING_MODULES)
+
+    def load(self, builder: IndexBuilder, progress: Progress) -> ConceptVectorizer:
+        """Load the concepts, or train them on the builder's documents.
+
+        Raises:
+            InputError: no such model or SAE, or one that does not fit the backbone.
+        """
+        from lexicept.training.concepts import train_concepts
+        from lexicept.training.sae.settings import SAESettings
+        from lexicept.vectorizers.concepts import BackboneSettings, ConceptVectorizer
+
+        backbone = BackboneSettings(self.backbone, self.layer, self.precision)
+        if self.sae is not None:
+            return ConceptVectorizer.pretrained(self.sae, backbone, self.width)
+        if self.training is not None:
+            folder = builder.work.kept("training")
+            settings = SAESettings(**self.training)
+            return train_concepts(builder.contents, backbone, settings, folder, progress)
+        concepts = ConceptVectorizer.load(self.model or MINI)
+        if self.adapt is not None:
+            concepts = self._adapted(concepts, builder, progress)
+        concepts.precision = self.precision
+        return concepts
+
+    def _adapted(
+        self, concepts: ConceptVectorizer, builder: IndexBuilder, progress: Progress
+    ) -> ConceptVectorizer:
+        """Continue the training of a model on the documents."""
+        from lexicept.training.adaptation import adapt
+        from lexicept.vectorizers.concepts import ConceptVectorizer
+
+        folder = builder.work.kept("adaptation")
+        corpus = self.adapt or str(_write_corpus(builder, folder))
+        return ConceptVectorizer(adapt(concepts.encoder, corpus, folder, progress), concepts.terms)
+
+
+def _write_corpus(builder: IndexBuilder, folder: Path) -> Path:
+    """Write the builder's documents as JSON Lines, which training reads."""
+    file = folder / "corpus.jsonl"
+    with replacing_text(file) as lines:
+        for document in builder.documents():
+            fields = {"_id": document.id, "title": document.title, "text": document.text}
+            lines.write(f"{json.dumps(fields)}\n")
+    return file
+
+
+def _changed(settings: SAESettings) -> dict[str, Any]:
+    """Return the settings that differ from the defaults."""
+    defaults = asdict(type(settings)())
+    return {name: value for name, value in asdict(settings).items() if value != defaults[name]}
+
+
+def _local(name: str | os.PathLike[str] | None) -> str | None:
+    """Return a folder or file by its absolute path, any other name as it is."""
+    if name is None:
+        return None
+    return str(Path(name).resolve()) if Path(name).exists() else os.fspath(name)
+
+
+def check_parameters(
+    vocabularies: Sequence[str],
+    sources: Mapping[str, object],
+    of_backbone: Mapping[str, object],
+    of_concepts: Mapping[str, object],
+) -> None:
+    """Raise ParameterError for parameters of ``build`` that do not go together.
+
+    Args:
+        vocabularies: the vocabularies to build.
+        sources: parameters that name a source of concepts.
+        of_backbone: parameters of the backbone that an SAE reads.
+        of_concepts: other parameters that only concepts have.
+    """
+    given = [name for name, value in sources.items() if value]
+    if len(given) > 1:
+        text = " and ".join(f"{{{place}}}" for place in range(len(given)))
+        raise ParameterError(f"{text} are two sources of concepts: choose one", *given)
+    source = given[0] if given else None
+    chosen = [name for name, value in of_backbone.items() if value is not None]
+    if chosen and source not in ("train_concepts", "sae"):
+        text = "{0} requires {1} or {2}: a saved model has its own backbone"
+        raise ParameterError(text, chosen[0], "train_concepts", "sae")
+    named = {name for name, value in of_concepts.items() if value is not None}
+    if "width" in named and source != "sae":
+        raise ParameterError("{0} requires {1}", "width", "sae")
+    if "explanations" in named and source not in ("sae", "model"):
+        raise ParameterError("{0} requires {1} or {2}", "explanations", "sae", "model")
+    if "concepts" not in vocabularies:
+        for name in (*given, *(name for name in of_concepts if name in named)):
+            raise ParameterError("{0} requires concepts, but {1} is words", name, "vocabulary")

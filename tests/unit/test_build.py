@@ -1,0 +1,161 @@
+"""lexicept.build: what it accepts, what it refuses, and that the command gives the same bytes."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_start_up import loaded_after
+
+import lexicept
+from lexicept.corpora import Document
+from lexicept.errors import IndexFormatError, InputError, ParameterError
+from support.commands import Run
+
+TEXTS = ["Cats sleep all day.", "Dogs bark.", "A kitten naps on the sofa."]
+ROWS = [{"_id": f"d{n}", "title": f"On {n}", "text": text} for n, text in enumerate(TEXTS)]
+SCIFACT = Path(__file__).parents[3] / "shared" / "data" / "scifact" / "beir"
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file of an index, but for its lock."""
+    files = (file for file in folder.rglob("*") if file.is_file() and file.name != ".lock")
+    return {file.relative_to(folder).as_posix(): file.read_bytes() for file in files}
+
+
+def words(documents: Any, path: Path, **arguments: Any) -> lexicept.Index:
+    return lexicept.build(documents, path, vocabulary="words", **arguments)
+
+
+def test_texts_are_numbered(tmp_path: Path) -> None:
+    index = words(TEXTS, tmp_path / "index")
+    assert list(index.documents()) == [Document(str(n), t) for n, t in enumerate(TEXTS, 1)]
+    (hit,) = index.search("sleeping")
+    assert (hit.rank, hit.id, hit.title, hit.text) == (1, "1", "", TEXTS[0])
+    assert hit.explanation is None
+    assert repr(hit).startswith("Hit(rank=1, score=")
+
+
+def test_documents_dicts_and_texts_may_be_mixed(tmp_path: Path) -> None:
+    items = [Document("a", "ant"), {"id": 7, "text": "bee", "title": "On bees"}, "cow"]
+    index = words(items, tmp_path / "index")
+    expected = [Document("a", "ant"), Document("7", "bee", "On bees"), Document("3", "cow")]
+    assert list(index.documents()) == expected
+
+
+def test_a_data_frame(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"id": [5, 6], "title": ["On ants", None], "text": ["ant", "bee"]})
+    index = words(frame, tmp_path / "index")
+    assert list(index.documents()) == [Document("5", "ant", "On ants"), Document("6", "bee")]
+    with pytest.raises(InputError, match="no column 'text', only: id"):
+        words(frame[["id"]], tmp_path / "other")
+
+
+@pytest.mark.parametrize(
+    ("documents", "message"),
+    [
+        (["ant", 3], "the documents, document 2: a document is a text, a dict or a Document"),
+        ([{"id": "a"}], "document 1: the object has none of the keys text"),
+        ([{"id": "a", "text": 1}], "document 1: the text must be a string, not int"),
+        ([Document("a", "ant"), Document("a", "bee")], "id 'a' was already used in document 1"),
+        ({"id": "a", "text": "ant"}, "must be a list, a data frame or a path, not one dict"),
+        (Document("a", "ant"), "not one Document"),
+        ([], "the corpus has no documents"),
+        ("nowhere.jsonl", "nowhere.jsonl"),
+    ],
+)
+def test_bad_documents_are_named_and_leave_nothing(
+    documents: Any, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=message):
+        words(documents, tmp_path / "index")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"width": 5}, "width requires sae"),
+        ({"layer": 2}, "layer requires train_concepts or sae: a saved model has its own backbone"),
+        ({"adapt": True, "train_concepts": True}, "train_concepts and adapt are two sources"),
+        ({"explanations": "x"}, "explanations requires sae or model"),
+        ({"ray_workers": 2}, "ray_workers requires ray"),
+        ({"adapt": True, "vocabulary": "words"}, "adapt requires concepts, but vocabulary is word"),
+        (
+            {"weighting": "bm25", "vocabulary": "words"},
+            "weighting requires concepts, but vocabulary is words",
+        ),
+    ],
+)
+def test_parameters_that_do_not_go_together(
+    arguments: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ParameterError, match=message):
+        lexicept.build(TEXTS, tmp_path / "index", **arguments)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"vocabulary": "word"}, "vocabulary is words, concepts or both"),
+        ({"precision": "half"}, "precision is float32 or bfloat16"),
+        ({"weight_bits": 16}, "32 or 8 bits"),
+        ({"language": "xx"}, "no language 'xx'"),
+        ({"query_max_active_dims": 0}, "max_active_dims must be at least 1"),
+    ],
+)
+def test_bad_values(arguments: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=message):
+        lexicept.build(TEXTS, tmp_path / "index", **arguments)
+
+
+def test_an_index_is_replaced_when_the_new_one_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "index"
+    old, idle = words(["ant"], path), lexicept.open(path)
+    assert [hit.text for hit in old.search("ant")] == ["ant"]
+    with pytest.raises(InputError, match="exists"):
+        words(["bee"], path)
+    with pytest.raises(InputError, match="already used"):
+        words([Document("a", "bee"), Document("a", "bee")], path, overwrite=True)
+    assert [hit.id for hit in lexicept.open(path).search("ant")] == ["1"]
+    new = words(["bee"], path, overwrite=True)
+    assert [hit.text for hit in new.search("bee")] == ["bee"]
+    assert [hit.text for hit in old.search("ant")] == ["ant"]
+    with pytest.raises(IndexFormatError, match="another index has taken its place: open it again"):
+        idle.search("ant")  # had not read its words
+    assert old.refresh()
+    assert old.search("bee")
+
+
+@pytest.mark.parametrize("vocabulary", ["words", "both"])
+def test_the_command_gives_the_same_bytes(vocabulary: Any, run: Run, tmp_path: Path) -> None:
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text("\n".join(map(json.dumps, ROWS)))
+    arguments = ("--vocabulary", vocabulary, "--out", tmp_path / "command")
+    assert run("build", corpus, *arguments).code == 0
+    lexicept.build(corpus, tmp_path / "path", vocabulary=vocabulary)
+    lexicept.build(ROWS, tmp_path / "dicts", vocabulary=vocabulary)
+    expected = contents(tmp_path / "command")
+    assert len(expected) > 20
+    assert contents(tmp_path / "path") == expected
+    assert contents(tmp_path / "dicts") == expected
+
+
+@pytest.mark.skipif(not SCIFACT.is_dir(), reason="needs shared/data/scifact")
+def test_scifact_by_the_command_and_from_python(run: Run, tmp_path: Path) -> None:
+    out = ("--vocabulary", "words", "--out", tmp_path / "command")
+    assert run("build", SCIFACT, *out).code == 0
+    index = words(SCIFACT, tmp_path / "python")
+    assert contents(tmp_path / "command") == contents(tmp_path / "python")
+    assert len(index) == 5183
+
+
+def test_words_need_no_model(tmp_path: Path) -> None:
+    loaded = loaded_after(
+        "import lexicept\n"
+        f"index = lexicept.build({TEXTS!r}, {str(tmp_path / 'index')!r}, vocabulary='words')\n"
+        "print(index.search('cats', explain=True))"
+    )
+    assert not loaded & {"torch", "transformers", "sentence_transformers", "jinja2", "rich"}
