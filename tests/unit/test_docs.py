@@ -79,10 +79,6 @@ def lines_of(block: Block) -> Iterator[list[str]]:
             yield words
 
 
-PENDING = {"README.md", "get-started.md", "documents.md", "integrations.md", "training.md"}
-"""Pages that use functions of ``lexicept`` which are still being written."""
-
-
 def pages(*languages: str) -> list[Any]:
     return [
         pytest.param(page, id=page.relative_to(ROOT).as_posix())
@@ -139,8 +135,6 @@ def test_the_snippets_of_a_page_run(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    if page.name in PENDING:
-        pytest.skip("uses functions that are still being written")
     for module in NEEDS.get(page.name, []):
         pytest.importorskip(module)
     monkeypatch.setattr("uvicorn.run", lambda *_, **__: None)

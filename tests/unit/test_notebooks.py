@@ -1,0 +1,66 @@
+"""The notebooks run, at small size."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+nbformat = pytest.importorskip("nbformat")
+nbclient = pytest.importorskip("nbclient")
+
+NOTEBOOKS = Path(__file__).parents[2] / "docs" / "notebooks"
+SMALL = {
+    "tour": 'MODULES = {"posixpath"}',
+    "train_sae_splade": "ARTICLES, STEPS, TOKENS, LATENTS = 2, 2, 2000, 64",
+}
+"""What is added to each notebook's cell of parameters."""
+
+
+def read(name: str):
+    return nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
+
+
+def write_squad(path: Path) -> None:
+    """Write SQuAD 1.1's format: two articles of six paragraphs with five questions each."""
+    animals = {"Cats": "sleep", "Dogs": "bark"}
+    places = ["in the sun", "at night", "by the river", "in the house", "in spring", "all day"]
+    articles = [
+        {
+            "title": animal,
+            "paragraphs": [
+                {
+                    "context": f"{animal} {verb} {place}. Many people watch them {place}.",
+                    "qas": [
+                        {"question": f"{w} {verb} {place}?"}
+                        for w in ["who", "what", "why", "when", "how"]
+                    ],
+                }
+                for place in places
+            ],
+        }
+        for animal, verb in animals.items()
+    ]
+    path.write_text(json.dumps({"version": "1.1", "data": articles}))
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_notebook_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    write_squad(tmp_path / "train-v1.1.json")
+    notebook = read(name)
+    (cell,) = [c for c in notebook.cells if "parameters" in c.metadata.get("tags", [])]
+    cell.source += "\n" + SMALL[name]
+    resources = {"metadata": {"path": str(tmp_path)}}
+    nbclient.NotebookClient(notebook, timeout=200, resources=resources).execute()
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_outputs_in_the_repository_are_small_and_whole(name: str) -> None:
+    assert (NOTEBOOKS / f"{name}.ipynb").stat().st_size < 200_000
+    cells = [cell for cell in read(name).cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in cells] == [*range(1, len(cells) + 1)]
+    assert not [o for cell in cells for o in cell.outputs if o.output_type == "error"]
+
+
+def test_every_notebook_is_tested() -> None:
+    assert {path.stem for path in NOTEBOOKS.glob("*.ipynb")} == set(SMALL)
