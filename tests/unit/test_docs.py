@@ -124,6 +124,7 @@ def write_collection(folder: Path) -> None:
         )
 
 
+@pytest.mark.timeout(1200)  # Pages train models, and the machine may have other work.
 @pytest.mark.filterwarnings(
     "ignore::DeprecationWarning:pyterrier",  # PyTerrier 1.1 uses what pandas 3.1 deprecates.
     "ignore:Sparse CSR tensor support is in beta",
