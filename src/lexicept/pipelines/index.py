@@ -262,7 +262,8 @@ class Index:
         """Return the α that ``reweight`` chooses, and the pseudo-query nDCG@10 of each α tried.
 
         Args:
-            iterations, transform: as in ``reweight``.
+            iterations: as in ``reweight``.
+            transform: as in ``reweight``.
         """
         return updates.choose_alpha(self.reader, iterations, transform)
 
