@@ -5,16 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_start_up import loaded_after
 
 import lexicept
 from lexicept.corpora import Document
 from lexicept.errors import IndexFormatError, InputError, ParameterError
 from support.commands import Run
+from support.processes import loaded_after
 
 TEXTS = ["Cats sleep all day.", "Dogs bark.", "A kitten naps on the sofa."]
 ROWS = [{"_id": f"d{n}", "title": f"On {n}", "text": text} for n, text in enumerate(TEXTS)]
-SCIFACT = Path(__file__).parents[3] / "shared" / "data" / "scifact" / "beir"
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -143,11 +142,11 @@ def test_the_command_gives_the_same_bytes(vocabulary: Any, run: Run, tmp_path: P
     assert contents(tmp_path / "dicts") == expected
 
 
-@pytest.mark.skipif(not SCIFACT.is_dir(), reason="needs shared/data/scifact")
-def test_scifact_by_the_command_and_from_python(run: Run, tmp_path: Path) -> None:
+def test_scifact_by_the_command_and_from_python(data: Path, run: Run, tmp_path: Path) -> None:
+    scifact = data / "scifact"
     out = ("--vocabulary", "words", "--out", tmp_path / "command")
-    assert run("build", SCIFACT, *out).code == 0
-    index = words(SCIFACT, tmp_path / "python")
+    assert run("build", scifact, *out).code == 0
+    index = words(scifact, tmp_path / "python")
     assert contents(tmp_path / "command") == contents(tmp_path / "python")
     assert len(index) == 5183
 

@@ -168,5 +168,5 @@ def test_what_build_refuses_of_an_sae(build: Any, inputs: dict[str, Path], tmp_p
     inputs["names"].write_text('{"layer": "3-tiny", "index": 1, "description": "x"}\n')
     wrong = ("--explanations", inputs["names"])
     assert_error(build(*wrong), "line 1", "'3-tiny'", "block 0")
-    assert_error(build(*wrong, "--vocabulary", "words"), "--explanations requires --sae or --model")
+    assert_error(build(*wrong, "--vocabulary", "words"), "--sae requires concepts")
     assert not (tmp_path / "index").exists()

@@ -17,13 +17,13 @@ from lexicept.cli.display import explanation_view, results_table
 from lexicept.corpora import Document
 from lexicept.explanation.contributions import (
     Contribution,
-    Explanation,
     Span,
     merged,
     spellings,
     split_spans,
     whole,
 )
+from lexicept.explanation.explanation import Explanation
 from lexicept.explanation.html import explanation_page, highlighted
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import RRASettings, VocabularySettings

@@ -13,7 +13,8 @@ import lexicept.vectorizers.interface
 from lexicept.corpora import Document
 from lexicept.engines import ExactEngine
 from lexicept.errors import IndexFormatError, InputError
-from lexicept.explanation.contributions import Contribution, Explanation
+from lexicept.explanation.contributions import Contribution
+from lexicept.explanation.explanation import Explanation
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import RRASettings, VocabularySettings
 from lexicept.index.reader import IndexReader

@@ -13,7 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from lexicept.corpora import Document
-from lexicept.explanation.contributions import Explanation, Span, spellings, split_spans
+from lexicept.explanation.contributions import Span, spellings, split_spans
+from lexicept.explanation.explanation import Explanation
 from lexicept.index.stored import Hit
 from lexicept.sanitize import safe
 

@@ -1,22 +1,12 @@
-"""Explanations: the contribution of each dimension to a score, and the text that activates it."""
+"""Contributions of dimensions to a score, and the text that activates them."""
 
 from __future__ import annotations
 
-import math
-import textwrap
 import unicodedata
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple
 
 from lexicept.corpora import Document
-from lexicept.sanitize import safe
-
-SHOWN = 10
-"""Contributions that an explanation's ``repr`` shows."""
-
-CELL = 40
-"""Characters of a cell of it."""
 
 
 class Span(NamedTuple):
@@ -57,82 +47,6 @@ class Contribution(NamedTuple):
     for a query that needs no inference, the tokens that name the dimension."""
     document_spans: tuple[Span, ...]
     """Characters of the document's content (title and text) that activate it, likewise."""
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """The exact decomposition of one score."""
-
-    query: str
-    document_id: str
-    content: str
-    """The document's title and text."""
-    contributions: tuple[Contribution, ...]
-    """The contributions above 0, largest first."""
-    prior: float
-    """RRA's offset of the document times the query's factor on it; 0 without RRA."""
-
-    @property
-    def score(self) -> float:
-        """The sum of the contributions and the prior.
-
-        It is exact up to double precision. A search adds the same n numbers, none of them negative,
-        in single precision: the two differ by at most (n + 1) · 2⁻²⁴ of the score.
-        """
-        return math.fsum([self.prior, *(part.score for part in self.contributions)])
-
-    def __repr__(self) -> str:
-        """Return an aligned table of the largest contributions."""
-        shown = self.contributions[:SHOWN]
-        rows = [("score", "share", "", "term", "in the query", "in the document")]
-        for part in shown:
-            spans = spellings(self.query, part.query_spans)
-            found = spellings(self.content, part.document_spans)
-            own = (part.vocabulary.removesuffix("s"), part.term, ", ".join(spans), ", ".join(found))
-            rows.append((*self._share(part.score), *own))
-        rest = math.fsum(part.score for part in self.contributions[SHOWN:])
-        if rest:
-            rows.append((*self._share(rest), "", f"{len(self.contributions) - SHOWN} more", "", ""))
-        if self.prior:
-            rows.append((*self._share(self.prior), "", "document prior", "", ""))
-        title = f"Explanation of {self.document_id!r} for {self.query!r}: {self.score:.4f}"
-        return "\n".join([safe(title), *_aligned(rows)])
-
-    def _repr_html_(self) -> str:
-        """Return a coloured table, which a notebook shows."""
-        from lexicept.explanation.html import explanation_fragment
-
-        return explanation_fragment(self, Document(self.document_id, self.content))
-
-    def _share(self, score: float) -> tuple[str, str]:
-        return f"{score:.4f}", f"{score / self.score:.1%}"
-
-    def to_json(self) -> dict[str, Any]:
-        """Return dictionaries, lists, texts and numbers, with shares of the score added."""
-        score = self.score
-        return {
-            "query": self.query,
-            "document_id": self.document_id,
-            "content": self.content,
-            "score": score,
-            "prior": self.prior,
-            "contributions": [
-                {**part._asdict(), "share": part.score / score} for part in self.contributions
-            ],
-        }
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return rows of cells as lines of equal columns, the first two columns to the right."""
-    cells = [[textwrap.shorten(safe(cell), CELL, placeholder="…") for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return [
-        "  ".join(
-            cell.rjust(width) if place < 2 else cell.ljust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in cells
-    ]
 
 
 def whole(text: str, start: int, end: int) -> Span:

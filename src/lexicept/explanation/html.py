@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from lexicept.corpora import Document
 from lexicept.explanation.contributions import (
-    Explanation,
+    Contribution,
     Span,
     merged,
     spellings,
@@ -21,6 +21,25 @@ from lexicept.explanation.contributions import (
 from lexicept.sanitize import safe
 
 TEMPLATES = Path(__file__).parent / "templates"
+
+
+class Explained(Protocol):
+    """The parts of an ``Explanation`` that the templates show."""
+
+    @property
+    def query(self) -> str: ...
+
+    @property
+    def content(self) -> str: ...
+
+    @property
+    def contributions(self) -> tuple[Contribution, ...]: ...
+
+    @property
+    def prior(self) -> float: ...
+
+    @property
+    def score(self) -> float: ...
 
 
 class Piece(NamedTuple):
@@ -57,13 +76,13 @@ def highlighted(text: str, spans: Iterable[Span]) -> Markup:
     return html
 
 
-def explanation_page(explanation: Explanation, document: Document) -> str:
+def explanation_page(explanation: Explained, document: Document) -> str:
     """Return an HTML page, complete in itself, that explains a document's score."""
     template = environment().get_template("page.html")
     return template.render(_values(explanation, document))
 
 
-def explanation_fragment(explanation: Explanation, document: Document) -> str:
+def explanation_fragment(explanation: Explained, document: Document) -> str:
     """Return the query, the parts of the score and the document as HTML.
 
     The fragment has its own style sheet, which applies to nothing else on a page or in a notebook.
@@ -73,7 +92,7 @@ def explanation_fragment(explanation: Explanation, document: Document) -> str:
     return f"<style>\n{style}\n</style>\n{fragment}"
 
 
-def _values(explanation: Explanation, document: Document) -> dict[str, Any]:
+def _values(explanation: Explained, document: Document) -> dict[str, Any]:
     """The variables of the templates."""
     parts = explanation.contributions
     title, text = split_spans(document, (s for part in parts for s in part.document_spans))

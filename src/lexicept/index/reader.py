@@ -23,7 +23,8 @@ import scipy.sparse as sp
 from lexicept.corpora import Document
 from lexicept.engines import Engine, ExactEngine, store
 from lexicept.errors import IndexFormatError, InputError
-from lexicept.explanation.contributions import Contribution, Explanation, QueryTerm, Span
+from lexicept.explanation.contributions import Contribution, QueryTerm, Span
+from lexicept.explanation.explanation import Explanation
 from lexicept.index.atlas import Atlas
 from lexicept.index.impacts import Derived, RRASettings, VocabularySettings
 from lexicept.index.loaded import LoadedVectorizers

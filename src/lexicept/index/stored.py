@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from lexicept.corpora import Document
-from lexicept.explanation.contributions import Explanation
+from lexicept.explanation.explanation import Explanation
 from lexicept.storage.texts import TextStore
 
 

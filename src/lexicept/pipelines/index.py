@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from lexicept.corpora import Document
 from lexicept.errors import InputError, ParameterError
-from lexicept.explanation.contributions import Explanation
+from lexicept.explanation.explanation import Explanation
 from lexicept.index import updates
 from lexicept.index.generations import remove_unread
 from lexicept.index.impacts import RRASettings
