@@ -1,4 +1,4 @@
-"""How long work reports what it has done, and bars in a terminal that show it."""
+"""Progress reports of long work, and bars in a terminal that show them."""
 
 from __future__ import annotations
 

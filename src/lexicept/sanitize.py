@@ -15,7 +15,7 @@ def safe(text: str) -> str:
 
     Tabs and other blanks become spaces, the rest U+FFFD.
     """
-    return _CONTROLS.sub(lambda found: " " if found[0].isspace() else "\ufffd", text)
+    return _CONTROLS.sub(lambda match: " " if match[0].isspace() else "\ufffd", text)
 
 
 def one_line(text: str) -> str:

@@ -104,7 +104,7 @@ class SparseVectors:
         vocabularies = [v for part in parts for v in part.vocabularies]
         names = [v.name for v in vocabularies]
         if len(set(names)) != len(names):
-            raise InputError(f"vocabularies of the same name can't be told apart: {names}")
+            raise InputError(f"several vocabularies have the same name: {names}")
         return SparseVectors(stack_columns([p.weights for p in parts]), parts[0].ids, vocabularies)
 
 

@@ -27,7 +27,7 @@ from lexicept.experiments.data import (
     load_sources,
     read_vectors,
 )
-from lexicept.experiments.measuring import Collection, Found
+from lexicept.experiments.measuring import Collection, Measurements
 from lexicept.experiments.recipe import SIZES, find_recipes, load_recipe
 from lexicept.experiments.report import RECIPES, record, recorded, write_report
 from lexicept.experiments.run import known_results, run_recipe, validate
@@ -159,7 +159,7 @@ DAMAGES = {
     "expected.json measures 'bm25', which is no row": lambda c: (
         c["rows"].pop(0) and c["rows"].pop(0) and c["checks"].clear()
     ),
-    "checks[0] is of rows that rise or of one row": lambda c: c["checks"][0].pop("rising"),
+    "checks[0]: set either rising or row": lambda c: c["checks"][0].pop("rising"),
 }
 
 
@@ -474,11 +474,15 @@ def test_latency_is_of_what_seismic_finds(tmp_path):
     queries.data[2] = 0
     queries.eliminate_zeros()
     qrels = [Qrel("first", "d0", 1), Qrel("last", "d3", 1), Qrel("of nothing", "d0", 1)]
-    found = Found()
-    measure_latency(Collection("tiny", names, documents, asked, queries, qrels), found)
-    assert found.values.keys() == {"tiny Seismic nDCG@10", "tiny Seismic RR@10", f"tiny {METRIC}"}
-    assert found.values["tiny Seismic RR@10"] == pytest.approx(1 / 3)
-    assert found.values[f"tiny {METRIC}"] > 0
+    measurements = Measurements()
+    measure_latency(Collection("tiny", names, documents, asked, queries, qrels), measurements)
+    assert measurements.values.keys() == {
+        "tiny Seismic nDCG@10",
+        "tiny Seismic RR@10",
+        f"tiny {METRIC}",
+    }
+    assert measurements.values["tiny Seismic RR@10"] == pytest.approx(1 / 3)
+    assert measurements.values[f"tiny {METRIC}"] > 0
 
 
 def test_a_table_with_latency_has_it_measured(tmp_path):

@@ -81,7 +81,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 @contextmanager
 def working(what: str) -> Iterator[None]:
-    """Show in a terminal that something goes on, while the block runs."""
+    """Show a spinner in a terminal while the block runs."""
     from rich.console import Console
 
     with Console(stderr=True).status(what):

@@ -51,7 +51,7 @@ def engine(
     """Build another engine from an index, beside it; search takes it with --engine.
 
     One that is there is replaced once the new one is whole. Re-running the command resumes an
-    interrupted load into Milvus. After an update of the index the engine has to be built anew.
+    interrupted load into Milvus. After an update of the index the engine must be rebuilt.
     """
     import time
 

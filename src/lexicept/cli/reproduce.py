@@ -63,8 +63,8 @@ def reproduce(
 ) -> None:
     """Run a paper's table or figure, and compare with its numbers.
 
-    Finished rows are kept: a run that was killed goes on where it was when the same command is run
-    again, and rows whose data are missing can be run later. OUT/RECIPE/SIZE holds table.md,
+    Finished rows are kept: re-running the command resumes an interrupted run, and rows whose data
+    are missing can be run later. OUT/RECIPE/SIZE holds table.md,
     table.json and the figure.
     """
     require("train", "sentence_transformers", "accelerate", "peft", "yaml", "matplotlib")

@@ -52,7 +52,7 @@ def _read_library(stdlib: str) -> Iterator[tuple[Place, Document]]:
 def _modules(stdlib: str) -> Iterator[tuple[str, str]]:
     with readable(stdlib):
         for folder, folders, files in os.walk(stdlib):
-            # What is no identifier cannot be imported: site-packages, dist-packages, lib-dynload.
+            # Names that are no identifiers can't be imported: site-packages, lib-dynload.
             folders[:] = [name for name in folders if name.isidentifier() and name not in _SKIPPED]
             package = [] if folder == stdlib else os.path.relpath(folder, stdlib).split(os.sep)
             for file in files:

@@ -154,7 +154,7 @@ class Server:
         self.uri = str(folder / LOCAL_FILE) if uri is None else uri
         self.collection = collection
         self.attempts = attempts
-        # Their tracebacks of calls that are repeated, or told as one line, help nobody.
+        # Their tracebacks of calls that are retried, or that end in one line, help nobody.
         for logger in ("pymilvus", "milvus_lite"):
             logging.getLogger(logger).setLevel(logging.CRITICAL)
         self._client = self._connect()

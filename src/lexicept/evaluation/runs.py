@@ -21,14 +21,14 @@ RUN_DEPTH = 1000
 
 def run_of_rows(
     query_ids: Sequence[str],
-    found: Iterable[tuple[Integers, Floats]],
+    results: Iterable[tuple[Integers, Floats]],
     document_ids: Sequence[str],
 ) -> dict[str, dict[str, float]]:
     """Return the run of an engine's results.
 
     Args:
         query_ids: the queries [n].
-        found: the rows of the documents that each query found, and their scores.
+        results: the rows of the documents that each query found, and their scores.
         document_ids: the id of each row [N].
     """
     return {
@@ -36,17 +36,17 @@ def run_of_rows(
             document_ids[row]: score
             for row, score in zip(rows.tolist(), scores.tolist(), strict=True)
         }
-        for query, (rows, scores) in zip(query_ids, found, strict=True)
+        for query, (rows, scores) in zip(query_ids, results, strict=True)
     }
 
 
 def run_of_hits(
-    query_ids: Sequence[str], found: Iterable[Iterable[Hit]]
+    query_ids: Sequence[str], results: Iterable[Iterable[Hit]]
 ) -> dict[str, dict[str, float]]:
     """Return the run of an index's results: the hits of each query [n]."""
     return {
         query: {hit.id: hit.score for hit in hits}
-        for query, hits in zip(query_ids, found, strict=True)
+        for query, hits in zip(query_ids, results, strict=True)
     }
 
 

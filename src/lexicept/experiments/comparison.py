@@ -84,15 +84,15 @@ def compare(recipe: Recipe, size: str, outcome: Outcome) -> Comparison:
 
 
 def _cells(recipe: Recipe, size: str, results: Mapping[str, Result]) -> list[Cell]:
-    found = []
+    cells = []
     for name, row in recipe.expected.rows.items():
         for column, printed in row.values.items():
             if isinstance(printed, int | float) and column in recipe.expected.columns:
                 settings = recipe.expected.columns[column]
                 ours = cell_value(recipe.expected, name, column, size, results)
                 same = size == "full" or (settings.small is not None and settings.small.same)
-                found.append(Cell(name, column, float(printed), ours, same, settings.tolerance))
-    return found
+                cells.append(Cell(name, column, float(printed), ours, same, settings.tolerance))
+    return cells
 
 
 def cell_value(
@@ -126,7 +126,7 @@ def _value(column: Column, size: str, result: Result | None) -> float | None:
 
 
 def _pairs(recipe: Recipe, results: Mapping[str, Result]) -> list[Pair]:
-    found = []
+    pairs = []
     for row in recipe.rows:
         if row.against is None or row.name not in results or row.against not in results:
             continue
@@ -135,8 +135,8 @@ def _pairs(recipe: Recipe, results: Mapping[str, Result]) -> list[Pair]:
             same = measure in second and first[measure].keys() == second[measure].keys()
             if measure.endswith(" nDCG@10") and same and len(first[measure]) > 1:
                 test = paired_t_test(first[measure], second[measure])
-                found.append(Pair(row.name, row.against, measure, test.difference, test.p))
-    return found
+                pairs.append(Pair(row.name, row.against, measure, test.difference, test.p))
+    return pairs
 
 
 def _check(check: Check, results: Mapping[str, Result]) -> Checked:
@@ -219,7 +219,7 @@ def markdown(recipe: Recipe, size: str, outcome: Outcome, compared: Comparison) 
 
 
 def _values(outcome: Outcome) -> list[str]:
-    """What most tables are about of all that a row found, and all of a row without queries."""
+    """Return a line of values for each row: the usual ones, or all of a row without queries."""
     shown = ("nDCG@10", "RR@10", "QD-FLOPs", "document length", "E²", "posting mean", "α")
     lines = []
     for name, result in outcome.results.items():

@@ -132,7 +132,7 @@ def check_unchanged(path: Path, known: Path) -> None:
     if before.get("fingerprint", content) != content:
         raise InputError(
             f"{path}: its files have changed since results were made from them; put them back, or "
-            "start anew with another --out"
+            "use another --out"
         )
     known.parent.mkdir(parents=True, exist_ok=True)
     write_json(known, {"files": looks, "fingerprint": content})

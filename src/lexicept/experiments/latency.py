@@ -11,7 +11,7 @@ from lexicept.engines.store import engine_class
 from lexicept.engines.wrapped import Extension
 from lexicept.evaluation.effectiveness import evaluate_queries
 from lexicept.evaluation.runs import run_of_rows
-from lexicept.experiments.measuring import Collection, Found
+from lexicept.experiments.measuring import Collection, Measurements
 
 METRIC = "Seismic ms"
 """Name of the metric, in milliseconds per query; measured for recipes with this column."""
@@ -30,14 +30,14 @@ N_POSTINGS = 3500
 """The library's default: table 12 does not say how the index is built."""
 
 PART = 100
-"""The paper's 1,000 results are of 8.8 million documents. Where they are most of a collection
-nothing can be skipped: of a small one the hundredth is searched for, and 10 at least."""
+"""In a small collection a hundredth of it is searched for, and at least 10 documents. The paper's
+1,000 results, out of 8.8 million documents, would leave an engine nothing to skip."""
 
 ROUNDS = 5
 MEASURES = ("nDCG@10", "RR@10")
 
 
-def measure_latency(collection: Collection, found: Found) -> None:
+def measure_latency(collection: Collection, measurements: Measurements) -> None:
     """Add Seismic's latency per query, the median over rounds, and its effectiveness.
 
     Args:
@@ -60,10 +60,10 @@ def measure_latency(collection: Collection, found: Found) -> None:
     found_rows = [(np.array(rows), np.array(scores)) for rows, scores in hits]
     run = run_of_rows([*asked], found_rows, collection.document_ids)
     for measured, values in evaluate_queries(collection.qrels, run, MEASURES).items():
-        found.values[f"{name} Seismic {measured}"] = float(np.mean(list(values.values())))
+        measurements.values[f"{name} Seismic {measured}"] = float(np.mean(list(values.values())))
     times = []
     for _ in range(ROUNDS):
         start = perf_counter()
         index.batch_search(**arguments)
         times.append(1e3 * (perf_counter() - start) / max(1, len(asked)))
-    found.values[f"{name} {METRIC}"] = median(times)
+    measurements.values[f"{name} {METRIC}"] = median(times)

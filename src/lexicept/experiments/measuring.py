@@ -27,7 +27,7 @@ Known = Callable[[int], tuple[Integers, sp.csr_array]]
 
 
 @dataclass
-class Found:
+class Measurements:
     """The measurements of a row."""
 
     values: dict[str, float] = field(default_factory=dict)
@@ -67,7 +67,7 @@ def pruned(collection: Collection, query_dims: int | None, document_dims: int | 
 
 def measure(
     collection: Collection,
-    found: Found,
+    measurements: Measurements,
     rra: RRAChoice | None = None,
     query_dims: int | None = None,
     document_dims: int | None = None,
@@ -75,20 +75,20 @@ def measure(
     """Search exactly, and add effectiveness, cost and posting lists to the measurements."""
     collection = pruned(collection, query_dims, document_dims)
     documents, queries, name = collection.documents, collection.queries, collection.name
-    settings = None if rra is None else _settings(collection, documents, rra, found)
+    settings = None if rra is None else _settings(collection, documents, rra, measurements)
     derived = Derived.reweighted(documents, settings)
     hits = derived.engine.search(queries, DEPTH, queries @ derived.background)
     run = run_of_rows(collection.query_ids, hits, collection.document_ids)
     for measured, values in evaluate_queries(collection.qrels, run, MEASURES).items():
-        found.values[f"{name} {measured}"] = float(np.mean(list(values.values())))
-        found.per_query[f"{name} {measured}"] = {q: round(v, 5) for q, v in values.items()}
+        measurements.values[f"{name} {measured}"] = float(np.mean(list(values.values())))
+        measurements.per_query[f"{name} {measured}"] = {q: round(v, 5) for q, v in values.items()}
     cost = qd_flops(queries, documents)
     lists = posting_lists(documents)
-    found.values |= {
+    measurements.values |= {
         f"{name} QD-FLOPs": cost,
         f"{name} query length": mean_length(queries),
         f"{name} document length": mean_length(documents),
-        f"{name} E²": e2(found.values[f"{name} RR@10"], cost),
+        f"{name} E²": e2(measurements.values[f"{name} RR@10"], cost),
         f"{name} posting mean": lists.mean,
         f"{name} posting variance": lists.variance,
         f"{name} posting std": lists.std,
@@ -96,7 +96,7 @@ def measure(
 
 
 def _settings(
-    collection: Collection, documents: sp.csr_array, rra: RRAChoice, found: Found
+    collection: Collection, documents: sp.csr_array, rra: RRAChoice, measurements: Measurements
 ) -> RRASettings:
     if rra.alpha is not None:
         return RRASettings(rra.alpha, rra.iterations, rra.transform)
@@ -109,7 +109,7 @@ def _settings(
         rra.iterations,
         rra.transform,
     )
-    found.values[f"{collection.name} α"] = best
+    measurements.values[f"{collection.name} α"] = best
     return RRASettings(best, rra.iterations, rra.transform)
 
 

@@ -33,7 +33,7 @@ def evaluate_tasks(
         encoder: a lexicept ``Encoder`` is indexed with its limits; any other model
             is MTEB's own to encode with, without limits.
         kept: a file of this encoder with these limits: each score as soon as it is there, so that
-            what was killed goes on with the next task.
+            an interrupted run resumes at the next task.
 
     Raises:
         MissingDataError: MTEB is not installed.
@@ -43,14 +43,14 @@ def evaluate_tasks(
         import mteb
     except ImportError:
         raise MissingDataError("MTEB's tasks need pip install 'lexicept[mteb]'") from None
-    found: dict[str, float] = read_json(kept) if kept.exists() else {}
+    scores: dict[str, float] = read_json(kept) if kept.exists() else {}
     with TemporaryDirectory() as folder:
         model = encoder
         if isinstance(encoder, Encoder) and encoder.lookup is None:
             model = _indexed(encoder, query_dims, document_dims, Path(folder) / "like")
         for number, name in enumerate(tasks):
             progress("tasks", number, len(tasks), name)
-            if (value := f"{name} main score") in found:
+            if (value := f"{name} main score") in scores:
                 continue
             try:
                 result = mteb.evaluate(model, mteb.get_task(name), cache=None)
@@ -59,10 +59,10 @@ def evaluate_tasks(
                     raise
                 reason = " ".join(str(error).split())[:300] or type(error).__name__
                 raise InputError(f"MTEB's task {name} failed: {reason}") from error
-            found[value] = float(result.task_results[0].get_score())
+            scores[value] = float(result.task_results[0].get_score())
             kept.parent.mkdir(parents=True, exist_ok=True)
-            write_json(kept, found)
-    return {value: found[value] for value in (f"{name} main score" for name in tasks)}
+            write_json(kept, scores)
+    return {value: scores[value] for value in (f"{name} main score" for name in tasks)}
 
 
 def _indexed(encoder: Any, query_dims: int | None, document_dims: int | None, folder: Path) -> Any:

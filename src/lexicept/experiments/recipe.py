@@ -36,14 +36,14 @@ class Row:
     against: str | None = None
     """A row that this one is compared with, query by query, by a paired t-test."""
     at: float | None = None
-    """Where it stands on a figure's x axis."""
+    """The row's position on a figure's x axis."""
     series: str = ""
     """The figure's line that it belongs to."""
 
 
 @settings
 class Check:
-    """Something that a table claims, as an inequality of values that rows found."""
+    """A claim of the table, as an inequality of measured values."""
 
     says: Text
     """The claim, in words."""
@@ -53,13 +53,13 @@ class Check:
     rising: Items[Text] = ()
     """Rows of which every one has more than the one before."""
     slack: Number = 0.0
-    """How much less than the one before still counts as more; below 0 asks for a distance."""
+    """The largest decrease that still counts as a rise; a negative slack is the least increase."""
     row: Text | None = None
     """A row whose value is looked at alone."""
     least: Number | None = None
-    """What it has at least."""
+    """The least value of ``row``."""
     most: Number | None = None
-    """What it has at most."""
+    """The largest value of ``row``."""
 
 
 @settings
@@ -71,7 +71,7 @@ class FigureSettings:
     x: Text | None = None
     """A value; null for the rows' ``at``."""
     label: Text = ""
-    """Of the x axis."""
+    """The x axis' label."""
     log: Flag = False
     """Whether the x axis is logarithmic."""
     contours: Flag = False
@@ -80,7 +80,7 @@ class FigureSettings:
 
 @settings
 class Substitute:
-    """What the small run measures in a column's place."""
+    """The measure that stands in for a column in the small run."""
 
     metric: Text
     datasets: Items[Text]
@@ -97,7 +97,7 @@ class Column:
     datasets: Items[Text] = ()
     """The value is the mean over them; none for a value that belongs to no dataset."""
     scale: Number = 1.0
-    """What a result is multiplied by to be printed as in the paper."""
+    """The factor from a result to the number as the paper prints it."""
     tolerance: Number = 0.0
     """Printed values as near as this agree; an estimate of seeds and rounding, not the paper's."""
     of: Items[Text] = ()
@@ -281,10 +281,10 @@ def read_job(content: Any, place: str) -> Job:
 
 
 def to_json(job: Job) -> dict[str, Any]:
-    """What a job is, as JSON values."""
+    """Return a job as JSON values."""
     kind = next(name for name, known in JOBS.items() if isinstance(job, known))
-    found: dict[str, Any] = json.loads(json.dumps({kind: dataclasses.asdict(job)}))
-    return found
+    content: dict[str, Any] = json.loads(json.dumps({kind: dataclasses.asdict(job)}))
+    return content
 
 
 def _check_names(recipe: Recipe) -> None:
@@ -300,9 +300,9 @@ def _check_names(recipe: Recipe) -> None:
         for name in (*check.rising, *([check.row] if check.row else [])):
             _known(name, names, place, "row")
         if bool(check.rising) == bool(check.row):
-            raise InputError(f"{place} is of rows that rise or of one row")
+            raise InputError(f"{place}: set either rising or row")
         if check.row and check.least is None and check.most is None:
-            raise InputError(f"{place}: {check.row} has at least or at most what?")
+            raise InputError(f"{place}: set least or most for {check.row}")
     for name, expected in recipe.expected.rows.items():
         if expected.kind == "measured" and name not in names:
             near = difflib.get_close_matches(name, names, n=1, cutoff=0.0)

@@ -18,7 +18,7 @@ RECIPES = Path(__file__).parent / "recipes"
 _HEAD = """# The papers' tables, reproduced
 
 Written by `lexicept reproduce --all --report docs/reproduction.md` from the recipes and the results
-that their folders keep (`small.json`, `full.json`). A verdict is of a run, and of nothing else:
+that their folders keep (`small.json`, `full.json`). A verdict concerns one run:
 *agrees* and *disagrees* say that the rows which ran bear out the table's claims, or do not;
 *not comparable*, that the run can't decide; *not run here*, that there is no result. A small run
 measures on other, smaller data than the papers unless a column says otherwise: what it can bear
@@ -52,7 +52,7 @@ def record(recipe: Recipe, size: str, outcome: Outcome, compared: Comparison) ->
 
 
 def recorded(recipe: Recipe, size: str) -> tuple[Outcome, list[dict[str, Any]]]:
-    """What a recipe's folder keeps of results that are still of its jobs, and their paired
+    """Return the recorded results that belong to the recipe's present jobs, and their paired
     tests."""
     path = recipe.folder / f"{size}.json"
     content = read_json(path) if path.exists() else {"rows": {}, "pairs": []}
@@ -78,12 +78,12 @@ def write_report(recipes: Path, path: Path) -> dict[str, dict[str, Verdict]]:
     sections = []
     for name in find_recipes(recipes):
         recipe = load_recipe(recipes, name)
-        found = {}
+        outcomes = {}
         for size in SIZES:
             outcome, pairs = recorded(recipe, size)
-            found[size] = (outcome, compare(recipe, size, outcome), pairs)
-        verdicts[name] = {size: one[1].verdict for size, one in found.items()}
-        sections.append(_section(recipe, found))
+            outcomes[size] = (outcome, compare(recipe, size, outcome), pairs)
+        verdicts[name] = {size: one[1].verdict for size, one in outcomes.items()}
+        sections.append(_section(recipe, outcomes))
     lines = ["| table | claim | small run | full run |", "| --- " * 4 + "|"]
     for name, words in verdicts.items():
         title = load_recipe(recipes, name).title
@@ -102,26 +102,28 @@ def _anchor(name: str) -> str:
     return name.replace("/", "")
 
 
-def _section(recipe: Recipe, found: dict[str, Any]) -> str:
+def _section(recipe: Recipe, outcomes: dict[str, Any]) -> str:
     lines = [f"## {recipe.name}", "", f"{recipe.expected.reference}. {recipe.claim}", ""]
     for size in SIZES:
-        verdict = found[size][1].verdict
+        verdict = outcomes[size][1].verdict
         lines.append(f"- {size}: **{verdict.word}**: {verdict.reason}")
     lines.append("")
-    lines += _table(recipe, found)
+    lines += _table(recipe, outcomes)
     for size in SIZES:
-        outcome, compared, pairs = found[size]
+        outcome, compared, pairs = outcomes[size]
         if outcome.results:
             lines += _findings(size, outcome, compared, pairs)
     return "\n".join(lines)
 
 
-def _table(recipe: Recipe, found: dict[str, Any]) -> list[str]:
+def _table(recipe: Recipe, outcomes: dict[str, Any]) -> list[str]:
     """Return the paper's table with our values in brackets: small, then full size."""
     columns = list(recipe.expected.columns)
     if not columns:
         return []
-    cells = {(size, cell.row, cell.column): cell for size in SIZES for cell in found[size][1].cells}
+    cells = {
+        (size, cell.row, cell.column): cell for size in SIZES for cell in outcomes[size][1].cells
+    }
     lines = [f"| row | {' | '.join(columns)} | kind |", "| --- " * (len(columns) + 2) + "|"]
     for name, row in recipe.expected.rows.items():
         texts = []

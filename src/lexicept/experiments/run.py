@@ -25,7 +25,7 @@ from lexicept.experiments.jobs import (
     RetrievalJob,
     TrainingJob,
 )
-from lexicept.experiments.measuring import Found
+from lexicept.experiments.measuring import Measurements
 from lexicept.experiments.recipe import Recipe, Row, load_expected, to_json
 from lexicept.measures import e2
 from lexicept.progress import Progress, silent
@@ -165,22 +165,22 @@ def run_row(
 ) -> Result:
     """Compute one row."""
     start = time.perf_counter()
-    found = _run(job, recipe, data, work, progress)
+    measurements = _run(job, recipe, data, work, progress)
     seconds = round(time.perf_counter() - start, 1)
     return Result(
         row.name,
         job_fingerprint(job, recipe),
-        found.values,
-        tuple(found.notes),
+        measurements.values,
+        tuple(measurements.notes),
         seconds,
         machine(),
         versions(),
         date.today().isoformat(),
-        found.per_query,
+        measurements.per_query,
     )
 
 
-def _run(job: Job, recipe: Recipe, data: Data, work: Path, progress: Progress) -> Found:
+def _run(job: Job, recipe: Recipe, data: Data, work: Path, progress: Progress) -> Measurements:
     if isinstance(job, E2Job):
         return run_e2(job, recipe.folder.parents[1])
     from lexicept.experiments import systems, trained
@@ -199,11 +199,11 @@ def _run(job: Job, recipe: Recipe, data: Data, work: Path, progress: Progress) -
             return trained.run_overlap(job, data, work, progress)
 
 
-def run_e2(job: E2Job, recipes: Path) -> Found:
+def run_e2(job: E2Job, recipes: Path) -> Measurements:
     """Return ΔE² of every printed row, × 100, and its distance from the printed value."""
     table = load_expected(expected_of(job, recipes))
     base = e2(job.baseline_mrr / 100, job.baseline_flops)
-    found = Found()
+    measurements = Measurements()
     off: list[float] = []
     for name, row in table.rows.items():
         mrr, flops, printed = (row.values.get(c) for c in (job.mrr, job.flops, job.printed))
@@ -212,12 +212,12 @@ def run_e2(job: E2Job, recipes: Path) -> Found:
         if mrr is None or flops is None or printed is None:
             continue
         computed = 100 * (e2(mrr / 100, flops) - base)
-        found.values[f"{name} ΔE²"] = computed
+        measurements.values[f"{name} ΔE²"] = computed
         off.append(abs(computed - printed))
     if not off:
         raise InputError(f"{job.table}: no row has {job.mrr}, {job.flops} and {job.printed}")
-    found.values |= {"rows": float(len(off)), "largest difference": max(off)}
-    return found
+    measurements.values |= {"rows": float(len(off)), "largest difference": max(off)}
+    return measurements
 
 
 def machine() -> str:
@@ -234,13 +234,13 @@ def machine() -> str:
 
 def versions() -> dict[str, str]:
     """Return the versions of Python and of the packages that results depend on."""
-    found = {"python": platform.python_version()}
+    installed = {"python": platform.python_version()}
     for name in PACKAGES:
         try:
-            found[name] = version(name)
+            installed[name] = version(name)
         except PackageNotFoundError:
-            found[name] = "none"
-    return found
+            installed[name] = "none"
+    return installed
 
 
 def validate(recipe: Recipe, folder: Path) -> int:
@@ -277,12 +277,12 @@ def read_by(job: Job | str) -> set[str]:
     names = {dataset.name for dataset in datasets_of(job)}
     match job:
         case TrainingJob(config=config) | OverlapJob(model=TrainingConfig() as config):
-            found = [config.model.backbone, config.model.start, config.model.pretrained]
+            models = [config.model.backbone, config.model.start, config.model.pretrained]
         case RetrievalJob() | PooledJob():
-            found = [job.model]
+            models = [job.model]
         case _:
-            found = []
-    return names | {name for name in found if name}
+            models = []
+    return names | {name for name in models if name}
 
 
 def datasets_of(job: Job) -> list[DatasetSettings]:

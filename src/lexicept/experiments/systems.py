@@ -13,7 +13,7 @@ from lexicept.corpora import Document, pseudo_queries, read_documents, read_qrel
 from lexicept.errors import InputError
 from lexicept.experiments.data import Data, MissingDataError, fetching, judged, read_vectors
 from lexicept.experiments.jobs import DatasetSettings, EffectJob, RetrievalJob, RRAChoice
-from lexicept.experiments.measuring import Collection, Found, Known, measure
+from lexicept.experiments.measuring import Collection, Known, Measurements, measure
 from lexicept.progress import Progress
 from lexicept.rra import Dialogue, converse, hear, read
 from lexicept.storage.arrays import load_csr, save_csr
@@ -23,13 +23,13 @@ from lexicept.vectors import Floats, Integers
 from lexicept.weighting import BM25
 
 
-def run_retrieval(job: RetrievalJob, data: Data, work: Path, progress: Progress) -> Found:
+def run_retrieval(job: RetrievalJob, data: Data, work: Path, progress: Progress) -> Measurements:
     """Measure every dataset in turn.
 
     Raises:
         MissingDataError: a dataset or model that is not here.
     """
-    found = Found()
+    measurements = Measurements()
     encoder = None if job.model is None else load_hub_encoder(data.place(job.model))
     for number, dataset in enumerate(job.datasets):
         progress("datasets", number, len(job.datasets), dataset.name)
@@ -40,15 +40,21 @@ def run_retrieval(job: RetrievalJob, data: Data, work: Path, progress: Progress)
                 collection = words_collection(job, dataset, data)
             else:
                 collection = _encoded(encoder, str(job.model), dataset, data, work, job.rra)
-        measure(collection, found, job.rra, job.query_max_active_dims, job.document_max_active_dims)
+        measure(
+            collection,
+            measurements,
+            job.rra,
+            job.query_max_active_dims,
+            job.document_max_active_dims,
+        )
     if job.mteb:
         from lexicept.experiments.mteb_tasks import evaluate_tasks
 
         limits = (job.query_max_active_dims, job.document_max_active_dims)
         name = fingerprint([data.place(str(job.model)), *map(str, limits)])[:16]
         kept = work / "mteb" / f"{name}.json"
-        found.values |= evaluate_tasks(encoder, job.mteb, *limits, kept, progress)
-    return found
+        measurements.values |= evaluate_tasks(encoder, job.mteb, *limits, kept, progress)
+    return measurements
 
 
 def words_collection(job: RetrievalJob, dataset: DatasetSettings, data: Data) -> Collection:
@@ -107,18 +113,18 @@ def vectors_collection(
     """Return a dataset with published vectors."""
     source = data.find(dataset.name)
     vocabulary = None if job.vocabulary is None else Path(data.find(job.vocabulary)) / "vocab.txt"
-    found = read_vectors(Path(source), vocabulary, job.weight)
+    vectors = read_vectors(Path(source), vocabulary, job.weight)
     qrels = list(read_qrels(source, dataset.split))
     asked = {qrel.query_id for qrel in qrels}
-    rows = [row for row, name in enumerate(found.query_ids) if name in asked]
+    rows = [row for row, name in enumerate(vectors.query_ids) if name in asked]
     return Collection(
         dataset.title,
-        found.document_ids,
-        found.documents,
-        [found.query_ids[row] for row in rows],
-        sp.csr_array(found.queries[rows]),
+        vectors.document_ids,
+        vectors.documents,
+        [vectors.query_ids[row] for row in rows],
+        sp.csr_array(vectors.queries[rows]),
         qrels,
-        lambda count: pseudo_queries.from_vectors(found.documents, count),
+        lambda count: pseudo_queries.from_vectors(vectors.documents, count),
     )
 
 
@@ -182,7 +188,7 @@ def _encode(encode: Any, texts: Sequence[str]) -> sp.csr_array:
     return sp.csr_array(sp.vstack(parts, format="csr"))
 
 
-def run_effect(job: EffectJob, data: Data) -> Found:
+def run_effect(job: EffectJob, data: Data) -> Measurements:
     """Return ranks of frequent dimensions before and after RRA, and the weights of some terms.
 
     Raises:
@@ -194,17 +200,17 @@ def run_effect(job: EffectJob, data: Data) -> Found:
         vectors = read_vectors(Path(source), place, job.weight)
     before = vectors.documents
     after = _listener(before, job.rra)
-    found = Found()
+    measurements = Measurements()
     from lexicept.analysis.rra_effect import rra_effect
 
     effect = rra_effect(before, after)
     most = effect.most_frequent[: job.frequent]
-    found.values["mean rank of frequent before"] = float(effect.rank_before[most].mean())
-    found.values["mean rank of frequent after"] = float(effect.rank_after[most].mean())
-    found.notes.append("most frequent: " + ", ".join(vectors.terms[int(t)] for t in most))
+    measurements.values["mean rank of frequent before"] = float(effect.rank_before[most].mean())
+    measurements.values["mean rank of frequent after"] = float(effect.rank_after[most].mean())
+    measurements.notes.append("most frequent: " + ", ".join(vectors.terms[int(t)] for t in most))
     if job.terms:
-        _follow(job, vectors.terms, before, after, found)
-    return found
+        _follow(job, vectors.terms, before, after, measurements)
+    return measurements
 
 
 def _listener(documents: sp.csr_array, choice: RRAChoice) -> sp.csr_array:
@@ -220,7 +226,11 @@ def _listener(documents: sp.csr_array, choice: RRAChoice) -> sp.csr_array:
 
 
 def _follow(
-    job: EffectJob, terms: list[str], before: sp.csr_array, after: sp.csr_array, found: Found
+    job: EffectJob,
+    terms: list[str],
+    before: sp.csr_array,
+    after: sp.csr_array,
+    measurements: Measurements,
 ) -> None:
     number = {term: n for n, term in enumerate(terms)}
     if missing := [term for term in job.terms if term not in number]:
@@ -236,5 +246,5 @@ def _follow(
     if not rows.size:
         raise InputError(f"{job.dataset}: no document has all of {', '.join(job.terms)}")
     for term, column in zip(job.terms, columns, strict=True):
-        found.values[f"{term} before"] = float(before[int(rows[0]), column])
-        found.values[f"{term} after"] = float(after[int(rows[0]), column])
+        measurements.values[f"{term} before"] = float(before[int(rows[0]), column])
+        measurements.values[f"{term} after"] = float(after[int(rows[0]), column])

@@ -18,7 +18,7 @@ from lexicept.corpora import read_documents
 from lexicept.experiments.data import Data, fetching, judged
 from lexicept.experiments.jobs import DatasetSettings, OverlapJob, PooledJob, TrainingJob
 from lexicept.experiments.latency import METRIC, measure_latency
-from lexicept.experiments.measuring import Collection, Found, measure, pruned
+from lexicept.experiments.measuring import Collection, Measurements, measure, pruned
 from lexicept.experiments.systems import known_items
 from lexicept.models.backbone import Backbone
 from lexicept.models.encoder import Encoder
@@ -51,7 +51,7 @@ ANISOTROPY_TEXTS = 1000
 
 def run_training(
     job: TrainingJob, data: Data, work: Path, progress: Progress, metrics: Container[str] = ()
-) -> Found:
+) -> Measurements:
     """Train a job's model where it is missing, and test it.
 
     Args:
@@ -69,7 +69,7 @@ def run_training(
         for seed in job.seeds or (config.optimizer.seed,)
     ]
     model = folders[0] if len(folders) == 1 else _averaged(folders, work)
-    encoder, found = Encoder.load(model), Found()
+    encoder, measurements = Encoder.load(model), Measurements()
     frozen = config.model.trained == "head"
     limits = encoder.head.settings
     query_dims = job.query_max_active_dims or limits.query_max_active_dims
@@ -79,17 +79,19 @@ def run_training(
             source = data.find(dataset.name)
             states = work / "states" / _backbone_key(config) if frozen else None
             collection = encoded(encoder, model, source, dataset, states, config, progress)
-        measure(collection, found, job.rra, query_dims, document_dims)
+        measure(collection, measurements, job.rra, query_dims, document_dims)
         if METRIC in metrics:
-            measure_latency(pruned(collection, query_dims, document_dims), found)
+            measure_latency(pruned(collection, query_dims, document_dims), measurements)
         if "anisotropy" in metrics and isinstance(encoder.head, SAEHead):
-            found.values |= _anisotropy(encoder, config, source, dataset.title)
+            measurements.values |= _anisotropy(encoder, config, source, dataset.title)
     if job.mteb:
         from lexicept.experiments.mteb_tasks import evaluate_tasks
 
         kept = work / "mteb" / f"{key([str(model), query_dims, document_dims])}.json"
-        found.values |= evaluate_tasks(encoder, job.mteb, query_dims, document_dims, kept, progress)
-    return found
+        measurements.values |= evaluate_tasks(
+            encoder, job.mteb, query_dims, document_dims, kept, progress
+        )
+    return measurements
 
 
 def _anisotropy(encoder: Any, config: TrainingConfig, source: str, title: str) -> dict[str, float]:
@@ -102,9 +104,9 @@ def _anisotropy(encoder: Any, config: TrainingConfig, source: str, title: str) -
         return anisotropy(backbone, texts, transform=transform)[-1]
 
     after = of(backbone, head.inner)
-    found = {f"{title} anisotropy": after}
+    values = {f"{title} anisotropy": after}
     if config.model.trained == "head" and head.inner is None:
-        found[f"{title} base anisotropy"] = after
+        values[f"{title} base anisotropy"] = after
     elif config.model.start is None:
         model = config.model
         base = Backbone.from_pretrained(
@@ -114,8 +116,8 @@ def _anisotropy(encoder: Any, config: TrainingConfig, source: str, title: str) -
             dtype=model.dtype,
         )
         inner = None if head.inner is None else language_head(model.backbone).to(base.model.device)
-        found[f"{title} base anisotropy"] = of(base, inner)
-    return found
+        values[f"{title} base anisotropy"] = of(base, inner)
+    return values
 
 
 def located(config: TrainingConfig, data: Data) -> TrainingConfig:
@@ -264,7 +266,7 @@ def encoded(
     return Collection(dataset.title, ids[1], weights, ids[0], read(texts[0], "query"), qrels, known)
 
 
-def run_pooled(job: PooledJob, data: Data, work: Path, progress: Progress) -> Found:
+def run_pooled(job: PooledJob, data: Data, work: Path, progress: Progress) -> Measurements:
     """CL-SR: an SAE learns to rebuild documents' pooled vectors, and BM25 searches its latents.
 
     Raises:
@@ -274,7 +276,7 @@ def run_pooled(job: PooledJob, data: Data, work: Path, progress: Progress) -> Fo
 
     from lexicept.training.candidates.neural_teachers import embeddings
 
-    found = Found()
+    measurements = Measurements()
     for dataset in job.datasets:
         with fetching(dataset.name, data):
             source = data.find(dataset.name)
@@ -287,7 +289,7 @@ def run_pooled(job: PooledJob, data: Data, work: Path, progress: Progress) -> Fo
         Q, D = (torch.from_numpy(np.array(part, np.float32)) for part in dense)
         ids = ([d.id for d in documents], [q.id for q in queries])
         if job.dense:
-            _search_dense(dataset.title, ids, Q, D, qrels, found)
+            _search_dense(dataset.title, ids, Q, D, qrels, measurements)
             continue
         place = work / "pooled" / key([asdict(job.sae), name, fingerprint(texts[1])])
         place.mkdir(parents=True, exist_ok=True)
@@ -296,10 +298,10 @@ def run_pooled(job: PooledJob, data: Data, work: Path, progress: Progress) -> Fo
         asked, indexed = (_latents(sae, vectors, k) for vectors, k in limits)
         weights = CLSR.documents(indexed), CLSR.queries(asked)
         collection = Collection(dataset.title, ids[0], weights[0], ids[1], weights[1], qrels)
-        measure(collection, found)
+        measure(collection, measurements)
         with torch.inference_mode():
-            found.values[f"{dataset.title} FVU"] = float(fraction_unexplained(D, sae(D)))
-    return found
+            measurements.values[f"{dataset.title} FVU"] = float(fraction_unexplained(D, sae(D)))
+    return measurements
 
 
 def _rows(states: Any, rows: Sequence[int]) -> Any:
@@ -320,7 +322,12 @@ def _latents(sae: Any, states: Any, k: int | None) -> sp.csr_array:
 
 
 def _search_dense(
-    name: str, ids: tuple[list[str], list[str]], Q: Any, D: Any, qrels: Any, found: Found
+    name: str,
+    ids: tuple[list[str], list[str]],
+    Q: Any,
+    D: Any,
+    qrels: Any,
+    measurements: Measurements,
 ) -> None:
     from lexicept.evaluation.effectiveness import evaluate_queries
     from lexicept.evaluation.runs import run_of_rows
@@ -329,11 +336,11 @@ def _search_dense(
     scores, rows = (Q @ D.T).topk(min(DEPTH, len(D)), dim=1)
     run = run_of_rows(ids[1], zip(rows, scores, strict=True), ids[0])
     for measured, values in evaluate_queries(qrels, run, MEASURES).items():
-        found.values[f"{name} {measured}"] = float(np.mean(list(values.values())))
-        found.per_query[f"{name} {measured}"] = {q: round(v, 5) for q, v in values.items()}
+        measurements.values[f"{name} {measured}"] = float(np.mean(list(values.values())))
+        measurements.per_query[f"{name} {measured}"] = {q: round(v, 5) for q, v in values.items()}
 
 
-def run_overlap(job: OverlapJob, data: Data, work: Path, progress: Progress) -> Found:
+def run_overlap(job: OverlapJob, data: Data, work: Path, progress: Progress) -> Measurements:
     """Dimensions that all translations of a document share."""
     from lexicept.analysis.overlap import overlap
     from lexicept.vectorizers.words import BIGRAM_LANGUAGES, STEMMERS, WordVectorizer
@@ -370,4 +377,4 @@ def run_overlap(job: OverlapJob, data: Data, work: Path, progress: Progress) -> 
         "std overlap": shared.std,
         "share": shared.mean / shared.mean_length if shared.mean_length else 0.0,
     }
-    return Found({f"{job.dataset} {name}": value for name, value in values.items()})
+    return Measurements({f"{job.dataset} {name}": value for name, value in values.items()})

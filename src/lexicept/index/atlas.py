@@ -27,8 +27,8 @@ from lexicept.storage.texts import TextStore
 from lexicept.vectors import Floats, Integers
 
 SOURCES = ("words", "llm", "explanations", "vocabulary")
-"""Where a label is from: the words that fire a concept, a language model that was shown them,
-explanations that came with a pretrained SAE, or the word that a dimension stands for by itself."""
+"""Sources of labels: the words that fire a concept, a language model that was shown them,
+explanations that came with a pretrained SAE, or the word that a dimension stands for."""
 
 
 class Example(NamedTuple):
@@ -43,12 +43,12 @@ class Example(NamedTuple):
 
 @dataclass(frozen=True)
 class Concept:
-    """What is known of one concept."""
+    """A concept's label, frequencies, words and nearest concepts."""
 
     number: int
     label: str
     source: str
-    """Where the label is from; see ``SOURCES``."""
+    """The label's source, one of ``SOURCES``."""
     documents: int
     """Documents of the collection that have it."""
     firing_frequency: float
@@ -73,16 +73,16 @@ class Concept:
 
 @dataclass(frozen=True)
 class Findings:
-    """What ``naming`` found out about M concepts. The rows of the matrices are the concepts; their
-    entries are in order, those that are shown first first."""
+    """Descriptions of M concepts. The rows of the matrices are the concepts; their entries are in
+    the order in which they are shown."""
 
     labels: list[str]
     sources: Integers
-    """Of the labels [M]: numbers of ``SOURCES``."""
+    """The labels' sources [M], as positions in ``SOURCES``."""
     tokens: int
     """Tokens of the sample."""
     firings: Integers
-    """How many of them each concept fires on [M]."""
+    """Tokens of the sample on which each concept fires [M]."""
     words: list[str]
     """W words."""
     log_odds: sp.csr_array
@@ -187,7 +187,7 @@ class Atlas(Sequence[Concept]):
         )
 
     def source(self, number: int) -> str:
-        """Where a concept's label is from."""
+        """Return the source of a concept's label."""
         return SOURCES[self._sources[number]]
 
     def most_frequent(self) -> list[int]:
@@ -209,14 +209,14 @@ class Atlas(Sequence[Concept]):
 
     def _examples_of(self, number: int) -> tuple[Example, ...]:
         start = int(self._examples.indptr[number])
-        found = []
+        examples = []
         for place, (document, activation) in enumerate(_row(self._examples, number), start):
             name = self._documents[document]
             content = self._content(name)
             if content is not None and digest(content) == self._digests[document]:
                 first, last = self._spans[place].tolist()
-                found.append(Example(name, first, last, activation))
-        return tuple(found)
+                examples.append(Example(name, first, last, activation))
+        return tuple(examples)
 
 
 def digest(content: str) -> int:

@@ -25,7 +25,7 @@ from lexicept.storage.manifest import describe_files
 def next_generation(index: IndexReader) -> Path:
     """The place of the next generation, with nothing there."""
     folder = index.path / f"{int(index.folder.name) + 1:06d}"
-    shutil.rmtree(folder, ignore_errors=True)  # left by a change that was killed
+    shutil.rmtree(folder, ignore_errors=True)  # left by an interrupted change
     return folder
 
 

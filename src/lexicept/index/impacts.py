@@ -1,7 +1,7 @@
-"""What is derived from a whole collection's tf: weights, pruning, RRA and postings.
+"""Impacts derived from a whole collection's tf: weights, pruning, RRA and postings.
 
-Frequencies are the source of truth; all of this derives from them, shard by shard, in seconds per
-100,000 documents, and is made anew by every change of the collection.
+An index stores tf; the rest is derived from it, shard by shard, in seconds per 100,000 documents,
+and derived again after every change of the collection.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ ALPHAS = (1.0, 1.25, 0.75, 1.5, 0.5, 2.0, 3.0)
 
 @dataclass(frozen=True)
 class VocabularySettings:
-    """How one vocabulary's tf become weights."""
+    """Weighting and pruning of one vocabulary."""
 
     weighting: Weighting
     query_max_active_dims: int | None = None
@@ -50,8 +50,8 @@ class VocabularySettings:
     document_max_active_dims: int | None = None
     """Dimensions left in a document, those with the largest weights; None keeps all."""
     query_max_qd_flops: float | None = None
-    """What a query may cost: the shares of the documents that have its dimensions add up to this
-    at most, those with the largest possible impact first; None sets no limit."""
+    """Largest QD-FLOPs of a query: the sum over its dimensions of the share of documents that have
+    each. Dimensions with the largest possible impact are kept first; None sets no limit."""
 
     def __post_init__(self) -> None:
         budget = self.query_max_qd_flops
@@ -81,7 +81,7 @@ class VocabularySettings:
     def prune_queries(
         self, weights: sp.csr_array, bounds: Floats, df: Integers, num_documents: int
     ) -> sp.csr_array:
-        """What the limits leave of query weights [n, V].
+        """Prune query weights [n, V] to the limits.
 
         Args:
             bounds: the largest document weight of every dimension [V].
@@ -116,13 +116,13 @@ class Weighed(NamedTuple):
 
 @dataclass(frozen=True)
 class Weigher:
-    """What all shards share on the way from tf to weights."""
+    """Collection-wide settings and statistics that turn each shard's tf into weights."""
 
     settings: tuple[VocabularySettings, ...]
     collection: tuple[Statistics, ...]
-    """Of each vocabulary."""
+    """Statistics of each vocabulary."""
     dialogue: rra.Dialogue | None = None
-    """What RRA found; None for weights without it."""
+    """RRA's state after its iterations; None for weights without RRA."""
 
     @property
     def num_documents(self) -> int:
@@ -150,7 +150,7 @@ class Weigher:
         return Weighed(single_precision(reread), scales)
 
     def hear(self, shard: Shard, dialogue: rra.Dialogue) -> rra.Sums:
-        """What RRA's next listener hears of the shard."""
+        """Return the shard's sums for RRA's next listener."""
         weights = self.plain(shard)
         return rra.hear(weights, self._prior(weights), dialogue)
 
@@ -182,9 +182,9 @@ class Derived:
         weight_bits: int = 32,
         over: Over = over,
     ) -> Derived:
-        """Frequencies [N, V_i] of each vocabulary → weights → pruning → RRA → postings.
+        """tf [N, V_i] of each vocabulary → weights → pruning → RRA → postings.
 
-        Every pass goes over shards of the documents, and weights are computed anew in each: what
+        Every pass goes over shards of the documents, and weights are computed again in each: what
         is in memory at once depends on V and the documents' number, not on the non-zeros.
 
         Args:
@@ -249,8 +249,8 @@ def best_alpha(
     values = {}
     for alpha in ALPHAS:
         derived = derive(RRASettings(alpha, iterations, transform))
-        found = derived.engine.search(queries, 10, queries @ derived.background)
-        values[alpha] = known_item_ndcg([rows for rows, _ in found], sources)
+        results = derived.engine.search(queries, 10, queries @ derived.background)
+        values[alpha] = known_item_ndcg([rows for rows, _ in results], sources)
     return max(values, key=lambda alpha: values[alpha]), values
 
 
@@ -261,7 +261,7 @@ def _statistics(shard: Shard, vocabulary: int) -> Statistics:
 def weigher_of(
     shards: Sequence[Shard], settings: Sequence[VocabularySettings], over: Over = over
 ) -> Weigher:
-    """How to weigh the documents of all shards, without RRA."""
+    """Return the weigher for the documents of all shards, without RRA."""
     collection = [reduce(add, over(_statistics, shards, i)) for i in range(len(settings))]
     return Weigher(tuple(settings), tuple(collection))
 
@@ -290,7 +290,7 @@ def _invert(shards: Iterable[Weighed], postings: PostingsWriter, num_documents: 
     for weights, of_shard in shards:
         first = postings.add(weights)
         scales[first : first + of_shard.size] = of_shard
-    told = np.isfinite(scales)
+    finite = np.isfinite(scales)
     offsets = np.zeros(num_documents)
-    offsets[told] = scales[told] - scales[told].min(initial=np.inf)
+    offsets[finite] = scales[finite] - scales[finite].min(initial=np.inf)
     return postings.finish(offsets)

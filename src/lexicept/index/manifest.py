@@ -28,7 +28,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
     version = manifest.get("version")
     if version != VERSION:
         raise IndexFormatError(
-            f"{path}: index version {version}; this lexicept reads version {VERSION}: build it anew"
+            f"{path}: index version {version}; this lexicept reads version {VERSION}: rebuild it"
         )
     generation, files = manifest.get("generation"), manifest.get("files")
     if not (isinstance(generation, str) and generation.isdigit() and isinstance(files, dict)):

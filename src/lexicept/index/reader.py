@@ -81,7 +81,7 @@ class IndexReader:
         self.rra = None if manifest["rra"] is None else RRASettings(**manifest["rra"])
         self.derived = Derived.load(folder / "postings")
         self.searcher: Engine = self.engine
-        """What searches: the exact engine, unless ``open`` is told otherwise."""
+        """The engine that searches: the exact one, unless ``open`` got another's name."""
         counts = {len(self.ids), len(self.titles), len(self.texts), manifest["documents"]}
         if counts != {self.engine.num_documents}:
             raise IndexFormatError(f"{path}: its parts hold different numbers of documents")
@@ -94,7 +94,7 @@ class IndexReader:
         sizes = {vocabulary.name: vocabulary.size for vocabulary in self.vocabularies}
         self._vectorizers = LoadedVectorizers(folder, sizes, manifest["files"])
         self.atlas = self._open_atlas()
-        """What is known of the concepts; None where there are none, or they were not described."""
+        """Descriptions of the concepts; None where there are none, or they were not described."""
 
     @classmethod
     def open(
@@ -163,7 +163,7 @@ class IndexReader:
         return hashlib.sha256("\n".join(parts).replace(prefix, "").encode()).hexdigest()
 
     def engine_folder(self, name: str) -> Path:
-        """Where another engine is kept."""
+        """Return the folder of another engine."""
         return self.path / "engines" / name
 
     def vectorizer(self, name: str) -> Vectorizer:
@@ -198,7 +198,7 @@ class IndexReader:
         return SparseVectors(self.engine.matrix(), list(self.ids), self.vocabularies)
 
     def tf(self) -> list[sp.csr_array]:
-        """What the vectorizers found in the documents [N, V_i], one matrix per vocabulary."""
+        """Return the documents' tf [N, V_i], one matrix per vocabulary."""
         return [load_csr(self.folder / v.name / "frequencies", v.size) for v in self.vocabularies]
 
     def query_vectors(
@@ -352,7 +352,7 @@ class IndexReader:
         steering: Steering | None = None,
         spans: bool = True,
     ) -> Explanation:
-        """What a document's score for a query is made of.
+        """Explain a document's score for a query by the dimensions that contribute to it.
 
         Args:
             vocabulary, steering: as in ``search``.
@@ -429,7 +429,7 @@ class IndexReader:
         ]
 
     def _term(self, dimension: int) -> _Term:
-        """Where one of all dimensions belongs, and what a person sees for it."""
+        """Return a dimension's vocabulary, and the term that people see for it."""
         for vocabulary in self.vocabularies:
             if dimension < vocabulary.size:
                 terms = vocabulary.terms

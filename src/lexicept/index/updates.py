@@ -165,7 +165,7 @@ def relabel(path: str | os.PathLike[str], labels: Mapping[int, str], source: str
 
 
 def describe(path: str | os.PathLike[str], find: Callable[[IndexReader], Findings]) -> None:
-    """Store what ``find`` finds out about an index's concepts, in place of what was known.
+    """Replace the descriptions of an index's concepts by those that ``find`` returns.
 
     Raises:
         InputError: the index has no concepts, or another process is writing.
@@ -252,8 +252,8 @@ def add_engine(
     engine = index.engine
     arguments = {"documents": engine.matrix(), "offsets": engine.offsets, **settings}
     if settings.get("recall", 1.0) != 1.0:
-        found = index.query_vectors(queries) if queries else _pseudo_queries(index, engine)[1]
-        arguments |= {"queries": found, "query_offsets": found @ index.derived.background}
+        encoded = index.query_vectors(queries) if queries else _pseudo_queries(index, engine)[1]
+        arguments |= {"queries": encoded, "query_offsets": encoded @ index.derived.background}
     folder = index.engine_folder(name)
     arguments["progress"] = progress
     return store.build(folder, name, index.postings, arguments, restart=restart)

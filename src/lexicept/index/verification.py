@@ -22,7 +22,7 @@ from lexicept.vectors import Vocabulary, canonical_csr
 
 
 class Verification(NamedTuple):
-    """What ``verify`` found."""
+    """Result of ``verify``."""
 
     files: int
     problems: list[str]
@@ -61,7 +61,7 @@ def _unknown_files(folder: Path, files: dict[str, Any]) -> Iterator[str]:
 
 
 def _misfits(root: Path, progress: Progress) -> Iterator[str]:
-    """What is wrong with the parts of an index whose files are those that were written."""
+    """Yield the inconsistencies between the parts of an index whose files are intact."""
     try:
         index = IndexReader.open(root)
     except LexiceptError as error:

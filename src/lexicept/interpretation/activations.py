@@ -86,7 +86,7 @@ class FiringReader:
                 fired &= torch.from_numpy(wanted)[concepts]
             token, place = (part.numpy() for part in fired.nonzero(as_tuple=True))
             concept, act = concepts.numpy()[token, place], acts.numpy()[token, place]
-            # Where words were read: window, start and end. A word fires as its strongest token.
+            # Places of the words: window, start and end. A word fires as its strongest token.
             places = [(window, *spans[window][place]) for window, place in tokens]
             table = np.array(places, np.int64).reshape(-1, 3)
             read, of_token = np.unique(table, axis=0, return_inverse=True)

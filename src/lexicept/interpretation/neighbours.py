@@ -39,7 +39,7 @@ def nearest(rows: torch.Tensor, active: Booleans, progress: Progress = silent) -
     step = max(1, COSINES // max(1, len(kept)))
     for start in range(0, len(kept) if count else 0, step):
         cosines = kept[start : start + step] @ kept.T
-        cosines.diagonal(offset=start).fill_(-2.0)  # nobody is their own neighbour
+        cosines.diagonal(offset=start).fill_(-2.0)  # no concept is its own neighbour
         largest = cosines.topk(count, dim=1)
         values.append(largest.values.cpu().numpy().ravel())
         columns.append(numbers[largest.indices.cpu().numpy().ravel()])

@@ -53,7 +53,7 @@ class Encoder(SparseEncoder):  # type: ignore[misc]
     """
 
     index_settings: IndexSettings = _DEFAULT
-    """How an index weighs the activations, and what it lets a query cost."""
+    """Weighting of the activations in an index, and limits on a query's cost."""
 
     @classmethod
     def of(

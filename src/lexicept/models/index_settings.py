@@ -17,7 +17,7 @@ FILE = "lexicept.json"
 
 @dataclass(frozen=True)
 class IndexSettings:
-    """How an index weighs an encoder's activations, and what it lets a query cost.
+    """Weighting of an encoder's activations in an index, and limits on a query's cost.
 
     Raises:
         InputError: a value out of range.

@@ -64,12 +64,12 @@ def find_base(path: str, **where: Any) -> str | None:
     Raises:
         InputError, IndexFormatError: the configuration names no base.
     """
-    found = find_adapter_config_file(path, **where)
-    if found is None:
+    config = find_adapter_config_file(path, **where)
+    if config is None:
         return None
-    base = read_json(Path(found)).get("base_model_name_or_path")
+    base = read_json(Path(config)).get("base_model_name_or_path")
     if not isinstance(base, str):
-        raise InputError(f"{found}: base_model_name_or_path must name a model, not {base!r:.80}")
+        raise InputError(f"{config}: base_model_name_or_path must name a model, not {base!r:.80}")
     return base
 
 

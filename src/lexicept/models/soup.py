@@ -126,10 +126,10 @@ def _check_same(
     path: Path,
     expected: Mapping[str, Any],
     other: Path,
-    found: Mapping[str, Any],
+    actual: Mapping[str, Any],
     ignored: set[str] | None = None,
 ) -> None:
-    for name in sorted({*expected, *found} - (ignored or set())):
-        one, two = expected.get(name), found.get(name)
+    for name in sorted({*expected, *actual} - (ignored or set())):
+        one, two = expected.get(name), actual.get(name)
         if one != two:
             raise InputError(f"{path} and {other} differ in {name}: {shown(one)} and {shown(two)}")

@@ -50,14 +50,14 @@ def expanded_words(
     if size < 1:
         raise InputError(f"a vocabulary has at least 1 word, not {size}")
     special = set(tokenizer.all_special_ids)
-    found: dict[str, Counter[tuple[int, ...]]] = {}
+    counts: dict[str, Counter[tuple[int, ...]]] = {}
     for pieces, count in _count(texts, tokenizer).items():
         if (word := _spell(pieces, tokenizer, special)) is not None:
-            found.setdefault(word, Counter())[pieces] = count
-    if not found:
+            counts.setdefault(word, Counter())[pieces] = count
+    if not counts:
         raise InputError("a vocabulary can't be made: the texts have no words")
-    words = sorted(found, key=lambda word: (-found[word].total(), word))[:size]
-    pieces_of = [min(found[word].items(), key=lambda item: (-item[1], item[0])) for word in words]
+    words = sorted(counts, key=lambda word: (-counts[word].total(), word))[:size]
+    pieces_of = [min(counts[word].items(), key=lambda item: (-item[1], item[0])) for word in words]
     return words, [list(pieces) for pieces, _ in pieces_of]
 
 
@@ -115,9 +115,13 @@ class WordFinder:
         """
         places = _word_places(window.words)
         places = places[cut_start : len(places) - cut_end]
-        found = [(start, end, self._find(window.token_ids[start:end])) for start, end in places]
+        candidates = [
+            (start, end, self._find(window.token_ids[start:end])) for start, end in places
+        ]
         return [
-            Span(start, end, dimension) for start, end, dimension in found if dimension is not None
+            Span(start, end, dimension)
+            for start, end, dimension in candidates
+            if dimension is not None
         ]
 
     def _find(self, ids: Sequence[int]) -> int | None:

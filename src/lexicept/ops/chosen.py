@@ -110,10 +110,10 @@ class _SumChosen(torch.autograd.Function):
 def _dots(x: Tensor, rows: Tensor, chosen: Tensor) -> Tensor:
     """Return ``x_i · rows[chosen_ij]`` [n, k]."""
     if x.dtype == rows.dtype == torch.float32 and x.device.type == "cpu":
-        found = np.empty(chosen.shape, np.float32)
+        products = np.empty(chosen.shape, np.float32)
         arrays = (part.detach().contiguous().numpy() for part in (x, rows, chosen))
-        over_rows(dot_products, len(x), torch.get_num_threads(), *arrays, found)
-        return torch.from_numpy(found)
+        over_rows(dot_products, len(x), torch.get_num_threads(), *arrays, products)
+        return torch.from_numpy(products)
     step = max(1, GATHERED // max(1, chosen.shape[1] * x.shape[1]))
     parts = [
         torch.bmm(rows[some], one[:, :, None].to(rows.dtype))[:, :, 0]

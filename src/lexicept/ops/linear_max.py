@@ -39,8 +39,8 @@ def largest_outputs_reference(
     tokens = torch.zeros(num_texts, len(rows), dtype=torch.long, device=x.device)
     for number in text.unique().tolist():
         (own,) = torch.nonzero(text == number, as_tuple=True)
-        maxima[number], found = outputs[own].max(dim=0)
-        tokens[number] = own[found]
+        maxima[number], position = outputs[own].max(dim=0)
+        tokens[number] = own[position]
     return maxima, tokens
 
 
@@ -77,15 +77,15 @@ def largest_outputs(
 
 
 Maxima = tuple[Tensor, Tensor]
-"""Of some texts in some columns, and their tokens: both [texts, T]."""
+"""The maxima of some texts in some columns, and their tokens: both [texts, T]."""
 
 
 def _of_tile(x: Tensor, ends: Sequence[int], rows: Tensor, bias: Tensor) -> Maxima:
     """Text t has tokens ``ends[t]`` to ``ends[t + 1]`` of x."""
     outputs = torch.addmm(bias, x, rows.T)
-    found = [outputs[start:end].max(dim=0) for start, end in pairwise(ends)]
+    largest = [outputs[start:end].max(dim=0) for start, end in pairwise(ends)]
     starts = torch.tensor(ends[:-1], device=x.device)
-    best, token = (torch.stack(part) for part in zip(*found, strict=True))
+    best, token = (torch.stack(part) for part in zip(*largest, strict=True))
     return best, token + starts[:, None]
 
 

@@ -50,8 +50,8 @@ def top_activations_reference(
     Returns:
         Activations, at least 0, and dimensions; one of activation 0 may be any.
     """
-    found = torch.topk(fire(torch.addmm(bias, x, rows.T), threshold), k, dim=1)
-    return found.values, found.indices
+    top = torch.topk(fire(torch.addmm(bias, x, rows.T), threshold), k, dim=1)
+    return top.values, top.indices
 
 
 @torch.no_grad()
@@ -75,8 +75,9 @@ def top_activations(
         dimensions = torch.empty(len(x), k, dtype=torch.long)
         for start in range(0, len(x), TOKENS):
             some = slice(start, start + TOKENS)
-            found = _by_tiles(x[some].contiguous(), rows.contiguous(), bias, k)
-            acts[some], dimensions[some] = found
+            acts[some], dimensions[some] = _by_tiles(
+                x[some].contiguous(), rows.contiguous(), bias, k
+            )
         return acts, dimensions
 
 
@@ -114,10 +115,10 @@ def _by_slices(
         if k is None:
             width = max(width, int((pre > 0).sum(dim=1).max()))
             acts, dimensions = (_widened(part, width) for part in (acts, dimensions))
-        found = top_columns(pre, width)
+        columns = top_columns(pre, width)
         # Kept in one place: small parts between the large ones would keep memory from its reuse.
-        dimensions[start : start + step] = found
-        acts[start : start + step] = F.relu(pre.gather(1, found))
+        dimensions[start : start + step] = columns
+        acts[start : start + step] = F.relu(pre.gather(1, columns))
     return acts, dimensions
 
 

@@ -176,9 +176,9 @@ def _scattered(
     threshold: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the flat pooled result, and the places in it and values of each token's k largest."""
-    found, kept = top_activations(x, rows, bias, k, threshold)
+    activations, kept = top_activations(x, rows, bias, k, threshold)
     places = (text[:, None] * len(rows) + kept).ravel()
-    acts = found.to(x.dtype).ravel()
+    acts = activations.to(x.dtype).ravel()
     flat = x.new_zeros(num_texts * len(rows)).scatter_reduce(0, places, acts, "amax")
     return flat, places, acts
 

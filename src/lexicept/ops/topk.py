@@ -30,5 +30,5 @@ def top_columns(scores: Tensor, k: int) -> Tensor:
     grouped = scores.view(rows, chunks, CHUNK)
     best = torch.topk(grouped.amax(dim=2), k, dim=1, sorted=False).indices
     candidates = grouped.gather(1, best[:, :, None].expand(-1, -1, CHUNK)).flatten(1)
-    found = torch.topk(candidates, k, dim=1, sorted=False).indices
-    return best.gather(1, found // CHUNK) * CHUNK + found % CHUNK
+    positions = torch.topk(candidates, k, dim=1, sorted=False).indices
+    return best.gather(1, positions // CHUNK) * CHUNK + positions % CHUNK

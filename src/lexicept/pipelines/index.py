@@ -187,7 +187,7 @@ class Index:
     def add(self, documents: Documents, *, progress: bool | Progress = False) -> Added:
         """Add documents, and replace those whose ids the index has; return how many of each.
 
-        Weights, RRA and postings are derived anew.
+        Weights, RRA and postings are derived again.
 
         Args:
             documents: as for ``lexicept.build``; a text without an id gets the next free number.

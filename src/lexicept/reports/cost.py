@@ -169,9 +169,9 @@ def dead(subject: Subject) -> Section:
     """Write the section on dimensions that no or few documents have."""
     blocks: list[Block] = []
     before = [np.bincount(f.indices, minlength=f.shape[1]) for f in subject.index.tf()]
-    for name, found in zip(subject.names, before, strict=True):
+    for name, df in zip(subject.names, before, strict=True):
         documents = subject.posting_lengths[subject.span(name)]
-        blocks.append(Group(name.capitalize(), _dead_blocks(subject, name, documents, found)))
+        blocks.append(Group(name.capitalize(), _dead_blocks(subject, name, documents, df)))
     return Section(
         "dead",
         "Dead and rare dimensions",
@@ -222,13 +222,13 @@ def posting_lists(subject: Subject, other: Subject | None) -> Section:
     rows = [
         (
             label,
-            found.lengths.size,
-            found.empty,
-            found.mean,
-            found.std,
-            *(int(length) for length in found.quantiles(QUANTILES)),
+            postings.lengths.size,
+            postings.empty,
+            postings.mean,
+            postings.std,
+            *(int(length) for length in postings.quantiles(QUANTILES)),
         )
-        for label, found in lists
+        for label, postings in lists
     ]
     columns = [
         text_column("Vocabulary"),
@@ -243,10 +243,10 @@ def posting_lists(subject: Subject, other: Subject | None) -> Section:
     ]
     shares = np.concatenate([[0], np.geomspace(1e-4, 1, 60)])
     curves = [
-        charts.Series(label, shares.tolist(), found.cumulative_share(shares).tolist())
-        for label, found in lists
+        charts.Series(label, shares.tolist(), postings.cumulative_share(shares).tolist())
+        for label, postings in lists
     ]
-    ranks = [_ranked(label, found) for label, found in lists if found.lengths.any()]
+    ranks = [_ranked(label, postings) for label, postings in lists if postings.lengths.any()]
     blocks: list[Block] = [Table("Posting lists", columns, rows, "Empty lists are included.")]
     if ranks:
         blocks.append(

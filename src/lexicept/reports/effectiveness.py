@@ -90,14 +90,14 @@ def _chart(values: dict[str | None, dict[str, dict[str, float]]]) -> Figure:
 
 def _spread(ndcg: dict[str, float]) -> Figure:
     edges = np.linspace(0, 1, 11)
-    found = np.array(list(ndcg.values()))
-    counts, _ = np.histogram(found, edges)
+    values = np.array(list(ndcg.values()))
+    counts, _ = np.histogram(values, edges)
     svg = charts.histogram(
         "Queries by nDCG@10", edges.tolist(), counts.tolist(), "nDCG@10", "queries"
     )
     caption = (
-        f"Queries by nDCG@10, all vocabularies: {percent((found == 0).mean())} have nothing "
-        f"relevant among the first ten, {percent((found >= 1 - 1e-9).mean())} are perfect."
+        f"Queries by nDCG@10, all vocabularies: {percent((values == 0).mean())} have nothing "
+        f"relevant among the first ten, {percent((values >= 1 - 1e-9).mean())} are perfect."
     )
     return Figure(svg, caption)
 
@@ -116,7 +116,7 @@ def _composition(subject: Subject) -> Table:
     products = sp.csr_array(subject.asked[queries].multiply(subject.matrix[rows]))
     prior = index.engine.offsets[rows] * (subject.asked @ index.derived.background)[queries]
     total = np.asarray(products.sum(axis=1)).ravel() + prior
-    found: list[tuple[Any, ...]] = []
+    entries: list[tuple[Any, ...]] = []
     for name in subject.names:
         span = subject.span(name)
         inside = (products.indices >= span.start) & (products.indices < span.stop)
@@ -124,9 +124,9 @@ def _composition(subject: Subject) -> Table:
             row_numbers(products)[inside], products.data[inside], minlength=len(pairs)
         )
         dimensions = inside.sum() / max(len(pairs), 1)
-        found.append((name, _mean(sums, total), dimensions))
+        entries.append((name, _mean(sums, total), dimensions))
     if index.rra is not None:
-        found.append(("RRA's prior", _mean(prior, total), 1.0))
+        entries.append(("RRA's prior", _mean(prior, total), 1.0))
     return Table(
         f"Parts of the scores of the first {TOP} results",
         [
@@ -134,7 +134,7 @@ def _composition(subject: Subject) -> Table:
             Column("Share of the score", percent),
             Column("Dimensions per result", one),
         ],
-        found,
+        entries,
         f"Means over {len(pairs):,} results in all vocabularies. Dimensions: those that the query "
         "and the result share.",
     )

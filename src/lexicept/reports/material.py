@@ -131,8 +131,12 @@ class Subject:
 
     def terms(self, name: str) -> Sequence[str]:
         """Return the readable term of each dimension of a vocabulary."""
-        found = next(v for v in self.vocabularies if v.name == name)
-        return found.terms if found.terms is not None else [f"#{n}" for n in range(found.size)]
+        vocabulary = next(v for v in self.vocabularies if v.name == name)
+        return (
+            vocabulary.terms
+            if vocabulary.terms is not None
+            else [f"#{n}" for n in range(vocabulary.size)]
+        )
 
     @cached_property
     def matrix(self) -> sp.csr_array:

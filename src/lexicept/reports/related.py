@@ -44,8 +44,8 @@ def related(subject: Subject) -> Section:
     blocks.append(
         Numbers(
             [
-                Number(name.capitalize(), count(found), f"pairs: {MEANINGS[name][0]}")
-                for name, found in pairs.counts.items()
+                Number(name.capitalize(), count(total), f"pairs: {MEANINGS[name][0]}")
+                for name, total in pairs.counts.items()
             ]
         )
     )

@@ -78,8 +78,8 @@ def _results(subject: Subject, changed: Derived) -> Table:
     """Return the table of the queries' measures without and with RRA."""
     questions = subject.questions
     assert questions is not None
-    found = changed.engine.search(subject.asked, DEPTH, subject.asked @ changed.background)
-    run = run_of_rows([query.id for query in questions.queries], found, subject.index.ids)
+    results = changed.engine.search(subject.asked, DEPTH, subject.asked @ changed.background)
+    run = run_of_rows([query.id for query in questions.queries], results, subject.index.ids)
     values = [subject.measured(), evaluate_queries(questions.qrels, run, MEASURES)]
     if subject.index.rra is not None:
         values.reverse()
@@ -99,7 +99,7 @@ def _results(subject: Subject, changed: Derived) -> Table:
             Column("p", lambda value: f"{value:.2g}"),
         ],
         rows,
-        f"Means over {questions.describe()}; p is of a paired t-test.",
+        f"Means over {questions.describe()}; p is that of a paired t-test.",
     )
 
 

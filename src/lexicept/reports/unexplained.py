@@ -28,19 +28,19 @@ def unexplained(subject: Subject) -> Section:
     labels = canonical_csr(subject.index.vectorizer("words").queries(subject.terms("concepts")))
     finder = WackyFinder(vectors, words, sp.csr_array(labels[:, : words.shape[1]]))
     judged = np.sort(np.random.default_rng(0).permutation(rows.size)[:JUDGED])
-    found = finder.in_documents(judged.tolist())
+    weights = finder.in_documents(judged.tolist())
     looked_at = int(np.minimum(np.diff(vectors.indptr)[judged], LARGEST).sum())
     terms = subject.terms("concepts")
     table = []
-    for wacky in found[:SHOWN]:
+    for wacky in weights[:SHOWN]:
         document = subject.index.stored(int(rows[wacky.row]))
         shown = f"{document.id}: {cut(document.content, 140)}"
         table.append((terms[wacky.dimension], shown, wacky.weight, wacky.share, wacky.company))
-    share = len(found) / max(looked_at, 1)
+    share = len(weights) / max(looked_at, 1)
     meaning = (
         f"of the {looked_at:,} largest weights of {judged.size:,} documents ({percent(share)})"
     )
-    blocks: list[Block] = [Numbers([Number("Unexplained", count(len(found)), meaning)])]
+    blocks: list[Block] = [Numbers([Number("Unexplained", count(len(weights)), meaning)])]
     if table:
         blocks.append(
             Table(

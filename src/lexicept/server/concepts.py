@@ -23,15 +23,15 @@ def concept_list(index: IndexReader, search: str, top_k: int) -> dict[str, Any]:
     documents = concept_df(index)
     wanted = search.strip().casefold()
     if index.atlas is not None:
-        found = index.atlas.search(wanted)
+        matches = index.atlas.search(wanted)
     else:
         order = np.argsort(-documents, kind="stable")[: np.count_nonzero(documents)].tolist()
-        found = [number for number in order if wanted in labels[number].casefold()]
+        matches = [number for number in order if wanted in labels[number].casefold()]
     concepts = [
         {"number": number, "label": labels[number], "documents": int(documents[number])}
-        for number in found[:top_k]
+        for number in matches[:top_k]
     ]
-    return {"total": len(found), "concepts": concepts}
+    return {"total": len(matches), "concepts": concepts}
 
 
 def concept_detail(index: IndexReader, number: int, top_k: int) -> dict[str, Any]:
@@ -86,11 +86,11 @@ def top_documents(index: IndexReader, concept: int, top_k: int) -> list[dict[str
         candidates = np.flatnonzero(weights >= least)
         documents, weights = documents[candidates], weights[candidates]
     best = np.argsort(-weights, kind="stable")[:top_k]
-    found = []
+    summaries = []
     for number, weight in zip(documents[best].tolist(), weights[best].tolist(), strict=True):
         document = index.stored(number)
-        found.append({**summary(document), "weight": weight})
-    return found
+        summaries.append({**summary(document), "weight": weight})
+    return summaries
 
 
 def concept_labels(index: IndexReader) -> Sequence[str]:

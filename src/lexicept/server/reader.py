@@ -64,7 +64,7 @@ class Waiting:
 
     index: IndexReader
     search: Search
-    found: asyncio.Future[list[Hit]]
+    answer: asyncio.Future[list[Hit]]
 
 
 class Reader:
@@ -83,7 +83,7 @@ class Reader:
         self._open = partial(IndexReader.open, path, engine=engine)
         self._seen = self._manifest()
         self.generation = Generation.of(self._open())
-        """What a request must read once: it is another object after an update."""
+        """The generation that is served. A request reads it once: an update replaces it."""
         # One thread: tokenizers can't be shared, and torch spreads over the cores by itself.
         self._thread = ThreadPoolExecutor(1, "lexicept")
         self._waiting: list[Waiting] = []
@@ -129,7 +129,7 @@ class Reader:
             self._waiting.append(waiting)
             if self._answering is None or self._answering.done():
                 self._answering = asyncio.create_task(self._answer_waiting())
-            return await waiting.found
+            return await waiting.answer
 
     @contextmanager
     def _place_in_line(self) -> Iterator[None]:
@@ -150,20 +150,20 @@ class Reader:
             except Exception as error:  # each request has to know
                 outcome = error
             for place, waiting in enumerate(batch):
-                if waiting.found.done():  # the client is gone
+                if waiting.answer.done():  # the client is gone
                     continue
                 if isinstance(outcome, Exception):
-                    waiting.found.set_exception(outcome)
+                    waiting.answer.set_exception(outcome)
                 else:
-                    waiting.found.set_result(outcome[place])
+                    waiting.answer.set_result(outcome[place])
 
     def _manifest(self) -> tuple[int, int] | None:
         """Return the identity of the manifest file, which changes with every update."""
         try:
-            found = (self.path / "manifest.json").stat()
+            status = (self.path / "manifest.json").stat()
         except OSError:
             return None
-        return found.st_ino, found.st_mtime_ns
+        return status.st_ino, status.st_mtime_ns
 
     async def _follow(self) -> None:
         while True:
@@ -193,14 +193,14 @@ def search_together(batch: Sequence[Waiting]) -> list[list[Hit]]:
         _, top_k, vocabulary, steering = waiting.search
         factors = None if steering is None else frozenset(steering.items())
         alike.setdefault((waiting.index, top_k, vocabulary, factors), []).append(place)
-    found: list[list[Hit]] = [[]] * len(batch)
+    answers: list[list[Hit]] = [[]] * len(batch)
     for places in alike.values():
         index, (_, top_k, vocabulary, steering) = batch[places[0]].index, batch[places[0]].search
         queries = [batch[place].search.query for place in places]
         vectors = index.query_vectors(queries, vocabulary, steering)
         for place, hits in zip(places, index.search_vectors(vectors, top_k), strict=True):
-            found[place] = hits
-    return found
+            answers[place] = hits
+    return answers
 
 
 def warm(index: IndexReader) -> None:

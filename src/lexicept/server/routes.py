@@ -62,8 +62,8 @@ async def query_terms(request: Request, asked: Annotated[Question, Query()]) -> 
     reader = reader_of(request)
     index = reader.generation.index
     steering = steered(index, asked)
-    found = await reader.run(lambda: index.query_terms(asked.query, asked.vocabulary, steering))
-    terms = [{**term._asdict(), "spans": spans(term.spans)} for term in found]
+    fired = await reader.run(lambda: index.query_terms(asked.query, asked.vocabulary, steering))
+    terms = [{**term._asdict(), "spans": spans(term.spans)} for term in fired]
     return as_json({"query": asked.query, "terms": terms})
 
 
@@ -75,7 +75,7 @@ async def explain(request: Request, asked: Annotated[Explained, Query()]) -> Res
     query, document_id = asked.query, asked.document_id
     steering = steered(index, asked)
     title = stored(index, document_id).title
-    found = await reader.run(
+    explanation = await reader.run(
         lambda: index.explain(query, document_id, asked.vocabulary, steering=steering)
     )
     return as_json(
@@ -83,16 +83,16 @@ async def explain(request: Request, asked: Annotated[Explained, Query()]) -> Res
             "query": query,
             "document_id": document_id,
             "title": title,
-            "content": found.content,
-            "score": found.score,
-            "prior": found.prior,
+            "content": explanation.content,
+            "score": explanation.score,
+            "prior": explanation.prior,
             "contributions": [
                 {
                     **part._asdict(),
                     "query_spans": spans(part.query_spans),
                     "document_spans": spans(part.document_spans),
                 }
-                for part in found.contributions
+                for part in explanation.contributions
             ],
         }
     )
@@ -185,9 +185,9 @@ def stored(index: IndexReader, document_id: str) -> Document:
         raise HTTPException(404, "this index has no document of that id") from None
 
 
-def spans(found: Sequence[tuple[int, int]]) -> list[dict[str, int]]:
+def spans(places: Sequence[tuple[int, int]]) -> list[dict[str, int]]:
     """Return spans as JSON objects."""
-    return [{"start": start, "end": end} for start, end in found]
+    return [{"start": start, "end": end} for start, end in places]
 
 
 def as_json(content: Any) -> Response:

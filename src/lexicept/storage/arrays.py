@@ -99,10 +99,10 @@ class StoredRows:
 
     @property
     def indptr(self) -> Integers:
-        """Where each row starts and the last ends [n + 1]."""
+        """The start of each row, and the end of the last [n + 1]."""
         stored = load_array(_part(self.prefix, "indptr"), np.int64)
-        found: Integers = stored[self.start : None if self.stop is None else self.stop + 1]
-        return found
+        starts: Integers = stored[self.start : None if self.stop is None else self.stop + 1]
+        return starts
 
     def __getitem__(self, rows: slice) -> StoredRows:
         start, stop, _ = rows.indices(self.indptr.size - 1)

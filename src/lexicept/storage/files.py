@@ -59,7 +59,7 @@ def remove(path: Path) -> None:
 
 
 def remove_temporaries(folder: Path) -> None:
-    """Remove the temporary files that ``replacing`` left below a folder when it was killed."""
+    """Remove the temporary files that ``replacing`` left below a folder when it was interrupted."""
     for path in folder.rglob(".*"):
         if re.fullmatch(r"\..+\.[a-z0-9_]{8}", path.name) and path.is_file():
             path.unlink()

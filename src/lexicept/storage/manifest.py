@@ -40,8 +40,8 @@ def check_files(root: Path, files: Mapping[str, Any], *, checksums: bool) -> Non
 def damage(
     root: Path, files: Mapping[str, Any], *, checksums: bool, progress: Progress = silent
 ) -> Iterator[str]:
-    """What is wrong with files that ``describe_files`` described: a line for each that is missing,
-    truncated or altered, or whose description is none."""
+    """Check files against their descriptions by ``describe_files``: yield a line for each that is
+    missing, truncated or altered, or whose description is malformed."""
     whole = {}
     for name, expected in files.items():
         problem = _size_problem(root, name, expected)
@@ -53,8 +53,8 @@ def damage(
         return
     total, done = sum(entry["size"] for entry in whole.values()), 0
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # hashing releases the GIL
-        found = pool.map(sha256, [root / name for name in whole])
-        for (name, expected), digest in zip(whole.items(), found, strict=True):
+        digests = pool.map(sha256, [root / name for name in whole])
+        for (name, expected), digest in zip(whole.items(), digests, strict=True):
             if digest != expected["sha256"]:
                 yield f"the content of {name} does not match its checksum"
             done += expected["size"]
@@ -67,14 +67,14 @@ def _size_problem(root: Path, name: str, expected: Any) -> str | None:
     if not (inside and known and type(expected.get("size")) is int):
         return f"its manifest is damaged: {name!r:.80} is described by {expected!r:.80}"
     try:
-        found = (root / name).stat()
+        status = (root / name).stat()
     except FileNotFoundError:
         return f"{name} is missing"
     except (OSError, ValueError) as error:  # a name that is no file's
         return f"{name!r:.80}: {error!s:.80}"
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         return f"{name} is no file"
-    size = found.st_size
+    size = status.st_size
     if size != expected["size"]:
         return f"{name} has {size} bytes instead of {expected['size']}"
     return None

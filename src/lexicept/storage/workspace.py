@@ -2,7 +2,7 @@
 
 A ``Workspace`` on ``out`` is the folder ``<out>.partial``, locked by one process at a time. It has
 ``settings.json`` (the task, the settings of the call and the fingerprints of its inputs), the units
-of work done so far, and ``staged``, which every run makes anew::
+of work done so far, and ``staged``, which every run makes again::
 
     with Workspace(out, "mine", {"index": index.postings, "depth": 100}, restart=restart) as work:
         lines = work.growing("lists.jsonl")
@@ -16,7 +16,7 @@ The policy is the same for every task:
 - Other settings: ``InputError`` names the first setting that differs, with its old and new value.
   ``restart=True`` (``--restart``) discards the unfinished work instead.
 - A block that ends before a unit of work was kept leaves nothing behind, neither the folder nor
-  parents that were created for it. Settings without kept work bind nobody.
+  parents that were created for it. Settings without kept work may be changed.
 - ``publish`` flushes the result to disk, renames it to ``out`` and removes the rest.
 - A folder of that name with other contents is refused and left as it is.
 """
@@ -157,7 +157,7 @@ class Workspace:
         return folder
 
     def staged(self) -> Path:
-        """Return an empty folder that is not kept: every run makes its contents anew."""
+        """Return an empty folder that is not kept: every run makes its contents again."""
         folder = self.folder / STAGED
         remove(folder)
         folder.mkdir()
@@ -350,7 +350,7 @@ class Units:
                     }
 
     def facts(self, unit: str) -> dict[str, Any] | None:
-        """Return what ``finish`` was told about a unit; None unless all of its files are whole."""
+        """Return the record that ``finish`` stored for a unit, or None if a file is damaged."""
         try:
             check_files(self.folder, self._known[unit]["files"], checksums=True)
         except (KeyError, TypeError, IndexFormatError):

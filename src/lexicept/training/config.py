@@ -54,7 +54,7 @@ class ModelSettings:
     sae: SAESettings = field(default_factory=SAESettings)
     """Training of the SAE for the head ``sae``, where it is not pretrained."""
     sae_input: Literal["states", "transformed"] = "states"
-    """What the SAE reads: states after the last block, or these states after the backbone's
+    """Input of the SAE: states after the last block, or these states after the backbone's
     language head without its rows (SAE-SPLADE, Table 2: "+ T")."""
     sae_queries: Flag = False
     """Whether the SAE is trained on the training queries too, after the documents."""
@@ -80,7 +80,7 @@ class ModelSettings:
     """Query encoder: the same encoder, or a table of one weight per sub-word or word, which starts
     at its idf and is learned with the head. Null for that of ``start``, or ``encoder``."""
     pooling: Literal["max", "sum"] | None = None
-    """How token activations become a text's; null for the head's own, max for a new head."""
+    """Pooling of token activations to a text's; null for the head's own, max for a new head."""
     query_k: Whole | None = None
     """Active dimensions per query token; null for the head's own, 0 for no constraint."""
     document_k: Whole | None = None
@@ -154,7 +154,7 @@ class DataSettings:
     mining_depth: Count = 100
     """Mined candidates per query."""
     negatives: Count = 1
-    """Candidates drawn from a query's list besides its relevant document, anew each time."""
+    """Candidates drawn from a query's list besides its relevant document, again each time."""
     positive_share: Share = 1.0
     """Share of samples with their query's relevant document; the others have one more candidate
     instead, from which only a teacher can be learned."""

@@ -53,7 +53,7 @@ def initial_encoder(run: RunFolder, data: TrainingData) -> Encoder:
 
 def _head_changes(settings: ModelSettings) -> dict[str, Any]:
     """Return the head's settings that the configuration changes."""
-    # What a query's weights are worth beside words' may be learned anew.
+    # Training starts from a query scale of 1, and may learn another.
     changes: dict[str, Any] = {"query_scale": 1.0}
     for name in ("query_k", "document_k"):
         if (k := getattr(settings, name)) is not None:

@@ -73,7 +73,7 @@ class Task(ABC, Generic[Batch]):
     stage: ClassVar[str]
     """The task's name in progress reports."""
     advice: ClassVar[str] = "a lower learning rate may help"
-    """What to try where the loss is not finite."""
+    """Advice in the error of a loss that is not finite."""
     epsilon: ClassVar[float] = 1e-8
     """AdamW's ε."""
     settings: LoopSettings

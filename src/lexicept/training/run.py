@@ -92,7 +92,7 @@ def train(
 
 
 class _Prepared(NamedTuple):
-    """What a trainer needs; all processes read the same files for it."""
+    """Data and models of a trainer; all processes read them from the same files."""
 
     data: TrainingData
     encoder: Encoder

@@ -124,7 +124,7 @@ def cached_reader(
     device: torch.device,
     transform: Callable[[Tensor], Tensor] | None = None,
 ) -> Reader:
-    """What an SAE is trained on: states of texts that are numbered through all caches."""
+    """Return a reader of cached states by number; the numbers run through all caches."""
     starts = np.cumsum([0, *map(len, caches)])
 
     def read(numbers: Sequence[int]) -> Tensor:

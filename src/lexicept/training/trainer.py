@@ -140,7 +140,7 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
             self._load_from_checkpoint(str(folder / f"checkpoint-{self.state.best_global_step}"))
 
     def _run_epoch(self, **arguments: Any) -> None:
-        if not self.control.should_training_stop:  # a run may go on after it lost its patience
+        if not self.control.should_training_stop:  # a resumed run may already have stopped early
             super()._run_epoch(**arguments)
 
     def _factors_rate(self, rate: float) -> dict[str, float]:

@@ -78,7 +78,7 @@ def load_vectorizer(name: str, folder: Path) -> Vectorizer:
         InputError: a package that it needs is missing, or it can't be loaded.
     """
     if name not in VECTORIZERS:
-        raise IndexFormatError(f"{folder}: the vocabulary {name!r} is of an unknown kind")
+        raise IndexFormatError(f"{folder}: the vocabulary {name!r} has an unknown kind")
     module, kind = VECTORIZERS[name]
     try:
         vectorizer = getattr(importlib.import_module(module), kind)

@@ -126,8 +126,8 @@ class Tokenizer:
 
 
 def _bigrams(token: str) -> list[tuple[int, int]]:
-    """Where overlapping character pairs of spaceless scripts are; what stands between them stays
-    whole."""
+    """Return the places of overlapping character pairs of spaceless scripts, and of what stands
+    between them, as a whole."""
     places = []
     position = 0
     for run in _SPACELESS.finditer(token):
@@ -196,9 +196,9 @@ class WordVectorizer:
         counts: list[int] = []
         indptr = [0]
         for text in texts:
-            found = Counter(map(dimension, self.tokenizer(text)))
-            found.pop(None, None)
-            for number, count in sorted(found.items()):
+            tf = Counter(map(dimension, self.tokenizer(text)))
+            tf.pop(None, None)
+            for number, count in sorted(tf.items()):
                 columns.append(number)
                 counts.append(count)
             indptr.append(len(columns))

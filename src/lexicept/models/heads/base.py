@@ -177,11 +177,11 @@ class Head(Module):  # type: ignore[misc]
             of_these = None if threshold is None else threshold[dimensions]
             pre = torch.addmm(self.bias[dimensions], x, self.rows[dimensions].T)
             return self._scaled(fire(pre, of_these))
-        acts, found = top_activations(x, self.rows, self.bias, k, threshold)
+        acts, fired = top_activations(x, self.rows, self.bias, k, threshold)
         other = len(dimensions)
         column = dimensions.new_full((self.size,), other)
         column[dimensions] = torch.arange(other, device=dimensions.device)
-        kept = acts.new_zeros(len(x), other + 1).scatter(1, column[found], acts)
+        kept = acts.new_zeros(len(x), other + 1).scatter(1, column[fired], acts)
         return self._scaled(kept[:, :other])
 
     def pool(self, states: Tensor, text: Tensor, num_texts: int, task: str | None = None) -> Tensor:

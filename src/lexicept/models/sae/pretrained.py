@@ -103,11 +103,11 @@ def find_pretrained_sae(
             headers are damaged.
     """
     where, files, folder_of = _open_source(source)
-    found = [_Candidate.of(kind, folder, where) for kind, folder in _recognise(files)]
-    if not found:
+    candidates = [_Candidate.of(kind, folder, where) for kind, folder in _recognise(files)]
+    if not candidates:
         names = ", ".join(dict.fromkeys(kind.name for kind in LAYOUTS))
         raise InputError(f"{where}: there is no SAE of a known layout ({names})")
-    chosen = _choose(found, where, layer, width, l0)
+    chosen = _choose(candidates, where, layer, width, l0)
     path = f"{where}/{chosen.folder}".rstrip("/")
     if chosen.kind.pickled and not pickles:
         raise InputError(
@@ -129,7 +129,9 @@ def require_fit(origin: dict[str, Any], d_in: int, backbone: Backbone) -> None:
     """Raise InputError if an SAE's size or origin shows that it is for another backbone."""
     name, d = origin.get("source", "the SAE"), backbone.get_embedding_dimension()
     if d_in != d:
-        raise InputError(f"{name} is for states of size {d_in}, the backbone's are of size {d}")
+        raise InputError(
+            f"{name} reads states of size {d_in}, but the backbone has states of size {d}"
+        )
     layer, hook = origin.get("layer"), origin.get("hook")
     if hook is not None and layer is None:
         raise InputError(f"{name} reads {hook}, not the state after a block")
@@ -207,51 +209,53 @@ def _unreachable(name: str, error: Exception) -> InputError:
 
 def _recognise(files: Sequence[str]) -> list[tuple[type[Layout], str]]:
     """Return each layout whose files are there, with their folder."""
-    present, found = set(files), []
+    present, recognised = set(files), []
     for file in sorted(present):
         for kind in LAYOUTS:
             if file != kind.weights_file and not file.endswith(f"/{kind.weights_file}"):
                 continue
             start = file.removesuffix(kind.weights_file)
             if kind.config_file is None or f"{start}{kind.config_file}" in present:
-                found.append((kind, start.rstrip("/")))
-    return found
+                recognised.append((kind, start.rstrip("/")))
+    return recognised
 
 
 def _choose(
-    found: list[_Candidate], where: str, layer: int | None, width: int | None, l0: float
+    candidates: list[_Candidate], where: str, layer: int | None, width: int | None, l0: float
 ) -> _Candidate:
-    states = [c for c in found if c.layer is not None or c.place.hook is None]
+    states = [c for c in candidates if c.layer is not None or c.place.hook is None]
     if layer is not None and not states:
-        hooks = sorted({str(c.place.hook) for c in found})
+        hooks = sorted({str(c.place.hook) for c in candidates})
         raise InputError(f"{where}: reads {', '.join(hooks[:SHOWN])}, not the state after a block")
-    found = states or found
-    found = _narrow(found, "layer", layer, lambda c: c.layer, where)
-    found = _narrow(found, "width", width, lambda c: c.place.width, where)
-    known = [c for c in found if c.place.l0 is not None]
+    candidates = states or candidates
+    candidates = _narrow(candidates, "layer", layer, lambda c: c.layer, where)
+    candidates = _narrow(candidates, "width", width, lambda c: c.place.width, where)
+    known = [c for c in candidates if c.place.l0 is not None]
     if known:  # Gemma Scope 2 has some both under resid_post and under resid_post_all
         return min(known, key=lambda c: (abs((c.place.l0 or 0) - l0), "_all/" in c.folder))
-    if len(found) > 1:
-        names = ", ".join(c.folder for c in found[:SHOWN]) + (", …" if len(found) > SHOWN else "")
+    if len(candidates) > 1:
+        names = ", ".join(c.folder for c in candidates[:SHOWN]) + (
+            ", …" if len(candidates) > SHOWN else ""
+        )
         raise InputError(f"{where}: several SAEs; add the folder to the name: {names}")
-    return found[0]
+    return candidates[0]
 
 
 def _narrow(
-    found: list[_Candidate],
+    candidates: list[_Candidate],
     name: str,
     wanted: int | None,
     value: Callable[[_Candidate], int | None],
     where: str,
 ) -> list[_Candidate]:
     """Keep the candidates with the wanted value, or else those whose paths do not tell it."""
-    present = sorted({v for v in map(value, found) if v is not None})
+    present = sorted({v for v in map(value, candidates) if v is not None})
     if wanted is None:
         if len(present) > 1:
             raise InputError(f"{where}: choose a {name} of {', '.join(map(str, present))}")
-        return found
-    exact = [c for c in found if value(c) == wanted]
-    kept = exact or [c for c in found if value(c) is None]
+        return candidates
+    exact = [c for c in candidates if value(c) == wanted]
+    kept = exact or [c for c in candidates if value(c) is None]
     if not kept:
         there = ", ".join(map(str, present))
         raise InputError(f"{where}: no SAE of {name} {wanted}; there is {there}")
@@ -264,10 +268,10 @@ def _require_known(
     """Raise InputError if an SAE's headers contradict what was asked for."""
     if layer is not None and layout.layer is None and layout.hook is not None:
         raise InputError(f"{path}: this SAE reads {layout.hook}, not the state after a block")
-    for what, wanted, found in (
+    for what, wanted, actual in (
         ("is for the state after {} blocks", layer, layout.layer),
         ("has {} latents", width, layout.num_latents),
         ("is for states of size {}", d_in, layout.d_in),
     ):
-        if wanted is not None and found is not None and found != wanted:
-            raise InputError(f"{path}: this SAE {what.format(found)}, not {wanted}")
+        if wanted is not None and actual is not None and actual != wanted:
+            raise InputError(f"{path}: this SAE {what.format(actual)}, not {wanted}")

@@ -209,8 +209,8 @@ def loss_recovered(
     """
 
     def reconstructed(states: Tensor) -> Tensor:
-        found: Tensor = sae(states.to(sae.W_enc.device))
-        return found.to(states)
+        reconstruction: Tensor = sae(states.to(sae.W_enc.device))
+        return reconstruction.to(states)
 
     def ablated(states: Tensor) -> Tensor:
         return mean.to(states).expand_as(states)

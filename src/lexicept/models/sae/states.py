@@ -49,9 +49,9 @@ class Position(NamedTuple):
 
     epoch: int = 0
     document: int = 0
-    """How many documents of the epoch came before the buffer's first."""
+    """Documents of the epoch before the buffer's first."""
     batch: int = 0
-    """How many of the buffer's batches were used."""
+    """Batches of the buffer that were used."""
     whole: bool = False
     """Whether the buffer holds the whole corpus, and is kept from epoch to epoch."""
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 PRECISIONS = (torch.float32, torch.float16, torch.bfloat16)
-"""Of operands. Sums are always in single precision."""
+"""Precisions of operands. Sums are always in single precision."""
 
 
 def usable(*tensors: Tensor) -> bool:

@@ -41,7 +41,7 @@ def activations(
 
 
 class Operands(NamedTuple):
-    """What ``activations`` reads, contiguous: x and rows in the precision of the product."""
+    """Contiguous operands of ``activations``: x and rows have the product's precision."""
 
     x: Tensor
     rows: Tensor
@@ -49,7 +49,7 @@ class Operands(NamedTuple):
     threshold: Tensor
     """[V], or the bias where there is none."""
     options: dict[str, Any]
-    """Of a launch: precision and depth of a step, and how it is compiled."""
+    """Options of a launch: precision and depth of a step, and compiler settings."""
 
     @classmethod
     def of(cls, x: Tensor, rows: Tensor, bias: Tensor, threshold: Tensor | None) -> Operands:

@@ -47,8 +47,8 @@ def top_activations(
     for start in range(0, len(x), step):
         part = operands._replace(x=operands.x[start : start + step])
         best = torch.topk(_maxima(part, threshold is not None), chosen, dim=1, sorted=False).indices
-        found = _candidates(part, best, threshold is not None)
-        values, places = torch.topk(found, width, dim=1, sorted=False)
+        candidates = _candidates(part, best, threshold is not None)
+        values, places = torch.topk(candidates, width, dim=1, sorted=False)
         columns = best.gather(1, places // CHUNK) * CHUNK + places % CHUNK
         acts[start : start + step] = F.relu(values)
         # Beyond the last column is only −∞.
@@ -109,13 +109,13 @@ def _candidates(operands: Operands, best: Tensor, thresholds: bool) -> Tensor:
     (n, d), size = operands.x.shape, len(operands.rows)
     # Tokens that chose the same chunk are multiplied with it together.
     chunks, order = best.ravel().sort()
-    found = operands.x.new_empty(n, best.shape[1] * CHUNK, dtype=torch.float32)
-    with torch.cuda.device_of(found):
+    output = operands.x.new_empty(n, best.shape[1] * CHUNK, dtype=torch.float32)
+    with torch.cuda.device_of(output):
         _candidates_kernel[(triton.cdiv(best.numel(), PAIRS),)](
-            *operands[:4], chunks, order, found, best.numel(), best.shape[1], size, d, PAIRS=PAIRS,
+            *operands[:4], chunks, order, output, best.numel(), best.shape[1], size, d, PAIRS=PAIRS,
             CHUNK=CHUNK, THRESHOLDS=thresholds, num_warps=4, **operands.options,
         )  # fmt: skip
-    return found
+    return output
 
 
 @triton.jit
@@ -126,7 +126,7 @@ def _candidates_kernel(
     threshold,
     chunks,
     order,
-    found,
+    output,
     num_pairs,
     per_token,
     size,
@@ -147,6 +147,6 @@ def _candidates_kernel(
             x, rows, bias, threshold, pair // per_token, current * CHUNK + inside, size, d,
             DEPTH, PRECISION, THRESHOLDS,
         )  # fmt: skip
-        spot = found + pair[:, None] * CHUNK + inside[None, :]
+        spot = output + pair[:, None] * CHUNK + inside[None, :]
         tl.store(spot, values, mask=(chunk == current)[:, None])
         current = tl.min(tl.where(chunk > current, chunk, size), axis=0)

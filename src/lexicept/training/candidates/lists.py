@@ -40,7 +40,7 @@ class CandidateList(NamedTuple):
     documents: tuple[str, ...]
     """Distinct ids, the relevant ones first."""
     relevant: int
-    """How many of the documents, from the first on, are known to be relevant; maybe none."""
+    """Number of documents known to be relevant, which come first; may be 0."""
     scores: tuple[float, ...] | None = None
     """A teacher's score of every document."""
 
@@ -204,9 +204,9 @@ def _parse_ours(place: Place, line: str) -> CandidateList:
     if fields.get("scores") is not None:
         scores = tuple(finite_score(place, value) for value in _array(place, fields, "scores"))
     query = _id(place, fields.get("query_id"))
-    found = CandidateList(query, relevant + candidates, len(relevant), scores)
-    _check(place, found)
-    return found
+    listed = CandidateList(query, relevant + candidates, len(relevant), scores)
+    _check(place, listed)
+    return listed
 
 
 def _parse_colbert(place: Place, line: str) -> CandidateList:
@@ -254,9 +254,9 @@ def assemble(
     known = tuple(score for score in scores.values() if score is not None)
     if known and len(known) < len(scores):
         raise place.error("some documents have scores and others have none")
-    found = CandidateList(_id(place, query), tuple(scores), count, known or None)
-    _check(place, found)
-    return found
+    listed = CandidateList(_id(place, query), tuple(scores), count, known or None)
+    _check(place, listed)
+    return listed
 
 
 def _check(place: Place, item: CandidateList) -> None:

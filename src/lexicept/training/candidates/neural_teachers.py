@@ -150,20 +150,20 @@ def _embeddings(
     progress: Progress,
 ) -> tuple[Floats, Floats]:
     folder.mkdir(parents=True, exist_ok=True)
-    told = json.dumps(identity, sort_keys=True)
+    parameters = json.dumps(identity, sort_keys=True)
     size = model.get_embedding_dimension()
     cosine = model.similarity_fn_name == "cosine"
-    found = []
+    representations = []
     for kind, encode, texts in (
         ("queries", model.encode_query, queries),
         ("documents", model.encode_document, documents),
     ):
-        path = folder / f"{fingerprint(chain([told, kind], texts))}.npy"
+        path = folder / f"{fingerprint(chain([parameters, kind], texts))}.npy"
         if not path.exists():
             quiet = partial(encode, show_progress_bar=False, normalize_embeddings=cosine)
             _embed(quiet, texts, size, path, partial(progress, f"embed {kind}"))
-        found.append(load_array(path, np.float16, ndim=2))
-    return found[0], found[1]
+        representations.append(load_array(path, np.float16, ndim=2))
+    return representations[0], representations[1]
 
 
 def _embed(

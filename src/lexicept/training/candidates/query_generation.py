@@ -29,14 +29,14 @@ PROMPT = (
 
 @dataclass(frozen=True)
 class GenerationSettings:
-    """How queries are written."""
+    """Settings of query generation."""
 
     prompt: str = PROMPT
-    """What the model reads; ``{text}`` stands for title and text of the document."""
+    """Prompt of the model; ``{text}`` stands for title and text of the document."""
     per_document: int = 1
     """Queries of a document; more than one need a temperature."""
     temperature: float = 0.0
-    """Of sampling; 0 takes the likeliest token each time."""
+    """Sampling temperature; 0 takes the likeliest token each time."""
     max_new_tokens: int = 48
     """Tokens of a query, at most."""
     max_text_tokens: int = 384
@@ -97,8 +97,8 @@ def generate_with_model(
             progress("generating", part.done, len(documents))
         work.publish(part.path)
     with target.open(encoding="utf-8") as file:
-        found = [json.loads(line) for line in file]
-    return [(fields["document_id"], fields["query"]) for fields in found]
+        records = [json.loads(line) for line in file]
+    return [(fields["document_id"], fields["query"]) for fields in records]
 
 
 class _Writer:

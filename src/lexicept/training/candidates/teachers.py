@@ -75,11 +75,11 @@ class BM25Teacher:
         def score(query_ids: Sequence[str], document_ids: Sequence[Sequence[str]]) -> list[Floats]:
             texts = [queries[query] for query in query_ids]
             vectors = BM25().queries(vectorizer.queries(texts))
-            found = []
+            scores = []
             for row, ids in enumerate(document_ids):
                 listed = weights[[rows[document] for document in ids]]
-                found.append((listed @ vectors[[row]].T).toarray()[:, 0])
-            return found
+                scores.append((listed @ vectors[[row]].T).toarray()[:, 0])
+            return scores
 
         return score
 

@@ -1,4 +1,4 @@
-"""How a head or a backbone is pretrained, and which head goes with which masking."""
+"""Settings of pretraining of a head or a backbone; the heads that go with each masking."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class PretrainingSettings:
     """
 
     masking: Masking = "words"
-    """What is masked, and predicted by the head: the backbone's sub-words (``subwords``; BERT), the
+    """Masked and predicted units: the backbone's sub-words (``subwords``; BERT), the
     words that are the head's terms (``words``; ESPLADE), or sub-words, predicted from the place
     before them (``mntp``; SPLARE). ``causal`` masks nothing: every sub-word is predicted from the
     place before it, as decoders are trained."""

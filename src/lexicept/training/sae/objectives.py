@@ -74,7 +74,7 @@ class Objective(nn.Module, ABC):
             self.sae.W_dec.copy_(F.normalize(self.sae.W_dec, dim=1))
 
     def finish(self) -> None:
-        """Put all that was learned into the SAE. The objective is of no use afterwards."""
+        """Write what was learned into the SAE. The objective can't be used afterwards."""
 
 
 class TopK(Objective):
@@ -142,8 +142,8 @@ class HierarchicalTopK(TopK):
 
     def forward(self, x: Tensor, dead: Tensor) -> Outcome:
         sae, ks = self.sae, self.settings.hierarchy
-        found, latents = self._largest(x, ks[-1])
-        latents = latents.gather(1, found.argsort(dim=1, descending=True))
+        values, latents = self._largest(x, ks[-1])
+        latents = latents.gather(1, values.argsort(dim=1, descending=True))
         acts = _acts_of(sae, x, latents)
         error, losses = x - sae.b_dec, []
         for start, end in zip((0, *ks[:-1]), ks, strict=True):
@@ -163,16 +163,16 @@ class MatryoshkaTopK(TopK):
 
     def forward(self, x: Tensor, dead: Tensor) -> Outcome:
         sae, k = self.sae, self.settings.k
-        found = x.new_empty(len(x), 0)
+        values = x.new_empty(len(x), 0)
         latents = torch.empty(len(x), 0, dtype=torch.long, device=x.device)
         losses, start = [], 0
         for end in self.settings.nested:
             # The k largest of a prefix are among those of its parts.
             more, places = self._largest(x, min(k, end - start), slice(start, end))
-            found = torch.cat([found, more], dim=1)
+            values = torch.cat([values, more], dim=1)
             latents = torch.cat([latents, start + places], dim=1)
-            kept = top_columns(found, k)
-            found, latents = found.gather(1, kept), latents.gather(1, kept)
+            kept = top_columns(values, k)
+            values, latents = values.gather(1, kept), latents.gather(1, kept)
             acts = _acts_of(sae, x, latents)
             error = x - sae.decode(acts, latents)
             losses.append(_squared(error))
@@ -253,7 +253,7 @@ class JumpReLU(Penalised):
 
     θ learns by pseudo-derivatives with a rectangle kernel K of bandwidth ε (equations 11 and 12):
     ``−(θ/ε) K((p − θ)/ε)`` of z and ``−(1/ε) K((p − θ)/ε)`` of ‖z‖₀, which has no gradient of p.
-    Here ε is a multiple of each θ, as it is of the first θ in the paper: states may have any scale.
+    ε is a multiple of each θ (in the paper, of the first θ), as states may have any scale.
     """
 
     def __init__(self, sae: SAE, settings: SAESettings) -> None:

@@ -1,4 +1,4 @@
-"""How a sparse autoencoder is trained."""
+"""Settings of the training of a sparse autoencoder."""
 
 from __future__ import annotations
 

@@ -70,16 +70,16 @@ class DictionaryLearning(Release):
 
     @classmethod
     def place(cls, path: str) -> Place:
-        found = re.search(r"(?:^|/)(\w+_layer_(\d+))(?=/|_|$)", path)
-        return Place(_hook(found[1], int(found[2])) if found else None)
+        match = re.search(r"(?:^|/)(\w+_layer_(\d+))(?=/|_|$)", path)
+        return Place(_hook(match[1], int(match[2])) if match else None)
 
     def _k(self, said: int) -> int:
         if "k" not in self.tensors:
             return said
         self.tensors.expect("k")
-        found = int(self.tensors.read("k"))
-        if found != said:
-            raise InputError(f"{self.folder}: k is {said} in config.json, but {found} in ae.pt")
+        stored = int(self.tensors.read("k"))
+        if stored != said:
+            raise InputError(f"{self.folder}: k is {said} in config.json, but {stored} in ae.pt")
         return said
 
     def weights(self) -> Weights:

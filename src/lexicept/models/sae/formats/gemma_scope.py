@@ -41,11 +41,11 @@ class GemmaScope(Release):
 
     @classmethod
     def place(cls, path: str) -> Place:
-        found = re.search(r"(layer_(\d+)|embedding)/width_(\d+[km])/average_l0_(\d+)$", path)
-        if not found:
+        match = re.search(r"(layer_(\d+)|embedding)/width_(\d+[km])/average_l0_(\d+)$", path)
+        if not match:
             return Place()
-        hook = "hook_embed" if found[2] is None else f"blocks.{found[2]}.{_site(path)}"
-        return Place(hook, _width(found[3]), float(found[4]))
+        hook = "hook_embed" if match[2] is None else f"blocks.{match[2]}.{_site(path)}"
+        return Place(hook, _width(match[3]), float(match[4]))
 
     def weights(self) -> Weights:
         W_enc, b_enc, W_dec, b_dec, threshold = map(self.tensors.read, self.tensor_names)
@@ -73,18 +73,18 @@ class GemmaScope2(GemmaScope):
 
     @classmethod
     def place(cls, path: str) -> Place:
-        found = re.search(r"(\w+)/layer_(\d+)_width_(\d+[km])_l0_(\w+?)(_affine)?$", path)
-        if not found:
+        match = re.search(r"(\w+)/layer_(\d+)_width_(\d+[km])_l0_(\w+?)(_affine)?$", path)
+        if not match:
             return Place()
-        site = found[1].removesuffix("_all")
-        return Place(f"blocks.{found[2]}.hook_{site}", _width(found[3]), L0_NAMES.get(found[4]))
+        site = match[1].removesuffix("_all")
+        return Place(f"blocks.{match[2]}.hook_{site}", _width(match[3]), L0_NAMES.get(match[4]))
 
 
 def _site(path: str) -> str:
     """Return the hook of a repository's SAEs; each repository has one (states, MLPs, attention)."""
-    found = re.search(r"gemma-scope-\w+-(?:pt|it)-(mlp|att|transcoders)", path)
+    match = re.search(r"gemma-scope-\w+-(?:pt|it)-(mlp|att|transcoders)", path)
     sites = {"mlp": "hook_mlp_out", "att": "attn.hook_z", "transcoders": "ln2.hook_normalized"}
-    return sites[found[1]] if found else "hook_resid_post"
+    return sites[match[1]] if match else "hook_resid_post"
 
 
 def _width(name: str) -> int:

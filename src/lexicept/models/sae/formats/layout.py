@@ -113,11 +113,11 @@ class Layout(ABC):
 
     def _require_sizes(self, config: Config, d_in: str, num_latents: str) -> None:
         """Raise InputError if the weights' sizes differ from those under two names of a config."""
-        for name, found in ((d_in, self.d_in), (num_latents, self.num_latents)):
-            said = config.integer(name, found)
-            if said != found:
+        for name, actual in ((d_in, self.d_in), (num_latents, self.num_latents)):
+            said = config.integer(name, actual)
+            if said != actual:
                 file = self.tensors.path.name
-                raise InputError(f"{config.place}: {name} is {said}, but {found} in {file}")
+                raise InputError(f"{config.place}: {name} is {said}, but {actual} in {file}")
 
     def _use_top(self, k: int) -> None:
         if k > self.num_latents:

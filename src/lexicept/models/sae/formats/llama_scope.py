@@ -59,8 +59,8 @@ class LlamaScope(Release):
 
     @classmethod
     def place(cls, path: str) -> Place:
-        found = re.search(r"L(\d+)(R|A|M|TC)-\d+x$", path)
-        return Place(f"blocks.{found[1]}.{_SITES[found[2]]}" if found else None)
+        match = re.search(r"L(\d+)(R|A|M|TC)-\d+x$", path)
+        return Place(f"blocks.{match[1]}.{_SITES[match[2]]}" if match else None)
 
     def weights(self) -> Weights:
         s_in, s_out = self.input_scale, self._output_scale

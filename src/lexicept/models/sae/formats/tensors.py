@@ -56,9 +56,9 @@ class Tensors(ABC):
 
     def expect(self, name: str, *shape: int) -> None:
         """Raise InputError unless a tensor has the expected shape."""
-        found = self.shape(name, len(shape))
-        if found != shape:
-            raise InputError(f"{self.path}: {name} is {list(found)}, expected {list(shape)}")
+        actual = self.shape(name, len(shape))
+        if actual != shape:
+            raise InputError(f"{self.path}: {name} is {list(actual)}, expected {list(shape)}")
 
     def read(self, name: str) -> Tensor:
         """Read a tensor, as float32.
@@ -113,7 +113,7 @@ class Npz(Tensors):
     """NumPy's ``.npz`` file, without pickled objects."""
 
     def _shapes(self) -> dict[str, Shape]:
-        found = {}
+        shapes = {}
         with zipfile.ZipFile(self.path) as archive:
             for info in archive.infolist():
                 if not info.filename.endswith(".npy"):
@@ -124,8 +124,8 @@ class Npz(Tensors):
                 if claimed != info.file_size or claimed > DEFLATE * info.compress_size:
                     raise ValueError(f"{info.filename} claims {claimed} bytes")
                 if dtype.kind == "f":
-                    found[info.filename.removesuffix(".npy")] = shape
-        return found
+                    shapes[info.filename.removesuffix(".npy")] = shape
+        return shapes
 
     def _read(self, name: str) -> Tensor:
         with np.load(self.path, allow_pickle=False) as arrays:
