@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.common import Table
-from lexicept.analysis.overlap import Overlap, overlap
+from lexicept.analysis.overlap import Overlap, mean_and_std, overlap
 from lexicept.corpora import Document, read_documents
 from lexicept.index.reader import IndexReader
 from lexicept.vectorizers.words import BIGRAM_LANGUAGES, STEMMERS, WordVectorizer
@@ -41,9 +41,11 @@ def vectors_of(documents: Sequence[Document], weights: object) -> SparseVectors:
 
 def row(name: str, size: int, shared: Overlap) -> list[str]:
     """Return a row of table 7."""
-    length = f"{shared.mean_length:.0f} ± {shared.std_length:.0f}"
-    share = shared.mean / shared.mean_length if shared.mean_length else 0.0
-    return [name, f"{size:,}", length, f"{shared.mean:.1f} ± {shared.std:.1f}", f"{share:.1%}"]
+    mean, std = mean_and_std(shared.shared)
+    mean_length, std_length = mean_and_std(shared.lengths)
+    length = f"{mean_length:.0f} ± {std_length:.0f}"
+    share = mean / mean_length if mean_length else 0.0
+    return [name, f"{size:,}", length, f"{mean:.1f} ± {std:.1f}", f"{share:.1%}"]
 
 
 def main() -> None:

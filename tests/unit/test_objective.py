@@ -207,7 +207,7 @@ def test_df_flops_counts_documents_while_training_only():
     objective = make({}, None, settings)
     found = components(objective, teacher=TEACHER)
     ratios = torch.tensor([0.5, 0.5, 0.75])
-    assert torch.allclose(objective.frequencies["document"].ratios, ratios)
+    assert torch.allclose(objective.df["document"].ratios, ratios)
     penalties = regularizers.df_penalties(ratios)
     expected = float(2 * regularizers.df_flops(DOCUMENTS, penalties))
     assert values(found)["document_df_flops"] == expected
@@ -219,7 +219,7 @@ def test_df_flops_counts_documents_while_training_only():
         assert torch.equal(value, before[name]), name
     objective.train()
     components(objective, teacher=TEACHER)
-    assert int(objective.frequencies["document"].count) == 8
+    assert int(objective.df["document"].count) == 8
 
 
 @pytest.mark.parametrize(
@@ -270,7 +270,7 @@ def test_own_state_survives():
         objective.log_scale.fill_(0.75)
     state = {name: value.clone() for name, value in objective.own_state().items()}
     assert sorted(state) == [
-        *(f"frequencies.{side}.{n}" for side in ("document", "query") for n in ("count", "ratios")),
+        *(f"df.{side}.{n}" for side in ("document", "query") for n in ("count", "ratios")),
         "log_scale",
         "word_weight",
     ]
@@ -279,7 +279,7 @@ def test_own_state_survives():
     other.load_own_state(state)
     assert all(torch.equal(value, state[name]) for name, value in other.own_state().items())
     assert torch.equal(other.model.weight, weights)
-    with pytest.raises(InputError, match=r"another objective: \['frequencies"):
+    with pytest.raises(InputError, match=r"another objective: \['df"):
         make({}).load_own_state(state)
     del state["log_scale"]
     with pytest.raises(InputError, match=r"another objective: \['log_scale'\]"):
@@ -302,7 +302,7 @@ def test_from_a_configuration():
     )
     assert objective.cached
     assert float(objective.log_scale.detach()) == pytest.approx(math.log(2))
-    assert len(objective.frequencies["query"].ratios) == 7
+    assert len(objective.df["query"].ratios) == 7
     assert objective.sides["document"].kind == "l1"
 
 
@@ -374,7 +374,7 @@ def trained_once(model, batch, cached, repeats=1):
     }
     model.zero_grad()
     state = objective.own_state()
-    counts = {n: value.clone() for n, value in state.items() if n.startswith("frequencies")}
+    counts = {n: value.clone() for n, value in state.items() if n.startswith("df")}
     return found, gradients, counts, torch.get_rng_state()
 
 

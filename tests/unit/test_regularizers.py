@@ -221,39 +221,39 @@ def active(*documents):
 
 
 def test_document_frequencies_by_hand():
-    frequencies = DocumentFrequencies(3, window=4)
-    assert frequencies.ratios.tolist() == frequencies.penalties().tolist() == [0, 0, 0]
-    frequencies.update(active([1, 0, 2], [1, 0, 0]))
-    assert frequencies.ratios.tolist() == [1, 0, 0.5]
-    frequencies.update(active([0, 5, 0]))
-    assert frequencies.ratios.tolist() == pytest.approx([2 / 3, 1 / 3, 1 / 3])
-    frequencies.update(active([0, 1, 0]))
-    assert frequencies.ratios.tolist() == pytest.approx([2 / 4, 2 / 4, 1 / 4])
+    df = DocumentFrequencies(3, window=4)
+    assert df.ratios.tolist() == df.penalties().tolist() == [0, 0, 0]
+    df.update(active([1, 0, 2], [1, 0, 0]))
+    assert df.ratios.tolist() == [1, 0, 0.5]
+    df.update(active([0, 5, 0]))
+    assert df.ratios.tolist() == pytest.approx([2 / 3, 1 / 3, 1 / 3])
+    df.update(active([0, 1, 0]))
+    assert df.ratios.tolist() == pytest.approx([2 / 4, 2 / 4, 1 / 4])
     # The window is full: two new documents take half of it.
-    frequencies.update(active([0, 1, 0], [0, 0, 0]))
-    assert frequencies.ratios.tolist() == pytest.approx([1 / 4, 1 / 2, 1 / 8])
-    assert frequencies.count.item() == 6
+    df.update(active([0, 1, 0], [0, 0, 0]))
+    assert df.ratios.tolist() == pytest.approx([1 / 4, 1 / 2, 1 / 8])
+    assert df.count.item() == 6
     # Of more than a window, the last ones.
-    frequencies.update(active([1, 0, 0], [1, 0, 1], [1, 0, 1], [1, 0, 0], [1, 0, 0]))
-    assert frequencies.ratios.tolist() == [1, 0, 0.5]
-    assert frequencies.count.item() == 11
+    df.update(active([1, 0, 0], [1, 0, 1], [1, 0, 1], [1, 0, 0], [1, 0, 0]))
+    assert df.ratios.tolist() == [1, 0, 0.5]
+    assert df.count.item() == 11
 
 
 def test_penalties_are_those_of_the_ratios():
-    frequencies = DocumentFrequencies(2)
-    frequencies.update(active(*[[1, int(i < 1)] for i in range(10)]))
-    assert frequencies.penalties().tolist() == pytest.approx([1, 0.5], abs=1e-5)
-    assert frequencies.penalties(alpha=0.01, beta=1)[1].item() == pytest.approx(2**-0.5)
+    df = DocumentFrequencies(2)
+    df.update(active(*[[1, int(i < 1)] for i in range(10)]))
+    assert df.penalties().tolist() == pytest.approx([1, 0.5], abs=1e-5)
+    assert df.penalties(alpha=0.01, beta=1)[1].item() == pytest.approx(2**-0.5)
 
 
 @given(sizes=st.lists(st.integers(0, 5), max_size=6), seed=st.integers(0, 99))
 def test_shares_are_exact_within_the_window(sizes, seed):
     vectors = (weights(sum(sizes), seed=seed) - 0.5).relu().float()
-    frequencies = DocumentFrequencies(3, window=30)
+    df = DocumentFrequencies(3, window=30)
     for batch in vectors.split(sizes):
-        frequencies.update(batch)
+        df.update(batch)
     expected = (vectors > 0).float().sum(dim=0) / max(len(vectors), 1)
-    torch.testing.assert_close(frequencies.ratios, expected)
+    torch.testing.assert_close(df.ratios, expected)
 
 
 @given(
@@ -262,42 +262,42 @@ def test_shares_are_exact_within_the_window(sizes, seed):
     window=st.integers(1, 12),
 )
 def test_shares_stay_shares(counts, size, window):
-    frequencies = DocumentFrequencies(3, window)
+    df = DocumentFrequencies(3, window)
     vectors = torch.tensor(counts, dtype=torch.float32).reshape(-1, 3)
     for batch in vectors.split(size):
-        frequencies.update(batch)
-        assert bool(((frequencies.ratios >= 0) & (frequencies.ratios <= 1)).all())
-        assert bool(frequencies.penalties().isfinite().all())
+        df.update(batch)
+        assert bool(((df.ratios >= 0) & (df.ratios <= 1)).all())
+        assert bool(df.penalties().isfinite().all())
 
 
 def test_old_documents_are_forgotten():
-    frequencies = DocumentFrequencies(1, window=100)
-    frequencies.update(active(*[[1]] * 100))
+    df = DocumentFrequencies(1, window=100)
+    df.update(active(*[[1]] * 100))
     for _ in range(100):
-        frequencies.update(active(*[[0]] * 10))
-    assert frequencies.ratios.item() == pytest.approx(0.9**100, rel=1e-4)
+        df.update(active(*[[0]] * 10))
+    assert df.ratios.item() == pytest.approx(0.9**100, rel=1e-4)
 
 
 def test_saved_and_loaded_frequencies_go_on_alike(tmp_path):
-    frequencies = DocumentFrequencies(5, window=20)
-    frequencies.update(weights(13, 5).sub(0.7).relu())
-    torch.save(frequencies.state_dict(), tmp_path / "state.pt")
+    df = DocumentFrequencies(5, window=20)
+    df.update(weights(13, 5).sub(0.7).relu())
+    torch.save(df.state_dict(), tmp_path / "state.pt")
     loaded = DocumentFrequencies(5, window=20)
     loaded.load_state_dict(torch.load(tmp_path / "state.pt"))
     for seed in range(1, 4):
-        for one in (frequencies, loaded):
+        for one in (df, loaded):
             one.update(weights(4, 5, seed).sub(0.7).relu())
-        assert torch.equal(loaded.ratios, frequencies.ratios)
-    assert loaded.count.item() == frequencies.count.item() == 25
-    assert len(frequencies.ratios.unique()) == 5
+        assert torch.equal(loaded.ratios, df.ratios)
+    assert loaded.count.item() == df.count.item() == 25
+    assert len(df.ratios.unique()) == 5
 
 
 def test_counting_leaves_no_gradient():
     vectors = weights(4).requires_grad_()
-    frequencies = DocumentFrequencies(3)
-    frequencies.update(vectors)
-    df_flops(vectors, frequencies.penalties()).backward()
-    assert not frequencies.ratios.requires_grad
+    df = DocumentFrequencies(3)
+    df.update(vectors)
+    df_flops(vectors, df.penalties()).backward()
+    assert not df.ratios.requires_grad
     assert vectors.grad.any()
 
 

@@ -199,7 +199,7 @@ def test_documents_are_counted_in_every_step(unbroken, places):
     batches = [range(n, n + 3) for n in range(0, 60, 3)]
     expected = sum(len({d for n in batch for d in sampler[n].documents}) for batch in batches)
     state = load_file(folder / "work" / "checkpoints" / "checkpoint-10" / "model.safetensors")
-    assert int(state["objective.frequencies.document.count"]) == expected
+    assert int(state["objective.df.document.count"]) == expected
 
 
 class _Rows:

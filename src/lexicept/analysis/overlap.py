@@ -21,26 +21,6 @@ class Overlap:
     lengths: Integers
     """Number of active dimensions of each version [languages, N]."""
 
-    @property
-    def mean(self) -> float:
-        """Mean of ``shared``; 0 without documents."""
-        return _mean(self.shared)
-
-    @property
-    def std(self) -> float:
-        """Standard deviation of ``shared`` over the documents (divided by N)."""
-        return float(self.shared.std()) if self.shared.size else 0.0
-
-    @property
-    def mean_length(self) -> float:
-        """Mean length of a version, over all documents and languages."""
-        return _mean(self.lengths)
-
-    @property
-    def std_length(self) -> float:
-        """Standard deviation of the lengths over all documents and languages."""
-        return float(self.lengths.std()) if self.lengths.size else 0.0
-
 
 def overlap(collections: Sequence[SparseVectors]) -> Overlap:
     """Count the dimensions that are above 0 in all translations of a document.
@@ -66,5 +46,6 @@ def _ones(matrix: sp.csr_array, width: int) -> sp.csr_array:
     return sp.csr_array(parts, shape=(matrix.shape[0], width))
 
 
-def _mean(counts: Integers) -> float:
-    return float(counts.mean()) if counts.size else 0.0
+def mean_and_std(counts: Integers) -> tuple[float, float]:
+    """Return the mean of counts and their standard deviation (divided by N); 0 without any."""
+    return (float(counts.mean()), float(counts.std())) if counts.size else (0.0, 0.0)

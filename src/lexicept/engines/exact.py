@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, fields
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from lexicept.engines.interface import checked_offsets, checked_queries, single_precision
+from lexicept.engines.interface import Engine, checked_offsets, single_precision
 from lexicept.errors import IndexFormatError, InputError
 from lexicept.ops.postings import search_postings
 from lexicept.storage.arrays import ArrayWriter, load_array, save_array
@@ -33,15 +33,15 @@ DAMAGED = "damaged postings: they name a document that is not there"
 
 
 @dataclass(frozen=True)
-class ExactEngine:
+class ExactEngine(Engine):
     """Postings of N documents over V dimensions, and an optional offset per document.
 
     The documents are cut into segments of ``SEGMENT``. With 8-bit weights, a quarter of single
     precision's, results are exact for the rounded weights.
     """
 
-    name: ClassVar[str] = "exact"
-    exact: ClassVar[bool] = True
+    name = "exact"
+    exact = True
 
     lengths: Integers
     """Document frequencies by segment, i32 [segments, V]."""
@@ -219,23 +219,17 @@ class ExactEngine:
         rows = documents - number * SEGMENT
         return sp.csr_array(sp.coo_array((weights, (rows, columns)), shape=shape))
 
-    def search(
-        self,
-        queries: Any,
-        top_k: int = 10,
-        query_offsets: npt.ArrayLike | None = None,
-        threads: int | None = None,
+    def _rank(
+        self, queries: sp.csr_array, factors: Floats, top_k: int, threads: int | None
     ) -> list[tuple[Integers, Floats]]:
-        """Search as ``Engine.search``; offsets of documents and queries may be negative."""
-        matrix, factors = checked_queries(queries, self.num_dimensions, top_k, query_offsets)
-        count = matrix.shape[0]
+        count = queries.shape[0]
         if count < 2 or (workers := min(threads or os.cpu_count() or 1, count)) < 2:
-            return self._search_rows(matrix, factors, top_k, range(count))
+            return self._search_rows(queries, factors, top_k, range(count))
         # The kernel releases the GIL, so that threads share one set of postings.
         bounds = np.linspace(0, count, 4 * workers + 1).astype(int)
         parts = [range(a, b) for a, b in pairwise(bounds)]
         with ThreadPoolExecutor(workers) as pool:
-            rankings = pool.map(lambda rows: self._search_rows(matrix, factors, top_k, rows), parts)
+            rankings = pool.map(partial(self._search_rows, queries, factors, top_k), parts)
         return [result for part in rankings for result in part]
 
     def _search_rows(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +13,7 @@ from lexicept.errors import InputError
 from lexicept.vectors import Floats, Integers, canonical_csr
 
 
-class Engine(Protocol):
+class Engine(ABC):
     """N documents over V dimensions, and an offset per document, opened for search.
 
     A score is ``Σ_t w_t(q) w_t(d) + offset(d) · query_offset`` (RRA's prior is such an offset).
@@ -20,20 +21,20 @@ class Engine(Protocol):
     document in any dimension, whatever the offsets.
     """
 
-    @property
-    def name(self) -> str: ...
+    name: ClassVar[str]
+    exact: bool
+    """Whether the results are those of exact search, up to the precision of the weights."""
 
     @property
-    def exact(self) -> bool:
-        """Whether the results are those of exact search, up to the precision of the weights."""
-
-    @property
+    @abstractmethod
     def num_documents(self) -> int: ...
 
     @property
+    @abstractmethod
     def num_dimensions(self) -> int: ...
 
     @property
+    @abstractmethod
     def size(self) -> int | None:
         """Bytes on this machine's disk; None where a server keeps them elsewhere."""
 
@@ -49,7 +50,8 @@ class Engine(Protocol):
         Args:
             queries: SciPy sparse matrix [n, V] of query weights; a query may be empty.
             top_k: results per query, at least 1; fewer where fewer documents match.
-            query_offsets: the factor of each query on the documents' offsets [n]; 0 by default.
+            query_offsets: the factor of each query on the documents' offsets [n]; 0 by default. An
+                exact engine takes negative ones too.
             threads: threads that share the queries; one per processor by default. Engines that
                 schedule their own threads ignore it.
 
@@ -57,9 +59,17 @@ class Engine(Protocol):
             InputError: NaN, infinite or negative weights, another V, ``top_k`` below 1, or bad
                 query offsets.
         """
+        matrix, factors = _checked(queries, self.num_dimensions, top_k, query_offsets)
+        return self._rank(matrix, factors, top_k, threads)
+
+    @abstractmethod
+    def _rank(
+        self, queries: sp.csr_array, factors: Floats, top_k: int, threads: int | None
+    ) -> list[tuple[Integers, Floats]]:
+        """Search for valid query weights [n, V], f32, with finite factors on offsets [n]."""
 
 
-def checked_queries(
+def _checked(
     queries: Any, num_dimensions: int, top_k: int, query_offsets: npt.ArrayLike | None
 ) -> tuple[sp.csr_array, Floats]:
     """Return query weights [n, V] in single precision and the factors on offsets [n].

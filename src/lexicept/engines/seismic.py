@@ -70,7 +70,7 @@ class SeismicEngine(WrappedEngine):
         self._index = index
         self.pruning = pruning
         self.exact = exact
-        self.size = size
+        self._size = size
 
     @classmethod
     def build(
@@ -125,6 +125,11 @@ class SeismicEngine(WrappedEngine):
             raise IndexFormatError(f"{folder}: {error}") from None
         size = sum(path.stat().st_size for path in folder.iterdir())
         return cls(extension, index, pruning, bool(numbers["exact"]), size)
+
+    @property
+    def size(self) -> int:
+        """Bytes of its files."""
+        return self._size
 
     @staticmethod
     def discard(folder: Path) -> None:

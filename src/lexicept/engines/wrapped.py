@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from lexicept.engines.interface import checked_offsets, checked_queries, single_precision
+from lexicept.engines.interface import Engine, checked_offsets, single_precision
 from lexicept.errors import IndexFormatError, InputError
 from lexicept.storage.arrays import load_array, save_array
 from lexicept.vectors import Floats, Integers, stack_columns
@@ -64,7 +64,7 @@ class Extension:
         matrix = single_precision(documents)
         prior = checked_offsets(offsets, matrix.shape[0])
         if (prior < 0).any():
-            raise InputError(f"document offsets must be at least 0 here, not {prior.min()}")
+            raise InputError(f"document offsets must be at least 0, not {prior.min()}")
         largest = float(matrix.data.max(initial=0))
         highest = float(prior.max(initial=0))
         offset_scale = 0.0
@@ -131,10 +131,9 @@ def power_of_two(number: float) -> float:
     return float(2.0 ** np.floor(np.log2(number)))
 
 
-class WrappedEngine(ABC):
-    """An ``Engine`` around one that takes valid, non-empty vectors only; see ``interface``."""
+class WrappedEngine(Engine):
+    """An engine around one that takes valid, non-empty vectors only, without offsets."""
 
-    name: ClassVar[str]
     files: ClassVar[tuple[str, ...]]
     """Names of the immutable files in its folder, whose checksums are stored."""
 
@@ -154,18 +153,12 @@ class WrappedEngine(ABC):
     def num_dimensions(self) -> int:
         return int(self.extension.used.size)
 
-    def search(
-        self,
-        queries: Any,
-        top_k: int = 10,
-        query_offsets: npt.ArrayLike | None = None,
-        threads: int | None = None,
+    def _rank(
+        self, queries: sp.csr_array, factors: Floats, top_k: int, _threads: int | None
     ) -> list[tuple[Integers, Floats]]:
-        """Search as ``Engine.search``; query offsets must be at least 0."""
-        matrix, factors = checked_queries(queries, self.num_dimensions, top_k, query_offsets)
         if (factors < 0).any():
-            raise InputError(f"query offsets must be at least 0 here, not {factors.min()}")
-        vectors = self.extension.queries(matrix, factors)
+            raise InputError(f"query offsets must be at least 0, not {factors.min()}")
+        vectors = self.extension.queries(queries, factors)
         nothing: tuple[Integers, Floats] = (np.empty(0, np.int64), np.empty(0, np.float32))
         results = [nothing] * len(vectors)
         matching = [number for number, vector in enumerate(vectors) if vector is not None]

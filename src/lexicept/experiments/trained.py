@@ -342,7 +342,7 @@ def _search_dense(
 
 def run_overlap(job: OverlapJob, data: Data, work: Path, progress: Progress) -> Measurements:
     """Dimensions that all translations of a document share."""
-    from lexicept.analysis.overlap import overlap
+    from lexicept.analysis.overlap import mean_and_std, overlap
     from lexicept.vectorizers.words import BIGRAM_LANGUAGES, STEMMERS, WordVectorizer
     from lexicept.vectors import SparseVectors, Vocabulary
 
@@ -368,13 +368,15 @@ def run_overlap(job: OverlapJob, data: Data, work: Path, progress: Progress) -> 
             weights = none.encode(encoder, texts, "document")
         names = [document.id for document in documents]
         vectors.append(SparseVectors(weights, names, [Vocabulary("", weights.shape[1])]))
-    shared = overlap(vectors)
+    translations = overlap(vectors)
+    mean, std = mean_and_std(translations.shared)
+    mean_length, std_length = mean_and_std(translations.lengths)
     values = {
         "dimensions": float(vectors[-1].weights.shape[1]),
-        "mean length": shared.mean_length,
-        "std length": shared.std_length,
-        "overlap": shared.mean,
-        "std overlap": shared.std,
-        "share": shared.mean / shared.mean_length if shared.mean_length else 0.0,
+        "mean length": mean_length,
+        "std length": std_length,
+        "overlap": mean,
+        "std overlap": std,
+        "share": mean / mean_length if mean_length else 0.0,
     }
     return Measurements({f"{job.dataset} {name}": value for name, value in values.items()})

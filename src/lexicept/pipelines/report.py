@@ -9,6 +9,7 @@ from lexicept.corpora import read_qrels, read_queries
 from lexicept.errors import require
 from lexicept.pipelines.opened import IndexLike, reader_of
 from lexicept.progress import Progress, reporting
+from lexicept.storage.files import replace_file
 
 
 def report(
@@ -42,7 +43,7 @@ def report(
         IndexFormatError: a path that holds no index, or a damaged one.
     """
     require("report", "matplotlib")
-    from lexicept.reports import write_report
+    from lexicept.reports import build_report
 
     path = Path(out)
     reader = reader_of(index)
@@ -50,5 +51,6 @@ def report(
     asked = [] if queries is None else list(read_queries(queries, split))
     judged = [] if queries is None else list(read_qrels(queries, split))
     with reporting(progress) as shown:
-        write_report(reader, path, asked, judged, other, shown)
+        page = build_report(reader, asked, judged, other, shown)
+    replace_file(path, page.encode())
     return path

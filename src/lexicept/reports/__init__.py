@@ -23,21 +23,8 @@ from lexicept.reports.page import Page, Section, render
 from lexicept.reports.related import related
 from lexicept.reports.reweighting import reweighting
 from lexicept.reports.unexplained import unexplained
-from lexicept.storage.files import replace_file
 
-__all__ = ["build_report", "write_report"]
-
-
-def write_report(
-    index: IndexReader,
-    out: Path,
-    queries: Sequence[Query] = (),
-    qrels: Sequence[Qrel] = (),
-    against: IndexReader | None = None,
-    progress: Progress = silent,
-) -> None:
-    """Write the report of an index to a file, replacing it; see ``build_report``."""
-    replace_file(out, build_report(index, queries, qrels, against, progress).encode())
+__all__ = ["build_report"]
 
 
 def build_report(

@@ -115,7 +115,7 @@ def compact(value: float) -> str:
 def bars(title: str, labels: Sequence[str], values: Sequence[float], unit: str) -> Markup:
     """Draw horizontal bars from 0, the first at the top, each with its value at its end."""
     unit = one_line(unit)
-    with _chart(title, 30 + 24 * len(labels)) as (chart, axes):
+    with _chart(title, height=30 + 24 * len(labels)) as (chart, axes):
         drawn = axes.barh(range(len(labels)), values, color=SERIES[0], height=0.7)
         axes.set_yticks(range(len(labels)), [_cut(label, 30) for label in labels])
         axes.bar_label(drawn, [f"{compact(v)} {unit}" for v in values], padding=4, fontsize=12)
@@ -135,7 +135,7 @@ def columns(
     y_label: str,
 ) -> Markup:
     """Draw vertical bars from 0 at named places, side by side for several series."""
-    with _chart(title) as (chart, axes):
+    with _chart(title, x_label, y_label) as (chart, axes):
         width = 0.84 / max(len(series), 1)
         for number, (_, values) in enumerate(series):
             places = [
@@ -151,7 +151,6 @@ def columns(
             range(0, len(labels), every), [one_line(label) for label in labels[::every]]
         )
         _values_from_zero(axes, [v for _, values in series for v in values])
-        chart.label(x_label, y_label)
         chart.legend([name for name, _ in series])
     return chart.svg()
 
@@ -160,7 +159,7 @@ def histogram(
     title: str, edges: Sequence[float], counts: Sequence[float], x_label: str, y_label: str
 ) -> Markup:
     """Draw the counts between neighbouring edges; there is one edge more than counts."""
-    with _chart(title) as (chart, axes):
+    with _chart(title, x_label, y_label) as (chart, axes):
         widths = [high - low for low, high in pairwise(edges)]
         inner = [0.94 * width for width in widths]
         lefts = [low + 0.03 * width for low, width in zip(edges, widths, strict=False)]
@@ -171,7 +170,6 @@ def histogram(
         axes.set_xlim(edges[0], edges[-1])
         _values_from_zero(axes, counts)
         _numbers(axes.xaxis)
-        chart.label(x_label, y_label)
     return chart.svg()
 
 
@@ -185,7 +183,7 @@ def lines(
     steps: bool = False,
 ) -> Markup:
     """Draw lines through points, or with ``steps`` levels that hold until the next point."""
-    with _chart(title) as (chart, axes):
+    with _chart(title, x_label, y_label) as (chart, axes):
         for number, (_, x, y) in enumerate(series):
             kept = [(a, b) for a, b in zip(x, y, strict=True) if a > 0 or not log_x]
             style = {"color": SERIES[number % 4], "linestyle": DASHES[number % 4], "linewidth": 2}
@@ -193,14 +191,13 @@ def lines(
             axes.plot([a for a, _ in kept], [b for _, b in kept], drawstyle=drawn, **style)
         _scale(axes, "x", [v for one in series for v in one.x], log_x)
         _values_from_zero(axes, [v for one in series for v in one.y])
-        chart.label(x_label, y_label)
         chart.legend([one.name for one in series], axes.lines)
     return chart.svg()
 
 
 def differences(title: str, values: Sequence[float], x_label: str, y_label: str) -> Markup:
     """Draw sorted values side by side from 0: gains in one colour, losses in another."""
-    with _chart(title) as (chart, axes):
+    with _chart(title, x_label, y_label) as (chart, axes):
         for colour, sign in zip(SERIES, (1, -1), strict=False):
             shown = [value if value * sign > 0 else 0.0 for value in values]
             axes.stairs(shown, range(len(values) + 1), fill=True, color=colour, alpha=0.75)
@@ -209,7 +206,6 @@ def differences(title: str, values: Sequence[float], x_label: str, y_label: str)
         axes.set_xlim(0, len(values))
         _values_from_zero(axes, values)
         _numbers(axes.xaxis)
-        chart.label(x_label, y_label)
     return chart.svg()
 
 
@@ -225,7 +221,7 @@ def scatter(
     marks: Sequence[Mark] = (),
 ) -> Markup:
     """Draw points, some with names. ``diagonal`` adds the line x = y."""
-    with _chart(title, HEIGHT * 4 / 3) as (chart, axes):
+    with _chart(title, x_label, y_label, HEIGHT * 4 / 3) as (chart, axes):
         _scale(axes, "x", [v for s in series for v in s.x] + [m.x for m in marks], log_x)
         _scale(axes, "y", [v for s in series for v in s.y] + [m.y for m in marks], log_y)
         for number, one in enumerate(series):
@@ -237,7 +233,6 @@ def scatter(
             _dots(axes, points, SERIES[number % 4], 4, 0.5)
         if diagonal:
             axes.axline((1, 1), (2, 2), color=FAINT, linestyle=(0, (4, 4)), zorder=3)
-        chart.label(x_label, y_label)
         chart.legend([one.name for one in series])
         _name(axes, marks)
     return chart.svg()
@@ -246,18 +241,15 @@ def scatter(
 class _Chart:
     """One figure with one pair of axes."""
 
-    def __init__(self, title: str, height: float) -> None:
+    def __init__(self, title: str, x_label: str, y_label: str, height: float) -> None:
         from matplotlib.figure import Figure
 
         self._title, self._height = title, height
         self.figure = Figure(figsize=(WIDTH / 72, height / 72), layout="constrained")
         self.axes = self.figure.subplots()
+        self.axes.set_xlabel(one_line(x_label))  # below the axis
+        self.axes.set_title(one_line(y_label))  # above the upper end of the vertical axis
         self._content = ""
-
-    def label(self, x_label: str, y_label: str) -> None:
-        """Name the axes: the horizontal one below it, the vertical one above its upper end."""
-        self.axes.set_xlabel(one_line(x_label))
-        self.axes.set_title(one_line(y_label))
 
     def legend(self, names: Sequence[str], handles: Sequence[Any] = ()) -> None:
         """Name several series in one row above the axes, with their colours or with handles."""
@@ -294,12 +286,14 @@ class _Chart:
 
 
 @contextmanager
-def _chart(title: str, height: float = HEIGHT) -> Iterator[tuple[_Chart, Axes]]:
-    """A chart to draw on, whatever the user's settings of matplotlib are."""
+def _chart(
+    title: str, x_label: str = "", y_label: str = "", height: float = HEIGHT
+) -> Iterator[tuple[_Chart, Axes]]:
+    """Yield a chart to draw on, whatever the user's settings of matplotlib are."""
     from matplotlib import style
 
     with style.context(STYLE, after_reset=True):
-        chart = _Chart(title, height)
+        chart = _Chart(title, x_label, y_label, height)
         yield chart, chart.axes
         chart.draw()
 

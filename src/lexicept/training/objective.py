@@ -37,7 +37,7 @@ class _Outputs(NamedTuple):
 class Objective(nn.Module):
     """Weighted losses of an encoder on a batch; training minimises their sum.
 
-    Its own state, the learnable scale and the documents' frequencies, is in ``own_state``.
+    Its own state, the learnable scale and the document frequencies (df), is in ``own_state``.
 
     Args:
         model: the encoder.
@@ -75,7 +75,7 @@ class Objective(nn.Module):
             for side, settings in self.sides.items()
         }
         self._joint = Schedule(joint.schedule, joint.weight, joint.steps)
-        self.frequencies = nn.ModuleDict(
+        self.df = nn.ModuleDict(
             {
                 side: DocumentFrequencies(size)
                 for side, settings in self.sides.items()
@@ -243,8 +243,8 @@ class Objective(nn.Module):
         terms = {}
         for side, vectors in (("query", queries), ("document", documents)):
             settings, weight = self.sides[side], self._schedules[side].at(self.step)
-            if side in self.frequencies and self.training:
-                self._frequency(side).update(vectors.detach())
+            if side in self.df and self.training:
+                self._df(side).update(vectors.detach())
             if weight:
                 terms[f"{side}_{settings.kind}"] = weight * self._sparsity(side, vectors)
             if settings.anti_zero:
@@ -254,15 +254,15 @@ class Objective(nn.Module):
             terms["joint_flops"] = joint * regularizers.joint_flops(queries, documents)
         return terms
 
-    def _frequency(self, side: str) -> DocumentFrequencies:
-        module = self.frequencies[side]
+    def _df(self, side: str) -> DocumentFrequencies:
+        module = self.df[side]
         assert isinstance(module, DocumentFrequencies)
         return module
 
     def _sparsity(self, side: str, vectors: Tensor) -> Tensor:
         kind = self.sides[side].kind
         if kind == "df_flops":
-            return regularizers.df_flops(vectors, self._frequency(side).penalties())
+            return regularizers.df_flops(vectors, self._df(side).penalties())
         return regularizers.flops(vectors) if kind == "flops" else regularizers.l1(vectors)
 
     def _forward_cached(self, batch: Batch) -> dict[str, Tensor]:
