@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lexicept.models.sae.pretrained import load_pretrained_sae
+from lexicept.models.sae.pretrained import find_pretrained_sae
 
 sparsify = pytest.importorskip("sparsify", reason="the extra bench has sparsify")
 
@@ -18,7 +18,7 @@ def test_a_saved_sparse_coder(tmp_path: Path) -> None:
         theirs.encoder.bias.normal_()
         theirs.b_dec.normal_()
     theirs.save_to_disk(tmp_path / "layers.3")
-    ours = load_pretrained_sae(tmp_path, layer=4)
+    ours = find_pretrained_sae(tmp_path, layer=4).load()
     states = torch.randn(50, 24)
     with torch.no_grad():
         expected = theirs.encode(states)

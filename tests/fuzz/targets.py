@@ -36,7 +36,7 @@ from lexicept.models.heads.sae import SAEHead
 from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.models.sae.explanations import read_explanations
 from lexicept.models.sae.model import SAE
-from lexicept.models.sae.pretrained import load_pretrained_sae
+from lexicept.models.sae.pretrained import find_pretrained_sae
 from lexicept.models.sae.states import Position
 from lexicept.storage.arrays import load_csr, save_array, save_csr
 from lexicept.storage.manifest import describe_files
@@ -265,7 +265,7 @@ def write_sae(folder: Path, make: Callable[[Path], object]) -> None:
 
 
 def read_sae(folder: Path) -> None:
-    sae = load_pretrained_sae(folder, pickles=True)
+    sae = find_pretrained_sae(folder, pickles=True).load()
     sae.encode(torch.zeros(2, sae.d_in))
 
 

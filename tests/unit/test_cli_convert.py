@@ -13,7 +13,7 @@ from lexicept.index.builder import IndexBuilder
 from lexicept.index.reader import IndexReader
 from lexicept.models.sae.formats import save_saelens
 from lexicept.models.sae.model import SAE
-from lexicept.models.sae.pretrained import load_pretrained_sae
+from lexicept.models.sae.pretrained import find_pretrained_sae
 from support import sae_files
 from support.commands import Run, assert_error
 from support.processes import HEAVY, MAIN, loaded_after
@@ -42,7 +42,7 @@ def test_a_pickle_becomes_an_sae_that_can_be_loaded(run: Run, tmp_path: Path, to
         "scale": "raw",
         "written": f"{out} ({to})",
     }
-    sae = load_pretrained_sae(out)
+    sae = find_pretrained_sae(out).load()
     expected = made.activations(sae_files.states())
     np.testing.assert_allclose(acts(sae), expected, rtol=1e-5, atol=1e-5)
     assert sae.origin["layer"] == 9
@@ -75,7 +75,7 @@ def test_the_choices_of_convert(run: Run, tmp_path: Path) -> None:
     assert run(*again, "--json").json["scale"] == "normalised"
     expected = made.s * made.activations(sae_files.states())
     for folder in (tmp_path / "c", tmp_path / "d"):
-        found = acts(load_pretrained_sae(folder))
+        found = acts(find_pretrained_sae(folder).load())
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 

@@ -20,7 +20,7 @@ from lexicept.models.sae.formats import save_saelens
 from lexicept.models.sae.formats.tensors import Tensors
 from lexicept.models.sae.hooks import block_of, layer_of
 from lexicept.models.sae.model import SAE
-from lexicept.models.sae.pretrained import find_pretrained_sae, load_pretrained_sae, require_fit
+from lexicept.models.sae.pretrained import find_pretrained_sae, require_fit
 from support import sae_files
 from support.sae_files import D, K, M
 
@@ -98,7 +98,8 @@ def reconstruct(sae: SAE, states: np.ndarray) -> np.ndarray:
         return sae(torch.from_numpy(states).float()).numpy()
 
 
-load = partial(load_pretrained_sae, pickles=True)
+def load(source, *arguments, scale=None, **options):
+    return find_pretrained_sae(source, *arguments, pickles=True, **options).load(scale)
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
@@ -446,7 +447,7 @@ def test_headers_that_claim_more_than_there_is(tmp_path):
 def test_pickles_are_for_convert_only(tmp_path):
     made = sae_files.dictionary_learning(tmp_path)
     with pytest.raises(InputError, match="is a pickle: lexicept model convert"):
-        load_pretrained_sae(made.folder)
+        find_pretrained_sae(made.folder).load()
 
     class Evil:
         def __reduce__(self):

@@ -7,7 +7,6 @@ collection, and the report says so in place.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from lexicept.corpora import Qrel, Query
 from lexicept.errors import InputError

@@ -24,32 +24,6 @@ SHOWN = 8
 _HUB_NAME = re.compile(r"(\w[\w.-]*/\w[\w.-]*)(?:/(.+))?")
 
 
-def load_pretrained_sae(
-    source: str | os.PathLike[str],
-    layer: int | None = None,
-    width: int | None = None,
-    *,
-    l0: float = USUAL_L0,
-    d_in: int | None = None,
-    scale: Scale | None = None,
-    pickles: bool = False,
-) -> SAE:
-    """Load a pretrained SAE; see ``find_pretrained_sae``.
-
-    Args:
-        scale: the unit of activations of an SAE that was trained on scaled states s·h: ``raw``, the
-            default, gives those of raw states h; ``normalised`` gives those of s·h, which are s
-            times as large. An SAE that lexicept saved keeps its scale.
-
-    Returns:
-        The SAE, in float32 and not trainable. ``origin`` holds its source and the chosen scale.
-
-    Raises:
-        InputError: there is no such SAE, its sizes are not those asked for, or it is damaged.
-    """
-    return find_pretrained_sae(source, layer, width, l0=l0, d_in=d_in, pickles=pickles).load(scale)
-
-
 @dataclass(frozen=True)
 class PretrainedSAE:
     """A pretrained SAE whose headers were read and checked, before its weights are loaded."""
@@ -63,8 +37,13 @@ class PretrainedSAE:
         """Read the weights.
 
         Args:
-            scale: see ``load_pretrained_sae``.
+            scale: the unit of activations of an SAE that was trained on scaled states s·h: ``raw``,
+                the default, gives those of raw states h; ``normalised`` gives those of s·h, which
+                are s times as large. An SAE that lexicept saved keeps its scale.
             backbone: the backbone whose states it will read, to check that they fit.
+
+        Returns:
+            The SAE, in float32 and not trainable. ``origin`` holds its source and the chosen scale.
 
         Raises:
             InputError: the SAE does not fit the backbone, or its weights are damaged.
