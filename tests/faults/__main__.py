@@ -48,7 +48,7 @@ def kill_each(folder: Path, count: int, kills: int) -> None:
         print(f"{name}: " + "; ".join(f"{k} {dict(v)}" for k, v in found.items()), flush=True)
 
 
-def read_and_race(folder: Path, updates: int) -> None:
+def read_and_race(folder: Path, count: int) -> None:
     from lexicept.index import updates
     from lexicept.index.reader import IndexReader
 
@@ -58,9 +58,9 @@ def read_and_race(folder: Path, updates: int) -> None:
     build(folder / "index", 1)
     updates.update(folder / "index", version(0))
     start = time.monotonic()
-    counts = read_during_updates(folder / "index", updates, 2)
+    counts = read_during_updates(folder / "index", count, 2)
     seconds = time.monotonic() - start
-    print(f"{updates} updates in {seconds:.0f} s, read {counts} times, none torn", flush=True)
+    print(f"{count} updates in {seconds:.0f} s, read {counts} times, none torn", flush=True)
     won = [race(lambda n=n: build(folder / f"raced{n}", 20), 3) for n in range(50)]
     assert set(won) == {1}, won
     before = int(IndexReader.open(folder / "index").folder.name)

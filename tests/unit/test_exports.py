@@ -290,6 +290,21 @@ def test_a_killed_export_goes_on(
     assert not kept[-1]
 
 
+def test_an_export_of_other_documents_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = build(tmp_path / "index", TEXTS)
+    monkeypatch.setattr(folder, "PART_BYTES", 300)
+    with monkeypatch.context() as patch:
+        patch.setattr(Units, "finish", stops_at(Units.finish, 4))
+        with pytest.raises(KeyboardInterrupt):
+            export_index(index, Anserini(), tmp_path / "out")
+    renamed = build(tmp_path / "renamed", {f"other_{name}": text for name, text in TEXTS.items()})
+    assert renamed.postings == index.postings
+    with pytest.raises(InputError, match="index was .* and is now"):
+        export_index(renamed, Anserini(), tmp_path / "out")
+
+
 @given(st.lists(st.floats(2**-100, 2**100, width=32), max_size=20))
 def test_json_keeps_single_precision(weights: list[float]) -> None:
     vector = Vector(np.arange(len(weights)), np.array(weights, np.float32))

@@ -48,6 +48,13 @@ def test_texts_in_memory_pretrain_a_head(bert, tmp_path):
     assert Encoder.load(out).head.size < len(VOCABULARY)
 
 
+def test_what_is_no_model_is_not_overwritten(tmp_path):
+    (tmp_path / "precious").mkdir()
+    with pytest.raises(InputError, match="precious: not a model; overwrite replaces models only"):
+        lexicept.pretrain(TEXTS, tmp_path / "precious", backbone="none", overwrite=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["precious"]
+
+
 class KilledError(Exception):
     pass
 

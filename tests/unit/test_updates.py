@@ -506,6 +506,37 @@ def test_another_build_is_refused_until_it_restarts(
 
 
 @pytest.mark.usefixtures("_vowels")
+def test_titles_that_are_cut_elsewhere_are_other_documents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def build_titled(*titles: str) -> None:
+        with closing(IndexBuilder(tmp_path / "index")) as builder:
+            builder.add_documents([Document(t[-1], "", t) for t in titles], {})
+            builder.add_vocabulary(Vowels(), CONCEPTS)
+            raise KeyboardInterrupt
+
+    cut = [["ab", "b c"], ["abb", " c"]]
+    assert "".join(cut[0]) == "".join(cut[1])
+    with pytest.raises(KeyboardInterrupt):
+        build_titled(*cut[0])
+    with pytest.raises(InputError, match="documents was"):
+        build_titled(*cut[1])
+
+
+@pytest.mark.usefixtures("_vowels")
+def test_an_index_that_another_process_changes_is_not_replaced(tmp_path: Path) -> None:
+    build_five(tmp_path / "index")
+    with closing(IndexBuilder(tmp_path / "index", overwrite=True)) as builder:
+        builder.add_documents(documents({"new": "gnu"}), {})
+        builder.add_vocabulary(Vowels(), CONCEPTS)
+        held = lock(tmp_path / "index")
+        with pytest.raises(InputError, match="another process is writing here"):
+            builder.commit()
+        os.close(held)
+    assert list(IndexReader.open(tmp_path / "index", checksums=True).ids) == list(FIVE)
+
+
+@pytest.mark.usefixtures("_vowels")
 def test_shards_of_another_model_of_that_name_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -256,6 +256,54 @@ def test_a_kill_between_the_old_and_the_new_brings_back_the_old(
     assert names(tmp_path) == ["out"]
 
 
+def test_the_old_result_stays_where_the_new_one_can_not_be_moved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "old").touch()
+
+    def full(source: Path, target: Path) -> None:
+        if source.name == "staged":
+            raise OSError("no space")
+        source.rename(target)
+
+    monkeypatch.setattr("lexicept.storage.workspace.move", full)
+    with (
+        pytest.raises(OSError, match="no space"),
+        Workspace(out, "test", SETTINGS, overwrite=True) as work,
+    ):
+        work.publish(work.staged())
+    assert names(out) == ["old"]
+    assert names(tmp_path) == ["out"]
+
+
+def test_a_kill_after_publishing_does_not_bring_back_the_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    out.write_text("old")
+    work = Workspace(out, "test", SETTINGS, overwrite=True)
+    work.growing("lines").append(b"new", 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(work, "discard", lambda: None)
+        work.publish(work.folder / "lines")
+    work.close()
+    assert out.read_text() == "new"
+    out.unlink()
+    with Workspace(out, "test", SETTINGS):
+        assert not out.exists()
+
+
+def test_links_to_nothing_are_refused(tmp_path: Path) -> None:
+    for name, told in (("out", "out exists already"), ("out.partial", "not unfinished work")):
+        (tmp_path / name).symlink_to(tmp_path / "nowhere")
+        with pytest.raises(InputError, match=told):
+            Workspace(tmp_path / "out", "test", SETTINGS)
+        assert names(tmp_path) == [name]
+        (tmp_path / name).unlink()
+
+
 def test_a_new_folder_is_whole_or_absent(tmp_path: Path) -> None:
     with pytest.raises(IsADirectoryError), new_folder(tmp_path / "out", "test") as new:
         new.write_text("a folder is no file")

@@ -9,7 +9,7 @@ from lexicept.corpora import Query
 from lexicept.exports.source import Format, Source
 from lexicept.index.reader import IndexReader
 from lexicept.progress import Progress, silent
-from lexicept.storage.files import fingerprint, replacing, replacing_text
+from lexicept.storage.files import fingerprint, fingerprint_json, replacing, replacing_text
 from lexicept.storage.workspace import Units, Workspace
 
 PART_BYTES = 16 * 2**20
@@ -42,7 +42,7 @@ def export_index(
     settings = {
         "format": form.name,
         "bits": bits,
-        "index": index.postings,
+        "index": fingerprint_json(index.manifest),
         "queries": fingerprint(f"{query.id}\t{query.text}" for query in queries),
     }
     with Workspace(out, "export", settings, restart=restart) as work:

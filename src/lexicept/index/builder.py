@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from lexicept.parallel.ray import Cluster
 from lexicept.parallel.shards import Over, over
 from lexicept.progress import Progress, silent
 from lexicept.storage.files import fingerprint, sha256
+from lexicept.storage.locks import lock
 from lexicept.storage.manifest import describe_files
 from lexicept.storage.texts import TextStore, TextWriter
 from lexicept.storage.workspace import Workspace
@@ -61,7 +63,7 @@ class IndexBuilder:
         if overwrite and self.path.exists():
             read_manifest(self.path)  # anything but an index is not replaced
         self.work = Workspace(path, "build", restart=restart, overwrite=overwrite)
-        self._cluster = cluster
+        self._cluster, self._overwrite = cluster, overwrite
         try:
             self._over = map_over(cluster, self.work.folder)
         except BaseException:
@@ -87,7 +89,8 @@ class IndexBuilder:
         count = write_documents(self._generation, documents)
         if not count:
             raise InputError("the corpus has no documents")
-        names = ("ids.bin", "ids.offsets.npy", "texts.bin", "titles.bin", "texts.offsets.npy")
+        parts = ("ids", "titles", "texts")
+        names = [f"{part}.{end}" for part in parts for end in ("bin", "offsets.npy")]
         checksums = (sha256(self._generation / name) for name in names)
         self.work.check({"documents": fingerprint(checksums), **settings})
         self.contents = Contents(self._generation)
@@ -130,6 +133,9 @@ class IndexBuilder:
 
         Args:
             weight_bits: bits of a posting's weight, see ``ExactEngine.build``.
+
+        Raises:
+            InputError: no vocabulary, or another process is writing to the index to replace.
         """
         if not self._sizes:
             raise InputError("an index needs at least one vocabulary")
@@ -142,8 +148,21 @@ class IndexBuilder:
             weight_bits,
             self._over,
         )
-        self.work.publish(self._index)
+        with self._unchanging():
+            self.work.publish(self._index)
         return IndexReader.open(self.path)
+
+    @contextmanager
+    def _unchanging(self) -> Iterator[None]:
+        """Keep other processes from changing the index to replace, if there is one."""
+        if not (self._overwrite and self.path.exists()):
+            yield
+            return
+        descriptor = lock(self.path)
+        try:
+            yield
+        finally:
+            os.close(descriptor)
 
     def documents(self) -> Iterator[Document]:
         """Yield the added documents."""

@@ -71,7 +71,7 @@ def pretrain(
         bf16: multiply matrices in bfloat16.
         seed: seed of the order, the masks, dropout and random rows.
         restart: discard unfinished work instead of resuming it.
-        overwrite: replace what is at ``out``.
+        overwrite: replace the model at ``out``.
         progress: True shows bars on standard error; a callback gets the reports.
 
     Returns:
@@ -101,6 +101,8 @@ def pretrain(
         bf16=bf16,
         seed=seed,
     )
+    if overwrite and Path(out).exists() and not (Path(out) / "modules.json").exists():
+        raise InputError(f"{out}: not a model; overwrite replaces models only")
     start = {"backbone": backbone, "layer": layer, "head": head, "size": words}
     workspace = Workspace(out, "pretrain", restart=restart, overwrite=overwrite)
     with workspace as work, reporting(progress) as report:

@@ -112,7 +112,7 @@ class Workspace:
     def _enter(self, restart: bool) -> None:
         """Take over what is there, now that no other process changes it."""
         replaced = self.folder / REPLACED
-        if replaced.exists() and not self.out.exists():
+        if os.path.lexists(replaced) and not os.path.lexists(self.out):
             move(replaced, self.out)  # a killed ``publish`` had not put the new one in its place
         if not self._in_place:
             self._refuse_existing()  # another process may have published before the lock was ours
@@ -185,10 +185,24 @@ class Workspace:
         else:
             sync(result)
         self._refuse_existing()
-        if self.out.exists():
-            move(self.out, self.folder / REPLACED)
-        move(result, self.out)
+        if not os.path.lexists(self.out):
+            move(result, self.out)
+        else:
+            self._replace(result)
         self.discard()
+
+    def _replace(self, result: Path) -> None:
+        """Put the result in the place of ``out``, which stays where that fails."""
+        replaced, staged = self.folder / REPLACED, self.folder / STAGED
+        move(self.out, replaced)
+        try:
+            move(result, self.out)
+        except BaseException:
+            if not os.path.lexists(self.out):
+                move(replaced, self.out)
+            raise
+        remove(staged)
+        move(replaced, staged)  # a run after a kill must not take half of it for the old result
 
     def finish(self) -> None:
         """Leave the folder of an ``in_place`` workspace as a result that is not worked on again."""
@@ -256,7 +270,7 @@ class Workspace:
 
     def _refuse_foreign(self) -> None:
         """Raise InputError for a folder with anything but unfinished work in it."""
-        if not self.folder.exists():
+        if not os.path.lexists(self.folder):
             return
         sound = self.folder.is_dir()
         if sound and (self.folder / SETTINGS).exists():
@@ -266,8 +280,9 @@ class Workspace:
                 known = isinstance(content.get("settings"), dict)
                 sound = known and content.get("format") == FORMAT
         elif sound:
-            sound = not self._kept_entries()
-        if not sound:
+            with suppress(FileNotFoundError):  # another process has just removed it
+                sound = not self._kept_entries()
+        if not sound and os.path.lexists(self.folder):
             hint = "name another folder" if self._in_place else "move it elsewhere"
             raise InputError(f"{self._shown}: not unfinished work of lexicept; {hint}")
 
@@ -389,7 +404,7 @@ def new_folder(out: str | os.PathLike[str], task: str) -> Iterator[Path]:
 
 def refuse_existing(path: Path) -> None:
     """Raise InputError if something is at the path of a new file or folder."""
-    if path.exists():
+    if os.path.lexists(path):
         raise InputError(f"{path} exists already: name another place or remove it first")
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from lexicept.models.encoder import Encoder
 from lexicept.models.loading import DEFAULT_BACKBONE
 from lexicept.progress import Progress, silent
+from lexicept.storage.files import move, sync_folder
 from lexicept.training.config import (
     DataSettings,
     LossSettings,
@@ -44,7 +45,8 @@ def adapt(encoder: Encoder, corpus: str, folder: Path, progress: Progress = sile
         start = folder / "start"
         if not start.exists():
             encoder.save(str(folder / "unfinished"), create_model_card=False)
-            (folder / "unfinished").rename(start)
+            sync_folder(folder / "unfinished")
+            move(folder / "unfinished", start)
         train(_config(encoder, str(start), corpus), folder / "run", progress)
     return Encoder.load(model)
 

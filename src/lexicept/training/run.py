@@ -22,6 +22,7 @@ from lexicept.models.backbone import Backbone
 from lexicept.models.encoder import Encoder
 from lexicept.models.lora import has_adapters, merge_adapters
 from lexicept.progress import Progress, silent
+from lexicept.storage.files import move, sync_folder
 from lexicept.training.collection import RunData, read_run_data, word_index
 from lexicept.training.config import TrainingConfig
 from lexicept.training.data import Collator, Sampler, TrainingData
@@ -218,12 +219,12 @@ def _finish(run: RunFolder, encoder: Encoder, objective: Objective) -> None:
     if has_adapters(backbone.model):
         adapter = _save(run, encoder, metrics, "adapter.unfinished")
         shutil.rmtree(path / "adapter", ignore_errors=True)
-        adapter.rename(path / "adapter")
+        move(adapter, path / "adapter")
         backbone.model = merge_adapters(backbone.model)
     model = _save(run, encoder, metrics, "model.unfinished")
     write_curves(metrics, path / "curves.png")
     shutil.copy(run.work / "metrics.jsonl", path / "metrics.jsonl")
-    model.rename(path / "model")
+    move(model, path / "model")
 
 
 def _save(run: RunFolder, encoder: Encoder, metrics: list[dict[str, Any]], name: str) -> Path:
@@ -231,4 +232,5 @@ def _save(run: RunFolder, encoder: Encoder, metrics: list[dict[str, Any]], name:
     shutil.rmtree(folder, ignore_errors=True)
     encoder.save(str(folder), create_model_card=False)
     write_card(encoder, run.config, metrics, folder / "README.md")
+    sync_folder(folder)
     return folder
