@@ -301,7 +301,7 @@ def test_an_export_of_other_documents_is_refused(
             export_index(index, Anserini(), tmp_path / "out")
     renamed = build(tmp_path / "renamed", {f"other_{name}": text for name, text in TEXTS.items()})
     assert renamed.postings == index.postings
-    with pytest.raises(InputError, match="index was .* and is now"):
+    with pytest.raises(InputError, match=r"index was .* and is now"):
         export_index(renamed, Anserini(), tmp_path / "out")
 
 
