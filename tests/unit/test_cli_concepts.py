@@ -42,7 +42,7 @@ def test_one(path: Path, run: Run) -> None:
 
 def test_what_is_refused(path: Path, run: Run, tmp_path: Path) -> None:
     assert_error(run("index", "concepts", path, 5), "has no concept 5, only 0 to 4")
-    assert_error(run("index", "concepts", path, 1, "--search", "x"), "--search is for the list")
+    assert_error(run("index", "concepts", path, 1, "--search", "x"), "--search lists concepts")
     corpus, words = tmp_path / "corpus", tmp_path / "words"
     corpus.mkdir()
     (corpus / "a.txt").write_text("cat")

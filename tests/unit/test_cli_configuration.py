@@ -37,7 +37,7 @@ def test_several_values(index: Path, tmp_path: Path, run: Run) -> None:
         path = write(tmp_path, f"teacher: {teachers}\nout: {tmp_path / str(number)}\nsplit: dev\n")
         made.append(run("data", "score", lists, beir, beir, "--config", path))
     assert [one.code for one in made] == [0, 0, 1]
-    assert_error(made[2], "is there twice")
+    assert_error(made[2], "is given twice")
     assert (tmp_path / "0").read_bytes() == (tmp_path / "1").read_bytes()
 
 

@@ -14,6 +14,7 @@ import pytest
 import scipy.sparse as sp
 import yaml
 
+import lexicept
 from lexicept.corpora import Qrel
 from lexicept.errors import InputError
 from lexicept.experiments import data as data_module
@@ -355,6 +356,21 @@ def test_the_command(run: Run, recipes, here, tmp_path):
     assert found["verdict"]["word"] == "agrees"
     assert_error(run("reproduce", *place), "name one recipe, or --all")
     assert_error(run("reproduce", "paper/table1", "--rows", "x", *out), "has no row 'x'")
+
+
+def test_reproduce_from_python(recipes, here, tmp_path):
+    arguments = {"data": here.folder, "out": tmp_path / "out", "recipes": recipes}
+    result = lexicept.reproduce("paper/table1", rows=["bm25"], **arguments)
+    assert result.missing.pop("pruned") == "not run"
+    assert result.folder == tmp_path / "out" / "paper/table1" / "small"
+    assert {path.name for path in result.folder.iterdir()} >= {"table.md", "table.json"}
+    whole = lexicept.reproduce("paper/table1", **arguments)
+    assert (whole.name, whole.verdict) == ("paper/table1", "agrees")
+    assert whole.missing.keys() == {"absent", "large"}
+    assert whole.comparison["verdict"]["word"] == "agrees"
+    with pytest.raises(InputError, match="no such folder of datasets"):
+        lexicept.reproduce("paper/table1", data=tmp_path / "nowhere", out=tmp_path / "none")
+    assert not (tmp_path / "none").exists()
 
 
 def test_sizes_and_names_do_not_repeat_a_run():

@@ -7,6 +7,7 @@ import pytest
 import lexicept
 from lexicept.errors import InputError, require
 from lexicept.evaluation.runs import read_run
+from support import sae_files
 from support.commands import Run
 
 
@@ -39,6 +40,47 @@ def test_report(index: Path, beir: Path, tmp_path: Path, run: Run) -> None:
     assert path == tmp_path / "a.html"
     content = path.read_bytes()
     assert content == (tmp_path / "b.html").read_bytes() == (tmp_path / "c.html").read_bytes()
+
+
+def test_sweep(index: Path, beir: Path, tmp_path: Path) -> None:
+    with lexicept.open(index) as opened:
+        result = lexicept.sweep(
+            opened,
+            beir,
+            tmp_path / "out",
+            split="train",
+            query_dims=[1, None],
+            document_dims=[None],
+            alpha=[None],
+        )
+    assert [point.setting.query_max_active_dims for point in result.points] == [1, None]
+    # Both queries that count find their document first, by their first word too.
+    assert [point.mrr for point in result.points] == [2 / 3, 2 / 3]
+    # Without limits the cost is that of an evaluation.
+    measured = lexicept.evaluate(index, beir, "train").values
+    assert result.points[1].qd_flops == measured["qd_flops"]
+    assert result.points[1].ndcg == measured["nDCG@10"]
+    assert all(point in result.points for point in result.front)
+    assert result.folder == tmp_path / "out"
+    assert {path.name for path in result.folder.iterdir()} >= {"points.jsonl", "pareto.png"}
+    with pytest.raises(InputError, match="no split 'nonesuch'"):
+        lexicept.sweep(index, beir, tmp_path / "none", split="nonesuch")
+    assert not (tmp_path / "none").exists()
+
+
+def test_convert(tmp_path: Path) -> None:
+    made = sae_files.dictionary_learning(tmp_path / "source")
+    report = lexicept.convert(made.folder, tmp_path / "sae")
+    assert report["found"] == "dictionary_learning"
+    assert (report["latents"], report["state_size"]) == (sae_files.M, sae_files.D)
+    lexicept.convert(tmp_path / "sae", tmp_path / "saelens", to="saelens")
+    again = lexicept.convert(tmp_path / "saelens", tmp_path / "back")
+    assert again["latents"] == sae_files.M
+    with pytest.raises(InputError, match="back"):
+        lexicept.convert(made.folder, tmp_path / "back")
+    with pytest.raises(InputError, match="splade is a layout of models"):
+        lexicept.convert(made.folder, tmp_path / "model", to="splade")
+    assert not (tmp_path / "model").exists()
 
 
 def test_missing_packages_are_named_before_any_work() -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import lexicept
 from lexicept.cli.common import (
     BACKBONE,
     MINI,
@@ -57,15 +58,15 @@ class PrecisionChoice(StrEnum):
 
 
 VocabularyOption = Annotated[
-    VocabularyChoice, typer.Option(help="Words need no model; concepts need torch.")
+    VocabularyChoice, typer.Option(help="What to index. Words need no model; concepts need torch.")
 ]
 LanguageOption = Annotated[
-    str, typer.Option(help="Language of the stop words and stemming (ISO 639-1 code).")
+    str, typer.Option(help="Language of the stop words and the stemmer (ISO 639-1 code).")
 ]
 ModelOption = Annotated[
     str | None,
     typer.Option(
-        help="A saved concept model: a folder or a hub's name.",
+        help="Saved concept model: a folder or a Hugging Face name.",
         show_default=f"{MINI}, in the package",
     ),
 ]
@@ -77,16 +78,16 @@ TrainOption = Annotated[
 ]
 AdaptOption = Annotated[
     bool,
-    typer.Option("--adapt", help=f"Continue the training of {MINI} on this corpus (minutes)."),
+    typer.Option("--adapt", help=f"Fine-tune {MINI} on the corpus first (minutes)."),
 ]
 SAEOption = Annotated[
     str | None,
-    typer.Option(help="A pretrained SAE of the backbone: a folder or a hub's name."),
+    typer.Option(help="Pretrained SAE of the backbone: a folder or a Hugging Face name."),
 ]
 ExplanationsOption = Annotated[
     Path | None,
     typer.Option(
-        help="Labels of the SAE's latents: Neuronpedia's export, a .jsonl file or a folder."
+        help="Labels of the SAE's latents: a Neuronpedia export, as a .jsonl file or a folder."
     ),
 ]
 BackboneOption = Annotated[
@@ -96,21 +97,19 @@ BackboneOption = Annotated[
 LayerOption = Annotated[
     int | None,
     typer.Option(
-        help="Blocks of the backbone to run; all by default, or those before a pretrained SAE "
-        "(one more than the number that releases give the layer)."
+        help="Number of transformer blocks to run. Default: all, or as many as a pretrained SAE "
+        "needs (a release's layer 20 is --layer 21)."
     ),
 ]
 PrecisionOption = Annotated[
     PrecisionChoice,
-    typer.Option(
-        help="Number format of the backbone; bfloat16 only where the hardware is faster with it."
-    ),
+    typer.Option(help="Number format of the backbone; bfloat16 is used only where it is faster."),
 ]
 LatentsOption = Annotated[
-    int | None, typer.Option(help="Latents of the SAE to train.", show_default="8192")
+    int | None, typer.Option(help="Number of latents of the SAE to train.", show_default="8192")
 ]
 KOption = Annotated[
-    int | None, typer.Option(help="Active latents per token in training.", show_default="8")
+    int | None, typer.Option(help="Active latents per token of the SAE to train.", show_default="8")
 ]
 ArchitectureOption = Annotated[
     ArchitectureChoice | None,
@@ -120,27 +119,29 @@ TokensOption = Annotated[
     int | None,
     typer.Option(help="Tokens to train the SAE on.", show_default="1000000"),
 ]
-SeedOption = Annotated[int | None, typer.Option(help="Seed of the training.", show_default="0")]
+SeedOption = Annotated[int | None, typer.Option(help="Seed of the SAE training.", show_default="0")]
 WeightingOption = Annotated[
     WeightingChoice | None,
-    typer.Option(help="Weighting of the concepts; by default the one their model was trained for."),
+    typer.Option(
+        help="Weighting of the concepts. Default: the one that their model was trained with."
+    ),
 ]
 QueryLimitOption = Annotated[
     int | None,
-    typer.Option(min=1, help="Most concepts of a query; by default the model's limit."),
+    typer.Option(min=1, help="Most concepts in a query. Default: the model's limit."),
 ]
 QueryCostOption = Annotated[
     float | None,
     typer.Option(
-        help="Most QD-FLOPs of a query's concepts: the shares of all documents that have each of "
-        "them, added up; by default the model's limit (1.5 for lexicept-mini)."
+        help="Most QD-FLOPs of a query's concepts: the sum of the shares of documents that have "
+        "each of them. Default: the model's limit (1.5 for lexicept-mini)."
     ),
 ]
 DocumentLimitOption = Annotated[
     int | None,
     typer.Option(
         min=1,
-        help="Most concepts of a document; by default the model's limit (160 for lexicept-mini).",
+        help="Most concepts in a document. Default: the model's limit (160 for lexicept-mini).",
     ),
 ]
 
@@ -148,7 +149,7 @@ DocumentLimitOption = Annotated[
 WeightBitsOption = Annotated[
     int,
     typer.Option(
-        help="Bits of a posting's weight: 32, or 8 for half the size, a little less exact."
+        help="Bits per posting weight: 32, or 8 for half the size and slightly different scores."
     ),
 ]
 
@@ -184,19 +185,14 @@ def build(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Index a corpus by words, by concepts, or by both.
+    """Build an index of a corpus: words, concepts, or both.
 
-    Concepts are those of lexicept-mini, the model in the package, unless an option names another
-    source. Re-running the command resumes an interrupted build.
+    Concepts come from lexicept-mini, the model in the package, unless --model, --sae,
+    --train-concepts or --adapt names another source. Re-running the command resumes an
+    interrupted build.
     """
-    import lexicept
-
-    training = {
-        **{"num_latents": num_latents, "k": k, "architecture": architecture},
-        "train_tokens": train_tokens,
-        "seed": seed,
-    }
     with option_names():
+        training = _training(train_concepts, num_latents, k, architecture, train_tokens, seed)
         index = lexicept.build(
             corpus,
             out,
@@ -207,7 +203,7 @@ def build(
             sae=sae,
             width=width,
             explanations=explanations,
-            train_concepts=_training(train_concepts, training),
+            train_concepts=training,
             backbone=backbone,
             layer=layer,
             precision=precision.value,
@@ -225,13 +221,27 @@ def build(
     print_info(index, as_json)
 
 
-def _training(wanted: bool, options: dict[str, Any]) -> SAESettings | bool:
+def _training(
+    wanted: bool,
+    num_latents: int | None,
+    k: int | None,
+    architecture: ArchitectureChoice | None,
+    train_tokens: int | None,
+    seed: int | None,
+) -> SAESettings | bool:
     """Return the settings of the SAE to train; False without --train-concepts.
 
     Raises:
         ParameterError: settings without --train-concepts.
     """
-    given = {name: value for name, value in options.items() if value is not None}
+    options = {
+        "num_latents": num_latents,
+        "k": k,
+        "architecture": architecture and architecture.value,
+        "train_tokens": train_tokens,
+        "seed": seed,
+    }
+    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     if not wanted:
         if given:
             raise ParameterError("{0} requires {1}", next(iter(given)), "train_concepts")
@@ -240,4 +250,4 @@ def _training(wanted: bool, options: dict[str, Any]) -> SAESettings | bool:
 
     if "train_tokens" in given:
         given["tokens"] = given.pop("train_tokens")
-    return SAESettings(**{name: getattr(v, "value", v) for name, v in given.items()})
+    return SAESettings(**given)

@@ -1,4 +1,4 @@
-"""What several commands share: arguments, and how results are printed."""
+"""Arguments and options that several commands share, and how results are printed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class VocabularyChoice(StrEnum):
-    """What to build or search."""
+    """Vocabularies to build or search."""
 
     words = "words"
     concepts = "concepts"
@@ -36,55 +36,62 @@ class VocabularyChoice(StrEnum):
 CorpusArgument = Annotated[
     str,
     typer.Argument(
-        help="A BEIR folder, a .jsonl or .tsv file, a folder of .txt and .md files, an "
-        "ir_datasets name, or python-docs."
+        help="Documents: a BEIR folder, a .jsonl or .tsv file, a folder of .txt and .md files, an "
+        "ir_datasets name, or python-docs (docstrings of the standard library)."
     ),
 ]
-DatasetArgument = Annotated[str, typer.Argument(help="A BEIR folder or an ir_datasets name.")]
-IndexArgument = Annotated[Path, typer.Argument(help="An index folder.")]
-OverwriteOption = Annotated[
-    bool, typer.Option("--overwrite", help="Replace what is at --out, once the new one is whole.")
+DatasetArgument = Annotated[
+    str, typer.Argument(help="Judged queries: a BEIR folder or an ir_datasets name.")
 ]
-NewIndexOption = Annotated[Path, typer.Option(help="Where the index will be; must not exist.")]
+IndexArgument = Annotated[Path, typer.Argument(help="Folder of the index.")]
+OverwriteOption = Annotated[
+    bool,
+    typer.Option("--overwrite", help="Replace an existing --out, once the new one is complete."),
+]
+NewIndexOption = Annotated[Path, typer.Option(help="Folder of the new index; must not exist.")]
 SearchEngineOption = Annotated[
-    str, typer.Option("--engine", help="exact, or one that `lexicept index engine` built.")
+    str,
+    typer.Option(
+        "--engine", help="Engine to search with: exact, or one built by `lexicept index engine`."
+    ),
 ]
 SearchVocabularyOption = Annotated[
-    VocabularyChoice | None, typer.Option(help="Default: all that the index has.")
+    VocabularyChoice | None,
+    typer.Option(help="Vocabulary to search. Default: all that the index has."),
 ]
 WidthOption = Annotated[
-    int | None, typer.Option(min=1, help="Of several pretrained SAEs, that with so many latents.")
+    int | None, typer.Option(min=1, help="Choose the pretrained SAE with this many latents.")
 ]
 RayOption = Annotated[
     str | None,
     typer.Option(
         "--ray",
         metavar="ADDRESS",
-        help="Work on a Ray cluster: the HOST:PORT of its head, or local for one on this machine. "
+        help="Use a Ray cluster: HOST:PORT of its head node, or local to start one here. "
         "Ray listens on all network interfaces.",
     ),
 ]
 RayWorkersOption = Annotated[
     int | None,
     typer.Option(
-        min=1, help="Its processes at once; by default one for each processor, or GPU to encode."
+        min=1,
+        help="Number of Ray processes. Default: one per processor, or per GPU to encode. "
+        "Requires --ray.",
     ),
 ]
 RestartOption = Annotated[
     bool,
-    typer.Option(
-        "--restart", help="Discard unfinished work, such as that with other settings; no resuming."
-    ),
+    typer.Option("--restart", help="Discard unfinished work at --out and start over."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @contextmanager
-def working(what: str) -> Iterator[None]:
+def working(activity: str) -> Iterator[None]:
     """Show a spinner in a terminal while the block runs."""
     from rich.console import Console
 
-    with Console(stderr=True).status(what):
+    with Console(stderr=True).status(activity):
         yield
 
 
@@ -99,7 +106,11 @@ def option_names() -> Iterator[None]:
 
 
 def single_vocabulary(index: IndexReader, choice: VocabularyChoice | None) -> str | None:
-    """The vocabulary to search alone, or None for all of them."""
+    """Return the vocabulary to search alone, or None for all of them.
+
+    Raises:
+        InputError: the index does not have it.
+    """
     if choice is None:
         return None
     present = [vocabulary.name for vocabulary in index.vocabularies]
@@ -110,12 +121,12 @@ def single_vocabulary(index: IndexReader, choice: VocabularyChoice | None) -> st
 
 
 def require_concepts() -> None:
-    """Raises InputError where torch and sentence-transformers are missing."""
+    """Raise InputError if the packages that concepts need are missing."""
     require("concepts", "sentence_transformers", hint=", or build with --vocabulary words")
 
 
 def print_report(values: dict[str, Any], as_json: bool) -> None:
-    """A few values, as a table or as JSON."""
+    """Print a few values, as a table or as JSON."""
     if as_json:
         print_json(values)
     else:
@@ -123,7 +134,7 @@ def print_report(values: dict[str, Any], as_json: bool) -> None:
 
 
 def print_table(title: str, rows: list[tuple[str, str]]) -> None:
-    """Names and values in two columns."""
+    """Print names and values in two columns."""
     from rich.console import Console
 
     from lexicept.cli.display import key_values
@@ -132,7 +143,7 @@ def print_table(title: str, rows: list[tuple[str, str]]) -> None:
 
 
 def print_json(content: dict[str, Any]) -> None:
-    """JSON that a terminal can show."""
+    """Print JSON that a terminal can show."""
     text = json.dumps(content, ensure_ascii=False, indent=1)
     # JSON lets C1 controls through, which a terminal obeys.
     print(re.sub("[\x7f-\x9f]", lambda control: f"\\u{ord(control[0]):04x}", text))

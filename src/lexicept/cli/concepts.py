@@ -1,4 +1,4 @@
-"""Commands on an index's concepts: what they are, and labels from a language model."""
+"""Commands on an index's concepts: concepts, describe, label."""
 
 from __future__ import annotations
 
@@ -31,25 +31,27 @@ CONTEXT = 60
 
 def concepts(
     index: IndexArgument,
-    number: Annotated[int | None, typer.Argument(help="Show this one, with examples.")] = None,
-    search: Annotated[
-        str | None, typer.Option(help="Only those with this in their label or words.")
+    number: Annotated[
+        int | None, typer.Argument(help="Number of a concept to show, with examples.")
     ] = None,
-    top_k: Annotated[int, typer.Option(min=1, help="Concepts in the list.")] = 50,
+    search: Annotated[
+        str | None, typer.Option(help="List only concepts with this text in their label or words.")
+    ] = None,
+    top_k: Annotated[int, typer.Option(min=1, help="Number of concepts to list.")] = 50,
     as_json: JsonOption = False,
 ) -> None:
-    """What the concepts of an index are, those of most documents first."""
+    """List the concepts of an index, the most frequent first, or show one of them."""
     from lexicept.index.reader import IndexReader
 
     opened = IndexReader.open(index)
     if opened.atlas is None:
         raise InputError(
-            f"{index}: its concepts were not described: lexicept index describe {index}"
+            f"{index}: its concepts are not described; run: lexicept index describe {index}"
         )
     atlas = opened.atlas
     if number is not None:
         if search is not None:
-            raise InputError("--search is for the list: leave the number out")
+            raise InputError("--search lists concepts: leave out the number")
         if not 0 <= number < len(atlas):
             raise InputError(f"{index} has no concept {number}, only 0 to {len(atlas) - 1}")
         if as_json:
@@ -57,22 +59,27 @@ def concepts(
         else:
             _print_concept(opened, atlas, atlas[number])
         return
-    found = atlas.most_frequent() if search is None else atlas.search(search)
-    shown = [atlas[n] for n in found[:top_k]]
+    numbers = atlas.most_frequent() if search is None else atlas.search(search)
+    shown = [atlas[n] for n in numbers[:top_k]]
     if as_json:
-        print_json({"concepts": [concept.to_json() for concept in shown], "found": len(found)})
+        print_json({"concepts": [concept.to_json() for concept in shown], "found": len(numbers)})
     else:
-        _print_list(shown, len(found), len(opened))
+        _print_list(shown, len(numbers), len(opened))
 
 
 def describe(
     index: IndexArgument,
-    language: Annotated[str, typer.Option(help="Of the documents: stop words and stems.")] = "en",
+    language: Annotated[
+        str,
+        typer.Option(
+            help="Language of the documents, for stop words and stemming (ISO 639-1 code)."
+        ),
+    ] = "en",
     as_json: JsonOption = False,
 ) -> None:
-    """Find out what concepts mean in an index: how often they fire, on which words, where most.
+    """Describe an index's concepts: how often each fires, on which words, with examples.
 
-    It reads a sample of the documents, and those that have most of the concepts it missed.
+    The model reads a sample of the documents, and others for the concepts that it missed.
     """
     require_concepts()
     from lexicept.index import updates
@@ -99,23 +106,23 @@ def describe(
 def label(
     index: IndexArgument,
     endpoint: Annotated[
-        str, typer.Option(help="An OpenAI-compatible address, up to the version: http://…/v1")
+        str, typer.Option(help="Base address of an OpenAI-compatible API: http://…/v1")
     ],
-    model: Annotated[str, typer.Option(help="The model's name there.")],
+    model: Annotated[str, typer.Option(help="Name of the model at the endpoint.")],
     api_key_env: Annotated[
-        str | None, typer.Option(help="The environment variable that holds the key.")
+        str | None, typer.Option(help="Environment variable that holds the API key.")
     ] = None,
     concepts: Annotated[
-        int, typer.Option(min=1, help="So many, those of most documents first.")
+        int, typer.Option(min=1, help="Number of concepts to label, the most frequent first.")
     ] = 1000,
     restart: RestartOption = False,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Label concepts by a language model that sees their words and examples.
+    """Label concepts with a language model, which is shown their words and examples.
 
-    Text of the documents is sent to the endpoint. Labels are kept as they come, beside the index:
-    re-running the command resumes an interrupted run.
+    Excerpts of the documents are sent to the endpoint. Labels are stored beside the index as they
+    arrive; re-running the command resumes an interrupted run.
     """
     require("llm", "httpx2")
     from lexicept.interpretation.llm_labels import Endpoint, label_index
@@ -127,16 +134,16 @@ def label(
         if not key:
             raise InputError(f"the environment variable {api_key_env} is not set")
     with ProgressBars() as progress:
-        found = label_index(
+        labelling = label_index(
             index, concepts, Endpoint(endpoint, model, key), progress, restart=restart
         )
-    report: dict[str, Any] = {"labelled": len(found.labels), "without": len(found.refused)}
-    if found.refused:
-        report |= {"because": next(iter(found.refused.values()))}
+    report: dict[str, Any] = {"labelled": len(labelling.labels), "without": len(labelling.refused)}
+    if labelling.refused:
+        report |= {"because": next(iter(labelling.refused.values()))}
     print_report(report, as_json)
 
 
-def _print_list(shown: list[Concept], found: int, documents: int) -> None:
+def _print_list(shown: list[Concept], matches: int, documents: int) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -157,8 +164,8 @@ def _print_list(shown: list[Concept], found: int, documents: int) -> None:
         )
     console = Console()
     console.print(table)
-    if found > len(shown):
-        console.print(_text(f"{found - len(shown):,} more (--top-k)", "dim"))
+    if matches > len(shown):
+        console.print(_text(f"{matches - len(shown):,} more (--top-k)", "dim"))
 
 
 def _print_concept(index: IndexReader, atlas: Atlas, concept: Concept) -> None:
@@ -205,7 +212,7 @@ def _examples_table(index: IndexReader, examples: tuple[Example, ...]) -> Table:
 
 
 def _flat(text: str) -> str:
-    """A piece of a text in one line."""
+    """Return a piece of a text in one line."""
     from lexicept.sanitize import safe
 
     return safe(text.replace("\n", " "))

@@ -31,8 +31,8 @@ class ScaleChoice(StrEnum):
 SourceArgument = Annotated[
     str,
     typer.Argument(
-        help="Folder or Hugging Face name, recognised by its files. SAEs: Llama Scope, Gemma "
-        "Scope, SAELens, sparsify, dictionary_learning; the name may continue with a folder. "
+        help="Folder or Hugging Face name; its layout is recognised by its files. SAEs: Llama "
+        "Scope, Gemma Scope, SAELens, sparsify, dictionary_learning; a folder may follow the name. "
         "Models: naver/splade, sentence-transformers' SparseEncoder, OpenSearch, lexicept."
     ),
 ]
@@ -73,7 +73,7 @@ def convert(
 ) -> None:
     """Convert a pretrained SAE or model to another layout.
 
-    Models must have sub-words as dimensions. Pickles are read for SAEs only, and only tensors.
+    The dimensions of a model must be sub-words. Pickles are read for SAEs only, and only tensors.
     """
     from lexicept.pipelines.convert import convert
 

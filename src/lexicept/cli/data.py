@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class KindChoice(StrEnum):
-    """Kinds of pseudo-queries, in capitals because texts have a method ``title``."""
+    """Kinds of pseudo-queries, in capitals because strings have a method ``title``."""
 
     TITLE = "title"
     SENTENCE = "sentence"
@@ -35,32 +35,33 @@ class KindChoice(StrEnum):
 QueriesArgument = Annotated[
     str,
     typer.Argument(
-        help="Queries and judgements: a BEIR folder, with or without corpus, or an ir_datasets "
-        "name."
+        help="Judged queries: a BEIR folder (its corpus is not needed) or an ir_datasets name."
     ),
 ]
-SplitOption = Annotated[str, typer.Option(help="Which judgements.")]
+SplitOption = Annotated[str, typer.Option(help="Split of the judged queries.")]
 ListsOption = Annotated[
-    Path, typer.Option(help="Where the lists will be, a .jsonl file; must not exist.")
+    Path, typer.Option(help="File for the candidate lists (.jsonl); must not exist.")
 ]
 
 
 def pseudo_queries(
     corpus: CorpusArgument,
     out: Annotated[
-        Path, typer.Option(help="Folder for queries.jsonl and qrels/train.tsv; must have neither.")
+        Path,
+        typer.Option(help="Folder for queries.jsonl and qrels/train.tsv, which must not exist."),
     ],
     kind: Annotated[
         KindChoice,
         typer.Option(
-            help="The title, a sentence, a run of 5 to 15 words, or at random one of these."
+            help="Part of the document that becomes the query: its title, a sentence, 5 to 15 "
+            "consecutive words (span), or one of these at random (mixed)."
         ),
     ] = KindChoice.MIXED,
-    per_document: Annotated[int, typer.Option(min=1, help="Queries of a document, at most.")] = 1,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
+    per_document: Annotated[int, typer.Option(min=1, help="Most queries per document.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the random choices.")] = 0,
     as_json: JsonOption = False,
 ) -> None:
-    """Make queries from documents, each of which has its document as relevant."""
+    """Make pseudo-queries from documents; each counts its own document as relevant."""
     from lexicept.corpora import read_documents
     from lexicept.corpora.pseudo_queries import generate, write
 
@@ -73,28 +74,32 @@ def mine(
     queries: QueriesArgument,
     out: ListsOption,
     split: SplitOption = "train",
-    depth: Annotated[int, typer.Option(min=0, help="Candidates of a query, at most.")] = 100,
+    depth: Annotated[int, typer.Option(min=0, help="Most candidates per query.")] = 100,
     vocabulary: Annotated[
-        str | None, typer.Option(help="words or concepts; by default all that the index has.")
+        str | None,
+        typer.Option(
+            help="Vocabulary to search: words or concepts. Default: all that the index has."
+        ),
     ] = None,
     max_positive_share: Annotated[
         float | None,
         typer.Option(
-            help="Leave out candidates above this share of the best relevant document's score."
+            help="Leave out candidates that score above this share of the best relevant document's "
+            "score: they may be relevant too."
         ),
     ] = None,
     random_negatives: Annotated[
-        int, typer.Option(min=0, help="Random documents added to each list.")
+        int, typer.Option(min=0, help="Number of random documents to add to each list.")
     ] = 0,
-    seed: Annotated[int, typer.Option(min=0, help="Of the random documents.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the random documents.")] = 0,
     config: ConfigOption = None,
     restart: RestartOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Search an index for training queries, and write what it finds as candidate lists.
+    """Search an index with training queries, and write the results as candidate lists.
 
-    Each list has the query's relevant documents first. Re-running the command resumes interrupted
-    mining.
+    A list holds the query's relevant documents, then the hard negatives that the search returned.
+    Re-running the command resumes interrupted mining.
     """
     from lexicept.corpora import read_qrels, read_queries
     from lexicept.index.reader import IndexReader
@@ -102,9 +107,9 @@ def mine(
     from lexicept.training.candidates import mining
     from lexicept.training.candidates.lists import from_qrels
 
-    opened = IndexReader.open(index)
-    judged = from_qrels(read_qrels(queries, split))
     with ProgressBars() as progress:
+        opened = IndexReader.open(index)
+        judged = from_qrels(read_qrels(queries, split))
         lists = mining.mine(
             opened,
             dict(read_queries(queries, split)),
@@ -123,7 +128,10 @@ def mine(
 
 def score(
     lists: Annotated[
-        Path, typer.Argument(help="Lists of mine, or in a format that ColBERT or others use.")
+        Path,
+        typer.Argument(
+            help="Candidate lists: a file of `lexicept data mine`, or another's, such as ColBERT's."
+        ),
     ],
     corpus: CorpusArgument,
     queries: QueriesArgument,
@@ -132,19 +140,19 @@ def score(
         typer.Option(
             metavar="KIND[:NAME][=WEIGHT]",
             help="bm25, bm25:LANGUAGE, dense (all-MiniLM-L6-v2), dense:MODEL or "
-            "cross-encoder:MODEL. Of several, the standardised scores are added by weight.",
+            "cross-encoder:MODEL. With several teachers, standardised scores are added by weight.",
         ),
     ],
     out: ListsOption,
     split: SplitOption = "train",
     cache: Annotated[
-        Path | None, typer.Option(help="Folder that keeps embeddings for the next time.")
+        Path | None, typer.Option(help="Folder to cache embeddings in, for later runs.")
     ] = None,
     config: ConfigOption = None,
     restart: RestartOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Give the documents of candidate lists a teacher's scores.
+    """Score the documents of candidate lists with a teacher model.
 
     Re-running the command resumes interrupted scoring.
     """
@@ -154,10 +162,10 @@ def score(
     from lexicept.training.candidates.teachers import score_lists
 
     chosen = _teacher(teacher)
-    opened = Lists.open(lists)
-    texts = dict(read_queries(queries, split))
-    documents = {document.id: document.content for document in read_documents(corpus)}
     with ProgressBars() as progress:
+        opened = Lists.open(lists)
+        texts = dict(read_queries(queries, split))
+        documents = {document.id: document.content for document in read_documents(corpus)}
         scored = score_lists(
             opened, texts, documents, chosen, out, cache, restart=restart, progress=progress
         )
@@ -165,7 +173,7 @@ def score(
 
 
 def _teacher(names: list[str]) -> Teacher:
-    """The teacher of the options, a blend where there are several."""
+    """Return the teacher that the options name, a blend if there are several."""
     from lexicept.training.candidates.teachers import Blend
 
     weights: dict[Teacher, float] = {}
@@ -173,11 +181,11 @@ def _teacher(names: list[str]) -> Teacher:
         text, equals, weight = name.partition("=")
         teacher = _single_teacher(text)
         if teacher in weights:
-            raise InputError(f"--teacher {text!r} is there twice")
+            raise InputError(f"--teacher {text!r} is given twice")
         try:
             weights[teacher] = float(weight) if equals else 1.0
         except ValueError:
-            raise InputError(f"--teacher {name!r}: the weight {weight!r} is no number") from None
+            raise InputError(f"--teacher {name!r}: the weight {weight!r} is not a number") from None
     return Blend(weights) if len(weights) > 1 else next(iter(weights))
 
 

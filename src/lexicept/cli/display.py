@@ -1,4 +1,4 @@
-"""What a person sees in a terminal: results and explanations."""
+"""Terminal views of results and explanations."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _COLOURS = {"words": "cyan", "concepts": "magenta"}
 
 
 class _Mark(NamedTuple):
-    """Characters of a text, what they are worth showing for, and how they are shown."""
+    """Characters of a text to highlight, with the worth of showing them."""
 
     span: Span
     reason: int
@@ -55,7 +55,7 @@ def results_table(query: str, hits: Sequence[Hit]) -> Table:
 
 
 def explanation_view(explanation: Explanation, document: Document) -> Group:
-    """A whole explanation: the query, every contribution, and the document's text."""
+    """Return a whole explanation: the query, every contribution, and the document's text."""
     asked = [
         _Mark(span, 0, 0.0, _style(part.vocabulary))
         for part in explanation.contributions
@@ -93,7 +93,7 @@ def explanation_view(explanation: Explanation, document: Document) -> Group:
 
 
 def _largest(explanation: Explanation, most: int = 6) -> Text:
-    """The largest contributions with their shares of the score, and what the rest adds."""
+    """Return the largest contributions with their shares of the score, and the sum of the rest."""
     text = Text()
     score, parts = explanation.score, explanation.contributions
     for part in parts[:most]:
@@ -101,8 +101,8 @@ def _largest(explanation: Explanation, most: int = 6) -> Text:
         text.append(f"{part.vocabulary.removesuffix('s')} ", style="dim")
         text.append(safe(part.term), style=_COLOURS.get(part.vocabulary, ""))
         asked = ", ".join(spellings(explanation.query, part.query_spans))
-        found = ", ".join(spellings(explanation.content, part.document_spans))
-        text.append(f"  {safe(asked)} → {safe(found)}\n" if found else "\n", style="dim")
+        matched = ", ".join(spellings(explanation.content, part.document_spans))
+        text.append(f"  {safe(asked)} → {safe(matched)}\n" if matched else "\n", style="dim")
     rest = math.fsum(part.score for part in parts[most:])
     if rest > 0:
         text.append(f"{rest / score:>5.0%} ", style="green")
@@ -117,11 +117,11 @@ def _largest(explanation: Explanation, most: int = 6) -> Text:
 def _marks(
     document: Document, explanation: Explanation | None, query: str
 ) -> tuple[list[_Mark], list[_Mark]]:
-    """What to show of a title and of a text: what was explained, or a word of the query."""
+    """Return the marks of a title and of a text: explained parts, or a word of the query."""
     if explanation is None:
         words = sorted(set(re.findall(r"\w{3,}", query)), key=lambda word: (-len(word), word))
-        found = (re.search(re.escape(word), document.text, re.IGNORECASE) for word in words)
-        first = next((match for match in found if match), None)
+        matches = (re.search(re.escape(word), document.text, re.IGNORECASE) for word in words)
+        first = next((match for match in matches if match), None)
         return [], [] if first is None else [_Mark(Span(*first.span()), 0, 1.0, "")]
     marks: tuple[list[_Mark], list[_Mark]] = ([], [])
     for reason, part in enumerate(explanation.contributions):
@@ -131,7 +131,7 @@ def _marks(
 
 
 def _heading(document: Document, marks: Sequence[_Mark]) -> Text:
-    """The title, or the id alone, and the id."""
+    """Return the title and the id, or the id alone."""
     shown = _marked(document.title, marks) if document.title else Text(safe(document.id))
     shown.stylize("bold")
     if document.title and document.title != document.id:
@@ -144,7 +144,7 @@ def _style(vocabulary: str) -> str:
 
 
 def _marked(text: str, marks: Sequence[_Mark], first: int = 0) -> Text:
-    """A text whose first character has the number ``first``, with its marks."""
+    """Return a text with its marks; its first character has the number ``first``."""
     shown = Text(safe(text))
     for mark in marks:
         shown.stylize(mark.style, max(mark.span.start - first, 0), max(mark.span.end - first, 0))
@@ -152,7 +152,7 @@ def _marked(text: str, marks: Sequence[_Mark], first: int = 0) -> Text:
 
 
 def _snippet(text: str, marks: Sequence[_Mark]) -> Text:
-    """The part of a text whose marks are worth most, in one line."""
+    """Return the part of a text whose marks are worth most, in one line."""
     ordered = sorted(marks)
     best, place = 0.0, 0
     for number, mark in enumerate(ordered):
@@ -172,7 +172,7 @@ def _snippet(text: str, marks: Sequence[_Mark]) -> Text:
 
 
 def key_values(title: str, rows: Sequence[tuple[str, str]]) -> Table:
-    """Names and values side by side."""
+    """Return a table of names and values."""
     table = Table(title=Text(safe(title)), title_justify="left", show_header=False, box=None)
     for name, value in rows:
         table.add_row(Text(safe(name)), Text(safe(value)))

@@ -13,7 +13,7 @@ from lexicept.errors import InputError
 
 
 class EngineChoice(StrEnum):
-    """What is built."""
+    """Engines that are built beside an index."""
 
     seismic = "seismic"
     milvus = "milvus"
@@ -21,37 +21,39 @@ class EngineChoice(StrEnum):
 
 def engine(
     index: IndexArgument,
-    name: Annotated[EngineChoice, typer.Argument(metavar="ENGINE", help="seismic or milvus.")],
+    name: Annotated[
+        EngineChoice, typer.Argument(metavar="ENGINE", help="Engine to build: seismic or milvus.")
+    ],
     recall: Annotated[
         float | None,
         typer.Option(
-            help="Of Seismic: the part of the 10 best documents to find, .95 by default; the lower "
-            "the faster. 1 prunes nothing."
+            help="Seismic: share of the 10 best documents that it must find, 0.95 by default. A "
+            "lower share is faster; 1 prunes nothing."
         ),
     ] = None,
     queries: Annotated[
         str | None,
         typer.Option(
-            help="To tune Seismic on: a BEIR folder or an ir_datasets name. By default sentences "
-            "of the documents."
+            help="Seismic: queries to tune it on, a BEIR folder or an ir_datasets name. Default: "
+            "sentences of the documents."
         ),
     ] = None,
-    split: Annotated[str, typer.Option(help="Which of the queries.")] = "train",
+    split: Annotated[str, typer.Option(help="Split of --queries.")] = "train",
     uri: Annotated[
         str | None,
         typer.Option(
-            help="Of a Milvus server, such as http://127.0.0.1:19530 (LEXICEPT_MILVUS_TOKEN: its "
-            "credentials). By default a file beside the index."
+            help="Milvus: address of a server, such as http://127.0.0.1:19530; its credentials are "
+            "read from LEXICEPT_MILVUS_TOKEN. Default: a file beside the index."
         ),
     ] = None,
     config: ConfigOption = None,
     restart: RestartOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Build another engine from an index, beside it; search takes it with --engine.
+    """Build another engine beside an index; `lexicept search --engine` searches with it.
 
-    One that is there is replaced once the new one is whole. Re-running the command resumes an
-    interrupted load into Milvus. After an update of the index the engine must be rebuilt.
+    An existing one is replaced once the new one is complete. Re-running the command resumes an
+    interrupted load into Milvus. After a change of the index, build the engine again.
     """
     import time
 
@@ -62,9 +64,9 @@ def engine(
 
     seismic = name is EngineChoice.seismic
     if seismic and uri is not None:
-        raise InputError("--uri is Milvus's")
+        raise InputError("--uri requires milvus")
     if not seismic and (recall, queries) != (None, None):
-        raise InputError("--recall and --queries are Seismic's: Milvus searches exactly")
+        raise InputError("--recall and --queries require seismic: Milvus searches exactly")
     settings: dict[str, Any] = {"recall": 0.95 if recall is None else recall}
     if not seismic:
         settings = {"uri": uri}

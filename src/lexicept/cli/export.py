@@ -13,7 +13,7 @@ from lexicept.cli.configuration import ConfigOption
 
 
 class FormatChoice(StrEnum):
-    """What is written."""
+    """Formats of other engines."""
 
     anserini = "anserini"
     ciff = "ciff"
@@ -24,25 +24,27 @@ class FormatChoice(StrEnum):
 
 def export(
     index: IndexArgument,
-    format_: Annotated[FormatChoice, typer.Option("--format", help="Of which engine.")],
-    out: Annotated[Path, typer.Option(help="The folder to write; must not exist.")],
+    format_: Annotated[FormatChoice, typer.Option("--format", help="Engine to write for.")],
+    out: Annotated[Path, typer.Option(help="Folder to write; must not exist.")],
     bits: Annotated[
         int,
-        typer.Option(min=1, max=16, help="Of impacts, for anserini and ciff: they take integers."),
+        typer.Option(
+            min=1, max=16, help="Bits per weight for anserini and ciff, which take integers."
+        ),
     ] = 8,
     queries: Annotated[
         str | None,
         typer.Option(
-            help="Write these queries too, as the engine takes them: a BEIR folder or an "
-            "ir_datasets name."
+            help="Queries to write too, in the engine's format: a BEIR folder or an ir_datasets "
+            "name."
         ),
     ] = None,
-    split: Annotated[str, typer.Option(help="Which of the queries.")] = "test",
+    split: Annotated[str, typer.Option(help="Split of --queries.")] = "test",
     config: ConfigOption = None,
     restart: RestartOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Write an index in the format of another engine, which loads it without lexicept.
+    """Write an index in the format of another engine, which needs no lexicept to load it.
 
     Re-running the command resumes an interrupted export.
     """

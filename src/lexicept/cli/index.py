@@ -17,6 +17,7 @@ from lexicept.cli.common import (
     print_json,
     print_report,
     print_table,
+    working,
 )
 from lexicept.errors import InputError
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def add(index: IndexArgument, corpus: CorpusArgument, as_json: JsonOption = False) -> None:
-    """Add a corpus to an index; documents whose ids the index has are replaced."""
+    """Add documents to an index; one with a known id replaces the old one."""
     import lexicept
 
     with lexicept.open(index) as opened:
@@ -35,13 +36,13 @@ def add(index: IndexArgument, corpus: CorpusArgument, as_json: JsonOption = Fals
 
 def delete(
     index: IndexArgument,
-    document_ids: Annotated[list[str], typer.Argument(metavar="ID...")],
+    document_ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of documents.")],
     as_json: JsonOption = False,
 ) -> None:
-    """Delete documents from an index."""
+    """Delete documents from an index, by their ids."""
     import lexicept
 
-    with lexicept.open(index) as opened:
+    with working("deleting"), lexicept.open(index) as opened:
         count = opened.delete(document_ids)
     print_report({"deleted": count}, as_json)
 
@@ -50,30 +51,34 @@ def reweight(
     index: IndexArgument,
     out: NewIndexOption,
     alpha: Annotated[
-        str, typer.Option(help="A number above 0, or auto: chosen on pseudo-queries.")
+        str,
+        typer.Option(help="RRA's strength: a number above 0, or auto to choose on pseudo-queries."),
     ] = "auto",
-    iterations: Annotated[int, typer.Option(min=1)] = 1,
-    transform: Annotated[str, typer.Option(help="f of a weight (RRA, equation 1).")] = "1+x",
+    iterations: Annotated[int, typer.Option(min=1, help="Rounds of RRA.")] = 1,
+    transform: Annotated[
+        str, typer.Option(help="Transform f of weights (RRA, equation 1).")
+    ] = "1+x",
     ray: RayOption = None,
     ray_workers: RayWorkersOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write a copy of an index, re-weighted by pragmatic reasoning (Rational Retrieval Acts)."""
+    """Write a copy of an index, re-weighted by Rational Retrieval Acts (RRA).
+
+    A dimension gains weight in the documents that it tells apart from the others.
+    """
     import lexicept
     from lexicept.storage import workspace
 
     report: dict[str, Any] = {}
     workspace.refuse_existing(out)
-    opened = lexicept.open(index)
-    if alpha == "auto":
-        chosen, tried = opened.choose_alpha(iterations=iterations, transform=transform)
-        report["pseudo_query_nDCG@10"] = {str(value): tried[value] for value in tried}
-    else:
-        try:
-            chosen = float(alpha)
-        except ValueError:
-            raise InputError(f"--alpha takes a number or auto, not {alpha!r}") from None
-    with option_names():
+    given = None if alpha == "auto" else _number("--alpha", alpha)
+    with option_names(), working("re-weighting"):
+        opened = lexicept.open(index)
+        if given is None:
+            chosen, tried = opened.choose_alpha(iterations=iterations, transform=transform)
+            report["pseudo_query_nDCG@10"] = {str(value): tried[value] for value in tried}
+        else:
+            chosen = given
         opened.reweight(
             chosen,
             iterations=iterations,
@@ -93,9 +98,9 @@ def info(index: IndexArgument, as_json: JsonOption = False) -> None:
 
 
 def verify(index: IndexArgument, as_json: JsonOption = False) -> None:
-    """Check every file of an index: sizes, checksums, texts, and that the parts fit together.
+    """Check every file of an index: sizes, checksums, texts, and whether the parts fit together.
 
-    The exit status is 1 after problems, which are printed one a line.
+    Problems are printed one per line; the exit status is then 1.
     """
     from lexicept.index import verification
     from lexicept.progress import ProgressBars
@@ -110,6 +115,13 @@ def verify(index: IndexArgument, as_json: JsonOption = False) -> None:
         print(f"{index}: {result.files} files, {len(result.problems) or 'no'} problems")
     if result.problems:
         raise typer.Exit(1)
+
+
+def _number(option: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(f"{option} must be a number or auto, not {text!r}") from None
 
 
 def print_info(index: Index, as_json: bool) -> None:

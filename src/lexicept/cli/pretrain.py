@@ -16,6 +16,7 @@ from lexicept.cli.common import (
     print_report,
     require_concepts,
 )
+from lexicept.cli.configuration import ConfigOption
 
 
 class HeadChoice(StrEnum):
@@ -27,7 +28,7 @@ class HeadChoice(StrEnum):
 
 
 class MaskingChoice(StrEnum):
-    """What is masked, and the place to predict it from."""
+    """Units that are masked, and the place to predict them from."""
 
     subwords = "subwords"
     words = "words"
@@ -43,47 +44,47 @@ class TrainedChoice(StrEnum):
     all = "all"
 
 
-BackboneOption = Annotated[
-    str, typer.Option(help="Hugging Face encoder or decoder under the head.")
-]
+BackboneOption = Annotated[str, typer.Option(help="Hugging Face encoder or decoder to start from.")]
 LayerOption = Annotated[
-    int | None, typer.Option(help="Number of the backbone's blocks to run; all by default.")
+    int | None, typer.Option(help="Number of transformer blocks to run. Default: all.")
 ]
 HeadOption = Annotated[
     HeadChoice,
     typer.Option(
-        help="Initial rows: the backbone's own language head's (an encoder's without one: its "
-        "input embeddings), the means of these over the sub-words of each word, or random ones."
+        help="Initial rows of the head: those of the backbone's language head (mlm; of its input "
+        "embeddings if it has none), their means over each word's sub-words (expanded), or random."
     ),
 ]
 SizeOption = Annotated[
     int | None,
     typer.Option(
-        help="Number of words that are dimensions, the most frequent of the corpus; 100,000 by "
-        "default. Requires masking words."
+        help="Number of words that become dimensions, the corpus's most frequent; 100,000 by "
+        "default. Requires --masking words."
     ),
 ]
 MaskingOption = Annotated[
     MaskingChoice | None,
     typer.Option(
-        help="What is masked, and the dimensions of the head; words by default for the head "
-        "expanded, sub-words for the others. For decoders: mntp, sub-words that are predicted "
-        "from the place before them, in both directions; causal, every next sub-word."
+        help="Units that are masked and become dimensions. Default: words for --head expanded, "
+        "otherwise subwords. For decoders: mntp masks sub-words and predicts each from the "
+        "position before it, with bidirectional attention; causal predicts every next sub-word."
     ),
 ]
 ShareOption = Annotated[
     float | None,
-    typer.Option(help="Share that is masked; 0.2 by default for mntp, 0.15 for the others."),
+    typer.Option(help="Share of units to mask. Default: 0.2 for mntp, otherwise 0.15."),
 ]
 LearningRateOption = Annotated[
     float,
-    typer.Option(help="Highest learning rate; a backbone needs less, such as 1.6e-4 (ESPLADE)."),
+    typer.Option(
+        help="Highest learning rate; with --trained all use less, such as 1.6e-4 (ESPLADE)."
+    ),
 ]
 TrainedOption = Annotated[
     TrainedChoice,
     typer.Option(
-        help="Parameters that learn: the head, low-rank adapters of the backbone under a frozen "
-        "head, or head and backbone."
+        help="Parameters to train: the head, low-rank adapters of the backbone (lora; the head is "
+        "frozen), or head and backbone (all)."
     ),
 ]
 
@@ -98,20 +99,23 @@ def pretrain(
     masking: MaskingOption = None,
     mask_share: ShareOption = None,
     steps: Annotated[int, typer.Option(help="Optimiser steps.")] = 1000,
-    batch_size: Annotated[int, typer.Option(help="Windows of text in a step.")] = 32,
+    batch_size: Annotated[int, typer.Option(help="Windows of text per step.")] = 32,
     learning_rate: LearningRateOption = 1e-3,
     trained: TrainedOption = TrainedChoice.head,
-    lora_rank: Annotated[int, typer.Option(help="Rank of the adapters.")] = 64,
-    bf16: Annotated[bool, typer.Option("--bf16", help="Multiply in bfloat16.")] = False,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of order, masks and dropout.")] = 0,
+    lora_rank: Annotated[int, typer.Option(help="Rank of the adapters of --trained lora.")] = 64,
+    bf16: Annotated[bool, typer.Option("--bf16", help="Compute in bfloat16.")] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the order, masks and dropout.")] = 0,
     restart: RestartOption = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace --out.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace an existing --out.")
+    ] = False,
+    config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Train a language head and its backbone to predict masked words of a corpus.
+    """Train a backbone and its language head to predict masked words of a corpus.
 
-    The model is one that training starts from (model.start), that build takes (--model), and that
-    is a backbone (model.backbone, --backbone), which may be cut to fewer blocks.
+    The result serves as the start of a training (model.start in its configuration), as a model to
+    build with (--model), or as a backbone (--backbone).
     Re-running the command resumes interrupted pretraining.
     """
     require_concepts()

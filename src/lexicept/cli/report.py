@@ -17,8 +17,8 @@ def report(
     queries: Annotated[
         str | None,
         typer.Option(
-            help="Judged queries to search for: a BEIR folder or an ir_datasets name. Default: "
-            "sentences of the documents, each of which looks for its own document."
+            help="Judged queries to measure: a BEIR folder or an ir_datasets name. Default: "
+            "sentences of the documents, as pseudo-queries."
         ),
     ] = None,
     split: Annotated[str, typer.Option(help="Split of the judged queries.")] = "test",

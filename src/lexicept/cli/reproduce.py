@@ -1,4 +1,4 @@
-"""The papers' tables and figures."""
+"""The command that reproduces the papers' tables and figures: reproduce."""
 
 from __future__ import annotations
 
@@ -18,39 +18,43 @@ if TYPE_CHECKING:
 
 
 class SizeChoice(StrEnum):
-    """How large a run is."""
+    """Sizes of a run."""
 
     small = "small"
     full = "full"
 
 
 RecipeArgument = Annotated[
-    str | None, typer.Argument(help="PAPER/TABLE: rra/table1; --list shows all.")
+    str | None, typer.Argument(help="Recipe, PAPER/TABLE: rra/table1; --list shows all.")
 ]
 DataOption = Annotated[
     Path | None,
-    typer.Option(help="A folder with a folder for each dataset; others are fetched by name."),
+    typer.Option(help="Folder with a BEIR folder per dataset; missing ones are downloaded."),
 ]
-RowsOption = Annotated[str, typer.Option(help="Only these rows, with commas between them.")]
-ListOption = Annotated[bool, typer.Option("--list", help="Show all recipes.")]
-AllOption = Annotated[bool, typer.Option("--all", help="All recipes.")]
+RowsOption = Annotated[str, typer.Option(help="Run only these rows, separated by commas.")]
+ListOption = Annotated[bool, typer.Option("--list", help="List all recipes.")]
+AllOption = Annotated[bool, typer.Option("--all", help="Run all recipes.")]
 DryOption = Annotated[
-    bool, typer.Option("--dry-run", help="Validate recipes, datasets and tasks; no data needed.")
+    bool,
+    typer.Option("--dry-run", help="Check recipes, datasets and tasks without running anything."),
 ]
 RecordOption = Annotated[
-    bool, typer.Option("--record", help="Keep the results in the recipe's folder, for --report.")
+    bool, typer.Option("--record", help="Store the results in the recipe's folder, for --report.")
 ]
 ReportOption = Annotated[
-    Path | None, typer.Option(help="Write a page of what all recipes' folders keep; runs nothing.")
+    Path | None,
+    typer.Option(help="Write a page about the stored results of all recipes; runs nothing."),
 ]
-RecipesOption = Annotated[Path | None, typer.Option(help="Another folder of recipes.")]
+RecipesOption = Annotated[Path | None, typer.Option(help="Folder of other recipes.")]
 
 
 def reproduce(
     recipe: RecipeArgument = None,
-    size: Annotated[SizeChoice, typer.Option(help="small or full.")] = SizeChoice.small,
+    size: Annotated[
+        SizeChoice, typer.Option(help="small runs on a CPU; full has the paper's size.")
+    ] = SizeChoice.small,
     data: DataOption = None,
-    out: Annotated[Path, typer.Option(help="Results, and what they share.")] = Path("reproduced"),
+    out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("reproduced"),
     rows: RowsOption = "",
     as_list: ListOption = False,
     everything: AllOption = False,
@@ -61,11 +65,10 @@ def reproduce(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Run a paper's table or figure, and compare with its numbers.
+    """Run the experiments of a paper's table or figure, and compare with its numbers.
 
-    Finished rows are kept: re-running the command resumes an interrupted run, and rows whose data
-    are missing can be run later. OUT/RECIPE/SIZE holds table.md,
-    table.json and the figure.
+    Re-running the command resumes an interrupted run. Rows whose data are missing are skipped and
+    can be run later. OUT/RECIPE/SIZE holds table.md, table.json and the figure.
     """
     require("train", "sentence_transformers", "accelerate", "peft", "yaml", "matplotlib")
     from lexicept.experiments.recipe import find_recipes
@@ -108,7 +111,7 @@ def _validate(folder: Path, names: list[str]) -> None:
     print(f"{len(names)} recipes, {jobs} jobs: all valid")
     for package, unchecked in (("ir_datasets", "datasets"), ("mteb", "tasks")):
         if find_spec(package) is None:
-            print(f"its {unchecked} were not looked at: {package} is not installed")
+            print(f"{unchecked} were not checked: {package} is not installed")
 
 
 def _report(folder: Path, path: Path) -> None:

@@ -14,6 +14,7 @@ from lexicept.cli.common import (
     print_json,
     print_table,
     require_concepts,
+    working,
 )
 from lexicept.errors import InputError
 
@@ -23,18 +24,21 @@ if TYPE_CHECKING:
 
 
 def report(
-    model: Annotated[Path, typer.Argument(help="A saved encoder with concepts.")],
+    model: Annotated[Path, typer.Argument(help="Folder of a saved model with an SAE.")],
     corpus: CorpusArgument,
     base: Annotated[
         str | None,
         typer.Option(
-            help="The language model that its backbone is of, with its head: for the loss that is "
-            "recovered, and the anisotropy of its own states."
+            help="Language model that the backbone comes from. Adds the share of its loss that the "
+            "SAE recovers, and the anisotropy of its states."
         ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """What concepts keep of token states, how often they fire, and how alike the states are."""
+    """Measure an SAE on a corpus: reconstruction error (FVU), activity, and anisotropy.
+
+    Shows how many latents fire how often, how many never do, and each layer's anisotropy.
+    """
     require_concepts()
     from lexicept.corpora import read_documents
     from lexicept.models.encoder import Encoder
@@ -42,14 +46,15 @@ def report(
     from lexicept.models.sae.quality import anisotropy, report_sae
     from lexicept.progress import ProgressBars
 
-    encoder = Encoder.load(model)
+    with working("loading"):
+        encoder = Encoder.load(model)
     backbone, head = encoder.backbone, encoder.head
     if not isinstance(head, SAEHead):
-        raise InputError(f"{model}: its head is no sparse autoencoder")
+        raise InputError(f"{model}: the model has no SAE")
     language_model = None if base is None else _language_model(base, backbone)
     texts = [document.content for document in read_documents(corpus)]
     with ProgressBars() as progress:
-        found = report_sae(
+        quality = report_sae(
             backbone,
             head.sae,
             texts,
@@ -60,9 +65,9 @@ def report(
         alike = {"model": anisotropy(backbone, texts)}
         if language_model is not None:
             alike["base"] = anisotropy(language_model.backbone, texts)
-    values: dict[str, Any] = {**asdict(found), "anisotropy": alike}
-    if found.recovered is not None:
-        values["recovered"]["share"] = found.recovered.share
+    values: dict[str, Any] = {**asdict(quality), "anisotropy": alike}
+    if quality.recovered is not None:
+        values["recovered"]["share"] = quality.recovered.share
     if as_json:
         print_json(values)
     else:
@@ -70,7 +75,7 @@ def report(
 
 
 def _language_model(name: str, backbone: Backbone) -> LanguageModel:
-    """A backbone's whole model. Raises InputError for one of other states."""
+    """Return a backbone's language model. Raises InputError if their states differ in size."""
     from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING
 
     from lexicept.models.backbone import Backbone
@@ -80,7 +85,7 @@ def _language_model(name: str, backbone: Backbone) -> LanguageModel:
     whole = Backbone.from_pretrained(name, bidirectional=backbone.bidirectional)
     its, ours = whole.get_embedding_dimension(), backbone.get_embedding_dimension()
     if its != ours:
-        raise InputError(f"--base {name}: its states are of size {its}, the model's of {ours}")
+        raise InputError(f"--base {name}: states of size {its}, the model has {ours}")
     if whole.num_layers < backbone.num_layers:
         layers = f"{whole.num_layers} blocks, the model {backbone.num_layers}"
         raise InputError(f"--base {name}: it has {layers}")
@@ -89,7 +94,7 @@ def _language_model(name: str, backbone: Backbone) -> LanguageModel:
 
 
 def _rows(values: dict[str, Any]) -> list[tuple[str, str]]:
-    """What people see of a report."""
+    """Return a report as names and values."""
     from lexicept.models.sae.quality import EDGES
 
     rows = [
@@ -102,10 +107,10 @@ def _rows(values: dict[str, Any]) -> list[tuple[str, str]]:
         if latents:
             rows.append((f"fire on up to {10**edge:.3g}", f"{latents:,}"))
     if values["recovered"] is not None:
-        found = values["recovered"]
+        recovered = values["recovered"]
         names = ("original", "reconstructed", "ablated")
-        entropies = ", ".join(f"{found[name]:.3f} {name}" for name in names)
-        rows.append(("loss recovered", f"{found['share']:.1%} (cross entropy {entropies})"))
+        entropies = ", ".join(f"{recovered[name]:.3f} {name}" for name in names)
+        rows.append(("loss recovered", f"{recovered['share']:.1%} (cross entropy {entropies})"))
     for name, layers in values["anisotropy"].items():
         shown = " ".join(f"{value:.2f}" for value in layers)
         rows.append((f"anisotropy by layer, {name}", shown))

@@ -1,4 +1,4 @@
-"""Commands that ask an index: search, explain, evaluate."""
+"""Commands that search an index: search, explain, evaluate."""
 
 from __future__ import annotations
 
@@ -18,26 +18,33 @@ from lexicept.cli.common import (
     single_vocabulary,
     working,
 )
+from lexicept.cli.configuration import ConfigOption
 
 if TYPE_CHECKING:
     from lexicept.index.stored import Hit
 
+QueryArgument = Annotated[str, typer.Argument(help="Text to search for.")]
+
 
 def search(
     index: IndexArgument,
-    query: str,
-    top_k: Annotated[int, typer.Option(min=1, help="Results.")] = 10,
+    query: QueryArgument,
+    top_k: Annotated[int, typer.Option(min=1, help="Number of results.")] = 10,
     vocabulary: SearchVocabularyOption = None,
     engine: SearchEngineOption = "exact",
-    explain: Annotated[bool, typer.Option(help="Show what each score is made of.")] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Show the words and concepts behind each score.")
+    ] = False,
+    config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Search an index."""
+    """Search an index and show the best documents."""
     from lexicept.index.reader import IndexReader
 
-    opened = IndexReader.open(index, engine=engine)
-    name = single_vocabulary(opened, vocabulary)
-    hits = opened.search(query, top_k, name, explain=explain)
+    with working("searching"):
+        opened = IndexReader.open(index, engine=engine)
+        name = single_vocabulary(opened, vocabulary)
+        hits = opened.search(query, top_k, name, explain=explain)
     if as_json:
         print_json({"query": query, "results": [_to_json(hit) for hit in hits]})
         return
@@ -51,18 +58,21 @@ def search(
 
 def explain(
     index: IndexArgument,
-    query: str,
-    document_id: str,
+    query: QueryArgument,
+    document_id: Annotated[str, typer.Argument(help="Id of the document, as search shows it.")],
     vocabulary: SearchVocabularyOption = None,
-    html: Annotated[Path | None, typer.Option(help="Write a page to this file instead.")] = None,
+    html: Annotated[
+        Path | None, typer.Option(help="Write an HTML page to this file instead.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what the score of one document is made of, and what fired it."""
+    """Explain a document's score: the share of every word and concept, and where each occurs."""
     from lexicept.index.reader import IndexReader
 
-    opened = IndexReader.open(index)
-    explanation = opened.explain(query, document_id, single_vocabulary(opened, vocabulary))
-    document = opened.document(document_id)
+    with working("explaining"):
+        opened = IndexReader.open(index)
+        explanation = opened.explain(query, document_id, single_vocabulary(opened, vocabulary))
+        document = opened.document(document_id)
     if html is not None:
         from lexicept.explanation.html import explanation_page
         from lexicept.storage.files import replace_file
@@ -81,24 +91,28 @@ def explain(
 def evaluate(
     index: IndexArgument,
     dataset: DatasetArgument,
-    split: Annotated[str, typer.Option(help="Which judgements.")] = "test",
+    split: Annotated[str, typer.Option(help="Split of the judged queries.")] = "test",
     vocabulary: SearchVocabularyOption = None,
     engine: SearchEngineOption = "exact",
     measure: Annotated[
-        list[str] | None, typer.Option(help="More measures, in ir_measures' notation.")
+        list[str] | None,
+        typer.Option(help="Additional measure, such as AP or P@5 (ir_measures); may be repeated."),
     ] = None,
-    run: Annotated[Path | None, typer.Option(help="Write the TREC run here.")] = None,
+    run: Annotated[
+        Path | None, typer.Option(help="Write the results to this file, as a TREC run.")
+    ] = None,
     compare: Annotated[
-        Path | None, typer.Option(help="Test nDCG@10 against this TREC run (paired t-test).")
+        Path | None, typer.Option(help="TREC run to compare nDCG@10 with (paired t-test).")
     ] = None,
+    config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure effectiveness and cost on judged queries."""
+    """Measure effectiveness (nDCG@10 and others) and cost (QD-FLOPs) on judged queries."""
     from lexicept.pipelines.evaluate import evaluate
     from lexicept.pipelines.index import open as open_index
 
     with working("searching"), open_index(index, engine=engine) as opened:
-        found = evaluate(
+        report = evaluate(
             opened,
             dataset,
             split,
@@ -107,13 +121,13 @@ def evaluate(
             run=run,
             compare=compare,
         )
-    test = {} if found.t_test is None else found.t_test._asdict()
+    test = {} if report.t_test is None else report.t_test._asdict()
     if as_json:
-        print_json(found.values | ({"t_test": test} if test else {}))
+        print_json(report.values | ({"t_test": test} if test else {}))
     else:
-        rows = [(key, f"{value:.4f}") for key, value in found.values.items()]
+        rows = [(key, f"{value:.4f}") for key, value in report.values.items()]
         rows += [(f"t-test {key}", f"{value:.4f}") for key, value in test.items()]
-        print_table(f"{dataset}, {split}: {len(found.run)} queries", rows)
+        print_table(f"{dataset}, {split}: {len(report.run)} queries", rows)
 
 
 def _to_json(hit: Hit) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Effectiveness against cost of an index under many settings."""
+"""The command that measures an index under many settings: sweep."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ SplitOption = Annotated[
     str, typer.Option(help="Split of the judged queries: dev or train, never test.")
 ]
 QueryDimsOption = Annotated[
-    str, typer.Option(help="Most dimensions in a query; all sets no limit.")
+    str, typer.Option(help="Limits of the dimensions in a query; all is no limit.")
 ]
 DocumentDimsOption = Annotated[
-    str, typer.Option(help="Most dimensions in a document; all sets no limit.")
+    str, typer.Option(help="Limits of the dimensions in a document; all is no limit.")
 ]
 TokenKOption = Annotated[
     str,
     typer.Option(
-        help="Active concepts per token; own is the model's own number, all sets no limit. Each "
-        "value but own encodes all documents again."
+        help="Active concepts per token; own is the model's own number, all is no limit. Every "
+        "value except own encodes all documents again."
     ),
 ]
-AlphaOption = Annotated[str, typer.Option(help="α of Rational Retrieval Acts; none is without.")]
-QueryCostOption = Annotated[str, typer.Option(help="Most QD-FLOPs of a query; any sets no limit.")]
-QueryScaleOption = Annotated[
-    str, typer.Option(help="Factors on the queries' concept weights, relative to words.")
+AlphaOption = Annotated[str, typer.Option(help="RRA's strength α; none is without RRA.")]
+QueryCostOption = Annotated[
+    str, typer.Option(help="Limits of a query's QD-FLOPs; any is no limit.")
 ]
+QueryScaleOption = Annotated[str, typer.Option(help="Factors on the concept weights of queries.")]
 
 
 def sweep(
@@ -67,17 +67,17 @@ def sweep(
     restart: RestartOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Plot effectiveness against cost for all combinations of some settings.
+    """Plot effectiveness against cost for all combinations of settings.
 
-    Settings are chosen on judgements: sweep on a dev or train split, never on test. Where words and
-    concepts are searched together, the limits are those of the concepts. Re-running the command
-    resumes an interrupted sweep. Options that take several values take them between commas.
+    Separate the values of an option with commas. If words and concepts are searched together, the
+    limits apply to the concepts. Choose settings on a dev or train split, never on test.
+    Re-running the command resumes an interrupted sweep.
     """
     from lexicept.pipelines.index import open as open_index
     from lexicept.pipelines.sweep import sweep
 
     with open_index(index) as opened:
-        found = sweep(
+        result = sweep(
             opened,
             dataset,
             out,
@@ -95,19 +95,19 @@ def sweep(
             progress=True,
         )
     if as_json:
-        best = [point.to_json() for point in found.front]
-        print_json({"points": len(found.points), "folder": str(out), "front": best})
+        best = [point.to_json() for point in result.front]
+        print_json({"points": len(result.points), "folder": str(out), "front": best})
     else:
         from rich.console import Console
 
-        title = f"{len(found.front)} of {len(found.points)} points: {out}"
-        Console().print(_table(found.front, title))
+        title = f"{len(result.front)} of {len(result.points)} points: {out}"
+        Console().print(_table(result.front, title))
 
 
 def _values(
     option: str, text: str, number: Callable[[str], Number], words: Mapping[str, Word]
 ) -> tuple[Number | Word, ...]:
-    """A list between commas. Raises InputError for what is neither a number nor a known word."""
+    """Split values at commas. Raises InputError for one that is no number and no known word."""
     values: list[Number | Word] = []
     for part in text.split(","):
         name = part.strip()
@@ -121,7 +121,7 @@ def _values(
 
 
 def _table(front: list[Point], title: str) -> Table:
-    """The Pareto front, settings as the options take them."""
+    """Return the Pareto front as a table, with settings as the options take them."""
     from rich.table import Table
     from rich.text import Text
 

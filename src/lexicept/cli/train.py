@@ -1,4 +1,4 @@
-"""Training an encoder for ranking."""
+"""The command that trains an encoder: train."""
 
 from __future__ import annotations
 
@@ -11,24 +11,26 @@ from lexicept.cli.common import JsonOption, RestartOption, print_report
 from lexicept.errors import require
 from lexicept.pipelines.train import MODULES
 
-ConfigArgument = Annotated[Path, typer.Argument(help="A YAML file; see configs/.")]
+ConfigArgument = Annotated[Path, typer.Argument(help="YAML file; see configs/ for examples.")]
 ChangesOption = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="Change a value: data.corpus=PATH."),
+    typer.Option(
+        "--set", metavar="NAME=VALUE", help="Override a value: data.corpus=PATH; may be repeated."
+    ),
 ]
 
 
 def train(
     config: ConfigArgument,
-    out: Annotated[Path, typer.Option(help="Folder of the run.")],
+    out: Annotated[Path, typer.Option(help="Folder of the run; its model is in OUT/model.")],
     changes: ChangesOption = None,
     restart: RestartOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Train an encoder for ranking, with labels or from documents alone.
+    """Train an encoder for ranking, on judged queries or on documents alone.
 
-    Re-running the command resumes an interrupted run.
-    `lexicept build --model OUT/model` indexes with the result. On several devices:
+    `lexicept build --model OUT/model` builds an index with the result. Re-running the command
+    resumes an interrupted run. On several devices:
     `torchrun --nproc-per-node 4 --no-python lexicept train ...`.
     """
     require("train", *MODULES)

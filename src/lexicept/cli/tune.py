@@ -22,18 +22,21 @@ def tune(
     config: ConfigArgument,
     vary: Annotated[
         list[str],
-        typer.Option(metavar="NAME=VALUE,...", help="Values to try: loss.temperature=10,20,50."),
+        typer.Option(
+            metavar="NAME=VALUE,...",
+            help="Values to try: loss.temperature=10,20,50; may be repeated.",
+        ),
     ],
-    out: Annotated[Path, typer.Option(help="The folder of the trials.")],
-    steps: Annotated[int, typer.Option(min=1, help="Optimiser steps of each trial.")] = 100,
+    out: Annotated[Path, typer.Option(help="Folder of the trials.")],
+    steps: Annotated[int, typer.Option(min=1, help="Optimiser steps per trial.")] = 100,
     changes: ChangesOption = None,
     restart: RestartOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Choose values of a configuration by short trainings, compared as validation compares them.
+    """Choose values of a training configuration by short trials, compared on validation data.
 
-    Several --vary try all combinations. `lexicept train OUT/best.yaml` trains with the best one.
-    Re-running the command resumes interrupted tuning.
+    Several --vary options try all combinations. `lexicept train OUT/best.yaml` trains with the
+    best values. Re-running the command resumes interrupted tuning.
     """
     require("train", *MODULES)
     from dataclasses import asdict
@@ -53,7 +56,7 @@ def tune(
 
 
 def _table(trials: list[Trial], title: str) -> Table:
-    """The trials, the best first."""
+    """Return the trials as a table, the best first."""
     from rich.table import Table
     from rich.text import Text
 
