@@ -131,7 +131,7 @@ def test_a_killed_sweep_can_be_run_again(index: Path, beir: Path, tmp_path: Path
 
 def test_help_says_what_to_sweep_on(run: Run) -> None:
     text = " ".join(run("index", "sweep", "--help").out.split())
-    assert "sweep on a dev or train split, never on test" in text
+    assert "Choose settings on a dev or train split, never on test" in text
 
 
 def test_start_up(index: Path, beir: Path, tmp_path: Path) -> None:
