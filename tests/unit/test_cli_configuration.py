@@ -29,6 +29,13 @@ def test_options_of_a_file(index: Path, tmp_path: Path, run: Run) -> None:
     assert (tmp_path / "more.jsonl").read_bytes() != out.read_bytes()
 
 
+def test_search_and_evaluate_take_a_file(index: Path, tmp_path: Path, run: Run) -> None:
+    few = write(tmp_path, "top-k: 1\njson: true\n")
+    assert len(run("search", index, "cats dog river", "--config", few).json["results"]) == 1
+    split = write(tmp_path, "split: dev\nmeasure: P@1\njson: true\n")
+    assert "P@1" in run("evaluate", index, tmp_path / "beir", "--config", split).json
+
+
 def test_several_values(index: Path, tmp_path: Path, run: Run) -> None:
     lists, beir = tmp_path / "lists.jsonl", tmp_path / "beir"
     assert run("data", "mine", index, beir, "--split", "dev", "--out", lists).code == 0
