@@ -1,5 +1,7 @@
 """lexicept's errors: each message names the input that caused it."""
 
+from operator import index
+
 
 class LexiceptError(Exception):
     """Base of every error that lexicept raises on purpose."""
@@ -25,6 +27,16 @@ class ParameterError(InputError):
 
 class IndexFormatError(LexiceptError):
     """Raised for a folder that is no index, is damaged, or was written by a newer version."""
+
+
+def check_count(name: str, value: object) -> None:
+    """Raise InputError unless the value is a whole number of at least 1."""
+    try:
+        number = index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise InputError(f"{name} must be a whole number, not {value!r:.40}") from None
+    if number < 1:
+        raise InputError(f"{name} must be at least 1, not {number}")
 
 
 def require(extra: str, *modules: str, hint: str = "") -> None:

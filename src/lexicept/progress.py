@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
 
+from lexicept.errors import InputError
+
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
@@ -71,7 +73,12 @@ def reporting(progress: bool | Progress) -> Iterator[Progress]:
 
     Args:
         progress: True, False, or a ``Progress`` of the caller's own.
+
+    Raises:
+        InputError: anything else.
     """
+    if not isinstance(progress, bool) and not callable(progress):
+        raise InputError(f"progress is True, False or a function, not {progress!r:.80}")
     if progress is True:
         with ProgressBars() as bars:
             yield bars

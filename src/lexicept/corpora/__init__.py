@@ -53,7 +53,7 @@ def read_qrels(source: str | os.PathLike[str], split: str = "test") -> Iterator[
         InputError: no such source or split (now), or bad judgements (while iterating).
     """
     # The split becomes part of a path, so nothing that could leave the folder is let through.
-    if not re.fullmatch(r"[\w.-]+", split):
+    if not isinstance(split, str) or not re.fullmatch(r"[\w.-]+", split):
         raise InputError(f"bad split {split!r}: a split is a plain name such as test")
     name = os.fspath(source)
     if os.path.isdir(name):

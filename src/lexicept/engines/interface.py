@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from lexicept.errors import InputError
+from lexicept.errors import InputError, check_count
 from lexicept.vectors import Floats, Integers, canonical_csr
 
 
@@ -82,8 +82,7 @@ def _checked(
         raise InputError(
             f"queries of {matrix.shape[1]} dimensions for an index of {num_dimensions}"
         )
-    if top_k < 1:
-        raise InputError(f"top_k must be at least 1, not {top_k}")
+    check_count("top_k", top_k)
     count = matrix.shape[0]
     factors = np.zeros(count) if query_offsets is None else np.asarray(query_offsets)
     if factors.shape != (count,) or not np.isfinite(factors).all():

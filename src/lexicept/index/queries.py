@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral, Real
 
 import numpy as np
 import scipy.sparse as sp
@@ -52,13 +53,18 @@ def steer(weights: sp.csr_array, steering: Steering, span: Callable[[str], slice
     Raises:
         InputError: a dimension that a vocabulary does not have, or a factor out of range.
     """
+    if not isinstance(steering, Mapping):
+        raise InputError(f"steering maps (vocabulary, dimension) to a factor: {steering!r:.80}")
     factors = np.ones(weights.shape[1], np.float32)
-    for (name, dimension), factor in steering.items():
+    for key, factor in steering.items():
+        if not isinstance(key, tuple) or len(key) != 2:
+            raise InputError(f"steering: a key is (vocabulary, dimension), not {key!r:.80}")
+        name, dimension = key
         own = span(name)
-        if not 0 <= dimension < own.stop - own.start:
-            raise InputError(f"steering: {name} has no dimension {dimension}")
-        if not 0 <= factor <= MAX_FACTOR:
-            limits = f"must be from 0 to {MAX_FACTOR:,.0f}, not {factor}"
+        if not isinstance(dimension, Integral) or not 0 <= dimension < own.stop - own.start:
+            raise InputError(f"steering: {name} has no dimension {dimension!r:.80}")
+        if not isinstance(factor, Real) or not 0 <= factor <= MAX_FACTOR:
+            limits = f"must be from 0 to {MAX_FACTOR:,.0f}, not {factor!r:.80}"
             raise InputError(f"steering: the factor on {name} {dimension} {limits}")
         factors[own.start + dimension] = factor
     data = weights.data * factors[weights.indices]

@@ -22,7 +22,7 @@ import scipy.sparse as sp
 
 from lexicept.corpora import Document
 from lexicept.engines import Engine, ExactEngine, store
-from lexicept.errors import IndexFormatError, InputError
+from lexicept.errors import IndexFormatError, InputError, check_count
 from lexicept.explanation.contributions import Contribution, QueryTerm, Span
 from lexicept.explanation.explanation import Explanation
 from lexicept.index.atlas import Atlas
@@ -177,7 +177,7 @@ class IndexReader:
 
     def document_number(self, document_id: str) -> int:
         """The row of a document. Raises InputError for an unknown id."""
-        if document_id not in self._stored.numbers:
+        if not isinstance(document_id, str) or document_id not in self._stored.numbers:
             raise InputError(f"no document {document_id!r} in {self.path}")
         return self._stored.numbers[document_id]
 
@@ -218,6 +218,9 @@ class IndexReader:
                 index does not have, or a steering that names no dimension of it or has a factor
                 that is not from 0 to ``MAX_FACTOR``.
         """
+        if isinstance(queries, str) or not isinstance(queries, Iterable):
+            raise InputError(f"queries are a list of texts, not {queries!r:.40}")
+        queries = list(queries)
         for query in queries:
             check_query(query)
         tf = {}
@@ -260,7 +263,7 @@ class IndexReader:
 
     def span(self, vocabulary: str) -> slice:
         """The dimensions of one vocabulary. Raises InputError for an unknown one."""
-        if vocabulary not in self._dimensions:
+        if not isinstance(vocabulary, str) or vocabulary not in self._dimensions:
             names = [v.name for v in self.vocabularies]
             raise InputError(f"{self.path} has no vocabulary {vocabulary!r}, only: {names}")
         return self._dimensions[vocabulary]
@@ -328,8 +331,9 @@ class IndexReader:
         self, queries: sp.csr_array, top_k: int = 10, threads: int | None = None
     ) -> list[list[Hit]]:
         """Return the best documents for query weights [n, V]; see ``search_many``."""
-        if threads is not None and threads < 1:
-            raise InputError(f"threads must be at least 1, not {threads}")
+        if threads is not None:
+            check_count("threads", threads)
+        check_count("top_k", top_k)
         top_k = min(top_k, max(len(self), 1))  # the compiled search takes 64 bits
         factors = None if self.rra is None else queries @ self.derived.background
         results = self.searcher.search(queries, top_k, factors, threads)

@@ -92,7 +92,7 @@ def build(
         InputError: parameters that do not go together, a bad document, something at ``path``, an
             interrupted build with other arguments, or a package or model that is missing.
     """
-    if vocabulary not in VOCABULARIES:
+    if not isinstance(vocabulary, str) or vocabulary not in VOCABULARIES:
         raise InputError(f"vocabulary is words, concepts or both, not {vocabulary!r:.80}")
     names = VOCABULARIES[vocabulary]
     source = ConceptSource.of(

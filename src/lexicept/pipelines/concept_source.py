@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lexicept.corpora.pseudo_queries import generate
 from lexicept.errors import InputError, ParameterError, require
 from lexicept.index.builder import IndexBuilder
 from lexicept.pipelines.defaults import BACKBONE, MINI
@@ -58,6 +59,9 @@ class ConceptSource:
             raise InputError(f"precision is float32 or bfloat16, not {precision!r:.80}")
         corpus = _local(documents) if isinstance(documents, str | os.PathLike) else ""
         training = None
+        if not isinstance(train_concepts, bool) and not is_dataclass(train_concepts):
+            given = f"{train_concepts!r:.80}"
+            raise InputError(f"train_concepts is True, False or SAESettings, not {given}")
         if train_concepts:
             training = {} if train_concepts is True else _changed(train_concepts)
         return cls(
@@ -107,6 +111,8 @@ class ConceptSource:
         from lexicept.training.adaptation import adapt
         from lexicept.vectorizers.concepts import ConceptVectorizer
 
+        if next(generate(builder.documents()), None) is None:  # before anything is kept
+            raise InputError("adapt: no pseudo-queries can be made of these documents")
         folder = builder.work.kept("adaptation")
         corpus = self.adapt or str(_write_corpus(builder, folder))
         return ConceptVectorizer(adapt(concepts.encoder, corpus, folder, progress), concepts.terms)

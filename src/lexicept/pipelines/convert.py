@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from lexicept.errors import InputError, require
 from lexicept.storage.workspace import new_folder, refuse_existing
@@ -51,6 +51,8 @@ def convert(
             ``out`` exists, or the extra ``concepts`` is not installed.
     """
     source, target = os.fspath(source), Path(out)
+    if to not in get_args(Layout):
+        raise InputError(f"no layout {to!r:.80}, only: {', '.join(get_args(Layout))}")
     refuse_existing(target)
     require("concepts", "sentence_transformers")
     from lexicept.models.converters import recognise
@@ -90,6 +92,8 @@ def _convert_sae(
     from lexicept.models.sae.formats import save_saelens
     from lexicept.models.sae.pretrained import USUAL_L0, find_pretrained_sae
 
+    if "/" not in source and not Path(source).exists():
+        raise InputError(f"{source}: no such folder")
     if to not in ("lexicept", "saelens"):
         raise InputError(f"{to} is a layout of models; {source} holds no known model")
     wanted = USUAL_L0 if l0 is None else l0

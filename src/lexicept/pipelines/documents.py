@@ -16,6 +16,10 @@ Documents: TypeAlias = Iterable[str | Mapping[str, Any] | Document] | str | os.P
 with these columns, or a corpus by its path or data set name."""
 
 
+_ROWS = ("iter_rows", "itertuples")
+"""Methods of Polars' and pandas' data frames that yield rows."""
+
+
 def as_documents(
     documents: Documents, *, first: int = 1, taken: Collection[str] = ()
 ) -> Iterator[Document]:
@@ -33,9 +37,9 @@ def as_documents(
     """
     if isinstance(documents, str | os.PathLike):
         return read_documents(documents)
-    if hasattr(documents, "columns"):
+    if hasattr(documents, "columns") and any(hasattr(documents, name) for name in _ROWS):
         return _numbered(_rows(documents), first, taken)
-    if isinstance(documents, Mapping | Document) or not isinstance(documents, Iterable):
+    if isinstance(documents, Mapping | Document | bytes) or not isinstance(documents, Iterable):
         kind = type(documents).__name__
         raise InputError(f"documents must be a list, a data frame or a path, not one {kind}")
     return _numbered(documents, first, taken)
@@ -57,8 +61,11 @@ def _rows(frame: Any) -> Iterator[dict[str, Any]]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a cell as Python has it: None for NaN, which marks a missing value."""
-    if value != value:
+    """Return a cell as Python has it: None for NaN, NaT and NA, which mark a missing value."""
+    try:
+        if value != value:
+            return None
+    except TypeError:  # pandas.NA is neither true nor false
         return None
     return value.item() if hasattr(value, "item") else value
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from lexicept.corpora import read_qrels, read_queries
+from lexicept.errors import InputError
 from lexicept.evaluation import effectiveness, runs
 from lexicept.evaluation.significance import TTest, paired_t_test
 from lexicept.pipelines.opened import IndexLike, reader_of
@@ -55,6 +56,8 @@ def evaluate(
             malformed ``compare``, or one of fewer than two queries.
         IndexFormatError: the path holds no index, or a damaged one.
     """
+    if isinstance(measures, str):
+        raise InputError(f"measures must be a list of names, not {measures!r:.80}")
     reader = reader_of(index, engine=engine)
     other = None if compare is None else runs.read_run(compare)
     queries, qrels = list(read_queries(dataset, split)), list(read_qrels(dataset, split))

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from lexicept.corpora import Document
-from lexicept.errors import InputError, ParameterError
+from lexicept.errors import InputError, ParameterError, check_count
 from lexicept.explanation.explanation import Explanation
 from lexicept.index import updates
 from lexicept.index.generations import remove_unread
@@ -211,8 +212,8 @@ class Index:
             InputError: an unknown id (nothing is deleted then), no document would be left, another
                 process is changing the index, or an engine other than the exact one searches it.
         """
-        if isinstance(document_ids, str):
-            raise InputError(f"ids must be a list of texts, not the text {document_ids!r:.80}")
+        if isinstance(document_ids, str) or not isinstance(document_ids, Iterable):
+            raise InputError(f"ids must be a list of texts, not {document_ids!r:.80}")
         with self._changing:
             count = updates.delete(self._changeable(), document_ids)
             self._move_on()
@@ -273,9 +274,10 @@ class Index:
     ) -> RRASettings:
         if alpha == "auto":
             alpha, _ = updates.choose_alpha(reader, iterations, transform)
-        if isinstance(alpha, str):
+        if isinstance(alpha, bool) or not isinstance(alpha, Real):
             raise InputError(f'alpha must be a number or "auto", not {alpha!r:.80}')
-        return RRASettings(alpha, iterations, transform)
+        check_count("iterations", iterations)
+        return RRASettings(float(alpha), iterations, transform)
 
     def _changeable(self) -> Path:
         """Return the path of the index to change. Raise InputError for another engine."""

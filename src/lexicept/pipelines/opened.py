@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Protocol, TypeAlias
 
+from lexicept.errors import InputError
 from lexicept.index.reader import IndexReader
 
 
@@ -28,8 +29,12 @@ def reader_of(index: IndexLike, *, engine: str = "exact") -> IndexReader:
 
     Raises:
         IndexFormatError: the path holds no index, or a damaged one.
-        InputError: the index has no such engine.
+        InputError: the index has no such engine, or this is neither.
     """
     if isinstance(index, str | os.PathLike):
         return IndexReader.open(index, engine=engine)
-    return index if isinstance(index, IndexReader) else index.reader
+    if isinstance(index, IndexReader):
+        return index
+    if not hasattr(index, "reader"):
+        raise InputError(f"an index is an opened one or its path, not {index!r:.80}")
+    return index.reader

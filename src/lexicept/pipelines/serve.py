@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from lexicept.errors import require
+from lexicept.errors import InputError, check_count, require
 from lexicept.pipelines.opened import IndexLike, reader_of
 
 
@@ -31,8 +32,8 @@ def serve(
         engine: the engine that searches a path; an opened index keeps its own.
 
     Raises:
-        InputError: the index has no such engine, or the extra ``serve`` is not installed, or
-            ``concepts`` for an index that has them.
+        InputError: the address can't be bound to, the index has no such engine, or the extra
+            ``serve`` is not installed, or ``concepts`` for an index that has them.
         IndexFormatError: the path holds no index, or a damaged one.
     """
     require("serve", "fastapi", "prometheus_client", "uvicorn")
@@ -41,6 +42,8 @@ def serve(
     from lexicept.server.app import ENGINE_VARIABLE, HOST_VARIABLE, INDEX_VARIABLE
 
     reader = reader_of(index, engine=engine)
+    check_count("workers", workers)
+    _check_free(host, port)
     if "concepts" in reader.settings:
         require("concepts", "sentence_transformers")
     variables = {
@@ -65,6 +68,18 @@ def serve(
             workers=workers,
             access_log=False,
         )
+
+
+def _check_free(host: str, port: int) -> None:
+    """Raise InputError for an address that can't be bound to."""
+    try:
+        # As uvicorn binds: an address that was served a moment ago may be taken again.
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        with socket.socket(family) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((host, port))
+    except (OSError, OverflowError, TypeError) as error:
+        raise InputError(f"can't serve at {host}:{port}: {error}") from error
 
 
 @contextmanager

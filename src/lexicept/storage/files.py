@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
-from lexicept.errors import IndexFormatError, LexiceptError
+from lexicept.errors import IndexFormatError, InputError, LexiceptError
 
 
 @contextmanager
@@ -22,9 +22,17 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     """A file to write; it takes the place of ``path`` when the block ends without error.
 
     Readers and crashes see the old content or the new, never a part.
+
+    Raises:
+        InputError: a folder is at ``path``, or no file can be created there.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    if path.is_dir():
+        raise InputError(f"{path}: a folder, not a file to write")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        raise InputError(f"{path} can't be written: {error.strerror}") from error
     try:
         with os.fdopen(descriptor, "wb") as file:
             yield file

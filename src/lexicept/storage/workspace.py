@@ -99,7 +99,10 @@ class Workspace:
         self._parents = [path for path in self.folder.parents if not path.exists()]
         self._was_empty = self.folder.is_dir() and not any(self.folder.iterdir())
         self._refuse_foreign()
-        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"{self._shown} can't be created: {error.strerror}") from error
         self._unlock = weakref.finalize(self, os.close, lock(self.folder))
         try:
             self._enter(restart)

@@ -1,0 +1,158 @@
+"""Bad input from Python gets one clear error and leaves nothing behind."""
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lexicept
+from lexicept import Document
+from lexicept.errors import InputError
+from lexicept.progress import reporting
+from lexicept.storage.files import replace_file
+
+TEXTS = ["Cats sleep all day.", "Dogs bark at night.", "A kitten naps in the sun."]
+
+
+@pytest.fixture
+def pets(tmp_path: Path) -> lexicept.Index:
+    return lexicept.build(TEXTS, tmp_path / "pets.index", vocabulary="words")
+
+
+class NA:
+    """A missing value whose comparisons are neither true nor false, as pandas.NA."""
+
+    def __ne__(self, other: object) -> "NA":  # type: ignore[override]
+        return self
+
+    def __bool__(self) -> bool:
+        raise TypeError("boolean value of NA is ambiguous")
+
+
+class Frame:
+    """A data frame with one column."""
+
+    columns = ("text",)
+
+    def __init__(self, *cells: object) -> None:
+        self.cells = cells
+
+    def itertuples(self, index: bool, name: None) -> Iterator[tuple[object]]:
+        return ((cell,) for cell in self.cells)
+
+
+class Columns:
+    """An object that has columns and no rows."""
+
+    columns = ("text",)
+
+
+@pytest.mark.parametrize(
+    ("documents", "problem"),
+    [
+        (Frame("a cat", NA()), "the documents, document 2: the text must be a string, not null"),
+        (Columns(), "documents must be a list, a data frame or a path, not one Columns"),
+        (b"a cat", "documents must be a list, a data frame or a path, not one bytes"),
+        ([b"a cat"], "the documents, document 1: a document is a text, a dict or a Document"),
+        ([Document("1", "\ud800")], "the documents, document 1: lone surrogate"),
+        ([], "the corpus has no documents"),
+    ],
+)
+def test_bad_documents(documents: Any, problem: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=f"^{re.escape(problem)}"):
+        lexicept.build(documents, tmp_path / "new.index", vocabulary="words")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("parameters", "problem"),
+    [
+        ({"vocabulary": ["words"]}, "vocabulary is words, concepts or both"),
+        ({"train_concepts": "yes"}, "train_concepts is True, False or SAESettings, not 'yes'"),
+        ({"vocabulary": "words", "progress": "yes"}, "progress is True, False or a function"),
+    ],
+)
+def test_bad_parameters_of_build(parameters: dict[str, Any], problem: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=f"^{problem}"):
+        lexicept.build(TEXTS, tmp_path / "new.index", **parameters)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_adaptation_to_too_few_words_leaves_nothing_behind(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"^adapt: no pseudo-queries can be made"):
+        lexicept.build(["cat", "dog"], tmp_path / "new.index", adapt=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_places_that_cannot_be_written(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("kept")
+    with pytest.raises(InputError, match=r"new\.partial can't be created: Not a directory"):
+        lexicept.build(TEXTS, file / "new", vocabulary="words")
+    with pytest.raises(InputError, match="a folder, not a file to write"):
+        replace_file(tmp_path, b"")
+    with pytest.raises(InputError, match="can't be written"):
+        replace_file(file / "new", b"")
+    assert file.read_text() == "kept"
+    assert list(tmp_path.iterdir()) == [file]
+
+
+CALLS: dict[str, tuple[Callable[[lexicept.Index], object], str]] = {
+    "top_k text": (lambda i: i.search("cat", "3"), "top_k must be a whole number, not '3'"),  # type: ignore[arg-type]
+    "top_k float": (lambda i: i.search("cat", 2.0), r"top_k must be a whole number, not 2\.0"),  # type: ignore[arg-type]
+    "top_k 0": (lambda i: i.search("cat", 0), "top_k must be at least 1, not 0"),
+    "vocabulary": (lambda i: i.search("cat", vocabulary=["words"]), "has no vocabulary"),  # type: ignore[arg-type]
+    "one text": (lambda i: i.search_many("cat"), "queries are a list of texts, not 'cat'"),
+    "no queries": (lambda i: i.search_many(None), "queries are a list of texts"),  # type: ignore[arg-type]
+    "threads": (lambda i: i.search_many(["cat"], threads=2.5), "threads must be a whole number"),  # type: ignore[arg-type]
+    "threads 0": (lambda i: i.search_many(["cat"], threads=0), "threads must be at least 1"),
+    "steering": (lambda i: i.search("cat", steering=[1]), "steering maps"),  # type: ignore[arg-type]
+    "key": (lambda i: i.search("cat", steering={"cat": 0}), "a key is"),  # type: ignore[dict-item]
+    "dimension": (
+        lambda i: i.search("cat", steering={("words", "cat"): 0}),  # type: ignore[dict-item]
+        "words has no dimension 'cat'",
+    ),
+    "factor": (
+        lambda i: i.search("cat", steering={("words", 0): "2"}),  # type: ignore[dict-item]
+        "the factor on words 0 must be from 0 to 1,000,000, not '2'",
+    ),
+    "document": (lambda i: i.explain("cat", ["1"]), "no document"),  # type: ignore[arg-type]
+    "ids": (lambda i: i.delete(5), "ids must be a list of texts, not 5"),  # type: ignore[arg-type]
+    "nested ids": (lambda i: i.delete([["1"]]), "no document"),  # type: ignore[list-item]
+    "alpha": (lambda i: i.reweight(None), "alpha must be a number"),  # type: ignore[arg-type]
+    "iterations": (
+        lambda i: i.reweight(1.0, iterations=1.5),  # type: ignore[arg-type]
+        "iterations must be a whole number",
+    ),
+    "measures": (lambda i: i.evaluate("x", measures="AP"), "measures must be a list of names"),
+    "split": (lambda i: i.evaluate("x", None), "bad split None"),  # type: ignore[arg-type]
+    "port": (lambda i: lexicept.serve(i, port=99999), r"can't serve at 127\.0\.0\.1:99999"),
+    "layout": (lambda i: lexicept.convert("nosuch", "x", to="foo"), "no layout 'foo', only"),  # type: ignore[arg-type]
+    "source": (lambda i: lexicept.convert("nosuch", "x", to="splade"), "nosuch: no such folder"),
+    "index": (lambda i: lexicept.evaluate(5, "x"), "an index is an opened one or its path"),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_bad_arguments(name: str, pets: lexicept.Index) -> None:
+    call, problem = CALLS[name]
+    with pytest.raises(InputError, match=problem):
+        call(pets)
+    assert [hit.id for hit in pets.search("kitten")] == ["3"]
+
+
+def test_queries_may_be_any_iterable(pets: lexicept.Index) -> None:
+    queries = ["kitten", "dogs", "", "cats sleep"] * 5
+    one = [[(hit.id, hit.score) for hit in hits] for hits in pets.search_many(queries, threads=1)]
+    lazily = pets.search_many((query for query in queries), threads=2)
+    assert [[(hit.id, hit.score) for hit in hits] for hits in lazily] == one
+    assert [[document for document, _ in hits] for hits in one[:4]] == [["3"], ["2"], [], ["1"]]
+
+
+def test_progress_may_be_a_function() -> None:
+    calls = []
+    with reporting(lambda *report: calls.append(report)) as report:
+        report("stage", 1, 2)
+    assert calls == [("stage", 1, 2)]
