@@ -355,7 +355,7 @@ def test_an_sae_fits_its_backbone_only(backbone):
         require_fit({"hook": "blocks.2.hook_resid_post", "layer": 3}, d, backbone)
     with pytest.raises(InputError, match=r"reads blocks\.1\.hook_mlp_out"):
         require_fit({"hook": "blocks.1.hook_mlp_out", "layer": None}, d, backbone)
-    with pytest.raises(InputError, match="size 6, the backbone's are of size 384"):
+    with pytest.raises(InputError, match="size 6, but the backbone has states of size 384"):
         require_fit({}, 6, backbone)
 
 
