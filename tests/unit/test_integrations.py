@@ -1,6 +1,8 @@
 """Indexes in PyTerrier, LangChain and LlamaIndex find what they find alone."""
 
 import asyncio
+from importlib import import_module
+from typing import Any
 
 import pytest
 
@@ -27,6 +29,12 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
     return Index(builder.commit())
 
 
+def retriever_of(integration: str, library: str) -> Any:
+    """Return an integration's retriever; skip the test where the library is not installed."""
+    pytest.importorskip(library, reason=f"needs the library of lexicept.integrations.{integration}")
+    return import_module(f"lexicept.integrations.{integration}").LexiceptRetriever
+
+
 @pytest.mark.parametrize("query", [None, 3, "\ud800"])
 def test_a_query_that_is_no_text_is_refused(index: Index, query: object) -> None:
     with pytest.raises(InputError, match="query"):
@@ -38,11 +46,8 @@ def test_a_query_that_is_no_text_is_refused(index: Index, query: object) -> None
 class TestPyTerrier:
     @pytest.fixture(autouse=True)
     def library(self) -> None:
-        self.pt = pytest.importorskip("pyterrier", reason="needs lexicept[pyterrier]")
-        self.pd = pytest.importorskip("pandas")
-        from lexicept.integrations.pyterrier import LexiceptRetriever
-
-        self.retriever = LexiceptRetriever
+        self.retriever = retriever_of("pyterrier", "pyterrier")
+        self.pt, self.pd = import_module("pyterrier"), import_module("pandas")
 
     def topics(self, *queries: object) -> object:
         qids = [f"q{number}" for number in range(len(queries))]
@@ -105,10 +110,7 @@ class TestPyTerrier:
 class TestLangChain:
     @pytest.fixture(autouse=True)
     def library(self) -> None:
-        pytest.importorskip("langchain_core", reason="needs lexicept[langchain]")
-        from lexicept.integrations.langchain import LexiceptRetriever
-
-        self.retriever = LexiceptRetriever
+        self.retriever = retriever_of("langchain", "langchain_core")
 
     def test_results_are_the_index_s(self, index: Index) -> None:
         retriever = self.retriever(index=index, top_k=1)
@@ -132,10 +134,7 @@ class TestLangChain:
 class TestLlamaIndex:
     @pytest.fixture(autouse=True)
     def library(self) -> None:
-        pytest.importorskip("llama_index.core", reason="needs lexicept[llama-index]")
-        from lexicept.integrations.llama_index import LexiceptRetriever
-
-        self.retriever = LexiceptRetriever
+        self.retriever = retriever_of("llama_index", "llama_index.core")
 
     def test_results_are_the_index_s(self, index: Index) -> None:
         retriever = self.retriever(index, top_k=2)

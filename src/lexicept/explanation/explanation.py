@@ -47,12 +47,12 @@ class Explanation:
         rows = [("score", "share", "", "term", "in the query", "in the document")]
         for part in shown:
             spans = spellings(self.query, part.query_spans)
-            places = spellings(self.content, part.document_spans)
+            matches = spellings(self.content, part.document_spans)
             own = (
                 part.vocabulary.removesuffix("s"),
                 part.term,
                 ", ".join(spans),
-                ", ".join(places),
+                ", ".join(matches),
             )
             rows.append((*self._share(part.score), *own))
         rest = math.fsum(part.score for part in self.contributions[SHOWN:])
