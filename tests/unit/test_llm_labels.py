@@ -208,7 +208,16 @@ def test_a_run_that_is_cut_off_goes_on(path: Path, stub: Stub, store: GrowingFil
 def test_an_interrupted_command_is_resumed_with_the_same_model(
     path: Path, stub: Stub, tmp_path: Path
 ) -> None:
-    stub.answer = lambda said: (200, {}, chat("bees")) if "bee" in said else (400, {}, b"no money")
+    asked = threading.Event()
+
+    def answer(said: str) -> tuple[int, dict[str, str], bytes]:
+        if "bee" in said:
+            asked.set()
+            return 200, {}, chat("bees")
+        assert asked.wait(60)  # refused once the other reply is on its way
+        return 400, {}, b"no money"
+
+    stub.answer = answer
     with pytest.raises(InputError, match="400 no money"):
         label_index(path, 10, stub.endpoint)
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["index", "index.labels.partial"]

@@ -165,7 +165,7 @@ def test_scores_of_pairs_by_hand(tmp_path):
     words_alone = with_words_and_teacher(tmp_path, dense_weight=0.0)
     assert torch.equal(words_alone.teach([1], [0, 1]), torch.tensor([[0.0, 3.0]]))
     assert make_data(tmp_path).teach([0], [0]) is None
-    with pytest.raises(InputError, match="no words"):
+    with pytest.raises(InputError, match="no BM25 weights"):
         make_data(tmp_path).words([0], [0])
 
 

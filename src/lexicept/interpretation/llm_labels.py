@@ -202,12 +202,20 @@ def _ask_all(
         ThreadPoolExecutor(CONCURRENT) as pool,
     ):
         asked = {pool.submit(_ask, client, index, n, endpoint, stop): n for n in numbers}
+        failure: BaseException | None = None
         try:
             for future in as_completed(asked):
-                yield asked[future], future.result()
+                if (error := future.exception()) is None:
+                    yield asked[future], future.result()
+                elif failure is None:
+                    # Replies that are on their way are paid for: they are kept.
+                    failure = error
+                    stop.set()
         finally:
             stop.set()
             pool.shutdown(wait=False, cancel_futures=True)
+    if failure is not None:
+        raise failure
 
 
 def _ask(
@@ -224,7 +232,7 @@ def _ask(
     for attempt in range(ATTEMPTS):
         wait = min(FIRST_WAIT * 2 ** (attempt - 1), LONGEST_WAIT) if attempt else 0.0
         try:
-            if attempt and stop.wait(wait):
+            if stop.wait(wait):
                 break
             response = client.post(endpoint.address, json=body)
         except httpx2.HTTPError as error:
