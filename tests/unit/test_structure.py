@@ -30,6 +30,21 @@ def test_imports_have_no_cycle() -> None:
     TopologicalSorter(imports).prepare()  # raises CycleError, which names the cycle
 
 
+def test_the_page_of_the_architecture_lists_every_module() -> None:
+    page = (TESTS.parent / "docs" / "architecture.md").read_text()
+    listing = page.partition("```text\n")[2].partition("\n```")[0]
+    rows = listing.replace("\n ", " ").splitlines()
+    listed = {row.split()[0]: set(row.split()[1:]) for row in rows}
+    expected = {}
+    for folder in {path.parent for path in MODULES} - {PACKAGE}:
+        if folder.parent == PACKAGE:
+            modules = {path.stem for path in folder.glob("*.py")} - {"__init__"}
+            expected[f"{folder.name}/"] = modules | {
+                f"{path.name}/" for path in folder.iterdir() if any(path.glob("*.py"))
+            }
+    assert listed == expected
+
+
 def imported(path: Path) -> set[str]:
     """Return the modules that a file imports, anywhere in it."""
     nodes = list(ast.walk(ast.parse(path.read_text())))
