@@ -248,7 +248,7 @@ def test_what_push_refuses(
     assert_error(run("model", "push", tmp_path / "none", "team/tiny"), "no such folder")
     assert_error(run("model", "push", tmp_path, "team/tiny"), "no saved encoder")
     (tmp_path / "adapter_config.json").write_text("{}")
-    assert_error(run("model", "push", tmp_path, "team/tiny"), "push the merged one")
+    assert_error(run("model", "push", tmp_path, "team/tiny"), "push the merged model")
 
 
 def test_cards(model: Path) -> None:

@@ -119,8 +119,8 @@ def test_two_processes_are_one_with_twice_as_many_batches(launched, tmp_path, mo
 def test_documents_of_both_processes_are_counted(launched):
     """A batch of 3 has 3 to 9 documents; 5 steps of 2 batches were seen by both counters."""
     first, _ = states(launched / "lora")
-    count = int(first["frequencies.document.count"])
+    count = int(first["df.document.count"])
     assert 5 * 2 * 3 <= count <= 5 * 2 * 9
-    ratios = first["frequencies.document.ratios"]
+    ratios = first["df.document.ratios"]
     torch.testing.assert_close(ratios * count, (ratios * count).round(), atol=1e-3, rtol=0)
     assert ratios.max() > 0

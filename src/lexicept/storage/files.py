@@ -31,7 +31,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    except OSError as error:
+    except (FileExistsError, NotADirectoryError, PermissionError) as error:
         raise InputError(f"{path} can't be written: {error.strerror}") from error
     try:
         with os.fdopen(descriptor, "wb") as file:

@@ -101,7 +101,7 @@ class Workspace:
         self._refuse_foreign()
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
+        except (FileExistsError, NotADirectoryError, PermissionError) as error:
             raise InputError(f"{self._shown} can't be created: {error.strerror}") from error
         self._unlock = weakref.finalize(self, os.close, lock(self.folder))
         try:
