@@ -261,5 +261,5 @@ def test_models_that_have_nothing_to_report(run, model):
     small.save(str(model / "small"))
     base = ("--base", model / "small")
     assert_error(
-        run("sae", "report", model / "model", corpus, *base), "of size 32, the model's of 16"
+        run("sae", "report", model / "model", corpus, *base), "of size 32, the model has 16"
     )
