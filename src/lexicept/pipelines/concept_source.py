@@ -14,15 +14,13 @@ from lexicept.errors import InputError, ParameterError, require
 from lexicept.index.builder import IndexBuilder
 from lexicept.pipelines.defaults import BACKBONE, MINI
 from lexicept.pipelines.documents import Documents
+from lexicept.pipelines.train import MODULES
 from lexicept.progress import Progress
 from lexicept.storage.files import replacing_text
 
 if TYPE_CHECKING:
     from lexicept.training.sae.settings import SAESettings
     from lexicept.vectorizers.concepts import ConceptVectorizer
-
-TRAINING_MODULES = ("sentence_transformers", "datasets", "accelerate", "peft", "yaml", "matplotlib")
-"""Packages that training imports."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +77,7 @@ class ConceptSource:
         """Raise InputError where a package that the source needs is missing."""
         require("concepts", "sentence_transformers", hint=", or build with vocabulary words")
         if self.adapt is not None:
-            require("train", *TRAINING_MODULES)
+            require("train", *MODULES)
 
     def load(self, builder: IndexBuilder, progress: Progress) -> ConceptVectorizer:
         """Load the concepts, or train them on the builder's documents.
