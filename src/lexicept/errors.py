@@ -7,6 +7,10 @@ class LexiceptError(Exception):
     """Base of every error that lexicept raises on purpose."""
 
 
+class LexiceptWarning(UserWarning):
+    """Base of every warning that lexicept gives; the command line prints it as one line."""
+
+
 class InputError(LexiceptError, ValueError):
     """Raised for bad input: the message names the file and line, the id or the value."""
 

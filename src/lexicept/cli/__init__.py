@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -28,7 +30,7 @@ from lexicept.cli import (
     train,
     tune,
 )
-from lexicept.errors import LexiceptError
+from lexicept.errors import LexiceptError, LexiceptWarning
 
 START = """\
 lexicept searches your documents by words and by concepts, and explains every score.
@@ -144,10 +146,23 @@ def main() -> None:
         # Documents hold any character, terminals and pipes do not take every one.
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     try:
-        app(prog_name="lexicept")
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", LexiceptWarning)
+            warnings.showwarning = partial(_show_warning, warnings.showwarning)
+            app(prog_name="lexicept")
     except (LexiceptError, OSError) as error:  # OSError: a full disk, a folder without permission
         print(f"error: {error}", file=sys.stderr)
         sys.exit(1)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(130)
+
+
+def _show_warning(
+    others: Callable[..., None], message: Warning | str, category: type[Warning], *place: Any
+) -> None:
+    """Print lexicept's own warnings as one line, and others as ``others`` does."""
+    if issubclass(category, LexiceptWarning):
+        print(f"warning: {message}", file=sys.stderr)
+    else:
+        others(message, category, *place)

@@ -13,7 +13,8 @@ from functools import cache
 from itertools import pairwise
 
 import numpy as np
-from numba import njit
+
+from lexicept.ops.compiled import compiled
 
 BLOCK = 64
 """Entries whose maximum is compared with the least of the largest at once."""
@@ -48,7 +49,7 @@ def _pool(threads: int) -> ThreadPoolExecutor:
 os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def narrow(numbers, narrowed, lengths, errors, first, last):  # pragma: no cover - compiled
     """Round single precision [n, d] to the bits of bfloat16, to nearest, ties to even.
 
@@ -71,7 +72,7 @@ def narrow(numbers, narrowed, lengths, errors, first, last):  # pragma: no cover
         lengths[i], errors[i] = np.sqrt(length), np.sqrt(error)
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def keep_largest(scores, start, values, columns, first, last):  # pragma: no cover - compiled
     """Add a tile of scores [n, T], whose columns begin at ``start``, to the largest of each row.
 
@@ -91,7 +92,7 @@ def keep_largest(scores, start, values, columns, first, last):  # pragma: no cov
                     _insert(values[i], columns[i], block[j], start + begin + j)
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def keep_largest_of_halves(
     bits, errors, x, rows, bias, row_errors, start, values, columns, first, last
 ):  # pragma: no cover - compiled
@@ -139,7 +140,7 @@ def keep_largest_of_halves(
                     least = _key_below(floor, error)
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _insert(values, columns, value, column):  # pragma: no cover - compiled
     """Replace the last entry, and keep the values falling."""
     place = values.size - 1
@@ -149,7 +150,7 @@ def _insert(values, columns, value, column):  # pragma: no cover - compiled
     values[place], columns[place] = value, column
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def fill_up(values, columns, first, last):  # pragma: no cover - compiled
     """Fill empty places, after fewer entries above 0, with other columns, none twice."""
     for i in range(first, last):
@@ -162,7 +163,7 @@ def fill_up(values, columns, first, last):  # pragma: no cover - compiled
             columns[i, place] = column
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def dot_products(x, rows, columns, products, first, last):  # pragma: no cover - compiled
     """Return ``x_i · rows[columns_ij]`` for x [n, d] and columns [n, c]."""
     for i in range(first, last):
@@ -170,7 +171,7 @@ def dot_products(x, rows, columns, products, first, last):  # pragma: no cover -
             products[i, place] = _dot(x[i], rows[columns[i, place]])
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def exact_maxima(
     bits, errors, x, bounds, rows, bias, row_errors, maxima, tokens, first, last
 ):  # pragma: no cover - compiled
@@ -215,14 +216,14 @@ def exact_maxima(
                             tokens[text, begin + j] = i
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def _keys(bits, keys):  # pragma: no cover - compiled
     """Return integers in the order of the numbers that have these bits."""
     for j in range(bits.size):
         keys[j] = bits[j] ^ ((bits[j] >> np.int16(15)) & np.int16(0x7FFF))
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _lower(best, errors, row_errors):  # pragma: no cover - compiled
     """Lower the keys of maxima to keys below every candidate for the maximum above 0."""
     for j in range(best.size):
@@ -236,7 +237,7 @@ def _lower(best, errors, row_errors):  # pragma: no cover - compiled
             best[j] = _key_below(np.float32(number - abs(number) * HALF - error), error)
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _number(key):  # pragma: no cover - compiled
     """Return the bfloat16 number of a key."""
     word = np.empty(1, np.uint32)
@@ -244,7 +245,7 @@ def _number(key):  # pragma: no cover - compiled
     return word.view(np.float32)[0]
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _key_below(number, error):  # pragma: no cover - compiled
     """Return a key below those of all bfloat16 scores that may stand for this number or more."""
     least = np.empty(1, np.float32)
@@ -255,7 +256,7 @@ def _key_below(number, error):  # pragma: no cover - compiled
     return np.int16(key if key > LOWEST else LOWEST)
 
 
-@njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
+@compiled(fastmath={"reassoc", "contract"})
 def _dot(a, b):  # pragma: no cover - compiled
     total = np.float32(0)
     for j in range(a.size):

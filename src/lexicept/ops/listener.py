@@ -7,10 +7,11 @@ any grouping and nothing of a row is kept.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from lexicept.ops.compiled import compiled
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def listener_sums(  # pragma: no cover - compiled
     indptr, columns, spoken, prior, heard, backgrounds, tops, totals, alpha
 ):
@@ -43,7 +44,7 @@ def listener_sums(  # pragma: no cover - compiled
     return above, said
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def listener_reads(  # pragma: no cover - compiled
     indptr, columns, spoken, prior, heard, backgrounds, tops, totals, alpha
 ):
@@ -69,7 +70,7 @@ def listener_reads(  # pragma: no cover - compiled
     return above, scales
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _replay(  # pragma: no cover - compiled
     columns, values, P, rounds, heard, backgrounds, tops, totals, alpha
 ):
@@ -97,18 +98,18 @@ def _replay(  # pragma: no cover - compiled
     return s
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def _ratio(numerator, denominator):  # pragma: no cover - compiled
     """Divide, with 0/0 = 0: an empty column or row if f(0) = 0."""
     return numerator / denominator if denominator != 0 else 0.0
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def _power(base, exponent):  # pragma: no cover - compiled
     return base if exponent == 1 else base**exponent
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def _longest(indptr):  # pragma: no cover - compiled
     longest = 0
     for row in range(indptr.size - 1):

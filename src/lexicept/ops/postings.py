@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from lexicept.ops.compiled import compiled
 from lexicept.vectors import Floats, Integers
 
 BLOCK = 256
@@ -61,7 +61,7 @@ def search_postings_reference(
     return best, scores[best]
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def search_postings(  # pragma: no cover - compiled
     segment,
     share,
@@ -151,7 +151,7 @@ def search_postings(  # pragma: no cover - compiled
     return found_documents, found_scores
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def _sift_down(heap_scores, heap_documents, size, score, document):  # pragma: no cover - compiled
     """Return the place of an entry that replaces the heap's top, after moving smaller ones up."""
     hole = 0

@@ -1,0 +1,99 @@
+"""Compiled kernels: their code is kept on disk, and no damage there changes or ends a call."""
+
+import errno
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+import pytest
+from numba.core.caching import CompileResultCacheImpl, UserProvidedCacheLocator
+
+from lexicept import cli
+from lexicept.errors import LexiceptWarning
+from lexicept.ops.compiled import Cache, compiled
+from support.commands import Run
+
+
+def total(numbers):
+    added = 0.0
+    for number in numbers:
+        added += number
+    return added
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(CompileResultCacheImpl, "_locator_classes", [UserProvidedCacheLocator])
+    monkeypatch.setattr(Cache, "_warned", False)
+    return tmp_path / "cache"
+
+
+def called() -> int:
+    """Call the function as a new process does; return how often its code came from the disk."""
+    function = compiled()(total)
+    assert function(np.array([1.0, 2.0, 4.0])) == 7
+    return sum(function.stats.cache_hits.values())
+
+
+def test_code_is_kept(folder: Path) -> None:
+    assert [called(), called()] == [0, 1]
+    (path,) = folder.rglob("*.*")
+    assert path.name.startswith("test_compiled.total-")
+
+
+@pytest.mark.parametrize("damage", ["empty", "half", "zeros", "flip"])
+def test_damaged_code_is_compiled_again(folder: Path, damage: str) -> None:
+    called()
+    (path,) = folder.rglob("*.*")
+    whole = path.read_bytes()
+    flipped = bytearray(whole)
+    flipped[len(whole) // 2] ^= 1
+    damaged = {"empty": b"", "half": whole[: len(whole) // 2], "zeros": bytes(len(whole))}
+    path.write_bytes(damaged.get(damage, bytes(flipped)))
+    with pytest.warns(LexiceptWarning, match=r"\.compiled: damaged, and compiled again"):
+        assert called() == 0
+    assert called() == 1
+
+
+def test_code_of_another_source_is_not_used(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    called()
+    monkeypatch.setattr(UserProvidedCacheLocator, "get_source_stamp", lambda _: "edited")
+    assert [called(), called()] == [0, 1]
+    assert len(list(folder.rglob("*.*"))) == 1
+
+
+def test_a_full_disk_is_told_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_room(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("os.fsync", no_room)
+    with pytest.warns(LexiceptWarning, match=r"not kept.*\.compiled.*No space left.*NUMBA_CACHE"):
+        assert called() == 0
+    assert called() == 0
+    assert not list(folder.rglob("*.*"))
+
+
+def test_no_folder_to_write_into(folder: Path) -> None:
+    folder.write_text("not a folder")
+    with pytest.warns(LexiceptWarning, match="compiled code is not kept.*no locator available"):
+        assert called() == 0
+    assert called() == 0
+
+
+def test_the_command_line_shows_warnings_as_lines(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def app(**_: Any) -> None:
+        warnings.warn("ours\tand no other", LexiceptWarning, stacklevel=1)
+        with pytest.warns(UserWarning, match="theirs"):
+            warnings.warn("theirs", UserWarning, stacklevel=1)
+        sys.exit(0)
+
+    monkeypatch.setattr(cli, "app", app)
+    assert run().err == "warning: ours\tand no other\n"
