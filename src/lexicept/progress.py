@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
 
 from lexicept.errors import InputError
+from lexicept.sanitize import safe
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -62,7 +63,7 @@ class ProgressBars:
             self._stages[stage] = self._bars.add_task(stage, count="", detail="")
         count = f"{done:,.0f}/{total:,.0f}"
         place = self._stages[stage]
-        self._bars.update(place, completed=done, total=total, count=count, detail=detail)
+        self._bars.update(place, completed=done, total=total, count=count, detail=safe(detail))
         stages = (task for task in self._bars.tasks if task.id != self._working)
         self._bars.update(self._working, visible=all(task.finished for task in stages))
 

@@ -457,3 +457,28 @@ def test_errors_of_a_real_process(tmp_path: Path) -> None:
     done = subprocess_run("search", tmp_path / "missing", "cat")
     assert (done.returncode, done.stdout) == (1, b"")
     assert done.stderr.decode() == f"error: {tmp_path / 'missing'}: there is no index here\n"
+
+
+# Terminals
+
+
+def test_no_name_commands_the_terminal(tmp_path: Path, run: Run) -> None:
+    """ESC of a file's name or an id, in errors, warnings and JSON."""
+    corpus = tmp_path / "red\x1b[31m.jsonl"
+    corpus.write_text('{"id": "a\\u001b[31m\\u202e\\u009b", "text": "x"}\n{"id": 1}\n')
+    result = run("build", corpus, "--vocabulary", "words", "--out", tmp_path / "x")
+    assert_error(result, "red\ufffd[31m.jsonl, line 2: ")
+    assert "\x1b" not in result.err
+    corpus.write_text(corpus.read_text().splitlines()[0])
+    out = tmp_path / "\x1b[31m"
+    assert run("build", corpus, "--vocabulary", "words", "--out", out).code == 0
+    for arguments in (
+        ("search", out, "x"),
+        ("search", out, "x", "--json"),
+        ("explain", out, "x", "a\x1b[31m\u202e\x9b"),
+        ("index", "info", out),
+        ("index", "verify", out),
+        ("delete", out, "\x1b"),
+    ):
+        shown = run(*arguments)
+        assert not {"\x1b", "\x9b", "\u202e"} & set(shown.out + shown.err), arguments

@@ -31,6 +31,7 @@ from lexicept.cli import (
     tune,
 )
 from lexicept.errors import LexiceptError, LexiceptWarning
+from lexicept.sanitize import safe
 
 START = """\
 lexicept searches your documents by words and by concepts, and explains every score.
@@ -151,7 +152,7 @@ def main() -> None:
             warnings.showwarning = partial(_show_warning, warnings.showwarning)
             app(prog_name="lexicept")
     except (LexiceptError, OSError) as error:  # OSError: a full disk, a folder without permission
-        print(f"error: {error}", file=sys.stderr)
+        print(safe(f"error: {error}"), file=sys.stderr)
         sys.exit(1)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
@@ -163,6 +164,6 @@ def _show_warning(
 ) -> None:
     """Print lexicept's own warnings as one line, and others as ``others`` does."""
     if issubclass(category, LexiceptWarning):
-        print(f"warning: {message}", file=sys.stderr)
+        print(safe(f"warning: {message}"), file=sys.stderr)
     else:
         others(message, category, *place)

@@ -145,5 +145,11 @@ def print_table(title: str, rows: list[tuple[str, str]]) -> None:
 def print_json(content: dict[str, Any]) -> None:
     """Print JSON that a terminal can show."""
     text = json.dumps(content, ensure_ascii=False, indent=1)
-    # JSON lets C1 controls through, which a terminal obeys.
-    print(re.sub("[\x7f-\x9f]", lambda control: f"\\u{ord(control[0]):04x}", text))
+    # JSON lets C1 controls through, which a terminal obeys, and marks that reorder text.
+    print(
+        re.sub(
+            "[\x7f-\x9f\u202a-\u202e\u2066-\u2069]",
+            lambda control: f"\\u{ord(control[0]):04x}",
+            text,
+        )
+    )

@@ -20,6 +20,7 @@ from lexicept.cli.common import (
     working,
 )
 from lexicept.errors import InputError
+from lexicept.sanitize import safe
 
 if TYPE_CHECKING:
     from lexicept.pipelines.index import Index
@@ -111,8 +112,9 @@ def verify(index: IndexArgument, as_json: JsonOption = False) -> None:
         print_json(result._asdict())
     else:
         for problem in result.problems:
-            print(problem)
-        print(f"{index}: {result.files} files, {len(result.problems) or 'no'} problems")
+            print(safe(problem))
+        count = len(result.problems) or "no"
+        print(safe(f"{index}: {result.files} files, {count} problems"))
     if result.problems:
         raise typer.Exit(1)
 

@@ -12,6 +12,7 @@ import typer
 from lexicept.cli.common import JsonOption, print_json
 from lexicept.cli.configuration import ConfigOption
 from lexicept.errors import InputError, require
+from lexicept.sanitize import safe
 
 if TYPE_CHECKING:
     from lexicept.experiments.reproduce import Reproduction
@@ -100,7 +101,7 @@ def _list(folder: Path, as_json: bool) -> None:
     name = max(len(r.name) for r in loaded)
     reference = max(len(r.expected.reference) for r in loaded)
     for one in loaded:
-        print(f"{one.name:<{name}}  {one.expected.reference:<{reference}}  {one.title}")
+        print(safe(f"{one.name:<{name}}  {one.expected.reference:<{reference}}  {one.title}"))
 
 
 def _validate(folder: Path, names: list[str]) -> None:
@@ -120,7 +121,7 @@ def _report(folder: Path, path: Path) -> None:
     verdicts = write_report(folder, path)
     words = [verdict.word for sizes in verdicts.values() for verdict in sizes.values()]
     counted = ", ".join(f"{words.count(word)} {word}" for word in sorted(set(words)))
-    print(f"{path}: {counted}")
+    print(safe(f"{path}: {counted}"))
 
 
 def _run(
@@ -155,10 +156,8 @@ def _run(
 
 
 def _show(result: Reproduction) -> None:
-    from lexicept.sanitize import safe
-
-    print(f"{result.name}: {result.verdict}: {result.reason}")
+    print(safe(f"{result.name}: {result.verdict}: {result.reason}"))
     for row, reason in result.missing.items():
         if reason != "not run":
             print(safe(f"  {row}: {reason}"))
-    print(f"  {result.folder / 'table.md'}")
+    print(safe(f"  {result.folder / 'table.md'}"))

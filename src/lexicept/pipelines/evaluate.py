@@ -6,10 +6,10 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from lexicept.corpora import read_qrels, read_queries
 from lexicept.errors import InputError
 from lexicept.evaluation import effectiveness, runs
 from lexicept.evaluation.significance import TTest, paired_t_test
+from lexicept.pipelines.judged import read_judged
 from lexicept.pipelines.opened import IndexLike, reader_of
 
 COMPARED = "nDCG@10"
@@ -52,15 +52,15 @@ def evaluate(
         compare: a TREC run to compare nDCG@10 with, by a paired t-test over the queries.
 
     Raises:
-        InputError: no such dataset, split, vocabulary, engine or measure; no judgements; a
-            malformed ``compare``, or one of fewer than two queries.
+        InputError: no such dataset, split, vocabulary, engine or measure; no judgements, or none
+            of a document in the index; a malformed ``compare``, or one of fewer than two queries.
         IndexFormatError: the path holds no index, or a damaged one.
     """
     if isinstance(measures, str):
         raise InputError(f"measures must be a list of names, not {measures!r:.80}")
     reader = reader_of(index, engine=engine)
     other = None if compare is None else runs.read_run(compare)
-    queries, qrels = list(read_queries(dataset, split)), list(read_qrels(dataset, split))
+    queries, qrels = read_judged(reader, dataset, split)
     report = effectiveness.evaluate_index(reader, queries, qrels, vocabulary, measures)
     if run is not None:
         runs.write_run(run, report.run)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from lexicept.corpora import read_qrels, read_queries
 from lexicept.errors import require
+from lexicept.pipelines.judged import read_judged
 from lexicept.pipelines.opened import IndexLike, reader_of
 from lexicept.progress import Progress, reporting
 from lexicept.storage.files import replace_file
@@ -38,7 +38,8 @@ def report(
         The path of the file.
 
     Raises:
-        InputError: no such dataset or split, no judgements, two indexes without a common document,
+        InputError: no such dataset or split, no judgements, or none of a document in the index, two
+            indexes without a common document,
             or the extra ``report`` is not installed.
         IndexFormatError: a path that holds no index, or a damaged one.
     """
@@ -48,8 +49,7 @@ def report(
     path = Path(out)
     reader = reader_of(index)
     other = None if against is None else reader_of(against)
-    asked = [] if queries is None else list(read_queries(queries, split))
-    judged = [] if queries is None else list(read_qrels(queries, split))
+    asked, judged = ([], []) if queries is None else read_judged(reader, queries, split)
     with reporting(progress) as shown:
         page = build_report(reader, asked, judged, other, shown)
     replace_file(path, page.encode())

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from lexicept.corpora import read_qrels, read_queries
 from lexicept.errors import require
 from lexicept.evaluation import sweep as sweeping
 from lexicept.evaluation.sweep import Point, SweepGrid
+from lexicept.pipelines.judged import read_judged
 from lexicept.pipelines.opened import IndexLike, reader_of
 from lexicept.progress import Progress, reporting
 
@@ -69,8 +69,9 @@ def sweep(
         progress: True shows bars on standard error.
 
     Raises:
-        InputError: no such dataset, split or vocabulary, no judgements, a setting out of range,
-            ``out`` holds something else, or matplotlib is not installed.
+        InputError: no such dataset, split or vocabulary, no judgements, or none of a document in
+            the index, a setting out of range, ``out`` holds something else, or matplotlib is not
+            installed.
         IndexFormatError: the path holds no index, or a damaged one.
     """
     require("train", "matplotlib")
@@ -83,7 +84,7 @@ def sweep(
         tuple(query_max_qd_flops),
     )
     reader, folder = reader_of(index), Path(out)
-    queries, qrels = list(read_queries(dataset, split)), list(read_qrels(dataset, split))
+    queries, qrels = read_judged(reader, dataset, split)
     with reporting(progress) as shown:
         points = sweeping.sweep(
             reader, queries, qrels, grid, folder, vocabulary, shown, restart=restart

@@ -1,0 +1,39 @@
+"""The judged queries of a dataset, for an index of its documents."""
+
+from __future__ import annotations
+
+import os
+import warnings
+
+from lexicept.corpora import Qrel, Query, read_qrels, read_queries
+from lexicept.errors import InputError, LexiceptWarning
+from lexicept.index.reader import IndexReader
+
+
+def read_judged(
+    index: IndexReader, dataset: str | os.PathLike[str], split: str
+) -> tuple[list[Query], list[Qrel]]:
+    """Return the judged queries of a dataset and its judgements.
+
+    Warns of judged documents that the index does not have: no search can return them.
+
+    Raises:
+        InputError: no such dataset or split, no judgements, or none of a document in the index.
+    """
+    queries, qrels = list(read_queries(dataset, split)), list(read_qrels(dataset, split))
+    documents = {qrel.document_id for qrel in qrels}
+    missing = sum(document not in index for document in documents)
+    source = f"{os.fspath(dataset)} ({split})"
+    if documents and missing == len(documents):
+        raise InputError(
+            f"{index.path}: none of the {missing:,} documents that {source} judges is in this "
+            "index, which may hold another collection"
+        )
+    if missing:
+        warnings.warn(
+            f"{index.path}: {missing:,} of the {len(documents):,} documents that {source} judges "
+            "are not in this index; no search can return them",
+            LexiceptWarning,
+            stacklevel=3,
+        )
+    return queries, qrels

@@ -1,0 +1,68 @@
+"""Judgements of documents that an index does not have: refused, or counted in a warning."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import lexicept
+from lexicept.errors import InputError, LexiceptWarning
+from support.collections import write_beir
+from support.commands import Run, assert_error
+
+DOCUMENTS = {"d1": "apple banana", "d2": "cherry"}
+QUERIES = {"q1": "apple", "q2": "cherry"}
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Path:
+    folder = write_beir(tmp_path / "own", DOCUMENTS, QUERIES, {"test": "q1 0 d1 1\nq2 0 d2 0\n"})
+    return lexicept.build(folder, tmp_path / "index", vocabulary="words").path
+
+
+@pytest.fixture
+def foreign(tmp_path: Path) -> Path:
+    """Judgements of another collection, and some of which one of three documents is here."""
+    qrels = {"test": "q1 0 x1 1\nq2 0 x2 1\nq2 0 x1 0\n", "some": "q1 0 d1 1\nq2 0 x 1\nq2 0 y 0\n"}
+    return write_beir(tmp_path / "foreign", {}, QUERIES, qrels)
+
+
+def sweep(index: Path, dataset: Path, split: str) -> object:
+    out = index.with_name("sweep")
+    return lexicept.sweep(
+        index, dataset, out, split=split, query_dims=[None], document_dims=[None], alpha=[None]
+    )
+
+
+def report(index: Path, dataset: Path, split: str) -> object:
+    return lexicept.report(index, index.with_name("report"), queries=dataset, split=split)
+
+
+@pytest.mark.parametrize("call", [lexicept.evaluate, sweep, report])
+def test_another_collections_judgements_are_refused(
+    call: Callable[..., object], index: Path, foreign: Path
+) -> None:
+    problem = f"{index}: none of the 2 documents that {foreign} (test) judges is in this index"
+    with pytest.raises(InputError, match=f"^{re.escape(problem)}"):
+        call(index, foreign, "test")
+    assert {path.name for path in index.parent.iterdir()} == {"own", "foreign", "index"}
+
+
+@pytest.mark.parametrize("call", [lexicept.evaluate, sweep])
+def test_missing_documents_are_counted(
+    call: Callable[..., object], index: Path, foreign: Path
+) -> None:
+    problem = f"{index}: 2 of the 3 documents that {foreign} (some) judges are not in this index"
+    with pytest.warns(LexiceptWarning, match=f"^{re.escape(problem)}") as caught:
+        call(index, foreign, "some")
+    assert len(caught) == 1
+
+
+def test_the_command_warns_on_standard_error(index: Path, foreign: Path, run: Run) -> None:
+    assert_error(run("evaluate", index, foreign), "none of the 2 documents")
+    result = run("evaluate", index, foreign, "--split", "some", "--json")
+    assert result.json["R@100"] == 0.5
+    warning, empty = result.err.split("\n")
+    assert warning.startswith(f"warning: {index}: 2 of the 3 documents")
+    assert empty == ""
