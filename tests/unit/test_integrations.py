@@ -1,7 +1,9 @@
 """Indexes in PyTerrier, LangChain and LlamaIndex find what they find alone."""
 
 import asyncio
+import pickle
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from lexicept.errors import InputError
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import VocabularySettings
 from lexicept.pipelines.index import Index
+from lexicept.pipelines.index import open as open_index
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
 
@@ -39,6 +42,22 @@ def retriever_of(integration: str, library: str) -> Any:
 def test_a_query_that_is_no_text_is_refused(index: Index, query: object) -> None:
     with pytest.raises(InputError, match="query"):
         index.search(query)  # type: ignore[arg-type]
+
+
+def test_a_pickled_index_is_its_absolute_path_and_engine(
+    index: Index, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(index.path.parent)
+    with open_index("pets") as opened:
+        content = pickle.dumps(opened)
+    monkeypatch.chdir(tmp_path)
+    loaded = pickle.loads(content)
+    assert loaded.path == index.path
+    assert loaded.reader.searcher.name == "exact"
+    assert [hit.id for hit in loaded.search("cats")] == ["d1", "d2"]
+    loaded.close()
+    with pytest.raises(InputError, match="the index is closed"):
+        pickle.dumps(loaded)
 
 
 # PyTerrier 1.1 asks pandas for what pandas 3.1 deprecates.
@@ -89,6 +108,20 @@ class TestPyTerrier:
         )
         assert found["recip_rank"].tolist() == [0.75, 0.5]
 
+    def test_an_experiment_has_short_names(self, index: Index) -> None:
+        qrels = self.pd.DataFrame({"qid": ["q0"], "docno": ["d2"], "label": [1]})
+        systems = [
+            self.retriever(index),
+            self.retriever(index, vocabulary="words"),
+            self.retriever(index, top_k=1, vocabulary="words"),
+        ]
+        table = self.pt.Experiment(systems, self.topics("dogs fight"), qrels, ["recip_rank"])
+        assert table["name"].tolist() == [
+            "LexiceptRetriever(pets)",
+            "LexiceptRetriever(pets, words)",
+            "LexiceptRetriever(pets, words, top_k=1)",
+        ]
+
     def test_it_can_be_inspected(self, index: Index) -> None:
         retriever = self.retriever(index)
         assert self.pt.inspect.transformer_inputs(retriever) == [["qid", "query"]]
@@ -123,6 +156,24 @@ class TestLangChain:
             *map(retriever.invoke, ["bark", "", "sleep"])
         ]
         assert retriever.invoke("") == []
+
+    def test_a_call_s_k_replaces_top_k(self, index: Index) -> None:
+        retriever = self.retriever(index=index)
+        everything = retriever.invoke("dogs cats")
+        assert len(everything) == 3
+        for k in (1, 2):
+            assert retriever.invoke("dogs cats", k=k) == everything[:k]
+            assert asyncio.run(retriever.ainvoke("dogs cats", k=k)) == everything[:k]
+            assert retriever.batch(["dogs cats"], k=k) == [everything[:k]]
+        with pytest.raises(InputError, match="top_k must be at least 1"):
+            retriever.invoke("dogs cats", k=0)
+
+    def test_a_pickled_retriever_opens_its_index_again(self, index: Index) -> None:
+        retriever = self.retriever(index=index, top_k=2, vocabulary="words")
+        loaded = pickle.loads(pickle.dumps(retriever))
+        assert (loaded.top_k, loaded.vocabulary) == (2, "words")
+        assert loaded.index is not index
+        assert loaded.invoke("cats") == retriever.invoke("cats")
 
     def test_bad_input(self, index: Index) -> None:
         with pytest.raises(InputError, match="no vocabulary 'concepts'"):

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from langchain_core.callbacks import CallbackManagerForRetrieverRun
+from langchain_core.callbacks import (
+    AsyncCallbackManagerForRetrieverRun,
+    CallbackManagerForRetrieverRun,
+)
 from langchain_core.documents import Document
 from langchain_core.retrievers import BaseRetriever
+from langchain_core.runnables.config import run_in_executor
 
 from lexicept.index.stored import Hit
 from lexicept.pipelines.index import Index
@@ -13,8 +17,10 @@ from lexicept.pipelines.index import Index
 class LexiceptRetriever(BaseRetriever):
     """Documents with ``id``, ``title`` and ``score`` in their metadata, best first.
 
-    ``invoke`` raises InputError for what ``Index.search`` refuses. Changes of the index show once
-    it has made or refreshed them.
+    ``invoke`` raises InputError for what ``Index.search`` refuses. Its ``k``, the name that
+    LangChain's own retrievers have for it, takes the place of ``top_k`` for one call. Changes of
+    the index show once it has made or refreshed them. A pickled retriever opens the index again, by
+    its path.
     """
 
     index: Index
@@ -25,10 +31,29 @@ class LexiceptRetriever(BaseRetriever):
     """Search in one vocabulary only; None searches all of them at once."""
 
     def _get_relevant_documents(
-        self, query: str, *, run_manager: CallbackManagerForRetrieverRun
+        self,
+        query: str,
+        *,
+        run_manager: CallbackManagerForRetrieverRun,
+        k: int | None = None,
     ) -> list[Document]:
-        hits = self.index.search(query, self.top_k, vocabulary=self.vocabulary)
-        return [_document(hit) for hit in hits]
+        top_k = self.top_k if k is None else k
+        return [
+            _document(hit) for hit in self.index.search(query, top_k, vocabulary=self.vocabulary)
+        ]
+
+    async def _aget_relevant_documents(
+        self,
+        query: str,
+        *,
+        run_manager: AsyncCallbackManagerForRetrieverRun,
+        k: int | None = None,
+    ) -> list[Document]:
+        # LangChain's own does the same, but drops k.
+        manager = run_manager.get_sync()
+        return await run_in_executor(
+            None, self._get_relevant_documents, query, run_manager=manager, k=k
+        )
 
 
 def _document(hit: Hit) -> Document:

@@ -27,7 +27,11 @@ class LexiceptRetriever(pt.Transformer):
         self.vocabulary = vocabulary
 
     def __repr__(self) -> str:
-        return f"LexiceptRetriever({self.index!r}, {self.top_k}, {self.vocabulary!r})"
+        # The name of a system in the tables of pt.Experiment: an index's folder, and what differs.
+        parts = [self.index.path.name]
+        parts += [] if self.vocabulary is None else [self.vocabulary]
+        parts += [] if self.top_k == RUN_DEPTH else [f"top_k={self.top_k}"]
+        return f"LexiceptRetriever({', '.join(parts)})"
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """The documents of each topic, best first, ranks from 0; a topic may have none.

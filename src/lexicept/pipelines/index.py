@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -42,6 +43,8 @@ class Index:
     It reads one immutable snapshot, ``reader``. ``add``, ``delete`` and ``reweight`` write the next
     generation to disk and then replace the snapshot, so that searches in other threads see the
     index before the change or after it. Changes that other processes make show after ``refresh``.
+
+    A pickled index is its path and engine: unpickling opens what is at the path then.
     """
 
     def __init__(self, reader: IndexReader) -> None:
@@ -312,6 +315,9 @@ class Index:
     def close(self) -> None:
         """Let the snapshot go; changes may then remove its files. May be called again."""
         self._reader = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(open, self.path.absolute(), engine=self.reader.searcher.name), ()
 
     def __enter__(self) -> Index:
         return self
