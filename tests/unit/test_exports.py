@@ -219,8 +219,39 @@ def test_bulk_requests(index: IndexReader, form: OpenSearch | Elasticsearch) -> 
     else:
         assert (clause, body["field"], body["prune"]) == ("sparse_vector", "vector", False)
         tokens = body["query_vector"]
+    assert [query["scale"] for query in asked] == [1.0, 1.0]
     scores = documents @ matrix([tokens], source.num_dimensions)[0]
     assert_ranked_as(index, "cat1 dog2", scores, 1e-5)
+
+
+def test_lucene_takes_query_weights_up_to_64() -> None:
+    """Lucene's FeatureField refuses a query weight above 64; a factor keeps the ranking."""
+    for weights, scale, written in (
+        ([64.0, 0.5], 1.0, [64.0, 0.5]),
+        ([65.0, 0.5], 0.5, [32.5, 0.25]),
+        ([1000.0, 3.0], 2**-4, [62.5, 0.1875]),
+        ([2.0**100, 2.0**-60], 2.0**-94, [64.0]),  # the other is too small for a float
+        ([], 1.0, []),
+    ):
+        vector = Vector(np.arange(len(weights)), np.array(weights, np.float32))
+        line = json.loads(Elasticsearch().query(Query("q", ""), vector))
+        assert line["scale"] == scale
+        tokens = line["body"]["query"]["sparse_vector"]["query_vector"]
+        assert tokens == {str(number): weight for number, weight in enumerate(written)}
+
+
+def test_lucene_takes_normal_document_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = build(tmp_path / "index", {"one": "cat dog", "none": "cat"})
+    vectors = [
+        Vector(np.arange(2), np.array([1.5, 2**-126], np.float32)),
+        Vector(np.array([0]), np.array([2**-127], np.float32)),
+    ]
+    monkeypatch.setattr(Source, "document", lambda _, number: vectors[number])
+    rows = [json.loads(line) for line in lines(export(index, OpenSearch()) / "documents")][1::2]
+    assert rows[0]["vector"] == {"0": 1.5, "1": pytest.approx(2**-126)}
+    assert "vector" not in rows[1]
 
 
 def test_ids_that_elasticsearch_refuses(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ Octets = npt.NDArray[np.uint8]
 
 
 class CIFF:
-    """``index.ciff``, and ``queries.tsv`` as for Anserini."""
+    """``index.ciff``, and ``queries.tsv`` in Anserini's form; PISA has a colon for the tab."""
 
     name = "ciff"
     queries_file = "queries.tsv"

@@ -1,6 +1,7 @@
 """OpenSearch and Elasticsearch: bodies of bulk requests, a mapping, and bodies of searches.
 
-Both keep 9 significant bits of a weight.
+Both are built on Lucene's ``FeatureField``, which keeps 9 significant bits of a weight, takes
+document weights that are normal floats, and query weights of at most 64.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ import json
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
+import numpy as np
+
 from lexicept.corpora import Query
-from lexicept.engines.wrapped import Vector
+from lexicept.engines.wrapped import Vector, power_of_two
 from lexicept.errors import InputError
 from lexicept.exports.folder import write_parts
 from lexicept.exports.source import Source, json_vector
@@ -20,6 +23,12 @@ from lexicept.storage.workspace import Units
 
 LONGEST_ID = 512
 """Largest number of bytes of a document's id."""
+
+LARGEST_WEIGHT = 64.0
+"""Largest weight of a query's dimension."""
+
+LEAST_WEIGHT = float(np.finfo(np.float32).tiny)
+"""Least weight of a document's dimension; smaller ones are left out."""
 
 
 class _Bulk(ABC):
@@ -43,7 +52,7 @@ class _Bulk(ABC):
                 raise InputError(f"{self.name} takes ids of up to 512 bytes, not {stored.id!r}")
             action = json.dumps({"index": {"_id": stored.id}})
             fields = f'"title":{json.dumps(stored.title)},"text":{json.dumps(stored.text)}'
-            vector = source.document(number)
+            vector = _at_least(LEAST_WEIGHT, source.document(number))
             if vector.dimensions.size:  # an empty vector is refused
                 fields += f',"vector":{json_vector(vector)}'
             return f"{action}\n{{{fields}}}\n"
@@ -51,8 +60,17 @@ class _Bulk(ABC):
         write_parts(source, parts, "documents/{:06d}.ndjson", document, progress)
 
     def query(self, query: Query, vector: Vector) -> str:
-        tokens = json.loads(json_vector(vector))
-        return json.dumps({"id": query.id, "body": {"query": self.search(tokens)}})
+        """Return the body of a search, and the scale of its scores.
+
+        All weights of a query are multiplied by one power of two where the largest exceeds
+        ``LARGEST_WEIGHT``: the ranking is the same, scores are those of the index times ``scale``.
+        """
+        top = float(vector.weights.max(initial=0)) or 1.0
+        scale = min(1.0, power_of_two(LARGEST_WEIGHT / top))
+        scaled = Vector(vector.dimensions, vector.weights * np.float32(scale))
+        tokens = json.loads(json_vector(_at_least(LEAST_WEIGHT, scaled)))
+        content = {"id": query.id, "scale": scale, "body": {"query": self.search(tokens)}}
+        return json.dumps(content)
 
     @abstractmethod
     def search(self, tokens: dict[str, float]) -> dict[str, Any]:
@@ -77,3 +95,9 @@ class Elasticsearch(_Bulk):
 
     def search(self, tokens: dict[str, float]) -> dict[str, Any]:
         return {"sparse_vector": {"field": "vector", "query_vector": tokens, "prune": False}}
+
+
+def _at_least(least: float, vector: Vector) -> Vector:
+    """Return the entries of a vector that weigh at least ``least``."""
+    kept = vector.weights >= least
+    return Vector(vector.dimensions[kept], vector.weights[kept])
