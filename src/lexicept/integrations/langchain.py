@@ -51,9 +51,10 @@ class LexiceptRetriever(BaseRetriever):
     ) -> list[Document]:
         # LangChain's own does the same, but drops k.
         manager = run_manager.get_sync()
-        return await run_in_executor(
+        documents: list[Document] = await run_in_executor(
             None, self._get_relevant_documents, query, run_manager=manager, k=k
         )
+        return documents
 
 
 def _document(hit: Hit) -> Document:
