@@ -246,6 +246,24 @@ def test_a_row_whose_job_has_changed_is_run_again(recipes, here, tmp_path):
     assert again.results["pruned"].values["tiny document length"] == 1
 
 
+def test_restart_runs_finished_rows_again(recipes, here, tmp_path, monkeypatch):
+    recipe = load_recipe(recipes, "paper/table1")
+    first = run_recipe(recipe, "small", here, tmp_path)
+    ran = []
+    real = run_module.run_row
+
+    def observed(row, *arguments):
+        ran.append(row.name)
+        return real(row, *arguments)
+
+    monkeypatch.setattr(run_module, "run_row", observed)
+    again = run_recipe(recipe, "small", here, tmp_path, ("bm25",), restart=True)
+    assert ran == ["bm25"]
+    assert again.results["bm25"].values == first.results["bm25"].values
+    run_recipe(recipe, "small", here, tmp_path, ("bm25", "pruned"))
+    assert ran == ["bm25"]
+
+
 def test_data_that_have_changed_are_named(recipes, here, tmp_path):
     """A row is known by its dataset's name: new files under it must not pass for the old ones."""
     recipe, corpus = load_recipe(recipes, "paper/table1"), here.folder / "tiny" / "corpus.jsonl"

@@ -39,6 +39,9 @@ DryOption = Annotated[
     bool,
     typer.Option("--dry-run", help="Check recipes, datasets and tasks without running anything."),
 ]
+RestartOption = Annotated[
+    bool, typer.Option("--restart", help="Run rows again that have a result.")
+]
 RecordOption = Annotated[
     bool, typer.Option("--record", help="Store the results in the recipe's folder, for --report.")
 ]
@@ -60,6 +63,7 @@ def reproduce(
     as_list: ListOption = False,
     everything: AllOption = False,
     dry_run: DryOption = False,
+    restart: RestartOption = False,
     record: RecordOption = False,
     report: ReportOption = None,
     recipes: RecipesOption = None,
@@ -88,7 +92,7 @@ def reproduce(
             _validate(folder, names)
         else:
             chosen = tuple(name.strip() for name in rows.split(",") if name.strip())
-            _run(folder, names, size.value, data, out, chosen, record, as_json)
+            _run(folder, names, size.value, data, out, chosen, restart, record, as_json)
 
 
 def _list(folder: Path, as_json: bool) -> None:
@@ -131,6 +135,7 @@ def _run(
     data: Path | None,
     out: Path,
     rows: tuple[str, ...],
+    restart: bool,
     record: bool,
     as_json: bool,
 ) -> None:
@@ -144,6 +149,7 @@ def _run(
             out=out,
             size=size,
             rows=rows,
+            restart=restart,
             record=record,
             recipes=folder,
             progress=True,

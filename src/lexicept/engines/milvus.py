@@ -154,7 +154,7 @@ class Server:
         self.uri = str(folder / LOCAL_FILE) if uri is None else uri
         self.collection = collection
         self.attempts = attempts
-        # Their tracebacks of calls that are retried, or that end in one line, help nobody.
+        # Both print tracebacks of calls that are retried or that end in one line.
         for logger in ("pymilvus", "milvus_lite"):
             logging.getLogger(logger).setLevel(logging.CRITICAL)
         self._client = self._connect()
@@ -261,7 +261,7 @@ def load(server: Server, documents: sp.csr_array, folder: Path, progress: Progre
     """
     filled = np.flatnonzero(np.diff(documents.indptr))
     uri = None if server.local else server.uri
-    for _ in range(2):  # a server that was killed may have lost what it had taken: once more then
+    for _ in range(2):  # a killed server may have lost inserted documents: insert again
         first = int(_read(folder)["next"])
         if not first or not server.exists():
             first = 0

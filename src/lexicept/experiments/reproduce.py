@@ -38,6 +38,7 @@ def reproduce(
     out: str | os.PathLike[str] = "reproduced",
     size: Literal["small", "full"] = "small",
     rows: Sequence[str] = (),
+    restart: bool = False,
     record: bool = False,
     recipes: str | os.PathLike[str] | None = None,
     progress: bool | Progress = False,
@@ -53,6 +54,7 @@ def reproduce(
         out: the folder of all results and of what recipes share, such as trained models.
         size: "small" runs on a laptop; "full" is the paper's experiment.
         rows: only these rows; all by default.
+        restart: run finished rows again. Models that rows share, in ``out/work``, are kept.
         record: keep the results in the recipe's own folder.
         recipes: another folder of recipes; None takes those of the package.
         progress: True shows bars on standard error.
@@ -77,7 +79,7 @@ def reproduce(
     place = root / recipe.name / size
     sources = Data(local, load_sources(folder / "datasets.yaml"), root / "work")
     with reporting(progress) as shown:
-        outcome = run_recipe(recipe, size, sources, root, tuple(rows), shown)
+        outcome = run_recipe(recipe, size, sources, root, tuple(rows), restart, shown)
     compared = write_comparison(recipe, size, outcome, place)
     write_figure(recipe, outcome, place / "figure.png")
     if record and outcome.results:

@@ -78,6 +78,7 @@ def run_recipe(
     data: Data,
     out: Path,
     rows: Sequence[str] = (),
+    restart: bool = False,
     progress: Progress = silent,
 ) -> Outcome:
     """Run the rows that have no result yet; skip rows whose data are missing.
@@ -85,6 +86,7 @@ def run_recipe(
     Args:
         out: the folder of all recipes' results and of what they share.
         rows: only these; all by default.
+        restart: run rows again that have a result; it is replaced when the new one is there.
 
     Raises:
         InputError: no such row, another process works there, or data have changed since rows of
@@ -107,7 +109,7 @@ def run_recipe(
         for number, row in enumerate(todo):
             progress(recipe.name, number, len(todo), row.name)
             job = row.jobs[size]
-            if row.name in results or isinstance(job, str):
+            if isinstance(job, str) or (row.name in results and not restart):
                 continue
             try:
                 result = run_row(row, job, recipe, data, out / "work", progress)

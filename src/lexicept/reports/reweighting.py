@@ -99,7 +99,7 @@ def _results(subject: Subject, changed: Derived) -> Table:
             Column("p", lambda value: f"{value:.2g}"),
         ],
         rows,
-        f"Means over {questions.describe()}; p is that of a paired t-test.",
+        f"Means over {questions.describe()}; p is from a paired t-test.",
     )
 
 
