@@ -50,7 +50,7 @@ def kill_each(folder: Path, count: int, kills: int) -> None:
 
 def read_and_race(folder: Path, count: int) -> None:
     from lexicept.index import updates
-    from lexicept.index.reader import IndexReader
+    from lexicept.storage.generations import generation_number, generations
 
     from .cases import build
     from .readers import race, read_during_updates, version
@@ -63,9 +63,10 @@ def read_and_race(folder: Path, count: int) -> None:
     print(f"{count} updates in {seconds:.0f} s, read {counts} times, none torn", flush=True)
     won = [race(lambda n=n: build(folder / f"raced{n}", 20), 3) for n in range(50)]
     assert set(won) == {1}, won
-    before = int(IndexReader.open(folder / "index").folder.name)
+    before = generations(folder / "index")[-1]
     done = sum(race(lambda: updates.update(folder / "index", version(1)), 3) for _ in range(50))
-    assert int(IndexReader.open(folder / "index").folder.name) == before + done
+    now = generations(folder / "index")[-1]
+    assert generation_number(now.name) == (generation_number(before.name) or 0) + done
     print(f"50 races of 3 builds: one won each; of 150 updates {150 - done} were refused")
 
 

@@ -146,6 +146,7 @@ def state(path: Path) -> str | None:
         assert not found.problems, found.problems
         manifest = json.loads((path / "manifest.json").read_text())
         generation = manifest.pop("generation")
+        del manifest["sha256"]
         text = json.dumps(manifest, sort_keys=True).replace(f"{generation}/", "")
         return hashlib.sha256(text.encode()).hexdigest()
     contents = [(str(p.relative_to(path)), p.read_bytes()) for p in sorted(path.rglob("*.*"))]

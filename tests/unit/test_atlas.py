@@ -126,7 +126,7 @@ def test_relabel(path: Path) -> None:
     assert list(IndexReader.open(path).vocabularies[1].terms or ())[3] == "oh"
     index.release()
     relabel(path, {}, "llm")
-    assert [entry.name for entry in path.iterdir() if entry.is_dir()] == ["000004"]
+    assert [entry.name for entry in path.iterdir() if entry.is_dir()] == ["generation-000004"]
 
 
 def test_unique_labels() -> None:
@@ -145,7 +145,7 @@ def test_unique_labels() -> None:
 
 @pytest.mark.parametrize("name", ["spans", "digests", "sources", "firings"])
 def test_parts_that_do_not_fit(path: Path, name: str) -> None:
-    file = path / "000001" / "concepts" / "atlas" / f"{name}.npy"
+    file = path / "generation-000001" / "concepts" / "atlas" / f"{name}.npy"
     array = np.load(file)
     np.save(file, np.concatenate([array, array[:1]]))
     with pytest.raises(IndexFormatError, match=f"{name}.npy has"):

@@ -47,7 +47,7 @@ def test_build(beir: Path, tmp_path: Path, run: Run) -> None:
     assert run("index", "info", tmp_path / "x", "--json").json == built
     table = run("index", "info", tmp_path / "x").out
     assert "3 dimensions, bm25 k1 1.5, b 0.75" in table
-    files = [p for p in (tmp_path / "x" / "000001").rglob("*") if p.is_file()]
+    files = [p for p in (tmp_path / "x" / "generation-000001").rglob("*") if p.is_file()]
     assert built["bytes"] == sum(p.stat().st_size for p in files)
 
 
@@ -320,7 +320,7 @@ def test_what_build_refuses(beir: Path, tmp_path: Path, run: Run) -> None:
 
 
 def test_what_is_no_index(index: Path, beir: Path, tmp_path: Path, run: Run) -> None:
-    damaged = index / "000001" / "titles.offsets.npy"
+    damaged = index / "generation-000001" / "titles.offsets.npy"
     damaged.write_bytes(damaged.read_bytes()[:-1])
     corpus = beir / "corpus.jsonl"
     for path in (index, corpus, beir, tmp_path / "missing"):
@@ -341,18 +341,18 @@ def test_verify_names_what_is_wrong(index: Path, run: Run) -> None:
     assert whole.code == 0
     assert whole.out.endswith("files, no problems\n")
     assert run("index", "verify", index, "--json").json["problems"] == []
-    text = index / "000001" / "texts.bin"
+    text = index / "generation-000001" / "texts.bin"
     text.write_bytes(text.read_bytes().replace(b"cherry", b"CHERRY"))
     assert run("search", index, "apple").code == 0
     damaged = run("index", "verify", index)
     assert damaged.code == 1
-    problem = "the content of 000001/texts.bin does not match its checksum"
+    problem = "the content of generation-000001/texts.bin does not match its checksum"
     assert damaged.out.splitlines()[0] == problem
     assert damaged.out.endswith("files, 1 problems\n")
     as_json = run("index", "verify", index, "--json")
     assert as_json.code == 1
     assert json.loads(as_json.out)["problems"] == [problem]
-    assert_error(run("index", "verify", index / "000001"), "no index")
+    assert_error(run("index", "verify", index / "generation-000001"), "no index")
 
 
 def test_bugs_keep_their_traceback(monkeypatch: pytest.MonkeyPatch, run: Run, index: Path) -> None:

@@ -17,6 +17,7 @@ from lexicept.errors import IndexFormatError, InputError
 from lexicept.index import updates
 from lexicept.index.impacts import RRASettings
 from lexicept.index.reader import IndexReader
+from lexicept.storage.generations import generations
 from support.commands import Run, assert_error
 from support.indexes import build
 from support.strategies import collections
@@ -214,8 +215,7 @@ def test_an_engine_of_an_older_index_is_refused(name: str, tmp_path: Path, run: 
     )
     run("index", "engine", path, name, *recall)
     assert run("search", path, "cat1", "--engine", name, "--json").json["results"]
-    generations = [p.name for p in (path / "engines" / name).iterdir() if p.name.isdigit()]
-    assert generations == ["000002"]
+    assert [p.name for p in generations(path / "engines" / name)] == ["generation-000002"]
 
 
 def test_unknown_engines_are_refused(tmp_path: Path) -> None:
@@ -245,15 +245,20 @@ def test_a_damaged_engine_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("seismic", reason="needs lexicept[seismic]")
     folder = tmp_path / "engines" / "seismic"
     store.build(folder, "seismic", "p", {"documents": sp.csr_array([[1.0, 2.0]])})
-    file = folder / "000001" / "documents.index.seismic"
+    file = folder / "generation-000001" / "documents.index.seismic"
     content = bytearray(file.read_bytes())
     content[-9] ^= 1
     file.write_bytes(content)
     with pytest.raises(IndexFormatError, match="does not match its checksum"):
         store.open_engine(folder, "seismic", "p")
-    (folder / "manifest.json").write_text('{"format": "lexicept engine", "version": 1}')
-    with pytest.raises(IndexFormatError, match="not an engine that this lexicept reads"):
-        store.open_engine(folder, "seismic", "p")
+    for told, problem in (
+        ('{"format": "lexicept engine", "version": 1}', "version 1; this lexicept reads version 2"),
+        ('{"format": "lexicept engine", "version": 2}', "does not match its checksum"),
+        ('{"format": "zip"}', "not a lexicept engine"),
+    ):
+        (folder / "manifest.json").write_text(told)
+        with pytest.raises(IndexFormatError, match=problem):
+            store.open_engine(folder, "seismic", "p")
 
 
 def test_seismic_is_tuned_to_a_recall(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ import pytest
 import lexicept
 from lexicept.corpora import Document
 from lexicept.errors import InputError
+from lexicept.storage.generations import generations
 
 TEXTS = ["Cats sleep all day.", "Dogs bark.", "A kitten naps on the sofa."]
 
@@ -54,7 +55,7 @@ def test_a_hit_outlives_its_generation(index: lexicept.Index) -> None:
 def test_only_one_generation_stays(index: lexicept.Index) -> None:
     for number in range(4):
         index.add([f"Owl {number}"])
-    folders = [entry for entry in index.path.iterdir() if entry.name.isdigit()]
+    folders = generations(index.path)
     assert folders == [index.reader.folder]
 
 

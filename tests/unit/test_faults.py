@@ -30,6 +30,7 @@ from lexicept.index.builder import IndexBuilder
 from lexicept.index.reader import IndexReader
 from lexicept.storage import workspace
 from lexicept.storage.arrays import save_array
+from lexicept.storage.generations import generations
 from support.vowels import PLACE
 
 CASES = cases(12)
@@ -146,7 +147,7 @@ def test_readers_beside_updates(tmp_path: Path) -> None:
     with points():  # which flush nothing
         counts = read_during_updates(tmp_path / "index", 30, 2)
     assert min(counts) > 0
-    assert len([p for p in (tmp_path / "index").iterdir() if p.name.isdigit()]) <= 3
+    assert len(generations(tmp_path / "index")) <= 3
 
 
 def test_a_reader_keeps_its_generation_and_the_next_change_removes_it(tmp_path: Path) -> None:
@@ -154,12 +155,12 @@ def test_a_reader_keeps_its_generation_and_the_next_change_removes_it(tmp_path: 
     build(path, 3)
     reader = IndexReader.open(path)
     updates.delete(path, ["d0"])
-    assert (path / "000001").is_dir()
+    assert (path / "generation-000001").is_dir()
     assert len(reader.tf()[0].indptr) == 4
     assert len(reader.search("cat")) == 3  # loads its words now
     reader.release()
     updates.delete(path, ["d1"])
-    assert sorted(p.name for p in path.iterdir()) == [".lock", "000003", "manifest.json"]
+    assert sorted(p.name for p in path.iterdir()) == [".lock", "generation-000003", "manifest.json"]
 
 
 def test_of_several_builders_one_wins(tmp_path: Path) -> None:

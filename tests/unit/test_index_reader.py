@@ -21,7 +21,7 @@ from lexicept.index.reader import IndexReader
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.vectors import SparseVectors, Vocabulary
 from lexicept.weighting import BM25, Splade
-from support.indexes import build
+from support.indexes import build, edit_manifest
 
 ANIMALS = {"a": "cat", "b": "cat dog", "c": "dog dog", "d": ""}
 
@@ -331,17 +331,17 @@ def test_a_damaged_manifest(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"version": 99}, "index version 99; this lexicept reads version 2: rebuild it"),
+        ({"version": 99}, "index version 99; this lexicept reads version 3: rebuild it"),
         ({"version": "1"}, "version"),
         ({"version": None}, "version"),
         ({"format": "zip"}, "not a lexicept index"),
         ({"generation": "../x"}, "damaged"),
         ({"generation": "/etc"}, "damaged"),
         ({"generation": 1}, "damaged"),
-        ({"generation": "000009"}, "000009"),
+        ({"generation": "generation-000009"}, "generation-000009"),
         ({"files": []}, "damaged"),
-        ({"files": {"000001/ids.bin": 3}}, "damaged"),
-        ({"files": {"000001/ids.bin": {}}}, "damaged"),
+        ({"files": {"generation-000001/ids.bin": 3}}, "damaged"),
+        ({"files": {"generation-000001/ids.bin": {}}}, "damaged"),
         ({"documents": 3}, "different numbers of documents"),
         ({"documents": None}, "different numbers of documents"),
         ({"vocabularies": []}, "differ in dimensions"),
@@ -356,8 +356,7 @@ def test_a_manifest_of_another_kind(
 ) -> None:
     path = tmp_path / "index"
     build(path, ANIMALS)
-    manifest = json.loads((path / "manifest.json").read_text())
-    (path / "manifest.json").write_text(json.dumps(manifest | changes))
+    edit_manifest(path, lambda manifest: manifest.update(changes))
     with pytest.raises(IndexFormatError, match=problem):
         IndexReader.open(path)
 
@@ -379,9 +378,7 @@ def test_a_manifest_of_another_kind(
 def test_a_manifest_with_another_vocabulary(tmp_path: Path, changes: dict[str, object]) -> None:
     path = tmp_path / "index"
     build(path, ANIMALS)
-    manifest = json.loads((path / "manifest.json").read_text())
-    manifest["vocabularies"][0] |= changes
-    (path / "manifest.json").write_text(json.dumps(manifest))
+    edit_manifest(path, lambda manifest: manifest["vocabularies"][0].update(changes))
     with pytest.raises(IndexFormatError):
         IndexReader.open(path)
 
@@ -426,12 +423,12 @@ def test_truncated_arrays_are_refused_although_the_manifest_agrees(tmp_path: Pat
         if not name.endswith(".npy"):
             continue
         (path / name).write_bytes(content[:-1])
-        entry["size"] -= 1
-        (path / "manifest.json").write_text(json.dumps(manifest))
+        smaller = {name: {**entry, "size": entry["size"] - 1}}
+        edit_manifest(path, lambda m, smaller=smaller: m["files"].update(smaller))
         with pytest.raises(IndexFormatError):
             IndexReader.open(path).tf()
         (path / name).write_bytes(content)
-        entry["size"] += 1
+        edit_manifest(path, lambda m, name=name, entry=entry: m["files"].update({name: entry}))
 
 
 def test_every_altered_file_fails_its_checksum(tmp_path: Path) -> None:
@@ -454,7 +451,7 @@ def test_altered_numbers_do_not_reach_the_compiled_search(tmp_path: Path) -> Non
     path = tmp_path / "index"
     build(path, ANIMALS)
     for name, value in [("documents", 2**16 - 1), ("lengths", 10**6), ("lengths", -1)]:
-        file = path / "000001" / "postings" / f"{name}.npy"
+        file = path / "generation-000001" / "postings" / f"{name}.npy"
         content = file.read_bytes()
         array = np.load(file)
         array[-1] = value
@@ -477,7 +474,9 @@ def test_parts_of_two_indexes(tmp_path: Path) -> None:
     for part in ("postings", "words"):
         mixed = tmp_path / f"mixed-{part}"
         shutil.copytree(tmp_path / "one", mixed)
-        shutil.rmtree(mixed / "000001" / part)
-        shutil.copytree(tmp_path / "two" / "000001" / part, mixed / "000001" / part)
+        shutil.rmtree(mixed / "generation-000001" / part)
+        shutil.copytree(
+            tmp_path / "two" / "generation-000001" / part, mixed / "generation-000001" / part
+        )
         with pytest.raises(IndexFormatError):
             IndexReader.open(mixed)

@@ -122,7 +122,7 @@ def test_the_most_frequent_first(path: Path, stub: Stub, store: GrowingFile) -> 
 
 
 def test_words_that_name_themselves_are_not_sent(path: Path, stub: Stub, run: Run) -> None:
-    sources = path / "000001" / "concepts" / "atlas" / "sources.npy"
+    sources = path / "generation-000001" / "concepts" / "atlas" / "sources.npy"
     np.save(sources, np.full(5, SOURCES.index("vocabulary"), np.uint8))
     found = run("index", "label", path, "--endpoint", stub.url, "--model", "tiny")
     assert_error(found, "its dimensions are words and need no labels")

@@ -418,7 +418,7 @@ def test_an_update_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     with TestClient(create_app(path), base_url=BASE) as client:
         assert get(client, "/search", query="zebra")["results"] == []
         updates.update(path, [Document("new", "A zebra.")])
-        assert generation_becomes("000002")
+        assert generation_becomes("generation-000002")
         assert [one["id"] for one in get(client, "/search", query="zebra")["results"]] == ["new"]
         # What can't be opened is not served: the last good generation is.
         manifest = path / "manifest.json"
@@ -428,7 +428,7 @@ def test_an_update_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         assert [one["id"] for one in get(client, "/search", query="zebra")["results"]] == ["new"]
         manifest.write_text(content)
         updates.delete(path, ["new"])
-        assert generation_becomes("000003")
+        assert generation_becomes("generation-000003")
         assert get(client, "/search", query="zebra")["results"] == []
 
 
@@ -450,7 +450,7 @@ def test_another_engine_serves_what_it_was_built_from(
         assert before
         updates.update(path, [Document("new", QUERY)])
         time.sleep(0.2)
-        assert get(client, "/health")["generation"] == "000001"
+        assert get(client, "/health")["generation"] == "generation-000001"
         assert get(client, "/search", query=QUERY)["results"] == before
 
 

@@ -25,6 +25,7 @@ from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import RRASettings, VocabularySettings
 from lexicept.index.reader import IndexReader
 from lexicept.index.updates import choose_alpha, delete, reweight, update
+from lexicept.storage.generations import generation_name, generation_number
 from lexicept.storage.locks import lock
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
@@ -240,9 +241,11 @@ def test_a_reader_opened_before_updates_keeps_its_view(tmp_path: Path, used: boo
 def test_a_change_leaves_one_generation(tmp_path: Path) -> None:
     path = tmp_path / "index"
     build(path, TEXTS)
-    (path / "000002").mkdir()  # what killed changes left: one before the manifest, one after it
-    (path / "000002" / "ids.bin").write_bytes(b"half")
-    (path / "000000").mkdir()
+    (
+        path / "generation-000002"
+    ).mkdir()  # what killed changes left: one before the manifest, one after it
+    (path / "generation-000002" / "ids.bin").write_bytes(b"half")
+    (path / "generation-000000").mkdir()
     update(path, documents({"d": "emu"}))
     generation = IndexReader.open(path, checksums=True).folder.name
     assert sorted(p.name for p in path.iterdir()) == [".lock", generation, "manifest.json"]
@@ -574,7 +577,7 @@ def test_a_killed_build_can_be_run_again(tmp_path: Path) -> None:
     corpus = write_corpus(tmp_path / "corpus.jsonl", 5000)
     out = tmp_path / "index"
     building = command("build", corpus, "--vocabulary", "words", "--out", out)
-    partial = "index.partial/staged/000001"
+    partial = "index.partial/staged/generation-000001"
     kills = 0
     for point in ("index.partial", f"{partial}/texts.bin", f"{partial}/words", f"{partial}/p*"):
         status = wait_and_kill(building, exists_in(tmp_path, point))
@@ -600,7 +603,7 @@ def test_a_killed_update_leaves_the_old_index_or_the_new_one(tmp_path: Path) -> 
     for word, file in zip(("dog", "owl"), ("texts.bin", "postings"), strict=True):
         corpus = write_corpus(tmp_path / "corpus.jsonl", 2000, word)
         before = IndexReader.open(path)
-        following = f"{int(before.folder.name) + 1:06d}"
+        following = generation_name((generation_number(before.folder.name) or 0) + 1)
         point = exists_in(path, f"{following}/{file}")
         wait_and_kill(command("add", path, corpus), point)
         index = IndexReader.open(path, checksums=True)
@@ -631,8 +634,8 @@ def test_a_reader_sees_whole_indexes_while_another_process_writes(tmp_path: Path
             break
         assert attempt < 100_000
     assert writer.returncode == 0
-    assert IndexReader.open(path).folder.name == "000017"
-    assert "000017" in seen
+    assert IndexReader.open(path).folder.name == "generation-000017"
+    assert "generation-000017" in seen
 
 
 def test_rounded_weights_stay_rounded(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """What ``lexicept index verify`` finds: every altered byte, and parts that do not fit together."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,8 @@ from lexicept.errors import IndexFormatError
 from lexicept.index.impacts import RRASettings, VocabularySettings
 from lexicept.index.updates import add_engine, update
 from lexicept.index.verification import verify
-from lexicept.storage.manifest import describe_files
 from lexicept.weighting import BM25
-from support.indexes import build
+from support.indexes import build, edit_manifest, redescribe
 
 TEXTS = {"a": "cat owl", "b": "cat dog yak", "c": ""}
 
@@ -27,14 +25,7 @@ def path(tmp_path: Path, _vowels: None) -> Path:
 
 
 def files(path: Path) -> list[Path]:
-    return sorted(file for file in (path / "000001").rglob("*") if file.is_file())
-
-
-def redescribe(path: Path) -> None:
-    """Make the manifest agree with the files, as they are now."""
-    manifest = json.loads((path / "manifest.json").read_text())
-    manifest["files"] = describe_files(path / "000001", path)
-    (path / "manifest.json").write_text(json.dumps(manifest))
+    return sorted(file for file in (path / "generation-000001").rglob("*") if file.is_file())
 
 
 def test_an_index_that_is_whole(path: Path) -> None:
@@ -60,15 +51,15 @@ def test_every_altered_byte_is_found(path: Path) -> None:
 
 
 def test_each_file_is_named_once(path: Path) -> None:
-    generation = path / "000001"
+    generation = path / "generation-000001"
     (generation / "ids.bin").unlink()
     (generation / "texts.bin").write_bytes(b"")
     (generation / "stray").write_bytes(b"")
     size = len("".join(TEXTS.values()))
     assert verify(path).problems == [
-        "000001/ids.bin is missing",
-        f"000001/texts.bin has 0 bytes instead of {size}",
-        "000001/stray is not in the manifest",
+        "generation-000001/ids.bin is missing",
+        f"generation-000001/texts.bin has 0 bytes instead of {size}",
+        "generation-000001/stray is not in the manifest",
     ]
 
 
@@ -105,7 +96,7 @@ def infinite(array: Any) -> None:
 def test_parts_that_do_not_fit_although_the_manifest_agrees(
     path: Path, damage: Callable[[Path], None], problem: str
 ) -> None:
-    damage(path / "000001")
+    damage(path / "generation-000001")
     redescribe(path)
     (found,) = verify(path).problems
     assert problem in found
@@ -115,10 +106,10 @@ def test_other_engines_are_verified(path: Path) -> None:
     pytest.importorskip("seismic")
     add_engine(path, "seismic", {"recall": 1.0})
     assert verify(path).problems == []
-    (file,) = (path / "engines" / "seismic" / "000001").glob("*.index.seismic")
+    (file,) = (path / "engines" / "seismic" / "generation-000001").glob("*.index.seismic")
     file.write_bytes(file.read_bytes()[:-1])
     (found,) = verify(path).problems
-    assert found.startswith("engine seismic: 000001/")
+    assert found.startswith("engine seismic: generation-000001/")
 
 
 def test_what_is_updated_is_whole(path: Path) -> None:
@@ -128,10 +119,11 @@ def test_what_is_updated_is_whole(path: Path) -> None:
         verify(path / "manifest.json")
 
 
-@pytest.mark.parametrize("name", ["/etc/passwd", "../index/000001/ids.bin", "000001/../../x"])
+@pytest.mark.parametrize(
+    "name", ["/etc/passwd", "../index/generation-000001/ids.bin", "generation-000001/../../x"]
+)
 def test_names_outside_of_the_index_are_refused(path: Path, name: str) -> None:
-    manifest = json.loads((path / "manifest.json").read_text())
-    manifest["files"][name] = {"size": 3, "sha256": "0" * 64}
-    (path / "manifest.json").write_text(json.dumps(manifest))
+    described = {name: {"size": 3, "sha256": "0" * 64}}
+    edit_manifest(path, lambda manifest: manifest["files"].update(described))
     (problem,) = verify(path).problems
     assert problem.startswith(f"its manifest is damaged: {name!r} is described by")

@@ -113,6 +113,8 @@ def verify(index: IndexArgument, as_json: JsonOption = False) -> None:
     else:
         for problem in result.problems:
             print(safe(problem))
+        for name in result.unknown:
+            print(safe(f"no part of the index: {name}"))
         count = len(result.problems) or "no"
         print(safe(f"{index}: {result.files} files, {count} problems"))
     if result.problems:

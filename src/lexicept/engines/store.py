@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,13 +16,20 @@ from typing import Any
 from lexicept.engines.interface import Engine
 from lexicept.errors import IndexFormatError, InputError
 from lexicept.progress import Progress, silent
-from lexicept.storage.files import read_json, sync_folder, write_json
+from lexicept.storage.files import remove, sync_folder
+from lexicept.storage.generations import generation_name, generation_number, generations
 from lexicept.storage.locks import lock
-from lexicept.storage.manifest import check_files, damage, describe_files
+from lexicept.storage.manifest import (
+    check_files,
+    damage,
+    describe_files,
+    load_manifest,
+    save_manifest,
+)
 from lexicept.storage.workspace import Workspace
 
 FORMAT = "lexicept engine"
-VERSION = 1
+VERSION = 2
 
 # Named, not imported: each needs a package that not every installation has.
 ENGINES = {
@@ -72,8 +78,8 @@ def build(
     folder.mkdir(parents=True, exist_ok=True)
     descriptor = lock(folder)
     try:
-        number = int(_manifest(folder)["generation"]) + 1 if _has_manifest(folder) else 1
-        generation = folder / f"{number:06d}"
+        before = _manifest(folder)["generation"] if _has_manifest(folder) else None
+        generation = folder / generation_name((generation_number(before) or 0) + 1)
         if restart and generation.exists():
             kind.discard(generation)
         settings = {"engine": name, "postings": postings, "uri": arguments.get("uri")}
@@ -92,12 +98,12 @@ def build(
                     key: value for key, value in files.items() if Path(key).name in kind.files
                 },
             }
-            write_json(folder / "manifest.json", manifest)
+            save_manifest(folder / "manifest.json", manifest)
             work.finish()
-        for entry in folder.iterdir():
-            if entry.name.isdigit() and entry != generation:
+        for entry in generations(folder):
+            if entry != generation:
                 kind.discard(entry)
-                shutil.rmtree(entry)
+                remove(entry)
     finally:
         os.close(descriptor)
     return manifest
@@ -143,16 +149,13 @@ def _has_manifest(folder: Path) -> bool:
 
 
 def _manifest(folder: Path) -> dict[str, Any]:
-    manifest = read_json(folder / "manifest.json")
-    version, generation = manifest.get("version"), manifest.get("generation")
+    manifest = load_manifest(folder / "manifest.json", FORMAT, VERSION)
     sound = (
-        manifest.get("format") == FORMAT
-        and isinstance(generation, str)
-        and generation.isdigit()
+        generation_number(manifest.get("generation")) is not None
         and isinstance(manifest.get("files"), dict)
         and isinstance(manifest.get("facts"), dict)
         and isinstance(manifest.get("postings"), str)
     )
-    if not sound or not isinstance(version, int) or version > VERSION:
-        raise IndexFormatError(f"{folder}: not an engine that this lexicept reads")
+    if not sound:
+        raise IndexFormatError(f"{folder}: its manifest is damaged")
     return manifest

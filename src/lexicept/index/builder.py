@@ -25,6 +25,7 @@ from lexicept.parallel.ray import Cluster
 from lexicept.parallel.shards import Over, over
 from lexicept.progress import Progress, silent
 from lexicept.storage.files import fingerprint, sha256
+from lexicept.storage.generations import generation_name
 from lexicept.storage.locks import lock
 from lexicept.storage.manifest import describe_files
 from lexicept.storage.texts import TextStore, TextWriter
@@ -84,7 +85,7 @@ class IndexBuilder:
                 settings.
         """
         self._index = self.work.staged()
-        self._generation = self._index / "000001"
+        self._generation = self._index / generation_name(1)
         self._generation.mkdir()
         count = write_documents(self._generation, documents)
         if not count:

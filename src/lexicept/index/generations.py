@@ -1,42 +1,98 @@
-"""Generations: how an index changes on disk, in one step."""
+"""Generations of an index: how it changes on disk, in one step."""
 
 from __future__ import annotations
 
 import os
-import shutil
+import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from lexicept.errors import InputError
+from lexicept.errors import InputError, LexiceptError, LexiceptWarning
 from lexicept.index.impacts import Derived, RRASettings, VocabularySettings
-from lexicept.index.manifest import FORMAT, VERSION, read_manifest
+from lexicept.index.manifest import FORMAT, MANIFEST, VERSION, read_manifest, unknown_entries
 from lexicept.index.reader import IndexReader
 from lexicept.parallel.shards import Over, over
 from lexicept.storage.arrays import StoredRows
-from lexicept.storage.files import sync_folder, write_json
+from lexicept.storage.files import link, remove, sync_folder
+from lexicept.storage.generations import generation_name, generation_number, generations
 from lexicept.storage.locks import lock, remove_unheld
-from lexicept.storage.manifest import describe_files
+from lexicept.storage.manifest import describe_files, save_manifest
 
 
-def next_generation(index: IndexReader) -> Path:
-    """The place of the next generation, with nothing there."""
-    folder = index.path / f"{int(index.folder.name) + 1:06d}"
-    shutil.rmtree(folder, ignore_errors=True)  # left by an interrupted change
-    return folder
+@contextmanager
+def changing(path: str | os.PathLike[str]) -> Iterator[IndexReader]:
+    """Yield the newest generation of an index, whole, with no other writer. Readers are not held
+    up.
+
+    Every file is compared with its checksum: what a change carries over would be described anew,
+    and damage in it would never be seen again.
+
+    Raises:
+        IndexFormatError: no index, or a damaged one; the message names the file.
+        InputError: another process is writing.
+    """
+    read_manifest(Path(path))  # a lock file must not be left where there is no index
+    descriptor = lock(Path(path))
+    try:
+        index = IndexReader.open(path, checksums=True)
+        try:
+            yield index
+        finally:
+            index.release()
+    finally:
+        os.close(descriptor)
 
 
-def remove_others(index: IndexReader, generation: Path) -> None:
-    """Remove what no reader holds: the generation before, and what killed changes left."""
+@contextmanager
+def next_generation(index: IndexReader) -> Iterator[Path]:
+    """Yield the folder of the next generation, empty, for a block that ends with ``publish``.
+
+    Generations that no reader holds are removed then. A block that fails leaves no folder behind.
+    """
+    number = generation_number(index.folder.name)
+    assert number is not None, "the manifest was checked"
+    folder = index.path / generation_name(number + 1)
+    remove(folder)  # left by a killed change
+    folder.mkdir()
+    try:
+        yield folder
+    except BaseException:
+        with suppress(LexiceptError, OSError):
+            # A failure after the manifest was replaced must not take what it names.
+            if read_manifest(index.path)["generation"] != folder.name:
+                remove(folder)
+        raise
     index.release()
-    for entry in index.path.iterdir():
-        if entry.name.isdigit() and entry != generation:
-            remove_unheld(entry)
-        elif entry.name.startswith(".manifest.json."):
-            entry.unlink()
+    _remove_others(index.path, folder.name)
+    if unknown := unknown_entries(index.path):
+        names = ", ".join(unknown)
+        warnings.warn(
+            f"{index.path}: left as it is, being no part of the index: {names}",
+            LexiceptWarning,
+            stacklevel=2,
+        )
+
+
+def carry_over(index: IndexReader, folder: Path, *without: str) -> dict[str, Any]:
+    """Link the files of a generation into the folder of another.
+
+    Args:
+        without: beginnings of names of files to leave out.
+
+    Returns:
+        Their descriptions as they are, for ``publish``.
+    """
+    kept, prefix = {}, f"{index.folder.name}/"
+    for name, description in index.manifest["files"].items():
+        inner = name.removeprefix(prefix)
+        if inner != name and not inner.startswith(without):
+            link(index.folder / inner, folder / inner)
+            kept[f"{folder.name}/{inner}"] = description
+    return kept
 
 
 def remove_unread(path: Path) -> None:
@@ -46,12 +102,18 @@ def remove_unread(path: Path) -> None:
     except InputError:
         return
     try:
-        newest = read_manifest(path)["generation"]
-        for entry in path.iterdir():
-            if entry.name.isdigit() and entry.name != newest:
-                remove_unheld(entry)
+        _remove_others(path, read_manifest(path)["generation"])
     finally:
         os.close(descriptor)
+
+
+def _remove_others(path: Path, current: str) -> None:
+    """Remove the generations that no reader holds, and temporary files of killed changes."""
+    for entry in generations(path):
+        if entry.name != current:
+            remove_unheld(entry)
+    for entry in path.glob(f".{MANIFEST}.*"):
+        entry.unlink()
 
 
 def commit_generation(
@@ -62,12 +124,14 @@ def commit_generation(
     rra: RRASettings | None,
     weight_bits: int,
     over: Over = over,
+    kept: Mapping[str, Any] | None = None,
 ) -> None:
     """Derive the postings, then publish the generation.
 
     Args:
         sizes: dimensions of every vocabulary, whose tf the generation holds.
         over: see ``Derived.compute``.
+        kept: see ``publish``.
     """
     tf = [StoredRows(generation / name / "frequencies", n) for name, n in sizes.items()]
     ordered = [settings[name] for name in sizes]
@@ -80,12 +144,21 @@ def commit_generation(
         ],
         "rra": None if rra is None else asdict(rra),
     }
-    publish(path, generation, content)
+    publish(path, generation, content, kept)
 
 
-def publish(path: Path, generation: Path, content: Mapping[str, Any]) -> None:
-    """Make a whole generation the one that readers see; ``content`` is what its manifest says of
-    it beside the files."""
+def publish(
+    path: Path,
+    generation: Path,
+    content: Mapping[str, Any],
+    kept: Mapping[str, Any] | None = None,
+) -> None:
+    """Make a whole generation the one that readers see.
+
+    Args:
+        content: what its manifest says of it beside the files.
+        kept: descriptions of files that were carried over.
+    """
     sync_folder(generation)
     manifest = {
         **content,
@@ -93,21 +166,6 @@ def publish(path: Path, generation: Path, content: Mapping[str, Any]) -> None:
         "version": VERSION,
         "lexicept": version("lexicept"),
         "generation": generation.name,
-        "files": describe_files(generation, path),
+        "files": describe_files(generation, path, kept),
     }
-    write_json(path / "manifest.json", manifest)
-
-
-@contextmanager
-def writing(path: str | os.PathLike[str]) -> Iterator[IndexReader]:
-    """The newest generation of an index, with no other writer. Readers are not held up."""
-    read_manifest(Path(path))  # a lock file must not be left where there is no index
-    descriptor = lock(Path(path))
-    try:
-        index = IndexReader.open(path)
-        try:
-            yield index
-        finally:
-            index.release()
-    finally:
-        os.close(descriptor)
+    save_manifest(path / MANIFEST, manifest)

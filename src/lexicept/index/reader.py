@@ -28,7 +28,7 @@ from lexicept.explanation.explanation import Explanation
 from lexicept.index.atlas import Atlas
 from lexicept.index.impacts import Derived, RRASettings, VocabularySettings
 from lexicept.index.loaded import LoadedVectorizers
-from lexicept.index.manifest import read_manifest
+from lexicept.index.manifest import ENGINES, read_manifest
 from lexicept.index.queries import Steering, WeightedQuery, check_query, steer
 from lexicept.index.stored import Hit, StoredDocuments
 from lexicept.storage.arrays import load_csr
@@ -164,7 +164,7 @@ class IndexReader:
 
     def engine_folder(self, name: str) -> Path:
         """Return the folder of another engine."""
-        return self.path / "engines" / name
+        return self.path / ENGINES / name
 
     def vectorizer(self, name: str) -> Vectorizer:
         """Return the vectorizer of a vocabulary, loaded at first use."""

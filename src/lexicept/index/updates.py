@@ -7,7 +7,6 @@ Each writes the next generation under another name and publishes it in one step 
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,11 +21,11 @@ from lexicept.errors import InputError
 from lexicept.index.atlas import SOURCES, Findings, unique_labels
 from lexicept.index.builder import Contents, map_over, well_formed, write_documents
 from lexicept.index.generations import (
+    carry_over,
+    changing,
     commit_generation,
     next_generation,
     publish,
-    remove_others,
-    writing,
 )
 from lexicept.index.impacts import Derived, RRASettings, best_alpha
 from lexicept.index.reader import IndexReader
@@ -34,7 +33,7 @@ from lexicept.index.term_frequencies import write_tf
 from lexicept.parallel.ray import Cluster
 from lexicept.progress import Progress, silent
 from lexicept.storage.arrays import CSRWriter, load_csr, save_array
-from lexicept.storage.files import link_folder
+from lexicept.storage.generations import generation_name
 from lexicept.storage.texts import TextStore
 from lexicept.storage.workspace import new_folder
 from lexicept.vectors import Integers
@@ -53,9 +52,9 @@ def update(
 
     Raises:
         InputError: duplicate ids among ``documents``, or another process is writing.
-        IndexFormatError: ``path`` is no index.
+        IndexFormatError: ``path`` is no index, or a damaged one; it is left as it was.
     """
-    with writing(path) as index:
+    with changing(path) as index:
         known = {name: number for number, name in enumerate(index.ids)}
         fresh: dict[str, Document] = {}
         for document in well_formed(documents):
@@ -67,7 +66,8 @@ def update(
             else:
                 order.append(place)
         if fresh:
-            _rewrite(index, list(fresh.values()), np.array(order), progress)
+            with next_generation(index) as folder:
+                _rewrite(index, folder, list(fresh.values()), np.array(order), progress)
     added = len(order) - len(known)
     return added, len(fresh) - added
 
@@ -78,15 +78,16 @@ def delete(path: str | os.PathLike[str], document_ids: Iterable[str]) -> int:
     Raises:
         InputError: an unknown id (nothing is deleted then), nothing would be left, or another
             process is writing.
-        IndexFormatError: ``path`` is no index.
+        IndexFormatError: ``path`` is no index, or a damaged one; it is left as it was.
     """
-    with writing(path) as index:
+    with changing(path) as index:
         numbers = {index.document_number(document_id) for document_id in document_ids}
         kept = np.array([n for n in range(len(index)) if n not in numbers], dtype=np.int64)
         if not kept.size:
             raise InputError(f"{index.path}: an index can't be left without documents")
         if numbers:
-            _rewrite(index, [], kept, silent)
+            with next_generation(index) as folder:
+                _rewrite(index, folder, [], kept, silent)
     return len(numbers)
 
 
@@ -95,16 +96,13 @@ def reweight_in_place(path: str | os.PathLike[str], settings: RRASettings) -> No
 
     Raises:
         InputError: settings that ``rra.reweight`` refuses, or another process is writing.
-        IndexFormatError: ``path`` is no index.
+        IndexFormatError: ``path`` is no index, or a damaged one; it is left as it was.
     """
-    with writing(path) as index:
-        folder = next_generation(index)
-        link_folder(index.folder, folder)
-        shutil.rmtree(folder / "postings")
+    with changing(path) as index, next_generation(index) as folder:
+        kept = carry_over(index, folder, "postings/")
         sizes = {vocabulary.name: vocabulary.size for vocabulary in index.vocabularies}
         bits = index.engine.weight_bits
-        commit_generation(index.path, folder, sizes, index.settings, settings, bits)
-        remove_others(index, folder)
+        commit_generation(index.path, folder, sizes, index.settings, settings, bits, kept=kept)
 
 
 def reweight(
@@ -121,17 +119,16 @@ def reweight(
     Raises:
         InputError: ``out`` exists, settings that ``rra.reweight`` refuses, or a folder that a node
             of the cluster does not see.
-        IndexFormatError: ``path`` is no index.
+        IndexFormatError: ``path`` is no index, or a damaged one; it is left as it was.
     """
-    index = IndexReader.open(path)
+    index = IndexReader.open(path, checksums=True)
     sizes = {vocabulary.name: vocabulary.size for vocabulary in index.vocabularies}
     bits = index.engine.weight_bits
     with new_folder(out, "reweight") as staged:
-        generation = staged / index.folder.name
-        link_folder(index.folder, generation)
-        shutil.rmtree(generation / "postings")
+        generation = staged / generation_name(1)
+        kept = carry_over(index, generation, "postings/")
         over = map_over(cluster, staged)
-        commit_generation(staged, generation, sizes, index.settings, settings, bits, over)
+        commit_generation(staged, generation, sizes, index.settings, settings, bits, over, kept)
     return IndexReader.open(out)
 
 
@@ -144,24 +141,21 @@ def relabel(path: str | os.PathLike[str], labels: Mapping[int, str], source: str
 
     Raises:
         InputError: the index has no atlas, or another process is writing.
-        IndexFormatError: ``path`` is no index.
+        IndexFormatError: ``path`` is no index, or a damaged one; it is left as it was.
     """
-    with writing(path) as index:
+    with changing(path) as index:
         if index.atlas is None:
             raise InputError(f"{path}: its concepts were not described")
         terms = list(index.atlas.labels)
         sources = [SOURCES.index(index.atlas.source(number)) for number in range(len(terms))]
         for number, label in labels.items():
             terms[number], sources[number] = label, SOURCES.index(source)
-        folder = next_generation(index)
-        link_folder(index.folder, folder)
-        concepts = folder / "concepts"
-        for old in (*concepts.glob("terms.*"), concepts / "atlas" / "sources.npy"):
-            old.unlink()  # a link: to write into it would change the generation before
-        TextStore.write(concepts / "terms", unique_labels(terms, labels.keys()))
-        save_array(concepts / "atlas" / "sources.npy", np.array(sources, np.uint8))
-        publish(index.path, folder, index.manifest)
-        remove_others(index, folder)
+        with next_generation(index) as folder:
+            kept = carry_over(index, folder, "concepts/terms.", "concepts/atlas/sources.npy")
+            TextStore.write(folder / "concepts" / "terms", unique_labels(terms, labels.keys()))
+            file = folder / "concepts" / "atlas" / "sources.npy"
+            save_array(file, np.array(sources, np.uint8))
+            publish(index.path, folder, index.manifest, kept)
 
 
 def describe(path: str | os.PathLike[str], find: Callable[[IndexReader], Findings]) -> None:
@@ -169,20 +163,16 @@ def describe(path: str | os.PathLike[str], find: Callable[[IndexReader], Finding
 
     Raises:
         InputError: the index has no concepts, or another process is writing.
-        IndexFormatError: ``path`` is no index.
+        IndexFormatError: ``path`` is no index, or a damaged one; it is left as it was.
     """
-    with writing(path) as index:
+    with changing(path) as index:
         if "concepts" not in index.settings:
             raise InputError(f"{path} has no concepts")
         findings = _with_known_names(index, find(index))
-        folder = next_generation(index)
-        link_folder(index.folder, folder)
-        for old in (folder / "concepts").glob("terms.*"):
-            old.unlink()  # a link: to write into it would change the generation before
-        shutil.rmtree(folder / "concepts" / "atlas", ignore_errors=True)
-        findings.save(folder / "concepts", index.ids, Contents(folder))
-        publish(index.path, folder, index.manifest)
-        remove_others(index, folder)
+        with next_generation(index) as folder:
+            kept = carry_over(index, folder, "concepts/terms.", "concepts/atlas/")
+            findings.save(folder / "concepts", index.ids, Contents(folder))
+            publish(index.path, folder, index.manifest, kept)
 
 
 def _with_known_names(index: IndexReader, findings: Findings) -> Findings:
@@ -246,9 +236,9 @@ def add_engine(
 
     Raises:
         InputError: no such engine, its package is missing, or settings that it refuses.
-        IndexFormatError: ``path`` is no index.
+        IndexFormatError: ``path`` is no index, or a damaged one; it is left as it was.
     """
-    index = IndexReader.open(path)
+    index = IndexReader.open(path, checksums=True)
     engine = index.engine
     arguments = {"documents": engine.matrix(), "offsets": engine.offsets, **settings}
     if settings.get("recall", 1.0) != 1.0:
@@ -270,11 +260,16 @@ def _pseudo_queries(
 
 
 def _rewrite(
-    index: IndexReader, fresh: Sequence[Document], order: Integers, progress: Progress
+    index: IndexReader,
+    folder: Path,
+    fresh: Sequence[Document],
+    order: Integers,
+    progress: Progress,
 ) -> None:
     """Publish the next generation: rows ``order`` of the present documents and the fresh ones."""
-    folder = next_generation(index)
-    folder.mkdir()
+    names = [vocabulary.name for vocabulary in index.vocabularies]
+    derived = [f"{name}/{part}." for name in names for part in ("frequencies", "terms")]
+    kept = carry_over(index, folder, "ids.", "titles.", "texts.", "postings/", *derived)
     old = len(index)
     write_documents(
         folder,
@@ -284,8 +279,8 @@ def _rewrite(
     for vocabulary in index.vocabularies:
         target = folder / vocabulary.name
         before = index.folder / vocabulary.name
-        link_folder(before, target, replaced=("frequencies.", "terms."))
         size, terms = vocabulary.size, vocabulary.terms or ()
+        target.mkdir(exist_ok=True)
         new = target / "new"
         if fresh:
             vectorizer = index.vectorizer(vocabulary.name)
@@ -299,8 +294,7 @@ def _rewrite(
             part.unlink()
         sizes[vocabulary.name] = size
     bits = index.engine.weight_bits
-    commit_generation(index.path, folder, sizes, index.settings, index.rra, bits)
-    remove_others(index, folder)
+    commit_generation(index.path, folder, sizes, index.settings, index.rra, bits, kept=kept)
 
 
 def _write_rows(prefix: Path, matrices: Sequence[sp.csr_array], order: Integers) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from lexicept.engines import store
 from lexicept.errors import IndexFormatError, LexiceptError
 from lexicept.index.atlas import Atlas
-from lexicept.index.manifest import read_manifest
+from lexicept.index.manifest import ENGINES, read_manifest, unknown_entries
 from lexicept.index.reader import IndexReader
 from lexicept.progress import Progress, silent
 from lexicept.storage.arrays import load_csr
@@ -27,6 +27,8 @@ class Verification(NamedTuple):
     files: int
     problems: list[str]
     """A line for each thing that is wrong, naming it; empty for an index that is whole."""
+    unknown: list[str]
+    """Names of what is in the folder and no part of the index; changes leave it as it is."""
 
 
 def verify(path: str | os.PathLike[str], progress: Progress = silent) -> Verification:
@@ -48,9 +50,9 @@ def verify(path: str | os.PathLike[str], progress: Progress = silent) -> Verific
         # An update may have removed this generation meanwhile.
         if not problems or read_manifest(root)["generation"] == manifest["generation"]:
             break
-    engines = sorted((root / "engines").glob("*/manifest.json"))
+    engines = sorted((root / ENGINES).glob("*/manifest.json"))
     problems += [problem for file in engines for problem in store.problems(file.parent, progress)]
-    return Verification(len(files), problems)
+    return Verification(len(files), problems, unknown_entries(root))
 
 
 def _unknown_files(folder: Path, files: dict[str, Any]) -> Iterator[str]:

@@ -97,8 +97,19 @@ def sha256(path: Path) -> str:
 def read_json(path: Path, refuse: type[LexiceptError] = IndexFormatError) -> dict[str, Any]:
     """Return the JSON object in a file; raise the error ``refuse`` for anything else."""
     try:
-        content = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise refuse(f"{path}: {error}") from None
+    return parse_json(raw, path, refuse)
+
+
+def parse_json(
+    raw: bytes, path: Path, refuse: type[LexiceptError] = IndexFormatError
+) -> dict[str, Any]:
+    """Return the JSON object in what was read of a file; see ``read_json``."""
+    try:
+        content = json.loads(raw)
+    except (ValueError, RecursionError) as error:
         raise refuse(f"{path}: {error}") from None
     if not isinstance(content, dict):
         raise refuse(f"{path}: not a JSON object")
@@ -110,22 +121,16 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
     replace_file(path, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
 
 
-def link_folder(source: Path, target: Path, replaced: tuple[str, ...] = ()) -> None:
-    """Copy a folder of files that never change, by links where the file system can.
+def link(source: Path, target: Path) -> None:
+    """Copy a file that never changes, by a link where the file system can.
 
-    Files whose names begin with one of ``replaced`` are left out.
+    Folders that the target needs are created.
     """
-
-    def copy(old: str, new: str) -> None:
-        try:
-            os.link(old, new)
-        except OSError:
-            shutil.copy2(old, new)
-
-    def left_out(_: str, names: list[str]) -> list[str]:
-        return [name for name in names if name.startswith(replaced)] if replaced else []
-
-    shutil.copytree(source, target, copy_function=copy, ignore=left_out)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
 
 
 @contextmanager

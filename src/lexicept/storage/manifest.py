@@ -1,8 +1,11 @@
-"""Manifests: the size and checksum of every file of a folder."""
+"""Manifests: the size and checksum of every file of a folder, and a checksum of the manifest."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
+import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +14,46 @@ from typing import Any
 
 from lexicept.errors import IndexFormatError
 from lexicept.progress import Progress, silent
-from lexicept.storage.files import sha256
+from lexicept.storage.files import parse_json, replace_file, sha256
+
+_SEALED = re.compile(rb'\{\n "sha256": "([0-9a-f]{64})",(.*)', re.DOTALL)
+"""A manifest on disk: its checksum, then the rest of the JSON object."""
+
+
+def save_manifest(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a manifest atomically, with a checksum of its own."""
+    body = json.dumps(content, indent=1).encode() + b"\n"
+    digest = hashlib.sha256(body).hexdigest().encode()
+    replace_file(path, b'{\n "sha256": "%b",%b' % (digest, body.removeprefix(b"{")))
+
+
+def load_manifest(path: Path, kind: str, version: int) -> dict[str, Any]:
+    """Return the content of a manifest that ``save_manifest`` wrote.
+
+    Args:
+        kind: its ``format``.
+        version: its ``version``.
+
+    Raises:
+        IndexFormatError: of another kind or version, or any byte differs from what was written.
+    """
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise IndexFormatError(f"{path}: {error.strerror}") from None
+    content = parse_json(raw, path)
+    if content.get("format") != kind:
+        raise IndexFormatError(f"{path.parent}: not a {kind}")
+    if content.get("version") != version:
+        raise IndexFormatError(
+            f"{path.parent}: {kind} version {content.get('version')!r:.20}; this lexicept reads "
+            f"version {version}: rebuild it"
+        )
+    sealed = _SEALED.fullmatch(raw)
+    if sealed is None or hashlib.sha256(b"{" + sealed[2]).hexdigest().encode() != sealed[1]:
+        raise IndexFormatError(f"{path} is damaged: its content does not match its checksum")
+    del content["sha256"]
+    return content
 
 
 def describe(files: Iterable[Path], root: Path) -> dict[str, dict[str, Any]]:
@@ -22,9 +64,18 @@ def describe(files: Iterable[Path], root: Path) -> dict[str, dict[str, Any]]:
     }
 
 
-def describe_files(folder: Path, root: Path) -> dict[str, dict[str, Any]]:
-    """Return the size and checksum of every file below ``folder``; see ``describe``."""
-    return describe((path for path in sorted(folder.rglob("*")) if path.is_file()), root)
+def describe_files(
+    folder: Path, root: Path, known: Mapping[str, Any] | None = None
+) -> dict[str, dict[str, Any]]:
+    """Return the size and checksum of every file below ``folder``; see ``describe``.
+
+    Args:
+        known: descriptions to keep; these files are not read.
+    """
+    known = known or {}
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    new = describe((p for p in files if p.relative_to(root).as_posix() not in known), root)
+    return dict(sorted({**known, **new}.items()))
 
 
 def check_files(root: Path, files: Mapping[str, Any], *, checksums: bool) -> None:

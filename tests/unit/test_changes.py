@@ -1,0 +1,171 @@
+"""Changes of an index that is damaged, that holds other files, or that fail halfway."""
+
+import errno
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lexicept.corpora import Document
+from lexicept.errors import IndexFormatError, LexiceptWarning
+from lexicept.index import generations, updates
+from lexicept.index.impacts import Derived, RRASettings, VocabularySettings
+from lexicept.index.reader import IndexReader
+from lexicept.index.verification import verify
+from lexicept.storage import files
+from lexicept.storage.manifest import load_manifest, save_manifest
+from lexicept.weighting import BM25
+from support.commands import Run
+from support.indexes import build
+
+TEXTS = {"a": "cat owl", "b": "cat dog yak", "c": "dog dog elk"}
+
+CHANGES: dict[str, Callable[[Path], object]] = {
+    "update": lambda path: updates.update(path, [Document("d", "emu")]),
+    "delete": lambda path: updates.delete(path, ["a"]),
+    "reweight": lambda path: updates.reweight_in_place(path, RRASettings()),
+    "reweighted copy": lambda path: updates.reweight(path, path.parent / "out", RRASettings()),
+}
+
+
+@pytest.fixture
+def path(tmp_path: Path, _vowels: None) -> Path:
+    return build(tmp_path / "index", TEXTS, concepts=VocabularySettings(BM25(k3=1.0))).path
+
+
+def names(path: Path) -> list[str]:
+    return sorted(os.listdir(path))
+
+
+def content(path: Path) -> dict[str, bytes]:
+    return {str(p): p.read_bytes() for p in path.rglob("*") if p.is_file() and p.name != ".lock"}
+
+
+# The manifest's own checksum.
+
+
+def test_every_flipped_bit_of_a_manifest_is_seen(tmp_path: Path) -> None:
+    file = tmp_path / "manifest.json"
+    told = {"format": "x", "version": 1, "alpha": 1e-05, "files": {"é": {"size": 3}}, "rra": None}
+    save_manifest(file, told)
+    assert load_manifest(file, "x", 1) == told
+    whole = file.read_bytes()
+    assert json.loads(whole) == {"sha256": json.loads(whole)["sha256"], **told}
+    for bit in range(8 * len(whole)):
+        flipped = bytearray(whole)
+        flipped[bit // 8] ^= 1 << bit % 8
+        file.write_bytes(flipped)
+        with pytest.raises(IndexFormatError, match=str(tmp_path)):
+            load_manifest(file, "x", 1)
+    for other in (whole[:-1], whole + b"\n", whole.replace(b": ", b":"), b" " + whole, b""):
+        file.write_bytes(other)
+        with pytest.raises(IndexFormatError, match=str(tmp_path)):
+            load_manifest(file, "x", 1)
+
+
+def test_a_score_can_not_be_changed_by_the_manifest(path: Path) -> None:
+    file = path / "manifest.json"
+    file.write_bytes(file.read_bytes().replace(b'"k1": 1.5', b'"k1": 1.7'))
+    with pytest.raises(IndexFormatError, match=r"manifest\.json is damaged: its content does not"):
+        IndexReader.open(path)
+
+
+# Damage.
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_damaged_index_is_refused_and_left_as_it_was(path: Path, name: str) -> None:
+    changed = 0
+    for file in sorted((path / "generation-000001").rglob("*.*")):
+        whole = file.read_bytes()
+        if not whole:
+            continue
+        file.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+        before = content(path.parent)
+        problem = f"the content of {file.relative_to(path)} does not match its checksum"
+        with pytest.raises(IndexFormatError, match=f"^{path}: {problem}$"):
+            CHANGES[name](path)
+        assert content(path.parent) == before
+        assert verify(path).problems == [problem]
+        file.write_bytes(whole)
+        changed += 1
+    assert changed > 20
+    CHANGES[name](path)
+    assert verify(path).problems == []
+
+
+def test_what_is_carried_over_keeps_its_description(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Damage done between the check and the copy shows in ``verify`` afterwards."""
+    carry_over = generations.carry_over
+
+    def damage_first(index: IndexReader, *rest: object) -> object:
+        file = index.folder / "words" / "tokenizer.json"
+        file.write_bytes(file.read_bytes().replace(b'"en"', b'"de"'))
+        return carry_over(index, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(updates, "carry_over", damage_first)
+    updates.delete(path, ["a"])
+    problem = "the content of generation-000002/words/tokenizer.json does not match its checksum"
+    assert verify(path).problems == [problem]
+
+
+# What is not the index's.
+
+
+@pytest.mark.parametrize("name", ["update", "delete", "reweight"])
+def test_what_is_no_part_of_the_index_stays(path: Path, name: str, run: Run) -> None:
+    for folder in ("2024", "000002", "generation-000002.bak"):
+        (path / folder).mkdir()
+        (path / folder / "file").write_text("precious")
+    (path / ".DS_Store").touch()
+    told = "index: left as it is, being no part of the index: 000002, 2024, generation-000002.bak"
+    with pytest.warns(LexiceptWarning, match=told):
+        CHANGES[name](path)
+    unknown = ["000002", "2024", "generation-000002.bak"]
+    assert [(path / folder / "file").read_text() for folder in unknown] == 3 * ["precious"]
+    assert names(path) == sorted(
+        [".DS_Store", ".lock", *unknown, "generation-000002", "manifest.json"]
+    )
+    assert verify(path).problems == []
+    assert verify(path).unknown == unknown
+    found = run("index", "verify", path)
+    assert found.code == 0
+    assert found.out.splitlines()[:3] == [f"no part of the index: {name}" for name in unknown]
+
+
+# Failures.
+
+
+@pytest.mark.parametrize("name", ["update", "delete", "reweight"])
+def test_a_change_that_fails_leaves_no_folder(
+    path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = content(path)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Derived, "compute", full)
+        with pytest.raises(OSError, match="No space left"):
+            CHANGES[name](path)
+    assert content(path) == before
+    assert names(path) == [".lock", "generation-000001", "manifest.json"]
+
+
+def test_a_failure_after_the_manifest_was_replaced_keeps_what_it_names(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(_: Path) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(generations, "sync_folder", lambda _: None)
+        patch.setattr(files, "sync", failing)
+        with pytest.raises(OSError, match="Input/output error"):
+            updates.delete(path, ["a"])
+    assert list(IndexReader.open(path, checksums=True).ids) == ["b", "c"]
