@@ -373,7 +373,8 @@ def test_being_turned_away_is_said_and_counted(path: Path, monkeypatch: pytest.M
         line = 'lexicept_requests_total{path="/concepts/{number}",status="503"} 1.0'
         assert line in client.get("/metrics").text
         paths = client.get("/openapi.json").json()["paths"]
-        busy = [path for path in paths if "503" in paths[path]["get"]["responses"]]
+        unavailable = {path: paths[path]["get"]["responses"].get("503", {}) for path in paths}
+        busy = [path for path, answer in unavailable.items() if "Retry-After" in str(answer)]
         assert sorted(busy) == sorted(MALFORMED)
 
 
@@ -420,13 +421,6 @@ def test_an_update_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         updates.update(path, [Document("new", "A zebra.")])
         assert generation_becomes("generation-000002")
         assert [one["id"] for one in get(client, "/search", query="zebra")["results"]] == ["new"]
-        # What can't be opened is not served: the last good generation is.
-        manifest = path / "manifest.json"
-        content = manifest.read_text()
-        manifest.write_text("{")
-        time.sleep(0.2)
-        assert [one["id"] for one in get(client, "/search", query="zebra")["results"]] == ["new"]
-        manifest.write_text(content)
         updates.delete(path, ["new"])
         assert generation_becomes("generation-000003")
         assert get(client, "/search", query="zebra")["results"] == []

@@ -158,3 +158,12 @@ def test_stems_are_forgotten_and_found_again(monkeypatch):
     text = "running the cats and running dogs, cats and the dogs"
     assert tokenizer(text) == ["run", "cat", "run", "dog", "cat", "dog"]
     assert len(tokenizer._stems) <= 2
+
+
+@pytest.mark.parametrize("letter", ["a", "ж", "𝒳"])
+def test_long_words_are_not_remembered(letter: str) -> None:
+    tokenizer = words.Tokenizer("en")
+    longest = letter * words.LONGEST_REMEMBERED
+    assert tokenizer(f"{longest} {longest}{letter} kilo") == [longest, longest + letter, "kilo"]
+    assert set(tokenizer._stems) == {longest, "kilo"}
+    assert tokenizer._stemmer.maxCacheSize == 0  # which would keep them

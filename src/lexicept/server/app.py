@@ -18,7 +18,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
-from lexicept.errors import InputError
+from lexicept.errors import IndexFormatError, InputError
 from lexicept.server import schema
 from lexicept.server.guard import Guard
 from lexicept.server.metrics import Metrics
@@ -103,6 +103,7 @@ def create_app(
     app.add_middleware(Guard, metrics=metrics)
     app.add_exception_handler(RequestValidationError, refuse)
     app.add_exception_handler(BusyError, turn_away)
+    app.add_exception_handler(IndexFormatError, fail)
     app.include_router(router)
     for address, (content, media_type) in FILES.items():
         app.add_api_route(address, page_file(content, media_type), include_in_schema=False)
@@ -130,6 +131,12 @@ def turn_away(_: Request, error: Exception) -> Response:
     """Answer a request that finds a full queue."""
     reason = "too many requests wait for the model: try again later"
     return JSONResponse({"detail": reason}, 503, {"Retry-After": str(RETRY_SECONDS)})
+
+
+def fail(request: Request, error: Exception) -> Response:
+    """Answer a request that meets damage in the index."""
+    reason = str(error).replace(f"{request.app.state.reader.path}: ", "")
+    return JSONResponse({"detail": f"the index is damaged: {reason}"}, 503)
 
 
 def page_file(content: bytes, media_type: str) -> Callable[[], Awaitable[Response]]:

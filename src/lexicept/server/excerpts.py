@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
-from functools import lru_cache
 from typing import Any
 
 from lexicept.corpora import Document
+from lexicept.errors import IndexFormatError
 from lexicept.index.reader import IndexReader
 
 EXCERPT = 240
 """Most characters of a summary's text."""
 
 CARDS = 16_384
-"""Summaries kept in memory: about 10 MB."""
+"""Summaries kept in memory: about 10 MB, and at most 70 MB."""
+
+LONGEST_CARD = 1_000
+"""Most characters of a summary that is kept: an id or a title may have any length."""
+
+NOT_FINITE = "its weights give scores that are not finite"
+"""JSON has no infinity."""
 
 
 def summary(document: Document) -> dict[str, str]:
@@ -26,8 +32,11 @@ def summary(document: Document) -> dict[str, str]:
 
 
 def to_json(content: Any) -> str:
-    """Return compact JSON."""
-    return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    """Return compact JSON. Raises IndexFormatError for infinity and NaN, which it lacks."""
+    try:
+        return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except ValueError:
+        raise IndexFormatError(NOT_FINITE) from None
 
 
 class Cards:
@@ -35,7 +44,16 @@ class Cards:
 
     def __init__(self, index: IndexReader) -> None:
         self._index = index
-        self.of = lru_cache(CARDS)(self._write)
+        # No lru_cache of a method: the cycle would keep the index open after an update.
+        self._cards: dict[str, str] = {}
 
-    def _write(self, document_id: str) -> str:
-        return to_json(summary(self._index.document(document_id)))[1:-1]
+    def of(self, document_id: str) -> str:
+        """Return a document's summary as the members of a JSON object, without the braces."""
+        card = self._cards.get(document_id)
+        if card is None:
+            card = to_json(summary(self._index.document(document_id)))[1:-1]
+            if len(card) <= LONGEST_CARD:
+                if len(self._cards) >= CARDS:
+                    self._cards.clear()
+                self._cards[document_id] = card
+        return card

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
+from lexicept.errors import IndexFormatError
 from lexicept.index.queries import Steering
 from lexicept.index.reader import IndexReader
 from lexicept.index.stored import Hit
@@ -22,7 +23,10 @@ from lexicept.server.excerpts import Cards
 T = TypeVar("T")
 
 FOLLOW_SECONDS = 1.0
-"""Seconds between checks for an update of the index."""
+"""Seconds between checks of the index on disk."""
+
+MOST_SECONDS = 60.0
+"""Most seconds between attempts to open an index that can't be opened."""
 
 BATCH = 32
 """Most queries of one batch."""
@@ -47,6 +51,15 @@ class Generation:
     @classmethod
     def of(cls, index: IndexReader) -> Generation:
         return cls(index, Cards(index))
+
+
+class State(NamedTuple):
+    """What ``/health`` says of the index."""
+
+    status: Literal["ok", "stale", "damaged"]
+    """Stale: the index has changed, but can't be opened as it is now, and the generation before is
+    served. Damaged: a file of the served generation was truncated, and requests are refused."""
+    reason: str | None = None
 
 
 class Search(NamedTuple):
@@ -81,9 +94,11 @@ class Reader:
     def __init__(self, path: str | os.PathLike[str], engine: str = "exact") -> None:
         self.path = Path(path)
         self._open = partial(IndexReader.open, path, engine=engine)
-        self._seen = self._manifest()
-        self.generation = Generation.of(self._open())
-        """The generation that is served. A request reads it once: an update replaces it."""
+        self._seen = self._tried = self._manifest()
+        """The manifest of the generation that is served, and the one that was tried last."""
+        self.served = Generation.of(self._open())
+        self.state = State("ok")
+        self._wait = self._retry_at = 0.0
         # One thread: tokenizers can't be shared, and torch spreads over the cores by itself.
         self._thread = ThreadPoolExecutor(1, "lexicept")
         self._waiting: list[Waiting] = []
@@ -94,13 +109,24 @@ class Reader:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Load the models, then follow updates until the block ends."""
-        await self._do(partial(warm, self.generation.index))
+        await self._do(partial(warm, self.served.index))
         following = asyncio.create_task(self._follow())
         try:
             yield
         finally:
             following.cancel()
             self._thread.shutdown(cancel_futures=True)
+
+    @property
+    def generation(self) -> Generation:
+        """The generation that is served. A request reads it once: an update replaces it.
+
+        Raises:
+            IndexFormatError: a file of it was truncated.
+        """
+        if self.state.status == "damaged":
+            raise IndexFormatError(f"{self.path}: {self.state.reason}")
+        return self.served
 
     async def run(self, work: Callable[[], T]) -> T:
         """Call a function in the thread that runs models.
@@ -168,17 +194,68 @@ class Reader:
     async def _follow(self) -> None:
         while True:
             await asyncio.sleep(FOLLOW_SECONDS)
-            manifest = self._manifest()
-            if manifest == self._seen:
-                continue
-            self._seen = manifest
             try:
-                index = await asyncio.to_thread(self._open)
-                await self._do(partial(warm, index))
-            except Exception as error:  # the next update must be followed too
-                logger.warning("still serving the index as it was: %s", error)
+                await self.check()
+            except Exception as error:  # as when no thread can be started
+                self._become(State("stale", str(error)))
+
+    async def check(self) -> None:
+        """Serve the newest generation where it can be opened, and say so where it can't."""
+        manifest = await asyncio.to_thread(self._manifest)
+        lost = await asyncio.to_thread(truncated, self.served.index)
+        if lost is not None:
+            self._become(State("damaged", lost))
+        elif manifest == self._seen and self.state.status != "damaged":
+            self._become(State("ok"))
+            return
+        now = asyncio.get_running_loop().time()
+        if manifest != self._tried:
+            self._wait = 0.0
+        elif now < self._retry_at:
+            return
+        self._tried = manifest
+        try:
+            self.served = Generation.of(await self._load())
+        except Exception as error:  # the next update must be followed too
+            self._wait = min(max(FOLLOW_SECONDS, 2 * self._wait), MOST_SECONDS)
+            self._retry_at = now + self._wait
+            if self.state.status != "damaged":
+                reason = str(error) or type(error).__name__
+                self._become(State("stale", reason.replace(f"{self.path}: ", "")))
+        else:
+            self._seen = manifest
+            self._become(State("ok"))
+
+    async def _load(self) -> IndexReader:
+        """Return the newest generation, with the models that are loaded and still its own."""
+        index = await asyncio.to_thread(self._open)
+        index.adopt(self.served.index)
+        await self._do(partial(warm, index))
+        return index
+
+    def _become(self, state: State) -> None:
+        """Change the state and log it, once."""
+        if state != self.state:
+            if state.status == "stale":
+                logger.warning("still serving the index as it was: %s", state.reason)
+            elif state.status == "damaged":
+                logger.error("refusing requests, the index is damaged: %s", state.reason)
             else:
-                self.generation = Generation.of(index)
+                logger.info("serving generation %s", self.served.index.folder.name)
+        self.state = state
+
+
+def truncated(index: IndexReader) -> str | None:
+    """Return which file of an open index has lost bytes, if any: the system ends a process that
+    reads a mapped file behind its end. What is mapped outlasts files that are removed."""
+    for name, entry in index.manifest["files"].items():
+        try:
+            size = os.stat(index.path / name).st_size
+        except OSError:
+            continue
+        if size < entry["size"]:
+            return f"{name} has {size} bytes instead of {entry['size']}"
+    return None
 
 
 def has_concepts(index: IndexReader) -> bool:

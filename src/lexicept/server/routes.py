@@ -8,25 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib.metadata import version
+from math import isfinite
 from typing import Annotated, Any
 
 from fastapi import APIRouter, HTTPException, Query, Request, Response
 
 from lexicept.corpora import Document
-from lexicept.errors import InputError
+from lexicept.errors import IndexFormatError, InputError
 from lexicept.index.queries import Steering
 from lexicept.index.reader import IndexReader
 from lexicept.server import schema
 from lexicept.server.concepts import concept_detail, concept_list
-from lexicept.server.excerpts import to_json
+from lexicept.server.excerpts import NOT_FINITE, to_json
 from lexicept.server.metrics import Metrics
 from lexicept.server.questions import MAX_QUERY, Explained, Question, Searched, TopK
 from lexicept.server.reader import Reader, Search
 
+DAMAGED: dict[int | str, dict[str, Any]] = {
+    503: {"model": schema.Problem, "description": "The index is damaged."}
+}
 BUSY: dict[int | str, dict[str, Any]] = {
     503: {
         "model": schema.Problem,
-        "description": "Too many requests wait for the model.",
+        "description": "Too many requests wait for the model, or the index is damaged.",
         "headers": {
             "Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}},
         },
@@ -49,9 +53,11 @@ async def search(request: Request, asked: Annotated[Searched, Query()]) -> Respo
     generation = reader.generation
     index, cards = generation.index, generation.cards
     wanted = Search(asked.query, asked.top_k, asked.vocabulary, steered(index, asked))
+    hits = await reader.search(index, wanted)
+    if not all(isfinite(hit.score) for hit in hits):
+        raise IndexFormatError(NOT_FINITE)
     results = ",".join(
-        f'{{"rank":{hit.rank},"score":{hit.score},{cards.of(hit.id)}}}'
-        for hit in await reader.search(index, wanted)
+        f'{{"rank":{hit.rank},"score":{hit.score},{cards.of(hit.id)}}}' for hit in hits
     )
     return send_json(f'{{"query":{to_json(asked.query)},"results":[{results}]}}')
 
@@ -125,7 +131,9 @@ async def concept(request: Request, number: int, top_k: TopK = 10) -> Response:
     return as_json(await reader.run(lambda: concept_detail(index, number, top_k)))
 
 
-@router.get("/documents/{document_id:path}", response_model=schema.StoredDocument)
+@router.get(
+    "/documents/{document_id:path}", response_model=schema.StoredDocument, responses=DAMAGED
+)
 async def document(request: Request, document_id: str) -> Response:
     """Return one document; its id may contain slashes."""
     return as_json(stored(reader_of(request).generation.index, document_id)._asdict())
@@ -133,9 +141,12 @@ async def document(request: Request, document_id: str) -> Response:
 
 @router.get("/health")
 async def health(request: Request) -> schema.Health:
-    """Return the server's version and the size of its index."""
-    index = reader_of(request).generation.index
+    """Return the server's version, the size of its index, and its state."""
+    reader = reader_of(request)
+    index = reader.served.index
     return schema.Health(
+        status=reader.state.status,
+        reason=reader.state.reason,
         version=version("lexicept"),
         generation=index.folder.name,
         documents=len(index),

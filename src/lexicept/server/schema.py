@@ -21,9 +21,13 @@ class VocabularySize(BaseModel):
 
 
 class Health(BaseModel):
-    """The server's version and its index."""
+    """The server's version, its index and whether that is served as it is on disk."""
 
-    status: Literal["ok"] = "ok"
+    status: Literal["ok", "stale", "damaged"] = Field(
+        description="Stale: the index has changed and can't be opened, the generation before is "
+        "served. Damaged: a file was truncated, requests are refused."
+    )
+    reason: str | None = Field(description="Why it is stale or damaged.")
     version: str = Field(description="Version of lexicept.")
     generation: str = Field(description="Generation of the index; changes with every update.")
     documents: int

@@ -58,8 +58,12 @@ _SPACELESS = re.compile(
 )
 
 
-REMEMBERED = 2**20
-"""Words whose stems are kept: about 150 MB."""
+REMEMBERED = 2**18
+"""Words whose stems are kept, so many of ``LONGEST_REMEMBERED`` at most: typically 40 MB, never
+more than 150 MB."""
+
+LONGEST_REMEMBERED = 40
+"""Most characters of a word whose stem is kept: longer ones are rare, unless someone sends them."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +87,8 @@ class Tokenizer:
         # Without marks this is bm25s' pattern, on which the agreement of scores rests.
         pattern = rf"[\w{marks}]+" if self.bigrams else rf"(?<![\w{marks}])[\w{marks}]{{2,}}"
         object.__setattr__(self, "_pattern", re.compile(pattern))
-        stemmer = None if self.bigrams else Stemmer.Stemmer(STEMMERS[self.language])
+        # Without the stemmer's own cache, which keeps long words too.
+        stemmer = None if self.bigrams else Stemmer.Stemmer(STEMMERS[self.language], 0)
         object.__setattr__(self, "_stemmer", stemmer)
         object.__setattr__(self, "_stop", frozenset(STOP_WORDS.get(self.language, ())))
 
@@ -119,9 +124,10 @@ class Tokenizer:
         if stem == "":  # not seen yet: no stem is empty
             stop = token in self._stop  # type: ignore[attr-defined]
             stem = None if stop else self._stemmer.stemWord(token)  # type: ignore[attr-defined]
-            if len(self._stems) >= REMEMBERED:  # a server sees new words for ever
-                self._stems.clear()
-            self._stems[token] = stem
+            if len(token) <= LONGEST_REMEMBERED:
+                if len(self._stems) >= REMEMBERED:  # a server sees new words for ever
+                    self._stems.clear()
+                self._stems[token] = stem
         return stem
 
 

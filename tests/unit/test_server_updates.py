@@ -1,0 +1,277 @@
+"""The server and an index that changes, or breaks, below it."""
+
+import asyncio
+import errno
+import gc
+import math
+import shutil
+import weakref
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from lexicept.corpora import Document
+from lexicept.index import updates
+from lexicept.server import excerpts, reader
+from lexicept.server.app import create_app
+from lexicept.server.excerpts import Cards
+from lexicept.server.reader import Reader
+from support.served import save_index
+
+BASE = "http://127.0.0.1"
+
+
+@pytest.fixture(autouse=True)
+def checked_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests call ``check`` themselves."""
+    monkeypatch.setattr(reader, "FOLLOW_SECONDS", 3600.0)
+
+
+@pytest.fixture
+def no_collector() -> Iterator[None]:
+    """References are all that keeps an object: nothing finds cycles."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+class Served:
+    """A client of an index, with the application's reader."""
+
+    def __init__(self, client: TestClient) -> None:
+        self.client = client
+        self.reader: Reader = client.app.state.reader  # type: ignore[attr-defined]
+
+    def check(self) -> None:
+        """Look at the index on disk, as the server does every second."""
+        assert self.client.portal is not None
+        self.client.portal.call(self.reader.check)
+
+    def get(self, address: str, **parameters: Any) -> Any:
+        response = self.client.get(address, params=parameters)
+        assert response.status_code == 200, response.text
+        return response.json()
+
+    def state(self) -> tuple[str, str, str | None]:
+        """Return the generation, the status and its reason."""
+        health = self.get("/health")
+        return health["generation"], health["status"], health["reason"]
+
+    def search(self, query: str) -> list[str]:
+        return [one["id"] for one in self.get("/search", query=query)["results"]]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return save_index(tmp_path, concepts=False)
+
+
+@pytest.fixture
+def served(path: Path) -> Iterator[Served]:
+    with TestClient(create_app(path), base_url=BASE) as client:
+        yield Served(client)
+
+
+@pytest.mark.parametrize("concepts", [False, True])
+def test_a_generation_is_closed_when_the_next_one_is_served(
+    tmp_path: Path, no_collector: None, concepts: bool
+) -> None:
+    path = save_index(tmp_path, concepts=concepts)
+    opened = []
+    with TestClient(create_app(path), base_url=BASE) as client:
+        served = Served(client)
+        for number in range(1, 6):
+            assert served.state() == (f"{number:06d}", "ok", None)
+            opened.append(weakref.ref(served.reader.served.index))
+            assert served.search("bade")
+            assert served.get("/query", query="bade")["terms"]
+            updates.update(path, [Document(f"new{number}", "bade kilo")])
+            served.check()
+            assert [index() is None for index in opened] == [True] * number
+        # The last update could not remove the generation that was served while it ran.
+        folders = sorted(entry.name for entry in path.iterdir() if entry.name.isdigit())
+        assert folders == ["000005", "000006"]
+
+
+def test_an_update_keeps_the_loaded_model(tmp_path: Path) -> None:
+    path = save_index(tmp_path)
+    with TestClient(create_app(path), base_url=BASE) as client:
+        served = Served(client)
+        before = served.reader.served.index.vectorizer("concepts")
+        updates.update(path, [Document("new", "bade kilo")])
+        served.check()
+        index = served.reader.served.index
+        assert index.folder.name == "000002"
+        assert index.vectorizer("concepts") is before
+        assert index.vectorizer("words").size == index.span("words").stop
+
+
+def test_health_says_that_an_update_can_not_be_opened(served: Served, path: Path) -> None:
+    manifest = path / "manifest.json"
+    content = manifest.read_text()
+    manifest.write_text("{")
+    served.check()
+    generation, status, reason = served.state()
+    assert (generation, status) == ("000001", "stale")
+    assert reason is not None
+    assert "manifest.json" in reason
+    assert served.search("bade")  # the last good generation is served
+    manifest.write_text(content)
+    served.check()
+    assert served.state() == ("000001", "ok", None)
+
+
+def test_a_manifest_that_arrives_before_its_files(
+    served: Served, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "MOST_SECONDS", 0.0)
+    newer = tmp_path / "newer"
+    shutil.copytree(path, newer)
+    updates.update(newer, [Document("new", "A zebra.")])
+    shutil.copy(newer / "manifest.json", path)
+    for _ in range(2):
+        served.check()
+        generation, status, reason = served.state()
+        assert (generation, status) == ("000001", "stale")
+        assert reason is not None
+        assert "000002" in reason
+        assert str(path) not in reason
+    shutil.copytree(newer / "000002", path / "000002")
+    served.check()
+    assert served.state() == ("000002", "ok", None)
+    assert served.search("zebra") == ["new"]
+
+
+def test_too_few_descriptors_for_an_update(
+    served: Served, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "MOST_SECONDS", 0.0)
+    opened = served.reader._open
+
+    def full() -> None:
+        raise OSError(errno.EMFILE, "Too many open files", str(path / "manifest.json"))
+
+    served.reader._open = full  # type: ignore[assignment]
+    updates.update(path, [Document("new", "A zebra.")])
+    served.check()
+    generation, status, reason = served.state()
+    assert (generation, status) == ("000001", "stale")
+    assert reason is not None
+    assert "Too many open files" in reason
+    served.reader._open = opened
+    served.check()
+    assert served.state() == ("000002", "ok", None)
+
+
+def test_what_can_not_be_opened_is_not_tried_every_second(served: Served, path: Path) -> None:
+    tried = []
+
+    def fail() -> None:
+        tried.append(True)
+        raise ValueError("no")
+
+    served.reader._open = fail  # type: ignore[assignment]
+    for changes, attempts in ((1, 1), (0, 1), (0, 1), (1, 2), (0, 2)):
+        if changes:
+            updates.update(path, [Document("new", f"A zebra {attempts}.")])
+        served.check()
+        assert len(tried) == attempts
+
+
+def test_an_error_of_the_check_itself_is_said(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "FOLLOW_SECONDS", 0.0)
+    checks = []
+
+    async def check(self: Reader) -> None:
+        checks.append(True)
+        if len(checks) == 2:
+            raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(Reader, "check", check)
+
+    async def follow() -> None:
+        served = Reader(path)
+        async with served.running():
+            while len(checks) < 4:
+                await asyncio.sleep(0)
+        assert served.state == reader.State("stale", "can't start new thread")
+
+    asyncio.run(follow())
+
+
+def test_a_truncated_file_stops_searches_before_the_system_stops_the_server(
+    served: Served, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "MOST_SECONDS", 0.0)
+    texts = path / "000001" / "texts.bin"
+    content = texts.read_bytes()
+    before = served.get("/search", query="bade kilo")
+    with texts.open("r+b") as file:
+        file.truncate(0)
+    served.check()
+    reason = f"000001/texts.bin has 0 bytes instead of {len(content)}"
+    assert served.state() == ("000001", "damaged", reason)
+    for address in ("/search?query=bade", "/query?query=bade", "/documents/d1"):
+        response = served.client.get(address)
+        assert response.status_code == 503
+        assert response.json() == {"detail": f"the index is damaged: {reason}"}
+    with texts.open("r+b") as file:
+        file.write(content)
+    served.check()
+    assert served.state() == ("000001", "ok", None)
+    assert served.get("/search", query="bade kilo") == before
+
+
+def test_a_removed_index_is_served_to_the_end(served: Served, path: Path) -> None:
+    before = served.search("bade")
+    shutil.rmtree(path)
+    served.check()
+    generation, status, reason = served.state()
+    assert (generation, status, reason) == ("000001", "stale", "there is no index here")
+    assert served.search("bade") == before
+
+
+@pytest.mark.parametrize("score", [math.inf, -math.inf, math.nan])
+def test_scores_that_json_can_not_hold_are_no_answer(
+    served: Served, monkeypatch: pytest.MonkeyPatch, score: float
+) -> None:
+    hits = [replace(hit, score=score) for hit in served.reader.served.index.search("bade")]
+
+    async def search(*_: Any) -> list[Any]:
+        return hits
+
+    monkeypatch.setattr(Reader, "search", search)
+    response = served.client.get("/search?query=bade")
+    assert response.status_code == 503
+    detail = "the index is damaged: its weights give scores that are not finite"
+    assert response.json() == {"detail": detail}
+
+
+def test_numbers_that_json_can_not_hold_are_no_answer(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (term,) = served.reader.served.index.query_terms("bade")
+    monkeypatch.setattr(
+        "lexicept.index.reader.IndexReader.query_terms",
+        lambda *_: [term._replace(weight=math.inf)],
+    )
+    response = served.client.get("/query?query=bade")
+    assert response.status_code == 503
+    assert "not finite" in response.json()["detail"]
+
+
+def test_long_summaries_are_not_kept(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(excerpts, "CARDS", 3)
+    updates.update(path, [Document("long", "kilo", "a title " * 200)])
+    cards = Cards(Reader(path).served.index)
+    for _ in range(2):
+        assert cards.of("long").startswith('"id":"long","title":"a title a title')
+    assert cards._cards == {}
+    for name in ("d1", "d2", "d3", "d4"):
+        assert cards.of(name) == cards.of(name)
+        assert len(cards._cards) <= 3
