@@ -107,14 +107,14 @@ def largest_file(size: int) -> Iterator[None]:
 def test_files_that_can_not_grow(tmp_path: Path) -> None:
     """A real limit, met in the middle of a file."""
     assert signal.getsignal(signal.SIGXFSZ) == signal.SIG_IGN
-    with largest_file(1000), pytest.raises(OSError, match=r"a\.npy: can't be written"):
+    with largest_file(1000), pytest.raises(OSError, match=r"too large: '.*a\.npy'"):
         save_array(tmp_path / "a.npy", range(1000))
     case = CASES["update"]
     whole = run_unbroken(case, tmp_path / "update")
     for size in (0, 100, 200, 300):
         folder = tmp_path / str(size)
         shutil.copytree(whole.before, folder)
-        with largest_file(size), pytest.raises(OSError, match=r"can't be written|too large"):
+        with largest_file(size), pytest.raises(OSError, match="too large"):
             case.act(folder)
         assert check_and_go_on(whole, folder) == "old"
 

@@ -1,16 +1,19 @@
 """Workspaces: what is resumed, refused, discarded, published, and what is left behind."""
 
+import errno
 import hashlib
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lexicept.errors import InputError
-from lexicept.storage.files import fingerprint, read_json, replacing_text
+from lexicept.storage.differences import first_difference
+from lexicept.storage.files import fingerprint, read_json, replace_file, replacing_text, write_json
 from lexicept.storage.locks import lock
-from lexicept.storage.workspace import Units, Workspace, first_difference, new_folder
+from lexicept.storage.workspace import Units, Workspace, new_folder
 
 SETTINGS: dict[str, Any] = {"k": 8, "model": {"layers": [1, 2], "name": "a"}}
 
@@ -37,11 +40,69 @@ def test_a_failed_replacement_keeps_the_old_content(tmp_path: Path) -> None:
     with replacing_text(path) as file:
         file.write("ä\n")
     assert path.read_bytes() == "ä\n".encode()
-    assert path.stat().st_mode & 0o777 == 0o644
     with pytest.raises(ZeroDivisionError), replacing_text(path) as file:
         file.write("new" * 10_000 + str(1 // 0))
     assert path.read_bytes() == "ä\n".encode()
     assert os.listdir(path.parent) == ["file"]
+
+
+@pytest.mark.parametrize(("mask", "file", "folder"), [(0o077, 0o600, 0o700), (0o002, 0o664, 0o775)])
+def test_the_umask_is_respected(tmp_path: Path, mask: int, file: int, folder: int) -> None:
+    before = os.umask(mask)
+    try:
+        write_json(tmp_path / "new" / "file", {})
+        begin(tmp_path / "out")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "new" / "file").stat().st_mode & 0o777 == file
+    assert (tmp_path / "new").stat().st_mode & 0o777 == folder
+    assert (tmp_path / "out.partial").stat().st_mode & 0o777 == folder
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.rglob("*.*/*")}
+    assert modes == dict.fromkeys([".lock", "lines", "lines.state.json", "settings.json"], file)
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "No space left"),
+        (OSError(errno.EDQUOT, "Disk quota exceeded"), "Disk quota exceeded"),
+        (OSError(errno.EIO, "Input/output error"), "Input/output error"),
+        (Exception("No space left on device (os error 28)"), "No space left"),
+        (RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 2 vs 1"), "outp"),
+    ],
+)
+def test_errors_of_the_disk_name_the_file(tmp_path: Path, error: Exception, told: str) -> None:
+    path = tmp_path / "file"
+    with pytest.raises(OSError, match=told) as raised, replacing_text(path):
+        raise error
+    assert raised.value.filename == str(path)
+    assert not any(tmp_path.iterdir())
+    with pytest.raises(OSError, match=told) as raised, new_folder(path, "test"):
+        raise error
+    assert raised.value.filename == str(path) + ".partial"
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_full_disk_tells_the_space_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("os.fsync", no_room)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: shutil._ntuple_diskusage(9, 9, 20_000))
+    with pytest.raises(OSError, match=r"left on device \(1.5 MB to write, 0.0 MB free\): '.*file'"):
+        replace_file(tmp_path / "file", bytes(1_500_000))
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.ECONNRESET, "by peer"), OSError(errno.EIO, "", "other"), KeyError("x")]
+)
+def test_other_errors_stay_as_they_are(tmp_path: Path, error: Exception) -> None:
+    with pytest.raises(type(error)) as raised, replacing_text(tmp_path / "file"):
+        raise error
+    assert raised.value is error
 
 
 # The same settings, and others
@@ -188,6 +249,25 @@ def test_foreign_folders_are_left_as_they_are(tmp_path: Path, restart: bool) -> 
     assert partial.read_text() == "a file"
 
 
+@pytest.mark.parametrize("restart", [False, True])
+def test_links_and_folders_of_others_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restart: bool
+) -> None:
+    begin(tmp_path / "out")
+    (tmp_path / "out.partial").rename(tmp_path / "elsewhere")
+    (tmp_path / "out.partial").symlink_to("elsewhere")
+    with pytest.raises(InputError, match=r"out\.partial: a link, not a folder of unfinished work"):
+        begin(tmp_path / "out", restart=restart)
+    (tmp_path / "out.partial").unlink()
+    (tmp_path / "elsewhere").rename(tmp_path / "out.partial")
+    others = os.geteuid() + 1
+    with monkeypatch.context() as patch:
+        patch.setattr("os.geteuid", lambda: others)
+        with pytest.raises(InputError, match=r"out\.partial: another user's \(number \d+\)"):
+            begin(tmp_path / "out", restart=restart)
+    assert begin(tmp_path / "out") == 2
+
+
 def test_one_process_at_a_time(tmp_path: Path) -> None:
     with Workspace(tmp_path / "out", "test", SETTINGS) as work:
         with pytest.raises(InputError, match=r"out.partial: another process is writing here"):
@@ -296,7 +376,7 @@ def test_a_kill_after_publishing_does_not_bring_back_the_old(
 
 
 def test_links_to_nothing_are_refused(tmp_path: Path) -> None:
-    for name, told in (("out", "out exists already"), ("out.partial", "not unfinished work")):
+    for name, told in (("out", "out exists already"), ("out.partial", "partial: a link")):
         (tmp_path / name).symlink_to(tmp_path / "nowhere")
         with pytest.raises(InputError, match=told):
             Workspace(tmp_path / "out", "test", SETTINGS)

@@ -152,11 +152,18 @@ def main() -> None:
             warnings.showwarning = partial(_show_warning, warnings.showwarning)
             app(prog_name="lexicept")
     except (LexiceptError, OSError) as error:  # OSError: a full disk, a folder without permission
-        print(safe(f"error: {error}"), file=sys.stderr)
+        print(safe(f"error: {_reason(error)}"), file=sys.stderr)
         sys.exit(1)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(130)
+
+
+def _reason(error: LexiceptError | OSError) -> str:
+    """Return an error's message; the system's as "file: reason", without its number."""
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
 
 
 def _show_warning(

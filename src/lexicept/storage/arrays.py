@@ -15,18 +15,16 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from lexicept.errors import IndexFormatError
+from lexicept.storage.files import disk_errors
 from lexicept.vectors import Integers
 
 
 def save_array(path: Path, array: Any) -> None:
     """Write a .npy file. Raises OSError, naming it, where that fails."""
-    try:
-        np.save(path, np.ascontiguousarray(array), allow_pickle=False)
-    except OSError as error:
-        if error.errno is not None:
-            raise
-        # NumPy tells of a full disk only how many numbers were written.
-        raise OSError(f"{path}: can't be written: {error}") from None
+    values = np.ascontiguousarray(array)
+    with disk_errors(path, values.nbytes), path.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(values))
+        file.write(values.data.cast("B") if values.size else b"")
 
 
 _HEADERS = threading.Lock()
@@ -130,6 +128,7 @@ class ArrayWriter:
     can be read."""
 
     def __init__(self, path: Path, dtype: npt.DTypeLike) -> None:
+        self._path = path
         self._dtype = np.dtype(dtype)
         self._file = path.open("w+b")
         self._size = 0
@@ -142,7 +141,8 @@ class ArrayWriter:
 
     def append(self, values: Any) -> None:
         array = np.ascontiguousarray(values, self._dtype)
-        self._file.write(array.data)
+        with disk_errors(self._path, array.nbytes):
+            self._file.write(array.data)
         self._size += array.size
 
     def read(self, start: int, stop: int) -> Any:
@@ -156,7 +156,7 @@ class ArrayWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: Any) -> None:
-        with self._file:
+        with disk_errors(self._path), self._file:
             if kind is None:
                 self._file.seek(0)
                 self._write_header()

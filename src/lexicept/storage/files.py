@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import json
 import os
 import re
+import secrets
 import shutil
-import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,39 +17,114 @@ from typing import Any, BinaryIO, TextIO
 
 from lexicept.errors import IndexFormatError, InputError, LexiceptError
 
+DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
+"""Numbers of the errors that a disk has, whatever the program does."""
+
+TEMPORARY = r"\..+\.[a-z0-9_]{8}"
+"""Names of the temporary files of ``replacing``."""
+
 
 @contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
+def disk_errors(path: Path, size: int | None = None) -> Iterator[None]:
+    """Name a file or folder in the errors of a block that writes there.
+
+    A full disk's error has no name of a file; those of torch, safetensors and tokenizers are not
+    even an OSError.
+
+    Args:
+        size: bytes that the block writes, if known.
+
+    Raises:
+        OSError: the disk is full or fails; with ``path`` as its ``filename``.
+    """
+    try:
+        yield
+    except Exception as error:
+        named = name_disk_error(error, path, size)
+        if named is error:
+            raise
+        raise named from error
+
+
+def name_disk_error(error: Exception, path: Path, size: int | None = None) -> Exception:
+    """Return an error of the disk with a name and the space there is; see ``disk_errors``."""
+    number = _disk_error_number(error, path)
+    if number is None:
+        return error
+    reason = os.strerror(number)
+    if number == errno.ENOSPC:
+        needed = "" if size is None else f"{size / 1e6:,.1f} MB to write, "
+        reason += f" ({needed}{_free(path) / 1e6:,.1f} MB free)"
+    return OSError(number, reason, str(path))
+
+
+def _disk_error_number(error: Exception, path: Path) -> int | None:
+    """Return the number of an error of the disk that names no file; None for other errors."""
+    if isinstance(error, OSError):
+        nameless = error.filename is None or re.fullmatch(TEMPORARY, Path(error.filename).name)
+        return error.errno if nameless and error.errno in DISK_ERRORS else None
+    if isinstance(error, LexiceptError):
+        return None
+    if known := re.search(r"\(os error (\d+)\)", str(error)):  # libraries in Rust
+        return int(known[1]) if int(known[1]) in DISK_ERRORS else None
+    if "unexpected pos" in str(error):  # torch's writer, which drops the number
+        return errno.EIO if _free(path) > 2**20 else errno.ENOSPC
+    return None
+
+
+def _free(path: Path) -> int:
+    """Return the free bytes on the disk of a file or folder, which may not exist yet."""
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    return shutil.disk_usage(path).free
+
+
+@contextmanager
+def replacing(path: Path, size: int | None = None) -> Iterator[BinaryIO]:
     """A file to write; it takes the place of ``path`` when the block ends without error.
 
     Readers and crashes see the old content or the new, never a part.
 
+    Args:
+        size: bytes that the block writes, if known, for the error of a full disk.
+
     Raises:
         InputError: a folder is at ``path``, or no file can be created there.
+        OSError: the disk is full or fails.
     """
     if path.is_dir():
         raise InputError(f"{path}: a folder, not a file to write")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    except (FileExistsError, NotADirectoryError, PermissionError) as error:
-        raise InputError(f"{path} can't be written: {error.strerror}") from error
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)  # mkstemp's 0600 would hide the file from other readers
-        os.replace(temporary, path)
-        sync(path.parent)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    with disk_errors(path, size):
+        try:
+            make_folder(path.parent)
+            file = temporary.open("xb")  # with the permissions that the umask leaves
+        except (FileExistsError, NotADirectoryError, PermissionError) as error:
+            raise InputError(f"{path} can't be written: {error.strerror}") from error
+        try:
+            with file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+            sync(path.parent)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+
+
+def make_folder(folder: Path) -> None:
+    """Create a folder and its parents where they are missing, for good once this returns."""
+    if not folder.is_dir():
+        if folder != folder.parent:
+            make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        sync(folder.parent)
 
 
 def replace_file(path: Path, content: bytes) -> None:
     """Write a whole file, as ``replacing`` does."""
-    with replacing(path) as file:
+    with replacing(path, len(content)) as file:
         file.write(content)
 
 
@@ -56,6 +132,8 @@ def move(source: Path, target: Path) -> None:
     """Rename a file or folder, for good once this returns."""
     source.rename(target)
     sync(target.parent)
+    if source.parent != target.parent:
+        sync(source.parent)
 
 
 def remove(path: Path) -> None:
@@ -69,7 +147,7 @@ def remove(path: Path) -> None:
 def remove_temporaries(folder: Path) -> None:
     """Remove the temporary files that ``replacing`` left below a folder when it was interrupted."""
     for path in folder.rglob(".*"):
-        if re.fullmatch(r"\..+\.[a-z0-9_]{8}", path.name) and path.is_file():
+        if re.fullmatch(TEMPORARY, path.name) and path.is_file():
             path.unlink()
 
 
@@ -77,7 +155,8 @@ def sync(path: Path) -> None:
     """Flush a file, or the names in a folder, to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        with disk_errors(path):
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)
 

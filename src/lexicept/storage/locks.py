@@ -25,7 +25,7 @@ def lock(folder: Path) -> int:
     """
     taken = InputError(f"{folder}: another process is writing here")
     try:
-        descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+        descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     except FileNotFoundError:  # the other process has just removed the folder
         raise taken from None
     try:

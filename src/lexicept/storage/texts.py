@@ -13,6 +13,7 @@ import numpy as np
 
 from lexicept.errors import IndexFormatError
 from lexicept.storage.arrays import ArrayWriter, BlockWriter, load_array
+from lexicept.storage.files import disk_errors
 from lexicept.storage.sequences import LazySequence
 
 MANY = 2**16
@@ -68,7 +69,8 @@ class TextWriter(BlockWriter):
         with ExitStack() as files:
             offsets = ArrayWriter(prefix.with_name(f"{prefix.name}.offsets.npy"), np.int64)
             self._offsets = files.enter_context(offsets)
-            self._file = files.enter_context(prefix.with_name(f"{prefix.name}.bin").open("wb"))
+            self._path = prefix.with_name(f"{prefix.name}.bin")
+            self._file = files.enter_context(self._path.open("wb"))
             self._open = files.pop_all()
         self._end = 0
         self._ends = array("q", [0])
@@ -84,9 +86,14 @@ class TextWriter(BlockWriter):
         self._offsets.append(self._ends)
         self._ends = array("q")
 
-    def __exit__(self, kind: type[BaseException] | None, *error: Any) -> None:
-        try:
-            if kind is None:
-                self._flush()
-        finally:
-            super().__exit__(kind, *error)
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, *trace: Any
+    ) -> None:
+        with disk_errors(self._path):
+            try:
+                if kind is None:
+                    self._flush()
+            finally:
+                super().__exit__(kind, error, *trace)
+            if isinstance(error, OSError):
+                raise error

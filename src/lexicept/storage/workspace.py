@@ -26,7 +26,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
+import stat
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -35,8 +35,12 @@ from pathlib import Path
 from typing import Any, Self
 
 from lexicept.errors import IndexFormatError, InputError
+from lexicept.storage.differences import first_difference
 from lexicept.storage.files import (
+    disk_errors,
+    make_folder,
     move,
+    name_disk_error,
     read_json,
     remove,
     remove_temporaries,
@@ -75,7 +79,7 @@ class Workspace:
 
     Raises:
         InputError: ``out`` exists, another process works on it, the settings differ from those of
-            the unfinished work, or the folder is not of lexicept.
+            the unfinished work, or ``<out>.partial`` is a link, another user's or not of lexicept.
     """
 
     def __init__(
@@ -100,7 +104,7 @@ class Workspace:
         self._was_empty = self.folder.is_dir() and not any(self.folder.iterdir())
         self._refuse_foreign()
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            make_folder(self.folder)
         except (FileExistsError, NotADirectoryError, PermissionError) as error:
             raise InputError(f"{self._shown} can't be created: {error.strerror}") from error
         self._unlock = weakref.finalize(self, os.close, lock(self.folder))
@@ -155,7 +159,7 @@ class Workspace:
         """Return a folder that is kept, created where it is missing; files in it have to be written
         atomically. Temporary files that a killed process left there are removed."""
         folder = self._inside(name)
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         remove_temporaries(folder)
         return folder
 
@@ -237,8 +241,12 @@ class Workspace:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.close()
+        if isinstance(error, Exception):
+            named = name_disk_error(error, self._shown)
+            if named is not error:
+                raise named from error
 
     def _inside(self, name: str) -> Path:
         assert (self.folder / SETTINGS).exists(), "nothing is kept before its settings are checked"
@@ -275,6 +283,8 @@ class Workspace:
         """Raise InputError for a folder with anything but unfinished work in it."""
         if not os.path.lexists(self.folder):
             return
+        if not self._in_place:
+            self._refuse_owner()
         sound = self.folder.is_dir()
         if sound and (self.folder / SETTINGS).exists():
             sound = False
@@ -288,6 +298,15 @@ class Workspace:
         if not sound and os.path.lexists(self.folder):
             hint = "name another folder" if self._in_place else "move it elsewhere"
             raise InputError(f"{self._shown}: not unfinished work of lexicept; {hint}")
+
+    def _refuse_owner(self) -> None:
+        """Raise InputError for a link or the folder of another user, who may change it later."""
+        with suppress(FileNotFoundError):  # another process has just removed it
+            status = self.folder.lstat()
+            if stat.S_ISLNK(status.st_mode):
+                raise InputError(f"{self._shown}: a link, not a folder of unfinished work")
+            if status.st_uid != os.geteuid():
+                raise InputError(f"{self._shown}: another user's (number {status.st_uid})")
 
 
 class GrowingFile:
@@ -326,7 +345,7 @@ class GrowingFile:
 
     def append(self, content: bytes, done: int) -> None:
         """Add bytes and flush them to disk; ``done`` units of work are in the file then."""
-        with self.path.open("ab") as file:
+        with disk_errors(self.path, len(content)), self.path.open("ab") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -384,7 +403,7 @@ class Units:
         sync(self.folder)
         self._known[unit] = {"files": describe(paths, self.folder), "facts": facts}
         line = json.dumps({"unit": unit, **self._known[unit]})
-        with self._manifest.open("ab") as file:
+        with disk_errors(self._manifest), self._manifest.open("ab") as file:
             file.write(f"\n{line}".encode())  # begins a line, whatever was cut off before
             file.flush()
             os.fsync(file.fileno())
@@ -409,32 +428,3 @@ def refuse_existing(path: Path) -> None:
     """Raise InputError if something is at the path of a new file or folder."""
     if os.path.lexists(path):
         raise InputError(f"{path} exists already: name another place or remove it first")
-
-
-def first_difference(before: Any, now: Any, name: str = "") -> str | None:
-    """Say in a few words which of two JSON values' fields differs first; None if none does."""
-    if before == now:
-        return None
-    if isinstance(before, dict) and isinstance(now, dict):
-        for key in {**before, **now}:
-            inner = f"{name}.{key}" if name else str(key)
-            if said := first_difference(before.get(key, _ABSENT), now.get(key, _ABSENT), inner):
-                return said
-    if isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
-        for number, (one, other) in enumerate(zip(before, now, strict=True)):
-            if said := first_difference(one, other, f"{name}[{number}]"):
-                return said
-    return f"{name} was {_short(before)} and is now {_short(now)}"
-
-
-_ABSENT = object()
-"""The value of a field that only one side has."""
-
-
-def _short(value: Any) -> str:
-    if value is _ABSENT:
-        return "absent"
-    if isinstance(value, str) and re.fullmatch(r"[0-9a-f]{64}", value):
-        return f"{value[:12]}… (a checksum)"
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 80 else f"{text[:79]}…"

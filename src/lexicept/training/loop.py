@@ -19,8 +19,8 @@ from torch import nn
 
 from lexicept.errors import InputError, LexiceptError
 from lexicept.progress import Progress
+from lexicept.storage.differences import first_difference
 from lexicept.storage.files import replacing
-from lexicept.storage.workspace import first_difference
 from lexicept.training.learning_rate import LearningRate
 from lexicept.training.settings import to_mapping
 
