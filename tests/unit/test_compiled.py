@@ -90,10 +90,10 @@ def test_the_command_line_shows_warnings_as_lines(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def app(**_: Any) -> None:
-        warnings.warn("ours\tand no other", LexiceptWarning, stacklevel=1)
+        warnings.warn("ours and no other", LexiceptWarning, stacklevel=1)
         with pytest.warns(UserWarning, match="theirs"):
             warnings.warn("theirs", UserWarning, stacklevel=1)
         sys.exit(0)
 
     monkeypatch.setattr(cli, "app", app)
-    assert run().err == "warning: ours\tand no other\n"
+    assert run().err == "warning: ours and no other\n"
