@@ -8,7 +8,7 @@ class LexiceptError(Exception):
 
 
 class LexiceptWarning(UserWarning):
-    """Base of every warning that lexicept gives; the command line prints it as one line."""
+    """Base of every warning that lexicept gives; the command line prints it without its place."""
 
 
 class InputError(LexiceptError, ValueError):

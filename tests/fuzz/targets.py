@@ -352,6 +352,8 @@ def _targets() -> Iterator[tuple[str, Target]]:
     yield "json-lines", Target(files(a__jsonl=lines(DOCUMENTS)), documents)
     yield "json-lines-gz", Target(files(a__jsonl__gz=lines(DOCUMENTS)), documents)
     yield "tsv", Target(files(a__tsv="id\ttitle\ttext\n1\tA\tcats é\n2\t\tx\n"), documents)
+    yield "json", Target(files(a__json=json.dumps(DOCUMENTS)), documents)
+    yield "csv", Target(files(a__csv='id,title,text\n1,A,"cats, é"\n2,,x\n'), documents)
     yield (
         "text-folder",
         Target(

@@ -459,6 +459,30 @@ def test_errors_of_a_real_process(tmp_path: Path) -> None:
     assert done.stderr.decode() == f"error: {tmp_path / 'missing'}: there is no index here\n"
 
 
+# Documents that are skipped
+
+
+def test_skipped_documents_are_listed(index: Path, tmp_path: Path, run: Run) -> None:
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    (corpus / "a.txt").write_text("cats")
+    (corpus / "b.txt").write_bytes(b"caf\xe9")
+    (corpus / "c.pdf").write_text("x")
+    (corpus / "D").write_text("x")
+    build = ("build", corpus, "--vocabulary", "words", "--out", tmp_path / "x")
+    hint = "; --skip-errors skips documents that can't be read"
+    for command in (build, ("add", index, corpus)):
+        assert_error(run(*command), "b.txt: not UTF-8 at byte 3: unexpected end of data" + hint)
+        result = run(*command, "--skip-errors")
+        assert result.code == 0
+        assert f"warning: {corpus}: 2 files skipped, only .txt and .md files are read" in result.err
+        assert "1 .pdf: c.pdf" in result.err
+        assert "1 without an extension: D" in result.err
+        assert f"warning: {corpus}: 1 document skipped after an error" in result.err
+        assert f"{corpus / 'b.txt'}: not UTF-8" in result.err
+    assert run("index", "info", tmp_path / "x", "--json").json["documents"] == 1
+
+
 # Terminals
 
 

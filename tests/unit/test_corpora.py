@@ -1,7 +1,10 @@
 """Every reader of corpora, queries and judgements, and every input it refuses."""
 
+import csv
 import gzip
 import json
+import os
+import socket
 import subprocess
 import sys
 import sysconfig
@@ -17,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lexicept.corpora import Document, Qrel, Query, read_documents, read_qrels, read_queries
-from lexicept.errors import InputError
+from lexicept.errors import InputError, LexiceptWarning
 
 Write = Callable[[str, str | bytes], Path]
 
@@ -75,10 +78,11 @@ def test_reading_streams(write: Write) -> None:
         next(documents)
 
 
-@pytest.mark.parametrize("name", ["c.jsonl", "c.tsv", "folder"])
-def test_an_empty_corpus_has_no_documents(write: Write, name: str) -> None:
-    path = write("folder/empty.bin" if name == "folder" else name, "")
-    assert list(read_documents(path.parent if name == "folder" else path)) == []
+@pytest.mark.parametrize("name", ["c.jsonl", "c.tsv", "c.csv", "c.json", "folder"])
+def test_an_empty_corpus_has_no_documents(tmp_path: Path, write: Write, name: str) -> None:
+    (tmp_path / "folder").mkdir()
+    path = tmp_path / "folder" if name == "folder" else write(name, "")
+    assert list(read_documents(path)) == []
 
 
 @pytest.mark.parametrize(
@@ -164,7 +168,6 @@ def test_text_folder(write: Write, tmp_path: Path) -> None:
     write("a b/100%.md", "intro\n```\n# comment\n```\n# The Title \r\nrest\n# second\n")
     write("a/ä.MD", "no heading")
     write("c/empty.txt", "")
-    write("ignored.rst", b"\xff")
     assert list(read_documents(tmp_path)) == [
         Document("a%20b/100%25.md", "intro\n```\n# comment\n```\nrest\n# second", "The Title"),
         Document("a/ä.MD", "no heading"),
@@ -179,6 +182,170 @@ def test_text_folder_refused(write: Write, tmp_path: Path) -> None:
     path.unlink()
     path.symlink_to("nowhere")
     assert f"{path}: cannot be read" in refusal(lambda: read_documents(tmp_path))
+
+
+def skipped(source: Path, *, skip_errors: bool = False) -> tuple[list[str], list[str]]:
+    """Return the ids that are read, and the lines of all warnings."""
+    with pytest.warns(LexiceptWarning) as caught:
+        ids = [document.id for document in read_documents(source, skip_errors=skip_errors)]
+    return ids, [line for warning in caught for line in str(warning.message).splitlines()]
+
+
+def test_a_folder_names_the_files_that_are_skipped(write: Write, tmp_path: Path) -> None:
+    for name in ("a.txt", "b.pdf", "c/d.PDF", "e.html", "f.rst", "README", ".hidden", "g.md.gz"):
+        write(name, "")
+    for number in range(7):
+        write(f"images/{number}.png", "")
+    (tmp_path / "loop").symlink_to(tmp_path)
+    ids, lines = skipped(tmp_path)
+    assert ids == ["a.txt"]
+    assert lines[0] == f"{tmp_path}: 15 files skipped, only .txt and .md files are read"
+    kinds = {line.partition(":")[0].strip(): line.partition(": ")[2] for line in lines[1:]}
+    assert sorted(kinds.pop("2 .pdf").split(", ")) == ["b.pdf", "c/d.PDF"]
+    assert sorted(kinds.pop("2 without an extension").split(", ")) == [".hidden", "README"]
+    assert kinds.pop("7 .png").count("images/") == 5
+    assert lines[1].endswith(", and 2 more")
+    assert kinds == {
+        "1 .html": "e.html",
+        "1 .rst": "f.rst",
+        "1 .gz": "g.md.gz",
+        "1 links to folders": "loop",
+    }
+
+
+def test_what_is_no_file_is_not_read(write: Write, tmp_path: Path) -> None:
+    write("a.txt", "a cat")
+    os.mkfifo(tmp_path / "pipe.txt")
+    (tmp_path / "zero.md").symlink_to("/dev/zero")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "socket.txt"))
+    ids, lines = skipped(tmp_path)
+    assert ids == ["a.txt"]
+    ((count, names),) = [line.split(": ") for line in lines[1:]]
+    assert count == "  3 pipes, sockets and devices"
+    assert set(names.split(", ")) == {"pipe.txt", "socket.txt", "zero.md"}
+
+
+LATIN = "caf\u00e9".encode("latin-1")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "problem"),
+    [
+        ("c.jsonl", b'{"id":"a","text":"x"}\n{"id":"b","text":"%b"}', "line 2: not UTF-8: "),
+        ("c.jsonl", b'{"id":"a","text":"x"}\n{"id":', "line 2: not valid JSON: "),
+        ("c.tsv", b"a\tx\n%b\ty", "line 2: not UTF-8: "),
+        ("c.json", b'[{"id":"a","text":"x"},{"id":"b"}]', "object 2: the object has none"),
+        ("c.csv", b"id,text\na,x\nb,%b", "line 3: not UTF-8"),
+        ("c.csv", b'id,text\na,x\nb,"x"y\n', "line 3: not valid CSV: "),
+        ("c.csv", b"id,text\na,x\nb,x,y", "line 3: 3 values, the header has 2"),
+        ("c.csv", b'id,text\na,x\nb,"x\nc', "line 3: not valid CSV: unexpected end of data"),
+        ("c.jsonl", b'{"id":"a","text":"x"}\n{"id":"a","text":"y"}', "line 2: id 'a' was already"),
+        ("folder/b.txt", b"%b", ": not UTF-8 at byte 3: "),
+    ],
+)
+def test_errors_are_skipped_and_listed(
+    write: Write, name: str, content: bytes, problem: str
+) -> None:
+    """Without ``skip_errors`` the same text is the error."""
+    path = write(name, content.replace(b"%b", LATIN))
+    if name.startswith("folder/"):
+        write("folder/a", "")
+        write("folder/a.md", "x")
+    source = path.parent if name.startswith("folder/") else path
+    message = refusal(lambda: read_documents(source))
+    assert message.startswith(str(path))
+    assert problem in message
+    more = b"\nc,z\n" if name == "c.csv" and b'"x\n' not in content else b""
+    path.write_bytes(path.read_bytes() + more)
+    ids, lines = skipped(source, skip_errors=True)
+    assert ids == (["a.md"] if name.startswith("folder/") else ["a", "c"] if more else ["a"])
+    assert lines[-2:] == [f"{source}: 1 document skipped after an error", f"  {message}"]
+
+
+def test_many_errors_are_counted(write: Write) -> None:
+    path = write("c.jsonl", '{"id": "a", "text": "x"}\n' * 31)
+    ids, lines = skipped(path, skip_errors=True)
+    assert ids == ["a"]
+    assert lines[0] == f"{path}: 30 documents skipped after an error"
+    assert lines[1] == f"  {path}, line 2: id 'a' was already used in line 1"
+    assert len(lines) == 22
+    assert lines[-1] == "  and 10 more"
+
+
+# JSON arrays
+
+
+@pytest.mark.parametrize("name", ["c.json", "c.json.gz"])
+@pytest.mark.parametrize("start", ["", "\ufeff", " \n\t\n"])
+def test_a_json_array(write: Write, name: str, start: str) -> None:
+    rows = [{"id": 7, "text": "x\ny"}, {"_id": "b", "title": "T", "body": ""}]
+    for indent in (None, 1):
+        path = write(name, start + json.dumps(rows, indent=indent))
+        assert list(read_documents(path)) == [Document("7", "x\ny"), Document("b", "", "T")]
+    assert list(read_documents(write(name, f"{start}[\n]"))) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ('[{"id": "a", "text": "x"}', ": not valid JSON: Expecting ',' delimiter"),
+        ("[" * 100_000, ": not valid JSON: "),
+        (b'[{"id": "a", "text": "\xff"}]', ": not UTF-8 at byte 22: "),
+        ('[{"id": "a", "text": "x"}, 5]', ", object 2: not a JSON object but int"),
+        ('[{"text": "x"}]', ", object 1: the object has none of the keys _id, id"),
+        ('[{"id": "a", "text": "x"}, {"id": "a", "text": ""}]', ", object 2: id 'a' was already"),
+        ('{"documents":\n[]}', ", line 1: not valid JSON: "),
+    ],
+)
+def test_a_json_array_refused(write: Write, content: str | bytes, problem: str) -> None:
+    path = write("c.json", content)
+    assert refusal(lambda: read_documents(path)).startswith(f"{path}{problem}")
+
+
+def test_a_json_array_larger_than_memory_is_refused(
+    write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write("c.json.gz", "[" + " " * 2**20 + "]")
+    monkeypatch.setattr("lexicept.corpora.json_lines.LONGEST", 2**20)
+    message = f"{path}: an array of more than 1 MiB: JSON Lines (.jsonl) have no limit"
+    assert refusal(lambda: read_documents(path)) == message
+
+
+# CSV
+
+
+@pytest.mark.parametrize("name", ["c.csv", "c.CSV", "c.csv.gz"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_csv(write: Write, name: str, end: str) -> None:
+    rows = ["\ufeffprice,ID, Title ,text", '3,a,,"one, two"', "", '4,b,T,"a ""b""\nc"', "5,c,,"]
+    assert list(read_documents(write(name, end.join([*rows, ""])))) == [
+        Document("a", "one, two"),
+        Document("b", 'a "b"\nc', "T"),
+        Document("c", ""),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("a,x\n", "line 1: the header has none of the columns _id, id, docno, doc_id: a, x"),
+        ("id;text\n1;x\n", "line 1: the header has none of the columns _id, id, docno, doc_id: "),
+        ("id,title\n1,x\n", "line 1: the header has none of the columns text, contents, body: "),
+        ("id,text,text\n1,x,y\n", "line 1: the header has the column 'text' twice"),
+        ('id,text\n1,"x\ny"\n1,z', "line 4: id '1' was already used in line 2"),
+        ("id,text\n ,x\n", "line 2: bad id ' '"),
+    ],
+)
+def test_csv_refused(write: Write, content: str, problem: str) -> None:
+    path = write("c.csv", content)
+    assert refusal(lambda: read_documents(path)).startswith(f"{path}, {problem}")
+
+
+def test_a_long_text_in_csv(write: Write) -> None:
+    """The standard library's own limit is 131,072 characters."""
+    (document,) = read_documents(write("c.csv", f"id,text\na,{'x' * 200_000}\n"))
+    assert len(document.text) == 200_000
 
 
 # BEIR folders
@@ -450,6 +617,21 @@ def test_json_lines_round_trip(scratch: Path, documents: list[Document], escaped
     assert list(read_documents(path)) == documents
 
 
+@given(documents=corpora(texts))
+def test_csv_round_trip(scratch: Path, documents: list[Document]) -> None:
+    path = scratch / "round.csv"
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([("id", "text", "title"), *documents])
+    assert list(read_documents(path)) == documents
+
+
+@given(documents=corpora(texts))
+def test_json_array_round_trip(scratch: Path, documents: list[Document]) -> None:
+    path = scratch / "round.json"
+    path.write_text(json.dumps([document._asdict() for document in documents]))
+    assert list(read_documents(path)) == documents
+
+
 @given(documents=corpora(columns))
 def test_tsv_round_trip(scratch: Path, documents: list[Document]) -> None:
     path = scratch / "round.tsv"
@@ -476,7 +658,9 @@ near = st.sampled_from(
 data = st.lists(near | st.binary(max_size=8)).map(b"".join)
 
 
-@pytest.mark.parametrize("name", ["any.jsonl", "any.tsv", "any.jsonl.gz", "qrels/test.tsv"])
+@pytest.mark.parametrize(
+    "name", ["any.jsonl", "any.json", "any.csv", "any.tsv", "any.jsonl.gz", "qrels/test.tsv"]
+)
 @given(data=data)
 def test_bytes_raise_nothing_but_input_errors(scratch: Path, name: str, data: bytes) -> None:
     path = scratch / name

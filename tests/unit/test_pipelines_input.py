@@ -9,7 +9,7 @@ import pytest
 
 import lexicept
 from lexicept import Document
-from lexicept.errors import InputError
+from lexicept.errors import InputError, LexiceptWarning
 from lexicept.progress import reporting
 from lexicept.storage.files import replace_file
 
@@ -97,6 +97,26 @@ def test_places_that_cannot_be_written(tmp_path: Path) -> None:
         replace_file(file / "new", b"")
     assert file.read_text() == "kept"
     assert list(tmp_path.iterdir()) == [file]
+
+
+def test_errors_of_documents_are_skipped_where_asked(tmp_path: Path) -> None:
+    items: list[Any] = ["a cat", 5, {"id": "x"}, {"id": "dog {0}", "text": "x"}, "a kitten"]
+    problem = "the documents, document 2: a document is a text, a dict or a Document, not 5"
+    hint = "; skip_errors skips documents that can't be read"
+    with pytest.raises(InputError, match=f"^{re.escape(problem + hint)}$"):
+        lexicept.build(items, tmp_path / "index", vocabulary="words")
+    with pytest.warns(LexiceptWarning) as caught:
+        index = lexicept.build(items, tmp_path / "index", vocabulary="words", skip_errors=True)
+    assert [document.id for document in index.documents()] == ["1", "5"]
+    (warning,) = caught
+    head, *lines = str(warning.message).splitlines()
+    assert head == "the documents: 3 documents skipped after an error"
+    assert lines[0] == f"  {problem}"
+    assert lines[2].startswith("  the documents, document 4: bad id 'dog {0}'")
+    with pytest.raises(InputError, match=re.escape("bad id 'dog {0}'") + ".*; skip_errors skips"):
+        index.add(items[3:])
+    with pytest.warns(LexiceptWarning, match="3 documents skipped"):
+        assert index.add([*items[1:4], "an owl"], skip_errors=True) == (1, 0)
 
 
 CALLS: dict[str, tuple[Callable[[lexicept.Index], object], str]] = {

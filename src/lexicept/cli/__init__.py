@@ -35,7 +35,7 @@ from lexicept.sanitize import safe
 
 START = """\
 lexicept searches your documents by words and by concepts, and explains every score.
-  lexicept build DOCUMENTS --out my.index     index a .jsonl or .tsv file, or a folder of texts
+  lexicept build DOCUMENTS --out my.index     index a .jsonl or .csv file, or a folder of texts
   lexicept search my.index "a question"       search it; --explain shows why
   lexicept --help                             show all commands"""
 """Printed by ``lexicept`` alone."""
@@ -148,7 +148,7 @@ def main() -> None:
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("always", LexiceptWarning)
+            warnings.simplefilter("default", LexiceptWarning)
             warnings.showwarning = partial(_show_warning, warnings.showwarning)
             app(prog_name="lexicept")
     except (LexiceptError, OSError) as error:  # OSError: a full disk, a folder without permission
@@ -169,7 +169,7 @@ def _reason(error: LexiceptError | OSError) -> str:
 def _show_warning(
     others: Callable[..., None], message: Warning | str, category: type[Warning], *place: Any
 ) -> None:
-    """Print lexicept's own warnings as one line, and others as ``others`` does."""
+    """Print lexicept's own warnings without their place, and others as ``others`` does."""
     if issubclass(category, LexiceptWarning):
         print(safe(f"warning: {message}"), file=sys.stderr)
     else:

@@ -36,14 +36,18 @@ class VocabularyChoice(StrEnum):
 CorpusArgument = Annotated[
     str,
     typer.Argument(
-        help="Documents: a BEIR folder, a .jsonl or .tsv file, a folder of .txt and .md files, an "
-        "ir_datasets name, or python-docs (docstrings of the standard library)."
+        help="Documents: a BEIR folder, a .jsonl, .json, .csv or .tsv file, a folder of .txt and "
+        ".md files, an ir_datasets name, or python-docs (docstrings of the standard library)."
     ),
 ]
 DatasetArgument = Annotated[
     str, typer.Argument(help="Judged queries: a BEIR folder or an ir_datasets name.")
 ]
 IndexArgument = Annotated[Path, typer.Argument(help="Folder of the index.")]
+SkipErrorsOption = Annotated[
+    bool,
+    typer.Option("--skip-errors", help="Skip documents that can't be read, and list them."),
+]
 OverwriteOption = Annotated[
     bool,
     typer.Option("--overwrite", help="Replace an existing --out, once the new one is complete."),

@@ -13,6 +13,7 @@ from lexicept.cli.common import (
     NewIndexOption,
     RayOption,
     RayWorkersOption,
+    SkipErrorsOption,
     option_names,
     print_json,
     print_report,
@@ -26,12 +27,17 @@ if TYPE_CHECKING:
     from lexicept.pipelines.index import Index
 
 
-def add(index: IndexArgument, corpus: CorpusArgument, as_json: JsonOption = False) -> None:
+def add(
+    index: IndexArgument,
+    corpus: CorpusArgument,
+    skip_errors: SkipErrorsOption = False,
+    as_json: JsonOption = False,
+) -> None:
     """Add documents to an index; one with a known id replaces the old one."""
     import lexicept
 
-    with lexicept.open(index) as opened:
-        counts = opened.add(corpus, progress=True)
+    with lexicept.open(index) as opened, option_names():
+        counts = opened.add(corpus, skip_errors=skip_errors, progress=True)
     print_report(counts._asdict(), as_json)
 
 

@@ -2,10 +2,11 @@
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from lexicept.corpora import (
     beir,
+    comma_separated,
     ir_datasets_reader,
     json_lines,
     python_docs,
@@ -13,25 +14,43 @@ from lexicept.corpora import (
     tsv,
 )
 from lexicept.corpora.records import Document, Place, Qrel, Query, checked
+from lexicept.corpora.skipped import Skipped
 from lexicept.errors import InputError
 
 __all__ = ["Document", "Qrel", "Query", "read_documents", "read_qrels", "read_queries"]
 
 _DOCUMENT_SOURCES = (
-    "python-docs, a BEIR folder, a folder of .txt and .md files, a .jsonl, .ndjson, .json or .tsv "
-    "file (each may end in .gz), a name that ir_datasets knows (such as beir/scifact)"
+    "python-docs, a BEIR folder, a folder of .txt and .md files, a .jsonl, .ndjson, .json, .csv "
+    "or .tsv file (each may end in .gz), a name that ir_datasets knows (such as beir/scifact)"
 )
 _QUERY_SOURCES = "a BEIR folder, a name that ir_datasets knows (such as beir/scifact)"
 _DATASET_PREFIX = "ir_datasets:"
 
 
-def read_documents(source: str | os.PathLike[str]) -> Iterator[Document]:
+def read_documents(
+    source: str | os.PathLike[str], *, skip_errors: bool = False
+) -> Iterator[Document]:
     """Open a corpus, with the reader that fits the source, and return its documents as a stream.
+
+    At the end of the stream a warning names the files that were skipped.
+
+    Args:
+        skip_errors: skip documents that can't be read instead of stopping at the first, and warn of
+            them at the end.
 
     Raises:
         InputError: no reader fits (now), or one meets bad input (while iterating).
     """
-    return checked(_read_documents(os.fspath(source)))
+    name = os.fspath(source)
+    skipped = Skipped(name, text_folder.KINDS)
+    return _reported(_read_documents(name, skipped), skipped, skip_errors)
+
+
+def _reported(
+    records: Iterator[tuple[Place, Callable[[], Document]]], skipped: Skipped, skip_errors: bool
+) -> Iterator[Document]:
+    yield from checked(records, skipped if skip_errors else None)
+    skipped.warn()
 
 
 def read_queries(source: str | os.PathLike[str], split: str = "test") -> Iterator[Query]:
@@ -61,22 +80,30 @@ def read_qrels(source: str | os.PathLike[str], split: str = "test") -> Iterator[
     return ir_datasets_reader.read_qrels(_dataset(name, _QUERY_SOURCES), split)
 
 
-def _read_documents(source: str) -> Iterator[tuple[Place, Document]]:
+def _read_documents(
+    source: str, skipped: Skipped
+) -> Iterator[tuple[Place, Callable[[], Document]]]:
     if source == "python-docs":
         return python_docs.read_documents()
     if os.path.isdir(source):
         corpus = beir.corpus_file(source)
-        return json_lines.read_documents(corpus) if corpus else text_folder.read_documents(source)
+        if corpus is None:
+            return text_folder.read_documents(source, skipped)
+        return json_lines.read_documents(corpus)
     if os.path.exists(source):
         match os.path.splitext(source.lower().removesuffix(".gz"))[1]:
-            case ".jsonl" | ".ndjson" | ".json":
+            case ".jsonl" | ".ndjson":
                 return json_lines.read_documents(source)
+            case ".json":
+                return json_lines.read_json(source)
+            case ".csv":
+                return comma_separated.read_documents(source)
             case ".tsv":
                 return tsv.read_documents(source)
     return ir_datasets_reader.read_documents(_dataset(source, _DOCUMENT_SOURCES))
 
 
-def _read_queries(source: str, split: str) -> Iterator[tuple[Place, Query]]:
+def _read_queries(source: str, split: str) -> Iterator[tuple[Place, Callable[[], Query]]]:
     if os.path.isdir(source):
         return beir.read_queries(source)
     return ir_datasets_reader.read_queries(_dataset(source, _QUERY_SOURCES), split)

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from lexicept.corpora import json_lines, tsv
 from lexicept.corpora.records import Place, Qrel, Query, readable
@@ -14,7 +14,7 @@ def corpus_file(folder: str) -> str | None:
     return _find(folder, "corpus.jsonl")
 
 
-def read_queries(folder: str) -> Iterator[tuple[Place, Query]]:
+def read_queries(folder: str) -> Iterator[tuple[Place, Callable[[], Query]]]:
     """Yield all queries, judged or not.
 
     Raises:

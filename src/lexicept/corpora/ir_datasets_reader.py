@@ -1,7 +1,8 @@
 """Datasets that the optional package ir_datasets knows by name."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -9,7 +10,7 @@ from lexicept.corpora.records import Document, Place, Qrel, Query, readable
 from lexicept.errors import InputError
 
 
-def read_documents(name: str) -> Iterator[tuple[Place, Document]]:
+def read_documents(name: str) -> Iterator[tuple[Place, Callable[[], Document]]]:
     """Open the dataset and return an iterator over its documents.
 
     Raises:
@@ -21,7 +22,7 @@ def read_documents(name: str) -> Iterator[tuple[Place, Document]]:
     return _documents(name, dataset)
 
 
-def read_queries(name: str, split: str) -> Iterator[tuple[Place, Query]]:
+def read_queries(name: str, split: str) -> Iterator[tuple[Place, Callable[[], Query]]]:
     """Open the dataset's split and return an iterator over its queries.
 
     Raises:
@@ -89,12 +90,13 @@ def _fetched(name: str) -> Iterator[None]:
         raise InputError(f"{name}: ir_datasets can't read it: {reason}") from error
 
 
-def _documents(name: str, dataset: Any) -> Iterator[tuple[Place, Document]]:
+def _documents(name: str, dataset: Any) -> Iterator[tuple[Place, Callable[[], Document]]]:
     with _fetched(name):
         for number, document in enumerate(dataset.docs_iter(), 1):
             title = getattr(document, "title", None) or ""
             text = _without(title, _text(document))
-            yield Place(name, number, "document"), Document(document.doc_id, text, title)
+            place = Place(name, number, "document")
+            yield place, partial(Document, document.doc_id, text, title)
 
 
 def _without(title: str, text: str) -> str:
@@ -103,10 +105,11 @@ def _without(title: str, text: str) -> str:
     return rest.lstrip() if not rest or rest[0].isspace() else text
 
 
-def _queries(name: str, dataset: Any) -> Iterator[tuple[Place, Query]]:
+def _queries(name: str, dataset: Any) -> Iterator[tuple[Place, Callable[[], Query]]]:
     with _fetched(name):
         for number, query in enumerate(dataset.queries_iter(), 1):
-            yield Place(name, number, "query"), Query(query.query_id, _text(query))
+            place = Place(name, number, "query")
+            yield place, partial(Query, query.query_id, _text(query))
 
 
 def _qrels(name: str, dataset: Any) -> Iterator[Qrel]:

@@ -1,10 +1,12 @@
-"""JSON Lines: one JSON object a line."""
+"""JSON Lines: one JSON object a line; and JSON arrays of such objects."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from itertools import chain
 from typing import Any
 
-from lexicept.corpora.lines import read_lines
+from lexicept.corpora.lines import LONGEST, decode, filled_lines, open_bytes
 from lexicept.corpora.records import Document, Place, Query
 
 DOCUMENT_IDS = ("_id", "id", "docno", "doc_id")
@@ -13,14 +15,60 @@ _QUERY_IDS = ("_id", "id", "query_id", "qid")
 _QUERY_TEXTS = ("text", "query")
 
 
-def read_documents(path: str) -> Iterator[tuple[Place, Document]]:
+def read_documents(path: str) -> Iterator[tuple[Place, Callable[[], Document]]]:
     """Yield the documents of a JSON Lines file.
 
     Raises:
-        InputError: broken JSON, or a field that is missing or of the wrong type.
+        InputError: the file can't be read; from the function of a line, broken JSON, or a field
+            that is missing or of the wrong type.
     """
-    for place, fields in read_objects(path):
-        yield place, to_document(place, fields)
+    for place, line in filled_lines(path):
+        yield place, partial(_document, place, line)
+
+
+def _document(place: Place, line: bytes) -> Document:
+    return to_document(place, _object(place, line))
+
+
+def read_json(path: str) -> Iterator[tuple[Place, Callable[[], Document]]]:
+    """Yield the documents of a JSON file: an array of objects, or JSON Lines.
+
+    Raises:
+        InputError: the file can't be read, or is an array that is no valid JSON or has more than
+            ``LONGEST`` bytes; from the function of an object, a field that is missing or of the
+            wrong type.
+    """
+    lines = filled_lines(path)
+    first = next(lines, None)
+    if first is None or not first[1].lstrip().startswith(b"["):
+        for place, line in chain([first] if first else [], lines):
+            yield place, partial(_document, place, line)
+        return
+    for number, value in enumerate(_array(path), 1):
+        place = Place(path, number, "object")
+        yield place, partial(_element, place, value)
+
+
+def _array(path: str) -> list[Any]:
+    place = Place(path)
+    with open_bytes(path) as file:
+        content = file.read(LONGEST + 1)
+    if len(content) > LONGEST:
+        limit = f"{LONGEST / 2**20:.0f} MiB"
+        raise place.error(f"an array of more than {limit}: JSON Lines (.jsonl) have no limit")
+    try:
+        values: list[Any] = json.loads(content.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise place.error(f"not UTF-8 at byte {error.start}: {error.reason}") from error
+    except (ValueError, RecursionError) as error:  # an endless number, endless nesting
+        raise place.error(f"not valid JSON: {error}") from error
+    return values
+
+
+def _element(place: Place, value: Any) -> Document:
+    if not isinstance(value, dict):
+        raise place.error(f"not a JSON object but {_kind(value)}")
+    return to_document(place, value)
 
 
 def to_document(place: Place, fields: Mapping[str, Any], default_id: str | None = None) -> Document:
@@ -40,14 +88,20 @@ def to_document(place: Place, fields: Mapping[str, Any], default_id: str | None 
     return Document(_id(place, fields, DOCUMENT_IDS), text, title)
 
 
-def read_queries(path: str) -> Iterator[tuple[Place, Query]]:
+def read_queries(path: str) -> Iterator[tuple[Place, Callable[[], Query]]]:
     """Yield the queries of a JSON Lines file.
 
     Raises:
-        InputError: broken JSON, or a field that is missing or of the wrong type.
+        InputError: the file can't be read; from the function of a line, broken JSON, or a field
+            that is missing or of the wrong type.
     """
-    for place, fields in read_objects(path):
-        yield place, Query(_id(place, fields, _QUERY_IDS), _text(place, fields, _QUERY_TEXTS))
+    for place, line in filled_lines(path):
+        yield place, partial(_query, place, line)
+
+
+def _query(place: Place, line: bytes) -> Query:
+    fields = _object(place, line)
+    return Query(_id(place, fields, _QUERY_IDS), _text(place, fields, _QUERY_TEXTS))
 
 
 def read_objects(path: str) -> Iterator[tuple[Place, dict[str, Any]]]:
@@ -56,18 +110,23 @@ def read_objects(path: str) -> Iterator[tuple[Place, dict[str, Any]]]:
     Raises:
         InputError: the file cannot be read, or a line is no JSON object.
     """
-    for place, line in read_lines(path):
-        try:
-            value = json.loads(line)
-        except json.JSONDecodeError as error:
-            # The error's own line number counts within this line and would mislead.
-            problem = f"{error.msg} (column {error.colno})"
-            raise place.error(f"not valid JSON: {problem}") from error
-        except (ValueError, RecursionError) as error:  # an endless number, endless nesting
-            raise place.error(f"not valid JSON: {error}") from error
-        if not isinstance(value, dict):
-            raise place.error(f"not a JSON object but {_kind(value)}")
-        yield place, value
+    for place, line in filled_lines(path):
+        yield place, _object(place, line)
+
+
+def _object(place: Place, line: bytes) -> dict[str, Any]:
+    text = decode(place, line)
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        # The error's own line number counts within this line and would mislead.
+        problem = f"{error.msg} (column {error.colno})"
+        raise place.error(f"not valid JSON: {problem}") from error
+    except (ValueError, RecursionError) as error:  # an endless number, endless nesting
+        raise place.error(f"not valid JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise place.error(f"not a JSON object but {_kind(value)}")
+    return value
 
 
 def _id(place: Place, fields: Mapping[str, Any], keys: tuple[str, ...]) -> str:

@@ -3,12 +3,52 @@
 import codecs
 import gzip
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
+from typing import IO
 
 from lexicept.corpora.records import Place, readable
 
 LONGEST = 2**28
 """Bytes of the longest line read: a small gzipped file may hold a line larger than memory."""
+
+
+@contextmanager
+def open_bytes(path: str) -> Iterator[IO[bytes]]:
+    """Open a file, gzipped or not. Raises InputError if it can't be read, now or in the block."""
+    with (
+        readable(path),
+        gzip.open(path, "rb") if path.lower().endswith(".gz") else open(path, "rb") as file,
+    ):
+        yield file
+
+
+def raw_lines(path: str) -> Iterator[tuple[Place, bytes]]:
+    """Yield all lines with their line ends, without a byte order mark.
+
+    Raises:
+        InputError: the file cannot be read, or a line is longer than ``LONGEST``.
+    """
+    # Bytes, because text mode would hide the line of a decoding error and split at a lone CR.
+    with open_bytes(path) as file:
+        for number, raw in enumerate(iter(partial(file.readline, LONGEST), b""), 1):
+            place = Place(path, number)
+            if len(raw) == LONGEST:
+                raise place.error(f"longer than {LONGEST / 2**20:.0f} MiB")
+            yield place, raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw
+
+
+def filled_lines(path: str) -> Iterator[tuple[Place, bytes]]:
+    """Yield the lines that are not blank; see ``raw_lines``."""
+    return ((place, raw) for place, raw in raw_lines(path) if raw.strip())
+
+
+def decode(place: Place, raw: bytes) -> str:
+    """Return a line without its line end. Raises InputError if it is not UTF-8."""
+    try:
+        return raw.decode().removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError as error:
+        raise place.error(f"not UTF-8: {error.reason}") from error
 
 
 def read_lines(path: str) -> Iterator[tuple[Place, str]]:
@@ -17,18 +57,4 @@ def read_lines(path: str) -> Iterator[tuple[Place, str]]:
     Raises:
         InputError: the file cannot be read, or a line is not UTF-8 or longer than ``LONGEST``.
     """
-    # Bytes, because text mode would hide the line of a decoding error and split at a lone CR.
-    with (
-        readable(path),
-        gzip.open(path, "rb") if path.lower().endswith(".gz") else open(path, "rb") as file,
-    ):
-        for number, raw in enumerate(iter(partial(file.readline, LONGEST), b""), 1):
-            place = Place(path, number)
-            if len(raw) == LONGEST:
-                raise place.error(f"longer than {LONGEST / 2**20:.0f} MiB")
-            try:
-                line = (raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw).decode()
-            except UnicodeDecodeError as error:
-                raise place.error(f"not UTF-8: {error.reason}") from error
-            if line.strip():
-                yield place, line.removesuffix("\n").removesuffix("\r")
+    return ((place, decode(place, raw)) for place, raw in filled_lines(path))

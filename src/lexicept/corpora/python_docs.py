@@ -5,7 +5,8 @@ import os
 import sysconfig
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 from lexicept.corpora.records import Document, Place, readable
 from lexicept.errors import InputError
@@ -16,7 +17,7 @@ _BLOCKS = (ast.stmt, ast.excepthandler, ast.match_case)
 _DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
-def read_documents() -> Iterator[tuple[Place, Document]]:
+def read_documents() -> Iterator[tuple[Place, Callable[[], Document]]]:
     """Yield every docstring (id: its dotted name) and help topic (id: topic:NAME), file by file.
 
     Raises:
@@ -28,7 +29,7 @@ def read_documents() -> Iterator[tuple[Place, Document]]:
     return _read_library(stdlib)
 
 
-def _read_library(stdlib: str) -> Iterator[tuple[Place, Document]]:
+def _read_library(stdlib: str) -> Iterator[tuple[Place, Callable[[], Document]]]:
     seen: Counter[str] = Counter()
     for module, path in sorted(_modules(stdlib)):
         with readable(path), open(path, "rb") as file:
@@ -43,10 +44,10 @@ def _read_library(stdlib: str) -> Iterator[tuple[Place, Document]]:
         for line, name, text in _docstrings(tree, module):
             seen[name] += 1
             number = f"#{seen[name]}" if seen[name] > 1 else ""
-            yield Place(path, line), Document(name + number, text, name)
+            yield Place(path, line), partial(Document, name + number, text, name)
         if module == _TOPICS:
             for name, text in _topics(tree):
-                yield Place(path), Document(f"topic:{name}", text, name)
+                yield Place(path), partial(Document, f"topic:{name}", text, name)
 
 
 def _modules(stdlib: str) -> Iterator[tuple[str, str]]:

@@ -1,10 +1,11 @@
 """Documents, queries and judgements, and the checks that all readers apply to them."""
 
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple, TypeVar
 
+from lexicept.corpora.skipped import Skipped
 from lexicept.errors import InputError
 
 
@@ -51,26 +52,51 @@ class Place(NamedTuple):
         return InputError(f"{self}: {problem}")
 
 
+class RecordError(InputError):
+    """Raised for a record that can't be read, where the next one of its source can."""
+
+
 Record = TypeVar("Record", Document, Query)
 
 
-def checked(records: Iterable[tuple[Place, Record]]) -> Iterator[Record]:
+def checked(
+    records: Iterable[tuple[Place, Callable[[], Record]]], skipped: Skipped | None = None
+) -> Iterator[Record]:
     """Yield the records of one source.
 
+    Args:
+        records: the place of each, and the function that reads it.
+        skipped: notes those that can't be read; None raises the first error.
+
     Raises:
-        InputError: a malformed or repeated id, or text that UTF-8 cannot hold.
+        RecordError: a record that can't be read, a malformed or repeated id, or text that UTF-8
+            cannot hold.
+        InputError: the rest of the source can't be read.
     """
     # Only the number is kept, not the place: corpora of millions of ids pass through here.
     numbers: dict[str, int] = {}
-    for place, record in records:
-        check_id(place, record.id)
-        for field in record:
-            _check_encodable(place, field)
-        if record.id in numbers:
-            first = numbers[record.id]
-            raise place.error(f"id {record.id!r} was already used in {place.unit} {first}")
+    for place, read in records:
+        try:
+            record = read()
+            _check(place, record)
+            if record.id in numbers:
+                first = numbers[record.id]
+                raise place.error(f"id {record.id!r} was already used in {place.unit} {first}")
+        except InputError as error:
+            if skipped is None:
+                raise RecordError(str(error)) from error
+            skipped.error(error)
+            continue
         numbers[record.id] = place.number
         yield record
+
+
+def _check(place: Place, record: Document | Query) -> None:
+    for name, value in zip(record._fields, record, strict=True):
+        if not isinstance(value, str):
+            raise place.error(f"its {name} must be a text, not {value!r:.80}")
+        _check_encodable(place, value)
+    check_id(place, record.id)
 
 
 def check_id(place: Place, value: str) -> None:

@@ -2,44 +2,77 @@
 
 import os
 import re
-from collections.abc import Iterator
+import stat
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import PurePath
 from urllib.parse import quote
 
 from lexicept.corpora.records import Document, Place, readable
+from lexicept.corpora.skipped import Skipped
 from lexicept.errors import InputError
+
+KINDS = ".txt and .md files"
+"""The files that are read."""
 
 # Whitespace and NUL may not stand in ids; % goes too, so that two paths never share an id.
 _UNSAFE = re.compile(r"[\s%\x00-\x1f\x7f\udc80-\udcff]")
 
 
-def read_documents(folder: str) -> Iterator[tuple[Place, Document]]:
+def read_documents(folder: str, skipped: Skipped) -> Iterator[tuple[Place, Callable[[], Document]]]:
     """Yield the folder's text files in the order of their paths, which are the ids.
 
+    Args:
+        skipped: notes the other files.
+
     Raises:
-        InputError: a file or folder that cannot be read, or a file that is not UTF-8.
+        InputError: a folder that cannot be read; from the function of a file, that this can't be
+            read or is not UTF-8.
     """
-    for name in sorted(_text_files(folder)):
+    for name in sorted(_text_files(folder, skipped)):
         path = os.path.join(folder, name)
-        with readable(path), open(path, "rb") as file:
-            content = file.read()
-        try:
-            text = content.decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            raise InputError(f"{path}: not UTF-8 at byte {error.start}: {error.reason}") from error
-        title, text = _split_title(text) if name.lower().endswith(".md") else ("", text)
-        yield Place(path), Document(_UNSAFE.sub(_percent, name), text, title)
+        yield Place(path), partial(_read, path, name)
 
 
-def _text_files(folder: str) -> Iterator[str]:
+def _read(path: str, name: str) -> Document:
+    with readable(path), open(path, "rb") as file:
+        content = file.read()
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8 at byte {error.start}: {error.reason}") from error
+    title, text = _split_title(text) if name.lower().endswith(".md") else ("", text)
+    return Document(_UNSAFE.sub(_percent, name), text, title)
+
+
+def _text_files(folder: str, skipped: Skipped) -> Iterator[str]:
     def refuse(error: OSError) -> None:
         raise error  # os.walk would skip a folder that it may not list
 
     with readable(folder):
-        for parent, _, names in os.walk(folder, onerror=refuse):
+        for parent, folders, names in os.walk(folder, onerror=refuse):
+            inside = PurePath(parent).relative_to(folder)
+            for name in folders:
+                if os.path.islink(os.path.join(parent, name)):  # it may lead back here
+                    skipped.file((inside / name).as_posix(), "links to folders")
             for name in names:
-                if name.lower().endswith((".txt", ".md")):
-                    yield PurePath(parent, name).relative_to(folder).as_posix()
+                kind = _kind(os.path.join(parent, name))
+                if kind in (".txt", ".md"):
+                    yield (inside / name).as_posix()
+                else:
+                    skipped.file((inside / name).as_posix(), kind)
+
+
+def _kind(path: str) -> str:
+    """Return the extension of a file in lower case, or what a file without one is."""
+    extension = os.path.splitext(path)[1].lower()
+    try:
+        regular = stat.S_ISREG(os.stat(path).st_mode)
+    except OSError:  # a broken link: an error where its kind is read
+        regular = True
+    if not regular:  # reading a pipe or a device may never end
+        return "pipes, sockets and devices"
+    return extension or "without an extension"
 
 
 def _percent(match: re.Match[str]) -> str:

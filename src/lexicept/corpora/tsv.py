@@ -1,9 +1,10 @@
 """Tab-separated values: documents, queries and judgements."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
-from lexicept.corpora.lines import read_lines
+from lexicept.corpora.lines import decode, filled_lines, read_lines
 from lexicept.corpora.records import Document, Place, Qrel, Query, check_id
 
 _DOCUMENT_IDS = {"id", "_id", "doc_id", "docno"}
@@ -11,33 +12,42 @@ _QUERY_IDS = {"id", "_id", "query_id", "query-id", "qid"}
 _TEXTS = (["text"], ["title", "text"])
 
 
-def read_documents(path: str) -> Iterator[tuple[Place, Document]]:
+def read_documents(path: str) -> Iterator[tuple[Place, Callable[[], Document]]]:
     """Yield the documents of a file with the columns id, text or id, title, text.
 
     Raises:
-        InputError: a line with another number of columns.
+        InputError: the file can't be read; from the function of a line, another number of columns.
     """
-    for place, columns in _read_rows(path, _DOCUMENT_IDS):
-        match columns:
-            case [id, text]:
-                yield place, Document(id, text)
-            case [id, title, text]:
-                yield place, Document(id, text, title)
-            case _:
-                expected = "id, text or id, title, text"
-                raise place.error(f"{len(columns)} columns, expected {expected}")
+    for place, line in _rows(path, _DOCUMENT_IDS):
+        yield place, partial(_document, place, line)
 
 
-def read_queries(path: str) -> Iterator[tuple[Place, Query]]:
+def _document(place: Place, line: bytes) -> Document:
+    match decode(place, line).split("\t"):
+        case [id, text]:
+            return Document(id, text)
+        case [id, title, text]:
+            return Document(id, text, title)
+        case columns:
+            expected = "id, text or id, title, text"
+            raise place.error(f"{len(columns)} columns, expected {expected}")
+
+
+def read_queries(path: str) -> Iterator[tuple[Place, Callable[[], Query]]]:
     """Yield the queries of a file with the columns id, text.
 
     Raises:
-        InputError: a line with another number of columns.
+        InputError: the file can't be read; from the function of a line, another number of columns.
     """
-    for place, columns in _read_rows(path, _QUERY_IDS):
-        if len(columns) != 2:
-            raise place.error(f"{len(columns)} columns, expected id, text")
-        yield place, Query(*columns)
+    for place, line in _rows(path, _QUERY_IDS):
+        yield place, partial(_query, place, line)
+
+
+def _query(place: Place, line: bytes) -> Query:
+    columns = decode(place, line).split("\t")
+    if len(columns) != 2:
+        raise place.error(f"{len(columns)} columns, expected id, text")
+    return Query(*columns)
 
 
 def read_qrels(path: str) -> Iterator[Qrel]:
@@ -61,10 +71,11 @@ def read_qrels(path: str) -> Iterator[Qrel]:
                 raise place.error(f"{len(columns)} columns, expected 3 (BEIR) or 4 (TREC)")
 
 
-def _read_rows(path: str, id_names: set[str]) -> Iterator[tuple[Place, list[str]]]:
-    for index, (place, line) in enumerate(read_lines(path)):
-        columns = line.split("\t")
-        names = [column.strip().lower() for column in columns]
-        if index == 0 and names[0] in id_names and names[1:] in _TEXTS:
-            continue
-        yield place, columns
+def _rows(path: str, id_names: set[str]) -> Iterator[tuple[Place, bytes]]:
+    """Yield the lines without a header."""
+    for index, (place, line) in enumerate(filled_lines(path)):
+        if index == 0:
+            names = [name.strip().lower() for name in line.decode(errors="replace").split("\t")]
+            if names[0] in id_names and names[1:] in _TEXTS:
+                continue
+        yield place, line

@@ -227,12 +227,7 @@ def well_formed(documents: Iterable[Document]) -> Iterator[Document]:
         InputError: naming the document by its number, from 1.
     """
 
-    def placed() -> Iterator[tuple[Place, Document]]:
-        for number, document in enumerate(documents, 1):
-            place = Place("the documents", number, "document")
-            for name, value in zip(Document._fields, document, strict=True):
-                if not isinstance(value, str):
-                    raise place.error(f"its {name} must be a text, not {value!r:.80}")
-            yield place, document
-
-    return checked(placed())
+    return checked(
+        (Place("the documents", number, "document"), partial(Document._make, document))
+        for number, document in enumerate(documents, 1)
+    )

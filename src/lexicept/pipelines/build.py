@@ -14,7 +14,7 @@ from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import VocabularySettings
 from lexicept.pipelines.cluster import joined
 from lexicept.pipelines.concept_source import ConceptSource, check_parameters
-from lexicept.pipelines.documents import Documents, as_documents
+from lexicept.pipelines.documents import Documents, as_documents, skippable
 from lexicept.pipelines.index import Index
 from lexicept.progress import Progress, reporting
 from lexicept.vectorizers.words import WordVectorizer
@@ -47,6 +47,7 @@ def build(
     query_max_qd_flops: float | None = None,
     document_max_active_dims: int | None = None,
     weight_bits: int = 32,
+    skip_errors: bool = False,
     ray: str | None = None,
     ray_workers: int | None = None,
     overwrite: bool = False,
@@ -82,6 +83,8 @@ def build(
             that have each of them, added up; by default the model's limit.
         document_max_active_dims: the most concepts of a document; by default the model's limit.
         weight_bits: bits of a posting's weight: 32, or 8 for half the size.
+        skip_errors: skip documents that can't be read instead of stopping at the first, and warn of
+            them at the end.
         ray: the HOST:PORT of a Ray cluster that encodes documents and derives postings, or "local".
         ray_workers: the number of Ray processes; by default one for each processor, or GPU.
         overwrite: replace an index at ``path``; it can be read until the new one is complete.
@@ -96,7 +99,15 @@ def build(
         raise InputError(f"vocabulary is words, concepts or both, not {vocabulary!r:.80}")
     names = VOCABULARIES[vocabulary]
     source = ConceptSource.of(
-        documents, model, adapt, sae, width, backbone, layer, precision, train_concepts
+        () if skip_errors else documents,  # training on a corpus by its path would not skip
+        model,
+        adapt,
+        sae,
+        width,
+        backbone,
+        layer,
+        precision,
+        train_concepts,
     )
     check_parameters(
         names,
@@ -124,9 +135,11 @@ def build(
         closing(IndexBuilder(path, cluster, restart=restart, overwrite=overwrite)) as builder,
         reporting(progress) as report,
     ):
-        builder.add_documents(
-            as_documents(documents), asdict(source) if "concepts" in names else {}
-        )
+        with skippable():
+            builder.add_documents(
+                as_documents(documents, skip_errors=skip_errors),
+                asdict(source) if "concepts" in names else {},
+            )
         if "words" in names:
             builder.add_vocabulary(words, VocabularySettings(BM25()), report)
         if "concepts" in names:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeAlias
 
 from lexicept.corpora import Document, read_documents
 from lexicept.corpora.json_lines import DOCUMENT_IDS, DOCUMENT_TEXTS, to_document
-from lexicept.corpora.records import Place
-from lexicept.errors import InputError
+from lexicept.corpora.records import Place, RecordError, checked
+from lexicept.corpora.skipped import Skipped
+from lexicept.errors import InputError, ParameterError
 
 Documents: TypeAlias = Iterable[str | Mapping[str, Any] | Document] | str | os.PathLike[str] | Any
 """Texts, dicts (``text``, and optionally ``id`` and ``title``), ``Document`` tuples, a data frame
@@ -21,7 +24,11 @@ _ROWS = ("iter_rows", "itertuples")
 
 
 def as_documents(
-    documents: Documents, *, first: int = 1, taken: Collection[str] = ()
+    documents: Documents,
+    *,
+    first: int = 1,
+    taken: Collection[str] = (),
+    skip_errors: bool = False,
 ) -> Iterator[Document]:
     """Return documents one by one.
 
@@ -31,18 +38,39 @@ def as_documents(
         documents: see ``Documents``.
         first: the number of the first item.
         taken: ids that no item may be given.
+        skip_errors: skip items that are no documents instead of stopping at the first, and warn of
+            them at the end.
 
     Raises:
         InputError: no such corpus (now), or an item that is no document (while iterating).
     """
     if isinstance(documents, str | os.PathLike):
-        return read_documents(documents)
+        return read_documents(documents, skip_errors=skip_errors)
     if hasattr(documents, "columns") and any(hasattr(documents, name) for name in _ROWS):
-        return _numbered(_rows(documents), first, taken)
-    if isinstance(documents, Mapping | Document | bytes) or not isinstance(documents, Iterable):
+        documents = _rows(documents)
+    elif isinstance(documents, Mapping | Document | bytes) or not isinstance(documents, Iterable):
         kind = type(documents).__name__
         raise InputError(f"documents must be a list, a data frame or a path, not one {kind}")
-    return _numbered(documents, first, taken)
+    return _checked(_numbered(documents, first, taken), skip_errors)
+
+
+@contextmanager
+def skippable() -> Iterator[None]:
+    """Name the parameter ``skip_errors`` in errors of single documents."""
+    try:
+        yield
+    except RecordError as error:
+        text = str(error).replace("{", "{{").replace("}", "}}")
+        hint = "{0} skips documents that can't be read"
+        raise ParameterError(f"{text}; {hint}", "skip_errors") from None
+
+
+def _checked(
+    items: Iterable[tuple[Place, Callable[[], Document]]], skip_errors: bool
+) -> Iterator[Document]:
+    skipped = Skipped("the documents")
+    yield from checked(items, skipped if skip_errors else None)
+    skipped.warn()
 
 
 def _rows(frame: Any) -> Iterator[dict[str, Any]]:
@@ -70,12 +98,15 @@ def _plain(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else value
 
 
-def _numbered(items: Iterable[Any], first: int, taken: Collection[str]) -> Iterator[Document]:
+def _numbered(
+    items: Iterable[Any], first: int, taken: Collection[str]
+) -> Iterator[tuple[Place, Callable[[], Document]]]:
     number = first
     for position, item in enumerate(items, 1):
         while str(number) in taken:
             number += 1
-        yield _document(item, Place("the documents", position, "document"), str(number))
+        place = Place("the documents", position, "document")
+        yield place, partial(_document, item, place, str(number))
         number += 1
 
 

@@ -21,7 +21,7 @@ from lexicept.index.reader import IndexReader
 from lexicept.index.stored import Hit
 from lexicept.index.verification import Verification, verify
 from lexicept.pipelines.cluster import joined
-from lexicept.pipelines.documents import Documents, as_documents
+from lexicept.pipelines.documents import Documents, as_documents, skippable
 from lexicept.progress import Progress, reporting
 
 if TYPE_CHECKING:
@@ -188,13 +188,20 @@ class Index:
         self._reader = newest
         return True
 
-    def add(self, documents: Documents, *, progress: bool | Progress = False) -> Added:
+    def add(
+        self,
+        documents: Documents,
+        *,
+        skip_errors: bool = False,
+        progress: bool | Progress = False,
+    ) -> Added:
         """Add documents, and replace those whose ids the index has; return how many of each.
 
         Weights, RRA and postings are derived again.
 
         Args:
             documents: as for ``lexicept.build``; a text without an id gets the next free number.
+            skip_errors: as for ``lexicept.build``.
 
         Raises:
             InputError: a bad document or duplicate ids among ``documents``, another process is
@@ -202,8 +209,10 @@ class Index:
         """
         with self._changing:
             path, known = self._changeable(), set(self.reader.ids)
-            fresh = as_documents(documents, first=len(known) + 1, taken=known)
-            with reporting(progress) as report:
+            fresh = as_documents(
+                documents, first=len(known) + 1, taken=known, skip_errors=skip_errors
+            )
+            with skippable(), reporting(progress) as report:
                 counts = Added(*updates.update(path, fresh, report))
             self._move_on()
         return counts

@@ -1,0 +1,67 @@
+"""The files and records that a reader leaves out."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+
+from lexicept.errors import LexiceptWarning
+
+EXAMPLES = 5
+"""Most names of one kind of file that a warning lists."""
+
+MESSAGES = 20
+"""Most errors that a warning lists."""
+
+
+class Skipped:
+    """What was left out of a corpus, and why: kinds of files that are not read, and errors.
+
+    Args:
+        source: the corpus.
+        kinds: the kinds of files that are read there.
+    """
+
+    def __init__(self, source: str, kinds: str = "") -> None:
+        self.source = source
+        self.kinds = kinds
+        self._counts: Counter[str] = Counter()
+        self._examples: dict[str, list[str]] = {}
+        self._messages: list[str] = []
+        self._errors = 0
+
+    def file(self, name: str, kind: str) -> None:
+        """Note a file of a kind that is not read."""
+        self._counts[kind] += 1
+        examples = self._examples.setdefault(kind, [])
+        if len(examples) < EXAMPLES:
+            examples.append(name)
+
+    def error(self, error: Exception) -> None:
+        """Note a record that can't be read."""
+        self._errors += 1
+        if len(self._messages) < MESSAGES:
+            self._messages.append(str(error))
+
+    def warn(self) -> None:
+        """Give one warning about each of the two, if there is anything to warn about."""
+        if total := self._counts.total():
+            lines = [
+                f"{self.source}: {_counted(total, 'file')} skipped, only {self.kinds} are read"
+            ]
+            for kind, count in self._counts.most_common():
+                names = _shortened(", ".join(self._examples[kind]), count - EXAMPLES, ", ")
+                lines.append(f"  {count:,} {kind}: {names}")
+            warnings.warn("\n".join(lines), LexiceptWarning, stacklevel=3)
+        if self._errors:
+            lines = [f"{self.source}: {_counted(self._errors, 'document')} skipped after an error"]
+            text = _shortened("\n  ".join(self._messages), self._errors - MESSAGES, "\n  ")
+            warnings.warn(f"{lines[0]}\n  {text}", LexiceptWarning, stacklevel=3)
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def _shortened(text: str, more: int, separator: str) -> str:
+    return f"{text}{separator}and {more:,} more" if more > 0 else text
