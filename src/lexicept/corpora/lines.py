@@ -5,7 +5,7 @@ import gzip
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import IO
+from io import BufferedIOBase
 
 from lexicept.corpora.records import Place, readable
 
@@ -14,7 +14,7 @@ LONGEST = 2**28
 
 
 @contextmanager
-def open_bytes(path: str) -> Iterator[IO[bytes]]:
+def open_bytes(path: str) -> Iterator[BufferedIOBase]:
     """Open a file, gzipped or not. Raises InputError if it can't be read, now or in the block."""
     with (
         readable(path),
