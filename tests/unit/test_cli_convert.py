@@ -1,6 +1,7 @@
 """Pretrained SAEs on the command line: convert, and an index that is built from one."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,9 @@ import numpy as np
 import pytest
 import torch
 
+import lexicept
 from lexicept.corpora import Document
+from lexicept.errors import InputError
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.reader import IndexReader
 from lexicept.models.sae.formats import save_saelens
@@ -154,6 +157,32 @@ def test_an_index_with_explained_concepts(
     assert config["num_hidden_layers"] == 1
     saved = next((tmp_path / "index").glob("*/concepts/model/*/sae.json"))
     assert json.loads(saved.read_text())["origin"]["layer"] == 1
+
+
+def test_models_are_refused_before_a_document_is_read(
+    inputs: dict[str, Path], tmp_path: Path
+) -> None:
+    def documents() -> Iterator[str]:
+        pytest.fail("a document was read")
+        yield "text"
+
+    pickled = sae_files.dictionary_learning(tmp_path / "pickled").folder
+    backbone, nowhere = inputs["backbone"], tmp_path / "nowhere"
+    inputs["names"].write_text('{"layer": "3-tiny", "index": 1, "description": "x"}\n')
+    explained = {"sae": inputs["sae"], "backbone": backbone, "explanations": inputs["names"]}
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"sae": pickled, "backbone": backbone}, "ae.pt is a pickle"),
+        ({"sae": nowhere}, "nowhere"),
+        ({"sae": inputs["sae"], "backbone": nowhere}, "nowhere"),
+        ({"train_concepts": True, "backbone": nowhere}, "nowhere"),
+        ({"model": nowhere}, "nowhere"),
+        ({"model": nowhere, "explanations": inputs["names"]}, "nowhere"),
+        (explained, "block 0"),
+    ]
+    for arguments, message in cases:
+        with pytest.raises(InputError, match=message):
+            lexicept.build(documents(), tmp_path / "index", **arguments)
+    assert not list(tmp_path.glob("index*"))
 
 
 def test_what_build_refuses_of_an_sae(build: Any, inputs: dict[str, Path], tmp_path: Path) -> None:

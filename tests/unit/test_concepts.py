@@ -8,9 +8,10 @@ from lexicept.index.impacts import VocabularySettings
 from lexicept.index.reader import IndexReader
 from lexicept.index.updates import delete, update
 from lexicept.interpretation.describe import describe
+from lexicept.models.backbone import Backbone
 from lexicept.training.concepts import train_concepts
 from lexicept.training.sae.settings import SAESettings
-from lexicept.vectorizers.concepts import BackboneSettings, ConceptVectorizer
+from lexicept.vectorizers.concepts import ConceptVectorizer
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
 
@@ -88,6 +89,6 @@ def test_update_and_delete_with_concepts(index, texts):
 
 def test_train_from_texts(texts):
     settings = SAESettings(num_latents=32, k=4, tokens=1000, batch_size=100)
-    trained = train_concepts(texts, BackboneSettings(layer=1), settings)
+    trained = train_concepts(texts, Backbone.from_pretrained(layer=1), settings)
     assert trained.size == 32
     assert trained.documents(texts).nnz > 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
 
 if TYPE_CHECKING:
+    from lexicept.models.backbone import Backbone
     from lexicept.training.sae.settings import SAESettings
     from lexicept.vectorizers.concepts import ConceptVectorizer
 
@@ -135,16 +137,17 @@ def build(
         closing(IndexBuilder(path, cluster, restart=restart, overwrite=overwrite)) as builder,
         reporting(progress) as report,
     ):
+        fresh = as_documents(documents, skip_errors=skip_errors)
+        # Whatever can be refused is loaded before the first pass over the documents.
+        loaded = source.load() if "concepts" in names else None
+        labels = _labels(explanations, loaded)
         with skippable():
-            builder.add_documents(
-                as_documents(documents, skip_errors=skip_errors),
-                asdict(source) if "concepts" in names else {},
-            )
+            builder.add_documents(fresh, asdict(source) if "concepts" in names else {})
+        concepts = None if loaded is None else source.fit(loaded, builder, report)
         if "words" in names:
             builder.add_vocabulary(words, VocabularySettings(BM25()), report)
-        if "concepts" in names:
-            concepts = source.load(builder, report)
-            _add_concepts(builder, concepts, weighting, limits, language, explanations, report)
+        if concepts is not None:
+            _add_concepts(builder, concepts, weighting, limits, language, labels, report)
         return Index(builder.commit(weight_bits=weight_bits))
 
 
@@ -154,13 +157,12 @@ def _add_concepts(
     weighting: Literal["bm25", "splade"] | None,
     limits: VocabularySettings,
     language: str,
-    explanations: str | os.PathLike[str] | None,
+    labels: Mapping[int, str] | None,
     progress: Progress,
 ) -> None:
     """Encode the documents, and describe concepts that have no labels."""
     from lexicept.interpretation.describe import describe
 
-    labels = None if explanations is None else _labels(Path(explanations), concepts)
     settings = _settings(concepts, weighting, limits)
     activations = builder.add_vocabulary(concepts, settings, progress)
     if concepts.named and labels is None:
@@ -176,14 +178,19 @@ def _add_concepts(
     builder.add_atlas(findings)
 
 
-def _labels(path: Path, concepts: ConceptVectorizer) -> dict[int, str]:
+def _labels(
+    path: str | os.PathLike[str] | None, loaded: ConceptVectorizer | Backbone | None
+) -> dict[int, str] | None:
     """Read the labels of an SAE's latents."""
+    if path is None:
+        return None
     from lexicept.models.heads.sae import SAEHead
     from lexicept.models.sae.explanations import read_explanations
+    from lexicept.vectorizers.concepts import ConceptVectorizer
 
-    if not isinstance(concepts.head, SAEHead):
+    if not isinstance(loaded, ConceptVectorizer) or not isinstance(loaded.head, SAEHead):
         raise InputError(f"{path}: explanations label an SAE's latents, and this model has no SAE")
-    return read_explanations(path, concepts.head.sae)
+    return read_explanations(Path(path), loaded.head.sae)
 
 
 def _settings(

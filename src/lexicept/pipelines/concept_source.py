@@ -19,6 +19,7 @@ from lexicept.progress import Progress
 from lexicept.storage.files import replacing_text
 
 if TYPE_CHECKING:
+    from lexicept.models.backbone import Backbone
     from lexicept.training.sae.settings import SAESettings
     from lexicept.vectorizers.concepts import ConceptVectorizer
 
@@ -79,28 +80,37 @@ class ConceptSource:
         if self.adapt is not None:
             require("train", *MODULES)
 
-    def load(self, builder: IndexBuilder, progress: Progress) -> ConceptVectorizer:
-        """Load the concepts, or train them on the builder's documents.
+    def load(self) -> ConceptVectorizer | Backbone:
+        """Load the concepts or, where they are trained on the documents, their backbone.
 
         Raises:
-            InputError: no such model or SAE, or one that does not fit the backbone.
+            InputError: no such model, SAE or backbone, or an SAE that does not fit the backbone.
         """
-        from lexicept.training.concepts import train_concepts
-        from lexicept.training.sae.settings import SAESettings
+        from lexicept.models.backbone import Backbone
         from lexicept.vectorizers.concepts import BackboneSettings, ConceptVectorizer
 
-        backbone = BackboneSettings(self.backbone, self.layer, self.precision)
         if self.sae is not None:
+            backbone = BackboneSettings(self.backbone, self.layer, self.precision)
             return ConceptVectorizer.pretrained(self.sae, backbone, self.width)
         if self.training is not None:
-            folder = builder.work.kept("training")
-            settings = SAESettings(**self.training)
-            return train_concepts(builder.contents, backbone, settings, folder, progress)
+            return Backbone.from_pretrained(self.backbone, self.layer, precision=self.precision)
         concepts = ConceptVectorizer.load(self.model or MINI)
-        if self.adapt is not None:
-            concepts = self._adapted(concepts, builder, progress)
         concepts.precision = self.precision
         return concepts
+
+    def fit(
+        self, loaded: ConceptVectorizer | Backbone, builder: IndexBuilder, progress: Progress
+    ) -> ConceptVectorizer:
+        """Train or adapt what was loaded to the builder's documents, where that is asked for."""
+        from lexicept.models.backbone import Backbone
+        from lexicept.training.concepts import train_concepts
+        from lexicept.training.sae.settings import SAESettings
+
+        if isinstance(loaded, Backbone):
+            folder = builder.work.kept("training")
+            settings = SAESettings(**(self.training or {}))
+            return train_concepts(builder.contents, loaded, settings, folder, progress)
+        return loaded if self.adapt is None else self._adapted(loaded, builder, progress)
 
     def _adapted(
         self, concepts: ConceptVectorizer, builder: IndexBuilder, progress: Progress
@@ -113,7 +123,10 @@ class ConceptSource:
             raise InputError("adapt: no pseudo-queries can be made of these documents")
         folder = builder.work.kept("adaptation")
         corpus = self.adapt or str(_write_corpus(builder, folder))
-        return ConceptVectorizer(adapt(concepts.encoder, corpus, folder, progress), concepts.terms)
+        encoder = adapt(concepts.encoder, corpus, folder, progress)
+        adapted = ConceptVectorizer(encoder, concepts.terms)
+        adapted.precision = self.precision
+        return adapted
 
 
 def _write_corpus(builder: IndexBuilder, folder: Path) -> Path:

@@ -11,12 +11,12 @@ from lexicept.models.heads.sae import SAEHead
 from lexicept.progress import Progress, silent
 from lexicept.training.sae.settings import SAESettings
 from lexicept.training.sae.trainer import train_sae
-from lexicept.vectorizers.concepts import BackboneSettings, ConceptVectorizer
+from lexicept.vectorizers.concepts import ConceptVectorizer
 
 
 def train_concepts(
     texts: Sequence[str],
-    backbone: BackboneSettings,
+    backbone: Backbone,
     sae: SAESettings,
     checkpoints: Path | None = None,
     progress: Progress = silent,
@@ -26,7 +26,5 @@ def train_concepts(
     Args:
         checkpoints: folder of the checkpoint, from which interrupted training resumes.
     """
-    base = Backbone.from_pretrained(backbone.name, backbone.layer, precision=backbone.precision)
-    return ConceptVectorizer(
-        Encoder.of(base, SAEHead(train_sae(base, texts, sae, checkpoints, progress)))
-    )
+    trained = train_sae(backbone, texts, sae, checkpoints, progress)
+    return ConceptVectorizer(Encoder.of(backbone, SAEHead(trained)))
