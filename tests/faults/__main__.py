@@ -1,51 +1,63 @@
-"""The long run: every write point, random moments, readers beside updates, writers in a race.
+"""The long run: power cuts, I/O errors, kills, readers beside updates, writers in a race.
 
-``python -m tests.faults [--kills 100] [--updates 1000]`` in the repository.
+``python -m tests.faults [CASE ...]`` in the repository. Without a case everything runs. The exit
+status is 1 if any trial failed.
 """
 
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
 import time
-from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).parents[2]
 
+SHOWN = 10
+"""Failures of a kind that are printed."""
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.faults")
-    parser.add_argument("--kills", type=int, default=100, help="random moments of each change")
+    parser.add_argument("cases", nargs="*", metavar="CASE", help="such as build; all by default")
+    parser.add_argument("--documents", type=int, default=40, help="in an index of words")
+    parser.add_argument("--kills", type=int, default=20, help="random moments of each command")
     parser.add_argument("--updates", type=int, default=1000, help="while two processes read")
-    parser.add_argument("--documents", type=int, default=400)
     arguments = parser.parse_args()
     sys.path += [str(ROOT / "src"), str(ROOT / "tests")]
-    with TemporaryDirectory() as name:
-        kill_each(Path(name), arguments.documents, arguments.kills)
-        read_and_race(Path(name), arguments.updates)
+    shared_memory = Path("/dev/shm")  # nothing is flushed, so that a disk only costs time
+    place = shared_memory if shared_memory.is_dir() else None
+    with TemporaryDirectory(dir=place) as name:
+        failed = interrupt_each(Path(name), arguments.cases, arguments.documents, arguments.kills)
+        if not arguments.cases:
+            read_and_race(Path(name), arguments.updates)
+    sys.exit(failed > 0)
 
 
-def kill_each(folder: Path, count: int, kills: int) -> None:
-    from fuzz.targets import use_vowels
+def interrupt_each(folder: Path, names: list[str], count: int, kills: int) -> int:
+    """Run the trials of each case; return the number that failed."""
+    from . import calls, trials
+    from .cases import index_cases, model_cases, use_vowels
 
-    from .cases import cases, kill_after, kill_at, moments, run_unbroken
-
+    if not calls.available():
+        sys.exit("faults need Linux on x86-64, and a kernel that lets a process filter calls")
+    calls.allow_many_files()
     use_vowels()
-
-    for name, case in cases(count).items():
-        whole = run_unbroken(case, folder / name)
-        work = folder / "work"
-        found: dict[str, Counter[str]] = {"points": Counter(), "moments": Counter()}
-        for number in range(len(whole.points)):
-            found["points"][kill_at(whole, work, number)] += 1
-            shutil.rmtree(work)
-        for seconds in moments(whole, kills, 0):
-            found["moments"][kill_after(whole, work, seconds)] += 1
-            shutil.rmtree(work)
-        print(f"{name}: " + "; ".join(f"{k} {dict(v)}" for k, v in found.items()), flush=True)
+    cases, failed = {**index_cases(count), **model_cases()}, 0
+    for name in names or cases:
+        whole = trials.run_undisturbed(cases[name], folder / name)
+        kinds = {
+            "power cuts": trials.cut_power(whole, folder / name),
+            "I/O errors": trials.fail_calls(whole, folder / name),
+            "kills": trials.kill(whole, folder / name, kills),
+        }
+        for kind, tally in kinds.items():
+            failed += len(tally.failures)
+            print(f"{name}: {kind}: {tally}", flush=True)
+            for failure in tally.failures[:SHOWN]:
+                print(f"  {failure}", flush=True)
+    return failed
 
 
 def read_and_race(folder: Path, count: int) -> None:
@@ -55,17 +67,17 @@ def read_and_race(folder: Path, count: int) -> None:
     from .cases import build
     from .readers import race, read_during_updates, version
 
-    build(folder / "index", 1)
-    updates.update(folder / "index", version(0))
+    build(folder / "read", 1)
+    updates.update(folder / "read", version(0))
     start = time.monotonic()
-    counts = read_during_updates(folder / "index", count, 2)
+    counts = read_during_updates(folder / "read", count, 2)
     seconds = time.monotonic() - start
     print(f"{count} updates in {seconds:.0f} s, read {counts} times, none torn", flush=True)
     won = [race(lambda n=n: build(folder / f"raced{n}", 20), 3) for n in range(50)]
     assert set(won) == {1}, won
-    before = generations(folder / "index")[-1]
-    done = sum(race(lambda: updates.update(folder / "index", version(1)), 3) for _ in range(50))
-    now = generations(folder / "index")[-1]
+    before = generations(folder / "read")[-1]
+    done = sum(race(lambda: updates.update(folder / "read", version(1)), 3) for _ in range(50))
+    now = generations(folder / "read")[-1]
     assert generation_number(now.name) == (generation_number(before.name) or 0) + done
     print(f"50 races of 3 builds: one won each; of 150 updates {150 - done} were refused")
 

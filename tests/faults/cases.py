@@ -1,35 +1,32 @@
-"""What is interrupted: each way to change an index on disk, and what may be there afterwards."""
+"""The commands that are interrupted, and what may be there afterwards."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
-import random
-import shutil
-import signal
-import time
+import sys
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 from unittest.mock import patch
 
-import lexicept.exports.folder
+import yaml
+
+from lexicept.cli import main
 from lexicept.corpora import Document
-from lexicept.exports.anserini import Anserini
-from lexicept.exports.folder import export_index
-from lexicept.index import updates
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import RRASettings, VocabularySettings
-from lexicept.index.reader import IndexReader
 from lexicept.index.verification import verify
-from lexicept.vectorizers.interface import Vectorizer
+from lexicept.vectorizers.interface import VECTORIZERS, Vectorizer
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
-from support.vowels import Vowels, findings
+from support.vowels import PLACE, Vowels, findings
 
-from .points import die, points
+from . import calls
+from .calls import Answer
 
 Step = Callable[[Path], object]
 
@@ -38,17 +35,37 @@ DESCRIBED = 4
 
 
 class Case(NamedTuple):
-    """One change, from files that ``prepare`` writes into a folder."""
+    """A command, and the files that it needs."""
 
     prepare: Step
-    act: Step
-    """The change; after an interruption it is run again."""
+    """Writes the files into a folder."""
+    act: Callable[[], object]
+    """Runs the command in the current folder; after an interruption it is run again."""
     result: str
     """The name in the folder of what is changed or made."""
+    read: Callable[[Path], str | None]
+    """Returns a digest of the result, None where there is none; raises what is wrong with it."""
+    unfinished: tuple[str, ...] = ()
+    """Names in the folder, beside those with ``.partial``, that hold work to resume."""
+
+
+def command(*arguments: object) -> Callable[[], None]:
+    """Return a run of the command line."""
+
+    def run() -> None:
+        with patch.object(sys, "argv", ["lexicept", *map(str, arguments)]):
+            main()
+
+    return run
 
 
 def documents(count: int, word: str = "cat") -> list[Document]:
     return [Document(f"d{i}", f"{word} n{i} n{i % 7}", "A title") for i in range(count)]
+
+
+def write_documents(path: Path, count: int, word: str = "cat") -> None:
+    lines = [{"_id": d.id, "title": d.title, "text": d.text} for d in documents(count, word)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
 def build(path: Path, count: int, concepts: Vectorizer | None = None) -> None:
@@ -69,151 +86,201 @@ def build_described(folder: Path) -> None:
         builder.commit(RRASettings())
 
 
-def export(folder: Path) -> None:
-    index = IndexReader.open(folder / "index")
-    with patch.object(lexicept.exports.folder, "PART_BYTES", 40 * len(index)):  # a few parts
-        export_index(index, Anserini(), folder / "out")
+def use_vowels() -> None:
+    """Let indexes of this process find ``Vowels`` where concepts are named."""
+    VECTORIZERS["concepts"] = PLACE
 
 
-def cases(count: int) -> dict[str, Case]:
-    """Of indexes of ``count`` documents."""
+def index_cases(count: int) -> dict[str, Case]:
+    """Return the commands on indexes, of ``count`` documents of words."""
 
-    def base(folder: Path) -> None:
+    def corpus(folder: Path) -> None:
+        write_documents(folder / "old.jsonl", count)
+        write_documents(folder / "new.jsonl", count * 3 // 2, "dog")
+
+    def indexed(folder: Path) -> None:
+        corpus(folder)
         build(folder / "index", count)
 
+    words = ("--vocabulary", "words")
+    new = ("build", "new.jsonl", *words, "--out", "index")
+    over = Case(indexed, command(*new, "--overwrite"), "index", read_index)
+    rra = command("index", "reweight", "index", "--alpha", "1", "--out", "out")
+    export = command("index", "export", "index", "--format", "anserini", "--out", "out")
     return {
-        "build": Case(lambda _: None, lambda f: build(f / "out", count, Vowels()), "out"),
-        "update": Case(
-            base,
-            lambda f: updates.update(f / "index", documents(count * 3 // 2, "dog")),
-            "index",
-        ),
-        "delete": Case(base, delete_one, "index"),
-        "rra": Case(base, lambda f: updates.reweight(f / "index", f / "out", RRASettings()), "out"),
-        "relabel": Case(
-            build_described, lambda f: updates.relabel(f / "index", {1: "new"}, "llm"), "index"
-        ),
-        "export": Case(base, export, "out"),
+        "build": Case(corpus, command(*new), "index", read_index),
+        "build --overwrite": over,
+        "add": Case(indexed, command("add", "index", "new.jsonl"), "index", read_index),
+        "delete": Case(indexed, command("delete", "index", "d0"), "index", read_index),
+        "reweight": Case(indexed, rra, "out", read_index),
+        "label": Case(build_described, label, "index", read_index),
+        "export": Case(indexed, partial(in_parts, export, count), "out", read_files),
     }
 
 
-def delete_one(folder: Path) -> None:
-    if "d0" in IndexReader.open(folder / "index").ids:
-        updates.delete(folder / "index", ["d0"])
+def in_parts(export: Callable[[], None], count: int) -> None:
+    import lexicept.exports.folder
+
+    with patch.object(lexicept.exports.folder, "PART_BYTES", 40 * count):  # a few parts
+        export()
 
 
-class Unbroken(NamedTuple):
-    """A case, its files before the change, and what an unbroken change leads to."""
+def label() -> None:
+    """Label concepts, with replies of a language model that is at hand."""
+    import httpx2
 
-    case: Case
-    before: Path
-    old: str | None
-    new: str | None
-    files: list[str]
-    """Of the folder after the change."""
-    points: list[str]
-    """The write points of the change."""
-    seconds: float
-    """How long it takes in a process of its own."""
+    from lexicept.interpretation import llm_labels
 
-
-def run_unbroken(case: Case, folder: Path) -> Unbroken:
-    before, after = folder / "before", folder / "after"
-    before.mkdir(parents=True)
-    case.prepare(before)
-    shutil.copytree(before, folder / "timed")
-    start = time.monotonic()
-    os.waitpid(fork(lambda: case.act(folder / "timed")), 0)  # which may compile and keep kernels
-    seconds = time.monotonic() - start
-    shutil.copytree(before, after)
-    with points() as counter:
-        case.act(after)
-    old, new = (state(each / case.result) for each in (before, after))
-    assert old != new
-    return Unbroken(case, before, old, new, names_in(after), counter.names, seconds)
+    message = {"choices": [{"message": {"role": "assistant", "content": "a label"}}]}
+    reply = httpx2.MockTransport(lambda _: httpx2.Response(200, json=message))
+    client = partial(httpx2.Client, transport=reply)
+    url = ("--endpoint", "http://127.0.0.1/v1", "--model", "m")
+    with patch.object(llm_labels.httpx2, "Client", client):
+        command("index", "label", "index", *url)()
 
 
-def state(path: Path) -> str | None:
-    """A digest of an index or an export, whatever its generation's number; None for neither.
+def model_cases() -> dict[str, Case]:
+    """Return the commands that train and write models, of a few steps on a tiny backbone."""
+    train = command("train", "train.yaml", "--out", "run")
+    states = command("train", "states.yaml", "--out", "run")
+    settings = ("--steps", 3, "--batch-size", 2)
+    pretrain = command("model", "pretrain", "beir", "--backbone", "bert", "--out", "out", *settings)
+    mine = command("data", "mine", "words", "beir", "--depth", 3, "--out", "lists.jsonl")
+    soup = command("model", "soup", "start", "start2", "--out", "out")
+    layout = ("--to", "sentence-transformers", "--out", "out")
+    mined = partial(with_models, index=True)
+    return {
+        "build with a model": Case(
+            with_models,
+            command("build", "beir", "--model", "start", "--out", "index"),
+            "index",
+            read_index,
+        ),
+        "train": Case(with_models, partial(hasty, train), "run", read_run, ("run",)),
+        "train on cached states": Case(
+            with_models, partial(hasty, states), "run", read_run, ("run",)
+        ),
+        "pretrain": Case(with_models, pretrain, "out", read_files),
+        "mine": Case(mined, mine, "lists.jsonl", read_files),
+        "soup": Case(with_models, soup, "out", read_files),
+        "convert": Case(
+            with_models, command("model", "convert", "start", *layout), "out", read_files
+        ),
+    }
+
+
+def with_models(folder: Path, index: bool = False) -> None:
+    """Write a collection, a tiny backbone and two encoders, and configurations of trainings."""
+    import torch
+
+    from lexicept.models.encoder import Encoder
+    from lexicept.models.heads.vocabulary import VocabularyHead
+    from support.tiny import save_collection, tiny_backbone
+
+    save_collection(folder / "beir", documents=12, queries=6)
+    backbone = tiny_backbone(folder / "bert", dropout=0.0)
+    size = len(backbone.tokenizer)
+    for number, name in enumerate(("start", "start2")):
+        torch.manual_seed(number)
+        rows, biases = torch.randn(size, 32) * 0.3, torch.zeros(size)
+        terms = backbone.tokenizer.convert_ids_to_tokens(range(size))
+        head = VocabularyHead(rows, biases, terms)
+        Encoder.of(backbone, head).save(str(folder / name), create_model_card=False)
+    content = {
+        "data": {"corpus": "beir", "queries": "beir", "negatives": 1},
+        "model": {"start": "start", "trained": "all"},
+        "teacher": {"bm25_weight": 0.5},
+        "document_regularizer": {"weight": 0.01, "steps": 2},
+        "optimizer": {"steps": 3, "batch_size": 2, "warmup_steps": 1},
+        "validation": {"queries": "beir", "every": 2},
+    }
+    (folder / "train.yaml").write_text(yaml.safe_dump(content))
+    content["model"] = {"start": "start", "trained": "head"}
+    (folder / "states.yaml").write_text(yaml.safe_dump(content))
+    if index:
+        from lexicept.pipelines.build import build as build_index
+
+        build_index(folder / "beir", folder / "words", vocabulary="words")
+
+
+def hasty(train: Callable[[], None]) -> None:
+    """Train without the plot, and the garbage that every trainer collects."""
+    from lexicept.training import run
+
+    with (
+        patch.object(run, "write_curves", lambda _, path: path.write_bytes(b"")),
+        patch("accelerate.utils.memory.gc.collect", lambda: 0),
+    ):
+        train()
+
+
+def read_index(path: Path) -> str | None:
+    """Return a digest of an index, whatever its generation's number.
 
     Raises:
         AssertionError: an index that is not whole.
     """
+    if not (path / "manifest.json").exists():
+        return None
+    result = verify(path)
+    assert not result.problems, result.problems
+    manifest = json.loads((path / "manifest.json").read_text())
+    generation = manifest.pop("generation")
+    del manifest["sha256"]
+    text = json.dumps(manifest, sort_keys=True).replace(f"{generation}/", "")
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def read_files(path: Path) -> str | None:
+    """Return a digest of a file, or of the files in a folder."""
     if not path.exists():
         return None
-    if (path / "manifest.json").exists():
-        found = verify(path)
-        assert not found.problems, found.problems
-        manifest = json.loads((path / "manifest.json").read_text())
-        generation = manifest.pop("generation")
-        del manifest["sha256"]
-        text = json.dumps(manifest, sort_keys=True).replace(f"{generation}/", "")
-        return hashlib.sha256(text.encode()).hexdigest()
-    contents = [(str(p.relative_to(path)), p.read_bytes()) for p in sorted(path.rglob("*.*"))]
+    files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
+    contents = [(str(file.relative_to(path)), file.read_bytes()) for file in files]
     return hashlib.sha256(repr(contents).encode()).hexdigest()
 
 
-def names_in(folder: Path) -> list[str]:
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+def read_run(path: Path) -> str | None:
+    """Return a digest of the weights of a trained model; its card has times."""
+    if not (path / "model").exists():
+        return None
+    weights = sorted((path / "model").rglob("*.safetensors"))
+    return hashlib.sha256(b"".join(file.read_bytes() for file in weights)).hexdigest()
 
 
-def check_and_go_on(whole: Unbroken, folder: Path) -> str:
-    """After an interruption: the old or the new is there, and from the old one comes the new.
+class Outcome(NamedTuple):
+    """How a command ended."""
 
-    Returns:
-        Which it was.
-
-    Raises:
-        AssertionError: neither, or what comes of another run differs from an unbroken one's.
-    """
-    result = folder / whole.case.result
-    found = state(result)
-    assert found in (whole.old, whole.new)
-    if found == whole.new:
-        return "new"
-    whole.case.act(folder)
-    assert state(result) == whole.new
-    assert names_in(folder) == whole.files
-    return "old"
+    code: int
+    output: str
+    """What it printed, standard error after standard output."""
 
 
-def fork(work: Callable[[], object]) -> int:
-    """Do something in a process of its own; its id."""
-    pid = os.fork()
-    if not pid:
-        status = 1
+def execute(case: Case, folder: Path, answer: Answer = lambda _: None) -> Outcome:
+    """Run a case's command in a process of its own, whose calls are answered."""
+    printed = folder.with_name(f"{folder.name}.printed")
+    printed.write_bytes(b"")
+
+    def work() -> int:
+        os.chdir(folder)
+        descriptor = os.open(printed, os.O_WRONLY | os.O_APPEND)
+        for stream in (1, 2):
+            os.dup2(descriptor, stream)
+        sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
         try:
-            work()
-            status = 0
+            case.act()
+        except SystemExit as end:
+            code = end.code
+            return code if isinstance(code, int) else int(code is not None)
+        except BaseException:
+            import traceback
+
+            traceback.print_exc()
+            return 1
         finally:
-            os._exit(status)
-    return pid
+            sys.stdout.flush()
+            sys.stderr.flush()
+        return 0
 
-
-def kill_at(whole: Unbroken, folder: Path, number: int) -> str:
-    """Kill a change at one of its write points; see ``check_and_go_on``."""
-
-    def work() -> None:
-        with points(number, die):
-            whole.case.act(folder)
-
-    shutil.copytree(whole.before, folder)
-    _, status = os.waitpid(fork(work), 0)
-    assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL
-    return check_and_go_on(whole, folder)
-
-
-def kill_after(whole: Unbroken, folder: Path, seconds: float) -> str:
-    """Kill a change after some time; see ``check_and_go_on``."""
-    shutil.copytree(whole.before, folder)
-    pid = fork(lambda: whole.case.act(folder))
-    time.sleep(seconds)
-    os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
-    return check_and_go_on(whole, folder)
-
-
-def moments(whole: Unbroken, count: int, seed: int) -> list[float]:
-    """Random moments of a change, in seconds."""
-    drawn = random.Random(seed)
-    return [drawn.uniform(0, whole.seconds) for _ in range(count)]
+    code = calls.run(work, answer)
+    return Outcome(code, printed.read_text(errors="replace"))

@@ -14,10 +14,21 @@ from lexicept.errors import InputError
 from lexicept.index.reader import IndexReader
 from lexicept.index.updates import update
 
-from .cases import fork
-
 SIZE = 6
 """Documents of the index."""
+
+
+def fork(work: Callable[[], object]) -> int:
+    """Do something in a process of its own; its id."""
+    pid = os.fork()
+    if not pid:
+        status = 1
+        try:
+            work()
+            status = 0
+        finally:
+            os._exit(status)
+    return pid
 
 
 def version(number: int) -> list[Document]:

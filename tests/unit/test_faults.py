@@ -1,31 +1,33 @@
 """Kills, full disks, several processes: the old or the new is there, and the next run ends well."""
 
+import errno
 import os
 import resource
 import shutil
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import lexicept.vectorizers.interface
-from faults.cases import (
-    Case,
-    Unbroken,
-    build,
-    cases,
-    check_and_go_on,
-    kill_after,
-    kill_at,
-    moments,
-    run_unbroken,
-)
-from faults.points import NEED_ROOM, no_room, points
+from faults import calls, disk
+from faults.cases import build, execute, index_cases
+from faults.disk import Disk
 from faults.readers import race, read_during_updates, version
+from faults.trials import (
+    Whole,
+    check,
+    cut_power,
+    fail_calls,
+    flushed,
+    kill,
+    run_undisturbed,
+)
 from lexicept.errors import InputError
-from lexicept.index import term_frequencies, updates
+from lexicept.index import updates
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.reader import IndexReader
 from lexicept.storage import workspace
@@ -33,11 +35,12 @@ from lexicept.storage.arrays import save_array
 from lexicept.storage.generations import generations
 from support.vowels import PLACE
 
-CASES = cases(12)
+CASES = index_cases(12)
 """Of few documents: what counts is how often something is written."""
 
-MOST = 16
-"""Points of a change that are tried here; ``python -m tests.faults`` tries all."""
+needs_filters = pytest.mark.skipif(
+    not calls.available(), reason="a process's calls can't be stopped on this system"
+)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -47,51 +50,54 @@ def _vowels() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="module", params=list(CASES))
-def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Unbroken:
-    return run_unbroken(CASES[request.param], tmp_path_factory.mktemp(request.param))
+@pytest.fixture(scope="module", params=[name for name in CASES if name != "build --overwrite"])
+def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Whole:
+    return run_undisturbed(CASES[request.param], tmp_path_factory.mktemp("case"))
 
 
-def chosen(names: list[str]) -> list[int]:
-    """Some points of all kinds, the last renames among them: there the new becomes visible."""
-    numbers = [number for number, name in enumerate(names) if name != "fsync"]
-    moved = [number for number in numbers if names[number] in ("rename", "replace")][-3:]
-    after = [number + 1 for number in moved if number + 1 < len(names)]
-    return sorted({*numbers[:: len(numbers) // MOST + 1], *moved, *after, len(names) - 1})
+def some(numbers: list[int], count: int) -> list[int]:
+    """Return some of the numbers, the first and the last among them."""
+    return sorted({*numbers[:: len(numbers) // count + 1], *numbers[-1:]})
 
 
-def test_killed_at_write_points(whole: Unbroken, tmp_path: Path) -> None:
-    seen = []
-    for number in chosen(whole.points):
-        seen.append(kill_at(whole, tmp_path / "work", number))
-        shutil.rmtree(tmp_path / "work")
-    assert seen == sorted(seen, key=["old", "new"].index)  # at one moment it becomes the new one
-    assert set(seen) == {"old", "new"}
+@needs_filters
+def test_power_cuts(whole: Whole, tmp_path: Path) -> None:
+    """Short: ``python -m tests.faults`` cuts at every point."""
+    changes = [call.name for call in whole.calls if call.name in disk.CHANGES]
+    moved = [number for number, name in enumerate(changes) if name == "rename"][-2:]
+    tally = cut_power(whole, tmp_path, {*some([*range(len(changes))], 3), *moved})
+    assert not tally.failures
+    assert tally.counts["new"] > 0
 
 
-def test_killed_at_random_moments(whole: Unbroken, tmp_path: Path) -> None:
-    for number, seconds in enumerate(moments(whole, 3, seed=1)):
-        kill_after(whole, tmp_path / str(number), seconds)
+@needs_filters
+@pytest.mark.parametrize("name", ["build", "add"])
+def test_io_errors(name: str, tmp_path: Path) -> None:
+    whole = run_undisturbed(CASES[name], tmp_path / "case")
+    tally = fail_calls(whole, tmp_path, lambda numbers: some(numbers, 2))
+    assert not tally.failures
+    assert tally.counts["old"] > 0
 
 
-def test_a_full_disk(whole: Unbroken, tmp_path: Path) -> None:
-    """One error of the system's, and afterwards all is as after a kill."""
-    with points(names=NEED_ROOM) as counter:
-        shutil.copytree(whole.before, tmp_path / "all")
-        counter.names.clear()
-        whole.case.act(tmp_path / "all")
-    for number in chosen(counter.names):
-        folder = tmp_path / "work"
+@needs_filters
+def test_killed_at_a_random_moment(whole: Whole, tmp_path: Path) -> None:
+    assert not kill(whole, tmp_path, 1).failures
+
+
+@needs_filters
+def test_files_that_can_not_grow(tmp_path: Path) -> None:
+    """A real limit, met in the middle of a file."""
+    assert signal.getsignal(signal.SIGXFSZ) == signal.SIG_IGN
+    with largest_file(1000), pytest.raises(OSError, match=r"too large: '.*a\.npy'"):
+        save_array(tmp_path / "a.npy", range(1000))
+    case = CASES["add"]
+    whole = run_undisturbed(case, tmp_path / "case")
+    for size in (0, 100, 200, 300):
+        folder = tmp_path / str(size)
         shutil.copytree(whole.before, folder)
-        with points(number, no_room, NEED_ROOM):
-            if counter.names[number] in ("link", "mkdir"):  # a copy will do; it may be there
-                with suppress(OSError):
-                    whole.case.act(folder)
-            else:
-                with pytest.raises(OSError, match="No space left"):
-                    whole.case.act(folder)
-        check_and_go_on(whole, folder)
-        shutil.rmtree(folder)
+        with largest_file(size):
+            assert execute(case, folder).code == 1
+        assert check(whole, folder) == "old"
 
 
 @contextmanager
@@ -104,48 +110,129 @@ def largest_file(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_files_that_can_not_grow(tmp_path: Path) -> None:
-    """A real limit, met in the middle of a file."""
-    assert signal.getsignal(signal.SIGXFSZ) == signal.SIG_IGN
-    with largest_file(1000), pytest.raises(OSError, match=r"too large: '.*a\.npy'"):
-        save_array(tmp_path / "a.npy", range(1000))
-    case = CASES["update"]
-    whole = run_unbroken(case, tmp_path / "update")
-    for size in (0, 100, 200, 300):
-        folder = tmp_path / str(size)
-        shutil.copytree(whole.before, folder)
-        with largest_file(size), pytest.raises(OSError, match="too large"):
-            case.act(folder)
-        assert check_and_go_on(whole, folder) == "old"
+def left(work: Callable[[Path], object], root: Path) -> dict[str, disk.Tree]:
+    """Return what a power cut leaves after some work in an empty folder, in each way."""
+    root.mkdir()
+    with Disk(root) as surface:
+
+        def answer(call: calls.Call) -> int | None:
+            surface.see(call)
+            return flushed(call)
+
+        assert calls.run(lambda: work(root) and 0, answer) == 0
+        return surface.survivors()
 
 
-@pytest.mark.usefixtures("one_thread")
-def test_a_concept_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import torch
+def flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    os.fsync(descriptor)
+    os.close(descriptor)
 
-    from lexicept.models.encoder import Encoder
-    from lexicept.models.heads.sae import SAEHead
-    from lexicept.models.sae.model import SAE
-    from lexicept.vectorizers.concepts import ConceptVectorizer
-    from support.tiny import tiny_backbone
 
-    torch.manual_seed(0)
-    encoder = Encoder.of(tiny_backbone(tmp_path / "bert"), SAEHead(SAE(32, 40, 3)))
-    monkeypatch.setattr(term_frequencies, "SHARD", 3)
-    made = ConceptVectorizer(encoder)
-    case = Case(lambda _: None, lambda folder: build(folder / "out", 7, made), "out")
-    whole = run_unbroken(case, tmp_path / "whole")
-    shards = [n for n, name in enumerate(whole.points) if name == "rename"]
-    for number in [*shards[1:], *chosen(whole.points)[::5]]:
-        kill_at(whole, tmp_path / "work", number)
-        shutil.rmtree(tmp_path / "work")
+@needs_filters
+def test_what_a_power_cut_leaves(tmp_path: Path) -> None:
+    def write(root: Path) -> None:
+        with (root / "file").open("wb") as file:
+            file.write(b"1234")
+            file.flush()
+            os.fsync(file.fileno())
+            file.write(b"5678")
+
+    trees = left(write, tmp_path / "a")
+    assert trees == {
+        "flushed": {},  # the folder was not flushed
+        "empty": {"file": b"1234"},
+        "torn": {"file": b"123456"},
+        "zeros": {"file": b"1234\0\0\0\0"},
+        "written": {"file": b"12345678"},
+    }
+
+    def write_and_flush(root: Path) -> None:
+        write(root)
+        flush(root)
+
+    assert left(write_and_flush, tmp_path / "b")["flushed"] == {"file": b"1234"}
+
+
+@needs_filters
+def test_a_rename_lasts_once_its_folder_is_flushed(tmp_path: Path) -> None:
+    def publish(root: Path, *flushes: str) -> None:
+        (root / "new").mkdir()
+        (root / "new" / "file").write_bytes(b"12")
+        for name in ("new/file", "new"):
+            if name in flushes:
+                flush(root / name)
+        os.rename(root / "new", root / "out")
+        if "." in flushes:
+            flush(root)
+
+    whole = {"out": None, "out/file": b"12"}
+    for number, (flushes, expected) in enumerate(
+        (
+            (("new/file", "new", "."), whole),
+            (("new/file", "new"), {}),
+            (("new/file", "."), {"out": None}),
+            (("new", "."), {"out": None, "out/file": b""}),
+        )
+    ):
+        trees = left(lambda root, f=flushes: publish(root, *f), tmp_path / str(number))
+        assert trees["flushed"] == expected
+        assert trees["written"] == whole
+
+
+@needs_filters
+def test_every_kind_of_call_is_seen(tmp_path: Path) -> None:
+    seen = []
+
+    def work() -> int:
+        os.chdir(tmp_path)
+        os.mkdir("a")
+        with open("a/f", "wb") as file:
+            file.write(b"12")
+            file.flush()
+            os.fsync(file.fileno())
+        os.link("a/f", "a/g")
+        os.rename("a/g", "h")
+        np.fromfile("h", np.uint8)  # in C
+        np.memmap("h", np.uint8, "r")
+        os.truncate("h", 1)
+        shutil.rmtree("a")
+        return 7
+
+    def answer(call: calls.Call) -> None:
+        if call.paths[0].startswith(f"{tmp_path}/"):
+            seen.append((call.name, *(os.path.relpath(path, tmp_path) for path in call.paths)))
+
+    assert calls.run(work, answer) == 7
+    expected = [("mkdir", "a"), ("create", "a/f"), ("write", "a/f"), ("fsync", "a/f")]
+    expected += [("link", "a/f", "a/g"), ("rename", "a/g", "h"), ("open", "h"), ("read", "h")]
+    expected += [("mmap", "h"), ("truncate", "h"), ("unlink", "a/f"), ("rmdir", "a")]
+    assert list(dict.fromkeys(call for call in seen if call != ("open", "a"))) == expected
+
+
+@needs_filters
+def test_a_call_fails_or_its_process_is_killed(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+
+    def work() -> int:
+        try:
+            path.write_bytes(b"1")
+        except OSError as error:
+            return error.errno or 0
+        return 0
+
+    def decide(decision: int) -> calls.Answer:
+        return lambda call: decision if call.paths == (str(path),) else None
+
+    assert calls.run(work, decide(errno.ENOSPC)) == errno.ENOSPC
+    assert calls.run(work, decide(calls.KILL)) == -signal.SIGKILL
+    assert not path.exists()
 
 
 def test_readers_beside_updates(tmp_path: Path) -> None:
     build(tmp_path / "index", 1)
     updates.update(tmp_path / "index", version(0))
-    with points():  # which flush nothing
-        counts = read_during_updates(tmp_path / "index", 30, 2)
+    counts = read_during_updates(tmp_path / "index", 30, 2)
     assert min(counts) > 0
     assert len(generations(tmp_path / "index")) <= 3
 
@@ -166,8 +253,7 @@ def test_a_reader_keeps_its_generation_and_the_next_change_removes_it(tmp_path: 
 def test_of_several_builders_one_wins(tmp_path: Path) -> None:
     for number in range(3):
         path = tmp_path / str(number)
-        with points():
-            assert race(lambda path=path: build(path, 5), 3) == 1
+        assert race(lambda path=path: build(path, 5), 3) == 1
         assert len(IndexReader.open(path, checksums=True)) == 5
         assert not path.with_name(f"{number}.partial").exists()
 

@@ -234,7 +234,8 @@ def test_foreign_folders_are_left_as_they_are(tmp_path: Path, restart: bool) -> 
     partial.mkdir()
     with Workspace(tmp_path / "out", "test", SETTINGS):
         pass
-    assert names(partial) == []  # an empty folder was there before
+    assert not partial.exists()  # an interrupted call may leave an empty one
+    partial.mkdir()
     for name, content in (("precious", "x"), ("settings.json", "{}"), ("settings.json", "x")):
         (partial / name).write_text(content)
         with pytest.raises(InputError, match=r"out.partial: not unfinished work of lexicept"):

@@ -101,7 +101,8 @@ class Workspace:
         if not in_place:
             self.folder = self.out.with_name(f"{self.out.name}.partial")
         self._parents = [path for path in self.folder.parents if not path.exists()]
-        self._was_empty = self.folder.is_dir() and not any(self.folder.iterdir())
+        # Of a ``.partial`` folder, only an interrupted call or another process has just made one.
+        self._was_empty = in_place and self.folder.is_dir() and not any(self.folder.iterdir())
         self._refuse_foreign()
         try:
             make_folder(self.folder)
