@@ -69,7 +69,7 @@ def test_refused(text: str, problem: str, index: Path, tmp_path: Path, run: Run)
 
 def test_unreadable_files(index: Path, tmp_path: Path, run: Run) -> None:
     (tmp_path / "latin").write_bytes(b"depth: \xff")
-    for name, problem in (("none", "No such file"), (".", "directory"), ("latin", "not YAML")):
+    for name, problem in (("none", "No such file"), (".", "directory"), ("latin", "not UTF-8")):
         assert_error(run("data", "mine", index, index, "--config", tmp_path / name), problem)
 
 

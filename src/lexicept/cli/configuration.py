@@ -52,16 +52,9 @@ def _options(context: typer.Context) -> dict[str, Any]:
 
 
 def _mapping(path: Path) -> dict[Any, Any]:
-    import yaml
+    from lexicept.storage.yaml_text import read_yaml
 
-    try:
-        # Every scalar is a text, as on the command line: "no" is no boolean.
-        content = yaml.load(path.read_text("utf-8"), yaml.BaseLoader)
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from None
-    except (UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
-        problem = getattr(error, "problem", None) or getattr(error, "reason", "nested too deeply")
-        raise InputError(f"{path}: not YAML: {problem}") from None
+    content = read_yaml(path, typed=False)  # texts, as on the command line: "no" is no boolean
     if not isinstance(content, dict):
         raise InputError(f"{path}: a mapping of options to values is needed, such as 'top-k: 20'")
     return content

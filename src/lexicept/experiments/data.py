@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-import yaml
 
 from lexicept.corpora import Qrel, Query, read_documents, read_qrels, read_queries
 from lexicept.corpora.json_lines import read_objects
@@ -23,6 +22,7 @@ from lexicept.corpora.lines import read_lines
 from lexicept.corpora.pseudo_queries import write_judged
 from lexicept.errors import InputError, LexiceptError
 from lexicept.storage.files import fingerprint, read_json, replace_file, sha256, write_json
+from lexicept.storage.yaml_text import read_yaml
 from lexicept.training.settings import Count, Text, from_mapping, settings
 
 
@@ -145,10 +145,7 @@ def source_of(name: str, sources: Mapping[str, Source]) -> Source | None:
 
 def load_sources(path: Path) -> dict[str, Source]:
     """Read ``datasets.yaml``. Raises InputError naming what is wrong."""
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise InputError(f"{path}: {' '.join(str(error).split())}") from None
+    content = read_yaml(path)
     if not isinstance(content, Mapping):
         raise InputError(f"{path}: not a mapping of names")
     try:

@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
-
 from lexicept.errors import InputError
 from lexicept.experiments.jobs import JOBS, Job
+from lexicept.storage.yaml_text import read_yaml
 from lexicept.training.settings import Flag, Items, Number, Text, from_mapping, settings
 
 SIZES = ("small", "full")
@@ -164,10 +163,7 @@ def load_recipe(folder: Path, name: str) -> Recipe:
         near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
         raise InputError(f"no recipe {name!r}; the nearest name is {near[0]!r}")
     path = folder / name / "recipe.yaml"
-    try:
-        content = yaml.safe_load(_text(path))
-    except yaml.YAMLError as error:
-        raise InputError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
+    content = read_yaml(path)
     if not _text(path.with_name("README.md")).strip():
         raise InputError(f"{path.with_name('README.md')}: empty")
     expected = load_expected(path.with_name("expected.json"))

@@ -5,18 +5,12 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
-from pathlib import Path
 from typing import Any
 
-import yaml
-
 from lexicept.errors import InputError
+from lexicept.storage.yaml_text import parse_yaml, read_yaml
 from lexicept.training.config import TrainingConfig
 from lexicept.training.settings import from_mapping, to_mapping
-
-DEEPEST = 100
-"""Largest number of nested brackets in a configuration."""
 
 ConfigSource = TrainingConfig | Mapping[str, Any] | str | os.PathLike[str]
 """A configuration, nested mappings as its YAML file has them, or the file's path."""
@@ -38,17 +32,11 @@ def load_config(source: ConfigSource, changes: Sequence[str] = ()) -> TrainingCo
         return _changed(to_mapping(source), changes)
     if isinstance(source, Mapping):
         return _changed(copy.deepcopy(dict(source)), changes)
-    path = Path(source)
+    content = read_yaml(source)
     try:
-        content = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8: {error.reason}") from None
-    try:
-        return _changed(_yaml(content), changes)
+        return _changed(content, changes)
     except ValueError as error:  # an InputError, or a number with more digits than Python prints
-        raise InputError(f"{path}: {error}") from None
+        raise InputError(f"{os.fspath(source)}: {error}") from None
 
 
 def _changed(values: Any, changes: Sequence[str]) -> TrainingConfig:
@@ -68,16 +56,6 @@ def _change(content: Any, assignment: str) -> None:
     if not isinstance(place, dict):
         raise InputError(f"{assignment!r}: there is no mapping {'.'.join(outer)!r}")
     try:
-        place[last] = _yaml(value)
+        place[last] = parse_yaml(value)
     except InputError as error:
         raise InputError(f"{assignment!r}: {error}") from None
-
-
-def _yaml(text: str) -> Any:
-    depth = accumulate((c in "[{") - (c in "]}") for c in text)
-    if max(depth, default=0) > DEEPEST:  # PyYAML's time is the square of the depth
-        raise InputError(f"not YAML of a configuration: more than {DEEPEST} brackets are open")
-    try:
-        return yaml.safe_load(text)
-    except Exception as error:  # PyYAML makes dates and numbers of text, and fails in many ways
-        raise InputError(f"not YAML: {' '.join(str(error).split())}") from None

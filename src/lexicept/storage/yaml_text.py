@@ -1,0 +1,84 @@
+"""YAML files, read within limits: a few lines of aliases may stand for more than memory holds."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lexicept.errors import InputError
+
+LARGEST = 10_000
+"""Most values of a file, where an alias counts as all values that it stands for."""
+
+DEEPEST = 100
+"""Largest number of values inside each other."""
+
+
+class _Bounded:
+    """A composer that refuses too many values, or values too deep in each other, as they come."""
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)  # type: ignore[call-arg]
+        self._values = self._depth = 0
+        self._sizes: dict[int, int] = {}
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        alias = self.check_event(yaml.AliasEvent)  # type: ignore[attr-defined]
+        before = self._values
+        self._depth += 1
+        if self._depth > DEEPEST:
+            raise yaml.YAMLError(f"more than {DEEPEST} values inside each other")
+        node = super().compose_node(parent, index)  # type: ignore[misc]
+        self._depth -= 1
+        if not alias:
+            self._values += 1
+            self._sizes[id(node)] = self._values - before
+        elif id(node) in self._sizes:
+            self._values += self._sizes[id(node)]
+        else:
+            raise yaml.YAMLError("a value that contains itself")
+        if self._values > LARGEST:
+            raise yaml.YAMLError(f"more than {LARGEST:,} values")
+        return node
+
+
+class _Typed(_Bounded, yaml.SafeLoader):  # type: ignore[misc]
+    """Scalars are numbers, booleans, dates and texts."""
+
+
+class _Texts(_Bounded, yaml.BaseLoader):  # type: ignore[misc]
+    """Every scalar is a text."""
+
+
+def parse_yaml(text: str, *, typed: bool = True) -> Any:
+    """Return the content of YAML text.
+
+    Args:
+        typed: whether scalars become numbers, booleans and dates; else all are texts.
+
+    Raises:
+        InputError: not YAML, or more than the limits of this module.
+    """
+    try:
+        return yaml.load(text, _Typed if typed else _Texts)
+    except Exception as error:  # PyYAML makes dates and numbers of text, and fails in many ways
+        raise InputError(f"not YAML: {' '.join(str(error).split())}") from None
+
+
+def read_yaml(path: str | os.PathLike[str], *, typed: bool = True) -> Any:
+    """Return the content of a YAML file; see ``parse_yaml``.
+
+    Raises:
+        InputError: the file can't be read, or what ``parse_yaml`` refuses.
+    """
+    try:
+        return parse_yaml(Path(path).read_text(encoding="utf-8"), typed=typed)
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8: {error.reason}") from None
+    except ValueError as error:  # an InputError, or a NUL in the path
+        raise InputError(f"{path}: {error}") from None
