@@ -18,7 +18,7 @@ from lexicept.models.encoder import Encoder
 from lexicept.models.heads.sae import SAEHead
 from lexicept.models.loading import quiet_transformers
 from lexicept.models.sae.model import SAE
-from lexicept.models.windows import split_words
+from lexicept.models.windows import pad_windows, split_words
 from support.tiny import DECODERS, decoder_tokenizer, save_bert, save_decoder, text
 
 LONG = text(*range(8))
@@ -38,7 +38,7 @@ def folder(folders: dict[str, str], request: pytest.FixtureRequest) -> str:
 
 
 def inputs(backbone: Backbone, *texts: str) -> tuple[torch.Tensor, torch.Tensor]:
-    features = backbone._pad(backbone.windows(texts))
+    features = pad_windows(backbone.windows(texts), backbone.tokenizer.pad_token_id or 0)
     return features["input_ids"], features["attention_mask"]
 
 

@@ -29,7 +29,8 @@ class LoadedVectorizers:
         self._sizes = sizes
         self._files = files
         self._loaded: dict[str, Vectorizer] = {}
-        # Tokenizers can't be shared by threads; a search of words must not wait for a model.
+        # A model's matrix products use all processors: two at a time would slow each other down.
+        # A search of words must not wait for a model.
         self._locks = {name: RLock() for name in sizes}
 
     def lock(self, name: str) -> RLock:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from threading import get_ident
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -25,10 +25,15 @@ from lexicept.models.loading import (
 from lexicept.models.lora import find_base, has_adapters, load_adapters, save_adapters
 from lexicept.models.windows import (
     LONGEST_WINDOW,
+    UNLIMITED,
     Window,
     cut_windows,
     first_windows,
+    join_windows,
+    keep_whole,
+    longest_input,
     pad_windows,
+    split_rows,
 )
 from lexicept.ops.linear_topk import multiplies_bfloat16
 
@@ -43,14 +48,24 @@ BATCH_TOKENS = 4096
 """Tokens in a batch, padding included."""
 
 
+_POSITIONS = ("position_embeddings", "embed_positions", "wpe")
+
+Listener = tuple[nn.Module, Callable[[Tensor], Tensor | None]]
+
+_LISTENERS: ContextVar[tuple[Listener, ...]] = ContextVar("listeners", default=())
+"""The functions that get the outputs of blocks, by block; every thread has its own."""
+
+
 class Backbone(Transformer):  # type: ignore[misc]
     """A Hugging Face encoder or decoder cut after ``layer`` blocks, for texts of any length.
 
     A module of sentence-transformers. Texts longer than the model's limit are cut into overlapping
-    windows. ``preprocess`` returns their tokens with ``token_mask`` [windows, length], False for
-    padding and special tokens, and ``window_text`` [windows], the text each window is from.
-    ``forward`` adds ``token_embeddings`` [windows, length, d], the output of the last block that
-    was kept, before any final norm.
+    windows. ``preprocess`` returns them with one row per text (see ``windows.join_windows``).
+    ``forward`` returns ``token_embeddings`` [windows, length, d], the output of the last block that
+    was kept, before any final norm; ``token_mask`` [windows, length], False for padding and special
+    tokens; and ``window_text`` [windows], the text that each window is from.
+
+    Threads may share a backbone: no call changes it or its tokenizer.
 
     Decoders attend in both directions unless ``bidirectional`` is False. A block that attends to a
     sliding window sees as many tokens on either side as the model's configuration says.
@@ -98,8 +113,11 @@ class Backbone(Transformer):  # type: ignore[misc]
         kwargs["model_kwargs"] = wanted
         for name in ("config_kwargs", "model_kwargs", "processor_kwargs"):
             kwargs[name] = {"trust_remote_code": False, **(kwargs.get(name) or {})}
-        with quiet_transformers(), no_remote_code(model_name_or_path):
-            super().__init__(model_name_or_path, **kwargs)
+        try:
+            with quiet_transformers(), no_remote_code(model_name_or_path):
+                super().__init__(model_name_or_path, **kwargs)
+        except TypeError as error:  # such as a text for a number
+            raise InputError(f"{model_name_or_path}: a bad configuration: {error}") from None
         folder = (kwargs.get("config_kwargs") or {}).get("subfolder", "")
         self.source = os.path.join(model_name_or_path, folder) if folder else model_name_or_path
         """The hub name or folder of the weights."""
@@ -114,6 +132,14 @@ class Backbone(Transformer):  # type: ignore[misc]
             if getattr(self.model.config, kinds, None) is not None:
                 kept = getattr(self.model.config, kinds)[: self.num_layers]
                 setattr(self.model.config, kinds, kept)
+        keep_whole(self.tokenizer)
+        self._positions = _count_positions(self.model)
+        try:
+            _ = self.window
+        except InputError as error:
+            raise InputError(f"{model_name_or_path}: {error}") from None
+        for block in self._blocks:
+            block.register_forward_hook(_tell)
         self.bidirectional = bidirectional
         self._attend()
 
@@ -180,8 +206,12 @@ class Backbone(Transformer):  # type: ignore[misc]
 
     @property
     def window(self) -> int:
-        """Longest window in tokens, special tokens included."""
-        return self.max_seq_length or LONGEST_WINDOW
+        """Longest window in tokens, special tokens included.
+
+        Raises:
+            InputError: ``max_seq_length`` is impossible.
+        """
+        return min(longest_input(self.tokenizer), self._positions)
 
     @property
     def _blocks(self) -> nn.ModuleList:
@@ -237,9 +267,6 @@ class Backbone(Transformer):  # type: ignore[misc]
 
     def save(self, output_path: str, *args: Any, **kwargs: Any) -> None:
         """Write the blocks that are run, or the adapters alone, and the tokenizer."""
-        # The tokenizer keeps the truncation and padding of its last call.
-        self.tokenizer.backend_tokenizer.no_truncation()
-        self.tokenizer.backend_tokenizer.no_padding()
         with quiet_transformers():
             if not has_adapters(self.model):
                 super().save(output_path, *args, **kwargs)
@@ -306,18 +333,21 @@ class Backbone(Transformer):  # type: ignore[misc]
                 raise InputError(f"expected texts, not {type(text).__name__}: {text!r:.80}")
         texts = self._prepend_prompt(list(inputs), prompt) if prompt else list(inputs)
         windows = self.windows(texts, max_length)
-        return self._pad(windows) if windows else {}
+        return join_windows(windows, self._padding) if windows else {}
 
     def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
-        """Add ``token_embeddings`` [windows, length, d]."""
-        ids, mask = features["input_ids"], features["attention_mask"]
+        """Return ``token_embeddings``, ``token_mask`` and ``window_text`` of ``preprocess``'s rows.
+
+        Other entries of ``features`` are kept.
+        """
+        windows = split_rows(features, self._padding)
+        ids, mask = windows["input_ids"], windows["attention_mask"]
         step = max(1, BATCH_TOKENS // ids.shape[1])  # one long text may have 1,000 windows
         parts = [
             self.states(ids[start : start + step], mask[start : start + step])
             for start in range(0, len(ids), step)
         ]
-        features["token_embeddings"] = torch.cat(parts)
-        return features
+        return {**features, **windows, "token_embeddings": torch.cat(parts)}
 
     def states(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """Return the output of the last block [windows, length, d], in single precision.
@@ -342,20 +372,11 @@ class Backbone(Transformer):  # type: ignore[misc]
             change: takes the output [windows, length, d] and returns its replacement, or None to
                 keep it.
         """
-        thread = get_ident()
-
-        def hook(_module: nn.Module, _args: Any, output: Any) -> Any:
-            if get_ident() != thread:  # the block, and so the hook, is shared by all threads
-                return None
-            alone = isinstance(output, Tensor)
-            changed = change(output if alone else output[0])
-            return changed if changed is None or alone else (changed, *output[1:])
-
-        handle = self._blocks[layer - 1].register_forward_hook(hook)
+        added = _LISTENERS.set((*_LISTENERS.get(), (self._blocks[layer - 1], change)))
         try:
             yield
         finally:
-            handle.remove()
+            _LISTENERS.reset(added)
 
     def token_states(
         self, windows: Sequence[Window], task: str = "document"
@@ -392,12 +413,34 @@ class Backbone(Transformer):  # type: ignore[misc]
         while order:
             count = max(1, BATCH_TOKENS // max(1, len(windows[order[0]].token_ids)))
             batch, order = order[:count], order[count:]
-            features = self._pad([windows[i] for i in batch])
+            features = pad_windows([windows[i] for i in batch], self._padding)
             device = self.model.device
             yield batch, {name: value.to(device) for name, value in features.items()}
 
-    def _pad(self, windows: Sequence[Window]) -> dict[str, Tensor]:
-        return pad_windows(windows, self.tokenizer.pad_token_id or 0)
+    @property
+    def _padding(self) -> int:
+        return self.tokenizer.pad_token_id or 0
+
+
+def _tell(block: nn.Module, _args: Any, output: Any) -> Any:
+    """Pass a block's output to this thread's listeners; return what they replace it with."""
+    for listened, change in _LISTENERS.get():
+        if listened is block:
+            alone = isinstance(output, Tensor)
+            changed = change(output if alone else output[0])
+            if changed is not None:
+                output = changed if alone else (changed, *output[1:])
+    return output
+
+
+def _count_positions(model: nn.Module) -> int:
+    """Return the number of positions that a model's table of position embeddings has rows for."""
+    for name, module in model.named_modules():
+        if name.endswith(_POSITIONS) and isinstance(module, nn.Embedding):
+            # Some count from the row after the padding's, as RoBERTa's, or from a fixed row.
+            padding = -1 if module.padding_idx is None else module.padding_idx
+            return module.num_embeddings - int(getattr(module, "offset", padding + 1))
+    return UNLIMITED
 
 
 def _find_blocks(model: nn.Module, num_layers: int) -> nn.ModuleList:

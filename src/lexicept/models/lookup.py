@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,11 +12,13 @@ from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from lexicept.errors import InputError
 from lexicept.models.heads.base import Head
 from lexicept.models.heads.vocabulary import VocabularyHead
+from lexicept.models.windows import keep_whole, longest_input
 
 _UNKNOWN = "[UNK]"
 BATCH = 1024
@@ -40,7 +42,25 @@ class Lookup(SparseStaticEmbedding):  # type: ignore[misc]
         size: int | None = None,
     ) -> None:
         super().__init__(tokenizer, torch.ones(size or 0) if weight is None else weight, frozen)
+        keep_whole(tokenizer)
         self.size = self.num_dimensions
+
+    def preprocess(
+        self, inputs: Sequence[str], prompt: str | None = None, **_: Any
+    ) -> dict[str, Tensor]:
+        """Tokenize texts: ``input_ids`` and ``attention_mask`` [texts, length]."""
+        texts = self._prepend_prompt(list(inputs), prompt) if prompt else list(inputs)
+        rows = [torch.tensor(ids, dtype=torch.long) for ids in self._tokenize(texts)["input_ids"]]
+        ids = pad_sequence(rows, batch_first=True)
+        mask = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
+        return {"input_ids": ids, "attention_mask": mask}
+
+    def _tokenize(self, texts: list[str], **options: bool) -> dict[str, list[Any]]:
+        """Return what the tokenizer returns, each text cut at the tokenizer's limit."""
+        encoded = self.tokenizer(texts, add_special_tokens=False, verbose=False, **options)
+        limit = longest_input(self.tokenizer)
+        kept = slice(-limit, None) if self.tokenizer.truncation_side == "left" else slice(limit)
+        return {name: [row[kept] for row in rows] for name, rows in encoded.items()}
 
     def forward(self, features: dict[str, Tensor], **_: Any) -> dict[str, Tensor]:
         """Add ``sentence_embedding`` [texts, size]."""
@@ -54,10 +74,10 @@ class Lookup(SparseStaticEmbedding):  # type: ignore[misc]
 
     def places(self, text: str) -> dict[int, list[tuple[int, int]]]:
         """Return, for each dimension of a text, start and end of its tokens, in characters."""
-        options = {"truncation": True, "add_special_tokens": False}
-        encoded = self.tokenizer(text, return_offsets_mapping=True, **options)
+        encoded = self._tokenize([text], return_offsets_mapping=True)
+        (ids,), (offsets,) = encoded["input_ids"], encoded["offset_mapping"]
         places: dict[int, list[tuple[int, int]]] = {}
-        for number, place in zip(encoded["input_ids"], encoded["offset_mapping"], strict=True):
+        for number, place in zip(ids, offsets, strict=True):
             places.setdefault(number, []).append(place)
         return places
 
@@ -87,7 +107,7 @@ class Lookup(SparseStaticEmbedding):  # type: ignore[misc]
         """
         df, count = np.zeros(self.num_dimensions + 1, np.int64), 0
         for batch in _batches(texts):
-            encoded = self.tokenizer(batch, add_special_tokens=False)["input_ids"]
+            encoded = self.tokenizer(batch, add_special_tokens=False, verbose=False)["input_ids"]
             for ids in encoded:
                 df[np.unique(np.minimum(ids, self.num_dimensions)).astype(np.int64)] += 1
             count += len(batch)

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from lexicept.errors import InputError
+
 LONGEST_WINDOW = 512
 """Tokens of a window by default (SPLARE evaluates at 512)."""
+
+UNLIMITED = 10**9
+"""The limit of a tokenizer without a limit, which may be infinite."""
 
 
 class Window(NamedTuple):
@@ -27,36 +32,80 @@ class Window(NamedTuple):
     """Start and end of each token in the text, in characters."""
 
 
+def keep_whole(tokenizer: Any) -> None:
+    """Make a fast tokenizer return texts whole, without padding.
+
+    The calls of ``cut_windows`` then change nothing in it, so that threads can share it.
+    """
+    fast = tokenizer.backend_tokenizer
+    fast.no_truncation()
+    fast.no_padding()
+    fast.encode_special_tokens = tokenizer.split_special_tokens
+
+
+def longest_input(tokenizer: Any) -> int:
+    """Return the most tokens that a tokenizer's model reads, special tokens included.
+
+    Raises:
+        InputError: the limit is no number, or leaves no room beside special tokens.
+    """
+    limit, special = tokenizer.model_max_length, tokenizer.num_special_tokens_to_add()
+    if isinstance(limit, bool) or not isinstance(limit, int | float) or not limit > special:
+        raise InputError(
+            f"max_seq_length (model_max_length of the tokenizer) must be above {special}, the "
+            f"number of special tokens, not {limit!r:.40}"
+        )
+    return int(min(limit, UNLIMITED))
+
+
 def cut_windows(
     texts: Sequence[str], tokenizer: Any, length: int, *, overlap: int, leave_out_special: bool
 ) -> list[Window]:
     """Cut texts into overlapping windows, each with its own special tokens.
 
-    An empty text has one window, without any token where the tokenizer adds none.
+    An empty text has one window, without any token where the tokenizer adds none. Windows begin at
+    the end of the text if the tokenizer truncates on the left.
 
     Args:
-        tokenizer: a fast tokenizer of transformers.
+        tokenizer: a fast tokenizer of transformers that ``keep_whole`` has set.
         length: of a window at most, in tokens.
         overlap: tokens that neighbouring windows share.
         leave_out_special: whether special tokens are marked as such.
+
+    Raises:
+        InputError: the special tokens that the tokenizer adds leave no room for others.
     """
-    returned = ("overflowing_tokens", "special_tokens_mask", "offsets_mapping")
-    wanted = {f"return_{name}": True for name in returned}
-    encoded = tokenizer(list(texts), truncation=True, max_length=length, stride=overlap, **wanted)
+    options = {"return_special_tokens_mask": True, "return_offsets_mapping": True}
+    encoded = tokenizer(list(texts), verbose=False, **options)
     names = ("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id")
     borders = {getattr(tokenizer, name) for name in names}
     windows = []
-    for number, ids in enumerate(encoded["input_ids"]):
-        text = encoded["overflow_to_sample_mapping"][number]
+    for text, ids in enumerate(encoded["input_ids"]):
         # The tokenizer's mask marks only the tokens that it added itself, by its template.
-        added = encoded["special_tokens_mask"][number]
-        special = [int(one or token in borders) for one, token in zip(added, ids, strict=True)]
-        if not leave_out_special:
-            special = [0] * len(ids)
-        offsets = encoded["offset_mapping"][number]
-        words = split_words(texts[text], encoded.word_ids(number), offsets)
-        windows.append(Window(text, ids, special, words, offsets))
+        added, offsets = encoded["special_tokens_mask"][text], encoded["offset_mapping"][text]
+        words = split_words(texts[text], encoded.word_ids(text), offsets)
+        special = [0] * len(ids)
+        if leave_out_special:
+            special = [int(one or i in borders) for one, i in zip(added, ids, strict=True)]
+        first = added.index(0) if 0 in added else len(ids)
+        last = len(ids) - (added[::-1].index(0) if 0 in added else 0)
+        room = length - first - (len(ids) - last)
+        if room < min(1, last - first):
+            raise InputError(f"windows of {length} tokens have no room beside the special tokens")
+        for start, end in _runs(last - first, room, overlap, tokenizer.truncation_side == "left"):
+            places = [*range(first), *range(first + start, first + end), *range(last, len(ids))]
+            parts = ([values[i] for i in places] for values in (ids, special, words, offsets))
+            windows.append(Window(text, *parts))
     return windows
+
+
+def _runs(count: int, room: int, overlap: int, left: bool) -> list[tuple[int, int]]:
+    """Return start and end of the runs of at most ``room`` of ``count`` tokens that overlap."""
+    runs, start = [(0, min(room, count))], 0
+    while runs[-1][1] < count:
+        start += max(1, room - overlap)
+        runs.append((start, min(start + room, count)))
+    return [(count - end, count - start) for start, end in runs] if left else runs
 
 
 def first_windows(windows: Sequence[Window], count: int) -> list[Window]:
@@ -74,24 +123,89 @@ def pad_windows(windows: Sequence[Window], padding: int) -> dict[str, Tensor]:
 
     Returns:
         ``input_ids``, ``attention_mask`` and ``token_mask`` (False for special tokens and padding),
-        all [windows, length], and ``window_text`` [windows], the text of each window.
+        all [windows, length].
     """
-    # A window without any token attends to one place of padding: no attention at all is NaN.
-    length = max(1, *(len(window.token_ids) for window in windows))
-    ids = torch.full((len(windows), length), padding)
-    attention = torch.zeros((len(windows), length), dtype=torch.long)
-    real = torch.zeros((len(windows), length), dtype=torch.bool)
-    for row, window in enumerate(windows):
-        size = len(window.token_ids)
-        ids[row, :size] = torch.tensor(window.token_ids, dtype=torch.long)
-        attention[row, : max(1, size)] = 1
-        real[row, :size] = torch.tensor(window.special) == 0
+    return _stack([_attended(window, padding) for window in windows], padding)
+
+
+def join_windows(windows: Sequence[Window], padding: int) -> dict[str, Tensor]:
+    """Return the windows of each text as one row, one after another.
+
+    Losses of sentence-transformers slice and concatenate the rows of a batch and pad them with
+    zeros; ``split_rows`` finds the windows of what they make.
+
+    Args:
+        windows: of all texts, in order.
+        padding: the token at the end of short rows.
+
+    Returns:
+        What ``pad_windows`` returns and ``window_start`` (True for the first token of a window),
+        all [texts, length].
+    """
+    rows: list[_Row] = []
+    starts: list[list[int]] = []
+    for window in windows:
+        ids, special = _attended(window, padding)
+        if window.text == len(rows):
+            rows.append(_Row([], []))
+            starts.append([])
+        rows[-1].ids.extend(ids)
+        rows[-1].special.extend(special)
+        starts[-1] += [1] + [0] * (len(ids) - 1)
+    features = _stack(rows, padding)
+    start = torch.zeros_like(features["token_mask"])
+    for row, marks in zip(start, starts, strict=True):
+        row[: len(marks)] = torch.tensor(marks)
+    return {**features, "window_start": start}
+
+
+def split_rows(features: Mapping[str, Tensor], padding: int) -> dict[str, Tensor]:
+    """Return the windows in the rows of ``join_windows``.
+
+    Returns:
+        What ``pad_windows`` returns, and ``window_text`` [windows], the row of each window.
+    """
+    real = features["attention_mask"].bool()
+    start = features["window_start"][real]
+    window, first = start.cumsum(0) - 1, start.nonzero().ravel()
+    place = torch.arange(len(start), device=start.device) - first[window]
+    shape = (len(first), int(place.max()) + 1)
+
+    def spread(name: str, fill: int) -> Tensor:
+        values = features[name]
+        spaced = values.new_full(shape, fill)
+        spaced[window, place] = values[real]
+        return spaced
+
     return {
-        "input_ids": ids,
-        "attention_mask": attention,
-        "token_mask": real,
-        "window_text": torch.tensor([window.text for window in windows]),
+        "input_ids": spread("input_ids", padding),
+        "attention_mask": spread("attention_mask", 0),
+        "token_mask": spread("token_mask", 0),
+        "window_text": real.nonzero()[first, 0],
     }
+
+
+class _Row(NamedTuple):
+    ids: list[int]
+    special: list[int]
+
+
+def _attended(window: Window, padding: int) -> _Row:
+    """Return a window's tokens, or one place of padding: no attention at all is NaN."""
+    return _Row(window.token_ids, window.special) if window.token_ids else _Row([padding], [1])
+
+
+def _stack(rows: Sequence[_Row], padding: int) -> dict[str, Tensor]:
+    length = max(len(row.ids) for row in rows)
+    ids = torch.full((len(rows), length), padding)
+    attention = torch.zeros((len(rows), length), dtype=torch.long)
+    real = torch.zeros((len(rows), length), dtype=torch.bool)
+    for place, row in enumerate(rows):
+        size = len(row.ids)
+        ids[place, :size] = torch.tensor(row.ids)
+        attention[place, :size] = 1
+        real[place, :size] = torch.tensor(row.special) == 0
+    return {"input_ids": ids, "attention_mask": attention, "token_mask": real}
 
 
 def split_words(

@@ -44,6 +44,9 @@ class Index:
     generation to disk and then replace the snapshot, so that searches in other threads see the
     index before the change or after it. Changes that other processes make show after ``refresh``.
 
+    Threads may share an index and call all of its methods at once: a search returns what it returns
+    alone. Texts go through a concept model one after another; all else runs side by side.
+
     A pickled index is its path and engine: unpickling opens what is at the path then.
     """
 

@@ -56,8 +56,6 @@ def write_model(encoder: Encoder, kind: Kind, folder: Path) -> None:
     head = _require_expressible(encoder, kind)
     with TemporaryDirectory(dir=folder.parent) as work, quiet_transformers():
         tokenizer = backbone.tokenizer
-        tokenizer.backend_tokenizer.no_truncation()
-        tokenizer.backend_tokenizer.no_padding()
         _masked_model(backbone, head).save_pretrained(work)
         tokenizer.save_pretrained(work)
         transformer = Transformer(

@@ -1,0 +1,119 @@
+"""Windows: cut as the tokenizer itself would cut them, by threads too, and rows that hold them."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import BertTokenizerFast
+
+from lexicept.errors import InputError
+from lexicept.models.backbone import Backbone
+from lexicept.models.windows import cut_windows, join_windows, keep_whole, pad_windows, split_rows
+from support.tiny import WORDS, decoder_tokenizer, save_bert
+
+TEXTS = st.lists(
+    st.lists(st.sampled_from([*WORDS, "xyz"]), max_size=40).map(" ".join), min_size=1, max_size=4
+)
+
+
+@cache
+def tokenizer(kind: str, side: str) -> Any:
+    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, "x", "##y", "##z"]
+    makers = {
+        "two special tokens": lambda: BertTokenizerFast(vocab={n: i for i, n in enumerate(names)}),
+        "one special token": decoder_tokenizer,
+        "no special token": lambda: decoder_tokenizer(start=False),
+    }
+    made = makers[kind]()
+    made.truncation_side = side
+    return made
+
+
+@given(TEXTS, st.integers(4, 30), st.integers(0, 32))
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("kind", ["two special tokens", "one special token", "no special token"])
+def test_windows_are_those_of_the_tokenizer(
+    kind: str, side: str, texts: list[str], length: int, overlap: int
+) -> None:
+    overlap = min(overlap, length - 3)
+    fast = tokenizer(kind, side)
+    options = {"return_overflowing_tokens": True, "return_offsets_mapping": True}
+    expected = fast(texts, truncation=True, max_length=length, stride=overlap, **options)
+    keep_whole(fast)
+    windows = cut_windows(texts, fast, length, overlap=overlap, leave_out_special=True)
+    assert [window.text for window in windows] == expected["overflow_to_sample_mapping"]
+    assert [window.token_ids for window in windows] == expected["input_ids"]
+    assert [window.offsets for window in windows] == expected["offset_mapping"]
+    assert fast.backend_tokenizer.truncation is None
+
+
+@given(TEXTS, st.integers(4, 30))
+@pytest.mark.parametrize("kind", ["two special tokens", "no special token"])
+def test_rows_hold_the_windows_of_their_texts(kind: str, texts: list[str], length: int) -> None:
+    fast = tokenizer(kind, "right")
+    keep_whole(fast)
+    windows = cut_windows(texts, fast, length, overlap=1, leave_out_special=True)
+    rows = join_windows(windows, 7)
+    assert {len(values) for values in rows.values()} == {len(texts)}
+    found = split_rows(rows, 7)
+    assert found.pop("window_text").tolist() == [window.text for window in windows]
+    expected = pad_windows(windows, 7)
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+def test_threads_with_limits_of_their_own_share_a_tokenizer(tmp_path: Path) -> None:
+    backbone = Backbone.from_pretrained(save_bert(tmp_path))
+    texts = [" ".join(WORDS[number:] * 8) for number in range(20)]
+    limits = [10, None, 30, 64] * 8
+    expected = [backbone.windows(texts, limit) for limit in limits]
+    with ThreadPoolExecutor(8) as pool:
+        for windows, one in zip(
+            pool.map(lambda limit: backbone.windows(texts, limit), limits), expected, strict=True
+        ):
+            assert windows == one
+
+
+@pytest.mark.parametrize("load", [Backbone.from_pretrained, Backbone.load])
+@pytest.mark.parametrize("length", [0, -1, 2, "x", 1.5, True, [64]])
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("sentence_bert_config.json", "max_seq_length"),
+        ("tokenizer_config.json", "model_max_length"),
+    ],
+)
+def test_impossible_lengths_are_refused(
+    file: str, name: str, length: object, load: Any, tmp_path: Path
+) -> None:
+    set_length(tmp_path, file, name, length)
+    with pytest.raises(InputError, match="must be above 2, the number of special|a bad config"):
+        load(str(tmp_path))
+
+
+@pytest.mark.parametrize("length", [65, 10**30])
+def test_windows_fit_the_table_of_positions(length: int, tmp_path: Path) -> None:
+    set_length(tmp_path, "sentence_bert_config.json", "max_seq_length", length)
+    backbone = Backbone.load(str(tmp_path))
+    assert backbone.window == 64
+    features = backbone(backbone.preprocess([" ".join(WORDS * 4)]))
+    assert features["token_embeddings"].shape[1] == 64
+
+
+def test_a_limit_that_leaves_no_room(tmp_path: Path) -> None:
+    backbone = Backbone.from_pretrained(save_bert(tmp_path))
+    assert [len(window.token_ids) for window in backbone.windows(["ba de"], 3)] == [3]
+    with pytest.raises(InputError, match="windows of 2 tokens have no room"):
+        backbone.windows(["ba de"], 2)
+
+
+def set_length(folder: Path, file: str, name: str, length: object) -> None:
+    save_bert(folder)
+    before = json.loads((folder / file).read_bytes()) if (folder / file).exists() else {}
+    (folder / file).write_text(json.dumps({**before, name: length}))
