@@ -93,7 +93,7 @@ def test_impossible_lengths_are_refused(
     file: str, name: str, length: object, load: Any, tmp_path: Path
 ) -> None:
     set_length(tmp_path, file, name, length)
-    with pytest.raises(InputError, match="must be above 2, the number of special|a bad config"):
+    with pytest.raises(InputError, match=r"must be above 2, the number of special|a bad config"):
         load(str(tmp_path))
 
 
