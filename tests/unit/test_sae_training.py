@@ -1,0 +1,131 @@
+"""The training of an SAE step by step: each rule of it as literal values or an algebraic fact."""
+
+from math import sqrt
+
+import pytest
+import torch
+from torch import nn
+
+from lexicept.models.sae.model import SAE
+from lexicept.training.loop import Loop
+from lexicept.training.sae.objectives import OWN_RATE, Objective, Outcome
+from lexicept.training.sae.settings import SAESettings
+from lexicept.training.sae.trainer import SAETask, initial_sae, remove_parallel_gradient
+
+
+def states(n=300, d=16, seed=0):
+    return torch.randn(n, d, generator=torch.Generator().manual_seed(seed))
+
+
+def test_sigma_is_the_root_of_the_mean_square_deviation():
+    """Of all entries from their column's mean, so that entries of x have variance 1."""
+    h = torch.tensor([[1.0, 2.0], [3.0, 6.0]])  # deviations ∓1 and ∓2: squares 1, 4, 1, 4
+    sae = initial_sae(h, SAESettings(4, 1, normalise=True))
+    assert sae.mean.tolist() == [2.0, 4.0]
+    assert float(sae.scale) == pytest.approx(sqrt(2.5))
+    x = sae.normalise(h)
+    assert x.tolist() == [
+        pytest.approx([-1 / sqrt(2.5), -2 / sqrt(2.5)]),
+        pytest.approx([1 / sqrt(2.5), 2 / sqrt(2.5)]),
+    ]
+    wide = 5 + 3 * states()
+    assert float(
+        initial_sae(wide, SAESettings(4, 1, normalise=True)).normalise(wide).var(unbiased=False)
+    ) == pytest.approx(1.0, rel=1e-5)
+    same = torch.full((3, 2), 7.0)  # no deviation: no division by 0
+    assert (
+        initial_sae(same, SAESettings(4, 1, normalise=True)).normalise(same).tolist()
+        == [[0.0, 0.0]] * 3
+    )
+
+
+class Scripted(Objective):
+    """An objective whose active latents are given, which records the dead ones it is told of."""
+
+    script: tuple = ()
+
+    def __init__(self, sae, settings):
+        super().__init__(sae, settings)
+        self.told = []
+
+    def forward(self, x, dead):
+        active = torch.tensor(self.script[len(self.told)])
+        self.told.append(dead.tolist())
+        error = x - x.mean(dim=0) / 2
+        return Outcome((self.sae.W_dec * 0).sum(), error, active)
+
+
+def test_a_latent_is_dead_after_so_many_tokens_without_activity_and_no_longer_once_active():
+    settings = SAESettings(3, 1, dead_tokens=20)
+    objective = Scripted(SAE(2, 3, 1), settings)
+    objective.script = ([9, 0, 0], [1, 0, 0], [1, 0, 1], [0, 1, 0], [0, 5, 0], [0, 0, 0])
+    loop = Loop(SAETask(objective, settings))
+    shown = [loop.step(states(10, 2)).split("dead ")[1].split()[0] for _ in range(6)]
+    assert objective.told == [[], [], [1, 2], [1], [], [0, 2]]
+    assert shown == ["0.0%", "66.7%", "33.3%", "0.0%", "66.7%", "66.7%"]
+
+
+def test_progress_shows_fvu_and_active_latents_per_token():
+    settings = SAESettings(3, 1)
+    objective = Scripted(SAE(2, 3, 1), settings)
+    objective.script = ([3, 2, 0],)
+    task = SAETask(objective, settings)
+    x = torch.tensor([[4.0, 0.0], [0.0, 0.0]])  # mean (2, 0): variance 8
+    # Errors (3, 0) and (−1, 0): 10 / 8; 5 active latents of 2 tokens.
+    assert "FVU 1.250  l0 2.5  dead 0.0%" in Loop(task).step(x)
+    assert task.tokens == 2
+    assert task.done(1) == (2, 1_000_000)
+    objective.script = ([3, 2, 0], [1, 1, 1])
+    assert "FVU 0.000  l0 1.5" in Loop(task).step(torch.ones(2, 2))  # no variance
+
+
+@pytest.mark.parametrize("architecture", ["topk", "gated"])
+def test_a_step_s_gradient_turns_decoder_rows_and_does_not_stretch_them(architecture):
+    task = SAETask.begin(states(), SAESettings(64, 4, architecture=architecture))
+    rows = task.sae.W_dec.detach().clone()
+    Loop(task).step(states(100, seed=1))
+    gradient = task.sae.W_dec.grad
+    assert (gradient.norm(dim=1) > 1e-3).sum() > 32
+    assert torch.allclose((gradient * rows).sum(dim=1), torch.zeros(64), atol=1e-6)
+    assert torch.allclose(task.sae.W_dec.norm(dim=1), torch.ones(64), atol=1e-6)
+
+
+@pytest.mark.parametrize("architecture", ["topk", "jumprelu"])
+def test_the_gradients_of_all_parameters_are_clipped_together(architecture):
+    settings = SAESettings(64, 4, architecture=architecture, max_grad_norm=0.25)
+    task = SAETask.begin(100 * states(), settings)
+    Loop(task).step(100 * states(100, seed=1))
+    gradients = [parameter.grad for parameter in task.objective.parameters()]
+    assert len(gradients) == (4 if architecture == "topk" else 5)
+    norm = torch.cat([gradient.ravel() for gradient in gradients]).norm()
+    assert float(norm) == pytest.approx(0.25, rel=1e-4)
+
+
+def test_adamw_s_epsilon_is_6e_10():
+    """A gradient of ε moves a weight by half of the learning rate: η ε / (ε + ε)."""
+    task = SAETask.begin(states(), SAESettings(64, 4, learning_rate=0.5, weight_decay=0.0))
+    loop = Loop(task)
+    for parameter in task.parameters():
+        parameter.grad = torch.full_like(parameter, 6e-10)
+    loop.optimizer.step()
+    assert torch.allclose(task.sae.b_enc, torch.full((64,), -0.5 / 2), rtol=1e-4)
+
+
+def test_an_objective_s_own_parameters_have_their_own_rate_and_do_not_decay():
+    task = SAETask.begin(states(), SAESettings(64, 4, architecture="gated", weight_decay=0.25))
+    of_sae, own = Loop(task).optimizer.param_groups
+    assert {id(p) for p in of_sae["params"]} == {id(p) for p in task.sae.parameters()}
+    assert {id(p) for p in own["params"]} == {id(task.objective.r), id(task.objective.b_mag)}
+    assert (of_sae["factor"], of_sae["weight_decay"]) == (1.0, 0.25)
+    assert (own["factor"], own["weight_decay"]) == (OWN_RATE, 0.0) == (10.0, 0.0)
+    assert len(Loop(SAETask.begin(states(), SAESettings(64, 4))).optimizer.param_groups) == 1
+
+
+def test_only_what_is_parallel_to_a_row_is_removed():
+    rows = nn.Parameter(torch.tensor([[0.6, 0.8], [1.0, 0.0]]))
+    remove_parallel_gradient(rows)  # without a gradient nothing happens
+    assert rows.grad is None
+    rows.grad = torch.tensor([[5.0, 0.0], [2.0, 3.0]])  # parallel parts: 3 and 2
+    remove_parallel_gradient(rows)
+    expected = torch.tensor([[5 - 3 * 0.6, -3 * 0.8], [0.0, 3.0]])
+    assert torch.allclose(rows.grad, expected)

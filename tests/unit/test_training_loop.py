@@ -1,0 +1,157 @@
+"""The training loop step by step: AdamW, clipping, learning rates, and when checkpoints are due."""
+
+from dataclasses import dataclass
+from math import sqrt
+
+import pytest
+import torch
+from torch import nn
+
+from lexicept.errors import InputError
+from lexicept.training.learning_rate import LearningRate
+from lexicept.training.loop import CHECKPOINT, Checkpoint, Loop, NotFiniteError, StepLoss, Task
+
+FLAT = LearningRate(0.1, 0, 5)
+
+
+@dataclass(frozen=True)
+class Settings:
+    steps: int = 5
+    max_grad_norm: float = 1e9
+    weight_decay: float = 0.0
+    rate: LearningRate = FLAT
+
+
+class Line(Task):
+    """Two parameters of one number each; a batch is their gradients."""
+
+    title, stage = "Line", "going"
+
+    def __init__(self, settings=None, epsilon=1e-3, factor=3.0):
+        self.settings = settings or Settings()
+        self.epsilon = epsilon
+        self.factor = factor
+        self.a, self.b = (nn.Parameter(torch.ones((), dtype=torch.float64)) for _ in range(2))
+
+    def groups(self):
+        return [
+            {"params": [self.a]},
+            {"params": [self.b], "factor": self.factor, "weight_decay": 0.0},
+        ]
+
+    def parameters(self):
+        return [self.a, self.b]
+
+    def backward(self, batch, step):
+        self.a.grad, self.b.grad = torch.tensor(batch, dtype=torch.float64)
+        return StepLoss(sum(batch), 7)
+
+    def after_step(self):
+        return "fine"
+
+    def done(self, steps):
+        return 2 * steps, 10
+
+    def state(self):
+        return {"a": self.a.detach().clone(), "b": self.b.detach().clone()}
+
+    def restore(self, state):
+        with torch.no_grad():
+            self.a.copy_(state["a"])
+            self.b.copy_(state["b"])
+
+    @property
+    def values(self):
+        return [self.a.item(), self.b.item()]
+
+
+def test_a_first_step_is_the_rate_times_g_over_g_plus_epsilon():
+    """Both of AdamW's moments are g's own then: w ← w − η g / (|g| + ε)."""
+    task = Line(epsilon=1e-3)
+    Loop(task).step([1e-3, -3e-3])  # shares 1/2 and 3/4; the second rate is 3 × .1
+    assert task.values == pytest.approx([1 - 0.1 / 2, 1 + 0.3 * 3 / 4], rel=1e-12)
+
+
+def test_weight_decay_shrinks_the_groups_that_have_it():
+    task = Line(Settings(weight_decay=0.5), epsilon=1e-3)
+    Loop(task).step([1e-3, 1e-3])
+    assert task.values == pytest.approx([1 - 0.1 * 0.5 - 0.1 / 2, 1 - 0.3 / 2], rel=1e-12)
+
+
+def test_gradients_of_all_parameters_are_clipped_together():
+    for most, expected in ((1.0, [0.6, 0.8]), (2.5, [1.5, 2.0]), (6.0, [3.0, 4.0])):
+        task = Line(Settings(max_grad_norm=most))
+        Loop(task).step([3.0, 4.0])
+        assert [task.a.grad.item(), task.b.grad.item()] == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_step_takes_the_clipped_gradient():
+    task = Line(Settings(max_grad_norm=1e-3 * sqrt(2)), epsilon=1e-3)
+    Loop(task).step([5.0, 5.0])  # clipped to 1e-3 each: half of the rate, as above
+    assert task.values == pytest.approx([1 - 0.1 / 2, 1 - 0.3 / 2], rel=1e-3)
+
+
+def test_every_step_has_its_own_rate():
+    """Gradients of one sign and size move a weight by the whole rate."""
+    task = Line(Settings(4, rate=LearningRate(0.1, 2, 4, 2)), epsilon=0.0)
+    loop = Loop(task)
+    moved = []
+    for _ in range(4):
+        before = task.values[0]
+        loop.step([2.0, 2.0])
+        moved.append(before - task.values[0])
+    assert moved == pytest.approx([0.05, 0.1, 0.1, 0.05], rel=1e-9)
+
+
+@pytest.mark.parametrize("loss", [float("nan"), float("inf")])
+def test_a_loss_that_is_not_finite_changes_nothing(loss):
+    task = Line()
+    loop = Loop(task)
+    loop.step([1.0, 1.0])
+    before = task.values
+    with pytest.raises(NotFiniteError, match=f"Line: the loss is {loss} at step 1; a lower"):
+        loop.step([loss, 0.0])
+    assert task.values == before
+    assert loop.steps == 1
+
+
+def batches(count=99):
+    return (((number + 1, "x"), [1.0, 1.0]) for number in range(count))
+
+
+def test_a_run_takes_the_steps_that_are_left():
+    task, seen = Line(), []
+    loop = Loop(task)
+    loop.steps = 2
+    loop.run(batches(), None, lambda *report: seen.append(report))
+    assert loop.steps == 5
+    assert [report[:3] for report in seen] == [
+        ("going", 6, 10),
+        ("going", 8, 10),
+        ("going", 10, 10),
+    ]
+    assert seen[0][3].startswith("loss 2.000  fine  ")
+    loop.run(batches(), None, lambda *report: seen.append(report))  # nothing is left
+    assert (len(seen), loop.steps) == (3, 5)
+    with pytest.raises(InputError, match="Line: the texts have no tokens"):
+        Loop(Line()).run(iter(()), None, lambda *report: None)
+
+
+@pytest.mark.parametrize(("seconds", "times"), [(1e9, [5]), (0, [1, 2, 3, 4, 5])])
+def test_checkpoints_are_written_when_due_and_after_the_last_step(
+    monkeypatch, tmp_path, seconds, times
+):
+    monkeypatch.setattr("lexicept.training.loop.CHECKPOINT_SECONDS", seconds)
+    saved, loop = [], Loop(Line())
+    save = loop.save
+    monkeypatch.setattr(loop, "save", lambda path, at: saved.append(at[0]) or save(path, at))
+    loop.run(batches(), tmp_path, lambda *report: None)
+    assert saved == times
+    task = Line()
+    restored = Loop(task)
+    checkpoint = Checkpoint.find(tmp_path, task.settings)
+    assert checkpoint.path == tmp_path / CHECKPOINT
+    assert restored.load(checkpoint) == (5, "x")
+    assert (restored.steps, task.values) == (5, loop.task.values)
+    moments = [loop.optimizer.state_dict()["state"], restored.optimizer.state_dict()["state"]]
+    assert str(moments[0]) == str(moments[1])
