@@ -7,7 +7,7 @@ import pytest
 
 import lexicept
 from lexicept.corpora import Document
-from lexicept.errors import InputError
+from lexicept.errors import InputError, LexiceptWarning
 from lexicept.storage.generations import generations
 
 TEXTS = ["Cats sleep all day.", "Dogs bark.", "A kitten naps on the sofa."]
@@ -22,14 +22,24 @@ def ids(index: lexicept.Index, query: str) -> list[str]:
     return [hit.id for hit in index.search(query)]
 
 
+@pytest.fixture
+def _looks_at_every_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lexicept.pipelines.index, "LOOK_SECONDS", 0)
+
+
+@pytest.mark.usefixtures("_looks_at_every_search")
 def test_changes_show_at_once_and_elsewhere_after_refresh(index: lexicept.Index) -> None:
     other = lexicept.open(index.path)
     assert index.add(["A lion sleeps.", {"id": "2", "text": "Wolves howl."}]) == (1, 1)
     assert ids(index, "lion") == ["4"]
     assert ids(index, "howl") == ["2"]
-    assert ids(other, "lion") == []
+    assert (index.stale, other.stale) == (False, True)
+    with pytest.warns(LexiceptWarning, match=f"^{index.path} has changed since it was opened: "):
+        assert ids(other, "lion") == []
+    assert ids(other, "lion") == []  # it is said once
     assert other.refresh()
     assert not other.refresh()
+    assert not other.stale
     assert ids(other, "lion") == ["4"]
     assert index.delete(["1", "4"]) == 2
     assert len(index) == 2
@@ -42,6 +52,64 @@ def test_changes_show_at_once_and_elsewhere_after_refresh(index: lexicept.Index)
         index.delete(["9"])
     with pytest.raises(InputError, match="must be a list"):
         index.delete("2")
+
+
+@pytest.mark.usefixtures("_looks_at_every_search")
+@pytest.mark.parametrize("search", ["search", "search_many", "explain"])
+def test_an_index_that_is_gone_or_damaged_is_stale(index: lexicept.Index, search: str) -> None:
+    def ask() -> object:
+        return getattr(index, search)(
+            *{"search": ["cats"], "search_many": [["cats"]]}.get(search, ["cats", "1"])
+        )
+
+    file = index.path / "manifest.json"
+    content = file.read_bytes()
+    expected = ask()
+    file.write_bytes(content)  # touched, and the same
+    assert not index.stale
+    assert ask() == expected
+    file.write_bytes(content[:-1])
+    with pytest.warns(LexiceptWarning, match="searches see it as it was"):
+        assert ask() == expected
+    file.unlink()
+    assert index.stale
+    assert ask() == expected
+
+
+@pytest.mark.usefixtures("_looks_at_every_search")
+def test_its_own_changes_do_not_make_an_index_stale(index: lexicept.Index) -> None:
+    """Searches in other threads during a change give no warning, which would be an error here."""
+
+    def search(_: int) -> int:
+        return len(ids(index, "cats"))
+
+    with ThreadPoolExecutor(3) as pool:
+        found = pool.map(search, range(200))
+        for number in range(5):
+            index.add([{"id": "same", "text": f"Cats sleep. {number}"}])
+        assert set(found) <= {1, 2}
+
+
+def test_a_link_or_a_working_folder_that_changes_changes_nothing(
+    index: lexicept.Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lexicept.build(["Wolves howl."] * 3, tmp_path / "wolves", vocabulary="words")
+    link = tmp_path / "current"
+    link.symlink_to(index.path)
+    linked = lexicept.open(link)
+    monkeypatch.chdir(tmp_path)
+    relative = lexicept.open("index")
+    link.unlink()
+    link.symlink_to(tmp_path / "wolves")
+    monkeypatch.chdir("/")
+    for opened in (linked, relative):
+        assert ids(opened, "cats") == ["1"]  # loads the words now
+        assert opened.path == index.path
+    assert len(relative.reader.tf()) == 1
+    linked.add([{"id": "lion", "text": "A lion sleeps."}])
+    assert ids(linked, "lion") == ["lion"]
+    assert relative.stale
+    assert "lion" not in lexicept.open(link)
 
 
 def test_a_hit_outlives_its_generation(index: lexicept.Index) -> None:

@@ -13,7 +13,14 @@ from typing import Any
 
 from lexicept.errors import InputError, LexiceptError, LexiceptWarning
 from lexicept.index.impacts import Derived, RRASettings, VocabularySettings
-from lexicept.index.manifest import FORMAT, MANIFEST, VERSION, read_manifest, unknown_entries
+from lexicept.index.manifest import (
+    FORMAT,
+    MANIFEST,
+    VERSION,
+    read_manifest,
+    resolved,
+    unknown_entries,
+)
 from lexicept.index.reader import IndexReader
 from lexicept.parallel.shards import Over, over
 from lexicept.storage.arrays import StoredRows
@@ -35,10 +42,11 @@ def changing(path: str | os.PathLike[str]) -> Iterator[IndexReader]:
         IndexFormatError: no index, or a damaged one; the message names the file.
         InputError: another process is writing.
     """
-    read_manifest(Path(path))  # a lock file must not be left where there is no index
-    descriptor = lock(Path(path))
+    folder = resolved(path)
+    read_manifest(folder)  # a lock file must not be left where there is no index
+    descriptor = lock(folder)
     try:
-        index = IndexReader.open(path, checksums=True)
+        index = IndexReader.open(folder, checksums=True)
         try:
             yield index
         finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,13 @@ FORMAT = "lexicept index"
 VERSION = 3
 MANIFEST = "manifest.json"
 ENGINES = "engines"
+
+
+def resolved(path: str | os.PathLike[str]) -> Path:
+    """Return the path of an index as an absolute one without links, so that neither a link that is
+    switched later nor another working folder leads elsewhere."""
+    given = Path(path)
+    return Path(os.path.realpath(given)) if given.is_dir() else given
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
@@ -31,6 +39,41 @@ def read_manifest(path: Path) -> dict[str, Any]:
     if generation_number(generation) is None or not isinstance(files, dict):
         raise IndexFormatError(f"{path}: its manifest is damaged")
     return manifest
+
+
+class CurrentManifest:
+    """The manifest of an index as it was read, which knows whether it is still the current one.
+
+    Raises:
+        IndexFormatError: see ``read_manifest``.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = os.fspath(path / MANIFEST)
+        self._seen = self._identity()  # before it is read: what is replaced in between is stale
+        self.content = read_manifest(path)
+
+    def stale(self) -> bool:
+        """Return whether the index has changed, is damaged or is gone since then."""
+        identity = self._identity()
+        if identity == self._seen:
+            return False
+        try:
+            stale = read_manifest(self._path) != self.content
+        except IndexFormatError:
+            return True
+        if not stale:  # copied or touched
+            self._seen = identity
+        return stale
+
+    def _identity(self) -> tuple[int, int] | None:
+        """Return numbers of the file that change when it is replaced; None where there is none."""
+        try:
+            status = os.stat(self._file)
+        except OSError:
+            return None
+        return status.st_ino, status.st_mtime_ns
 
 
 def unknown_entries(path: Path) -> list[str]:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -28,7 +28,7 @@ from lexicept.explanation.explanation import Explanation
 from lexicept.index.atlas import Atlas
 from lexicept.index.impacts import Derived, RRASettings, VocabularySettings
 from lexicept.index.loaded import LoadedVectorizers
-from lexicept.index.manifest import ENGINES, read_manifest
+from lexicept.index.manifest import ENGINES, CurrentManifest, resolved
 from lexicept.index.queries import Steering, WeightedQuery, check_query, steer
 from lexicept.index.stored import Hit, StoredDocuments
 from lexicept.storage.arrays import load_csr
@@ -60,9 +60,11 @@ def _dimensions(terms: Iterable[_Term], vocabulary: str) -> list[int]:
 class IndexReader:
     """An opened index. Arrays are memory-mapped, models are loaded when a query needs them."""
 
-    def __init__(self, path: Path, manifest: dict[str, Any]) -> None:
+    def __init__(self, path: Path, current: CurrentManifest) -> None:
         self.path = path
-        self.manifest = manifest
+        self.manifest = manifest = current.content
+        self.stale = current.stale
+        """Returns whether the index on disk is no longer what this reader sees."""
         folder = path / manifest["generation"]
         self.folder = folder
         """The generation that this reader sees."""
@@ -117,17 +119,17 @@ class IndexReader:
 
     @classmethod
     def _open(cls, path: str | os.PathLike[str], checksums: bool) -> IndexReader:
-        folder = Path(path)
+        folder = resolved(path)
         while True:
-            manifest = read_manifest(folder)
+            current = CurrentManifest(folder)
             try:
-                check_files(folder, manifest["files"], checksums=checksums)
-                return cls(folder, manifest)
+                check_files(folder, current.content["files"], checksums=checksums)
+                return cls(folder, current)
             except (KeyError, TypeError, ValueError) as error:
                 raise IndexFormatError(f"{folder}: its manifest is damaged ({error})") from None
             except (IndexFormatError, OSError):
                 # An update may have removed this generation since the manifest was read.
-                if read_manifest(folder)["generation"] == manifest["generation"]:
+                if not current.stale():
                     raise
 
     def __len__(self) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 from lexicept.engines import store
 from lexicept.errors import IndexFormatError, LexiceptError
 from lexicept.index.atlas import Atlas
-from lexicept.index.manifest import ENGINES, read_manifest, unknown_entries
+from lexicept.index.manifest import ENGINES, read_manifest, resolved, unknown_entries
 from lexicept.index.reader import IndexReader
 from lexicept.progress import Progress, silent
 from lexicept.storage.arrays import load_csr
@@ -40,7 +40,7 @@ def verify(path: str | os.PathLike[str], progress: Progress = silent) -> Verific
     Raises:
         IndexFormatError: there is no index, or one of a newer version.
     """
-    root = Path(path)
+    root = resolved(path)
     while True:
         manifest = read_manifest(root)
         files = manifest["files"]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
+import time
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from numbers import Real
@@ -11,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from lexicept.corpora import Document
-from lexicept.errors import InputError, ParameterError, check_count
+from lexicept.errors import InputError, LexiceptWarning, ParameterError, check_count
 from lexicept.explanation.explanation import Explanation
 from lexicept.index import updates
 from lexicept.index.generations import remove_unread
@@ -28,6 +31,10 @@ if TYPE_CHECKING:
     from lexicept.pipelines.evaluate import Evaluation
 
 
+LOOK_SECONDS = 1.0
+"""Seconds between looks of searches at whether the index on disk has changed."""
+
+
 class Added(NamedTuple):
     """The number of documents that ``Index.add`` stored."""
 
@@ -42,7 +49,12 @@ class Index:
 
     It reads one immutable snapshot, ``reader``. ``add``, ``delete`` and ``reweight`` write the next
     generation to disk and then replace the snapshot, so that searches in other threads see the
-    index before the change or after it. Changes that other processes make show after ``refresh``.
+    index before the change or after it. Changes that others make show after ``refresh``; until
+    then the index is ``stale``, and the first search that notices it, within ``LOOK_SECONDS``,
+    gives a ``LexiceptWarning``.
+
+    The path is resolved once: a link that is switched later, or another working folder, changes
+    nothing.
 
     Threads may share an index and call all of its methods at once: a search returns what it returns
     alone. Texts go through a concept model one after another; all else runs side by side.
@@ -53,6 +65,7 @@ class Index:
     def __init__(self, reader: IndexReader) -> None:
         self._reader: IndexReader | None = reader
         self._changing = threading.Lock()
+        self._next_look = 0.0
 
     @property
     def reader(self) -> IndexReader:
@@ -62,8 +75,26 @@ class Index:
         return self._reader
 
     @property
+    def stale(self) -> bool:
+        """Whether the index on disk has changed since the snapshot; ``refresh`` reads it anew."""
+        return self.reader.stale()
+
+    def _searched(self) -> IndexReader:
+        """Return the snapshot. Warn once where the index on disk has changed since."""
+        reader, now = self.reader, time.monotonic()
+        if now >= self._next_look:
+            self._next_look = now + LOOK_SECONDS
+            # This object's own changes, in another thread, end with a new snapshot.
+            if reader.stale() and not self._changing.locked() and reader is self._reader:
+                self._next_look = math.inf
+                problem = "has changed since it was opened: searches see it as it was"
+                message = f"{reader.path} {problem}; refresh() reads it anew"
+                warnings.warn(message, LexiceptWarning, stacklevel=3)
+        return reader
+
+    @property
     def path(self) -> Path:
-        """The folder of the index."""
+        """The folder of the index, as an absolute path without links."""
         return self.reader.path
 
     def __len__(self) -> int:
@@ -106,7 +137,7 @@ class Index:
             InputError: a query that is no text, an unknown vocabulary, ``top_k`` below 1, or
                 steering that names no dimension or has a factor out of range.
         """
-        return self.reader.search(query, top_k, vocabulary, steering, explain=explain)
+        return self._searched().search(query, top_k, vocabulary, steering, explain=explain)
 
     def search_many(
         self,
@@ -124,7 +155,7 @@ class Index:
         Args:
             threads: threads that search, at least 1; one per processor by default.
         """
-        return self.reader.search_many(queries, top_k, vocabulary, threads=threads)
+        return self._searched().search_many(queries, top_k, vocabulary, threads=threads)
 
     def explain(
         self,
@@ -143,7 +174,7 @@ class Index:
         Raises:
             InputError: an unknown document, or what ``search`` refuses.
         """
-        return self.reader.explain(query, document_id, vocabulary, steering=steering)
+        return self._searched().explain(query, document_id, vocabulary, steering=steering)
 
     def evaluate(
         self,
@@ -188,7 +219,7 @@ class Index:
         if newest.manifest == reader.manifest:
             return False
         newest.adopt(reader)
-        self._reader = newest
+        self._reader, self._next_look = newest, 0.0
         return True
 
     def add(
@@ -329,7 +360,7 @@ class Index:
         self._reader = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return partial(open, self.path.absolute(), engine=self.reader.searcher.name), ()
+        return partial(open, self.path, engine=self.reader.searcher.name), ()
 
     def __enter__(self) -> Index:
         return self
