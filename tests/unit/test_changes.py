@@ -10,12 +10,15 @@ import pytest
 
 from lexicept.corpora import Document
 from lexicept.errors import IndexFormatError, LexiceptWarning
+from lexicept.index import builder as builder_module
 from lexicept.index import generations, updates
+from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import Derived, RRASettings, VocabularySettings
 from lexicept.index.reader import IndexReader
 from lexicept.index.verification import verify
 from lexicept.storage import files
 from lexicept.storage.manifest import load_manifest, save_manifest
+from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
 from support.commands import Run
 from support.indexes import build
@@ -111,6 +114,73 @@ def test_what_is_carried_over_keeps_its_description(
     updates.delete(path, ["a"])
     problem = "the content of generation-000002/words/tokenizer.json does not match its checksum"
     assert verify(path).problems == [problem]
+
+
+# A new index in the place of an old one.
+
+
+def new_index(path: Path) -> IndexBuilder:
+    builder = IndexBuilder(path, overwrite=True)
+    builder.add_documents([Document("new", "gnu")], {})
+    builder.add_vocabulary(WordVectorizer("en"), VocabularySettings(BM25()))
+    return builder
+
+
+def test_an_overwritten_index_is_the_next_generation(path: Path) -> None:
+    link = path.parent / "link"
+    link.symlink_to(path)
+    before = IndexReader.open(path)
+    assert list(new_index(link).commit().ids) == ["new"]
+    assert link.is_symlink()
+    assert before.stale()
+    assert [hit.id for hit in before.search("owl", vocabulary="words")] == ["a"]  # loads words now
+    assert list(before.documents()) == [Document(name, text) for name, text in TEXTS.items()]
+    before.release()
+    assert new_index(path).commit().folder.name == "generation-000003"
+    assert names(path) == [".lock", "generation-000003", "manifest.json"]
+    assert names(path.parent) == ["index", "link"]
+    assert verify(path).problems == []
+
+
+@pytest.mark.parametrize("call", ["move", "save_manifest", "_clean_up"])
+def test_an_overwrite_that_is_killed_leaves_the_old_index_or_the_new_one(
+    path: Path, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    builder = new_index(path)
+    with monkeypatch.context() as patch:
+        commit = builder_module.replace_generation
+
+        def killed_there(*arguments: Path) -> None:
+            patch.setattr(generations, call, killed)
+            commit(*arguments)
+
+        patch.setattr(builder_module, "replace_generation", killed_there)
+        with pytest.raises(KeyboardInterrupt):
+            builder.commit()
+    builder.close()
+    assert verify(path).problems == []
+    now = ["new"] if call == "_clean_up" else ["a", "b", "c"]
+    assert list(IndexReader.open(path).ids) == now
+    assert list(new_index(path).commit().ids) == ["new"]
+    assert len(names(path)) == 3
+    assert names(path.parent) == ["index"]
+
+
+def test_a_damaged_index_can_be_overwritten(path: Path) -> None:
+    (path / "generation-000001" / "texts.bin").unlink()
+    assert list(new_index(path).commit().ids) == ["new"]
+    assert verify(path).problems == []
+
+
+def test_a_folder_that_another_index_has_taken_is_not_read(path: Path) -> None:
+    idle = IndexReader.open(path)
+    path.rename(path.parent / "elsewhere")
+    build(path, {"new": "gnu"})
+    with pytest.raises(IndexFormatError, match="another index has taken its place: open it again"):
+        idle.search("owl", vocabulary="words")  # had not read its words
 
 
 # What is not the index's.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,9 @@ from lexicept.corpora import Document
 from lexicept.corpora.records import Place, checked
 from lexicept.errors import InputError
 from lexicept.index.atlas import Findings
-from lexicept.index.generations import commit_generation
+from lexicept.index.generations import commit_generation, replace_generation
 from lexicept.index.impacts import RRASettings, VocabularySettings
-from lexicept.index.manifest import read_manifest
+from lexicept.index.manifest import read_manifest, resolved
 from lexicept.index.reader import IndexReader
 from lexicept.index.stored import StoredDocuments
 from lexicept.index.term_frequencies import write_tf
@@ -26,7 +25,6 @@ from lexicept.parallel.shards import Over, over
 from lexicept.progress import Progress, silent
 from lexicept.storage.files import fingerprint, sha256
 from lexicept.storage.generations import generation_name
-from lexicept.storage.locks import lock
 from lexicept.storage.manifest import describe_files
 from lexicept.storage.texts import TextStore, TextWriter
 from lexicept.storage.workspace import Workspace
@@ -41,7 +39,7 @@ class IndexBuilder:
         cluster: encodes documents and derives postings; this machine by default. Its nodes must see
             the folder. A vocabulary that grows is counted on this machine.
         restart: discard unfinished work instead of resuming it.
-        overwrite: replace an index at ``path``, in ``commit``.
+        overwrite: let ``commit`` make the new index the next generation of one at ``path``.
 
     Attributes:
         work: the workspace, for what vocabularies are trained with.
@@ -60,9 +58,10 @@ class IndexBuilder:
         restart: bool = False,
         overwrite: bool = False,
     ) -> None:
-        self.path = Path(path)
+        self.path = Path(path).absolute()
         if overwrite and self.path.exists():
             read_manifest(self.path)  # anything but an index is not replaced
+            path = self.path = resolved(path)
         self.work = Workspace(path, "build", restart=restart, overwrite=overwrite)
         self._cluster, self._overwrite = cluster, overwrite
         try:
@@ -149,21 +148,12 @@ class IndexBuilder:
             weight_bits,
             self._over,
         )
-        with self._unchanging():
+        if self._overwrite and self.path.exists():
+            replace_generation(self.path, self._generation)
+            self.work.discard()
+        else:
             self.work.publish(self._index)
         return IndexReader.open(self.path)
-
-    @contextmanager
-    def _unchanging(self) -> Iterator[None]:
-        """Keep other processes from changing the index to replace, if there is one."""
-        if not (self._overwrite and self.path.exists()):
-            yield
-            return
-        descriptor = lock(self.path)
-        try:
-            yield
-        finally:
-            os.close(descriptor)
 
     def documents(self) -> Iterator[Document]:
         """Yield the added documents."""

@@ -24,7 +24,7 @@ from lexicept.index.manifest import (
 from lexicept.index.reader import IndexReader
 from lexicept.parallel.shards import Over, over
 from lexicept.storage.arrays import StoredRows
-from lexicept.storage.files import link, remove, sync_folder
+from lexicept.storage.files import link, move, remove, sync_folder
 from lexicept.storage.generations import generation_name, generation_number, generations
 from lexicept.storage.locks import lock, remove_unheld
 from lexicept.storage.manifest import describe_files, save_manifest
@@ -44,13 +44,20 @@ def changing(path: str | os.PathLike[str]) -> Iterator[IndexReader]:
     """
     folder = resolved(path)
     read_manifest(folder)  # a lock file must not be left where there is no index
-    descriptor = lock(folder)
-    try:
+    with _locked(folder):
         index = IndexReader.open(folder, checksums=True)
         try:
             yield index
         finally:
             index.release()
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Keep other processes from changing an index. Raises InputError where one is changing it."""
+    descriptor = lock(path)
+    try:
+        yield
     finally:
         os.close(descriptor)
 
@@ -61,10 +68,7 @@ def next_generation(index: IndexReader) -> Iterator[Path]:
 
     Generations that no reader holds are removed then. A block that fails leaves no folder behind.
     """
-    number = generation_number(index.folder.name)
-    assert number is not None, "the manifest was checked"
-    folder = index.path / generation_name(number + 1)
-    remove(folder)  # left by a killed change
+    folder = _place_for_next(index.path, index.folder.name)
     folder.mkdir()
     try:
         yield folder
@@ -75,13 +79,51 @@ def next_generation(index: IndexReader) -> Iterator[Path]:
                 remove(folder)
         raise
     index.release()
-    _remove_others(index.path, folder.name)
-    if unknown := unknown_entries(index.path):
+    _clean_up(index.path, folder.name)
+
+
+def replace_generation(path: Path, generation: Path) -> None:
+    """Make a generation that was built elsewhere the next one of an index.
+
+    The index may be damaged, but for its manifest. It is the old one or the new one at any moment;
+    its readers keep what they see.
+
+    Args:
+        generation: the one of an index in a folder on the same file system, which is taken from
+            there.
+
+    Raises:
+        InputError: another process is writing.
+        IndexFormatError: ``path`` is no index.
+    """
+    content = read_manifest(generation.parent)
+    with _locked(path):
+        folder = _place_for_next(path, read_manifest(path)["generation"])
+        move(generation, folder)
+        files = {
+            f"{folder.name}/{name.removeprefix(f'{generation.name}/')}": description
+            for name, description in content["files"].items()
+        }
+        save_manifest(path / MANIFEST, {**content, "generation": folder.name, "files": files})
+        _clean_up(path, folder.name)
+
+
+def _place_for_next(path: Path, current: str) -> Path:
+    """Return the folder of the generation after this one, with nothing there."""
+    folder = path / generation_name((generation_number(current) or 0) + 1)
+    remove(folder)  # left by a killed change
+    return folder
+
+
+def _clean_up(path: Path, current: str) -> None:
+    """Remove the generations that nobody reads; warn of what is no part of the index."""
+    _remove_others(path, current)
+    if unknown := unknown_entries(path):
         names = ", ".join(unknown)
         warnings.warn(
-            f"{index.path}: left as it is, being no part of the index: {names}",
+            f"{path}: left as it is, being no part of the index: {names}",
             LexiceptWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
 
 
@@ -105,14 +147,8 @@ def carry_over(index: IndexReader, folder: Path, *without: str) -> dict[str, Any
 
 def remove_unread(path: Path) -> None:
     """Remove old generations that no reader holds, unless another process changes the index."""
-    try:
-        descriptor = lock(path)
-    except InputError:
-        return
-    try:
+    with suppress(InputError), _locked(path):
         _remove_others(path, read_manifest(path)["generation"])
-    finally:
-        os.close(descriptor)
 
 
 def _remove_others(path: Path, current: str) -> None:

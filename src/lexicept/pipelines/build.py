@@ -89,7 +89,8 @@ def build(
             them at the end.
         ray: the HOST:PORT of a Ray cluster that encodes documents and derives postings, or "local".
         ray_workers: the number of Ray processes; by default one for each processor, or GPU.
-        overwrite: replace an index at ``path``; it can be read until the new one is complete.
+        overwrite: replace an index at ``path``, in one step; those who have opened the old one
+            keep reading that.
         restart: discard an interrupted build instead of resuming it.
         progress: True shows bars on standard error; a callback gets the reports.
 
