@@ -198,6 +198,12 @@ def test_nothing_found(page: Page) -> None:
     expect(page.get_by_role("status").first).to_contain_text("No results")
 
 
+def test_unknown_words_are_named(page: Page) -> None:
+    search(page, "zzaxqv")
+    status = page.get_by_role("status").first
+    expect(status).to_contain_text("No document contains: zzaxqv; results are from concepts only.")
+
+
 def test_html_in_documents_is_text(page: Page) -> None:
     search(page, "<script>alert(3)</script> hostile kilo kilo")
     page.get_by_label("Words", exact=True).check()

@@ -114,7 +114,12 @@ def test_top_k(index: Path, run: Run) -> None:
 
 
 def test_no_results(index: Path, run: Run) -> None:
-    assert run("search", index, "zebra", "--json").json == {"query": "zebra", "results": []}
+    assert run("search", index, "zebra", "--json").json == {
+        "query": "zebra",
+        "unmatched_words": ["zebra"],
+        "note": "no document contains: zebra",
+        "results": [],
+    }
     assert run("search", index, "").out.startswith("no results")
 
 

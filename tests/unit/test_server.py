@@ -92,6 +92,15 @@ def test_search_is_the_indexs(
         assert (one["title"], one["excerpt"]) == (document.title, document.text)
 
 
+def test_search_names_the_words_that_no_document_contains(client: TestClient) -> None:
+    found = get(client, "/search", query="zzaxqv")
+    assert found["unmatched_words"] == ["zzaxqv"]
+    assert found["note"] == "no document contains: zzaxqv; results are from concepts only"
+    assert found["results"]
+    found = get(client, "/search", query=QUERY)
+    assert (found["unmatched_words"], found["note"]) == ([], "")
+
+
 def test_steering(client: TestClient, index: IndexReader) -> None:
     weights = {(t.vocabulary, t.dimension): t.weight for t in index.query_terms(QUERY)}
     name, number = next(key for key in weights if key[0] == "concepts")

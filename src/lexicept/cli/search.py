@@ -39,20 +39,25 @@ def search(
     as_json: JsonOption = False,
 ) -> None:
     """Search an index and show the best documents."""
-    from lexicept.index.reader import IndexReader
+    from lexicept.pipelines.index import open as open_index
 
     with working("searching"):
-        opened = IndexReader.open(index, engine=engine)
-        name = single_vocabulary(opened, vocabulary)
-        hits = opened.search(query, top_k, name, explain=explain)
+        opened = open_index(index, engine=engine)
+        name = single_vocabulary(opened.reader, vocabulary)
+        hits = opened.search(query, top_k, vocabulary=name, explain=explain)
     if as_json:
-        print_json({"query": query, "results": [_to_json(hit) for hit in hits]})
+        words = {"unmatched_words": hits.unmatched_words, "note": hits.note}
+        print_json({"query": query, **words, "results": [_to_json(hit) for hit in hits]})
         return
     from rich.console import Console
+    from rich.text import Text
 
     from lexicept.cli.display import results_table
+    from lexicept.sanitize import safe
 
     nothing = "no results: the query has no word or concept that a document has"
+    if hits.note:
+        Console(stderr=True).print(Text(safe(hits.note), style="yellow"))
     Console().print(results_table(query, hits) if hits else nothing)
 
 

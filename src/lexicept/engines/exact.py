@@ -267,9 +267,14 @@ class ExactEngine(Engine):
         )
         return ranking
 
+    def present(self, dimensions: Integers) -> npt.NDArray[np.bool_]:
+        """Return whether any document has each of these dimensions."""
+        present: npt.NDArray[np.bool_] = self.lengths[:, dimensions].any(axis=0)
+        return present
+
     def matches(self, dimensions: Integers) -> bool:
         """Return whether any document has any of these dimensions."""
-        return bool(self.df[dimensions].any())
+        return bool(self.present(dimensions).any())
 
     def document_weights(self, document: int, dimensions: Integers) -> Floats:
         """Return the weights of one document on some dimensions, f64 [dimensions]."""

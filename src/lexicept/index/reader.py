@@ -94,7 +94,7 @@ class IndexReader:
             v.name: slice(end - v.size, end) for v, end in zip(self.vocabularies, ends, strict=True)
         }
         sizes = {vocabulary.name: vocabulary.size for vocabulary in self.vocabularies}
-        self._vectorizers = LoadedVectorizers(folder, sizes, manifest["files"])
+        self.vectorizers = LoadedVectorizers(folder, sizes, manifest["files"])
         self.atlas = self._open_atlas()
         """Descriptions of the concepts; None where there are none, or they were not described."""
 
@@ -171,11 +171,11 @@ class IndexReader:
     def vectorizer(self, name: str) -> Vectorizer:
         """Return the vectorizer of a vocabulary, loaded at first use."""
         self.span(name)
-        return self._vectorizers.get(name)
+        return self.vectorizers.get(name)
 
     def adopt(self, other: IndexReader) -> None:
         """Take over the vectorizers that another generation has loaded and that are equal here."""
-        self._vectorizers.adopt(other._vectorizers)
+        self.vectorizers.adopt(other.vectorizers)
 
     def document_number(self, document_id: str) -> int:
         """The row of a document. Raises InputError for an unknown id."""
@@ -227,7 +227,7 @@ class IndexReader:
             check_query(query)
         tf = {}
         for name in self._chosen(vocabulary):
-            with self._vectorizers.lock(name):
+            with self.vectorizers.lock(name):
                 tf[name] = self.vectorizer(name).queries(queries)
         return self._weighted(tf, steering)
 
@@ -238,7 +238,7 @@ class IndexReader:
         check_query(query)
         encoded = {}
         for name in self._chosen(vocabulary):
-            with self._vectorizers.lock(name):
+            with self.vectorizers.lock(name):
                 encoded[name] = self.vectorizer(name).encode_query(query)
         vector = self._weighted({name: one.tf for name, one in encoded.items()}, steering)
         return WeightedQuery(query, vector, {name: one.spans for name, one in encoded.items()})
@@ -416,7 +416,7 @@ class IndexReader:
         """Return the characters of a query that activate each of these dimensions."""
         spans = {}
         for name in {term.vocabulary for term in terms}:
-            with self._vectorizers.lock(name):
+            with self.vectorizers.lock(name):
                 spans[name] = query.spans[name](_dimensions(terms, name))
         return [spans[term.vocabulary][term.dimension] for term in terms]
 
@@ -427,7 +427,7 @@ class IndexReader:
         spans = {}
         for name in {term.vocabulary for of_one in terms for term in of_one}:
             wanted = [_dimensions(of_one, name) for of_one in terms]
-            with self._vectorizers.lock(name):
+            with self.vectorizers.lock(name):
                 spans[name] = self.vectorizer(name).document_spans(contents, wanted)
         return [
             [spans[term.vocabulary][place][term.dimension] for term in of_one]

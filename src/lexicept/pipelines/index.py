@@ -18,10 +18,10 @@ from lexicept.errors import InputError, LexiceptWarning, ParameterError, check_c
 from lexicept.explanation.explanation import Explanation
 from lexicept.index import updates
 from lexicept.index.generations import remove_unread
+from lexicept.index.hits import Hits
 from lexicept.index.impacts import RRASettings
 from lexicept.index.queries import Steering
 from lexicept.index.reader import IndexReader
-from lexicept.index.stored import Hit
 from lexicept.index.verification import Verification, verify
 from lexicept.pipelines.cluster import joined
 from lexicept.pipelines.documents import Documents, as_documents, skippable
@@ -122,11 +122,12 @@ class Index:
         vocabulary: str | None = None,
         steering: Steering | None = None,
         explain: bool = False,
-    ) -> list[Hit]:
+    ) -> Hits:
         """Return the best documents for a query, best first, ties in document order.
 
         Args:
-            query: a text; one without a known word or concept has no results.
+            query: a text; one without a known word or concept has no results. ``note`` of the
+                results says which words no document contains.
             top_k: the most results, at least 1.
             vocabulary: "words" or "concepts"; None searches all that the index has.
             steering: factors on the query's weights, by (vocabulary, dimension): 0 removes a
@@ -137,7 +138,9 @@ class Index:
             InputError: a query that is no text, an unknown vocabulary, ``top_k`` below 1, or
                 steering that names no dimension or has a factor out of range.
         """
-        return self._searched().search(query, top_k, vocabulary, steering, explain=explain)
+        reader = self._searched()
+        hits = reader.search(query, top_k, vocabulary, steering, explain=explain)
+        return Hits.of(reader, query, hits, vocabulary)
 
     def search_many(
         self,
@@ -146,7 +149,7 @@ class Index:
         *,
         vocabulary: str | None = None,
         threads: int | None = None,
-    ) -> list[list[Hit]]:
+    ) -> list[Hits]:
         """Return the best documents for each query; see ``search``.
 
         The queries are encoded together, then searched by threads, which the search lets run at
@@ -155,7 +158,14 @@ class Index:
         Args:
             threads: threads that search, at least 1; one per processor by default.
         """
-        return self._searched().search_many(queries, top_k, vocabulary, threads=threads)
+        reader = self._searched()
+        if not isinstance(queries, str) and isinstance(queries, Iterable):
+            queries = list(queries)  # they are read twice
+        found = reader.search_many(queries, top_k, vocabulary, threads=threads)
+        return [
+            Hits.of(reader, query, hits, vocabulary)
+            for query, hits in zip(queries, found, strict=True)
+        ]
 
     def explain(
         self,

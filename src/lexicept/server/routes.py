@@ -15,6 +15,7 @@ from fastapi import APIRouter, HTTPException, Query, Request, Response
 
 from lexicept.corpora import Document
 from lexicept.errors import IndexFormatError, InputError
+from lexicept.index.hits import Hits
 from lexicept.index.queries import Steering
 from lexicept.index.reader import IndexReader
 from lexicept.server import schema
@@ -53,13 +54,14 @@ async def search(request: Request, asked: Annotated[Searched, Query()]) -> Respo
     generation = reader.generation
     index, cards = generation.index, generation.cards
     wanted = Search(asked.query, asked.top_k, asked.vocabulary, steered(index, asked))
-    hits = await reader.search(index, wanted)
+    hits = Hits.of(index, asked.query, await reader.search(index, wanted), asked.vocabulary)
     if not all(isfinite(hit.score) for hit in hits):
         raise IndexFormatError(NOT_FINITE)
     results = ",".join(
         f'{{"rank":{hit.rank},"score":{hit.score},{cards.of(hit.id)}}}' for hit in hits
     )
-    return send_json(f'{{"query":{to_json(asked.query)},"results":[{results}]}}')
+    words = f'"unmatched_words":{to_json(hits.unmatched_words)},"note":{to_json(hits.note)}'
+    return send_json(f'{{"query":{to_json(asked.query)},{words},"results":[{results}]}}')
 
 
 @router.get("/query", response_model=schema.Terms, responses=BUSY)

@@ -53,6 +53,12 @@ class Results(BaseModel):
     """Results, best first; empty if no document shares a word or concept with the query."""
 
     query: str
+    unmatched_words: list[str] = Field(
+        description="Words of the query that no document contains, stop words aside."
+    )
+    note: str = Field(
+        description="A sentence about unmatched words and results from concepts only; may be empty."
+    )
     results: list[Result]
 
 

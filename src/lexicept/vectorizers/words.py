@@ -190,10 +190,19 @@ class WordVectorizer:
         """Return all occurrences of the terms in each document."""
         return [self._occurrences(*pair) for pair in zip(texts, dimensions, strict=True)]
 
+    def dimensions(self, text: str) -> list[int | None]:
+        """Return the dimension of each term of a text, None for an unknown one."""
+        return [self._dimensions.get(term) for term in self.tokenizer(text)]
+
+    def terms_in(self, text: str) -> Iterator[tuple[int | None, Span]]:
+        """Yield the dimension of each term, None for an unknown one, and its characters."""
+        for term, span in self.tokenizer.spans(text):
+            yield self._dimensions.get(term), span
+
     def _occurrences(self, text: str, dimensions: Sequence[int]) -> dict[int, tuple[Span, ...]]:
         spans: dict[int, list[Span]] = {dimension: [] for dimension in dimensions}
-        for term, span in self.tokenizer.spans(text):
-            if (dimension := self._dimensions.get(term)) in spans:
+        for dimension, span in self.terms_in(text):
+            if dimension is not None and dimension in spans:
                 spans[dimension].append(span)
         return {dimension: tuple(occurrences) for dimension, occurrences in spans.items()}
 

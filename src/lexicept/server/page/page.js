@@ -177,23 +177,24 @@ async function findList(vocabulary, signal) {
       : null,
   ]);
   const ranks = before && new Map(before.results.map((result) => [result.id, result.rank]));
-  return { vocabulary, results: now.results, ranks };
+  return { vocabulary, results: now.results, ranks, note: now.note };
 }
 
 function outcome(found, compare) {
   const named = found.map(({ vocabulary, results }) =>
     compare ? `${count(results.length, "result")} by ${vocabulary}` : count(results.length, "result"),
   );
+  const notes = found.flatMap(({ note }) => (note ? ` ${note[0].toUpperCase()}${note.slice(1)}.` : []));
   if (found.every(({ results }) => !results.length)) {
     return state.steer.size
       ? "No results: no document shares what is left of the query. Undo some steering."
-      : "No results: no document shares a word or a concept with this query.";
+      : `No results: no document shares a word or a concept with this query.${notes.join("")}`;
   }
   const moved = found.flatMap(({ results, ranks }) =>
     ranks ? results.filter(({ id, rank }) => ranks.get(id) !== rank) : [],
   );
   const steered = state.steer.size ? `; steering moved ${moved.length || "none"} of them` : "";
-  return `${named.join(", ")}${steered}.`;
+  return `${named.join(", ")}${steered}.${notes.join("")}`;
 }
 
 // ---- the query and its steering

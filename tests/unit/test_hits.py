@@ -1,0 +1,79 @@
+"""The words of a query that no document contains."""
+
+from pathlib import Path
+
+import pytest
+
+import lexicept
+from lexicept.index.impacts import VocabularySettings
+from lexicept.weighting import Splade
+from support.commands import Run
+from support.indexes import build
+
+ONLY = "results are from concepts only"
+
+
+@pytest.fixture
+def index(tmp_path: Path, _vowels: None) -> lexicept.Index:
+    """Words, and vowels as their concepts."""
+    texts = {"1": "Cats sleep.", "2": "Dogs bark."}
+    return lexicept.Index(build(tmp_path / "index", texts, concepts=VocabularySettings(Splade())))
+
+
+@pytest.mark.parametrize(
+    ("query", "unmatched", "note"),
+    [
+        ("sleeping cats", (), ""),
+        ("Aspirin for cats, ASPIRIN or aspirin", ("Aspirin", "ASPIRIN", "aspirin"), None),
+        ("cats zzzxqv", ("zzzxqv",), "no document contains: zzzxqv"),
+        ("zzaxqv", ("zzaxqv",), f"no document contains: zzaxqv; {ONLY}"),
+        ("zzzxqv", ("zzzxqv",), "no document contains: zzzxqv"),  # no vowel: no results
+        ("日本語 とa", ("日本語", "とa"), f"no document contains: 日本語, とa; {ONLY}"),
+        ("the", (), f"no word matched; {ONLY}"),
+        ("", (), ""),
+        ("?!", (), ""),
+    ],
+)
+def test_unmatched_words(
+    index: lexicept.Index, query: str, unmatched: tuple[str, ...], note: str | None
+) -> None:
+    note = f"no document contains: {', '.join(unmatched)}" if note is None else note
+    (many,) = index.search_many([query])
+    for hits in (index.search(query), index.search(query, explain=True), many):
+        assert hits.unmatched_words == unmatched
+        assert hits.note == note
+    words = index.search(query, vocabulary="words")
+    assert words.unmatched_words == unmatched
+    assert ONLY not in words.note
+    concepts = index.search(query, vocabulary="concepts")
+    assert (concepts.unmatched_words, concepts.note) == ((), "")
+
+
+def test_a_word_of_deleted_documents_is_in_none(index: lexicept.Index) -> None:
+    assert index.search("dogs").note == ""
+    index.delete(["2"])
+    assert index.search("dogs").unmatched_words == ("dogs",)
+
+
+def test_pairs_of_characters(tmp_path: Path) -> None:
+    index = lexicept.build(["日本語"], tmp_path / "ja", vocabulary="words", language="ja")
+    assert index.search("日本人").unmatched_words == ("本人",)
+
+
+def test_hits_are_a_list(index: lexicept.Index) -> None:
+    hits = index.search("cats zzz")
+    assert hits == list(hits)
+    assert [hit.id for hit in hits[:1]] == ["1"]
+    assert type(hits)() == []
+    assert type(hits)().note == ""
+
+
+def test_the_command_says_so(index: lexicept.Index, run: Run) -> None:
+    path = index.path
+    found = run("search", path, "zzaxqv", "--json").json
+    assert found["unmatched_words"] == ["zzaxqv"]
+    assert found["note"] == f"no document contains: zzaxqv; {ONLY}"
+    assert [row["id"] for row in found["results"]] == ["1", "2"]
+    assert run("search", path, "zzaxqv").err == f"{found['note']}\n"
+    assert run("search", path, "cats").err == ""
+    assert "\x1b" not in run("search", path, "ca\x1bts zz\x9bq").err
