@@ -269,7 +269,7 @@ class ExactEngine(Engine):
 
     def present(self, dimensions: Integers) -> npt.NDArray[np.bool_]:
         """Return whether any document has each of these dimensions."""
-        present: npt.NDArray[np.bool_] = self.lengths[:, dimensions].any(axis=0)
+        present: npt.NDArray[np.bool_] = np.logical_or.reduce(self.lengths[:, dimensions], axis=0)
         return present
 
     def matches(self, dimensions: Integers) -> bool:
