@@ -120,9 +120,15 @@ class Dialogue:
         return cls(num_documents, alpha, transform, heard, backgrounds, np.empty(0), np.empty(0))
 
     def go_on(self, sums: Sums) -> Dialogue:
-        """Return the state after the next listener, given these sums over all documents."""
+        """Return the state after the next listener, given these sums over all documents.
+
+        Raises:
+            InputError: alpha is too large for the numbers to stay finite.
+        """
         heard = np.vstack([self.heard, self.backgrounds[-1] * sums.said + sums.above])
-        background = _ratio(self.backgrounds[-1], heard[-1])
+        with np.errstate(over="ignore"):
+            background = _ratio(self.backgrounds[-1], heard[-1])
+        check_finite(self.alpha, background)
         top = background.max(initial=0.0)
         spoken = (background / (top or 1.0)) ** self.alpha
         return replace(
@@ -147,7 +153,7 @@ def hear(weights: sp.csr_array, prior: Floats, dialogue: Dialogue) -> Sums:
         prior: P(d) [n], which adds up to 1 over all documents.
 
     Raises:
-        InputError: a weight too large for the transform.
+        InputError: a weight too large for the transform, or alpha is too large.
     """
     return Sums(*listener_sums(*_rows(weights, prior, dialogue)))
 
@@ -156,6 +162,7 @@ def read(weights: sp.csr_array, prior: Floats, dialogue: Dialogue) -> tuple[sp.c
     """Return the last listener's reading of some documents: weights above the background and their
     c_d [n], both × N; see ``hear``."""
     above, scales = listener_reads(*_rows(weights, prior, dialogue))
+    check_finite(dialogue.alpha, above, scales)
     N = dialogue.num_documents
     reread = sp.csr_array((above * N, weights.indices, weights.indptr), shape=weights.shape)
     return reread, scales * N
@@ -173,6 +180,15 @@ def _rows(weights: sp.csr_array, prior: Floats, dialogue: Dialogue) -> tuple[Any
     return (*rows, *numbers, float(dialogue.alpha))
 
 
+def check_finite(alpha: float, *numbers: Floats) -> None:
+    """Raise InputError, which names alpha, unless all numbers are finite."""
+    if not all(np.isfinite(each).all() for each in numbers):
+        raise InputError(
+            f"alpha {alpha:g} is too large for this collection: weights overflow; choose a smaller "
+            "one, such as 1"
+        )
+
+
 def converse(hear_all: Callable[[Dialogue], Sums], dialogue: Dialogue, iterations: int) -> Dialogue:
     """Run the literal listener, then pairs of a speaker and a pragmatic listener.
 
@@ -182,7 +198,7 @@ def converse(hear_all: Callable[[Dialogue], Sums], dialogue: Dialogue, iteration
         iterations: pairs, at least 1.
 
     Raises:
-        InputError: ``iterations`` below 1.
+        InputError: ``iterations`` below 1, or alpha is too large for the numbers to stay finite.
     """
     if iterations < 1:
         raise InputError(f"iterations must be at least 1, not {iterations}")
@@ -203,7 +219,8 @@ def reweight(
     Args:
         documents: SciPy sparse matrix [N, V] of non-negative weights. Empty columns count too:
             the speaker could have chosen them.
-        alpha: rationality of the speaker, above 0.
+        alpha: rationality of the speaker, above 0. Large ones, and many iterations, make weights
+            so small that they become 0.
         iterations: speaker and listener pairs, at least 1.
         prior: a positive number per document [N], normalised here; uniform by default.
         transform: one of ``TRANSFORMS``. Unlike the rest, ``1+x``, ``log(1+x)``, ``exp(x)`` and
@@ -212,7 +229,7 @@ def reweight(
     Raises:
         InputError: a weight that is negative, NaN, infinite or too large for the transform; a
             prior of the wrong length or with a number that is not positive; other arguments out
-            of range.
+            of range, or an alpha for which numbers overflow.
     """
     matrix = canonical_csr(documents)
     num_documents, num_dimensions = matrix.shape

@@ -6,10 +6,11 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from lexicept.corpora import Document
-from lexicept.errors import IndexFormatError, LexiceptWarning
+from lexicept.errors import IndexFormatError, InputError, LexiceptWarning
 from lexicept.index import builder as builder_module
 from lexicept.index import generations, updates
 from lexicept.index.builder import IndexBuilder
@@ -21,7 +22,7 @@ from lexicept.storage.manifest import load_manifest, save_manifest
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
 from support.commands import Run
-from support.indexes import build
+from support.indexes import build, redescribe
 
 TEXTS = {"a": "cat owl", "b": "cat dog yak", "c": "dog dog elk"}
 
@@ -51,7 +52,7 @@ def content(path: Path) -> dict[str, bytes]:
 
 def test_every_flipped_bit_of_a_manifest_is_seen(tmp_path: Path) -> None:
     file = tmp_path / "manifest.json"
-    told = {"format": "x", "version": 1, "alpha": 1e-05, "files": {"é": {"size": 3}}, "rra": None}
+    told = {"format": "x", "version": 1, "é": {"alpha": 1e-05}}
     save_manifest(file, told)
     assert load_manifest(file, "x", 1) == told
     whole = file.read_bytes()
@@ -239,3 +240,67 @@ def test_a_failure_after_the_manifest_was_replaced_keeps_what_it_names(
         with pytest.raises(OSError, match="Input/output error"):
             updates.delete(path, ["a"])
     assert list(IndexReader.open(path, checksums=True).ids) == ["b", "c"]
+
+
+# Weights that are not finite, or no longer there.
+
+PETS = {
+    "a": "Cats sleep all day.",
+    "b": "Dogs bark loud.",
+    "c": "A kitten naps on the sofa.",
+    "d": "cats and dogs bark all day",
+    "e": "the sofa of a dog",
+    "f": "loud owls",
+    "g": "a kitten sleeps, a cat naps",
+}
+
+
+def test_an_alpha_that_makes_an_index_unusable_is_refused(tmp_path: Path) -> None:
+    texts = {str(n): f"{text} n{n}" for n, text in enumerate([PETS[p] for p in "abc"] * 3)}
+    path = build(tmp_path / "index", texts).path
+    before = content(path)
+    for change in (
+        lambda: updates.reweight(path, tmp_path / "out", RRASettings(700.0)),
+        lambda: updates.reweight_in_place(path, RRASettings(700.0)),
+    ):
+        with pytest.raises(InputError, match="alpha 700 is too large for this collection"):
+            change()
+    assert content(path) == before
+    assert names(tmp_path) == ["index"]
+    assert names(path) == [".lock", "generation-000001", "manifest.json"]
+
+
+def test_matches_that_rra_loses_are_counted(tmp_path: Path) -> None:
+    path = build(tmp_path / "index", PETS).path
+    told = "RRA with alpha 10 and 3 iterations makes the weights of 1 of 23 postings too small"
+    with pytest.warns(LexiceptWarning, match=told):
+        index = updates.reweight(path, tmp_path / "out", RRASettings(10.0, 3))
+    assert index.engine.num_postings == 22
+    assert updates.reweight(path, tmp_path / "usual", RRASettings(3.0)).engine.num_postings == 23
+
+
+@pytest.mark.parametrize("value", [np.inf, np.nan])
+def test_weights_of_a_file_that_are_not_finite_are_refused(tmp_path: Path, value: float) -> None:
+    """Whatever the checksums say; weights of postings when they are used."""
+    path = build(tmp_path / "index", {"a": "cat", "b": "dog", "c": "dog owl"}).path
+    folder = path / "generation-000001" / "postings"
+    for name in ("weights", "table", "offsets", "scales", "bounds", "background"):
+        whole = np.load(folder / f"{name}.npy")
+        np.save(folder / f"{name}.npy", np.full_like(whole, value))
+        redescribe(path)
+        if name in ("weights", "table"):
+            index = IndexReader.open(path)
+            query = {"weights": "cat", "table": "dog"}[name]
+            if value == np.inf:  # no score is larger, and none is larger than NaN
+                with pytest.raises(InputError, match="a score is not a finite number"):
+                    index.search(query)
+            with pytest.raises(IndexFormatError, match="weights that are not finite"):
+                index.explain(query, {"weights": "a", "table": "b"}[name])
+            (problem,) = verify(path).problems
+            assert "weights must be finite" in problem
+        else:
+            with pytest.raises(IndexFormatError, match=f"{name} that are not finite"):
+                IndexReader.open(path)
+        np.save(folder / f"{name}.npy", whole)
+    redescribe(path)
+    assert IndexReader.open(path).search("cat")

@@ -50,7 +50,7 @@ def _vowels() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="module", params=[name for name in CASES if name != "build --overwrite"])
+@pytest.fixture(scope="module", params=list(CASES))
 def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Whole:
     return run_undisturbed(CASES[request.param], tmp_path_factory.mktemp("case"))
 

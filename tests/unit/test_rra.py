@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lexicept.errors import InputError
-from lexicept.rra import TRANSFORMS, Dialogue, converse, hear, read, reweight
+from lexicept.rra import TRANSFORMS, Dialogue, Sums, converse, hear, read, reweight
 from support.strategies import REALS, sparse_matrices
 
 F = {
@@ -231,3 +231,10 @@ def test_weights_too_large_for_a_transform_are_refused() -> None:
 def test_queries_of_another_width_are_refused() -> None:
     with pytest.raises(InputError, match="queries of 3 dimensions for documents of 2"):
         reweight(EXAMPLE).queries(sp.csr_array((1, 3)))
+
+
+def test_an_alpha_for_which_numbers_overflow_is_refused() -> None:
+    before = Dialogue.begin(1, 2, 1000.0, "1+x")
+    assert before.go_on(Sums(np.array([1e-300, 1.0]), 0.0)).background[0] > 1e299
+    with pytest.raises(InputError, match="alpha 1000 is too large for this collection"):
+        before.go_on(Sums(np.array([1e-310, 1.0]), 0.0))

@@ -277,7 +277,11 @@ class ExactEngine(Engine):
         return bool(self.present(dimensions).any())
 
     def document_weights(self, document: int, dimensions: Integers) -> Floats:
-        """Return the weights of one document on some dimensions, f64 [dimensions]."""
+        """Return the weights of one document on some dimensions, f64 [dimensions].
+
+        Raises:
+            IndexFormatError: a weight that is not finite.
+        """
         weights = np.zeros(len(dimensions))
         number, place = divmod(document, SEGMENT)
         for i, dimension in enumerate(dimensions):
@@ -288,6 +292,8 @@ class ExactEngine(Engine):
             position = start + np.searchsorted(self.documents[start : start + length], place)
             if position < start + length and self.documents[position] == place:
                 weights[i] = self.weights[position] * self.scales[dimension]
+        if not np.isfinite(weights).all():
+            raise IndexFormatError("damaged postings: weights that are not finite")
         return weights
 
 

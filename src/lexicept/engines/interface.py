@@ -56,11 +56,15 @@ class Engine(ABC):
                 schedule their own threads ignore it.
 
         Raises:
-            InputError: NaN, infinite or negative weights, another V, ``top_k`` below 1, or bad
-                query offsets.
+            InputError: NaN, infinite or negative weights, another V, ``top_k`` below 1, bad query
+                offsets, or weights whose product is not finite.
         """
         matrix, factors = _checked(queries, self.num_dimensions, top_k, query_offsets)
-        return self._rank(matrix, factors, top_k, threads)
+        rankings = self._rank(matrix, factors, top_k, threads)
+        if not all(np.isfinite(scores).all() for _, scores in rankings):
+            problem = "weights of the query or of documents are too large, or damaged"
+            raise InputError(f"a score is not a finite number: {problem}")
+        return rankings
 
     @abstractmethod
     def _rank(

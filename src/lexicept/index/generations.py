@@ -176,11 +176,25 @@ def commit_generation(
         sizes: dimensions of every vocabulary, whose tf the generation holds.
         over: see ``Derived.compute``.
         kept: see ``publish``.
+
+    Raises:
+        InputError: RRA's alpha makes weights infinite.
     """
     tf = [StoredRows(generation / name / "frequencies", n) for name, n in sizes.items()]
     ordered = [settings[name] for name in sizes]
     postings = generation / "postings"
     derived = Derived.compute(tf, ordered, rra, postings, weight_bits, over)
+    if rra is not None and derived.lost:
+        postings_lost = (
+            f"{derived.lost:,} of {derived.lost + derived.engine.num_postings:,} postings"
+        )
+        warnings.warn(
+            f"RRA with alpha {rra.alpha:g} and {rra.iterations} iterations makes the weights of "
+            f"{postings_lost} too small for single precision: their documents no longer match; "
+            "choose a smaller alpha",
+            LexiceptWarning,
+            stacklevel=2,
+        )
     content = {
         "documents": derived.engine.num_documents,
         "vocabularies": [

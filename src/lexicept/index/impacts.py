@@ -112,6 +112,8 @@ class Weighed(NamedTuple):
     scales: Floats
     """RRA's number of each document before the collection's smallest is taken off [n]; infinite
     for an empty one, and everywhere without RRA."""
+    lost: int = 0
+    """Non-zeros that RRA made too small for single precision."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +149,8 @@ class Weigher:
         reread, scales = rra.read(weights, self._prior(weights), self.dialogue)
         # A speaker with nothing to say tells a document well: RRA would rank empty ones high.
         scales[np.diff(weights.indptr) == 0] = np.inf
-        return Weighed(single_precision(reread), scales)
+        single = single_precision(reread)
+        return Weighed(single, scales, weights.nnz - np.count_nonzero(single.data))
 
     def hear(self, shard: Shard, dialogue: rra.Dialogue) -> rra.Sums:
         """Return the shard's sums for RRA's next listener."""
@@ -171,6 +174,8 @@ class Derived:
     """The largest document weight of every dimension [V]: what a query's weight can be worth."""
     background: Floats
     """RRA's query factors on the document offsets [V]; zeros without RRA."""
+    lost: int = 0
+    """Postings that RRA made too small for single precision, where this was computed."""
 
     @classmethod
     def compute(
@@ -194,6 +199,9 @@ class Derived:
             weight_bits: of the postings, see ``ExactEngine.build``.
             over: what maps over the shards. It may send them to other machines; the result is
                 written by this process.
+
+        Raises:
+            InputError: weights that are not finite, or that RRA's alpha makes so.
         """
         if folder is not None:
             folder.mkdir()
@@ -203,16 +211,18 @@ class Derived:
         largest, background = bounds, np.zeros(bounds.size, np.float32)
         if rra_settings is not None:
             dialogue = reason(shards, weigher, bounds.size, rra_settings, over)
-            background = dialogue.background.astype(np.float32)
+            with np.errstate(over="ignore"):
+                background = dialogue.background.astype(np.float32)
+            rra.check_finite(rra_settings.alpha, background)
             weigher = replace(weigher, dialogue=dialogue)
             if weight_bits < 32:  # it matters where weights are rounded
                 largest = reduce(np.maximum, over(weigher.bounds, shards))
         with PostingsWriter(largest, weight_bits, folder) as postings:
-            engine = _invert(over(weigher.weigh, shards), postings, weigher.num_documents)
+            engine, lost = _invert(over(weigher.weigh, shards), postings, weigher.num_documents)
         if folder is not None:
             save_array(folder / "bounds.npy", bounds)
             save_array(folder / "background.npy", background)
-        return cls(engine, bounds, background)
+        return cls(engine, bounds, background, lost)
 
     @classmethod
     def reweighted(cls, weights: sp.csr_array, rra_settings: RRASettings | None) -> Derived:
@@ -221,11 +231,22 @@ class Derived:
 
     @classmethod
     def load(cls, folder: Path) -> Derived:
+        """Memory-map what ``compute`` wrote. Raises IndexFormatError for anything else, and for
+        numbers that are not finite, but for the weights of postings."""
         engine = ExactEngine.open(folder)
         bounds = load_array(folder / "bounds.npy", np.float32)
         background = load_array(folder / "background.npy", np.float32)
         if not bounds.size == background.size == engine.num_dimensions:
             raise IndexFormatError(f"{folder}: arrays of different numbers of dimensions")
+        numbers = {
+            "offsets": engine.offsets,
+            "scales": engine.scales,
+            "bounds": bounds,
+            "background": background,
+        }
+        for name, values in numbers.items():
+            if not np.isfinite(values).all():
+                raise IndexFormatError(f"{folder}: {name} that are not finite")
         return cls(engine, bounds, background)
 
 
@@ -284,13 +305,16 @@ def reason(
     )
 
 
-def _invert(shards: Iterable[Weighed], postings: PostingsWriter, num_documents: int) -> ExactEngine:
-    """Postings of weighed shards, in order."""
-    scales = np.full(num_documents, np.inf)
-    for weights, of_shard in shards:
+def _invert(
+    shards: Iterable[Weighed], postings: PostingsWriter, num_documents: int
+) -> tuple[ExactEngine, int]:
+    """Return the postings of weighed shards, in order, and how many postings RRA has lost."""
+    scales, lost = np.full(num_documents, np.inf), 0
+    for weights, of_shard, lost_there in shards:
+        lost += lost_there
         first = postings.add(weights)
         scales[first : first + of_shard.size] = of_shard
     finite = np.isfinite(scales)
     offsets = np.zeros(num_documents)
     offsets[finite] = scales[finite] - scales[finite].min(initial=np.inf)
-    return postings.finish(offsets)
+    return postings.finish(offsets), lost

@@ -8,8 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from lexicept.engines import store
 from lexicept.errors import IndexFormatError, LexiceptError
 from lexicept.index.atlas import Atlas
@@ -100,13 +98,6 @@ def _check_ids(index: IndexReader) -> None:
 def _check_postings(index: IndexReader) -> None:
     for number in range(len(index.engine.lengths)):
         canonical_csr(index.engine.segment(number))
-    for name, numbers in (
-        ("offsets", index.engine.offsets),
-        ("bounds", index.derived.bounds),
-        ("background", index.derived.background),
-    ):
-        if not np.isfinite(numbers).all():
-            raise IndexFormatError(f"{index.folder}: {name} that are not finite")
 
 
 def _check_vocabulary(index: IndexReader, vocabulary: Vocabulary) -> None:
