@@ -271,6 +271,17 @@ def test_text_can_be_read_on_a_phone(browser: Browser, address: str, scheme: str
     page.close()
 
 
+def test_the_browser_asks_for_the_key(browser: Browser, path: Path) -> None:
+    key = "0123456789abcdef"
+    with serving(path, key) as address:
+        context = browser.new_context(http_credentials={"username": "any", "password": key})
+        page = context.new_page()
+        page.goto(address)
+        search(page, QUERY)
+        assert len(ranking(page)) == 10
+        context.close()
+
+
 CONTRASTS = """() => {
   const channels = (colour) => colour.match(/[\\d.]+/g).map(Number);
   const luminance = (colour) => {

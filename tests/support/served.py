@@ -17,6 +17,7 @@ from lexicept.interpretation.describe import describe
 from lexicept.models.encoder import Encoder
 from lexicept.models.heads.sae import SAEHead
 from lexicept.server.app import create_app
+from lexicept.server.connections import Connection
 from lexicept.training.sae.settings import SAESettings
 from lexicept.training.sae.trainer import initial_sae
 from lexicept.vectorizers.concepts import ConceptVectorizer
@@ -63,10 +64,12 @@ def save_index(folder: Path, concepts: bool = True, atlas: bool = True) -> Path:
 
 
 @contextmanager
-def serving(path: Path) -> Iterator[str]:
+def serving(path: Path, api_key: str | None = None) -> Iterator[str]:
     """The address of a server that runs until the block ends."""
     listening = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(create_app(path), log_level="error", ws="none"))
+    app = create_app(path, api_key=api_key)
+    config = uvicorn.Config(app, log_level="error", http=Connection, ws="none")
+    server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, args=([listening],))
     thread.start()
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -20,6 +21,9 @@ def serve(
     ] = 8000,
     workers: Annotated[int, typer.Option(min=1, help="Processes that share the port.")] = 1,
     engine: SearchEngineOption = "exact",
+    api_key_file: Annotated[
+        Path | None, typer.Option(help="File with the key that every request must hold.")
+    ] = None,
     config: ConfigOption = None,
 ) -> None:
     """Serve a search page and an HTTP API (/openapi.json) until interrupted.
@@ -29,4 +33,4 @@ def serve(
     """
     from lexicept.pipelines.serve import serve
 
-    serve(index, host=host, port=port, workers=workers, engine=engine)
+    serve(index, host=host, port=port, workers=workers, engine=engine, api_key_file=api_key_file)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import tempfile
@@ -19,6 +20,7 @@ def serve(
     port: int = 8000,
     workers: int = 1,
     engine: str = "exact",
+    api_key_file: str | os.PathLike[str] | None = None,
 ) -> None:
     """Serve a page to search, explain and steer, and an HTTP API, until interrupted.
 
@@ -30,16 +32,26 @@ def serve(
         port: the port; 0 takes a free one.
         workers: processes that share the port.
         engine: the engine that searches a path; an opened index keeps its own.
+        api_key_file: a file with the key that every request must hold, one line; by default no key
+            is required.
 
     Raises:
-        InputError: the address can't be bound to, the index has no such engine, or the extra
-            ``serve`` is not installed, or ``concepts`` for an index that has them.
+        InputError: the address can't be bound to, the index has no such engine, the file holds no
+            key, or the extra ``serve`` is not installed, or ``concepts`` for an index that has
+            them.
         IndexFormatError: the path holds no index, or a damaged one.
     """
     require("serve", "fastapi", "prometheus_client", "uvicorn")
     import uvicorn
 
-    from lexicept.server.app import ENGINE_VARIABLE, HOST_VARIABLE, INDEX_VARIABLE
+    from lexicept.server.access import read_key
+    from lexicept.server.app import (
+        ENGINE_VARIABLE,
+        HOST_VARIABLE,
+        INDEX_VARIABLE,
+        KEY_VARIABLE,
+    )
+    from lexicept.server.connections import Connection
 
     reader = reader_of(index, engine=engine)
     check_count("workers", workers)
@@ -51,6 +63,9 @@ def serve(
         ENGINE_VARIABLE: reader.searcher.name,
         HOST_VARIABLE: host,
     }
+    if api_key_file is not None:
+        read_key(api_key_file)
+        variables[KEY_VARIABLE] = os.path.abspath(api_key_file)
     del reader  # each worker opens the index itself
     if "OMP_NUM_THREADS" not in os.environ:
         variables["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // workers))
@@ -67,6 +82,8 @@ def serve(
             port=port,
             workers=workers,
             access_log=False,
+            http=Connection,
+            ws="none",
         )
 
 
@@ -79,6 +96,11 @@ def _check_free(host: str, port: int) -> None:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((host, port))
     except (OSError, OverflowError, TypeError) as error:
+        if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+            raise InputError(
+                f"can't serve at {host}:{port}: another program listens there; choose another "
+                "port, or 0 for a free one"
+            ) from None
         raise InputError(f"can't serve at {host}:{port}: {error}") from error
 
 

@@ -1,7 +1,7 @@
 """The application: the endpoints and the page for one index, and the answers to bad requests.
 
-Malformed requests get status 422, unknown documents and concepts 404, and requests that find a full
-queue 503, each with one sentence.
+Malformed requests get status 422, unknown documents and concepts 404, requests without the API key
+401, and requests that find a full queue or a damaged index 503, each with one sentence.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from lexicept.errors import IndexFormatError, InputError
 from lexicept.server import schema
+from lexicept.server.access import KeyRequired, read_key
 from lexicept.server.guard import Guard
 from lexicept.server.metrics import Metrics
 from lexicept.server.page import FILES
@@ -29,6 +30,7 @@ from lexicept.server.routes import router
 INDEX_VARIABLE = "LEXICEPT_INDEX"
 ENGINE_VARIABLE = "LEXICEPT_ENGINE"
 HOST_VARIABLE = "LEXICEPT_HOST"
+KEY_VARIABLE = "LEXICEPT_API_KEY_FILE"
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1", "[::1]")
 
@@ -39,29 +41,37 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
     404: {"model": schema.Problem, "description": "This index has no such thing."},
     422: {"model": schema.Problem, "description": "A malformed request."},
 }
+NO_KEY: dict[int | str, dict[str, Any]] = {
+    401: {"model": schema.Problem, "description": "The API key is missing or wrong."}
+}
 
 
 def from_environment() -> FastAPI:
     """Return the application for any ASGI server; LEXICEPT_INDEX names the index.
 
     LEXICEPT_HOST is the address that the server binds to (default 127.0.0.1), LEXICEPT_ENGINE the
-    engine (default exact).
+    engine (default exact), LEXICEPT_API_KEY_FILE a file with the API key (default: none required).
 
     Raises:
-        InputError: no LEXICEPT_INDEX, or it has no such engine.
+        InputError: no LEXICEPT_INDEX, it has no such engine, or the file holds no key.
         IndexFormatError: it is no index.
     """
     if INDEX_VARIABLE not in os.environ:
         raise InputError(f"{INDEX_VARIABLE} must name the index to serve")
+    key_file = os.environ.get(KEY_VARIABLE)
     return create_app(
         os.environ[INDEX_VARIABLE],
         os.environ.get(HOST_VARIABLE, LOOPBACK[0]),
         os.environ.get(ENGINE_VARIABLE, "exact"),
+        None if key_file is None else read_key(key_file),
     )
 
 
 def create_app(
-    path: str | os.PathLike[str], host: str = LOOPBACK[0], engine: str = "exact"
+    path: str | os.PathLike[str],
+    host: str = LOOPBACK[0],
+    engine: str = "exact",
+    api_key: str | None = None,
 ) -> FastAPI:
     """Return the application for one index.
 
@@ -72,6 +82,7 @@ def create_app(
             a name of its own that resolves to it.
         engine: what searches it, see ``IndexReader.open``. One that was built before an update
             serves the generation that it was built from until the server is started again.
+        api_key: the key that every request must hold, also one for the page; None: no key.
 
     Raises:
         InputError: the index has no such engine, or has changed since that was built.
@@ -93,17 +104,20 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        responses=PROBLEMS,
+        responses=PROBLEMS if api_key is None else PROBLEMS | NO_KEY,
     )
     app.state.reader = reader
     app.state.metrics = metrics = Metrics()
     # The last one added is the outermost.
+    if api_key is not None:
+        app.add_middleware(KeyRequired, key=api_key)
     if is_loopback(host):
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=[*LOOPBACK, host, f"[{host}]"])
     app.add_middleware(Guard, metrics=metrics)
     app.add_exception_handler(RequestValidationError, refuse)
     app.add_exception_handler(BusyError, turn_away)
     app.add_exception_handler(IndexFormatError, fail)
+    app.add_exception_handler(405, refuse_method)
     app.include_router(router)
     for address, (content, media_type) in FILES.items():
         app.add_api_route(address, page_file(content, media_type), include_in_schema=False)
@@ -125,6 +139,11 @@ def refuse(_: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     reasons = [f"{'.'.join(map(str, one['loc'][1:]))}: {one['msg']}" for one in error.errors()]
     return JSONResponse({"detail": "; ".join(reasons)}, 422)
+
+
+def refuse_method(_: Request, __: Exception) -> Response:
+    """Answer a request to change something: every address can only be read."""
+    return JSONResponse({"detail": "Method Not Allowed"}, 405, {"Allow": "GET, HEAD"})
 
 
 def turn_away(_: Request, error: Exception) -> Response:

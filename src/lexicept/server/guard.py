@@ -1,10 +1,12 @@
-"""Security headers and metrics for every answer."""
+"""Security headers and metrics for every answer; HEAD for every address."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from typing import TYPE_CHECKING
+
+from starlette.responses import PlainTextResponse
 
 from lexicept.server.metrics import Metrics
 
@@ -44,19 +46,27 @@ class Guard:
             return
         start = time.perf_counter()
         status = 500
+        head = scope["method"] == "HEAD"
+        # A copy: the server must still know that the request was for the head.
+        request = {**scope, "method": "GET"} if head else scope
+        app = self.app
+        if sum(name == b"host" for name, _ in scope["headers"]) > 1:
+            app = PlainTextResponse("A request has one Host header.", 400)
 
         async def send_guarded(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
                 message["headers"] = [*message["headers"], *HEADERS]
+            elif head:
+                message = {**message, "body": b""}
             await send(message)
 
         try:
-            await self.app(scope, receive, send_guarded)
+            await app(request, receive, send_guarded)
         except asyncio.CancelledError:
             status = GONE
             raise
         finally:
-            route = getattr(scope.get("route"), "path", "unknown")
+            route = getattr(request.get("route"), "path", "unknown")
             self.metrics.observe(route, status, time.perf_counter() - start)

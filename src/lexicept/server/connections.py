@@ -1,0 +1,125 @@
+"""Connections: bounds on their number, on what a client may send and on how long it may take.
+
+uvicorn has none of these for its fast parser: one client could fill the memory with headers, and a
+few slow ones could take all file descriptors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+from itertools import count
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+MOST_BYTES = 2**16
+"""Most bytes of a request; the longest query that is allowed takes 48,000."""
+
+CLIENT_SECONDS = 10.0
+"""Seconds in which a client must send a whole request, or take some of an answer."""
+
+MOST_CONNECTIONS = 1_000
+"""Most connections of a process; a new one closes the one that waits for its client longest."""
+
+OTHER_FILES = 96
+"""File descriptors that connections leave to the index, twice while it is opened again, and the
+rest of the process."""
+
+TOO_LARGE = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
+    b"content-length: 0\r\nconnection: close\r\n\r\n"
+)
+
+
+_TURNS = count()
+
+
+class Connection(HttpToolsProtocol):
+    """uvicorn's connection, with bounds."""
+
+    _received = 0
+    """Bytes of the request."""
+    _refused = False
+    _turn: int | None = None
+    """The place of the client's turn among all clients' turns, to send or to read; None while it is
+    the server's turn."""
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Take a connection, in place of another if there are too many."""
+        super().connection_made(transport)
+        self._wait_for_client()
+        if len(self.connections) > most_connections():
+            others = (one for one in self.connections if isinstance(one, Connection))
+            waiting = {one._turn: one for one in others if one._turn is not None}
+            waiting[min(waiting)].transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what a client sent, within the bound of a request."""
+        self._received += len(data)
+        if self._refused:
+            return
+        if self._received <= MOST_BYTES:
+            super().data_received(data)
+        elif self.cycle is None or self.cycle.response_complete:
+            # Reading on, until the client is done or its time is up, lets it see the answer.
+            self._refused = True
+            self.transport.write(TOO_LARGE)
+            self.transport.write_eof()
+        else:
+            self.transport.abort()
+
+    def on_headers_complete(self) -> None:
+        """Begin to answer."""
+        super().on_headers_complete()
+        if not self.flow.write_paused:
+            self._stop_waiting()
+
+    def on_response_complete(self) -> None:
+        """Wait for the client, unless another request is there already."""
+        super().on_response_complete()
+        if self.cycle.response_complete:
+            self._received = 0
+            self._wait_for_client()
+
+    def pause_writing(self) -> None:
+        """Wait for the client to read."""
+        super().pause_writing()
+        self._wait_for_client()
+
+    def resume_writing(self) -> None:
+        """Go on with the answer."""
+        super().resume_writing()
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._stop_waiting()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def _wait_for_client(self) -> None:
+        self._stop_waiting()
+        self._turn = next(_TURNS)
+        unsent = self.transport.get_write_buffer_size()
+        self._timer = self.loop.call_later(CLIENT_SECONDS, self._time_is_up, unsent)
+
+    def _stop_waiting(self) -> None:
+        self._turn = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _time_is_up(self, unsent_before: int) -> None:
+        if 0 < self.transport.get_write_buffer_size() < unsent_before:
+            self._wait_for_client()  # it reads, slowly
+        else:
+            self.transport.abort()  # closing would wait for it to read
+
+
+def most_connections() -> int:
+    """Return the most connections of this process, fewer where it may open few files."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files == resource.RLIM_INFINITY:
+        return MOST_CONNECTIONS
+    return max(16, min(MOST_CONNECTIONS, files - OTHER_FILES))

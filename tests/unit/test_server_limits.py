@@ -1,0 +1,354 @@
+"""The server's limits: sizes, times and numbers of connections; the API key; unusual requests."""
+
+import asyncio
+import base64
+import json
+import resource
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import uvicorn
+from fastapi.testclient import TestClient
+from uvicorn.server import ServerState
+
+import lexicept
+from lexicept.errors import InputError
+from lexicept.server import connections, routes
+from lexicept.server.access import read_key
+from lexicept.server.app import create_app, from_environment
+from lexicept.server.connections import Connection
+from lexicept.server.page import FILES
+from support.served import save_index, serving
+
+BASE = "http://127.0.0.1"
+KEY = "0123456789:abcdef"
+REQUEST = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_index(tmp_path_factory.mktemp("served"), concepts=False)
+
+
+@pytest.fixture(scope="module")
+def address(path: Path) -> Iterator[str]:
+    with serving(path) as address:
+        yield address
+
+
+def connect(address: str) -> socket.socket:
+    parts = urlsplit(address)
+    return socket.create_connection((parts.hostname, parts.port), timeout=60)
+
+
+def rest(connection: socket.socket) -> bytes:
+    """Return what comes until the server closes the connection."""
+    received = b""
+    try:
+        while piece := connection.recv(2**16):
+            received += piece
+    except ConnectionError:
+        pass
+    return received
+
+
+def answer(address: str, request: bytes) -> tuple[int, dict[bytes, bytes], bytes]:
+    """Return the status, the headers and the body that a raw request gets."""
+    with connect(address) as connection:
+        connection.sendall(request)
+        head, _, body = rest(connection).partition(b"\r\n\r\n")
+    line, *headers = head.split(b"\r\n")
+    fields = dict(header.split(b": ", 1) for header in headers)
+    return int(line.split()[1]), fields, body
+
+
+@pytest.mark.parametrize(
+    "request_head",
+    [
+        b"GET /search?query=" + b"a" * 2_000_000,
+        REQUEST + b"X-Long: " + b"a" * 2_000_000,
+        REQUEST + b"X-Short: a\r\n" * 200_000,
+    ],
+    ids=["address", "header", "headers"],
+)
+def test_a_request_has_a_largest_size(address: str, request_head: bytes) -> None:
+    with connect(address) as connection:
+        connection.sendall(request_head)
+        connection.shutdown(socket.SHUT_WR)
+        assert rest(connection) == connections.TOO_LARGE
+
+
+def test_the_longest_query_is_not_too_large(path: Path, address: str) -> None:
+    query = b"%F0%9F%90%B1" * 4000
+    request = b"GET /search?query=" + query + b" HTTP/1.1\r\nHost: localhost\r\n"
+    status, _, body = answer(address, request + b"Connection: close\r\n\r\n")
+    assert status == 200
+    assert json.loads(body) == {"query": "🐱" * 4000, "results": []}
+
+
+@pytest.mark.parametrize("begun", [b"", REQUEST, REQUEST + b"Content-Length: 9\r\n\r\n1234"])
+def test_a_slow_client_is_dropped(
+    address: str, begun: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "CLIENT_SECONDS", 0.05)
+    with connect(address) as connection:
+        try:
+            connection.sendall(begun)
+        except ConnectionError:
+            return
+        received = rest(connection)  # ends when the server hangs up
+    assert received == b"" or received.startswith(b"HTTP/1.1 200 ")
+
+
+def test_a_client_that_takes_no_answer_is_dropped(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = 30_000_000  # more than the system buffers
+    monkeypatch.setattr(routes, "as_json", lambda _: routes.send_json("a" * size))
+    monkeypatch.setattr(connections, "CLIENT_SECONDS", 0.05)
+    lost = threading.Event()
+    connection_lost = Connection.connection_lost
+
+    def note(self: Connection, error: Exception | None) -> None:
+        lost.set()
+        connection_lost(self, error)
+
+    monkeypatch.setattr(Connection, "connection_lost", note)
+    with connect(address) as connection:
+        connection.sendall(b"GET /documents/d1 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert lost.wait(60)
+        assert len(rest(connection)) < size
+
+
+class Transport(asyncio.Transport):
+    """A transport that goes nowhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.aborted = False
+        self.unsent = 0
+
+    def get_write_buffer_size(self) -> int:
+        return self.unsent
+
+    def abort(self) -> None:
+        self.aborted = True
+
+    def close(self) -> None:
+        pass
+
+    def is_closing(self) -> bool:
+        return self.aborted
+
+    def write(self, data: Any) -> None:
+        self.unsent += len(data)
+
+
+def test_whose_turn_it_is() -> None:
+    """Only a client's turn has an end."""
+
+    async def turns() -> None:
+        finish = asyncio.Event()
+
+        async def app(scope: Any, receive: Any, send: Any) -> None:
+            await finish.wait()
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b"ready"})
+
+        config = uvicorn.Config(app, http=Connection, ws="none", lifespan="off")
+        state, transport = ServerState(), Transport()
+        connection = Connection(config, state, {})
+        connection.connection_made(transport)
+        assert connection._timer is not None
+        connection.data_received(REQUEST)
+        assert connection._timer is not None  # half a request
+        connection.data_received(b"\r\n")
+        assert connection._timer is None  # the server may take its time
+        connection.pause_writing()
+        assert connection._timer is not None  # the client does not read
+        connection.resume_writing()
+        assert connection._timer is None
+        finish.set()
+        await asyncio.gather(*state.tasks)
+        assert connection._timer is not None
+        connection._time_is_up(transport.unsent + 1)
+        assert not transport.aborted  # the client reads
+        connection._time_is_up(transport.unsent)
+        assert transport.aborted  # the client does not
+        connection.connection_lost(None)
+        assert connection._timer is None
+
+    asyncio.run(turns())
+
+
+def test_a_new_connection_replaces_the_one_that_waits_longest(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "most_connections", lambda: 3)
+    opened = [connect(address) for _ in range(5)]
+    try:
+        assert rest(opened[0]) == rest(opened[1]) == b""
+        for connection in opened[2:]:
+            connection.sendall(REQUEST + b"Connection: close\r\n\r\n")
+            assert rest(connection).startswith(b"HTTP/1.1 200 ")
+    finally:
+        for connection in opened:
+            connection.close()
+
+
+@pytest.mark.parametrize(
+    ("files", "most"), [(resource.RLIM_INFINITY, 1000), (2**20, 1000), (256, 160), (64, 16)]
+)
+def test_connections_leave_descriptors_to_the_index(
+    monkeypatch: pytest.MonkeyPatch, files: int, most: int
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (files, files))
+    assert connections.most_connections() == most
+
+
+def test_one_host(address: str) -> None:
+    end = b"Connection: close\r\n\r\n"
+    assert answer(address, REQUEST + end)[0] == 200
+    assert answer(address, REQUEST + b"Host: localhost\r\n" + end)[0] == 400
+    assert answer(address, REQUEST + b"Host: example.com\r\n" + end)[0] == 400
+
+
+@pytest.mark.parametrize("target", [b"/health", b"/search?query=bade", b"/", b"/documents/none"])
+def test_head_is_get_without_the_body(address: str, target: bytes) -> None:
+    rest_of_head = b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    status, headers, body = answer(address, b"GET " + target + rest_of_head)
+    assert body
+    assert answer(address, b"HEAD " + target + rest_of_head) == (status, headers, b"")
+
+
+def test_the_methods_that_are_allowed_are_named(path: Path) -> None:
+    with TestClient(create_app(path), base_url=BASE) as client:
+        for method in ("POST", "PUT", "DELETE", "OPTIONS"):
+            for target in ("/", "/health", "/documents/d1"):
+                refused = client.request(method, target)
+                assert refused.status_code == 405
+                assert refused.headers["allow"] == "GET, HEAD"
+
+
+def basic(user: str, password: str) -> str:
+    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
+@pytest.fixture(scope="module")
+def locked(path: Path) -> Iterator[TestClient]:
+    with TestClient(create_app(path, api_key=KEY), base_url=BASE) as client:
+        yield client
+
+
+ADDRESSES = (*FILES, "/search?query=bade", "/health", "/metrics", "/openapi.json", "/documents/d1")
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_every_address_requires_the_key(locked: TestClient, address: str) -> None:
+    refused = locked.get(address)
+    assert refused.status_code == 401
+    assert "requires its API key" in refused.json()["detail"]
+    assert refused.headers["www-authenticate"].startswith("Basic ")  # so that a browser asks
+    assert "content-security-policy" in refused.headers
+    for given in (f"Bearer {KEY}", f"bearer {KEY}", basic("", KEY), basic("me", KEY)):
+        assert locked.get(address, headers={"authorization": given}).status_code == 200
+
+
+WRONG = [
+    "",
+    KEY,
+    "Bearer",
+    "Bearer ",
+    f"Bearer {KEY[:-1]}",
+    f"Bearer {KEY}x",
+    f"Bearer  {KEY}",
+    f"Token {KEY}",
+    basic(KEY, ""),
+    basic("", KEY[:-1]),
+    f"Basic {KEY}",
+    "Basic ====",
+]
+
+
+@pytest.mark.parametrize("given", WRONG)
+def test_wrong_keys(locked: TestClient, given: str) -> None:
+    assert locked.get("/health", headers={"authorization": given}).status_code == 401
+
+
+def test_two_keys_are_none(locked: TestClient) -> None:
+    headers = [("authorization", f"Bearer {KEY}"), ("authorization", "Bearer other")]
+    assert locked.get("/health", headers=headers).status_code == 401
+
+
+def test_refusals_are_counted_and_described(locked: TestClient, path: Path) -> None:
+    locked.get("/health")
+    headers = {"authorization": f"Bearer {KEY}"}
+    counts = locked.get("/metrics", headers=headers).text
+    assert 'lexicept_requests_total{path="unknown",status="401"}' in counts
+    document = locked.get("/openapi.json", headers=headers).json()
+    assert "401" in document["paths"]["/search"]["get"]["responses"]
+
+
+@pytest.mark.parametrize(
+    ("content", "key"),
+    [
+        (KEY, KEY),
+        (KEY + "\n", KEY),
+        (KEY + "\r\n", KEY),
+        ("x" * 1024 + "\n", "x" * 1024),
+        ("", None),
+        ("\n", None),
+        ("x" * 15, None),
+        ("x" * 1025, None),
+        ("two words of a key", None),
+        (f"{KEY}\n{KEY}\n", None),
+        ("schlüssel-schlüssel", None),
+    ],
+)
+def test_a_key_file_holds_one_line(tmp_path: Path, content: str, key: str | None) -> None:
+    file = tmp_path / "key"
+    file.write_bytes(content.encode())
+    if key is None:
+        with pytest.raises(InputError, match=f"{file}: an API key is one line of 16 to 1,024"):
+            read_key(file)
+    else:
+        assert read_key(file) == key
+
+
+def test_key_files_that_are_none(
+    tmp_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (tmp_path, tmp_path / "none"):
+        with pytest.raises(InputError, match="no file with an API key"):
+            lexicept.serve(path, port=0, api_key_file=name)
+    monkeypatch.setenv("LEXICEPT_INDEX", str(path))
+    monkeypatch.setenv("LEXICEPT_API_KEY_FILE", str(tmp_path / "none"))
+    with pytest.raises(InputError, match="no file with an API key"):
+        from_environment()
+
+
+def test_workers_read_the_key_from_its_file(
+    tmp_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "key"
+    file.write_text(f"{KEY}\n")
+    apps = []
+    monkeypatch.setattr("uvicorn.run", lambda *_, **settings: apps.append(from_environment()))
+    lexicept.serve(path, port=0, api_key_file=file)
+    with TestClient(apps[0], base_url=BASE) as client:
+        assert client.get("/health").status_code == 401
+        headers = {"authorization": f"Bearer {KEY}"}
+        assert client.get("/health", headers=headers).status_code == 200
+
+
+def test_a_port_that_is_taken(path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        message = f"can't serve at 127.0.0.1:{port}: another program listens there; choose another"
+        with pytest.raises(InputError, match=message):
+            lexicept.serve(path, port=port)
