@@ -86,7 +86,7 @@ def test_a_generation_is_closed_when_the_next_one_is_served(
     with TestClient(create_app(path), base_url=BASE) as client:
         served = Served(client)
         for number in range(1, 6):
-            assert served.state() == (f"{number:06d}", "ok", None)
+            assert served.state() == (f"generation-{number:06d}", "ok", None)
             opened.append(weakref.ref(served.reader.served.index))
             assert served.search("bade")
             assert served.get("/query", query="bade")["terms"]
@@ -94,8 +94,8 @@ def test_a_generation_is_closed_when_the_next_one_is_served(
             served.check()
             assert [index() is None for index in opened] == [True] * number
         # The last update could not remove the generation that was served while it ran.
-        folders = sorted(entry.name for entry in path.iterdir() if entry.name.isdigit())
-        assert folders == ["000005", "000006"]
+        folders = sorted(entry.name for entry in path.iterdir() if entry.is_dir())
+        assert folders == ["generation-000005", "generation-000006"]
 
 
 def test_an_update_keeps_the_loaded_model(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_an_update_keeps_the_loaded_model(tmp_path: Path) -> None:
         updates.update(path, [Document("new", "bade kilo")])
         served.check()
         index = served.reader.served.index
-        assert index.folder.name == "000002"
+        assert index.folder.name == "generation-000002"
         assert index.vectorizer("concepts") is before
         assert index.vectorizer("words").size == index.span("words").stop
 
@@ -117,13 +117,13 @@ def test_health_says_that_an_update_can_not_be_opened(served: Served, path: Path
     manifest.write_text("{")
     served.check()
     generation, status, reason = served.state()
-    assert (generation, status) == ("000001", "stale")
+    assert (generation, status) == ("generation-000001", "stale")
     assert reason is not None
     assert "manifest.json" in reason
     assert served.search("bade")  # the last good generation is served
     manifest.write_text(content)
     served.check()
-    assert served.state() == ("000001", "ok", None)
+    assert served.state() == ("generation-000001", "ok", None)
 
 
 def test_a_manifest_that_arrives_before_its_files(
@@ -137,14 +137,31 @@ def test_a_manifest_that_arrives_before_its_files(
     for _ in range(2):
         served.check()
         generation, status, reason = served.state()
-        assert (generation, status) == ("000001", "stale")
+        assert (generation, status) == ("generation-000001", "stale")
         assert reason is not None
-        assert "000002" in reason
+        assert "generation-000002" in reason
         assert str(path) not in reason
-    shutil.copytree(newer / "000002", path / "000002")
+    shutil.copytree(newer / "generation-000002", path / "generation-000002")
     served.check()
-    assert served.state() == ("000002", "ok", None)
+    assert served.state() == ("generation-000002", "ok", None)
     assert served.search("zebra") == ["new"]
+
+
+def test_a_link_that_is_switched(path: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(path, other)
+    updates.update(other, [Document("new", "A zebra.")])
+    link = tmp_path / "link"
+    link.symlink_to(path)
+    with TestClient(create_app(link), base_url=BASE) as client:
+        served = Served(client)
+        link.unlink()
+        served.check()
+        assert served.state() == ("generation-000001", "stale", "there is no index here")
+        link.symlink_to(other)
+        served.check()
+        assert served.state() == ("generation-000002", "ok", None)
+        assert served.search("zebra") == ["new"]
 
 
 def test_too_few_descriptors_for_an_update(
@@ -160,12 +177,12 @@ def test_too_few_descriptors_for_an_update(
     updates.update(path, [Document("new", "A zebra.")])
     served.check()
     generation, status, reason = served.state()
-    assert (generation, status) == ("000001", "stale")
+    assert (generation, status) == ("generation-000001", "stale")
     assert reason is not None
     assert "Too many open files" in reason
     served.reader._open = opened
     served.check()
-    assert served.state() == ("000002", "ok", None)
+    assert served.state() == ("generation-000002", "ok", None)
 
 
 def test_what_can_not_be_opened_is_not_tried_every_second(served: Served, path: Path) -> None:
@@ -208,14 +225,14 @@ def test_a_truncated_file_stops_searches_before_the_system_stops_the_server(
     served: Served, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reader, "MOST_SECONDS", 0.0)
-    texts = path / "000001" / "texts.bin"
+    texts = path / "generation-000001" / "texts.bin"
     content = texts.read_bytes()
     before = served.get("/search", query="bade kilo")
     with texts.open("r+b") as file:
         file.truncate(0)
     served.check()
-    reason = f"000001/texts.bin has 0 bytes instead of {len(content)}"
-    assert served.state() == ("000001", "damaged", reason)
+    reason = f"generation-000001/texts.bin has 0 bytes instead of {len(content)}"
+    assert served.state() == ("generation-000001", "damaged", reason)
     for address in ("/search?query=bade", "/query?query=bade", "/documents/d1"):
         response = served.client.get(address)
         assert response.status_code == 503
@@ -223,7 +240,7 @@ def test_a_truncated_file_stops_searches_before_the_system_stops_the_server(
     with texts.open("r+b") as file:
         file.write(content)
     served.check()
-    assert served.state() == ("000001", "ok", None)
+    assert served.state() == ("generation-000001", "ok", None)
     assert served.get("/search", query="bade kilo") == before
 
 
@@ -232,7 +249,7 @@ def test_a_removed_index_is_served_to_the_end(served: Served, path: Path) -> Non
     shutil.rmtree(path)
     served.check()
     generation, status, reason = served.state()
-    assert (generation, status, reason) == ("000001", "stale", "there is no index here")
+    assert (generation, status, reason) == ("generation-000001", "stale", "there is no index here")
     assert served.search("bade") == before
 
 

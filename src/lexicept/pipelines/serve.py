@@ -59,7 +59,9 @@ def serve(
     if "concepts" in reader.settings:
         require("concepts", "sentence_transformers")
     variables = {
-        INDEX_VARIABLE: str(reader.path.resolve()),
+        INDEX_VARIABLE: os.path.abspath(index)
+        if isinstance(index, str | os.PathLike)
+        else str(reader.path),
         ENGINE_VARIABLE: reader.searcher.name,
         HOST_VARIABLE: host,
     }

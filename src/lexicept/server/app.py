@@ -154,7 +154,7 @@ def turn_away(_: Request, error: Exception) -> Response:
 
 def fail(request: Request, error: Exception) -> Response:
     """Answer a request that meets damage in the index."""
-    reason = str(error).replace(f"{request.app.state.reader.path}: ", "")
+    reason = request.app.state.reader.reason(error)
     return JSONResponse({"detail": f"the index is damaged: {reason}"}, 503)
 
 

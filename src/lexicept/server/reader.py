@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar
 
 from lexicept.errors import IndexFormatError
+from lexicept.index.manifest import resolved
 from lexicept.index.queries import Steering
 from lexicept.index.reader import IndexReader
 from lexicept.index.stored import Hit
@@ -128,6 +129,13 @@ class Reader:
             raise IndexFormatError(f"{self.path}: {self.state.reason}")
         return self.served
 
+    def reason(self, error: Exception) -> str:
+        """Return what an error says, without the index's place on this machine."""
+        text = str(error) or type(error).__name__
+        for place in (self.path, resolved(self.path)):
+            text = text.replace(f"{place}: ", "").replace(f"{place}/", "")
+        return text
+
     async def run(self, work: Callable[[], T]) -> T:
         """Call a function in the thread that runs models.
 
@@ -197,7 +205,7 @@ class Reader:
             try:
                 await self.check()
             except Exception as error:  # as when no thread can be started
-                self._become(State("stale", str(error)))
+                self._become(State("stale", self.reason(error)))
 
     async def check(self) -> None:
         """Serve the newest generation where it can be opened, and say so where it can't."""
@@ -220,8 +228,7 @@ class Reader:
             self._wait = min(max(FOLLOW_SECONDS, 2 * self._wait), MOST_SECONDS)
             self._retry_at = now + self._wait
             if self.state.status != "damaged":
-                reason = str(error) or type(error).__name__
-                self._become(State("stale", reason.replace(f"{self.path}: ", "")))
+                self._become(State("stale", self.reason(error)))
         else:
             self._seen = manifest
             self._become(State("ok"))
