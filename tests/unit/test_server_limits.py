@@ -88,7 +88,8 @@ def test_the_longest_query_is_not_too_large(path: Path, address: str) -> None:
     request = b"GET /search?query=" + query + b" HTTP/1.1\r\nHost: localhost\r\n"
     status, _, body = answer(address, request + b"Connection: close\r\n\r\n")
     assert status == 200
-    assert json.loads(body) == {"query": "🐱" * 4000, "results": []}
+    results = json.loads(body)
+    assert (results["query"], results["results"]) == ("🐱" * 4000, [])
 
 
 @pytest.mark.parametrize("begun", [b"", REQUEST, REQUEST + b"Content-Length: 9\r\n\r\n1234"])
