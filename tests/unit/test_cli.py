@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import lexicept
 from lexicept.corpora import Document
 from lexicept.evaluation.runs import read_run
 from lexicept.index.builder import IndexBuilder
@@ -163,11 +164,34 @@ def test_evaluate(index: Path, beir: Path, tmp_path: Path, run: Run) -> None:
         "document_length": pytest.approx(4 / 3),
         "e2": pytest.approx(0.744994447, rel=1e-8),  # 0.75 − 0.005 − 0.09 · ln(1 + e⁻⁹) / 2
         "delta_e2": 0,
+        "ignore_identical_ids": False,
     }
     assert "2 queries" in run("evaluate", index, beir).out
     assert_error(run("evaluate", index, beir, "--measure", "nope"), "no measure 'nope'")
     assert_error(run("evaluate", index, beir, "--split", "dev"), "no split 'dev'")
     assert_error(run("evaluate", index, beir, "--split", "../test"), "bad split")
+
+
+def test_queries_that_are_documents(tmp_path: Path, run: Run) -> None:
+    documents = {"d1": "cat dog", "d2": "cat dog bird", "d3": "cat"}
+    queries = {"d1": "cat dog", "d2": "bird dog"}
+    judged = dict.fromkeys(("test", "dev"), "d1 0 d2 1\nd2 0 d1 1\n")
+    dataset = write_beir(tmp_path / "dataset", documents, queries, judged)
+    index = lexicept.build(dataset, tmp_path / "index", vocabulary="words").path
+    file, flag = tmp_path / "run.txt", "--ignore-identical-ids"
+    plain = run("evaluate", index, dataset, "--run", file, "--json").json
+    assert plain["nDCG@10"] == pytest.approx(0.6309297535714575)  # 1 / log2(3): the second place
+    report = run("evaluate", index, dataset, flag, "--compare", file, "--json").json
+    assert (report["nDCG@10"], report["ignore_identical_ids"]) == (1.0, True)
+    assert report["t_test"]["difference"] == 0  # hits are left out of the other run too
+    shown = run("evaluate", index, dataset, flag).out
+    assert "2 queries, without hits of the query's own id" in " ".join(shown.split())
+    limits = ("--query-dims", "all", "--document-dims", "all", "--alpha", "none")
+    swept = ("index", "sweep", index, dataset, "--out", tmp_path / "sweep", flag, *limits)
+    found = run(*swept, "--json").json
+    assert [point["ndcg"] for point in found["front"]] == [1.0]
+    assert found["ignore_identical_ids"] is True
+    assert "without hits of the query's own id" in " ".join(run(*swept).out.split())
 
 
 def test_evaluate_with_rra_counts_the_offset(index: Path, beir: Path, run: Run) -> None:

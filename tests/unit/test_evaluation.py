@@ -9,11 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import ttest_rel
 
-from lexicept.corpora import Qrel
+from lexicept.corpora import Qrel, Query
 from lexicept.errors import InputError
-from lexicept.evaluation.effectiveness import MEASURES, evaluate, evaluate_queries
-from lexicept.evaluation.runs import read_run, write_run
+from lexicept.evaluation import effectiveness
+from lexicept.evaluation.effectiveness import (
+    MEASURES,
+    evaluate,
+    evaluate_index,
+    evaluate_queries,
+)
+from lexicept.evaluation.runs import read_run, without_identical_ids, write_run
 from lexicept.evaluation.significance import paired_t_test
+from support.indexes import build
 from support.strategies import read_bytes
 
 QRELS = [Qrel("1", "a", 2), Qrel("1", "b", 1), Qrel("1", "c", 0), Qrel("2", "a", 1)]
@@ -90,6 +97,60 @@ def test_unknown_measures_are_refused(name: str, run: dict[str, dict[str, float]
     with pytest.raises(InputError) as caught:
         evaluate(QRELS, run, ["RR@10", name])
     assert str(caught.value).startswith(f"no measure {name!r}; examples: nDCG@10, RR@10,")
+
+
+# Queries that are documents of the collection
+
+SELF = {"a": "cat dog", "b": "cat dog bird", "c": "cat", "d": "bird"}
+"""Documents, of which "a" and "b" are queries too; each is judged relevant for the other."""
+
+
+def test_a_query_that_is_a_document_does_not_retrieve_itself(tmp_path: Path) -> None:
+    """BEIR's ``ignore_identical_ids``: the relevant document moves from the second place up."""
+    index = build(tmp_path / "index", SELF)
+    queries, qrels = [Query("a", SELF["a"])], [Qrel("a", "b", 1)]
+    assert [hit.id for hit in index.search(SELF["a"], 2)] == ["a", "b"]
+    plain = evaluate_index(index, queries, qrels)
+    assert plain.values["nDCG@10"] == pytest.approx(1 / log2(3))
+    assert plain.values["RR@10"] == 0.5
+    ignoring = evaluate_index(index, queries, qrels, ignore_identical_ids=True)
+    assert (ignoring.values["nDCG@10"], ignoring.values["RR@10"]) == (1.0, 1.0)
+    expected = {"a": {name: score for name, score in plain.run["a"].items() if name != "a"}}
+    assert ignoring.run == expected
+    # BM25's own E², of the same queries, leaves the same hits out.
+    assert ignoring.values["delta_e2"] == pytest.approx(0.0)
+    assert plain.values["delta_e2"] == pytest.approx(0.0)
+
+
+@given(
+    st.dictionaries(IDS, st.dictionaries(IDS, st.integers(0, 3), min_size=1), min_size=1),
+    st.dictionaries(IDS, RESULTS),
+)
+def test_ignoring_identical_ids_is_measuring_a_filtered_run(
+    judged: dict[str, dict[str, int]], run: dict[str, dict[str, float]]
+) -> None:
+    qrels = [Qrel(q, d, r) for q, documents in judged.items() for d, r in documents.items()]
+    filtered = {q: {d: s for d, s in hits.items() if d != q} for q, hits in run.items()}
+    assert without_identical_ids(run) == filtered
+    padded = {query: filtered.get(query) or {"none": 1.0} for query in judged}
+    expected = ir_measures.calc_aggregate([ir_measures.nDCG @ 10], judged, padded)
+    values = evaluate(qrels, without_identical_ids(run), ["nDCG@10"])
+    assert list(values.values()) == pytest.approx(list(expected.values()), abs=1e-12)
+
+
+def test_a_run_without_identical_ids_is_as_deep_for_every_query(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = {"a": {"b": 3.0, "a": 2.0, "c": 1.0}, "x": {"b": 3.0, "a": 2.0, "c": 1.0}}
+    assert without_identical_ids(run, 2) == {"a": {"b": 3.0, "c": 1.0}, "x": {"b": 3.0, "a": 2.0}}
+    monkeypatch.setattr(effectiveness, "RUN_DEPTH", 2)
+    index = build(tmp_path / "index", SELF)
+    queries = [Query("a", "cat"), Query("none", "cat")]
+    report = evaluate_index(index, queries, [Qrel("a", "b", 1)], ignore_identical_ids=True)
+    assert {query: list(hits) for query, hits in report.run.items()} == {
+        "a": ["c", "b"],
+        "none": ["c", "a"],
+    }
 
 
 # Significance

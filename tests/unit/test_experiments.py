@@ -25,6 +25,7 @@ from lexicept.experiments.data import (
     MissingDataError,
     Source,
     Subset,
+    ignores_identical_ids,
     load_sources,
     read_vectors,
 )
@@ -32,6 +33,7 @@ from lexicept.experiments.measuring import Collection, Measurements
 from lexicept.experiments.recipe import SIZES, find_recipes, load_recipe
 from lexicept.experiments.report import RECIPES, record, recorded, write_report
 from lexicept.experiments.run import known_results, run_recipe, validate
+from support.collections import write_beir
 from support.commands import Run, assert_error
 from support.tiny import save_collection
 
@@ -244,6 +246,54 @@ def test_a_row_whose_job_has_changed_is_run_again(recipes, here, tmp_path):
     assert "another configuration" in known.missing["pruned"]
     again = run_recipe(changed, "small", here, tmp_path / "out")
     assert again.results["pruned"].values["tiny document length"] == 1
+
+
+def test_queries_that_are_documents(recipes, tmp_path):
+    """A collection that datasets.yaml lists is measured as BEIR measures it, and says so."""
+    documents = {"d1": "cat dog", "d2": "cat dog bird", "d3": "cat"}
+    queries = {"d1": "cat dog", "d2": "bird dog"}
+    qrels = {"test": "d1 0 d2 1\nd2 0 d1 1\n"}
+    write_beir(tmp_path / "data" / "family" / "listed", documents, queries, qrels)
+    write_beir(tmp_path / "data" / "family" / "other", documents, queries, qrels)
+    datasets = [{"name": "family/listed"}, {"name": "family/other"}]
+    row = {"retrieval": {"datasets": datasets}}
+    rows = [{"name": "bm25", "small": row, "full": "too large"}]
+    content = {**RECIPE, "rows": rows, "checks": []}
+    (recipes / "paper/table1/recipe.yaml").write_text(yaml.safe_dump(content))
+    expected = {"reference": "", "columns": {}, "rows": {}}
+    (recipes / "paper/table1/expected.json").write_text(json.dumps(expected))
+    out = tmp_path / "out"
+
+    def result(listed):
+        sources = {"family": {"get": "made here", "ignore_identical_ids": listed}}
+        (recipes / "datasets.yaml").write_text(yaml.safe_dump(sources))
+        data = Data(tmp_path / "data", load_sources(recipes / "datasets.yaml"), tmp_path / "made")
+        recipe = load_recipe(recipes, "paper/table1")
+        known = known_results(recipe, "small", out / "paper/table1/small")
+        return known, run_recipe(recipe, "small", data, out).results["bm25"]
+
+    _, plain = result([])
+    known, ignoring = result(["listed"])
+    assert "another configuration" in known.missing["bm25"]
+    for before in (plain.values["family/listed RR@10"], plain.values["family/other RR@10"]):
+        assert before == ignoring.values["family/other RR@10"] == 0.5
+    assert ignoring.values["family/listed RR@10"] == 1.0
+    assert ignoring.values["family/listed QD-FLOPs"] == plain.values["family/listed QD-FLOPs"]
+    assert not plain.notes
+    assert ignoring.notes == ("family/listed: hits of the query's own id are left out",)
+
+
+def test_collections_whose_queries_are_documents():
+    sources = load_sources(RECIPES / "datasets.yaml")
+    recipe = load_recipe(RECIPES, "rra/table1")
+    jobs = [job for row in recipe.rows for job in row.jobs.values() if not isinstance(job, str)]
+    names = {dataset.name for job in jobs for dataset in run_module.datasets_of(job)}
+    kinds = ("arguana", "quora", "scidocs", "cqadupstack")
+    expected = {name for name in names if any(kind in name for kind in kinds)}
+    assert {"beir/arguana", "beir/quora/test", "beir_sparta/arguana"} <= expected
+    # Cranfield's and Vaswani's queries have ids of documents too, by accident.
+    assert {"cranfield", "vaswani_npl"} <= names - expected
+    assert {name for name in names if ignores_identical_ids(name, sources)} == expected
 
 
 def test_restart_runs_finished_rows_again(recipes, here, tmp_path, monkeypatch):

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -67,9 +67,16 @@ def index(tmp_path: Path, _vowels: None) -> IndexReader:
     return build(tmp_path / "index", TEXTS, **settings, rra=rra)
 
 
-def assert_equal(point: Point, index: IndexReader, vocabulary: str | None = None) -> None:
+def assert_equal(
+    point: Point,
+    index: IndexReader,
+    vocabulary: str | None = None,
+    queries: Sequence[Query] = QUERIES,
+    qrels: Sequence[Qrel] = QRELS,
+    **arguments: bool,
+) -> None:
     """A point has the very numbers that an index's evaluation has."""
-    values = evaluate_index(index, QUERIES, QRELS, vocabulary).values
+    values = evaluate_index(index, queries, qrels, vocabulary, **arguments).values
     names = ("nDCG@10", "RR@10", "qd_flops", "query_length", "document_length", "e2")
     assert list(point[1:]) == [values[name] for name in names], point.setting
 
@@ -92,6 +99,21 @@ def test_points_are_those_of_indexes(
         path = tmp_path / str(number)
         built = build(path, TEXTS, words=words, concepts=concepts, rra=rra)
         assert_equal(point, built, vocabulary)
+
+
+def test_queries_that_are_documents(tmp_path: Path) -> None:
+    index = build(tmp_path / "index", TEXTS)
+    queries = [Query(f"d{number}", TEXTS[f"d{number}"]) for number in range(20)]
+    qrels = [qrel._replace(query_id="d" + qrel.query_id[1:]) for qrel in QRELS[:-1]]
+    grid, points = SweepGrid(), {}
+    for ignore in (False, True):
+        out, flag = tmp_path / str(ignore), {"ignore_identical_ids": ignore}
+        (points[ignore],) = sweep(index, queries, qrels, grid, out, **flag)
+        assert_equal(points[ignore], index, None, queries, qrels, **flag)
+    assert points[True].mrr != points[False].mrr
+    assert points[True].qd_flops == points[False].qd_flops
+    with pytest.raises(InputError, match="ignore_identical_ids was true and is now false"):
+        sweep(index, queries, qrels, grid, tmp_path / "True")
 
 
 def test_a_scale_is_what_concepts_are_worth_beside_words(

@@ -48,6 +48,14 @@ SkipErrorsOption = Annotated[
     bool,
     typer.Option("--skip-errors", help="Skip documents that can't be read, and list them."),
 ]
+IgnoreIdenticalIdsOption = Annotated[
+    bool,
+    typer.Option(
+        "--ignore-identical-ids",
+        help="Leave out a hit whose id is its query's, as BEIR does: for collections whose queries "
+        "are documents, such as ArguAna and Quora.",
+    ),
+]
 OverwriteOption = Annotated[
     bool,
     typer.Option("--overwrite", help="Replace an existing --out, once the new one is complete."),
@@ -122,6 +130,11 @@ def single_vocabulary(index: IndexReader, choice: VocabularyChoice | None) -> st
         if name not in present:
             raise InputError(f"{index.path} has no {name}, only {', '.join(present)}")
     return choice.names[0] if len(choice.names) == 1 else None
+
+
+def ignored_ids(ignored: bool) -> str:
+    """Return what the title of results says about ``--ignore-identical-ids``."""
+    return ", without hits of the query's own id" if ignored else ""
 
 
 def require_concepts() -> None:

@@ -9,10 +9,12 @@ import typer
 
 from lexicept.cli.common import (
     DatasetArgument,
+    IgnoreIdenticalIdsOption,
     IndexArgument,
     JsonOption,
     SearchEngineOption,
     SearchVocabularyOption,
+    ignored_ids,
     print_json,
     print_table,
     single_vocabulary,
@@ -109,6 +111,7 @@ def evaluate(
     compare: Annotated[
         Path | None, typer.Option(help="TREC run to compare nDCG@10 with (paired t-test).")
     ] = None,
+    ignore_identical_ids: IgnoreIdenticalIdsOption = False,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -125,14 +128,17 @@ def evaluate(
             measures=measure or (),
             run=run,
             compare=compare,
+            ignore_identical_ids=ignore_identical_ids,
         )
     test = {} if report.t_test is None else report.t_test._asdict()
     if as_json:
-        print_json(report.values | ({"t_test": test} if test else {}))
+        said = {"ignore_identical_ids": ignore_identical_ids}
+        print_json(report.values | said | ({"t_test": test} if test else {}))
     else:
         rows = [(key, f"{value:.4f}") for key, value in report.values.items()]
         rows += [(f"t-test {key}", f"{value:.4f}") for key, value in test.items()]
-        print_table(f"{dataset}, {split}: {len(report.run)} queries", rows)
+        title = f"{dataset}, {split}: {len(report.run)} queries"
+        print_table(title + ignored_ids(ignore_identical_ids), rows)
 
 
 def _to_json(hit: Hit) -> dict[str, Any]:

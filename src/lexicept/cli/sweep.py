@@ -10,10 +10,12 @@ import typer
 
 from lexicept.cli.common import (
     DatasetArgument,
+    IgnoreIdenticalIdsOption,
     IndexArgument,
     JsonOption,
     RestartOption,
     SearchVocabularyOption,
+    ignored_ids,
     print_json,
     single_vocabulary,
 )
@@ -64,6 +66,7 @@ def sweep(
     query_scale: QueryScaleOption = "1",
     query_max_qd_flops: QueryCostOption = "any",
     config: ConfigOption = None,
+    ignore_identical_ids: IgnoreIdenticalIdsOption = False,
     restart: RestartOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -91,17 +94,19 @@ def sweep(
             query_max_qd_flops=_values(
                 "--query-max-qd-flops", query_max_qd_flops, float, {"any": None}
             ),
+            ignore_identical_ids=ignore_identical_ids,
             restart=restart,
             progress=True,
         )
     if as_json:
         best = [point.to_json() for point in result.front]
-        print_json({"points": len(result.points), "folder": str(out), "front": best})
+        report = {"points": len(result.points), "folder": str(out), "front": best}
+        print_json(report | {"ignore_identical_ids": ignore_identical_ids})
     else:
         from rich.console import Console
 
         title = f"{len(result.front)} of {len(result.points)} points: {out}"
-        Console().print(_table(result.front, title))
+        Console().print(_table(result.front, title + ignored_ids(ignore_identical_ids)))
 
 
 def _values(

@@ -11,7 +11,13 @@ import scipy.sparse as sp
 
 from lexicept.corpora import Qrel, Query
 from lexicept.errors import InputError
-from lexicept.evaluation.runs import RUN_DEPTH, Run, run_of_hits, run_of_rows
+from lexicept.evaluation.runs import (
+    RUN_DEPTH,
+    Run,
+    run_of_hits,
+    run_of_rows,
+    without_identical_ids,
+)
 from lexicept.index.builder import Contents
 from lexicept.index.impacts import Derived, VocabularySettings
 from lexicept.index.reader import IndexReader
@@ -68,12 +74,15 @@ def evaluate_index(
     qrels: Sequence[Qrel],
     vocabulary: str | None = None,
     measures: Sequence[str] = (),
+    *,
+    ignore_identical_ids: bool = False,
 ) -> IndexReport:
     """Measure effectiveness and cost of an index on judged queries.
 
     Args:
         vocabulary: search in one vocabulary only; None searches all of them.
         measures: more than ``MEASURES``, in ir_measures' notation.
+        ignore_identical_ids: drop a hit whose id is its query's (see ``without_identical_ids``).
 
     Returns:
         The measures; ``qd_flops`` (shared dimensions of a query and a document; with RRA also
@@ -83,8 +92,10 @@ def evaluate_index(
         print 100 times that.
     """
     vectors = index.query_vectors([query.text for query in queries], vocabulary)
-    hits = index.search_vectors(vectors, RUN_DEPTH)
+    hits = index.search_vectors(vectors, RUN_DEPTH + ignore_identical_ids)
     run = run_of_hits([query.id for query in queries], hits)
+    if ignore_identical_ids:
+        run = without_identical_ids(run, RUN_DEPTH)
     names = list(dict.fromkeys([*MEASURES, *measures]))
     values = evaluate(qrels, run, names)
     documents = index.document_vectors()
@@ -99,11 +110,17 @@ def evaluate_index(
     }
     if index.rra is not None:
         values["qd_flops_with_offset"] = flops + sum(map(bool, hits)) / max(len(hits), 1)
-    values["delta_e2"] = values["e2"] - _bm25_e2(index, queries, qrels)
+    baseline = _bm25_e2(index, queries, qrels, ignore_identical_ids)
+    values["delta_e2"] = values["e2"] - baseline
     return IndexReport(values, run)
 
 
-def _bm25_e2(index: IndexReader, queries: Sequence[Query], qrels: Sequence[Qrel]) -> float:
+def _bm25_e2(
+    index: IndexReader,
+    queries: Sequence[Query],
+    qrels: Sequence[Qrel],
+    ignore_identical_ids: bool,
+) -> float:
     """Return the E² of plain BM25 over the index's texts, whatever vocabularies it has."""
     names = [vocabulary.name for vocabulary in index.vocabularies]
     vectorizer: WordVectorizer
@@ -115,8 +132,10 @@ def _bm25_e2(index: IndexReader, queries: Sequence[Query], qrels: Sequence[Qrel]
         tf = vectorizer.documents(Contents(index.folder))
     derived = Derived.compute([tf], [VocabularySettings(BM25())], None)
     vectors = sp.csr_array(vectorizer.queries([query.text for query in queries]))
-    rankings = derived.engine.search(vectors, 10)
+    rankings = derived.engine.search(vectors, 10 + ignore_identical_ids)
     run = run_of_rows([query.id for query in queries], rankings, index.ids)
+    if ignore_identical_ids:
+        run = without_identical_ids(run, 10)
     mrr = evaluate(qrels, run, ["RR@10"])["RR@10"]
     return e2(mrr, qd_flops(vectors, derived.engine.matrix()))
 

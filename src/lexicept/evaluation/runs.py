@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 
 from lexicept.errors import InputError
@@ -48,6 +49,23 @@ def run_of_hits(
         query: {hit.id: hit.score for hit in hits}
         for query, hits in zip(query_ids, results, strict=True)
     }
+
+
+def without_identical_ids(run: Run, depth: int | None = None) -> dict[str, dict[str, float]]:
+    """Return a run without the hit of each query whose id is the query's.
+
+    BEIR's ``ignore_identical_ids`` (Thakur et al. 2021): where queries are documents of the
+    collection, as in ArguAna and Quora, a query would retrieve itself.
+
+    Args:
+        run: with a ``depth``, best first.
+        depth: the documents per query to keep, of a run with one more; None keeps all.
+    """
+    kept: dict[str, dict[str, float]] = {}
+    for query, documents in run.items():
+        others = ((name, score) for name, score in documents.items() if name != query)
+        kept[query] = dict(islice(others, depth))
+    return kept
 
 
 def write_run(path: str | os.PathLike[str], run: Run, tag: str = "lexicept") -> None:

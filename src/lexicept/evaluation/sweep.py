@@ -128,6 +128,7 @@ def sweep(
     vocabulary: str | None = None,
     progress: Progress = silent,
     *,
+    ignore_identical_ids: bool = False,
     restart: bool = False,
 ) -> list[Point]:
     """Evaluate an index with every setting of a grid.
@@ -141,6 +142,7 @@ def sweep(
     Args:
         queries, qrels: of a dev or train split; settings chosen on test queries prove nothing.
         vocabulary: search in one vocabulary only; None searches all of them.
+        ignore_identical_ids: drop a hit whose id is its query's (see ``without_identical_ids``).
         restart: discard the sweep in ``out``, such as one of another index.
 
     Returns:
@@ -148,16 +150,18 @@ def sweep(
 
     Raises:
         InputError: no judgements, no such vocabulary, a k for one without a model, ``out`` holds a
-            sweep of another index, dataset or vocabulary, or another process is sweeping there.
+            sweep of another index, dataset or vocabulary or with another ``ignore_identical_ids``,
+            or another process is sweeping there.
     """
     if not qrels:
         raise InputError("no judgements: there is nothing to evaluate")
-    collection = _Collection(index, queries, vocabulary, progress)
+    collection = _Collection(index, queries, vocabulary, ignore_identical_ids, progress)
     collection.check(grid.k)
     used = {
         "index": fingerprint_json(index.manifest),
         "dataset": fingerprint_json([list(queries), list(qrels)]),
         "vocabulary": collection.searched,
+        "ignore_identical_ids": ignore_identical_ids,
     }
     settings = grid.settings()
     with Workspace(out, "sweep", used, restart=restart, in_place=True) as work:
@@ -212,6 +216,7 @@ class _Collection:
         index: IndexReader,
         queries: Sequence[Query],
         vocabulary: str | None,
+        ignore_identical_ids: bool,
         progress: Progress,
     ) -> None:
         self.index, self.progress = index, progress
@@ -227,6 +232,11 @@ class _Collection:
         self.contents = Contents(index.folder)
         self.ids = list(index.ids)
         self.query_ids = [query.id for query in queries]
+        self.ignored: list[int] = [-1] * len(queries)
+        """The row of the document that each query's hits leave out; -1 for none."""
+        if ignore_identical_ids:
+            rows = {name: row for row, name in enumerate(self.ids)}
+            self.ignored = [rows.get(name, -1) for name in self.query_ids]
         self.texts = [query.text for query in queries]
 
     def check(self, ks: Sequence[TokenK]) -> None:
@@ -339,7 +349,11 @@ class _Searcher:
         depth = min(RUN_DEPTH, len(ids))
         rankings = derived.engine.search(queries, depth, queries @ derived.background)
         run = {}
-        for query, (documents, scores) in zip(self.collection.query_ids, rankings, strict=True):
+        asked = zip(self.collection.query_ids, self.collection.ignored, rankings, strict=True)
+        for query, ignored, (documents, scores) in asked:
+            if ignored >= 0:
+                kept = documents != ignored
+                documents, scores = documents[kept], scores[kept]
             least = scores[_CUTOFF - 1] if len(scores) > _CUTOFF else -np.inf
             hits = zip(documents, scores, strict=True)
             run[query] = {ids[int(d)]: float(s) for d, s in hits if s >= least}

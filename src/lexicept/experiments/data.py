@@ -23,7 +23,7 @@ from lexicept.corpora.pseudo_queries import write_judged
 from lexicept.errors import InputError, LexiceptError
 from lexicept.storage.files import fingerprint, read_json, replace_file, sha256, write_json
 from lexicept.storage.yaml_text import read_yaml
-from lexicept.training.settings import Count, Text, from_mapping, settings
+from lexicept.training.settings import Count, Items, Text, from_mapping, settings
 
 
 class MissingDataError(InputError):
@@ -48,9 +48,13 @@ class Source:
     get: Text
     """Description of the source and of the folder's content."""
     ir_datasets: Text | None = None
-    """Name of the same documents, queries and judgements in ir_datasets."""
+    """Name of the same documents, queries and judgements in ir_datasets; of a folder of folders,
+    the beginning of their names."""
     subset: Subset | None = None
     """The part of another folder that this one is, made when it is needed."""
+    ignore_identical_ids: Items[Text] = ()
+    """The collections in this folder whose queries are documents: a hit whose id is its query's is
+    left out, as BEIR's evaluation does."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,7 @@ class Data:
         source = source_of(name, self.sources)
         if source is not None and source.subset is not None:
             return self._part(name, source.subset)
-        known = name if source is None else source.ir_datasets
+        known = ir_datasets_name(name, self.sources)
         if known is not None and find_spec("ir_datasets") is not None:
             return known
         place = "no --data folder was given" if self.folder is None else f"not in {self.folder}"
@@ -91,6 +95,10 @@ class Data:
         if not here and source_of(name, self.sources) is not None:
             return self.find(name)
         return str(self.folder / name) if here and self.folder is not None else name
+
+    def ignores_identical_ids(self, name: str) -> bool:
+        """Return whether a hit whose id is its query's is left out in this dataset."""
+        return ignores_identical_ids(name, self.sources)
 
     def check_unchanged(self, name: str) -> None:
         """See ``check_unchanged``; nothing where the user has no such folder. Rows and models are
@@ -141,6 +149,23 @@ def check_unchanged(path: Path, known: Path) -> None:
 def source_of(name: str, sources: Mapping[str, Source]) -> Source | None:
     """Return the source of a folder, or of the folder that contains it."""
     return sources.get(name) or sources.get(name.partition("/")[0])
+
+
+def ir_datasets_name(name: str, sources: Mapping[str, Source]) -> str | None:
+    """Return the name under which ir_datasets may know a dataset; None if it does not."""
+    source = source_of(name, sources)
+    if source is None:
+        return name
+    if source.ir_datasets is None:
+        return None
+    folder = name if name in sources else name.partition("/")[0]
+    return source.ir_datasets + name.removeprefix(folder)
+
+
+def ignores_identical_ids(name: str, sources: Mapping[str, Source]) -> bool:
+    """Return whether a hit whose id is its query's is left out in a dataset."""
+    folder, _, inside = name.partition("/")
+    return folder in sources and inside in sources[folder].ignore_identical_ids
 
 
 def load_sources(path: Path) -> dict[str, Source]:
@@ -284,7 +309,7 @@ def check_dataset(name: str, split: str, sources: Mapping[str, Source]) -> None:
     if source is not None and source.subset is not None:
         check_dataset(source.subset.source, source.subset.split, sources)
         return
-    known = name if source is None else source.ir_datasets
+    known = ir_datasets_name(name, sources)
     if known is None or find_spec("ir_datasets") is None:
         return
     registry = _registry()

@@ -10,7 +10,7 @@ import numpy as np
 from lexicept.engines.store import engine_class
 from lexicept.engines.wrapped import Extension
 from lexicept.evaluation.effectiveness import evaluate_queries
-from lexicept.evaluation.runs import run_of_rows
+from lexicept.evaluation.runs import run_of_rows, without_identical_ids
 from lexicept.experiments.measuring import Collection, Measurements
 
 METRIC = "Seismic ms"
@@ -54,11 +54,14 @@ def measure_latency(collection: Collection, measurements: Measurements) -> None:
     asked = {q: v for q, v in zip(collection.query_ids, vectors, strict=True) if v is not None}
     arguments = seismic.arguments([*asked.values()])
     arguments |= {**SETTINGS, "k": min(TOP_K, max(10, documents.shape[0] // PART))}
+    arguments["k"] += collection.ignore_identical_ids
     index = seismic.build_index(documents, N_POSTINGS)
     hits = seismic.results(index.batch_search(**arguments), len(asked))
     name = collection.name
     found_rows = [(np.array(rows), np.array(scores)) for rows, scores in hits]
     run = run_of_rows([*asked], found_rows, collection.document_ids)
+    if collection.ignore_identical_ids:
+        run = without_identical_ids(run)
     for measured, values in evaluate_queries(collection.qrels, run, MEASURES).items():
         measurements.values[f"{name} Seismic {measured}"] = float(np.mean(list(values.values())))
     times = []

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from lexicept.analysis.posting_lists import posting_lists
 from lexicept.corpora import Qrel
 from lexicept.evaluation.effectiveness import evaluate_queries
-from lexicept.evaluation.runs import run_of_rows
+from lexicept.evaluation.runs import Run, run_of_rows, without_identical_ids
 from lexicept.experiments.jobs import RRAChoice
 from lexicept.index.impacts import Derived, RRASettings, best_alpha
 from lexicept.measures import e2, mean_length, qd_flops
@@ -52,6 +52,8 @@ class Collection:
     qrels: Sequence[Qrel]
     known: Known | None = None
     """Known-item queries, on which RRA's α is chosen."""
+    ignore_identical_ids: bool = False
+    """Whether a hit whose id is its query's is left out."""
 
 
 def pruned(collection: Collection, query_dims: int | None, document_dims: int | None) -> Collection:
@@ -77,11 +79,10 @@ def measure(
     documents, queries, name = collection.documents, collection.queries, collection.name
     settings = None if rra is None else _settings(collection, documents, rra, measurements)
     derived = Derived.reweighted(documents, settings)
-    hits = derived.engine.search(queries, DEPTH, queries @ derived.background)
+    depth = DEPTH + collection.ignore_identical_ids
+    hits = derived.engine.search(queries, depth, queries @ derived.background)
     run = run_of_rows(collection.query_ids, hits, collection.document_ids)
-    for measured, values in evaluate_queries(collection.qrels, run, MEASURES).items():
-        measurements.values[f"{name} {measured}"] = float(np.mean(list(values.values())))
-        measurements.per_query[f"{name} {measured}"] = {q: round(v, 5) for q, v in values.items()}
+    measure_run(name, run, collection.qrels, measurements, collection.ignore_identical_ids)
     cost = qd_flops(queries, documents)
     lists = posting_lists(documents)
     measurements.values |= {
@@ -93,6 +94,28 @@ def measure(
         f"{name} posting variance": lists.variance,
         f"{name} posting std": lists.std,
     }
+
+
+def measure_run(
+    name: str,
+    run: Run,
+    qrels: Sequence[Qrel],
+    measurements: Measurements,
+    ignore_identical_ids: bool,
+) -> None:
+    """Add the effectiveness of a run to the measurements.
+
+    Args:
+        name: the collection.
+        run: ``DEPTH`` documents per query, best first, and one more with ``ignore_identical_ids``.
+        ignore_identical_ids: whether a hit whose id is its query's is left out.
+    """
+    if ignore_identical_ids:
+        run = without_identical_ids(run, DEPTH)
+        measurements.notes.append(f"{name}: hits of the query's own id are left out")
+    for measured, values in evaluate_queries(qrels, run, MEASURES).items():
+        measurements.values[f"{name} {measured}"] = float(np.mean(list(values.values())))
+        measurements.per_query[f"{name} {measured}"] = {q: round(v, 5) for q, v in values.items()}
 
 
 def _settings(

@@ -14,7 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from lexicept.errors import InputError, LexiceptError
-from lexicept.experiments.data import Data, check_dataset, check_tasks, load_sources
+from lexicept.experiments.data import (
+    Data,
+    check_dataset,
+    check_tasks,
+    ignores_identical_ids,
+    load_sources,
+)
 from lexicept.experiments.jobs import (
     DatasetSettings,
     E2Job,
@@ -150,10 +156,15 @@ def known_results(recipe: Recipe, size: str, folder: Path) -> Outcome:
 
 
 def job_fingerprint(job: Job, recipe: Recipe) -> str:
-    """Return the fingerprint of a job, its defaults, and another table that it reads."""
+    """Return the fingerprint of a job, its defaults, another table that it reads, and the datasets
+    in which hits of the query's own id are left out."""
     content = [json.dumps(to_json(job), sort_keys=True)]
+    folder = recipe.folder.parents[1]
     if isinstance(job, E2Job):
-        content.append(sha256(expected_of(job, recipe.folder.parents[1])))
+        content.append(sha256(expected_of(job, folder)))
+    sources = load_sources(folder / "datasets.yaml")
+    names = {dataset.name for dataset in datasets_of(job)}
+    content += sorted(name for name in names if ignores_identical_ids(name, sources))
     return fingerprint(content)
 
 

@@ -75,6 +75,7 @@ def words_collection(job: RetrievalJob, dataset: DatasetSettings, data: Data) ->
         asked,
         qrels,
         known,
+        data.ignores_identical_ids(dataset.name),
     )
 
 
@@ -125,6 +126,7 @@ def vectors_collection(
         sp.csr_array(vectors.queries[rows]),
         qrels,
         lambda count: pseudo_queries.from_vectors(vectors.documents, count),
+        data.ignores_identical_ids(dataset.name),
     )
 
 
@@ -173,6 +175,7 @@ def _encoded(
         _encode(encoder.encode_query, [query.text for query in queries]),
         qrels,
         known_items(rra, documents, lambda texts: _encode(encoder.encode_query, texts)),
+        data.ignores_identical_ids(dataset.name),
     )
 
 

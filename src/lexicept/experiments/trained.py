@@ -15,10 +15,18 @@ import numpy as np
 import scipy.sparse as sp
 
 from lexicept.corpora import read_documents
+from lexicept.evaluation.runs import run_of_rows
 from lexicept.experiments.data import Data, fetching, judged
 from lexicept.experiments.jobs import DatasetSettings, OverlapJob, PooledJob, TrainingJob
 from lexicept.experiments.latency import METRIC, measure_latency
-from lexicept.experiments.measuring import Collection, Measurements, measure, pruned
+from lexicept.experiments.measuring import (
+    DEPTH,
+    Collection,
+    Measurements,
+    measure,
+    measure_run,
+    pruned,
+)
 from lexicept.experiments.systems import known_items
 from lexicept.models.backbone import Backbone
 from lexicept.models.encoder import Encoder
@@ -79,6 +87,8 @@ def run_training(
             source = data.find(dataset.name)
             states = work / "states" / _backbone_key(config) if frozen else None
             collection = encoded(encoder, model, source, dataset, states, config, progress)
+        ignored = data.ignores_identical_ids(dataset.name)
+        collection = replace(collection, ignore_identical_ids=ignored)
         measure(collection, measurements, job.rra, query_dims, document_dims)
         if METRIC in metrics:
             measure_latency(pruned(collection, query_dims, document_dims), measurements)
@@ -288,8 +298,12 @@ def run_pooled(job: PooledJob, data: Data, work: Path, progress: Progress) -> Me
         # A copy: the files are not to be written to.
         Q, D = (torch.from_numpy(np.array(part, np.float32)) for part in dense)
         ids = ([d.id for d in documents], [q.id for q in queries])
+        ignored = data.ignores_identical_ids(dataset.name)
         if job.dense:
-            _search_dense(dataset.title, ids, Q, D, qrels, measurements)
+            depth = min(DEPTH + ignored, len(D))
+            scores, rows = (Q @ D.T).topk(depth, dim=1)
+            run = run_of_rows(ids[1], zip(rows, scores, strict=True), ids[0])
+            measure_run(dataset.title, run, qrels, measurements, ignored)
             continue
         place = work / "pooled" / key([asdict(job.sae), name, fingerprint(texts[1])])
         place.mkdir(parents=True, exist_ok=True)
@@ -298,7 +312,7 @@ def run_pooled(job: PooledJob, data: Data, work: Path, progress: Progress) -> Me
         asked, indexed = (_latents(sae, vectors, k) for vectors, k in limits)
         weights = CLSR.documents(indexed), CLSR.queries(asked)
         collection = Collection(dataset.title, ids[0], weights[0], ids[1], weights[1], qrels)
-        measure(collection, measurements)
+        measure(replace(collection, ignore_identical_ids=ignored), measurements)
         with torch.inference_mode():
             measurements.values[f"{dataset.title} FVU"] = float(fraction_unexplained(D, sae(D)))
     return measurements
@@ -319,25 +333,6 @@ def _latents(sae: Any, states: Any, k: int | None) -> sp.csr_array:
     matrix = sp.csr_array((values.numpy().ravel(), places), shape=(len(states), sae.num_latents))
     matrix.eliminate_zeros()
     return matrix
-
-
-def _search_dense(
-    name: str,
-    ids: tuple[list[str], list[str]],
-    Q: Any,
-    D: Any,
-    qrels: Any,
-    measurements: Measurements,
-) -> None:
-    from lexicept.evaluation.effectiveness import evaluate_queries
-    from lexicept.evaluation.runs import run_of_rows
-    from lexicept.experiments.measuring import DEPTH, MEASURES
-
-    scores, rows = (Q @ D.T).topk(min(DEPTH, len(D)), dim=1)
-    run = run_of_rows(ids[1], zip(rows, scores, strict=True), ids[0])
-    for measured, values in evaluate_queries(qrels, run, MEASURES).items():
-        measurements.values[f"{name} {measured}"] = float(np.mean(list(values.values())))
-        measurements.per_query[f"{name} {measured}"] = {q: round(v, 5) for q, v in values.items()}
 
 
 def run_overlap(job: OverlapJob, data: Data, work: Path, progress: Progress) -> Measurements:

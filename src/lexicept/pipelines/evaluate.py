@@ -38,6 +38,7 @@ def evaluate(
     measures: Sequence[str] = (),
     run: str | os.PathLike[str] | None = None,
     compare: str | os.PathLike[str] | None = None,
+    ignore_identical_ids: bool = False,
 ) -> Evaluation:
     """Return the effectiveness and cost of an index on a dataset's judged queries.
 
@@ -50,6 +51,8 @@ def evaluate(
         measures: more measures, in ir_measures' notation, such as "AP" and "P@5".
         run: write the results to this file, as a TREC run.
         compare: a TREC run to compare nDCG@10 with, by a paired t-test over the queries.
+        ignore_identical_ids: drop a hit whose id is its query's, from ``compare`` too. For
+            collections whose queries are documents, such as ArguAna and Quora, as BEIR does.
 
     Raises:
         InputError: no such dataset, split, vocabulary, engine or measure; no judgements, or none
@@ -61,11 +64,15 @@ def evaluate(
     reader = reader_of(index, engine=engine)
     other = None if compare is None else runs.read_run(compare)
     queries, qrels = read_judged(reader, dataset, split)
-    report = effectiveness.evaluate_index(reader, queries, qrels, vocabulary, measures)
+    report = effectiveness.evaluate_index(
+        reader, queries, qrels, vocabulary, measures, ignore_identical_ids=ignore_identical_ids
+    )
     if run is not None:
         runs.write_run(run, report.run)
     if other is None:
         return Evaluation(report.values, report.run)
+    if ignore_identical_ids:
+        other = runs.without_identical_ids(other)
     ours, theirs = (
         effectiveness.evaluate_queries(qrels, each, [COMPARED])[COMPARED]
         for each in (report.run, other)

@@ -195,6 +195,7 @@ class Index:
         measures: Sequence[str] = (),
         run: str | os.PathLike[str] | None = None,
         compare: str | os.PathLike[str] | None = None,
+        ignore_identical_ids: bool = False,
     ) -> Evaluation:
         """Return effectiveness and cost on judged queries; see ``lexicept.evaluate``."""
         from lexicept.pipelines.evaluate import evaluate
@@ -207,6 +208,7 @@ class Index:
             measures=measures,
             run=run,
             compare=compare,
+            ignore_identical_ids=ignore_identical_ids,
         )
 
     def document(self, document_id: str) -> Document:

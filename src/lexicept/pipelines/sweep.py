@@ -43,6 +43,7 @@ def sweep(
     alpha: Sequence[float | None] = (None, 1.0, 1.25),
     query_scale: Sequence[float] = (1.0,),
     query_max_qd_flops: Sequence[float | None] = (None,),
+    ignore_identical_ids: bool = False,
     restart: bool = False,
     progress: bool | Progress = False,
 ) -> Sweep:
@@ -65,6 +66,7 @@ def sweep(
         alpha: RRA's α; None is without RRA.
         query_scale: factors on the queries' concept weights, relative to words.
         query_max_qd_flops: limits of a query's cost; None sets no limit.
+        ignore_identical_ids: drop a hit whose id is its query's, as ``lexicept.evaluate`` does.
         restart: discard the sweep in ``out``.
         progress: True shows bars on standard error.
 
@@ -87,7 +89,15 @@ def sweep(
     queries, qrels = read_judged(reader, dataset, split)
     with reporting(progress) as shown:
         points = sweeping.sweep(
-            reader, queries, qrels, grid, folder, vocabulary, shown, restart=restart
+            reader,
+            queries,
+            qrels,
+            grid,
+            folder,
+            vocabulary,
+            shown,
+            ignore_identical_ids=ignore_identical_ids,
+            restart=restart,
         )
         sweeping.write_plot(points, folder / PLOT)
     return Sweep(points, sweeping.pareto_front(points), folder)
