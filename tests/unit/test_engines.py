@@ -18,8 +18,9 @@ from lexicept.index import updates
 from lexicept.index.impacts import RRASettings
 from lexicept.index.reader import IndexReader
 from lexicept.storage.generations import generations
+from lexicept.storage.manifest import describe
 from support.commands import Run, assert_error
-from support.indexes import build
+from support.indexes import build, edit_manifest
 from support.strategies import collections
 
 PRECISION = {"exact": 1e-6, "seismic": 2.0**-10, "milvus": 1e-6}
@@ -259,6 +260,55 @@ def test_a_damaged_engine_is_refused(tmp_path: Path) -> None:
         (folder / "manifest.json").write_text(told)
         with pytest.raises(IndexFormatError, match=problem):
             store.open_engine(folder, "seismic", "p")
+
+
+class PanicException(BaseException):
+    """What pyo3 raises where Rust panics; the real one can't be imported."""
+
+
+@pytest.mark.parametrize(
+    ("hits", "problem"),
+    [
+        (PanicException("index out of bounds"), "Seismic can't read its file: index out of bounds"),
+        ([[("0", 0.5, "one")]], "Seismic can't read its file: .*'one'"),
+        ([[("0", 0.5, "1")]], "the engine seismic returns a document that is not there"),
+    ],
+)
+def test_altered_files_whose_checksums_agree_end_in_one_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hits: Any, problem: str
+) -> None:
+    seismic = pytest.importorskip("seismic", reason="needs lexicept[seismic]")
+    folder = tmp_path / "engines" / "seismic"
+    documents = sp.csr_array([[1.0, 2.0]])
+    store.build(folder, "seismic", "p", {"documents": documents})
+    file = folder / "generation-000001" / "documents.index.seismic"
+    content = file.read_bytes()
+    for damaged in (content[: len(content) // 2], b""):
+        file.write_bytes(damaged)
+        described = describe([file], folder)
+        edit_manifest(folder, lambda m, described=described: m["files"].update(described))
+        with pytest.raises(IndexFormatError, match="generation-000001: Failed to load index"):
+            store.open_engine(folder, "seismic", "p")
+
+    class Opened:
+        def batch_search(self, **_: Any) -> Any:
+            if isinstance(hits, PanicException):
+                raise hits
+            return hits
+
+    def load(_: str) -> Opened:
+        if not opens:
+            raise PanicException("capacity overflow")
+        return Opened()
+
+    monkeypatch.setattr(seismic, "SeismicIndex", type("Index", (), {"load": staticmethod(load)}))
+    opens = False
+    with pytest.raises(IndexFormatError, match="Seismic can't read its file: capacity overflow"):
+        store.open_engine(folder, "seismic", "p")
+    opens = True
+    engine = store.open_engine(folder, "seismic", "p")
+    with pytest.raises(IndexFormatError, match=problem):
+        engine.search(documents)
 
 
 def test_seismic_is_tuned_to_a_recall(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

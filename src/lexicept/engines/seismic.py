@@ -64,9 +64,16 @@ class SeismicEngine(WrappedEngine):
     files = (FILE, USED)
 
     def __init__(
-        self, extension: Extension, index: Any, pruning: Pruning, exact: bool, size: int
+        self,
+        folder: Path,
+        extension: Extension,
+        index: Any,
+        pruning: Pruning,
+        exact: bool,
+        size: int,
     ) -> None:
         super().__init__(extension)
+        self._folder = folder
         self._index = index
         self.pruning = pruning
         self.exact = exact
@@ -115,16 +122,24 @@ class SeismicEngine(WrappedEngine):
 
     @classmethod
     def open(cls, folder: Path, numbers: Mapping[str, Any]) -> SeismicEngine:
-        """Load what ``build`` wrote and returned, after its checksums were verified."""
+        """Load what ``build`` wrote and returned, after its checksums were verified.
+
+        Seismic trusts its files: one that was altered together with its checksums can crash the
+        process.
+
+        Raises:
+            IndexFormatError: Seismic can't read it.
+        """
         extension = Extension.load(folder, numbers)
         kind = seismic.SeismicIndexLV if extension.used.size + 1 >= LARGE else seismic.SeismicIndex
         try:
             pruning = Pruning(*(numbers[name] for name in Pruning.__dataclass_fields__))
-            index = kind.load(str(folder / FILE))
+            with _refusing_damage(folder):
+                index = kind.load(str(folder / FILE))
         except (KeyError, OSError) as error:
             raise IndexFormatError(f"{folder}: {error}") from None
         size = sum(path.stat().st_size for path in folder.iterdir())
-        return cls(extension, index, pruning, bool(numbers["exact"]), size)
+        return cls(folder, extension, index, pruning, bool(numbers["exact"]), size)
 
     @property
     def size(self) -> int:
@@ -136,7 +151,8 @@ class SeismicEngine(WrappedEngine):
         """Do nothing: all files are in the folder."""
 
     def _search(self, queries: Sequence[Vector], top_k: int) -> list[Found]:
-        return search(self._index, queries, top_k, self.pruning)
+        with _refusing_damage(self._folder):
+            return search(self._index, queries, top_k, self.pruning)
 
 
 @dataclass(frozen=True)
@@ -263,6 +279,17 @@ def build_index(documents: sp.csr_array, n_postings: int) -> Any:
     )
     with _quiet():
         return index_kind.build_from_dataset(dataset, n_postings=n_postings)
+
+
+@contextmanager
+def _refusing_damage(folder: Path) -> Iterator[None]:
+    """Raise IndexFormatError where Rust panics, or a document's number is none."""
+    try:
+        yield
+    except BaseException as error:  # pyo3's PanicException is no Exception, and can't be imported
+        if type(error).__name__ != "PanicException" and not isinstance(error, ValueError):
+            raise
+        raise IndexFormatError(f"{folder}: Seismic can't read its file: {error}") from None
 
 
 @contextmanager

@@ -170,6 +170,8 @@ class WrappedEngine(Engine):
         return results
 
     def _ranked(self, numbers: Integers, scores: Floats) -> tuple[Integers, Floats]:
+        if numbers.size and not 0 <= numbers.min() <= numbers.max() < self.num_documents:
+            raise IndexFormatError(f"the engine {self.name} returns a document that is not there")
         order = np.lexsort((numbers, -scores))
         order = order[scores[order] > 0]
         scaled = scores[order] / self.extension.scale
