@@ -74,6 +74,16 @@ def test_nothing_is_unexplained_where_nothing_varies(n):
     assert x_hat.grad.count_nonzero() == 0
 
 
+def test_a_small_variance_is_one_and_no_error_without_variance_is_0():
+    x = torch.tensor([[0.0], [1.0]])  # mean 1/2: variance 1/2
+    assert fraction_unexplained(x, torch.tensor([[0.0], [0.5]])).item() == 0.25 / 0.5
+    x_hat = torch.full((2, 3), 2.0, requires_grad=True)
+    loss = fraction_unexplained(torch.full((2, 3), 2.0), x_hat)
+    loss.backward()
+    assert loss.item() == 0  # not 0 / 0
+    assert x_hat.grad.count_nonzero() == 0
+
+
 def test_margin_mse_by_hand():
     scores = torch.tensor([[3.0, 1.0, 2.0], [1.0, 1.0, 1.0]])
     teacher = torch.tensor([[5.0, 1.0, 4.5], [0.0, 1.0, -2.0]])
@@ -105,6 +115,11 @@ def test_in_batch_softmax_by_hand():
     value, gradient = with_gradient(in_batch_softmax, scores, positives, excluded=excluded)
     assert value.item() == pytest.approx(expected)
     assert torch.equal(gradient == 0, torch.tensor([[False, False, True], [False] * 3]))
+
+
+def test_in_batch_softmax_of_one_query():
+    value = in_batch_softmax(torch.tensor([[0.0, LN3]]), torch.tensor([0]))
+    assert value.item() == pytest.approx(math.log(4))
 
 
 def test_two_queries_may_share_a_positive():

@@ -178,7 +178,7 @@ def test_df_penalties_of_dimensions_in_almost_every_document():
 )
 def test_df_penalties_outside_their_range(ratio, alpha, beta):
     with pytest.raises(InputError, match="must be"):
-        df_penalties(torch.tensor([ratio]), alpha, beta)
+        df_penalties(torch.tensor([0.5, ratio]), alpha, beta)
 
 
 @pytest.mark.parametrize(
@@ -188,6 +188,11 @@ def test_df_penalties_outside_their_range(ratio, alpha, beta):
 def test_schedules(kind, expected):
     schedule = Schedule(kind, 4.0, 8)
     assert [schedule.at(step) for step in (0, 2, 4, 8, 9)] == expected
+
+
+def test_schedules_of_one_step_and_of_no_weight():
+    assert [Schedule("linear", 2.0, 1).at(step) for step in (0, 1)] == [0.0, 2.0]
+    assert [Schedule("quadratic", 0.0, 8).at(step) for step in (0, 4, 8)] == [0.0] * 3
 
 
 def test_a_constant_schedule_needs_no_steps():
@@ -237,6 +242,30 @@ def test_document_frequencies_by_hand():
     df.update(active([1, 0, 0], [1, 0, 1], [1, 0, 1], [1, 0, 0], [1, 0, 0]))
     assert df.ratios.tolist() == [1, 0, 0.5]
     assert df.count.item() == 11
+
+
+def test_the_first_document_alone_makes_the_shares():
+    df = DocumentFrequencies(2, window=4)
+    df.update(active([1, 0]))
+    assert df.ratios.tolist() == [1, 0]
+
+
+def test_documents_are_counted_beyond_what_single_precision_can():
+    df = DocumentFrequencies(1)
+    df.count.fill_(2**24)
+    df.update(active([1]))
+    assert df.count.item() == 2**24 + 1
+
+
+def test_the_documents_of_all_processes_count(monkeypatch):
+    """As in the first of two processes, whose other has the same documents but for the first."""
+    monkeypatch.setattr("torch.distributed.is_initialized", lambda: True)
+    others = torch.tensor([0, 2, 4, 4])  # active documents, documents, documents seen
+    monkeypatch.setattr("torch.distributed.all_reduce", lambda counts: counts.add_(others))
+    df = DocumentFrequencies(2, window=6)
+    df.update(active([1, 0], [0, 1], [0, 1], [0, 0]))
+    assert df.ratios.tolist() == [1 / 8, 4 / 8]  # all eight, more than a window
+    assert df.count.item() == 8
 
 
 def test_penalties_are_those_of_the_ratios():

@@ -1,6 +1,7 @@
 """Every architecture's loss, gradients and inference are its paper's equations."""
 
 import json
+from math import log
 
 import pytest
 import torch
@@ -142,6 +143,20 @@ def test_pseudo_derivatives_by_hand():
     assert torch.allclose(of_threshold, torch.tensor([-7 / 0.5 * 2, -7 / 0.25]))
 
 
+def test_pseudo_derivatives_at_their_borders():
+    """Nothing at θ itself passes, and of p at θ ± ε/2 and beyond θ learns nothing."""
+    p = torch.tensor([[2.0], [1.75], [2.25], [0.0], [9.0]], requires_grad=True)
+    threshold, width = torch.tensor([2.0], requires_grad=True), torch.tensor([0.5])
+    z = Jump.apply(p, threshold, width)
+    assert z.tolist() == [[0.0], [0.0], [2.25], [0.0], [9.0]]
+    of_p, of_z = torch.autograd.grad(z.sum(), (p, threshold))
+    assert of_p.tolist() == [[0.0], [0.0], [1.0], [0.0], [1.0]]
+    count = Count.apply(p, threshold, width)
+    assert count.item() == 2.0
+    (of_count,) = torch.autograd.grad(count, threshold)
+    assert (of_z.item(), of_count.item()) == (-2.0 / 0.5, -1 / 0.5)  # of the first alone
+
+
 def test_jumprelu_is_its_equations():
     made, x = objective("jumprelu", sparsity_warmup_steps=4), states()
     made.weight.fill_(0.7)
@@ -172,6 +187,7 @@ def test_what_inference_finds_is_what_training_did(architecture, tmp_path):
         assert torch.equal(active, outcome.active)
         assert torch.allclose(error, outcome.error, atol=1e-12)
     assert (sae.k is None) == (sae.threshold is not None) == made.thresholds
+    assert sae.threshold is None or not sae.threshold.requires_grad
     sae.float().save(tmp_path)
     loaded = SAE.load(tmp_path)
     assert loaded.architecture == architecture
@@ -202,22 +218,56 @@ def test_a_running_estimate_of_the_batches_smallest_activation():
     assert float(made.sae.threshold[0]) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("architecture", ["topk", "batch_topk", "hierarchical", "matryoshka"])
-def test_dead_latents_learn_through_the_auxiliary_loss(architecture):
+def test_a_part_of_fewer_latents_than_k():
+    made, x = objective("matryoshka", prefixes=(5, 6, M)), states()
+    p = pre_acts(made.sae, x)
+    losses = [loss_of(made.sae, x, largest(p[:, :m], K), m) for m in (5, 6, M)]
+    assert torch.allclose(made(x, NONE).loss, sum(losses) / 3)
+
+
+TOP_K = pytest.mark.parametrize(
+    "architecture", ["topk", "batch_topk", "hierarchical", "matryoshka"]
+)
+
+
+@TOP_K
+def test_small_activations_count_and_those_of_0_do_not(architecture):
+    settings = SAESettings(3, 2, architecture=architecture, ks=(2,), prefixes=(3,))
+    sae = SAE(3, 3, None if OBJECTIVES[architecture].thresholds else 2)
+    with torch.no_grad():
+        for rows in (sae.W_enc, sae.W_dec):
+            rows.copy_(torch.eye(3))
+    outcome = OBJECTIVES[architecture](sae, settings)(
+        torch.tensor([[0.5, 0.25, -1.0], [0.0, 0.0, 0.75]]), NONE
+    )
+    assert outcome.active.tolist() == [1, 1, 1]
+    assert outcome.error.tolist() == [[0.0, 0.0, -1.0], [0.0, 0.0, 0.0]]
+    assert outcome.loss.item() == 1 / 2
+    if sae.threshold is not None:
+        assert sae.threshold.tolist() == [0.25] * 3
+
+
+@TOP_K
+@pytest.mark.parametrize("dead", [[15, 17, 18, 19, 20, 21, 22, 23], [15, 17]])
+def test_dead_latents_learn_through_the_auxiliary_loss(architecture, dead):
     """They reconstruct what the others leave over: e, of the whole SAE."""
     made, x = objective(architecture, auxiliary=0.25), states()
     with torch.no_grad():
-        made.sae.b_enc[15:] = 0.0
-        made.sae.W_enc[15:] *= 0.01  # above 0 now and then, but never among the largest
-    dead = torch.tensor([15, 17, 18, 19, 20, 21, 22, 23])
+        made.sae.b_enc[15:] = 0.01 * torch.arange(9)
+        made.sae.W_enc[15:] *= 0.001  # above 0, but never among the largest
+    dead = torch.tensor(dead)
     alone, revived = made(x, NONE), made(x, dead)
     assert not alone.active[15:].any()
     p = pre_acts(made.sae, x)[:, dead]
-    assert (p > 0).any()
-    residual = largest(p, 2 * K) @ made.sae.W_dec[dead] - alone.error.detach()
+    assert (p > 0).sum(dim=1).max() == len(dead)
+    of_dead = largest(p, min(2 * K, len(dead)))
+    residual = of_dead @ made.sae.W_dec[dead] - alone.error.detach()
     extra = 0.25 * residual.square().sum(1).mean()
     assert torch.allclose(revived.loss, alone.loss + extra, atol=1e-12)
+    expected = torch.autograd.grad(alone.loss + extra, list(made.sae.parameters()))
     revived.loss.backward()
+    for parameter, gradient in zip(made.sae.parameters(), expected, strict=True):
+        assert torch.allclose(parameter.grad, gradient, atol=1e-12)
     assert made.sae.W_dec.grad[dead].any()
     assert not made.sae.W_dec.grad[16].any()  # quiet, but not dead
 
@@ -229,6 +279,8 @@ def test_equal_shares_by_hand():
     assert ((pre > found).sum(0)[:2] == 3).all()
     assert torch.allclose(equal_shares(pre[:1], 1)[:2], pre[0, :2], rtol=2e-3)
     assert equal_shares(pre[:1], 1)[2] > 0
+    rare = torch.arange(40.0).reshape(4, 10) + 1  # .4 tokens per latent: one at least
+    assert torch.allclose(equal_shares(rare, 1), 0.999 * rare[3])
 
 
 @pytest.mark.parametrize("architecture", ["relu", "jumprelu", "gated"])
@@ -244,6 +296,90 @@ def test_training_begins_with_k_active_latents_that_do_not_overshoot(architectur
     fit = (x_hat * (x - task.sae.b_dec)).sum() / x_hat.square().sum()
     assert fit.item() > 0.98
     assert float(task.objective.weight) > 0
+
+
+def begun(architecture, num_latents):
+    """An SAE of rows of 1 for numbers, with all latents active, after its beginning."""
+    settings = SAESettings(num_latents, num_latents, architecture=architecture, sparsity=3.0)
+    sae = SAE(1, num_latents, None, architecture=architecture)
+    with torch.no_grad():
+        for rows in (sae.W_enc, sae.W_dec):
+            rows.fill_(1.0)
+        sae.b_dec.fill_(5.0)
+    made = OBJECTIVES[architecture](sae, settings)
+    made.begin(5 + torch.tensor([[1.0], [2.0], [3.0]]))  # thresholds: .999, just below the least
+    return made
+
+
+def test_beginning_by_hand():
+    alone = begun("relu", 1)  # x̂ = x − .999 is not too long
+    assert alone.sae.W_enc.item() == 1.0
+    assert alone.sae.b_enc.item() == pytest.approx(-0.999)
+    # Two alike: x̂ = 2 (x − .999). ⟨x̂, x⟩ / ‖x̂‖² with .002, 2.002 and 4.002:
+    fit = (0.002 + 2 * 2.002 + 3 * 4.002) / (0.002**2 + 2.002**2 + 4.002**2)
+    both = begun("relu", 2)
+    assert both.sae.W_enc.ravel().tolist() == pytest.approx([fit] * 2)
+    assert both.sae.b_enc.tolist() == pytest.approx([-0.999 * fit] * 2)
+    assert float(alone.weight) == float(both.weight) == pytest.approx(3 * 0.999)
+
+
+def test_jumprelu_begins_with_half_of_two_alike():
+    made = begun("jumprelu", 2)  # x̂ = 2 x
+    assert made.sae.W_enc.ravel().tolist() == [0.5, 0.5]
+    assert made.log_threshold.exp().tolist() == pytest.approx([0.4995] * 2)
+    assert float(made.weight) == pytest.approx(3 * 0.999**2 / 20)
+
+
+def test_gated_begins_with_magnitudes_that_are_not_scaled_or_shifted():
+    made = begun("gated", 1)
+    acts, _, _ = made.activate(5 + torch.tensor([[0.5], [2.0]]))
+    assert acts.tolist() == [[0.0], [2.0]]
+
+
+def test_a_beginning_in_other_directions_leaves_the_encoder():
+    """Where x̂ is at right angles to x, no scale of x̂ fits."""
+    sae = SAE(2, 1, None)
+    with torch.no_grad():
+        sae.W_enc.copy_(torch.tensor([[1.0, 0.0]]))
+        sae.W_dec.copy_(torch.tensor([[0.0, 1.0]]))
+    OBJECTIVES["relu"](sae, SAESettings(1, 1)).begin(torch.tensor([[1.0, 0.0], [2.0, 0.0]]))
+    assert sae.W_enc.tolist() == [[1.0, 0.0]]
+
+
+def test_a_gate_at_0_is_shut():
+    made = objective("gated")
+    with torch.no_grad():
+        made.sae.b_enc.zero_()
+        made.b_mag.fill_(1.0)
+        acts, _, _ = made.activate(made.sae.b_dec[None])  # all gates are 0, all magnitudes 1
+    assert not acts.any()
+
+
+def test_bandwidths_are_shares_of_thresholds():
+    made = objective("jumprelu", bandwidth=0.5)
+    with torch.no_grad():
+        made.sae.W_enc.zero_()
+        made.sae.b_enc.fill_(2.0)
+        made.log_threshold.fill_(log(2.2))  # ε = 1.1: 2 is within .55 of 2.2
+        made.log_threshold[12:].fill_(log(3.0))  # ε = 1.5: 2 is not within .75 of 3
+    _, penalty, _ = made.activate(states(5))
+    penalty.backward()  # of log θ: θ times that of θ, −1 / ε, of every token
+    expected = torch.tensor([-2.2 / 1.1] * 12 + [0.0] * 12).double()
+    assert torch.allclose(made.log_threshold.grad, expected)
+
+
+def test_lambda_warms_up_step_by_step():
+    made, x = objective("relu", sparsity_warmup_steps=4), states()
+    made.weight.fill_(0.5)
+    z = pre_acts(made.sae, x).relu()
+    penalty = float(z.detach().sum(1).mean())
+    shares = []
+    for _ in range(6):
+        outcome = made(x, NONE)
+        extra = outcome.loss.detach() - loss_of(made.sae, x, z).detach()
+        shares.append(float(extra) / (0.5 * penalty))
+        made.after_step(outcome._replace(active=torch.tensor([K * len(x)])))  # λ stays
+    assert shares == pytest.approx([0.25, 0.5, 0.75, 1.0, 1.0, 1.0])
 
 
 @pytest.mark.parametrize(

@@ -103,6 +103,18 @@ def test_every_step_has_its_own_rate():
     assert moved == pytest.approx([0.05, 0.1, 0.1, 0.05], rel=1e-9)
 
 
+@pytest.mark.parametrize("steps", [0, 1])
+def test_a_warm_up_or_decay_of_one_step_is_none(steps):
+    rate = LearningRate(3.0, steps, 4, steps)
+    assert [rate.at(step) for step in range(4)] == [3.0] * 4
+
+
+def test_warm_up_and_decay_by_hand():
+    rate = LearningRate(8.0, 4, 10, 4)
+    assert [rate.at(step) for step in range(10)] == [2, 4, 6, 8, 8, 8, 8, 6, 4, 2]
+    assert [LearningRate(8.0, 4, 5).at(step) for step in range(5)] == [2, 4, 6, 8, 8]
+
+
 @pytest.mark.parametrize("loss", [float("nan"), float("inf")])
 def test_a_loss_that_is_not_finite_changes_nothing(loss):
     task = Line()

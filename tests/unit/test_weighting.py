@@ -39,6 +39,22 @@ def test_bm25_of_a_literal_value() -> None:
     assert BM25().documents(FREQUENCIES)[1, 0] == pytest.approx(0.268573, abs=1e-6)
 
 
+def test_statistics_of_more_dimensions_than_documents() -> None:
+    statistics = Statistics.of(sp.csr_array(np.array([[2, 0, 1], [0, 0, 3]], np.float32)))
+    assert (statistics.num_documents, statistics.length) == (2, 6.0)
+    assert statistics.df.tolist() == [1, 0, 2]
+
+
+def test_lengths_are_added_up_beyond_single_precision() -> None:
+    assert Statistics.of(sp.csr_array(np.array([[2**24], [1]], np.float32))).length == 2**24 + 1
+
+
+def test_bm25_of_one_document_has_its_length_as_average() -> None:
+    # ln(1 + .5 / 1.5) · 3 / (3 + 1.5)
+    weights = BM25().documents(sp.csr_array(np.array([[3, 3]], np.float32)))
+    assert weights.toarray() == pytest.approx(np.full((1, 2), log(4 / 3) * 3 / 4.5), rel=1e-6)
+
+
 @given(sparse_matrices())
 def test_without_length_normalisation_and_saturation_only_idf_is_left(
     frequencies: sp.csr_array,
@@ -71,6 +87,12 @@ def test_a_scale_multiplies_queries_alone() -> None:
     np.testing.assert_array_equal(
         scaled.documents(FREQUENCIES).data, plain.documents(FREQUENCIES).data
     )
+
+
+def test_a_scale_multiplies_saturated_queries_alone() -> None:
+    scaled = Splade(query_scale=0.5)
+    assert scaled.queries(FREQUENCIES).data == pytest.approx([log(4) / 2, log(2) / 2, log(3) / 2])
+    assert scaled.documents(FREQUENCIES).data == pytest.approx([log(4), log(2), log(3)])
 
 
 def test_k3_saturates_query_frequencies() -> None:
@@ -117,6 +139,9 @@ def test_parameters_out_of_range_are_refused(name: str, values: list[float]) -> 
     for value in values:
         with pytest.raises(InputError, match="k1 must be at least 0"):
             BM25(**{name: value})
+    for value in (0, -1, np.nan, np.inf):
+        with pytest.raises(InputError, match=r"Splade.*query_scale must be above 0"):
+            Splade(query_scale=value)
 
 
 @pytest.mark.parametrize("shape", [(0, 0), (0, 3), (3, 0), (2, 3)])
