@@ -10,7 +10,12 @@ from lexicept.models.sae.model import SAE
 from lexicept.training.loop import Loop
 from lexicept.training.sae.objectives import OWN_RATE, Objective, Outcome
 from lexicept.training.sae.settings import SAESettings
-from lexicept.training.sae.trainer import SAETask, initial_sae, remove_parallel_gradient
+from lexicept.training.sae.trainer import (
+    SAETask,
+    initial_sae,
+    remove_parallel_gradient,
+    train_on_states,
+)
 
 
 def states(n=300, d=16, seed=0):
@@ -55,14 +60,23 @@ class Scripted(Objective):
         return Outcome((self.sae.W_dec * 0).sum(), error, active)
 
 
-def test_a_latent_is_dead_after_so_many_tokens_without_activity_and_no_longer_once_active():
-    settings = SAESettings(3, 1, dead_tokens=20)
+@pytest.mark.parametrize(
+    ("dead_tokens", "told", "shares"),
+    [
+        (20, [[], [], [1, 2], [1], [], [0, 2]], "0.0% 66.7% 33.3% 0.0% 66.7% 66.7%"),
+        (21, [[], [], [], [1], [], []], "0.0% 0.0% 33.3% 0.0% 0.0% 66.7%"),
+    ],
+)
+def test_a_latent_is_dead_after_so_many_tokens_without_activity_and_no_longer_once_active(
+    dead_tokens, told, shares
+):
+    settings = SAESettings(3, 1, dead_tokens=dead_tokens)
     objective = Scripted(SAE(2, 3, 1), settings)
     objective.script = ([9, 0, 0], [1, 0, 0], [1, 0, 1], [0, 1, 0], [0, 5, 0], [0, 0, 0])
     loop = Loop(SAETask(objective, settings))
     shown = [loop.step(states(10, 2)).split("dead ")[1].split()[0] for _ in range(6)]
-    assert objective.told == [[], [], [1, 2], [1], [], [0, 2]]
-    assert shown == ["0.0%", "66.7%", "33.3%", "0.0%", "66.7%", "66.7%"]
+    assert objective.told == told
+    assert shown == shares.split()
 
 
 def test_progress_shows_fvu_and_active_latents_per_token():
@@ -70,8 +84,8 @@ def test_progress_shows_fvu_and_active_latents_per_token():
     objective = Scripted(SAE(2, 3, 1), settings)
     objective.script = ([3, 2, 0],)
     task = SAETask(objective, settings)
-    x = torch.tensor([[4.0, 0.0], [0.0, 0.0]])  # mean (2, 0): variance 8
-    # Errors (3, 0) and (−1, 0): 10 / 8; 5 active latents of 2 tokens.
+    x = torch.tensor([[1.0, 0.0], [0.0, 0.0]])  # mean (1/2, 0): variance 1/2
+    # Errors (3/4, 0) and (−1/4, 0): 5/8 of 1/2; 5 active latents of 2 tokens.
     assert "FVU 1.250  l0 2.5  dead 0.0%" in Loop(task).step(x)
     assert task.tokens == 2
     assert task.done(1) == (2, 1_000_000)
@@ -129,3 +143,68 @@ def test_only_what_is_parallel_to_a_row_is_removed():
     remove_parallel_gradient(rows)
     expected = torch.tensor([[5 - 3 * 0.6, -3 * 0.8], [0.0, 3.0]])
     assert torch.allclose(rows.grad, expected)
+
+
+class StoppedError(Exception):
+    pass
+
+
+@pytest.mark.parametrize(("num_latents", "tokens"), [(20, 20), (21, 30)])
+def test_training_begins_from_whole_batches_of_at_least_one_token_per_latent(
+    monkeypatch, num_latents, tokens
+):
+    begun = []
+
+    def begin(batch, settings):
+        begun.append(batch)
+        raise StoppedError
+
+    monkeypatch.setattr(SAETask, "begin", begin)
+    x = states(60)
+    with pytest.raises(StoppedError):
+        train_on_states(lambda numbers: x[numbers], 60, SAESettings(num_latents, 1, batch_size=10))
+    assert begun[0].shape == (tokens, 16)
+    assert (begun[0][:, None] == x).all(dim=2).any(dim=1).all()
+
+
+def test_progress_tells_that_states_are_read_and_counts_tokens_up_to_those_asked_for():
+    x, seen = states(30), []
+    settings = SAESettings(4, 1, tokens=25, batch_size=10, buffer_tokens=10)
+    sae = train_on_states(
+        lambda numbers: x[numbers], 30, settings, progress=lambda *report: seen.append(report)
+    )
+    assert seen[0] == ("training", 0, 25, "reading states 30")
+    assert [report[:3] for report in seen[1:]] == [
+        ("training", 10, 25),
+        ("training", 20, 25),
+        ("training", 25, 25),
+    ]
+    assert not sae.training
+    assert not any(parameter.requires_grad for parameter in sae.parameters())
+
+
+def cosines(sae, x):
+    """Of every latent's row and every token [num_latents, n]."""
+    return sae.W_dec @ nn.functional.normalize(x - sae.b_dec, dim=1).T
+
+
+def test_rows_start_as_tokens_and_a_tenth_of_noise():
+    x = states(10)
+    near = cosines(initial_sae(x, SAESettings(64, 4)), x).max(dim=1)
+    # A unit vector and .1 of another: at least √(1 − .01), and 1 / √1.01 at right angles.
+    assert near.values.min() >= 0.99**0.5 - 1e-6
+    assert near.values.median().item() == pytest.approx(1.01**-0.5, abs=1e-3)
+    assert sorted(near.indices.bincount().tolist()) == [6] * 6 + [7] * 4  # 64 of ten tokens
+
+
+@pytest.mark.parametrize("initialisation", ["data", "random"])
+def test_rows_at_the_start_are_of_the_seed(initialisation):
+    settings = [SAESettings(64, 4, initialisation=initialisation, seed=seed) for seed in (3, 3, 4)]
+    first, same, other = (initial_sae(states(10), one) for one in settings)
+    assert torch.equal(first.W_dec, same.W_dec)
+    assert not torch.isclose(first.W_dec, other.W_dec).all(dim=1).any()
+
+
+def test_random_rows_are_of_no_token():
+    x = states(10)
+    assert cosines(initial_sae(x, SAESettings(64, 4, initialisation="random")), x).max() < 0.95
