@@ -155,10 +155,29 @@ def test_a_prior_counts_up_to_its_scale(w: sp.csr_array, factor: float) -> None:
     np.testing.assert_allclose(a.documents.toarray(), b.documents.toarray(), rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("size", [1, 3])
+def test_a_uniform_prior_is_the_default(size: int) -> None:
+    w = sp.csr_array(np.arange(1.0, 2 * size + 1).reshape(size, 2) * [1, 0])
+    a, b = reweight(w), reweight(w, prior=[5.0] * size)
+    np.testing.assert_allclose(a.documents.toarray(), b.documents.toarray(), rtol=1e-12)
+    np.testing.assert_allclose(a.background, b.background, rtol=1e-12)
+
+
+def test_a_prior_in_single_precision_is_normalised_in_double() -> None:
+    w, prior = sp.csr_array([[1.0, 2], [3, 0], [0, 1]]), np.array([0.1, 0.2, 0.7], np.float32)
+    a, b = reweight(w, prior=prior), reweight(w, prior=prior.astype(np.float64))
+    np.testing.assert_array_equal(a.documents.toarray(), b.documents.toarray())
+
+
+def test_the_last_document_may_be_the_longest() -> None:
+    assert_scores_equal(np.array([[1.0, 0, 0, 0], [0, 0, 0, 0], [1, 2, 3, 4]]))
+
+
 @pytest.mark.parametrize("transform", ["x", "lambda*x", "tanh(x)", "log(1+x)"])
 def test_where_f_of_0_is_0_there_is_no_background(transform: str) -> None:
     result = reweight(sp.csr_array([[1.0, 2], [3, 0], [0, 0]]), transform=transform)
     assert result.background.tolist() == [0, 0]
+    assert result.offsets.tolist() == [0, 0, 0]
     assert (
         result.documents.toarray()[2] * result.queries(sp.csr_array([[1.0, 1]])).toarray()
     ).sum() == 0  # the empty document

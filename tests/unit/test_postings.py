@@ -1,0 +1,64 @@
+"""The search kernel and its reference on three segments of two documents, by hand."""
+
+import numpy as np
+import pytest
+
+from lexicept.ops.postings import search_postings, search_postings_reference
+
+SCORED = {"documents": [2, 1, 3, 4, 0], "scores": [6.0, 4.0, 3.0, 2.0, 0.5]}
+
+KERNELS = pytest.mark.parametrize(
+    "search",
+    [
+        search_postings,
+        search_postings_reference,
+        getattr(search_postings, "py_func", search_postings),  # not compiled: bounds are checked
+    ],
+    ids=["kernel", "reference", "interpreted"],
+)
+
+
+def arguments(documents=(1, 0), factor=1.0, top_k=9):
+    """Five documents: dimension 0 has weights 1, 2, 0, 0, 4 and dimension 1 has 0, 1, 3, 0, 0.
+
+    Of two documents, two are more than one in two: these are in the table, and so is the one of the
+    last segment. One of two is not more than one in two: these are postings.
+    """
+    return (
+        2,
+        2,
+        np.array([[2, 1], [0, 1], [1, 0]], np.int32),
+        np.array([[0, 0], [0, 1], [2, 0]], np.int64),
+        np.array(documents, np.uint16),
+        np.array([1, 3], np.float32),
+        np.array([1, 2, 4], np.float32),
+        np.array([0.5, 2], np.float32),
+        np.array([0, 1, 0, 3, 0], np.float32),
+        np.array([0, 1], np.int64),
+        np.array([1, 1], np.float32),
+        factor,
+        top_k,
+    )
+
+
+@KERNELS
+@pytest.mark.parametrize("top_k", [1, 2, 4, 5, 9])
+def test_segments_by_hand(search, top_k):
+    """Scores: 1/2 · 1, 1/2 · 2 + 2 · 1 + 1, 2 · 3, 3 and 1/2 · 4."""
+    documents, scores = search(*arguments(top_k=top_k))
+    assert documents.tolist() == SCORED["documents"][:top_k]
+    assert scores.tolist() == SCORED["scores"][:top_k]
+
+
+@KERNELS
+def test_offsets_are_multiplied_by_the_query_s_factor(search):
+    documents, scores = search(*arguments(factor=-1.0))
+    assert (documents.tolist(), scores.tolist()) == ([2, 1, 4, 0], [6.0, 2.0, 2.0, 0.5])
+    documents, scores = search(*arguments(factor=0.0))
+    assert (documents.tolist(), scores.tolist()) == ([2, 1, 4, 0], [6.0, 3.0, 2.0, 0.5])
+
+
+@pytest.mark.parametrize("search", [search_postings, KERNELS.args[1][2]])
+def test_a_damaged_document_number_changes_no_other_score(search):
+    documents, scores = search(*arguments(documents=(1, 65_535)))
+    assert (documents.tolist(), scores.tolist()) == ([1, 3, 4, 0], [4.0, 3.0, 2.0, 0.5])
