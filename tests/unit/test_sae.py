@@ -8,7 +8,7 @@ from safetensors.torch import load_file, save_file
 
 from lexicept.errors import InputError, LexiceptError
 from lexicept.models.sae.formats.saelens import save_saelens
-from lexicept.models.sae.model import SAE
+from lexicept.models.sae.model import SAE, fold_gate
 from lexicept.models.sae.states import Position, StateStream, backbone_reader, without_sinks
 from lexicept.training.loop import Loop
 from lexicept.training.sae.settings import SAESettings
@@ -123,6 +123,27 @@ def test_k_for_one_call_does_not_stay():
     sae = SAE(16, 64, 4)
     assert sae.encode(states(), k=9)[0].shape == (300, 9)
     assert sae.encode(states())[0].shape == (300, 4)
+
+
+def test_a_new_sae_by_hand():
+    """Rows of length 1, the encoder's a copy of the decoder's; no biases and no normalisation."""
+    sae = SAE(2, 3, 1)
+    assert torch.equal(sae.W_enc, sae.W_dec)
+    assert torch.allclose(sae.W_dec.norm(dim=1), torch.ones(3))
+    for zeros in (sae.b_enc, sae.b_dec, sae.mean, SAE(2, 3, None).threshold):
+        assert not zeros.any()
+    assert float(sae.scale) == 1.0
+    sae.mean.fill_(1.0)
+    sae.scale.fill_(2.0)
+    assert sae.normalise(torch.tensor([[5.0, -1.0]])).tolist() == [[2.0, -1.0]]
+
+
+def test_a_gate_is_folded_by_hand():
+    W, gain = torch.ones(3, 2), torch.tensor([2.0, 0.5, 2.0])
+    b_gate, b_mag = torch.tensor([-1.0, -1.0, 3.0]), torch.tensor([0.5, 0.25, 1.0])
+    # .5 + 2 · 1, .25 + .5 · 1, and 1 − 2 · 3, where the ReLU decides
+    assert fold_gate(W, b_gate, gain.log(), b_mag).tolist() == [2.5, 0.75, 0.0]
+    assert W.tolist() == [[2.0] * 2, [0.5] * 2, [2.0] * 2]
 
 
 @pytest.mark.parametrize("k", [0, 65])
