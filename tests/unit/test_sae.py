@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 
-from lexicept.errors import InputError, LexiceptError
+from lexicept.errors import InputError, LexiceptError, LexiceptWarning
 from lexicept.models.sae.formats.saelens import save_saelens
 from lexicept.models.sae.model import SAE, fold_gate
 from lexicept.models.sae.states import Position, StateStream, backbone_reader, without_sinks
@@ -418,9 +418,10 @@ def test_training_that_was_killed_goes_on(backbone, texts, tmp_path, monkeypatch
         assert torch.equal(tensor, resumed.state_dict()[name]), name
     with pytest.raises(InputError, match="other settings"):
         train_sae(backbone, texts, SAESettings(num_latents=16, k=4), tmp_path)
-    (tmp_path / "checkpoint.pt").write_bytes(b"PK\x03\x04 broken")
-    with pytest.raises(InputError, match="can't be read"):
-        train_sae(backbone, texts, settings, tmp_path)
+    (tmp_path / "checkpoint.pt").write_bytes(b"")
+    with pytest.warns(LexiceptWarning, match=r"checkpoint\.pt: .* starts from the beginning"):
+        again = train_sae(backbone, texts, settings, tmp_path)
+    assert torch.equal(again.W_enc, unbroken.W_enc)
 
 
 def test_a_transform_is_what_is_read(backbone, texts):

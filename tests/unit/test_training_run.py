@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -11,10 +12,11 @@ import pytest
 import torch
 import yaml
 from PIL import Image
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from lexicept.corpora import read_documents, read_qrels, read_queries
-from lexicept.errors import InputError, LexiceptError
+from lexicept.errors import InputError, LexiceptError, LexiceptWarning
 from lexicept.evaluation.effectiveness import evaluate_index
 from lexicept.index.reader import IndexReader
 from lexicept.models.backbone import Backbone
@@ -30,7 +32,8 @@ from lexicept.training.config_file import load_config
 from lexicept.training.data import Sampler
 from lexicept.training.run import train
 from lexicept.training.sae.trainer import train_on_states
-from lexicept.training.trainer import Trainer
+from lexicept.training.settings import to_mapping
+from lexicept.training.trainer import Trainer, last_checkpoint
 from lexicept.training.validation import RetrievalEvaluator
 from support.commands import Run, assert_error
 from support.runs import (
@@ -221,12 +224,85 @@ def test_checkpoints_hold_no_code(unbroken):
     kept = [path for path in folder.iterdir() if path.name != "eval"]
     assert len(kept) == 2
     for checkpoint in kept:
-        assert {path.name for path in checkpoint.iterdir()} == names | {"trainer_state.json"}
+        assert {path.name for path in checkpoint.iterdir()} == names | {
+            "trainer_state.json",
+            "checksums.json",
+        }
         for name in ("optimizer.pt", "scheduler.pt"):
             assert torch.load(checkpoint / name, weights_only=True)
 
 
 # Killed runs
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json"],
+)
+def test_damaged_checkpoints_are_passed_over(unbroken, tmp_path, name):
+    shutil.copytree(unbroken("head") / "work" / "checkpoints", tmp_path, dirs_exist_ok=True)
+    (older, newest) = sorted(tmp_path.glob("checkpoint-*"), key=lambda p: int(p.name[11:]))
+    assert last_checkpoint(tmp_path) == str(newest)
+    content = (newest / name).read_bytes()
+    for damaged in (b"", content[:-1], b"x" + content[1:]):
+        (newest / name).write_bytes(damaged)
+        with pytest.warns(LexiceptWarning, match=rf"{newest}: .*{name}.*not resumed from"):
+            assert last_checkpoint(tmp_path) == str(older)
+    (newest / "checksums.json").unlink()  # an interrupted write, as every kill leaves it
+    assert last_checkpoint(tmp_path) == str(older)
+
+
+def test_a_run_with_damaged_checkpoints_ends_as_an_unbroken_one(places, unbroken, tmp_path):
+    folder = tmp_path / "run"
+    killed_run(configuration(places), folder, kill_in_step, 9)
+    for step in (4, 8):
+        (folder / "work" / "checkpoints" / f"checkpoint-{step}" / "optimizer.pt").write_bytes(b"")
+    (folder / "work" / "lists.jsonl").write_bytes(b"")
+    with pytest.warns(LexiceptWarning) as told:
+        train(configuration(places), folder)
+    messages = [str(warning.message) for warning in told]
+    assert len(messages) == 3
+    for message, (name, rest) in zip(
+        messages,
+        [
+            ("lists.jsonl has 0 bytes", "made again"),
+            ("optimizer.pt has 0 bytes", "not resumed from"),
+            ("optimizer.pt has 0 bytes", "not resumed from"),
+        ],
+        strict=True,
+    ):
+        assert name in message
+        assert message.endswith(rest)
+    assert metrics(folder) == metrics(unbroken("head"))
+    assert_same_model(folder / "model", unbroken("head") / "model")
+
+
+def test_a_full_disk_is_one_line(places, unbroken, tmp_path, monkeypatch, run: Run):
+    """torch, safetensors and tokenizers have errors of their own for it."""
+    config, out = tmp_path / "config.yaml", tmp_path / "run"
+    config.write_text(yaml.safe_dump(to_mapping(configuration(places))))
+
+    def no_room(*_, **__):
+        raise RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 3 vs 2")
+
+    def no_room_in_rust(*_, **__):
+        raise SafetensorError("I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr("shutil.disk_usage", lambda _: shutil._ntuple_diskusage(9, 9, 1000))
+    with monkeypatch.context() as patch:
+        patch.setattr("torch.save", no_room)
+        full = run("train", config, "--out", out)
+    needed = r"MB to write, 0\.0 MB free"
+    assert_error(full, f"{out}/work/checkpoints/checkpoint-4: No space left on device (")
+    assert re.search(needed, full.err)
+    with monkeypatch.context() as patch:
+        patch.setattr(Encoder, "save", no_room_in_rust)
+        full = run("train", config, "--out", out)
+    assert_error(full, f"{out}/model.unfinished: No space left on device (")
+    assert re.search(needed, full.err)
+    assert not (out / "model.unfinished").exists()
+    assert run("train", config, "--out", out).code == 0
+    assert_same_model(out / "model", unbroken("head") / "model")
 
 
 @pytest.mark.parametrize(

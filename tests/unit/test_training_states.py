@@ -1,11 +1,15 @@
+import shutil
+
 import numpy as np
 import pytest
 import torch
 
+from lexicept.errors import LexiceptWarning
 from lexicept.models.backbone import Backbone
 from lexicept.models.encoder import Encoder
 from lexicept.models.heads.base import HeadSettings
 from lexicept.models.heads.vocabulary import VocabularyHead
+from lexicept.storage.workspace import Workspace
 from lexicept.training import states as module
 from lexicept.training.states import CachedStates, cached_reader
 from support.tiny import save_decoder, text, tiny_backbone
@@ -21,6 +25,10 @@ def bert(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def _small_shards(monkeypatch):
     monkeypatch.setattr(module, "SHARD", 3)
+
+
+def folders(path):
+    return [entry for entry in path.iterdir() if entry.is_dir()]
 
 
 def states_of(backbone, one):
@@ -45,7 +53,7 @@ def test_cached_states_are_the_backbone_s_in_half_precision(bert, tmp_path):
     windows = bert.windows([TEXTS[2]])
     assert len(windows) == 3  # of 62 tokens, neighbours sharing 32
     assert (place == 2).sum() == sum(len(w.special) - 2 for w in windows)
-    assert np.load(next(tmp_path.iterdir()) / "000000.npy").dtype == np.float16
+    assert np.load(folders(tmp_path)[0] / "000000.npy").dtype == np.float16
 
 
 def test_any_texts_in_any_order(bert, tmp_path):
@@ -118,7 +126,7 @@ def test_a_killed_build_goes_on(bert, tmp_path, monkeypatch, stop):
     (work / "000002.npy").write_bytes(b"half a file")
     (work / "000002.starts.npy").write_bytes(b"half a file")
     resumed = CachedStates.build(tmp_path, bert, TEXTS).read(range(7))
-    (done,) = tmp_path.iterdir()
+    (done,) = folders(tmp_path)
     unbroken = CachedStates.build(tmp_path / "unbroken", bert, TEXTS).read(range(7))
     assert all(torch.equal(a, b) for a, b in zip(resumed, unbroken, strict=True))
     assert all((done / name).stat().st_mtime_ns == before for name, before in finished.items())
@@ -135,16 +143,41 @@ def test_finished_states_need_no_backbone_again(bert, tmp_path, monkeypatch):
     assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
 
 
+def test_damaged_states_are_computed_again(bert, tmp_path):
+    expected = CachedStates.build(tmp_path, bert, TEXTS).read(range(7))[0]
+    (folder,) = folders(tmp_path)
+    for name in ("000001.npy", "000001.starts.npy"):
+        for content in (b"", (folder / name).read_bytes()[:-2], bytes(200)):
+            (folder / name).write_bytes(content)
+            with pytest.warns(LexiceptWarning, match=rf"{name} has .*: made again"):
+                again = CachedStates.build(tmp_path, bert, TEXTS).read(range(7))[0]
+            assert torch.equal(again, expected)
+
+
+def test_states_of_another_process_are_used(bert, tmp_path, monkeypatch):
+    """It publishes them between the look for them and the lock."""
+    whole = CachedStates.build(tmp_path / "whole", bert, TEXTS)
+    (finished,) = folders(tmp_path / "whole")
+
+    def overtaken(out, *arguments, **options):
+        shutil.copytree(finished, out)
+        return Workspace(out, *arguments, **options)
+
+    monkeypatch.setattr(module, "Workspace", overtaken)
+    states = CachedStates.build(tmp_path / "states", bert, TEXTS)
+    assert torch.equal(states.read(range(7))[0], whole.read(range(7))[0])
+
+
 def test_other_texts_or_another_backbone_have_states_of_their_own(bert, tmp_path):
     others = (TEXTS[:-1], [*TEXTS[:-1], "other"], TEXTS[::-1])
     for texts in (TEXTS, *others, TEXTS):
         CachedStates.build(tmp_path / "states", bert, texts)
-    assert len(list((tmp_path / "states").iterdir())) == 4
+    assert len(folders(tmp_path / "states")) == 4
     other = tiny_backbone(tmp_path / "bert")
     with torch.no_grad():
         next(other.parameters())[0, 0] += 1
     CachedStates.build(tmp_path / "states", other, TEXTS)
-    assert len(list((tmp_path / "states").iterdir())) == 5
+    assert len(folders(tmp_path / "states")) == 5
 
 
 def test_the_same_weights_with_other_attention(tmp_path):
@@ -152,7 +185,7 @@ def test_the_same_weights_with_other_attention(tmp_path):
     for bidirectional in (True, False):
         backbone = Backbone.from_pretrained(folder, bidirectional=bidirectional)
         CachedStates.build(tmp_path / "states", backbone, TEXTS)
-    assert len(list((tmp_path / "states").iterdir())) == 2
+    assert len(folders(tmp_path / "states")) == 2
 
 
 def test_low_precision_is_near(bert, tmp_path):

@@ -16,6 +16,7 @@ from lexicept.index.builder import Contents, IndexBuilder
 from lexicept.index.impacts import VocabularySettings
 from lexicept.index.reader import IndexReader
 from lexicept.progress import Progress
+from lexicept.storage.cached import cached
 from lexicept.training.candidates.lists import CandidateList, Lists, write_lists
 from lexicept.training.candidates.mining import mine
 from lexicept.training.candidates.teacher_mining import teacher_lists
@@ -59,13 +60,15 @@ def read_run_data(run: RunFolder) -> RunData:
 
 
 def word_index(corpus: str, path: Path, progress: Progress) -> IndexReader:
-    """Return an index of the documents' words, built where it is missing."""
-    if path.exists():
-        return IndexReader.open(path)
-    with closing(IndexBuilder(path)) as builder:
-        builder.add_documents(read_documents(corpus), {})
-        builder.add_vocabulary(WordVectorizer(), VocabularySettings(BM25()), progress)
-        return builder.commit()
+    """Return an index of the documents' words, built where it is absent or damaged."""
+
+    def build() -> None:
+        with closing(IndexBuilder(path)) as builder:
+            builder.add_documents(read_documents(corpus), {})
+            builder.add_vocabulary(WordVectorizer(), VocabularySettings(BM25()), progress)
+            builder.commit()
+
+    return cached(path, build, IndexReader.open)
 
 
 def relevant(qrels: Iterable[Qrel]) -> Relevant:
@@ -144,17 +147,18 @@ def _lists(
     training: TrainingData,
 ) -> Lists:
     data, path = run.config.data, run.prepared / "lists.jsonl"
-    if path.exists():
-        return Lists.open(path)
-    if data.lists is not None:
-        lists = Lists.open(data.lists)
-        if data.count is None and run.config.validation.queries is not None:
-            return lists
-        # Some queries were left out, so that their lists are too.
-        return write_lists(path, (one for one in lists if one.query_id in queries))
-    if data.mining == "teacher":
-        return teacher_lists(training, qrels, path, data.mining_depth, run.progress)
-    return mine(index, queries, qrels, path, depth=data.mining_depth, progress=run.progress)
+    if data.lists is not None and data.count is None and run.config.validation.queries is not None:
+        return Lists.open(data.lists)
+
+    def make() -> Lists:
+        if data.lists is not None:  # some queries were left out, so that their lists are too
+            given = Lists.open(data.lists)
+            return write_lists(path, (one for one in given if one.query_id in queries))
+        if data.mining == "teacher":
+            return teacher_lists(training, qrels, path, data.mining_depth, run.progress)
+        return mine(index, queries, qrels, path, depth=data.mining_depth, progress=run.progress)
+
+    return cached(path, make, Lists.open)
 
 
 def _training_data(

@@ -6,8 +6,10 @@ are not finite, checkpoints and progress. A task has the loss of a batch and wha
 
 from __future__ import annotations
 
+import hashlib
 import math
 import time
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -17,7 +19,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 import torch
 from torch import nn
 
-from lexicept.errors import InputError, LexiceptError
+from lexicept.errors import InputError, LexiceptError, LexiceptWarning
 from lexicept.progress import Progress
 from lexicept.storage.differences import first_difference
 from lexicept.storage.files import replacing
@@ -29,6 +31,9 @@ CHECKPOINT_SECONDS = 60
 
 CHECKPOINT = "checkpoint.pt"
 """The checkpoint's file name."""
+
+PIECE = 2**20
+"""Bytes that are read at once."""
 
 Batch = TypeVar("Batch")
 
@@ -180,7 +185,7 @@ class Loop(Generic[Batch]):
         return f"loss {loss:.3f}  {detail}  {self._tokens_per_second:,.0f} tokens/s"
 
     def save(self, path: Path, position: tuple[Any, ...]) -> None:
-        """Write a checkpoint atomically."""
+        """Write a checkpoint atomically, and its SHA-256 after it."""
         content = {
             "settings": to_mapping(self.task.settings),
             "position": list(position),
@@ -188,8 +193,11 @@ class Loop(Generic[Batch]):
             "task": self.task.state(),
             "optimizer": self.optimizer.state_dict(),
         }
-        with replacing(path) as file:
+        weights = sum(parameter.nbytes for parameter in self.task.parameters())
+        with replacing(path, 3 * weights) as file:  # AdamW has two more numbers for each
             torch.save(content, file)
+            file.flush()
+            file.write(_digest(Path(file.name), file.tell()))
 
     def load(self, checkpoint: Checkpoint) -> tuple[Any, ...]:
         """Continue from a checkpoint; return the position in the stream of batches.
@@ -230,10 +238,16 @@ class Checkpoint:
     def find(
         cls, folder: Path | None, settings: LoopSettings, device: torch.device | None = None
     ) -> Checkpoint | None:
-        """Return the checkpoint of a folder; None where there is none."""
+        """Return the checkpoint of a folder; None, with a warning, where it is damaged, and None
+        where there is none."""
         if folder is None or not (folder / CHECKPOINT).exists():
             return None
-        return cls(folder / CHECKPOINT, settings, device)
+        path = folder / CHECKPOINT
+        if not _is_whole(path):
+            message = f"{path}: this checkpoint is damaged; training starts from the beginning"
+            warnings.warn(message, LexiceptWarning, stacklevel=2)
+            return None
+        return cls(path, settings, device)
 
     @contextmanager
     def reading(self) -> Iterator[dict[str, Any]]:
@@ -246,3 +260,22 @@ class Checkpoint:
         except Exception as error:  # torch raises many kinds
             reason = " ".join(str(error).split())
             raise InputError(f"{self.path}: this checkpoint can't be read: {reason}") from None
+
+
+def _is_whole(path: Path) -> bool:
+    """Return whether a checkpoint ends with the SHA-256 of what comes before."""
+    size = path.stat().st_size - hashlib.sha256().digest_size
+    if size < 0:
+        return False
+    with path.open("rb") as file:
+        file.seek(size)
+        return file.read() == _digest(path, size)
+
+
+def _digest(path: Path, size: int) -> bytes:
+    """Return the SHA-256 of a file's first ``size`` bytes."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        for start in range(0, size, PIECE):
+            digest.update(file.read(min(PIECE, size - start)))
+    return digest.digest()

@@ -10,7 +10,7 @@ import yaml
 from lexicept.corpora.json_lines import read_objects
 from lexicept.models.encoder import Encoder
 from lexicept.models.model_card import make_card
-from lexicept.storage.files import replace_file
+from lexicept.storage.files import replace_file, replacing
 from lexicept.training.config import TrainingConfig
 from lexicept.training.settings import to_mapping
 
@@ -59,9 +59,8 @@ def write_curves(metrics: list[dict[str, Any]], path: Path) -> None:
     titles = ("training loss", "validation nDCG@10", "validation QD-FLOPs")
     for axis, title in zip(axes, titles, strict=True):
         axis.set(title=title, xlabel="step")
-    unfinished = path.with_suffix(".unfinished.png")
-    figure.savefig(unfinished, dpi=100)
-    unfinished.replace(path)
+    with replacing(path) as file:
+        figure.savefig(file, format="png", dpi=100)
 
 
 def write_card(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Sequence
 from contextlib import nullcontext
 from datetime import timedelta
@@ -22,7 +21,7 @@ from lexicept.models.backbone import Backbone
 from lexicept.models.encoder import Encoder
 from lexicept.models.lora import has_adapters, merge_adapters
 from lexicept.progress import Progress, silent
-from lexicept.storage.files import move, sync_folder
+from lexicept.storage.files import disk_errors, move, remove, replace_file, sync_folder
 from lexicept.training.collection import RunData, read_run_data, word_index
 from lexicept.training.config import TrainingConfig
 from lexicept.training.data import Collator, Sampler, TrainingData
@@ -218,19 +217,24 @@ def _finish(run: RunFolder, encoder: Encoder, objective: Objective) -> None:
     encoder.eval()
     if has_adapters(backbone.model):
         adapter = _save(run, encoder, metrics, "adapter.unfinished")
-        shutil.rmtree(path / "adapter", ignore_errors=True)
+        remove(path / "adapter")
         move(adapter, path / "adapter")
         backbone.model = merge_adapters(backbone.model)
     model = _save(run, encoder, metrics, "model.unfinished")
     write_curves(metrics, path / "curves.png")
-    shutil.copy(run.work / "metrics.jsonl", path / "metrics.jsonl")
+    replace_file(path / "metrics.jsonl", (run.work / "metrics.jsonl").read_bytes())
     move(model, path / "model")
 
 
 def _save(run: RunFolder, encoder: Encoder, metrics: list[dict[str, Any]], name: str) -> Path:
     folder = run.path / name
-    shutil.rmtree(folder, ignore_errors=True)
-    encoder.save(str(folder), create_model_card=False)
-    write_card(encoder, run.config, metrics, folder / "README.md")
-    sync_folder(folder)
+    remove(folder)
+    try:
+        with disk_errors(folder, sum(value.nbytes for value in encoder.parameters())):
+            encoder.save(str(folder), create_model_card=False)
+        write_card(encoder, run.config, metrics, folder / "README.md")
+        sync_folder(folder)
+    except BaseException:
+        remove(folder)
+        raise
     return folder

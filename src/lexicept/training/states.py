@@ -15,6 +15,7 @@ from lexicept.models.backbone import Backbone
 from lexicept.models.sae.states import Reader
 from lexicept.progress import Progress, silent
 from lexicept.storage.arrays import load_array, save_array
+from lexicept.storage.cached import cached
 from lexicept.storage.workspace import Workspace
 from lexicept.vectors import Integers
 
@@ -56,8 +57,8 @@ class CachedStates:
         *,
         bf16: bool = False,
     ) -> CachedStates:
-        """Open the states of texts, which are computed the first time; an interrupted call is
-        resumed by calling it again.
+        """Open the states of texts, which are computed where they are absent or damaged; an
+        interrupted call is resumed by calling it again.
 
         Args:
             folder: a cache; the states of other backbones, texts or precisions are kept apart.
@@ -65,11 +66,11 @@ class CachedStates:
 
         Raises:
             InputError: another process is computing the same states.
-            IndexFormatError: the states are damaged.
         """
         key = _fingerprint(backbone, texts, bf16)
         out = folder / key[:16]
-        if not out.exists():
+
+        def make() -> None:
             with Workspace(out, "states", {"states": key}) as work:
                 shards = work.units("states")
                 for number, start in enumerate(range(0, len(texts), SHARD)):
@@ -86,7 +87,8 @@ class CachedStates:
                         shards.finish(f"{number:06d}", files)
                     progress("states", min(start + SHARD, len(texts)), len(texts))
                 work.publish(shards.folder)
-        return cls(out, len(texts))
+
+        return cached(out, make, lambda path: cls(path, len(texts)))
 
     def __len__(self) -> int:
         return self._count

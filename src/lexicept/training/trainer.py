@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
+import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -21,18 +21,29 @@ from sentence_transformers import (
 )
 from torch import Tensor, nn
 from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
-from transformers import PrinterCallback, TrainerCallback, TrainerState
-from transformers.trainer import TRAINER_STATE_NAME
+from transformers import PrinterCallback, TrainerCallback
 
-from lexicept.errors import InputError
+from lexicept.errors import IndexFormatError, InputError, LexiceptWarning
 from lexicept.models.encoder import Encoder
 from lexicept.progress import Progress
-from lexicept.storage.files import replace_file
+from lexicept.storage.cached import check_recorded
+from lexicept.storage.files import (
+    disk_errors,
+    remove,
+    replace_file,
+    sync,
+    sync_folder,
+    write_json,
+)
+from lexicept.storage.manifest import describe_files
 from lexicept.training.config import TrainingConfig
 from lexicept.training.data import Collator
 from lexicept.training.loop import NotFiniteError
 from lexicept.training.objective import Objective
 from lexicept.training.validation import RetrievalEvaluator
+
+CHECKSUMS = "checksums.json"
+"""The file of a checkpoint that describes the others; a checkpoint without it is not whole."""
 
 CHECKPOINTS = 2
 """Number of kept checkpoints: the newest, and the best or, where that is the newest, the one
@@ -93,7 +104,6 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
             eval_steps=validation.every,
             save_strategy="steps",
             save_steps=validation.every,
-            save_total_limit=CHECKPOINTS,
             metric_for_best_model="eval_selection",
             greater_is_better=True,
             logging_steps=LOGGING_STEPS,
@@ -206,6 +216,31 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
     def add_model_card_callback(self, default_args_dict: dict[str, Any]) -> None:
         """Do nothing: a run writes its own card."""
 
+    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
+        """Write a checkpoint and flush it to disk; ``CHECKSUMS`` is written last, and only then
+        are earlier checkpoints removed."""
+        folder = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
+        if self.args.should_save:
+            remove(folder)
+        self.accelerator.wait_for_everyone()
+        weights = sum(value.nbytes for value in self._learned().values())
+        with disk_errors(folder, 3 * weights):  # AdamW has two more numbers for each
+            super()._save_checkpoint(model, trial)
+        self.accelerator.wait_for_everyone()
+        if self.args.should_save:
+            sync_folder(folder)
+            write_json(folder / CHECKSUMS, {"files": describe_files(folder, folder)})
+            sync(folder.parent)
+            self._remove_earlier(folder)
+
+    def _remove_earlier(self, newest: Path) -> None:
+        """Remove checkpoints: of ``CHECKPOINTS`` that stay, one is the newest and one the best."""
+        earlier = [path for _, path in checkpoints(newest.parent) if path != newest]
+        best = newest.with_name(f"checkpoint-{self.state.best_global_step}")
+        earlier.sort(key=best.__ne__)  # the best first, then from new to old
+        for path in earlier[CHECKPOINTS - 1 :]:
+            remove(path)
+
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         folder = Path(output_dir or self.args.output_dir)
         folder.mkdir(parents=True, exist_ok=True)
@@ -231,13 +266,25 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
         return {name: value for name, value in self.model.named_parameters() if value.requires_grad}
 
 
+def checkpoints(folder: Path) -> list[tuple[int, Path]]:
+    """Return the steps and folders of checkpoints, whole or not, from new to old."""
+    paths = folder.glob("checkpoint-*")
+    return sorted(((int(path.name.split("-")[1]), path) for path in paths), reverse=True)
+
+
 def last_checkpoint(folder: Path) -> str | None:
-    """Return the newest complete checkpoint: ``trainer_state.json`` is written last."""
-    checkpoints = {int(path.name.split("-")[1]): path for path in folder.glob("checkpoint-*")}
-    for step in sorted(checkpoints, reverse=True):
-        with contextlib.suppress(OSError, ValueError):
-            TrainerState.load_from_json(str(checkpoints[step] / TRAINER_STATE_NAME))
-            return str(checkpoints[step])
+    """Return the newest whole checkpoint; None where there is none. A warning names damaged ones;
+    those without ``CHECKSUMS``, whose writing was interrupted, are passed over."""
+    for _, path in checkpoints(folder):
+        if not (path / CHECKSUMS).exists():
+            continue
+        try:
+            check_recorded(path, path / CHECKSUMS)
+        except IndexFormatError as error:
+            message = f"{error}: this checkpoint is not resumed from"
+            warnings.warn(message, LexiceptWarning, stacklevel=2)
+        else:
+            return str(path)
     return None
 
 

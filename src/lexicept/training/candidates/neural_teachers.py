@@ -20,6 +20,7 @@ from lexicept.errors import InputError
 from lexicept.models.loading import DEFAULT_BACKBONE, quiet_transformers, resolve
 from lexicept.progress import Progress, silent
 from lexicept.storage.arrays import load_array
+from lexicept.storage.cached import cached
 from lexicept.storage.files import fingerprint
 from lexicept.storage.manifest import describe_files
 from lexicept.storage.workspace import Workspace
@@ -149,7 +150,6 @@ def _embeddings(
     folder: Path,
     progress: Progress,
 ) -> tuple[Floats, Floats]:
-    folder.mkdir(parents=True, exist_ok=True)
     parameters = json.dumps(identity, sort_keys=True)
     size = model.get_embedding_dimension()
     cosine = model.similarity_fn_name == "cosine"
@@ -159,10 +159,9 @@ def _embeddings(
         ("documents", model.encode_document, documents),
     ):
         path = folder / f"{fingerprint(chain([parameters, kind], texts))}.npy"
-        if not path.exists():
-            quiet = partial(encode, show_progress_bar=False, normalize_embeddings=cosine)
-            _embed(quiet, texts, size, path, partial(progress, f"embed {kind}"))
-        representations.append(load_array(path, np.float16, ndim=2))
+        quiet = partial(encode, show_progress_bar=False, normalize_embeddings=cosine)
+        make = partial(_embed, quiet, texts, size, path, partial(progress, f"embed {kind}"))
+        representations.append(cached(path, make, partial(load_array, dtype=np.float16, ndim=2)))
     return representations[0], representations[1]
 
 

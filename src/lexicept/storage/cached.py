@@ -1,0 +1,65 @@
+"""What can be made again is kept on disk, and never trusted where it is damaged."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from lexicept.errors import IndexFormatError, InputError, LexiceptError, LexiceptWarning
+from lexicept.storage.files import read_json, remove, write_json
+from lexicept.storage.manifest import check_files, describe, describe_files
+
+T = TypeVar("T")
+
+
+def cached(path: Path, make: Callable[[], object], read: Callable[[Path], T]) -> T:
+    """Return what is read from a file or folder, which is made first where it is absent.
+
+    Its checksums are kept beside it, in ``<name>.checksums.json``. What does not match them, or
+    can't be read, is made again, with a warning.
+
+    Args:
+        make: publishes ``path``. Where another process has published it by then, that is read.
+        read: opens ``path``, and raises a LexiceptError for anything else.
+    """
+    record = path.with_name(f"{path.name}.checksums.json")
+    if path.exists():
+        try:
+            if record.exists():
+                check_recorded(path.parent, record)
+            value = read(path)
+        except LexiceptError as error:
+            warnings.warn(f"{error}: made again", LexiceptWarning, stacklevel=2)
+            remove(record)
+            remove(path)
+        else:
+            if not record.exists():
+                _describe(path, record)
+            return value
+    try:
+        make()
+    except InputError:
+        if not path.exists():
+            raise
+    value = read(path)
+    _describe(path, record)
+    return value
+
+
+def check_recorded(root: Path, record: Path) -> None:
+    """Compare files below ``root`` with their sizes and checksums in a record.
+
+    Raises:
+        IndexFormatError: naming what is missing, truncated or altered, or the record.
+    """
+    files = read_json(record).get("files")
+    if not isinstance(files, dict):
+        raise IndexFormatError(f"{record}: not a record of checksums")
+    check_files(root, files, checksums=True)
+
+
+def _describe(path: Path, record: Path) -> None:
+    files = describe_files if path.is_dir() else lambda file, root: describe([file], root)
+    write_json(record, {"files": files(path, path.parent)})
