@@ -19,6 +19,9 @@ from lexicept.models.heads.sae import SAEHead
 from lexicept.models.loading import quiet_transformers
 from lexicept.models.sae.model import SAE
 from lexicept.models.windows import pad_windows, split_words
+from lexicept.training.concepts import train_concepts
+from lexicept.training.sae.settings import SAESettings
+from lexicept.vectorizers.concepts import BackboneSettings, ConceptVectorizer
 from support.tiny import DECODERS, decoder_tokenizer, save_bert, save_decoder, text
 
 LONG = text(*range(8))
@@ -257,3 +260,48 @@ def test_a_new_backbone_is_where_the_library_would_put_it(tmp_path, monkeypatch)
     save_bert(tmp_path / "bert")
     monkeypatch.setattr("lexicept.models.backbone.get_device_name", lambda: "meta")
     assert Backbone.from_pretrained(str(tmp_path / "bert")).model.device.type == "meta"
+
+
+@pytest.mark.parametrize(
+    ("recorded", "wanted", "expected"),
+    [
+        ({}, None, False),
+        ({"bidirectional": True}, None, True),
+        ({"bidirectional": False}, None, False),
+        ({"bidirectional": True}, False, False),
+        ({}, True, True),
+    ],
+)
+def test_pretrained_saes_read_states_as_in_their_training(
+    recorded: dict[str, bool], wanted: bool | None, expected: bool,
+    folders: dict[str, str], tmp_path: Path,
+) -> None:  # fmt: skip
+    sae = SAE(32, 8, 2)
+    sae.origin = {"layer": 2, **recorded}
+    sae.save(tmp_path)
+    settings = BackboneSettings(folders["Llama"], bidirectional=wanted)
+    concepts = ConceptVectorizer.pretrained(str(tmp_path), settings)
+    assert concepts.encoder.backbone.bidirectional is expected
+    model = AutoModel.from_pretrained(folders["Llama"]).eval()
+    ids, mask = inputs(concepts.encoder.backbone, LONG)
+    with torch.no_grad():
+        causal = model(ids, attention_mask=mask, output_hidden_states=True).hidden_states[2]
+        found = concepts.encoder.backbone.states(ids, mask)
+    same = torch.isclose(found, causal, atol=1e-5).all(dim=-1)
+    assert bool(same.all()) is not expected
+
+
+def test_an_encoder_of_bert_s_kind_attends_as_it_always_does(tmp_path: Path) -> None:
+    assert Backbone.from_pretrained(save_bert(tmp_path), as_trained=True).bidirectional
+
+
+@pytest.mark.parametrize("both", [True, False])
+def test_an_sae_that_is_trained_here_records_attention(
+    both: bool, folders: dict[str, str], tmp_path: Path
+) -> None:
+    backbone = Backbone.from_pretrained(folders["Llama"], 2, bidirectional=both)
+    settings = SAESettings(num_latents=8, k=2, tokens=64)
+    train_concepts([LONG] * 4, backbone, settings).save(tmp_path / "trained")
+    head = next((tmp_path / "trained" / "model").glob("*_SAEHead"))
+    again = ConceptVectorizer.pretrained(str(head), BackboneSettings(folders["Llama"], 2))
+    assert again.encoder.backbone.bidirectional is both

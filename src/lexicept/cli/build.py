@@ -102,6 +102,16 @@ LayerOption = Annotated[
         "needs (a release's layer 20 is --layer 21)."
     ),
 ]
+AttentionOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--bidirectional/--causal",
+        help="Attention of a decoder: to all tokens, or to earlier ones only. Default: as a "
+        "pretrained SAE was trained, causal where it does not say; bidirectional for one that is "
+        "trained here.",
+        show_default=False,
+    ),
+]
 PrecisionOption = Annotated[
     PrecisionChoice,
     typer.Option(help="Number format of the backbone; bfloat16 is used only where it is faster."),
@@ -168,6 +178,7 @@ def build(
     explanations: ExplanationsOption = None,
     backbone: BackboneOption = None,
     layer: LayerOption = None,
+    bidirectional: AttentionOption = None,
     precision: PrecisionOption = PrecisionChoice.bfloat16,
     num_latents: LatentsOption = None,
     k: KOption = None,
@@ -208,6 +219,7 @@ def build(
             train_concepts=training,
             backbone=backbone,
             layer=layer,
+            bidirectional=bidirectional,
             precision=precision.value,
             weighting=None if weighting is None else weighting.value,
             query_max_active_dims=query_max_active_dims,

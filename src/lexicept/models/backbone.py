@@ -67,13 +67,13 @@ class Backbone(Transformer):  # type: ignore[misc]
 
     Threads may share a backbone: no call changes it or its tokenizer.
 
-    Decoders attend in both directions unless ``bidirectional`` is False. A block that attends to a
+    Decoders attend in both directions unless ``bidirectional`` says otherwise. A block that attends to a
     sliding window sees as many tokens on either side as the model's configuration says.
 
     Args:
         model_name_or_path: a hub name or a folder.
         overlap: tokens that neighbouring windows share.
-        bidirectional: whether tokens attend to those after them.
+        bidirectional: whether tokens attend to those after them; None leaves the model as it is.
         dtype: the type of the weights in memory: float32, bfloat16 or float16.
         precision: the type in which ``token_states`` multiplies matrices for documents, float32 or
             bfloat16; bfloat16 is used only on hardware that multiplies it faster. Queries always
@@ -97,7 +97,7 @@ class Backbone(Transformer):  # type: ignore[misc]
         model_name_or_path: str,
         *,
         overlap: int = 32,
-        bidirectional: bool = True,
+        bidirectional: bool | None = True,
         dtype: str = "float32",
         precision: str = "float32",
         special_tokens: bool = False,
@@ -140,7 +140,7 @@ class Backbone(Transformer):  # type: ignore[misc]
             raise InputError(f"{model_name_or_path}: {error}") from None
         for block in self._blocks:
             block.register_forward_hook(_tell)
-        self.bidirectional = bidirectional
+        self.bidirectional = self._sees_ahead(0) if bidirectional is None else bidirectional
         self._attend()
 
     @classmethod
@@ -152,6 +152,7 @@ class Backbone(Transformer):  # type: ignore[misc]
         bidirectional: bool | None = None,
         dtype: str | None = None,
         precision: str | None = None,
+        as_trained: bool = False,
     ) -> Backbone:
         """Load an encoder or decoder, without the blocks above ``layer``.
 
@@ -165,6 +166,8 @@ class Backbone(Transformer):  # type: ignore[misc]
             bidirectional: as saved by default, and True for a model that lexicept did not save.
             dtype, precision: as saved by default, and float32 for a model that lexicept did not
                 save.
+            as_trained: whether a model that lexicept did not save attends as it was trained to,
+                a decoder to earlier tokens only; for SAEs that were trained on such states.
 
         Raises:
             InputError: the model can't be loaded, or has no such layer or attention.
@@ -183,6 +186,8 @@ class Backbone(Transformer):  # type: ignore[misc]
         kwargs = cls._load_init_kwargs(path, config_kwargs=cut)
         wanted = {"bidirectional": bidirectional, "dtype": dtype, "precision": precision}
         kwargs |= {key: value for key, value in wanted.items() if value is not None}
+        if as_trained:
+            kwargs.setdefault("bidirectional", None)
         try:
             backbone = cls(path, **kwargs)
         except OSError as error:  # no weights, or pickled ones only

@@ -43,6 +43,7 @@ def build(
     train_concepts: bool | SAESettings = False,
     backbone: str | os.PathLike[str] | None = None,
     layer: int | None = None,
+    bidirectional: bool | None = None,
     precision: Literal["float32", "bfloat16"] = "bfloat16",
     weighting: Literal["bm25", "splade"] | None = None,
     query_max_active_dims: int | None = None,
@@ -78,6 +79,9 @@ def build(
         backbone: the Hugging Face model that an SAE reads; all-MiniLM-L6-v2 by default.
         layer: the number of blocks of the backbone to run; by default all, or those before the
             pretrained SAE.
+        bidirectional: whether a decoder's tokens attend to those after them; by default as the
+            pretrained SAE was trained, where it does not say to earlier tokens only, and for an SAE
+            that is trained here to both sides.
         precision: number format of the backbone while it reads documents.
         weighting: how concept activations become weights; by default as their model was trained.
         query_max_active_dims: the most concepts of a query; by default the model's limit.
@@ -110,12 +114,13 @@ def build(
         backbone,
         layer,
         precision,
+        bidirectional,
         train_concepts,
     )
     check_parameters(
         names,
         {"model": model, "sae": sae, "train_concepts": train_concepts, "adapt": adapt},
-        {"backbone": backbone, "layer": layer},
+        {"backbone": backbone, "layer": layer, "bidirectional": bidirectional},
         {
             "width": width,
             "explanations": explanations,

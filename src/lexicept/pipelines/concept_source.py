@@ -36,6 +36,7 @@ class ConceptSource:
     backbone: str
     layer: int | None
     precision: str
+    bidirectional: bool | None
     training: dict[str, Any] | None
     """The settings of an SAE that is trained on the documents, those that differ from the
     defaults."""
@@ -51,6 +52,7 @@ class ConceptSource:
         backbone: str | os.PathLike[str] | None,
         layer: int | None,
         precision: str,
+        bidirectional: bool | None,
         train_concepts: bool | SAESettings,
     ) -> ConceptSource:
         """Return the source that the parameters of ``build`` name."""
@@ -71,6 +73,7 @@ class ConceptSource:
             backbone=BACKBONE if backbone is None else os.fspath(backbone),
             layer=layer,
             precision=precision,
+            bidirectional=bidirectional,
             training=training,
         )
 
@@ -90,10 +93,17 @@ class ConceptSource:
         from lexicept.vectorizers.concepts import BackboneSettings, ConceptVectorizer
 
         if self.sae is not None:
-            backbone = BackboneSettings(self.backbone, self.layer, self.precision)
+            backbone = BackboneSettings(
+                self.backbone, self.layer, self.precision, self.bidirectional
+            )
             return ConceptVectorizer.pretrained(self.sae, backbone, self.width)
         if self.training is not None:
-            return Backbone.from_pretrained(self.backbone, self.layer, precision=self.precision)
+            return Backbone.from_pretrained(
+                self.backbone,
+                self.layer,
+                bidirectional=self.bidirectional,
+                precision=self.precision,
+            )
         concepts = ConceptVectorizer.load(self.model or MINI)
         concepts.precision = self.precision
         return concepts

@@ -101,6 +101,7 @@ def _sae_head(run: RunFolder, backbone: Backbone, data: TrainingData) -> Head:
     else:
         both = cast(Sequence[str], ConcatDataset(texts))
         sae = train_sae(backbone, both, *to, transform=transform)
+    sae.origin["bidirectional"] = backbone.bidirectional
     return SAEHead(sae, inner=inner)
 
 

@@ -37,6 +37,9 @@ class BackboneSettings:
     """Number of blocks to run; all by default."""
     precision: str = "float32"
     """Precision for documents, float32 or bfloat16; see ``Backbone``."""
+    bidirectional: bool | None = None
+    """Whether tokens attend to those after them; by default as the SAE was trained: if it does not
+    say, as the backbone was trained, a decoder to earlier tokens only."""
 
 
 class ConceptVectorizer:
@@ -72,7 +75,14 @@ class ConceptVectorizer:
         sae = find_pretrained_sae(source, backbone.layer, width)
         if sae.layer is None and sae.layout.hook is None:
             raise InputError(f"{source}: the layer that this SAE reads is unknown: name the layer")
-        base = Backbone.from_pretrained(backbone.name, sae.layer, precision=backbone.precision)
+        trained, wanted = sae.layout.bidirectional, backbone.bidirectional
+        base = Backbone.from_pretrained(
+            backbone.name,
+            sae.layer,
+            bidirectional=trained if wanted is None else wanted,
+            precision=backbone.precision,
+            as_trained=True,
+        )
         return cls(Encoder.of(base, SAEHead(sae.load(backbone=base))))
 
     @property

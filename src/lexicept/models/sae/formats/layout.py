@@ -79,6 +79,8 @@ class Layout(ABC):
     hook: str | None = None
     model: str | None = None
     """Name of the language model whose states it reads."""
+    bidirectional: bool | None = None
+    """Whether the tokens of these states attend to those after them; None if unknown."""
 
     def __init__(self, folder: Path, path: str) -> None:
         self.folder = folder

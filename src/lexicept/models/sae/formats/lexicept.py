@@ -27,6 +27,8 @@ class Lexicept(Layout):
         self.origin = self.config.section("origin")
         self.hook = self.origin.optional_text("hook")
         self.model = self.origin.optional_text("model")
+        both = self.origin.values.get("bidirectional")
+        self.bidirectional = both if isinstance(both, bool) else None
 
     @property
     def layer(self) -> int | None:
