@@ -1,4 +1,6 @@
+import copy
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,9 +12,11 @@ from lexicept.errors import InputError
 from lexicept.models.backbone import Backbone
 from lexicept.models.encoder import Encoder
 from lexicept.models.heads.sae import SAEHead
+from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.models.loading import resolve
 from lexicept.models.sae.model import SAE
-from support.tiny import save_bert
+from lexicept.vectorizers.concepts import MINI, ConceptVectorizer
+from support.tiny import save_bert, tiny_backbone
 
 
 def test_layer_is_the_number_of_blocks_run(backbone, texts):
@@ -195,3 +199,33 @@ def test_documents_may_be_read_in_bfloat16_and_queries_are_not(monkeypatch, text
     assert torch.equal(states_of(backbone, texts, "document"), exact)
     with pytest.raises(InputError, match="precision is one of float32, bfloat16, not 'float16'"):
         Backbone.from_pretrained(precision="float16")
+
+
+def test_vectors_decode_to_names_of_concepts(encoder: Encoder, tmp_path: Path) -> None:
+    vectors = torch.zeros(2, 256)
+    vectors[0, 7], vectors[0, 3], vectors[0, 200] = 1.0, 2.0, 1.0
+    assert encoder.decode(vectors[0]) == [("#3", 2.0), ("#7", 1.0), ("#200", 1.0)]
+    named = copy.copy(encoder)
+    named.names = [f"concept {number}" for number in range(256)]
+    named.save(str(tmp_path / "named"), create_model_card=False)
+    loaded = Encoder.load(tmp_path / "named")
+    expected = [[("concept 3", 2.0), ("concept 7", 1.0)], []]
+    assert loaded.decode(vectors.to_sparse(), top_k=2) == expected
+    assert ConceptVectorizer.load(tmp_path / "named").terms[255] == "concept 255"
+    with pytest.raises(InputError, match="top_k"):
+        loaded.decode(vectors, top_k=0)
+    with pytest.raises(InputError, match=r"vectors are \[256\]"):
+        loaded.decode(vectors[:, :9])
+
+
+def test_lexicept_mini_decodes_to_its_names() -> None:
+    concepts = ConceptVectorizer.load(MINI)
+    (best, *_) = concepts.encoder.decode(concepts.encoder.encode_query("a sleeping kitten"), 1)
+    assert best[0] in concepts.terms
+    assert not best[0].startswith("#")
+
+
+def test_sub_words_decode_to_themselves(tmp_path: Path) -> None:
+    head = VocabularyHead(torch.eye(32)[:2], None, ["ba", "de"])
+    encoder = Encoder.of(tiny_backbone(tmp_path), head)
+    assert encoder.decode(torch.tensor([0.5, 1.0])) == [("de", 1.0), ("ba", 0.5)]

@@ -226,6 +226,9 @@ def test_saelens_round_trip(k, centred, tmp_path):
 def test_hooks():
     assert layer_of("blocks.24.hook_resid_post") == 25
     assert layer_of("blocks.8.hook_resid_pre") == 8
+    assert layer_of("blocks.24.hook_out") == 25
+    assert layer_of("blocks.8.hook_in") == block_of("blocks.8.hook_in") == 8
+    assert layer_of("blocks.8.attn.hook_out") is layer_of("blocks.8.ln2.hook_in") is None
     assert layer_of("model.layers.17.output") == 18
     assert layer_of("layers.5") == layer_of("h.5") == 6
     assert layer_of("model.layers.5.pre_feedforward_layernorm.output") is None

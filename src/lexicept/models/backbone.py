@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -15,6 +14,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 
 from lexicept.errors import InputError
+from lexicept.models.blocks import count_positions, find_blocks, listening, tell
 from lexicept.models.loading import (
     DEFAULT_BACKBONE,
     no_remote_code,
@@ -25,7 +25,6 @@ from lexicept.models.loading import (
 from lexicept.models.lora import find_base, has_adapters, load_adapters, save_adapters
 from lexicept.models.windows import (
     LONGEST_WINDOW,
-    UNLIMITED,
     Window,
     cut_windows,
     first_windows,
@@ -48,14 +47,6 @@ BATCH_TOKENS = 4096
 """Tokens in a batch, padding included."""
 
 
-_POSITIONS = ("position_embeddings", "embed_positions", "wpe")
-
-Listener = tuple[nn.Module, Callable[[Tensor], Tensor | None]]
-
-_LISTENERS: ContextVar[tuple[Listener, ...]] = ContextVar("listeners", default=())
-"""The functions that get the outputs of blocks, by block; every thread has its own."""
-
-
 class Backbone(Transformer):  # type: ignore[misc]
     """A Hugging Face encoder or decoder cut after ``layer`` blocks, for texts of any length.
 
@@ -67,8 +58,8 @@ class Backbone(Transformer):  # type: ignore[misc]
 
     Threads may share a backbone: no call changes it or its tokenizer.
 
-    Decoders attend in both directions unless ``bidirectional`` says otherwise. A block that attends to a
-    sliding window sees as many tokens on either side as the model's configuration says.
+    Decoders attend in both directions unless ``bidirectional`` says otherwise. A block that attends
+    to a sliding window sees as many tokens on either side as the model's configuration says.
 
     Args:
         model_name_or_path: a hub name or a folder.
@@ -133,13 +124,13 @@ class Backbone(Transformer):  # type: ignore[misc]
                 kept = getattr(self.model.config, kinds)[: self.num_layers]
                 setattr(self.model.config, kinds, kept)
         keep_whole(self.tokenizer)
-        self._positions = _count_positions(self.model)
+        self._positions = count_positions(self.model)
         try:
             _ = self.window
         except InputError as error:
             raise InputError(f"{model_name_or_path}: {error}") from None
         for block in self._blocks:
-            block.register_forward_hook(_tell)
+            block.register_forward_hook(tell)
         self.bidirectional = self._sees_ahead(0) if bidirectional is None else bidirectional
         self._attend()
 
@@ -220,7 +211,7 @@ class Backbone(Transformer):  # type: ignore[misc]
 
     @property
     def _blocks(self) -> nn.ModuleList:
-        return _find_blocks(self.model, self.num_layers)
+        return find_blocks(self.model, self.num_layers)
 
     def _attend(self) -> None:
         """Switch causal masking on or off where the model does not attend as wanted."""
@@ -377,11 +368,8 @@ class Backbone(Transformer):  # type: ignore[misc]
             change: takes the output [windows, length, d] and returns its replacement, or None to
                 keep it.
         """
-        added = _LISTENERS.set((*_LISTENERS.get(), (self._blocks[layer - 1], change)))
-        try:
+        with listening(self._blocks[layer - 1], change):
             yield
-        finally:
-            _LISTENERS.reset(added)
 
     def token_states(
         self, windows: Sequence[Window], task: str = "document"
@@ -425,32 +413,3 @@ class Backbone(Transformer):  # type: ignore[misc]
     @property
     def _padding(self) -> int:
         return self.tokenizer.pad_token_id or 0
-
-
-def _tell(block: nn.Module, _args: Any, output: Any) -> Any:
-    """Pass a block's output to this thread's listeners; return what they replace it with."""
-    for listened, change in _LISTENERS.get():
-        if listened is block:
-            alone = isinstance(output, Tensor)
-            changed = change(output if alone else output[0])
-            if changed is not None:
-                output = changed if alone else (changed, *output[1:])
-    return output
-
-
-def _count_positions(model: nn.Module) -> int:
-    """Return the number of positions that a model's table of position embeddings has rows for."""
-    for name, module in model.named_modules():
-        if name.endswith(_POSITIONS) and isinstance(module, nn.Embedding):
-            # Some count from the row after the padding's, as RoBERTa's, or from a fixed row.
-            padding = -1 if module.padding_idx is None else module.padding_idx
-            return module.num_embeddings - int(getattr(module, "offset", padding + 1))
-    return UNLIMITED
-
-
-def _find_blocks(model: nn.Module, num_layers: int) -> nn.ModuleList:
-    """Return the model's list of transformer blocks."""
-    for module in model.modules():
-        if isinstance(module, nn.ModuleList) and len(module) == num_layers:
-            return module
-    raise InputError(f"{type(model).__name__} has no list of {num_layers} transformer blocks")

@@ -14,7 +14,7 @@ import torch
 from sentence_transformers import SparseEncoder
 from sentence_transformers.base.modules import Router
 
-from lexicept.errors import InputError
+from lexicept.errors import InputError, check_count
 from lexicept.models.backbone import Backbone
 from lexicept.models.heads.base import Head
 from lexicept.models.heads.sae import SAEHead
@@ -23,12 +23,15 @@ from lexicept.models.hub import model_folder
 from lexicept.models.index_settings import IndexSettings
 from lexicept.models.lookup import Lookup
 from lexicept.models.windows import Window
+from lexicept.storage.texts import TextStore
 from lexicept.weighting import Weighting
 
 POOL_CELLS = 2**24
 """Limit on the cells of one dense [texts, size] or [tokens, size] array: 64 MB."""
 
 _DEFAULT = IndexSettings()
+
+_NAMES = "terms"
 
 _MODULES = {
     f"{kind.__module__}.{kind.__name__}": kind
@@ -54,6 +57,9 @@ class Encoder(SparseEncoder):  # type: ignore[misc]
 
     index_settings: IndexSettings = _DEFAULT
     """Weighting of the activations in an index, and limits on a query's cost."""
+
+    names: Sequence[str] | None = None
+    """The name of each dimension, saved beside the model; None for the head's own, if any."""
 
     @classmethod
     def of(
@@ -124,15 +130,59 @@ class Encoder(SparseEncoder):  # type: ignore[misc]
                 lookup, head_type = None, _MODULES[entries[1]["type"]]
                 backbone = Backbone.load(str(folder))
                 head = head_type.load(str(folder), subfolder=entries[1]["path"])
-            return cls.of(backbone, head, lookup, IndexSettings.read(folder))
+            encoder = cls.of(backbone, head, lookup, IndexSettings.read(folder))
+            if (folder / f"{_NAMES}.bin").exists():
+                encoder.names = TextStore(folder / _NAMES)
+                if len(encoder.names) != head.size:
+                    raise InputError(f"{len(encoder.names)} names for {head.size} dimensions")
+            return encoder
         except Exception as error:  # the libraries that read its modules raise many kinds
             reason = " ".join(str(error).split())
             raise InputError(f"{folder}: this encoder can't be loaded: {reason}") from None
 
-    def save(self, path: str, *args: Any, **kwargs: Any) -> None:
-        """Write the encoder and its index settings into a folder; see ``SparseEncoder.save``."""
+    def save(self, path: str, *args: Any, names: bool = True, **kwargs: Any) -> None:
+        """Write the encoder and its index settings into a folder; see ``SparseEncoder.save``.
+
+        Args:
+            names: whether to write ``names`` too.
+        """
         super().save(path, *args, **kwargs)
         self.index_settings.write(Path(path))
+        if names and self.names is not None:
+            TextStore.write(Path(path) / _NAMES, self.names)
+
+    def decode(self, embeddings: torch.Tensor, top_k: int | None = None) -> list[Any]:
+        """Return the names of a vector's dimensions, each with its weight, largest first.
+
+        Args:
+            embeddings: a vector [size] or several [n, size], sparse or dense.
+            top_k: the most dimensions of a vector, at least 1; None for all that are not 0.
+
+        Returns:
+            A list of (name, weight) for one vector, a list of such lists for several. A dimension
+            without a name is its number, as in "#12".
+
+        Raises:
+            InputError: ``top_k`` below 1, or vectors of another size.
+        """
+        check_count("top_k", 1 if top_k is None else top_k)
+        if embeddings.ndim not in (1, 2) or embeddings.shape[-1] != self.head.size:
+            shape = list(embeddings.shape)
+            raise InputError(
+                f"vectors are [{self.head.size}] or [n, {self.head.size}], not {shape}"
+            )
+        rows = embeddings if embeddings.ndim == 2 else embeddings.unsqueeze(0)
+        rows = rows.to_sparse().coalesce()
+        weights, order = rows.values().sort(descending=True, stable=True)
+        decoded: list[list[tuple[str, float]]] = [[] for _ in range(len(rows))]
+        named = self.head.terms if self.names is None else self.names
+        for (row, dimension), weight in zip(
+            rows.indices()[:, order].T.tolist(), weights.tolist(), strict=True
+        ):
+            if weight and len(decoded[row]) < (top_k or self.head.size):
+                name = f"#{dimension}" if named is None else named[dimension]
+                decoded[row].append((name, weight))
+        return decoded if embeddings.ndim == 2 else decoded[0]
 
     @property
     def _document_modules(self) -> list[Any]:

@@ -47,7 +47,8 @@ class ConceptVectorizer:
 
     Args:
         encoder: the encoder.
-        terms: a name per dimension; by default the head's own, or the dimension's number.
+        terms: a name per dimension; by default the encoder's, its head's, or the dimension's
+            number.
     """
 
     name = "concepts"
@@ -55,7 +56,8 @@ class ConceptVectorizer:
 
     def __init__(self, encoder: Encoder, terms: Sequence[str] | None = None) -> None:
         self.encoder = encoder
-        terms = self.head.terms if terms is None else terms
+        own = self.head.terms if encoder.names is None else encoder.names
+        terms = own if terms is None else terms
         self.named = terms is not None
         """Whether the dimensions have names."""
         self._terms = [f"#{latent}" for latent in range(self.size)] if terms is None else terms
@@ -151,7 +153,7 @@ class ConceptVectorizer:
 
     def save(self, folder: Path) -> None:
         """Write the encoder, into the folder ``model``, and the names of the dimensions."""
-        self.encoder.save(str(folder / "model"), create_model_card=False)
+        self.encoder.save(str(folder / "model"), names=False, create_model_card=False)
         TextStore.write(folder / "terms", self._terms)
 
     @classmethod
@@ -167,12 +169,13 @@ class ConceptVectorizer:
         folder = _MINI_FOLDER if source == MINI else model_folder(source)
         alone = not (folder / "model").is_dir()
         encoder = Encoder.load(folder if alone else folder / "model")
-        if alone and not (folder / "terms.bin").exists():
+        if alone:
             return cls(encoder)
         terms = TextStore(folder / "terms")
         if len(terms) != encoder.head.size:
             raise InputError(f"{folder}: {len(terms)} names for another number of dimensions")
-        return cls(encoder, terms)
+        encoder.names = terms
+        return cls(encoder)
 
 
 def _words(tokens: Mapping[int, tuple[Window, int]]) -> dict[int, list[tuple[int, int]]]:

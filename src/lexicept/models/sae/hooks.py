@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 
 _BLOCK = re.compile(r"(?:^|\.)(?:blocks|layers|layer|h)\.(\d+)((?:\.\w+)*)$")
-_AFTER_A_BLOCK = ("", ".output", ".hook_resid_post")
+_BEFORE_A_BLOCK = (".hook_resid_pre", ".hook_in")
+_AFTER_A_BLOCK = ("", ".output", ".hook_resid_post", ".hook_out")
+"""Names of Hugging Face's modules, TransformerLens's, and those of its version 3."""
 
 
 def block_of(hook: str | None) -> int | None:
@@ -22,4 +24,4 @@ def layer_of(hook: str | None) -> int | None:
     match = _BLOCK.search(hook or "")
     if match and match[2] in _AFTER_A_BLOCK:
         return int(match[1]) + 1
-    return int(match[1]) if match and match[2] == ".hook_resid_pre" else None
+    return int(match[1]) if match and match[2] in _BEFORE_A_BLOCK else None
