@@ -34,6 +34,7 @@ from lexicept.models.language_heads import language_head
 from lexicept.models.loading import quiet_transformers
 from lexicept.models.lookup import Lookup
 from lexicept.models.sae.model import SAE
+from lexicept.vectorizers.concepts import ConceptVectorizer
 from support.commands import Run, assert_error
 from support.tiny import WORDS, save_bert, save_decoder
 
@@ -138,6 +139,65 @@ def test_vectors_are_those_of_the_library(source: str, masked: Path, tmp_path: P
     # What an index holds: with max pooling, what log1p makes the weights of.
     found = torch.from_numpy(loaded.encode_activations(TEXTS).toarray())
     assert_same(found if source == "sum" else found.log1p(), expected[1])
+
+
+PROMPTED = {"query": "kilo: ", "document": "ba de "}
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"max_active_dims": 5},
+        {"prompts": PROMPTED},
+        {"prompts": {"passage": "mumu"}, "default_prompt_name": "passage"},
+        {"prompts": PROMPTED, "max_active_dims": 7},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("source", ["maximum", "inference-free"])
+def test_limits_and_prompts_are_kept(
+    source: str, values: dict[str, Any], masked: Path, tmp_path: Path
+) -> None:
+    folder = SOURCES[source](tmp_path / "source", masked)
+    settings(**values)(folder)
+    expected = both(SparseEncoder(str(folder)))
+    encoder = read(folder)
+    assert_same(both(encoder), expected)
+    encoder.save(str(tmp_path / "saved"), create_model_card=False)
+    loaded = Encoder.load(tmp_path / "saved")
+    assert_same(both(loaded), expected)
+    assert loaded.head.settings.query_max_active_dims == values.get("max_active_dims")
+    (tmp_path / "back").mkdir()
+    write_model(loaded, Kind.sentence_transformers, tmp_path / "back")
+    assert_same(both(SparseEncoder(str(tmp_path / "back"))), expected)
+
+
+@pytest.mark.parametrize("source", ["maximum", "inference-free"])
+def test_an_index_puts_prompts_before_texts(source: str, masked: Path, tmp_path: Path) -> None:
+    folder = SOURCES[source](tmp_path / "source", masked)
+    settings(prompts=PROMPTED)(folder)
+    expected = both(SparseEncoder(str(folder)))
+    concepts = ConceptVectorizer(read(folder))
+    assert_same(torch.from_numpy(concepts.documents(TEXTS).toarray()).log1p(), expected[1])
+    assert_same(torch.from_numpy(concepts.queries(TEXTS).toarray()).log1p(), expected[0])
+    for number, text in enumerate(TEXTS):
+        encoded = concepts.encode_query(text)
+        assert_same(torch.from_numpy(encoded.tf.toarray()).log1p()[0], expected[0][number])
+        spans = [encoded.spans(encoded.tf.indices.tolist())]
+        spans += concepts.document_spans([text], [expected[1][number].nonzero().ravel().tolist()])
+        for start, end in (span for one in spans for of in one.values() for span in of):
+            assert 0 <= start <= end <= len(text)
+    kilo = concepts.encoder.backbone.tokenizer.convert_tokens_to_ids("kilo")
+    (spans,) = (concepts.encode_query("bade kilo").spans([kilo]),)
+    assert set(spans[kilo]) <= {(0, 4), (5, 9)}
+
+
+def test_damaged_prompts_are_refused(masked: Path, tmp_path: Path) -> None:
+    read(masked).save(str(tmp_path / "saved"), create_model_card=False)
+    for values in ({"prompts": {"query": 5}}, {"prompts": [1]}, {"max_active_dims": "x"}):
+        settings(**values)(tmp_path / "saved")
+        with pytest.raises(InputError, match="can't be loaded"):
+            Encoder.load(tmp_path / "saved")
 
 
 @pytest.mark.parametrize("name", ["DistilBertForMaskedLM", "ModernBertForMaskedLM"])
@@ -298,6 +358,11 @@ def head_of(masked: Path, **settings: Any) -> VocabularyHead:
     return head
 
 
+def prompted(encoder: SparseEncoder) -> SparseEncoder:
+    encoder.prompts = PROMPTED
+    return encoder
+
+
 REFUSED: dict[str, tuple[str, Callable[[Path], SparseEncoder], Kind]] = {
     "latents": (
         "latents, not sub-words",
@@ -323,6 +388,11 @@ REFUSED: dict[str, tuple[str, Callable[[Path], SparseEncoder], Kind]] = {
         "query_max_active_dims: limits",
         lambda masked: with_head(masked, head_of(masked, query_max_active_dims=3)),
         Kind.sentence_transformers,
+    ),
+    "prompts": (
+        "prompts have no place there",
+        lambda masked: prompted(with_head(masked, head_of(masked))),
+        Kind.splade,
     ),
     "scale": (
         "query_scale",
@@ -399,15 +469,15 @@ def negative(folder: Path) -> None:
 
 BROKEN: dict[str, tuple[str, Callable[[Path, Path], Path]]] = {
     "csr": ("reads one dense vector of a whole text", csr),
-    "prompts": (
-        "puts prompts before texts",
-        lambda f, m: changed(f, m, settings(prompts={"query": "q: ", "document": ""})),
-    ),
     "cosine": (
         "compared by cosine",
         lambda f, m: changed(f, m, settings(similarity_fn_name="cosine")),
     ),
     "pickle": ("a pickle is not read", lambda f, m: changed(f, m, pickled)),
+    "limit": (
+        "max_active_dims must be a positive integer, got x",
+        lambda f, m: changed(f, m, settings(max_active_dims="x")),
+    ),
     "weights": (
         "can't load it",
         lambda f, m: changed(f, m, lambda f: (f / "model.safetensors").write_bytes(b"x" * 40)),

@@ -23,6 +23,7 @@ from lexicept.models.hub import model_folder
 from lexicept.models.index_settings import IndexSettings
 from lexicept.models.lookup import Lookup
 from lexicept.models.windows import Window
+from lexicept.storage.files import read_json
 from lexicept.storage.texts import TextStore
 from lexicept.weighting import Weighting
 
@@ -131,6 +132,7 @@ class Encoder(SparseEncoder):  # type: ignore[misc]
                 backbone = Backbone.load(str(folder))
                 head = head_type.load(str(folder), subfolder=entries[1]["path"])
             encoder = cls.of(backbone, head, lookup, IndexSettings.read(folder))
+            encoder._read_settings(folder)
             if (folder / f"{_NAMES}.bin").exists():
                 encoder.names = TextStore(folder / _NAMES)
                 if len(encoder.names) != head.size:
@@ -139,6 +141,22 @@ class Encoder(SparseEncoder):  # type: ignore[misc]
         except Exception as error:  # the libraries that read its modules raise many kinds
             reason = " ".join(str(error).split())
             raise InputError(f"{folder}: this encoder can't be loaded: {reason}") from None
+
+    def _read_settings(self, folder: Path) -> None:
+        """Read the prompts and the limit of active dimensions of a saved encoder."""
+        config = read_json(folder / "config_sentence_transformers.json")
+        self.prompts = {**self.prompts, **config.get("prompts", {})}
+        self.default_prompt_name = config.get("default_prompt_name")
+        self.max_active_dims = config.get("max_active_dims")
+        if not all(isinstance(prompt, str) for prompt in self.prompts.values()):
+            raise InputError(f"prompts must be texts, not {self.prompts!r:.80}")
+        check_count("max_active_dims", 1 if self.max_active_dims is None else self.max_active_dims)
+
+    def prompt(self, task: str) -> str:
+        """Return what is put before every text of a task, query or document."""
+        known = ("query",) if task == "query" else ("document", "passage", "corpus")
+        name = next((name for name in known if name in self.prompts), self.default_prompt_name)
+        return self.prompts.get(name) or ""
 
     def save(self, path: str, *args: Any, names: bool = True, **kwargs: Any) -> None:
         """Write the encoder and its index settings into a folder; see ``SparseEncoder.save``.
@@ -226,7 +244,8 @@ class Encoder(SparseEncoder):  # type: ignore[misc]
         for start in range(0, len(texts), step):
             some = texts[start : start + step]
             if task == "query" and self.lookup is not None:
-                parts.append(_look_up(self.lookup, some, self.head))
+                prompted = [self.prompt(task) + text for text in some]
+                parts.append(_look_up(self.lookup, prompted, self.head))
             else:
                 parts.append(pooled_activations(self.head, self.read(some, task), len(some), task))
         return sp.csr_array(sp.vstack(parts, format="csr"))
@@ -255,8 +274,12 @@ class Encoder(SparseEncoder):  # type: ignore[misc]
             yield _encode_tokens(head, states[start:], tokens)
 
     def read(self, texts: Sequence[str], task: str) -> TokenStates:
-        """Return the states of the texts' tokens; the backbone runs as they are iterated."""
-        windows = self.backbone.windows(texts)
+        """Return the states of the texts' tokens, and of the prompt's before each text.
+
+        The backbone runs as they are iterated. Offsets count from the prompt's start.
+        """
+        prompt = self.prompt(task)
+        windows = self.backbone.windows([prompt + text for text in texts])
         return TokenStates(windows, self.backbone.token_states(windows, task))
 
     def strongest_tokens(

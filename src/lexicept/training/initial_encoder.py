@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import ConcatDataset
 
+from lexicept.errors import InputError
 from lexicept.models.backbone import Backbone
 from lexicept.models.encoder import Encoder
 from lexicept.models.heads.base import Head
@@ -36,6 +37,8 @@ def initial_encoder(run: RunFolder, data: TrainingData) -> Encoder:
     """
     settings = run.config.model
     encoder = _new_encoder(run, data) if settings.start is None else Encoder.load(settings.start)
+    if any(encoder.prompts.values()):
+        raise InputError(f"{settings.start}: it puts prompts before texts, which training does not")
     backbone, head, lookup = encoder.backbone, encoder.head, encoder.lookup
     if settings.query == "lookup" and lookup is None:
         lookup = Lookup.for_head(head, backbone.tokenizer)

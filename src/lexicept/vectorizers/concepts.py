@@ -125,18 +125,18 @@ class ConceptVectorizer:
         The span of a dimension is the word whose token it is most active on. Without inference on
         queries, its spans are the tokens that name it.
         """
-        lookup = self.encoder.lookup
+        lookup, prompt = self.encoder.lookup, self.encoder.prompt("query")
         if lookup is not None:
             return EncodedQuery(
                 self.queries([text]),
-                lambda dimensions: _spans(text, dimensions, lookup.places(text)),
+                lambda dimensions: _spans(text, dimensions, lookup.places(prompt + text), prompt),
             )
         windows, batches = self.encoder.read([text], "query")
         read = TokenStates(windows, list(batches))
 
         def spans(dimensions: Sequence[int]) -> dict[int, tuple[Span, ...]]:
             (tokens,) = self.encoder.strongest_tokens(read, [dimensions], "query")
-            return _spans(text, dimensions, _words(tokens))
+            return _spans(text, dimensions, _words(tokens), prompt)
 
         return EncodedQuery(pooled_activations(self.head, read, 1, "query"), spans)
 
@@ -147,7 +147,7 @@ class ConceptVectorizer:
         read = self.encoder.read(texts, "document")
         tokens = self.encoder.strongest_tokens(read, dimensions, "document")
         return [
-            _spans(text, wanted, _words(of_text))
+            _spans(text, wanted, _words(of_text), self.encoder.prompt("document"))
             for text, wanted, of_text in zip(texts, dimensions, tokens, strict=True)
         ]
 
@@ -184,10 +184,23 @@ def _words(tokens: Mapping[int, tuple[Window, int]]) -> dict[int, list[tuple[int
 
 
 def _spans(
-    text: str, dimensions: Sequence[int], places: Mapping[int, Iterable[tuple[int, int]]]
+    text: str,
+    dimensions: Sequence[int],
+    places: Mapping[int, Iterable[tuple[int, int]]],
+    prompt: str,
 ) -> dict[int, tuple[Span, ...]]:
-    """Return the spans of each dimension, without spaces at their ends."""
+    """Return the spans of each dimension, without spaces at their ends.
+
+    Args:
+        places: start and end in the prompt and the text behind it; those in the prompt are left
+            out.
+    """
+    before = len(prompt)
     return {
-        dimension: tuple(whole(text, *place) for place in places.get(dimension, ()))
+        dimension: tuple(
+            whole(text, max(0, start - before), end - before)
+            for start, end in places.get(dimension, ())
+            if end > before
+        )
         for dimension in dimensions
     }

@@ -113,7 +113,7 @@ def read_model(folder: Path, kind: Kind) -> Encoder:
 
     Raises:
         InputError: the model does not pool a language model's logits (CSR does not), has pickled
-            weights, prompts, another similarity or code of its own, or is damaged.
+            weights, another similarity than the dot product or code of its own, or is damaged.
     """
     _require_safetensors(folder)
     if kind is Kind.splade and _is_decoder(folder):
@@ -137,7 +137,13 @@ def read_model(folder: Path, kind: Kind) -> Encoder:
     elif kind is Kind.opensearch:
         weight = _token_weights(folder, model_parts.transformer.tokenizer)
         lookup = _lookup(folder, model_parts.transformer.tokenizer, weight, head.size)
-    return Encoder.of(backbone, head, lookup, IndexSettings("splade"))
+    limit = source.max_active_dims
+    head.configure(query_max_active_dims=limit, document_max_active_dims=limit)
+    encoder = Encoder.of(backbone, head, lookup, IndexSettings("splade"))
+    encoder.prompts, encoder.default_prompt_name = source.prompts, source.default_prompt_name
+    if lookup is not None:  # which the head's limit does not reach
+        encoder.max_active_dims = limit
+    return encoder
 
 
 def _require_safetensors(folder: Path) -> None:
@@ -177,10 +183,11 @@ def _parts(folder: Path, source: SparseEncoder) -> _Parts:
     fits = len(modules) == len(kinds) and all(map(isinstance, modules, kinds))
     if not fits or modules[0].transformer_task != "fill-mask":
         raise InputError(f"{folder}: {names} is not a masked language model and SpladePooling")
-    if any(source.prompts.values()):
-        raise InputError(f"{folder}: it puts prompts before texts, which lexicept does not")
     if source.similarity_fn_name not in (None, "dot"):
-        raise InputError(f"{folder}: compared by {source.similarity_fn_name}, not by dot product")
+        raise InputError(
+            f"{folder}: its vectors are compared by {source.similarity_fn_name}; an index adds up "
+            "products of weights, which is the dot product"
+        )
     if getattr(modules[0], "do_lower_case", False):
         raise InputError(f"{folder}: do_lower_case outside the tokenizer can't be kept")
     return _Parts(modules[0], modules[1], queries)

@@ -48,9 +48,11 @@ def write_model(encoder: Encoder, kind: Kind, folder: Path) -> None:
 
     Raises:
         InputError: the layout can't express the encoder. All layouts need a masked language model
-            in float32 whose own sub-words are the dimensions, without limits of active dimensions
-            or a query scale. naver/splade and OpenSearch also need special tokens in the vectors
-            and max pooling; OpenSearch needs a lookup, naver/splade none.
+            in float32 whose own sub-words are the dimensions, without a query scale, and without
+            limits of active dimensions or, for sentence-transformers, with one limit for queries
+            and documents. Prompts have a place in sentence-transformers' alone. naver/splade and
+            OpenSearch also need special tokens in the vectors and max pooling; OpenSearch needs a
+            lookup, naver/splade none.
     """
     backbone, lookup = encoder.backbone, encoder.lookup
     head = _require_expressible(encoder, kind)
@@ -70,7 +72,14 @@ def write_model(encoder: Encoder, kind: Kind, folder: Path) -> None:
                 lookup.tokenizer, relu(lookup.weight.detach()), frozen=True
             )
             modules = [Router.for_query_document([table], modules)]
-        made = SparseEncoder(modules=modules, similarity_fn_name="dot", device="cpu")
+        made = SparseEncoder(
+            modules=modules,
+            prompts=encoder.prompts,
+            default_prompt_name=encoder.default_prompt_name,
+            similarity_fn_name="dot",
+            max_active_dims=head.settings.document_max_active_dims,
+            device="cpu",
+        )
         made.save(str(folder), create_model_card=False)
     if kind is Kind.opensearch and lookup is not None:
         _lift_documents(folder)
@@ -83,13 +92,15 @@ def _require_expressible(encoder: Encoder, kind: Kind) -> VocabularyHead:
     settings = head.settings
     limits = ("query_k", "document_k", "query_max_active_dims", "document_max_active_dims")
     limited = [name for name in limits if getattr(settings, name) is not None]
+    pools_itself = kind in (Kind.splade, Kind.opensearch)
+    if not pools_itself and settings.query_max_active_dims == settings.document_max_active_dims:
+        limited = [name for name in limited if name not in limits[2:]]
     if encoder.index_settings.query_max_qd_flops is not None:
         limited.append("query_max_qd_flops")
     own = isinstance(head, VocabularyHead) and (
         head.size == backbone.model.config.vocab_size
         and list(head.terms) == token_terms(backbone.tokenizer, head.size)
     )
-    pools_itself = kind in (Kind.splade, Kind.opensearch)
     for refused, reason in (
         (
             type(backbone.model.config) not in MODEL_FOR_MASKED_LM_MAPPING,
@@ -98,6 +109,7 @@ def _require_expressible(encoder: Encoder, kind: Kind) -> VocabularyHead:
         (not isinstance(head, VocabularyHead), "its dimensions are latents, not sub-words"),
         (not own, "its dimensions are not the backbone's own sub-words"),
         (bool(limited), f"{', '.join(limited)}: limits have no place there"),
+        (pools_itself and any(encoder.prompts.values()), "prompts have no place there"),
         (settings.query_scale != 1, "query_scale has no place there"),
         (backbone.dtype != "float32", f"weights in {backbone.dtype}; only float32 is exact there"),
         (
