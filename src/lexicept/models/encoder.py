@@ -145,7 +145,7 @@ class Encoder(SparseEncoder):  # type: ignore[misc]
     def _read_settings(self, folder: Path) -> None:
         """Read the prompts and the limit of active dimensions of a saved encoder."""
         config = read_json(folder / "config_sentence_transformers.json")
-        self.prompts = {**self.prompts, **config.get("prompts", {})}
+        self.prompts: dict[str, str] = {"query": "", "document": "", **config.get("prompts", {})}
         self.default_prompt_name = config.get("default_prompt_name")
         self.max_active_dims = config.get("max_active_dims")
         if not all(isinstance(prompt, str) for prompt in self.prompts.values()):
@@ -156,7 +156,7 @@ class Encoder(SparseEncoder):  # type: ignore[misc]
         """Return what is put before every text of a task, query or document."""
         known = ("query",) if task == "query" else ("document", "passage", "corpus")
         name = next((name for name in known if name in self.prompts), self.default_prompt_name)
-        return self.prompts.get(name) or ""
+        return self.prompts.get(name, "") if name else ""
 
     def save(self, path: str, *args: Any, names: bool = True, **kwargs: Any) -> None:
         """Write the encoder and its index settings into a folder; see ``SparseEncoder.save``.
