@@ -50,6 +50,14 @@ def test_the_fast_twins_are_their_references(monkeypatch, dtype, gathered, n, si
     assert_same(fast, reference, (weights, rows))
 
 
+def test_tokens_of_lower_precision_are_multiplied_in_that_of_the_rows():
+    x, rows, bias, _, places = draw(dtype=torch.float32)
+    x = x.bfloat16()
+    outputs = chosen_outputs(x, rows, bias, places)
+    assert outputs.dtype == torch.float32
+    assert torch.allclose(outputs, chosen_outputs_reference(x.float(), rows, bias, places))
+
+
 def test_gradients_by_finite_differences():
     x, rows, bias, weights, places = draw()
     assert torch.autograd.gradcheck(lambda *a: chosen_outputs(*a, places), (x, rows, bias))

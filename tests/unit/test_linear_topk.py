@@ -79,6 +79,46 @@ def test_outputs_closer_than_rounding_are_told_apart(monkeypatch, halves):
 
 
 @halves
+@pytest.mark.parametrize(
+    ("x", "long"), [([1.0, 1.0], [100.125, -100.0]), ([1 + 2**-9, 1.0], [64.0, -64.0])]
+)
+def test_long_rows_that_rounding_hides_behind_exact_short_ones(monkeypatch, halves, x, long):
+    """In bfloat16 100.125 is 100 and 1 + 2⁻⁹ is 1, so that outputs of 1/8 are 0."""
+    use_halves(monkeypatch, halves)
+    rows = torch.zeros(1024, 2)
+    rows[:3] = torch.tensor([1 / 16, 0.0])
+    rows[1000:1003] = torch.tensor(long)
+    acts, dimensions = top_activations(torch.tensor([x] * 64), rows, torch.zeros(1024), 3)
+    assert [sorted(row) for row in dimensions.tolist()] == [[1000, 1001, 1002]] * 64
+    assert torch.equal(acts, torch.full((64, 3), 0.125))
+
+
+def test_negative_outputs_are_no_activations():
+    outputs = torch.tensor([[-2.0, 3.0, 0.0]])
+    assert linear_topk.fire(outputs, None).tolist() == [[0.0, 3.0, 0.0]]
+    assert linear_topk.fire(outputs, torch.tensor([0.0, 3.0, 0.0])).tolist() == [[0.0] * 3]
+    acts, _ = top_activations_reference(torch.ones(1, 1), -torch.ones(4, 1), torch.zeros(4), 2)
+    assert acts.tolist() == [[0.0, 0.0]]
+
+
+def test_the_precision_of_the_tokens_stays():
+    x, rows, bias = (part.double() for part in draw(5, 4, 1100))
+    acts, _ = top_activations(x, rows, bias, 3)
+    expected, _ = top_activations_reference(x, rows, bias, 3)
+    assert acts.dtype == torch.float64
+    assert torch.allclose(acts.sort(dim=1).values, expected.sort(dim=1).values, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "expected"),
+    [({}, False), ({"avx512_bf16": True}, True), ({"amx_bf16": True}, True)],
+)
+def test_a_cpu_that_multiplies_bfloat16(monkeypatch, capabilities, expected):
+    monkeypatch.setattr("torch.cpu.get_capabilities", lambda: capabilities, raising=False)
+    assert linear_topk.multiplies_bfloat16.__wrapped__() is expected
+
+
+@halves
 @pytest.mark.parametrize("broken", [torch.nan, -torch.nan, torch.inf])
 @pytest.mark.parametrize("part", ["x", "rows", "bias"])
 def test_what_is_no_number_is_not_lost(monkeypatch, halves, broken, part):

@@ -6,7 +6,8 @@ from lexicept.ops.topk import top_columns, top_columns_reference
 
 
 @pytest.mark.parametrize(
-    ("rows", "columns", "k"), [(5, 512, 8), (1, 64, 1), (3, 640, 9), (0, 512, 4)]
+    ("rows", "columns", "k"),
+    [(5, 512, 8), (1, 64, 1), (3, 640, 9), (0, 512, 4), (3, 130, 1), (3, 128, 9)],
 )
 @pytest.mark.parametrize("kind", ["normal", "negative", "equal"])
 def test_two_passes_find_the_values_of_one(monkeypatch, rows, columns, k, kind):
