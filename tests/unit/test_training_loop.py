@@ -43,7 +43,7 @@ class Line(Task):
         return [self.a, self.b]
 
     def backward(self, batch, step):
-        self.a.grad, self.b.grad = torch.tensor(batch, dtype=torch.float64)
+        (batch[0] * self.a + batch[1] * self.b).backward()
         return StepLoss(sum(batch), 7)
 
     def after_step(self):
@@ -83,6 +83,14 @@ def test_gradients_of_all_parameters_are_clipped_together():
         task = Line(Settings(max_grad_norm=most))
         Loop(task).step([3.0, 4.0])
         assert [task.a.grad.item(), task.b.grad.item()] == pytest.approx(expected, rel=1e-5)
+
+
+def test_gradients_of_earlier_steps_are_forgotten():
+    task = Line()
+    loop = Loop(task)
+    for gradients in ([3.0, 4.0], [2.0, -1.0]):
+        loop.step(gradients)
+        assert [task.a.grad.item(), task.b.grad.item()] == gradients
 
 
 def test_a_step_takes_the_clipped_gradient():
