@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from lexicept.errors import InputError
+from lexicept.errors import InputError, check_count
 
 Floats = np.ndarray[Any, np.dtype[np.floating[Any]]]
 Integers = np.ndarray[Any, np.dtype[np.integer[Any]]]
@@ -53,7 +53,11 @@ class SparseVectors:
     def __init__(
         self, weights: Any, ids: Sequence[str], vocabularies: Sequence[Vocabulary]
     ) -> None:
+        for name, parts, kind in (("ids", ids, str), ("vocabularies", vocabularies, Vocabulary)):
+            if not isinstance(parts, Sequence) or not all(isinstance(p, kind) for p in parts):
+                raise InputError(f"{name} must be a list of {kind.__name__}, not {parts!r:.80}")
         self.weights = canonical_csr(weights, ids)
+        check_dimensions(self.weights)
         self.ids = list(ids)
         self.vocabularies = tuple(vocabularies)
         rows, columns = self.weights.shape
@@ -97,8 +101,8 @@ class SparseVectors:
     @staticmethod
     def concatenate(parts: Sequence[SparseVectors]) -> SparseVectors:
         """Join vectors of the same texts in different vocabularies side by side."""
-        if not parts:
-            raise InputError("nothing to concatenate")
+        if not parts or not all(isinstance(part, SparseVectors) for part in parts):
+            raise InputError(f"parts must be a list of SparseVectors, not {parts!r:.80}")
         if any(part.ids != parts[0].ids for part in parts):
             raise InputError("vectors of different texts can't be concatenated: the ids differ")
         vocabularies = [v for part in parts for v in part.vocabularies]
@@ -130,6 +134,14 @@ def canonical_csr(weights: Any, ids: Sequence[str] | None = None) -> sp.csr_arra
         matrix.sum_duplicates()
         matrix.eliminate_zeros()
     return matrix
+
+
+def check_dimensions(matrix: sp.csr_array) -> None:
+    """Raise InputError for a column outside of a matrix, where kernels would read other memory."""
+    first, last = matrix.indices.min(initial=0), matrix.indices.max(initial=0)
+    if first < 0 or (matrix.nnz and last >= matrix.shape[1]):
+        wrong = first if first < 0 else last
+        raise InputError(f"dimension {wrong} in a matrix of {matrix.shape[1]} dimensions")
 
 
 def stack_columns(matrices: Sequence[sp.csr_array]) -> sp.csr_array:
@@ -180,8 +192,7 @@ def prune_rows(
     Raises:
         InputError: ``max_active_dims`` below 1.
     """
-    if max_active_dims < 1:
-        raise InputError(f"max_active_dims must be at least 1, not {max_active_dims}")
+    check_count("max_active_dims", max_active_dims)
     lengths = np.diff(matrix.indptr)
     if not lengths.size or lengths.max() <= max_active_dims:
         return matrix

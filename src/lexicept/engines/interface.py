@@ -10,7 +10,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from lexicept.errors import InputError, check_count
-from lexicept.vectors import Floats, Integers, canonical_csr
+from lexicept.vectors import Floats, Integers, canonical_csr, check_dimensions
 
 
 class Engine(ABC):
@@ -73,6 +73,21 @@ class Engine(ABC):
         """Search for valid query weights [n, V], f32, with finite factors on offsets [n]."""
 
 
+def checked_queries(queries: Any, num_dimensions: int) -> sp.csr_array:
+    """Return query weights [n, V] in single precision.
+
+    Raises:
+        InputError: NaN, infinite or negative weights, another V, or a dimension outside of it.
+    """
+    matrix = single_precision(queries)
+    check_dimensions(matrix)
+    if matrix.shape[1] != num_dimensions:
+        raise InputError(
+            f"queries of {matrix.shape[1]} dimensions for an index of {num_dimensions}"
+        )
+    return matrix
+
+
 def _checked(
     queries: Any, num_dimensions: int, top_k: int, query_offsets: npt.ArrayLike | None
 ) -> tuple[sp.csr_array, Floats]:
@@ -81,11 +96,7 @@ def _checked(
     Raises:
         InputError: see ``Engine.search``.
     """
-    matrix = single_precision(queries)
-    if matrix.shape[1] != num_dimensions:
-        raise InputError(
-            f"queries of {matrix.shape[1]} dimensions for an index of {num_dimensions}"
-        )
+    matrix = checked_queries(queries, num_dimensions)
     check_count("top_k", top_k)
     count = matrix.shape[0]
     factors = np.zeros(count) if query_offsets is None else np.asarray(query_offsets)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from lexicept.errors import InputError, require
+from lexicept.pipelines.arguments import checked_arguments
 from lexicept.progress import Progress, reporting
 
 MODULES = ("sentence_transformers", "accelerate", "peft", "matplotlib")
@@ -31,6 +32,7 @@ class Reproduction:
     """The folder of ``table.md``, ``table.json`` and the figure."""
 
 
+@checked_arguments
 def reproduce(
     name: str,
     *,

@@ -22,7 +22,7 @@ from lexicept.corpora.pseudo_queries import known_item_ndcg
 from lexicept.engines import ExactEngine
 from lexicept.engines.exact import PostingsWriter
 from lexicept.engines.interface import single_precision
-from lexicept.errors import IndexFormatError, InputError
+from lexicept.errors import IndexFormatError, InputError, check_count
 from lexicept.parallel.shards import Over, Rows, Shard, over, shards_of
 from lexicept.storage.arrays import load_array, save_array
 from lexicept.vectors import (
@@ -56,10 +56,13 @@ class VocabularySettings:
     def __post_init__(self) -> None:
         budget = self.query_max_qd_flops
         if budget is not None and not (type(budget) in (int, float) and 0 < budget < math.inf):
-            raise InputError(f"max_qd_flops must be a number above 0 or none, not {budget!r:.40}")
-        for limit in (self.query_max_active_dims, self.document_max_active_dims):
+            problem = f"must be a number above 0 or none, not {budget!r:.40}"
+            raise InputError(f"query_max_qd_flops {problem}")
+        for side in ("query", "document"):
+            limit = getattr(self, f"{side}_max_active_dims")
             if limit is not None and (type(limit) is not int or limit < 1):
-                raise InputError(f"max_active_dims must be at least 1 or none, not {limit!r:.40}")
+                problem = f"must be at least 1 or none, not {limit!r:.40}"
+                raise InputError(f"{side}_max_active_dims {problem}")
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -102,6 +105,12 @@ class RRASettings:
     alpha: float = 1.0
     iterations: int = 1
     transform: str = "1+x"
+
+    def __post_init__(self) -> None:
+        check_count("iterations", self.iterations)
+        if self.transform not in rra.TRANSFORMS:
+            known = ", ".join(rra.TRANSFORMS)
+            raise InputError(f"no transform {self.transform!r:.80}, only: {known}")
 
 
 class Weighed(NamedTuple):

@@ -22,6 +22,7 @@ import scipy.sparse as sp
 
 from lexicept.corpora import Document
 from lexicept.engines import Engine, ExactEngine, store
+from lexicept.engines.interface import checked_queries
 from lexicept.errors import IndexFormatError, InputError, check_count
 from lexicept.explanation.contributions import Contribution, QueryTerm, Span
 from lexicept.explanation.explanation import Explanation
@@ -337,6 +338,7 @@ class IndexReader:
             check_count("threads", threads)
         check_count("top_k", top_k)
         top_k = min(top_k, max(len(self), 1))  # the compiled search takes 64 bits
+        queries = checked_queries(queries, self.engine.num_dimensions)
         factors = None if self.rra is None else queries @ self.derived.background
         results = self.searcher.search(queries, top_k, factors, threads)
         return [

@@ -13,6 +13,7 @@ from lexicept.engines.exact import check_weight_bits
 from lexicept.errors import InputError
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import VocabularySettings
+from lexicept.pipelines.arguments import checked_arguments
 from lexicept.pipelines.cluster import joined
 from lexicept.pipelines.concept_source import ConceptSource, check_parameters
 from lexicept.pipelines.documents import Documents, as_documents, skippable
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 VOCABULARIES = {"words": ("words",), "concepts": ("concepts",), "both": ("words", "concepts")}
 
 
+@checked_arguments
 def build(
     documents: Documents,
     path: str | os.PathLike[str],
@@ -102,8 +104,6 @@ def build(
         InputError: parameters that do not go together, a bad document, something at ``path``, an
             interrupted build with other arguments, or a package or model that is missing.
     """
-    if not isinstance(vocabulary, str) or vocabulary not in VOCABULARIES:
-        raise InputError(f"vocabulary is words, concepts or both, not {vocabulary!r:.80}")
     names = VOCABULARIES[vocabulary]
     source = ConceptSource.of(
         () if skip_errors else documents,  # training on a corpus by its path would not skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,13 +56,8 @@ class ConceptSource:
         train_concepts: bool | SAESettings,
     ) -> ConceptSource:
         """Return the source that the parameters of ``build`` name."""
-        if precision not in ("float32", "bfloat16"):
-            raise InputError(f"precision is float32 or bfloat16, not {precision!r:.80}")
         corpus = _local(documents) if isinstance(documents, str | os.PathLike) else ""
         training = None
-        if not isinstance(train_concepts, bool) and not is_dataclass(train_concepts):
-            given = f"{train_concepts!r:.80}"
-            raise InputError(f"train_concepts is True, False or SAESettings, not {given}")
         if train_concepts:
             training = {} if train_concepts is True else _changed(train_concepts)
         return cls(

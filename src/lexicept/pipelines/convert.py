@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 from lexicept.errors import InputError, require
+from lexicept.pipelines.arguments import checked_arguments
 from lexicept.storage.workspace import new_folder, refuse_existing
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ Layout = Literal["lexicept", "saelens", "sentence-transformers", "splade", "open
 """The layouts that ``convert`` writes; "saelens" is for SAEs, the last three are for models."""
 
 
+@checked_arguments
 def convert(
     source: str | os.PathLike[str],
     out: str | os.PathLike[str],
@@ -51,8 +53,6 @@ def convert(
             ``out`` exists, or the extra ``concepts`` is not installed.
     """
     source, target = os.fspath(source), Path(out)
-    if to not in get_args(Layout):
-        raise InputError(f"no layout {to!r:.80}, only: {', '.join(get_args(Layout))}")
     refuse_existing(target)
     require("concepts", "sentence_transformers")
     from lexicept.models.converters import recognise

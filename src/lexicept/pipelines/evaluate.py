@@ -6,9 +6,9 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from lexicept.errors import InputError
 from lexicept.evaluation import effectiveness, runs
 from lexicept.evaluation.significance import TTest, paired_t_test
+from lexicept.pipelines.arguments import checked_arguments
 from lexicept.pipelines.judged import read_judged
 from lexicept.pipelines.opened import IndexLike, reader_of
 
@@ -28,6 +28,7 @@ class Evaluation:
     """The test against ``compare``, on nDCG@10 per query."""
 
 
+@checked_arguments
 def evaluate(
     index: IndexLike,
     dataset: str | os.PathLike[str],
@@ -59,8 +60,6 @@ def evaluate(
             of a document in the index; a malformed ``compare``, or one of fewer than two queries.
         IndexFormatError: the path holds no index, or a damaged one.
     """
-    if isinstance(measures, str):
-        raise InputError(f"measures must be a list of names, not {measures!r:.80}")
     reader = reader_of(index, engine=engine)
     other = None if compare is None else runs.read_run(compare)
     queries, qrels = read_judged(reader, dataset, split)

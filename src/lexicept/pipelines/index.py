@@ -9,12 +9,11 @@ import time
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from lexicept.corpora import Document
-from lexicept.errors import InputError, LexiceptWarning, ParameterError, check_count
+from lexicept.errors import InputError, LexiceptWarning, ParameterError
 from lexicept.explanation.explanation import Explanation
 from lexicept.index import updates
 from lexicept.index.generations import remove_unread
@@ -23,6 +22,7 @@ from lexicept.index.impacts import RRASettings
 from lexicept.index.queries import Steering
 from lexicept.index.reader import IndexReader
 from lexicept.index.verification import Verification, verify
+from lexicept.pipelines.arguments import checked_arguments
 from lexicept.pipelines.cluster import joined
 from lexicept.pipelines.documents import Documents, as_documents, skippable
 from lexicept.progress import Progress, reporting
@@ -62,6 +62,7 @@ class Index:
     A pickled index is its path and engine: unpickling opens what is at the path then.
     """
 
+    @checked_arguments
     def __init__(self, reader: IndexReader) -> None:
         self._reader: IndexReader | None = reader
         self._changing = threading.Lock()
@@ -234,6 +235,7 @@ class Index:
         self._reader, self._next_look = newest, 0.0
         return True
 
+    @checked_arguments
     def add(
         self,
         documents: Documents,
@@ -277,6 +279,7 @@ class Index:
             self._move_on()
         return count
 
+    @checked_arguments
     def reweight(
         self,
         alpha: float | Literal["auto"] = "auto",
@@ -303,8 +306,9 @@ class Index:
                 index, or an engine other than the exact one searches it.
         """
         if out is None:
-            if ray is not None:
-                raise ParameterError("{0} requires {1}", "ray", "out")
+            for name, value in (("ray", ray), ("ray_workers", ray_workers)):
+                if value is not None:
+                    raise ParameterError("{0} requires {1}", name, "out")
             with self._changing:
                 path = self._changeable()
                 chosen = self._rra(self.reader, alpha, iterations, transform)
@@ -315,6 +319,7 @@ class Index:
         with joined(ray, ray_workers) as cluster:
             return Index(updates.reweight(self.path, out, chosen, cluster))
 
+    @checked_arguments
     def choose_alpha(
         self, *, iterations: int = 1, transform: str = "1+x"
     ) -> tuple[float, dict[float, float]]:
@@ -332,9 +337,6 @@ class Index:
     ) -> RRASettings:
         if alpha == "auto":
             alpha, _ = updates.choose_alpha(reader, iterations, transform)
-        if isinstance(alpha, bool) or not isinstance(alpha, Real):
-            raise InputError(f'alpha must be a number or "auto", not {alpha!r:.80}')
-        check_count("iterations", iterations)
         return RRASettings(float(alpha), iterations, transform)
 
     def _changeable(self) -> Path:
@@ -381,6 +383,7 @@ class Index:
         self.close()
 
 
+@checked_arguments
 def open(  # noqa: A001
     path: str | os.PathLike[str], *, engine: str = "exact", checksums: bool = False
 ) -> Index:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from lexicept.errors import InputError, require
+from lexicept.pipelines.arguments import checked_arguments
 from lexicept.pipelines.defaults import BACKBONE
 from lexicept.pipelines.documents import Documents, as_documents
 from lexicept.progress import Progress, reporting
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from lexicept.training.pretraining.settings import PretrainingSettings
 
 
+@checked_arguments
 def pretrain(
     corpus: Documents,
     out: str | os.PathLike[str],

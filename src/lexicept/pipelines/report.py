@@ -6,12 +6,14 @@ import os
 from pathlib import Path
 
 from lexicept.errors import require
+from lexicept.pipelines.arguments import checked_arguments
 from lexicept.pipelines.judged import read_judged
 from lexicept.pipelines.opened import IndexLike, reader_of
 from lexicept.progress import Progress, reporting
 from lexicept.storage.files import replace_file
 
 
+@checked_arguments
 def report(
     index: IndexLike,
     out: str | os.PathLike[str],

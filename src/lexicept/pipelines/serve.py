@@ -10,9 +10,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from lexicept.errors import InputError, check_count, require
+from lexicept.pipelines.arguments import checked_arguments
 from lexicept.pipelines.opened import IndexLike, reader_of
 
 
+@checked_arguments
 def serve(
     index: IndexLike,
     *,

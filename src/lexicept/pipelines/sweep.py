@@ -11,6 +11,7 @@ from typing import Literal
 from lexicept.errors import require
 from lexicept.evaluation import sweep as sweeping
 from lexicept.evaluation.sweep import Point, SweepGrid
+from lexicept.pipelines.arguments import checked_arguments
 from lexicept.pipelines.judged import read_judged
 from lexicept.pipelines.opened import IndexLike, reader_of
 from lexicept.progress import Progress, reporting
@@ -30,6 +31,7 @@ class Sweep:
     """The folder of ``points.jsonl`` and the plot."""
 
 
+@checked_arguments
 def sweep(
     index: IndexLike,
     dataset: str | os.PathLike[str],

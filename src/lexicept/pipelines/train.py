@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lexicept.errors import require
+from lexicept.pipelines.arguments import checked_arguments
 from lexicept.progress import Progress, reporting
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ MODULES = (
 """Packages that training imports."""
 
 
+@checked_arguments
 def train(
     config: TrainingConfig | Mapping[str, Any] | str | os.PathLike[str],
     out: str | os.PathLike[str],

@@ -1,0 +1,133 @@
+"""Arguments of public functions, checked against the annotations of the functions."""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import inspect
+import os
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from numbers import Integral, Real
+from typing import Any, Literal, ParamSpec, TypeVar, Union
+
+from lexicept.errors import InputError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_NAMES: dict[Any, str] = {
+    str: "a text",
+    int: "a whole number",
+    float: "a number",
+    os.PathLike: "a path",
+    Mapping: "a mapping",
+    type(None): "None",
+}
+"""What people read for a type."""
+
+_NUMBERS: dict[Any, type] = {int: Integral, float: Real}
+
+
+def checked_arguments(function: Callable[P, R]) -> Callable[P, R]:
+    """Return the function with a check of its arguments, which raises InputError.
+
+    The check knows texts, numbers, truth values, paths, literals, classes, and sequences and unions
+    of these. It lets pass what it doesn't know. A path is not empty and holds no NUL.
+    """
+    signature = inspect.signature(function)
+
+    @functools.cache
+    def annotations() -> dict[str, Any]:
+        names = _Names(function.__globals__)
+        parameters = signature.parameters.values()
+        stated = {p.name: p.annotation for p in parameters if p.annotation is not p.empty}
+        return {
+            name: eval(text, {}, names) if isinstance(text, str) else text
+            for name, text in stated.items()
+        }
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            given = signature.bind(*args, **kwargs).arguments
+        except TypeError:  # not the parameters that there are: the call says so
+            return function(*args, **kwargs)
+        for name, annotation in annotations().items():
+            if name in given:
+                _check(name, given[name], annotation)
+        return function(*args, **kwargs)
+
+    return call
+
+
+class _Names(dict[str, Any]):
+    """The names of a module, and a stand-in for each that is imported for type checkers only."""
+
+    def __missing__(self, name: str) -> Any:
+        return getattr(builtins, name, None) or type(name, (_Unknown,), {})
+
+
+class _Unknown:
+    """A class that is known by its name only, so that it need not be imported."""
+
+
+def _check(name: str, value: object, annotation: Any) -> None:
+    if not _fits(value, annotation):
+        raise InputError(f"{name} must be {_described(annotation)}, not {value!r:.80}")
+    if isinstance(value, str | os.PathLike) and os.PathLike in map(_origin, _members(annotation)):
+        path = os.fspath(value)
+        if not path or "\0" in path:
+            raise InputError(f"{name} must be a path, not {path!r:.80}")
+
+
+def _origin(annotation: Any) -> Any:
+    return typing.get_origin(annotation) or annotation
+
+
+def _members(annotation: Any) -> tuple[Any, ...]:
+    """Return the members of a union, or the annotation alone."""
+    if _origin(annotation) in (Union, types.UnionType):
+        return tuple(m for part in typing.get_args(annotation) for m in _members(part))
+    return (type(None) if annotation is None else annotation,)
+
+
+def _fits(value: object, annotation: Any) -> bool:
+    members = _members(annotation)
+    if len(members) > 1:
+        return any(_fits(value, member) for member in members)
+    (kind,) = members
+    origin, parts = _origin(kind), typing.get_args(kind)
+    if origin is Literal:
+        return any(type(value) is type(part) and value == part for part in parts)
+    if kind in _NUMBERS:
+        return isinstance(value, _NUMBERS[kind]) and not isinstance(value, bool)
+    if origin in (Sequence, Iterable):
+        if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+            return False
+        if not isinstance(value, origin):
+            return False
+        elements: Iterable[object] = value if origin is Sequence else ()
+        return all(_fits(element, parts[0]) for element in elements)
+    if origin is Any or not isinstance(origin, type) or getattr(origin, "_is_protocol", False):
+        return True
+    if issubclass(origin, _Unknown):
+        return origin.__name__ in [known.__name__ for known in type(value).__mro__]
+    return isinstance(value, origin)
+
+
+def _described(annotation: Any) -> str:
+    """Return an annotation as people read it."""
+    words: list[str] = []
+    for member in _members(annotation):
+        origin, parts = _origin(member), typing.get_args(member)
+        if origin is Literal:
+            words += [repr(part) for part in parts]
+        elif origin in (Sequence, Iterable):
+            words.append(f"a list, each item {_described(parts[0])}")
+        elif member is bool:
+            words += ["True", "False"]
+        else:
+            words.append(_NAMES.get(origin, getattr(origin, "__name__", str(origin))))
+    return " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)

@@ -1,0 +1,447 @@
+"""Misuses of the public API: each ends in an error that names the parameter or the value."""
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import lexicept
+from lexicept import Document, LexiceptError, SparseVectors
+from lexicept.vectors import Vocabulary
+
+MISUSES = r"""
+lexicept.open(None) -> path must be a text or a path, not None
+lexicept.open(5) -> path must be a text or a path, not 5
+lexicept.open("") -> path must be a path, not ''
+lexicept.open("no/such") -> no/such: there is no index here
+lexicept.open("a\0b") -> path must be a path, not 'a\x00b'
+lexicept.open(b"pets") -> path must be a text or a path, not b'pets'
+lexicept.open([]) -> path must be a text or a path, not []
+lexicept.open(tmp/"pets", engine=None) -> engine must be a text, not None
+lexicept.open(tmp/"pets", engine="nosuch") -> no engine 'nosuch', only: exact, seismic, milvus
+lexicept.open(tmp/"pets", engine=5) -> engine must be a text, not 5
+lexicept.open(tmp/"pets", engine="../x") -> no engine '../x', only: exact, seismic, milvus
+lexicept.open(tmp/"pets", checksums="yes") -> checksums must be True or False, not 'yes'
+lexicept.Index(None) -> reader must be IndexReader, not None
+lexicept.Index("pets") -> reader must be IndexReader, not 'pets'
+lexicept.build(None, new, **words) -> documents must be a list, a data frame or a path, not one None
+lexicept.build(5, new, **words) -> documents must be a list, a data frame or a path, not one int
+lexicept.build({}, new, **words) -> documents must be a list, a data frame or a path, not one dict
+lexicept.build({"text": "x"}, new, **words) -> documents must be a list, a data frame or a path, not
+lexicept.build(Document("1", "x"), new, **words) -> documents must be a list, a data frame or a path
+lexicept.build([], new, **words) -> the corpus has no documents
+lexicept.build("", new, **words) -> documents must be a path, not ''
+lexicept.build("no/such", new, **words) -> no/such: no such file or folder, and ir_datasets knows no
+lexicept.build(b"x", new, **words) -> documents must be a list, a data frame or a path, not one byte
+lexicept.build([None], new, **words) -> the documents, document 1: a document is a text, a dict or a
+lexicept.build([5], new, **words) -> the documents, document 1: a document is a text, a dict or a Do
+lexicept.build([b"x"], new, **words) -> the documents, document 1: a document is a text, a dict or a
+lexicept.build([{}], new, **words) -> the documents, document 1: the object has none of the keys tex
+lexicept.build([{"id": "a"}], new, **words) -> the documents, document 1: the object has none of the
+lexicept.build([{"text": None}], new, **words) -> the documents, document 1: the text must be a stri
+lexicept.build([{"text": 3}], new, **words) -> the documents, document 1: the text must be a string,
+lexicept.build([{"id": None, "text": "x"}], new, **words) -> the documents, document 1: the id must
+lexicept.build([{"id": 1.5, "text": "x"}], new, **words) -> the documents, document 1: the id must b
+lexicept.build([{"id": "a b", "text": "x"}], new, **words) -> the documents, document 1: bad id 'a b
+lexicept.build([{"id": "", "text": "x"}], new, **words) -> the documents, document 1: bad id '': an
+lexicept.build([{"text": "x", "title": 5}], new, **words) -> the documents, document 1: the title mu
+lexicept.build([("a", "x")], new, **words) -> the documents, document 1: a document is a text, a dic
+lexicept.build([Document("a", None)], new, **words) -> the documents, document 1: its text must be a
+lexicept.build([Document(1, "x")], new, **words) -> the documents, document 1: its id must be a text
+lexicept.build([Document("a", "x"), Document("a", "y")], new, **words) -> the documents, document 2:
+lexicept.build(["\ud800"], new, **words) -> the documents, document 1: lone surrogate '\ud800': UTF-
+lexicept.build(T, None, **words) -> path must be a text or a path, not None
+lexicept.build(T, 5, **words) -> path must be a text or a path, not 5
+lexicept.build(T, "", **words) -> path must be a path, not ''
+lexicept.build(T, tmp/"pets", **words) -> exists already: name another place or remove it first
+lexicept.build(T, tmp, overwrite=True, **words) -> no index, or one that was never finished (no mani
+lexicept.build(T, "a\0b", **words) -> path must be a path, not 'a\x00b'
+lexicept.build(T, new, vocabulary=None) -> vocabulary must be 'words', 'concepts' or 'both', not Non
+lexicept.build(T, new, vocabulary="x") -> vocabulary must be 'words', 'concepts' or 'both', not 'x'
+lexicept.build(T, new, vocabulary=["words"]) -> vocabulary must be 'words', 'concepts' or 'both', no
+lexicept.build(T, new, language="xx", **words) -> no language 'xx', only: ar, ca, da, de, el, en, es
+lexicept.build(T, new, language=None, **words) -> language must be a text, not None
+lexicept.build(T, new, language=["en"], **words) -> language must be a text, not ['en']
+lexicept.build(T, new, model="nosuch") -> nosuch: no saved encoder (modules.json is missing)
+lexicept.build(T, new, model=5) -> model must be a text, a path or None, not 5
+lexicept.build(T, new, model="") -> model must be a path, not ''
+lexicept.build(T, new, model="x", **words) -> model requires concepts, but vocabulary is words
+lexicept.build(T, new, model="x", sae="y") -> model and sae are two sources of concepts: choose one
+lexicept.build(T, new, sae=5) -> sae must be a text, a path or None, not 5
+lexicept.build(T, new, sae="nosuch") -> nosuch: neither a folder nor a hub's name, such as google/na
+lexicept.build(T, new, sae="nosuch", width=0) -> nosuch: neither a folder nor a hub's name, such as
+lexicept.build(T, new, sae="nosuch", width="3") -> width must be a whole number or None, not '3'
+lexicept.build(T, new, sae="nosuch", layer="x") -> layer must be a whole number or None, not 'x'
+lexicept.build(T, new, sae="nosuch", backbone=5) -> backbone must be a text, a path or None, not 5
+lexicept.build(T, new, width=3) -> width requires sae
+lexicept.build(T, new, layer=3) -> layer requires train_concepts or sae: a saved model has its own
+lexicept.build(T, new, explanations="nosuch") -> explanations requires sae or model
+lexicept.build(T, new, model="nosuch", explanations=5) -> explanations must be a text, a path or Non
+lexicept.build(T, new, precision="int8") -> precision must be 'float32' or 'bfloat16', not 'int8'
+lexicept.build(T, new, precision=None) -> precision must be 'float32' or 'bfloat16', not None
+lexicept.build(T, new, weighting="tfidf") -> weighting must be 'bm25', 'splade' or None, not 'tfidf'
+lexicept.build(T, new, weighting=5) -> weighting must be 'bm25', 'splade' or None, not 5
+lexicept.build(T, new, adapt="yes") -> adapt must be True or False, not 'yes'
+lexicept.build(T, new, adapt=True, **words) -> adapt requires concepts, but vocabulary is words
+lexicept.build(T, new, train_concepts="yes") -> train_concepts must be True, False or SAESettings, n
+lexicept.build(T, new, train_concepts=5) -> train_concepts must be True, False or SAESettings, not 5
+lexicept.build(T, new, query_max_active_dims=0) -> query_max_active_dims must be at least 1 or none,
+lexicept.build(T, new, query_max_active_dims="3") -> query_max_active_dims must be a whole number or
+lexicept.build(T, new, document_max_active_dims=-1) -> document_max_active_dims must be at least 1 o
+lexicept.build(T, new, document_max_active_dims=1.5) -> document_max_active_dims must be a whole num
+lexicept.build(T, new, query_max_qd_flops=nan) -> query_max_qd_flops must be a number above 0 or non
+lexicept.build(T, new, query_max_qd_flops=0) -> query_max_qd_flops must be a number above 0 or none,
+lexicept.build(T, new, query_max_qd_flops="1") -> query_max_qd_flops must be a number or None, not '
+lexicept.build(T, new, weight_bits=16, **words) -> weights have 32 or 8 bits, not 16
+lexicept.build(T, new, weight_bits=None, **words) -> weight_bits must be a whole number, not None
+lexicept.build(T, new, weight_bits="8", **words) -> weight_bits must be a whole number, not '8'
+lexicept.build(T, new, skip_errors="yes", **words) -> skip_errors must be True or False, not 'yes'
+lexicept.build(T, new, overwrite="yes", **words) -> overwrite must be True or False, not 'yes'
+lexicept.build(T, new, restart=5, **words) -> restart must be True or False, not 5
+lexicept.build(T, new, ray=5, **words) -> ray must be a text or None, not 5
+lexicept.build(T, new, ray_workers=2, **words) -> ray_workers requires ray
+lexicept.build(T, new, ray="local", ray_workers=0, **words) -> a cluster has at least 1 worker, not
+lexicept.build(T, new, ray="local", ray_workers="2", **words) -> ray_workers must be a whole number
+lexicept.build(T, new, progress="yes", **words) -> progress is True, False or a function, not 'yes'
+lexicept.build(T, new, progress=5, **words) -> progress is True, False or a function, not 5
+pets.search(None) -> a query is a text, not None
+pets.search(5) -> a query is a text, not 5
+pets.search(b"cat") -> a query is a text, not b'cat'
+pets.search(["cat"]) -> a query is a text, not ['cat']
+pets.search("\ud800") -> the query is not valid UTF-8
+pets.search("cat", 0) -> top_k must be at least 1, not 0
+pets.search("cat", -1) -> top_k must be at least 1, not -1
+pets.search("cat", "3") -> top_k must be a whole number, not '3'
+pets.search("cat", None) -> top_k must be a whole number, not None
+pets.search("cat", 2.5) -> top_k must be a whole number, not 2.5
+pets.search("cat", nan) -> top_k must be a whole number, not nan
+pets.search("cat", vocabulary="concepts") -> has no vocabulary 'concepts', only: ['words']
+pets.search("cat", vocabulary=5) -> has no vocabulary 5, only: ['words']
+pets.search("cat", vocabulary=["words"]) -> has no vocabulary ['words'], only: ['words']
+pets.search("cat", vocabulary="") -> has no vocabulary '', only: ['words']
+pets.search("cat", steering=5) -> steering maps (vocabulary, dimension) to a factor: 5
+pets.search("cat", steering=[1]) -> steering maps (vocabulary, dimension) to a factor: [1]
+pets.search("cat", steering={"cat": 0}) -> steering: a key is (vocabulary, dimension), not 'cat'
+pets.search("cat", steering={("concepts", 0): 0}) -> has no vocabulary 'concepts', only: ['words']
+pets.search("cat", steering={("words", 99): 0}) -> steering: words has no dimension 99
+pets.search("cat", steering={("words", -1): 0}) -> steering: words has no dimension -1
+pets.search("cat", steering={("words", "cat"): 0}) -> steering: words has no dimension 'cat'
+pets.search("cat", steering={("words", 0): -1}) -> steering: the factor on words 0 must be from 0 to
+pets.search("cat", steering={("words", 0): nan}) -> steering: the factor on words 0 must be from 0 t
+pets.search("cat", steering={("words", 0): inf}) -> steering: the factor on words 0 must be from 0 t
+pets.search("cat", steering={("words", 0): None}) -> steering: the factor on words 0 must be from 0
+pets.search("cat", steering={(("words",), 0): 1}) -> has no vocabulary ('words',), only: ['words']
+pets.search_many("cat") -> queries are a list of texts, not 'cat'
+pets.search_many(None) -> queries are a list of texts, not None
+pets.search_many(5) -> queries are a list of texts, not 5
+pets.search_many(b"cat") -> a query is a text, not 99
+pets.search_many([None]) -> a query is a text, not None
+pets.search_many([5]) -> a query is a text, not 5
+pets.search_many(["cat"], 0) -> top_k must be at least 1, not 0
+pets.search_many(["cat"], "3") -> top_k must be a whole number, not '3'
+pets.search_many(["cat"], vocabulary="x") -> has no vocabulary 'x', only: ['words']
+pets.search_many(["cat"], threads=0) -> threads must be at least 1, not 0
+pets.search_many(["cat"], threads=-1) -> threads must be at least 1, not -1
+pets.search_many(["cat"], threads="2") -> threads must be a whole number, not '2'
+pets.search_many(["cat"], threads=nan) -> threads must be a whole number, not nan
+pets.reader.search_vectors(vec(-1)) -> dimension -1 in a matrix of 9 dimensions
+pets.reader.search_vectors(vec(9)) -> dimension 9 in a matrix of 9 dimensions
+pets.reader.search_vectors(None) -> expected a SciPy sparse matrix, not NoneType
+pets.reader.search_vectors(np.eye(9)) -> expected a SciPy sparse matrix, not ndarray
+pets.reader.search_vectors(V) -> queries of 2 dimensions for an index of 10
+pets.reader.search_vectors(vec(0) * nan) -> weight nan in row 0: weights must be finite and not nega
+pets.reader.search_vectors(vec(0) * -1) -> weight -1.0 in row 0: weights must be finite and not nega
+pets.reader.search_vectors(vec(0), "3") -> top_k must be a whole number, not '3'
+rra.reader.search_vectors(vec(-1)) -> dimension -1 in a matrix of 9 dimensions
+rra.reader.search_vectors(vec(10**6)) -> dimension 1000000 in a matrix of 9 dimensions
+rra.reader.search_vectors(None) -> expected a SciPy sparse matrix, not NoneType
+rra.reader.search_vectors(V) -> queries of 2 dimensions for an index of 10
+rra.reader.search_vectors(vec(0) * nan) -> weight nan in row 0: weights must be finite and not negat
+rra.reader.search_vectors(vec(0) * inf) -> weight inf in row 0: weights must be finite and not negat
+pets.explain(None, "1") -> a query is a text, not None
+pets.explain("cat", None) -> no document None in
+pets.explain("cat", "nosuch") -> no document 'nosuch' in
+pets.explain("cat", 1) -> no document 1 in
+pets.explain("cat", ["1"]) -> no document ['1'] in
+pets.explain("cat", "1", vocabulary="x") -> has no vocabulary 'x', only: ['words']
+pets.explain("cat", "1", steering={("x", 0): 1}) -> has no vocabulary 'x', only: ['words']
+pets.document("nosuch") -> no document 'nosuch' in
+pets.document(None) -> no document None in
+pets.document(1) -> no document 1 in
+pets.document(["1"]) -> no document ['1'] in
+pets.add(None) -> documents must be a list, a data frame or a path, not one NoneTy
+pets.add(5) -> documents must be a list, a data frame or a path, not one int
+pets.add({}) -> documents must be a list, a data frame or a path, not one dict
+pets.add("no/such") -> no/such: no such file or folder, and ir_datasets knows no 'no/su
+pets.add([None]) -> the documents, document 1: a document is a text, a dict or a Doc
+pets.add([{"id": "a"}]) -> the documents, document 1: the object has none of the keys text,
+pets.add([Document("a", "x"), Document("a", "y")]) -> the documents, document 2: id 'a' was already
+pets.add(["x"], progress="yes") -> progress is True, False or a function, not 'yes'
+pets.add(["x"], skip_errors="yes") -> skip_errors must be True or False, not 'yes'
+pets.delete(None) -> ids must be a list of texts, not None
+pets.delete("1") -> ids must be a list of texts, not '1'
+pets.delete(5) -> ids must be a list of texts, not 5
+pets.delete(["nosuch"]) -> no document 'nosuch' in
+pets.delete([None]) -> no document None in
+pets.delete([["1"]]) -> no document ['1'] in
+pets.delete([1]) -> no document 1 in
+pets.delete(list(pets.reader.ids)) -> an index can't be left without documents
+pets.reweight(None) -> alpha must be a number or 'auto', not None
+pets.reweight("best") -> alpha must be a number or 'auto', not 'best'
+pets.reweight("1.0") -> alpha must be a number or 'auto', not '1.0'
+pets.reweight(0) -> alpha must be a finite number above 0, not 0.0
+pets.reweight(-1) -> alpha must be a finite number above 0, not -1.0
+pets.reweight(nan) -> alpha must be a finite number above 0, not nan
+pets.reweight(inf) -> alpha must be a finite number above 0, not inf
+pets.reweight(True) -> alpha must be a number or 'auto', not True
+pets.reweight([1.0]) -> alpha must be a number or 'auto', not [1.0]
+pets.reweight(1.0, iterations=0) -> iterations must be at least 1, not 0
+pets.reweight(1.0, iterations=1.5) -> iterations must be a whole number, not 1.5
+pets.reweight(1.0, iterations="2") -> iterations must be a whole number, not '2'
+pets.reweight(1.0, transform="x²") -> no transform 'x²', only: 1+x, x, lambda*x, log(1+x), exp(x), t
+pets.reweight(1.0, transform=None) -> transform must be a text, not None
+pets.reweight(1.0, transform=["1+x"]) -> transform must be a text, not ['1+x']
+pets.reweight(1.0, out=tmp/"pets") -> exists already: name another place or remove it first
+pets.reweight(1.0, out=5) -> out must be a text, a path or None, not 5
+pets.reweight(1.0, out="") -> out must be a path, not ''
+pets.reweight(1.0, ray="local") -> ray requires out
+pets.reweight(1.0, ray_workers=2) -> ray_workers requires out
+pets.reweight(1.0, out=new, ray_workers=2) -> ray_workers requires ray
+pets.choose_alpha(iterations=0) -> iterations must be at least 1, not 0
+pets.choose_alpha(iterations="1") -> iterations must be a whole number, not '1'
+pets.choose_alpha(transform="x²") -> no transform 'x²', only: 1+x, x, lambda*x, log(1+x), exp(x), ta
+pets.choose_alpha(transform=None) -> transform must be a text, not None
+pets.verify(progress="yes") -> progress is True, False or a function, not 'yes'
+pets.evaluate(None) -> dataset must be a text or a path, not None
+pets.evaluate(5) -> dataset must be a text or a path, not 5
+pets.evaluate("") -> dataset must be a path, not ''
+pets.evaluate("no/such") -> no/such: no such file or folder, and ir_datasets knows no 'no/su
+pets.evaluate(beir, "nosuch") -> no split 'nosuch'; splits here: test
+pets.evaluate(beir, None) -> split must be a text, not None
+pets.evaluate(beir, "../x") -> bad split '../x': a split is a plain name such as test
+pets.evaluate(beir, 5) -> split must be a text, not 5
+pets.evaluate(beir, vocabulary="x") -> has no vocabulary 'x', only: ['words']
+pets.evaluate(beir, measures="AP") -> measures must be a list, each item a text, not 'AP'
+pets.evaluate(beir, measures=["nope"]) -> no measure 'nope'; examples: nDCG@10, RR@10, R@100, Succes
+pets.evaluate(beir, measures=[5]) -> measures must be a list, each item a text, not [5]
+pets.evaluate(beir, measures=None) -> measures must be a list, each item a text, not None
+pets.evaluate(beir, measures=5) -> measures must be a list, each item a text, not 5
+pets.evaluate(beir, run=5) -> run must be a text, a path or None, not 5
+pets.evaluate(beir, run="") -> run must be a path, not ''
+pets.evaluate(beir, run=tmp) -> a folder, not a file to write
+pets.evaluate(beir, compare="no/such") -> no/such: No such file or directory
+pets.evaluate(beir, compare=5) -> compare must be a text, a path or None, not 5
+pets.evaluate(beir, compare=tmp) -> Is a directory
+lexicept.evaluate(None, beir) -> an index is an opened one or its path, not None
+lexicept.evaluate(5, beir) -> an index is an opened one or its path, not 5
+lexicept.evaluate("no/such", beir) -> no/such: there is no index here
+lexicept.evaluate(closed, beir) -> the index is closed
+lexicept.evaluate(pets.path, beir, engine="nosuch") -> no engine 'nosuch', only: exact, seismic, mil
+lexicept.evaluate(pets.path, beir, engine=None) -> engine must be a text, not None
+closed.search("cat") -> the index is closed
+closed.search_many(["cat"]) -> the index is closed
+closed.explain("cat", "1") -> the index is closed
+closed.document("1") -> the index is closed
+closed.documents() -> the index is closed
+closed.add(["x"]) -> the index is closed
+closed.delete(["1"]) -> the index is closed
+closed.reweight(1.0) -> the index is closed
+closed.info() -> the index is closed
+closed.verify() -> the index is closed
+closed.refresh() -> the index is closed
+closed.path -> the index is closed
+closed.vocabularies -> the index is closed
+len(closed) -> the index is closed
+"1" in closed -> the index is closed
+lexicept.serve(None) -> an index is an opened one or its path, not None
+lexicept.serve("no/such") -> no/such: there is no index here
+lexicept.serve(closed) -> the index is closed
+lexicept.serve(pets, port=-1) -> can't serve at 127.0.0.1:-1: bind(): port must be 0-65535.
+lexicept.serve(pets, port=99999) -> can't serve at 127.0.0.1:99999: bind(): port must be 0-65535.
+lexicept.serve(pets, port="x") -> port must be a whole number, not 'x'
+lexicept.serve(pets, port=None) -> port must be a whole number, not None
+lexicept.serve(pets, host="no such host") -> can't serve at no such host:8000: [Errno -2] Name or se
+lexicept.serve(pets, host=5) -> host must be a text, not 5
+lexicept.serve(pets, workers=0) -> workers must be at least 1, not 0
+lexicept.serve(pets, workers="2") -> workers must be a whole number, not '2'
+lexicept.sweep(None, beir, new) -> an index is an opened one or its path, not None
+lexicept.sweep(pets, None, new) -> dataset must be a text or a path, not None
+lexicept.sweep(pets, beir, None, split="test") -> out must be a text or a path, not None
+lexicept.sweep(pets, beir, tmp, split="test") -> not unfinished work of lexicept; name another folde
+lexicept.sweep(pets, beir, new, split=5) -> split must be a text, not 5
+lexicept.sweep(pets, beir, new, split="test", vocabulary="x") -> has no vocabulary 'x', only: ['word
+lexicept.sweep(pets, beir, new, split="test", query_dims=5) -> query_dims must be a list, each item
+lexicept.sweep(pets, beir, new, split="test", query_dims="8") -> query_dims must be a list, each ite
+lexicept.sweep(pets, beir, new, split="test", query_dims=[0]) -> query_max_active_dims must be a who
+lexicept.sweep(pets, beir, new, split="test", query_dims=["8"]) -> query_dims must be a list, each i
+lexicept.sweep(pets, beir, new, split="test", query_dims=[]) -> query_max_active_dims: no values to
+lexicept.sweep(pets, beir, new, split="test", document_dims=[-1]) -> document_max_active_dims must b
+lexicept.sweep(pets, beir, new, split="test", document_dims=None) -> document_dims must be a list, e
+lexicept.sweep(pets, beir, new, split="test", alpha=[0]) -> alpha must be a finite number above 0, n
+lexicept.sweep(pets, beir, new, split="test", alpha=[nan]) -> alpha must be a finite number above 0,
+lexicept.sweep(pets, beir, new, split="test", alpha=["1"]) -> alpha must be a list, each item a numb
+lexicept.sweep(pets, beir, new, split="test", alpha=1.0) -> alpha must be a list, each item a number
+lexicept.sweep(pets, beir, new, split="test", k=["some"]) -> k must be a list, each item a whole num
+lexicept.sweep(pets, beir, new, split="test", k=[0]) -> k must be a whole number of at least 1, not
+lexicept.sweep(pets, beir, new, split="test", query_scale=[-1]) -> query_scale must be a finite numb
+lexicept.sweep(pets, beir, new, split="test", query_scale=["x"]) -> query_scale must be a list, each
+lexicept.sweep(pets, beir, new, split="test", query_max_qd_flops=[0]) -> query_max_qd_flops must be
+lexicept.sweep(pets, beir, new, split="test", query_max_qd_flops=["1"]) -> query_max_qd_flops must b
+lexicept.sweep(pets, beir, new, split="test", progress="yes") -> progress is True, False or a functi
+lexicept.train(None, new) -> config must be TrainingConfig, a mapping, a text or a path, not
+lexicept.train(5, new) -> config must be TrainingConfig, a mapping, a text or a path, not
+lexicept.train("no/such.yaml", new) -> no/such.yaml: No such file or directory
+lexicept.train({}, new) -> data.corpus is missing: the documents to train on
+lexicept.train({"nope": 1}, new) -> unknown key 'nope'; the nearest name is 'optimizer' (known: data
+lexicept.train([], new) -> config must be TrainingConfig, a mapping, a text or a path, not
+lexicept.train({}, None) -> out must be a text or a path, not None
+lexicept.train({}, new, changes="data.corpus=x") -> changes must be a list, each item a text, not 'd
+lexicept.train({}, new, changes=[5]) -> changes must be a list, each item a text, not [5]
+lexicept.train({}, new, changes=["x"]) -> 'x' is not of the form data.corpus=PATH
+lexicept.train({}, new, changes=None) -> changes must be a list, each item a text, not None
+lexicept.train({}, new, progress="yes") -> data.corpus is missing: the documents to train on
+lexicept.pretrain(None, new) -> documents must be a list, a data frame or a path, not one NoneTy
+lexicept.pretrain(5, new) -> documents must be a list, a data frame or a path, not one int
+lexicept.pretrain(T, None) -> out must be a text or a path, not None
+lexicept.pretrain(T, new, backbone=5) -> backbone must be a text, not 5
+lexicept.pretrain(T, new, head=5) -> head must be 'mlm', 'expanded' or 'random', not 5
+lexicept.convert(None, new) -> source must be a text or a path, not None
+lexicept.convert(5, new) -> source must be a text or a path, not 5
+lexicept.convert("", new) -> source must be a path, not ''
+lexicept.convert("nosuch", new) -> nosuch: no such folder
+lexicept.convert(tmp, None) -> out must be a text or a path, not None
+lexicept.convert(tmp, tmp) -> exists already: name another place or remove it first
+lexicept.convert(tmp, new, to=None) -> to must be 'lexicept', 'saelens', 'sentence-transformers', 's
+lexicept.convert(tmp, new, to="x") -> to must be 'lexicept', 'saelens', 'sentence-transformers', 'sp
+lexicept.convert(tmp, new, to=["lexicept"]) -> to must be 'lexicept', 'saelens', 'sentence-transform
+lexicept.convert(tmp, new, layer="x") -> layer must be a whole number or None, not 'x'
+lexicept.convert(tmp, new, scale="x") -> scale must be 'raw', 'normalised' or None, not 'x'
+lexicept.report(None, new) -> an index is an opened one or its path, not None
+lexicept.report(5, new) -> an index is an opened one or its path, not 5
+lexicept.report(pets, None) -> out must be a text or a path, not None
+lexicept.report(pets, "") -> out must be a path, not ''
+lexicept.report(pets, tmp) -> a folder, not a file to write
+lexicept.report(pets, new, queries=5) -> queries must be a text, a path or None, not 5
+lexicept.report(pets, new, queries=beir, split=None) -> split must be a text, not None
+lexicept.report(pets, new, against=5) -> an index is an opened one or its path, not 5
+lexicept.report(pets, new, against="no/such") -> no/such: there is no index here
+lexicept.report(pets, new, progress="yes") -> progress is True, False or a function, not 'yes'
+lexicept.reproduce(None) -> name must be a text, not None
+lexicept.reproduce("nosuch") -> no recipe 'nosuch'; the nearest name is 'rra/lengths'
+lexicept.reproduce(5) -> name must be a text, not 5
+lexicept.reproduce("rra/table1", size="medium", out=new) -> size must be 'small' or 'full', not 'med
+lexicept.reproduce("rra/table1", rows=["nope"], out=new) -> rra/table1 has no row 'nope', only: spla
+lexicept.reproduce("rra/table1", rows="nope", out=new) -> rows must be a list, each item a text, not
+lexicept.reproduce("rra/table1", data="no/such", out=new) -> no/such: no such folder of datasets
+lexicept.reproduce("rra/table1", data=5, out=new) -> data must be a text, a path or None, not 5
+lexicept.reproduce("rra/table1", out=None) -> out must be a text or a path, not None
+lexicept.reproduce("rra/table1", recipes="no/such", out=new) -> no/such: no recipes here (datasets.y
+lexicept.reproduce("rra/table1", recipes=5, out=new) -> recipes must be a text, a path or None, not
+SparseVectors(None, ["a"], two) -> expected a SciPy sparse matrix, not NoneType
+SparseVectors([[1.0]], ["a"], two) -> expected a SciPy sparse matrix, not list
+SparseVectors(V, ["a"], two) -> 1 ids for 2 vectors
+SparseVectors(V, None, two) -> ids must be a list of str, not None
+SparseVectors(V, 5, two) -> ids must be a list of str, not 5
+SparseVectors(V, ["a", "a"], two) -> duplicate id 'a'
+SparseVectors(V, ["a", "b"], None) -> vocabularies must be a list of Vocabulary, not None
+SparseVectors(V, ["a", "b"], [5]) -> vocabularies must be a list of Vocabulary, not [5]
+SparseVectors(V, ["a", "b"], [Vocabulary("words", 3)]) -> vocabularies (words 3) do not add up to 2
+SparseVectors(V * -1, ["a", "b"], two) -> weight -1.0 in 'a' (row 0): weights must be finite and not
+SparseVectors(V * nan, ["a", "b"], two) -> weight nan in 'a' (row 0): weights must be finite and not
+SparseVectors(vec(-1), ["a"], [Vocabulary("words", 9)]) -> dimension -1 in a matrix of 9 dimensions
+SparseVectors(vec(9), ["a"], [Vocabulary("words", 9)]) -> dimension 9 in a matrix of 9 dimensions
+SparseVectors(V, ["a", ["b"]], two) -> ids must be a list of str, not ['a', ['b']]
+vectors.prune(0) -> max_active_dims must be at least 1, not 0
+vectors.prune(-1) -> max_active_dims must be at least 1, not -1
+vectors.prune("3") -> max_active_dims must be a whole number, not '3'
+vectors.prune(None) -> max_active_dims must be a whole number, not None
+vectors.prune(1.5) -> max_active_dims must be a whole number, not 1.5
+vectors.span("x") -> no vocabulary 'x' here, only: words
+vectors.span(None) -> no vocabulary None here, only: words
+vectors.select("x") -> no vocabulary 'x' here, only: words
+SparseVectors.concatenate([]) -> parts must be a list of SparseVectors, not []
+SparseVectors.concatenate(None) -> parts must be a list of SparseVectors, not None
+SparseVectors.concatenate([5]) -> parts must be a list of SparseVectors, not [5]
+SparseVectors.concatenate([vectors, vectors]) -> several vocabularies have the same name: ['words',
+"""
+"""Calls, each with a part of the message of its error."""
+
+TEXTS = ["Cats sleep all day.", "Dogs bark at night.", "A kitten naps in the sun."]
+
+
+def vector(dimension: int) -> sp.csr_array:
+    """Return the weights of one query over nine dimensions; SciPy does not check indices."""
+    parts = np.ones(1, np.float32), np.array([dimension], np.int32), np.array([0, 1], np.int32)
+    return sp.csr_array(parts, shape=(1, 9))
+
+
+@pytest.fixture(scope="module")
+def names(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
+    """The names that the calls use."""
+    tmp = tmp_path_factory.mktemp("misuse")
+    beir = tmp / "beir"
+    (beir / "qrels").mkdir(parents=True)
+    (beir / "queries.tsv").write_text("q1\tcats\nq2\tdogs\n")
+    (beir / "qrels" / "test.tsv").write_text("q1 0 1 1\nq2 0 2 1\n")
+    pets = lexicept.build(TEXTS, tmp / "pets", vocabulary="words")
+    closed = lexicept.open(tmp / "pets")
+    closed.close()
+    V, two = sp.csr_array(np.eye(2, dtype=np.float32)), (Vocabulary("words", 2),)
+    return {
+        **{"lexicept": lexicept, "Document": Document, "SparseVectors": SparseVectors},
+        **{"Vocabulary": Vocabulary, "np": np, "nan": float("nan"), "inf": float("inf")},
+        **{"tmp": tmp, "beir": beir, "new": tmp / "new", "T": TEXTS, "vec": vector},
+        **{"pets": pets, "closed": closed, "rra": pets.reweight(1.0, out=tmp / "rra")},
+        **{"V": V, "two": two, "vectors": SparseVectors(V, ["a", "b"], two)},
+        "words": {"vocabulary": "words"},
+    }
+
+
+@pytest.mark.parametrize("line", MISUSES.strip().splitlines())
+def test_misuse(line: str, names: Mapping[str, Any]) -> None:
+    call, _, problem = line.partition(" -> ")
+    with pytest.raises(LexiceptError) as caught:
+        eval(call, dict(names))
+    assert problem in str(caught.value)
+    folder: Path = names["tmp"]
+    assert {path.name for path in folder.iterdir()} == {"beir", "pets", "rra"}
+    assert len(names["pets"]) == 3
+
+
+def failing() -> Iterator[str]:
+    yield "a cat"
+    raise KeyError("own")
+
+
+@pytest.mark.parametrize(
+    "call", [lambda path: lexicept.build(failing(), path, vocabulary="words"), None]
+)
+def test_errors_of_the_callers_own_documents_pass(
+    call: Callable[[Path], object] | None, tmp_path: Path, names: Mapping[str, Any]
+) -> None:
+    with pytest.raises(KeyError, match="own"):
+        names["pets"].add(failing()) if call is None else call(tmp_path / "index")
+    assert list(tmp_path.iterdir()) == []
+    assert len(names["pets"]) == 3
+
+
+def test_what_is_odd_and_right(names: Mapping[str, Any]) -> None:
+    """Defined results of what other libraries refuse."""
+    pets = names["pets"]
+    one = [hit.id for hit in pets.search("cats dogs")]
+    assert [hit.id for hit in pets.search("cats dogs", np.int64(2))] == one
+    assert [hit.id for hit in pets.search("cats dogs", 10**30)] == one
+    assert pets.search("") == pets.search("\0") == pets.search("zebra") == []
+    assert pets.search_many([]) == []
+    assert pets.search_many(iter(["cats", ""]), np.int32(1), threads=np.int8(1))[1] == []
+    assert pets.search("cats", steering={}) == pets.search("cats")
+    assert 5 not in pets
+    assert None not in pets
+    assert pets.reader.search_vectors(sp.csr_array((0, 10), dtype=np.float32)) == []
+    assert pets.reader.search_vectors(sp.csr_array((2, 10), dtype=np.float32)) == [[], []]
+    assert pets.delete([]) == 0
+    assert pets.add([]) == (0, 0)
+    assert names["vectors"].prune(np.int64(1)).weights.nnz == 2
