@@ -98,11 +98,11 @@ def test_parameters_that_do_not_go_together(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"vocabulary": "word"}, "vocabulary is words, concepts or both"),
-        ({"precision": "half"}, "precision is float32 or bfloat16"),
+        ({"vocabulary": "word"}, "vocabulary must be 'words', 'concepts' or 'both', not 'word'"),
+        ({"precision": "half"}, "precision must be 'float32' or 'bfloat16', not 'half'"),
         ({"weight_bits": 16}, "32 or 8 bits"),
         ({"language": "xx"}, "no language 'xx'"),
-        ({"query_max_active_dims": 0}, "max_active_dims must be at least 1"),
+        ({"query_max_active_dims": 0}, "query_max_active_dims must be at least 1 or none, not 0"),
     ],
 )
 def test_bad_values(arguments: dict[str, Any], message: str, tmp_path: Path) -> None:

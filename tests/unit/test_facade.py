@@ -162,7 +162,7 @@ def test_reweight_in_place_and_as_a_copy(index: lexicept.Index, tmp_path: Path) 
     alpha, tried = index.choose_alpha()
     assert index.reweight("auto").info()["rra"]["alpha"] == alpha
     assert tried[alpha] == max(tried.values())
-    with pytest.raises(InputError, match='alpha must be a number or "auto"'):
+    with pytest.raises(InputError, match="alpha must be a number or 'auto'"):
         index.reweight("best")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="ray requires out"):
         index.reweight(1.0, ray="local")

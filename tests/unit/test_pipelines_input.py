@@ -69,8 +69,8 @@ def test_bad_documents(documents: Any, problem: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("parameters", "problem"),
     [
-        ({"vocabulary": ["words"]}, "vocabulary is words, concepts or both"),
-        ({"train_concepts": "yes"}, "train_concepts is True, False or SAESettings, not 'yes'"),
+        ({"vocabulary": ["words"]}, "vocabulary must be 'words', 'concepts' or 'both'"),
+        ({"train_concepts": "yes"}, "train_concepts must be True, False or SAESettings, not 'yes'"),
         ({"vocabulary": "words", "progress": "yes"}, "progress is True, False or a function"),
     ],
 )
@@ -146,10 +146,16 @@ CALLS: dict[str, tuple[Callable[[lexicept.Index], object], str]] = {
         lambda i: i.reweight(1.0, iterations=1.5),  # type: ignore[arg-type]
         "iterations must be a whole number",
     ),
-    "measures": (lambda i: i.evaluate("x", measures="AP"), "measures must be a list of names"),
-    "split": (lambda i: i.evaluate("x", None), "bad split None"),  # type: ignore[arg-type]
+    "measures": (
+        lambda i: i.evaluate("x", measures="AP"),
+        "measures must be a list, each item a text",
+    ),
+    "split": (lambda i: i.evaluate("x", None), "split must be a text, not None"),  # type: ignore[arg-type]
     "port": (lambda i: lexicept.serve(i, port=99999), r"can't serve at 127\.0\.0\.1:99999"),
-    "layout": (lambda i: lexicept.convert("nosuch", "x", to="foo"), "no layout 'foo', only"),  # type: ignore[arg-type]
+    "layout": (
+        lambda i: lexicept.convert("nosuch", "x", to="foo"),
+        "to must be 'lexicept', 'saelens'",
+    ),  # type: ignore[arg-type]
     "source": (lambda i: lexicept.convert("nosuch", "x", to="splade"), "nosuch: no such folder"),
     "index": (lambda i: lexicept.evaluate(5, "x"), "an index is an opened one or its path"),  # type: ignore[arg-type]
 }

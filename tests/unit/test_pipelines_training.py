@@ -90,8 +90,11 @@ def test_interrupted_pretraining_resumes_to_the_weights_of_an_unbroken_one(
         ({"head": "mlm", "masking": "words"}, "masking words does not go with head mlm"),
         ({"head": "expanded", "masking": "mntp"}, "masking mntp does not go with head expanded"),
         ({"head": "random", "size": 3}, "size, a number of words, requires masking words"),
-        ({"head": "sae"}, "head must be one of mlm, expanded, random, not 'sae'"),
-        ({"masking": "letters"}, "masking must be 'subwords', 'words', 'mntp' or 'causal'"),
+        ({"head": "sae"}, "head must be 'mlm', 'expanded' or 'random', not 'sae'"),
+        (
+            {"masking": "letters"},
+            "masking must be 'subwords', 'words', 'mntp', 'causal' or None, not 'letters'",
+        ),
         ({"steps": 0}, "steps must be at least 1, not 0"),
     ],
 )

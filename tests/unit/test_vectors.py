@@ -99,7 +99,7 @@ def test_concatenate_refuses_other_texts_repeated_names_and_nothing() -> None:
         SparseVectors.concatenate([words, other])
     with pytest.raises(InputError, match="same name"):
         SparseVectors.concatenate([words, words])
-    with pytest.raises(InputError, match="nothing to concatenate"):
+    with pytest.raises(InputError, match="parts must be a list of SparseVectors"):
         SparseVectors.concatenate([])
 
 
