@@ -89,6 +89,17 @@ def _without_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def _no_leaks(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[None]:
+    """No file of the test is open or mapped after it, even before garbage is collected."""
+    yield
+    from support.handles import open_files
+
+    request.node.funcargs.clear()  # which keep what fixtures have opened
+    if Path("/proc/self/maps").exists():
+        assert open_files(tmp_path) == []
+
+
+@pytest.fixture
 def _vowels(monkeypatch: pytest.MonkeyPatch) -> None:
     """Indexes whose concepts are vowels can be opened."""
     from lexicept.vectorizers.interface import VECTORIZERS

@@ -22,6 +22,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.faults")
     parser.add_argument("cases", nargs="*", metavar="CASE", help="such as build; all by default")
     parser.add_argument("--documents", type=int, default=40, help="in an index of words")
+    parser.add_argument("--every", type=int, default=1, help="try each so many-th call only")
     parser.add_argument("--kills", type=int, default=20, help="random moments of each command")
     parser.add_argument("--updates", type=int, default=1000, help="while two processes read")
     arguments = parser.parse_args()
@@ -29,13 +30,15 @@ def main() -> None:
     shared_memory = Path("/dev/shm")  # nothing is flushed, so that a disk only costs time
     place = shared_memory if shared_memory.is_dir() else None
     with TemporaryDirectory(dir=place) as name:
-        failed = interrupt_each(Path(name), arguments.cases, arguments.documents, arguments.kills)
+        failed = interrupt_each(
+            Path(name), arguments.cases, arguments.documents, arguments.every, arguments.kills
+        )
         if not arguments.cases:
             read_and_race(Path(name), arguments.updates)
     sys.exit(failed > 0)
 
 
-def interrupt_each(folder: Path, names: list[str], count: int, kills: int) -> int:
+def interrupt_each(folder: Path, names: list[str], count: int, every: int, kills: int) -> int:
     """Run the trials of each case; return the number that failed."""
     from . import calls, trials
     from .cases import index_cases, model_cases, use_vowels
@@ -45,11 +48,15 @@ def interrupt_each(folder: Path, names: list[str], count: int, kills: int) -> in
     calls.allow_many_files()
     use_vowels()
     cases, failed = {**index_cases(count), **model_cases()}, 0
+
+    def chosen(numbers: list[int]) -> list[int]:
+        return numbers[::every]
+
     for name in names or cases:
         whole = trials.run_undisturbed(cases[name], folder / name)
         kinds = {
-            "power cuts": trials.cut_power(whole, folder / name),
-            "I/O errors": trials.fail_calls(whole, folder / name),
+            "power cuts": trials.cut_power(whole, folder / name, chosen),
+            "I/O errors": trials.fail_calls(whole, folder / name, chosen),
             "kills": trials.kill(whole, folder / name, kills),
         }
         for kind, tally in kinds.items():

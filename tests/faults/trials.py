@@ -170,19 +170,22 @@ def kill_after(whole: Whole, folder: Path, seconds: float) -> str:
     return check(whole, folder)
 
 
-def cut_power(whole: Whole, folder: Path, points: Iterable[int] | None = None) -> Tally:
+def cut_power(
+    whole: Whole, folder: Path, chosen: Callable[[list[int]], Iterable[int]] = iter
+) -> Tally:
     """Cut the power before every call that changes anything, and after the end, in all ``WAYS``.
 
     What is left is checked by ``check``; after the end it has to be the new result. Equal remains
     are checked once.
 
     Args:
-        points: numbers of the calls to cut at, among those that change anything; all by default.
+        chosen: picks some of the numbers of the calls that change anything.
     """
     work, tally = folder / "work", Tally()
     remains: dict[str, tuple[str, Path]] = {}
     begin(whole, work)
-    wanted = None if points is None else set(points)
+    changes = [call for call in whole.calls if call.name in disk.CHANGES]
+    wanted = set(chosen([*range(len(changes))]))
     with Disk(work) as surface:
         number = -1
 
@@ -200,7 +203,7 @@ def cut_power(whole: Whole, folder: Path, points: Iterable[int] | None = None) -
                 return flushed(call)
             if call.name in disk.CHANGES:
                 number += 1
-                if wanted is None or number in wanted:
+                if number in wanted:
                     collect(f"before {number} ({shown(call, surface.root)})")
             surface.see(call)
             return flushed(call)
