@@ -299,7 +299,7 @@ def assert_one_line(output: str, call: Call, root: str) -> None:
     lines = output.strip().splitlines()
     errors = [line for line in lines if line.startswith("error: ")]
     assert errors == lines[-1:], f"not one line: {output[-500:]}"
-    names = set()
+    names = {*call.paths}
     for path in call.paths:
         parts = os.path.relpath(path, root).split("/")
         names |= {"/".join(parts[:n]) for n in range(1, len(parts) + 1)}

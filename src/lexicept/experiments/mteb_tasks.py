@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -74,7 +73,7 @@ def _indexed(encoder: Any, query_dims: int | None, document_dims: int | None, fo
         query_dims or settings.query_max_active_dims,
         document_dims or settings.document_max_active_dims,
     )
-    with closing(IndexBuilder(folder)) as builder:
+    with IndexBuilder(folder) as builder:
         builder.add_documents([Document("0", "a")], {})
         weighed = VocabularySettings(encoder.weighting, *limits)
         builder.add_vocabulary(ConceptVectorizer(encoder), weighed)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import scipy.sparse as sp
 
@@ -163,6 +163,13 @@ class IndexBuilder:
     def close(self) -> None:
         """Let other processes build here; a build without finished units leaves nothing behind."""
         self.work.close()
+
+    def __enter__(self) -> Self:
+        self.work.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.work.__exit__(*error)
 
 
 def map_over(cluster: Cluster | None, folder: Path) -> Over:

@@ -24,7 +24,7 @@ from lexicept.index.manifest import (
 from lexicept.index.reader import IndexReader
 from lexicept.parallel.shards import Over, over
 from lexicept.storage.arrays import StoredRows
-from lexicept.storage.files import link, move, remove, sync_folder
+from lexicept.storage.files import disk_errors, link, move, remove, sync_folder
 from lexicept.storage.generations import generation_name, generation_number, generations
 from lexicept.storage.locks import lock, remove_unheld
 from lexicept.storage.manifest import describe_files, save_manifest
@@ -44,7 +44,7 @@ def changing(path: str | os.PathLike[str]) -> Iterator[IndexReader]:
     """
     folder = resolved(path)
     read_manifest(folder)  # a lock file must not be left where there is no index
-    with _locked(folder):
+    with disk_errors(folder), _locked(folder):
         index = IndexReader.open(folder, checksums=True)
         try:
             yield index

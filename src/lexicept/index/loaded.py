@@ -8,6 +8,7 @@ from threading import RLock
 from typing import Any
 
 from lexicept.errors import IndexFormatError
+from lexicept.storage.files import disk_errors
 from lexicept.vectorizers.interface import Vectorizer, load_vectorizer
 
 _OF_DOCUMENTS = ("frequencies.", "atlas/")
@@ -53,7 +54,8 @@ class LoadedVectorizers:
         path = self._folder.parent
         if _place(self._folder) != self._place:
             raise IndexFormatError(f"{path}: another index has taken its place: open it again")
-        vectorizer = load_vectorizer(name, self._folder / name)
+        with disk_errors(self._folder / name):
+            vectorizer = load_vectorizer(name, self._folder / name)
         if vectorizer.size != self._sizes[name]:
             raise IndexFormatError(f"{path}: its {name} and their model differ in size")
         return vectorizer

@@ -33,6 +33,7 @@ from lexicept.index.manifest import ENGINES, CurrentManifest, resolved
 from lexicept.index.queries import Steering, WeightedQuery, check_query, steer
 from lexicept.index.stored import Hit, StoredDocuments
 from lexicept.storage.arrays import load_csr
+from lexicept.storage.files import disk_errors
 from lexicept.storage.locks import hold
 from lexicept.storage.manifest import check_files
 from lexicept.storage.texts import TextStore
@@ -124,8 +125,9 @@ class IndexReader:
         while True:
             current = CurrentManifest(folder)
             try:
-                check_files(folder, current.content["files"], checksums=checksums)
-                return cls(folder, current)
+                with disk_errors(folder):
+                    check_files(folder, current.content["files"], checksums=checksums)
+                    return cls(folder, current)
             except (KeyError, TypeError, ValueError) as error:
                 raise IndexFormatError(f"{folder}: its manifest is damaged ({error})") from None
             except (IndexFormatError, OSError):

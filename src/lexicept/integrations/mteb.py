@@ -8,7 +8,6 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -78,7 +77,7 @@ class LexiceptSearch:
         self._corpus = None
         shutil.rmtree(self._folder, ignore_errors=True)
         self._folder.mkdir()
-        with closing(IndexBuilder(self._folder / "corpus")) as builder:
+        with IndexBuilder(self._folder / "corpus") as builder:
             builder.add_documents(_documents(corpus), {})
             for name in self._names:
                 builder.add_vocabulary(self._vectorizer(name), self._like.settings[name])

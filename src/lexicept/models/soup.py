@@ -16,7 +16,7 @@ from torch import Tensor
 
 from lexicept.errors import InputError
 from lexicept.models.encoder import Encoder
-from lexicept.storage.files import replace_file, sha256, write_json
+from lexicept.storage.files import disk_errors, replace_file, sha256, write_json
 from lexicept.storage.workspace import new_folder
 
 _CARD = "README.md"
@@ -93,8 +93,9 @@ def _mean_weights(paths: Sequence[Path]) -> dict[str, Tensor]:
 
 def _load(path: Path) -> dict[str, Tensor]:
     try:
-        return load_file(path)
-    except (OSError, SafetensorError) as error:
+        with disk_errors(path):
+            return load_file(path)
+    except SafetensorError as error:
         raise InputError(f"{path}: {error}") from None
 
 

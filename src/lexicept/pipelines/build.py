@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -140,7 +139,7 @@ def build(
         source.check_installed()
     with (
         joined(ray, ray_workers) as cluster,
-        closing(IndexBuilder(path, cluster, restart=restart, overwrite=overwrite)) as builder,
+        IndexBuilder(path, cluster, restart=restart, overwrite=overwrite) as builder,
         reporting(progress) as report,
     ):
         fresh = as_documents(documents, skip_errors=skip_errors)

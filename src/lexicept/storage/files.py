@@ -17,8 +17,8 @@ from typing import Any, BinaryIO, TextIO
 
 from lexicept.errors import IndexFormatError, InputError, LexiceptError
 
-DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
-"""Numbers of the errors that a disk has, whatever the program does."""
+DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.ENOMEM}
+"""Numbers of the errors that a disk has, whatever the program does, and of failed maps."""
 
 TEMPORARY = r"\..+\.[a-z0-9_]{8}"
 """Names of the temporary files of ``replacing``."""
@@ -26,7 +26,7 @@ TEMPORARY = r"\..+\.[a-z0-9_]{8}"
 
 @contextmanager
 def disk_errors(path: Path, size: int | None = None) -> Iterator[None]:
-    """Name a file or folder in the errors of a block that writes there.
+    """Name a file or folder in the errors of a block that reads or writes there.
 
     A full disk's error has no name of a file; those of torch, safetensors and tokenizers are not
     even an OSError.
@@ -40,36 +40,31 @@ def disk_errors(path: Path, size: int | None = None) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        named = name_disk_error(error, path, size)
-        if named is error:
+        number = None if isinstance(error, LexiceptError) else _disk_error_number(error, path)
+        if number is None:
             raise
-        raise named from error
+        reason = os.strerror(number)
+        if number == errno.ENOSPC:
+            needed = "" if size is None else f"{size / 1e6:,.1f} MB to write, "
+            reason += f" ({needed}{_free(path) / 1e6:,.1f} MB free)"
+        raise OSError(number, reason, str(path)) from error
 
 
-def name_disk_error(error: Exception, path: Path, size: int | None = None) -> Exception:
-    """Return an error of the disk with a name and the space there is; see ``disk_errors``."""
-    number = _disk_error_number(error, path)
-    if number is None:
-        return error
-    reason = os.strerror(number)
-    if number == errno.ENOSPC:
-        needed = "" if size is None else f"{size / 1e6:,.1f} MB to write, "
-        reason += f" ({needed}{_free(path) / 1e6:,.1f} MB free)"
-    return OSError(number, reason, str(path))
-
-
-def _disk_error_number(error: Exception, path: Path) -> int | None:
-    """Return the number of an error of the disk that names no file; None for other errors."""
-    if isinstance(error, OSError):
+def _disk_error_number(error: BaseException, path: Path) -> int | None:
+    """Return the number of an error of the disk that names no file, or of the error that led to
+    this one; None for other errors."""
+    if isinstance(error, OSError) and error.errno in DISK_ERRORS:
         nameless = error.filename is None or re.fullmatch(TEMPORARY, Path(error.filename).name)
-        return error.errno if nameless and error.errno in DISK_ERRORS else None
-    if isinstance(error, LexiceptError):
-        return None
-    if known := re.search(r"\(os error (\d+)\)", str(error)):  # libraries in Rust
+        return error.errno if nameless else None
+    text = str(error)
+    if known := re.search(r"\(os error (\d+)\)", text):  # libraries in Rust
         return int(known[1]) if int(known[1]) in DISK_ERRORS else None
-    if "unexpected pos" in str(error):  # torch's writer, which drops the number
+    if known := re.search("strerror: (.+)", text):  # torch's reader
+        return next((number for number in DISK_ERRORS if os.strerror(number) == known[1]), None)
+    if "unexpected pos" in text:  # torch's writer, which drops the number
         return errno.EIO if _free(path) > 2**20 else errno.ENOSPC
-    return None
+    cause = error.__cause__ or error.__context__
+    return None if cause is None else _disk_error_number(cause, path)
 
 
 def _free(path: Path) -> int:
@@ -169,7 +164,7 @@ def sync_folder(folder: Path) -> None:
 
 def sha256(path: Path) -> str:
     """Hexadecimal SHA-256 of a file."""
-    with path.open("rb") as file:
+    with disk_errors(path), path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

@@ -39,7 +39,7 @@ class TextStore(LazySequence[str]):
         self._path = path
         self._bytes: bytes | mmap.mmap = b""  # an empty file can't be mapped
         if self._offsets[-1]:
-            with path.open("rb") as file:
+            with disk_errors(path), path.open("rb") as file:
                 self._bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
     @staticmethod

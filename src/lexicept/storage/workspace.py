@@ -40,7 +40,6 @@ from lexicept.storage.files import (
     disk_errors,
     make_folder,
     move,
-    name_disk_error,
     read_json,
     remove,
     remove_temporaries,
@@ -94,6 +93,7 @@ class Workspace:
     ) -> None:
         self.out = Path(out).absolute()
         self._shown = Path(out) if in_place else Path(f"{Path(out)}.partial")
+        self._errors = disk_errors(self._shown)
         self._task, self._overwrite, self._in_place = task, overwrite, in_place
         if not in_place:
             self._refuse_existing()
@@ -240,14 +240,12 @@ class Workspace:
             self.discard()
 
     def __enter__(self) -> Self:
+        self._errors.__enter__()
         return self
 
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+    def __exit__(self, *error: Any) -> None:
         self.close()
-        if isinstance(error, Exception):
-            named = name_disk_error(error, self._shown)
-            if named is not error:
-                raise named from error
+        self._errors.__exit__(*error)
 
     def _inside(self, name: str) -> Path:
         assert (self.folder / SETTINGS).exists(), "nothing is kept before its settings are checked"

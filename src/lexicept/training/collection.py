@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -63,7 +62,7 @@ def word_index(corpus: str, path: Path, progress: Progress) -> IndexReader:
     """Return an index of the documents' words, built where it is absent or damaged."""
 
     def build() -> None:
-        with closing(IndexBuilder(path)) as builder:
+        with IndexBuilder(path) as builder:
             builder.add_documents(read_documents(corpus), {})
             builder.add_vocabulary(WordVectorizer(), VocabularySettings(BM25()), progress)
             builder.commit()

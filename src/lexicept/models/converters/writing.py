@@ -56,7 +56,7 @@ def write_model(encoder: Encoder, kind: Kind, folder: Path) -> None:
     """
     backbone, lookup = encoder.backbone, encoder.lookup
     head = _require_expressible(encoder, kind)
-    with TemporaryDirectory(dir=folder.parent) as work, quiet_transformers():
+    with TemporaryDirectory(dir=folder) as work, quiet_transformers():
         tokenizer = backbone.tokenizer
         _masked_model(backbone, head).save_pretrained(work)
         tokenizer.save_pretrained(work)
