@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check install
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: demo test check docs bench clean
+.PHONY: demo test check docs bench soak clean
 
 demo: $(VENV)/.demo
 	test -d demo-index || $(BIN)/lexicept build python-docs --out demo-index
@@ -28,6 +28,13 @@ docs: $(VENV)/.docs
 bench: $(VENV)/.dev
 	$(PIP) -q -e '.[bench]'
 	$(BIN)/python -m benchmarks
+
+# Hours: power cuts and I/O errors at every call, threads, damaged files.
+soak: $(VENV)/.dev
+	$(PIP) -q -e '.[fuzz]'
+	$(BIN)/python -m tests.faults
+	$(BIN)/python -m tests.soak.threads
+	$(BIN)/python -m tests.fuzz
 
 clean:
 	rm -rf $(VENV) site demo-index demo-index.partial

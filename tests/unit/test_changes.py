@@ -24,6 +24,8 @@ from lexicept.weighting import BM25
 from support.commands import Run
 from support.indexes import build, redescribe
 
+pytestmark = pytest.mark.usefixtures("_no_leaks")
+
 TEXTS = {"a": "cat owl", "b": "cat dog yak", "c": "dog dog elk"}
 
 CHANGES: dict[str, Callable[[Path], object]] = {

@@ -9,6 +9,9 @@ import lexicept
 from lexicept.corpora import Document
 from lexicept.errors import InputError, LexiceptWarning
 from lexicept.storage.generations import generations
+from support.handles import open_files
+
+pytestmark = pytest.mark.usefixtures("_no_leaks")
 
 TEXTS = ["Cats sleep all day.", "Dogs bark.", "A kitten naps on the sofa."]
 
@@ -125,6 +128,21 @@ def test_only_one_generation_stays(index: lexicept.Index) -> None:
         index.add([f"Owl {number}"])
     folders = generations(index.path)
     assert folders == [index.reader.folder]
+
+
+def test_files_of_older_generations_are_closed(index: lexicept.Index, tmp_path: Path) -> None:
+    other = lexicept.open(index.path)
+    for number in range(3):
+        index.add([f"Owl {number}"])
+        assert ids(index, "owl")
+        assert index.search("owl", explain=True)
+        assert other.refresh()
+        assert ids(other, "owl")
+        opened = {path.removeprefix(f"{index.path.resolve()}/") for path in open_files(tmp_path)}
+        assert {name.partition("/")[0] for name in opened} == {index.reader.folder.name}
+    index.close()
+    other.close()
+    assert open_files(tmp_path) == []
 
 
 def test_searches_in_threads_see_one_generation_or_the_next(index: lexicept.Index) -> None:

@@ -23,6 +23,8 @@ from lexicept.vectors import SparseVectors, Vocabulary
 from lexicept.weighting import BM25, Splade
 from support.indexes import build, edit_manifest
 
+pytestmark = pytest.mark.usefixtures("_no_leaks")
+
 ANIMALS = {"a": "cat", "b": "cat dog", "c": "dog dog", "d": ""}
 
 

@@ -33,6 +33,8 @@ from support.indexes import build
 from support.processes import command, exists_in, wait_and_kill
 from support.vowels import Vowels
 
+pytestmark = pytest.mark.usefixtures("_no_leaks")
+
 TEXTS = {"a": "cat owl", "b": "cat dog yak", "c": "dog dog elk"}
 CONCEPTS = VocabularySettings(BM25(k3=1.0))
 

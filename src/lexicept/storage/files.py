@@ -134,7 +134,11 @@ def move(source: Path, target: Path) -> None:
 def remove(path: Path) -> None:
     """Remove a file, a link or a folder with its contents, if it is there."""
     if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
+        try:
+            shutil.rmtree(path)
+        except OSError as error:
+            error.filename = str(path)  # shutil names an entry without its folder
+            raise
     else:
         path.unlink(missing_ok=True)
 

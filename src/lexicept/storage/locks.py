@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
 from pathlib import Path
 
 from lexicept.errors import IndexFormatError, InputError
+from lexicept.storage.files import remove
 
 
 def lock(folder: Path) -> int:
@@ -65,7 +65,7 @@ def remove_unheld(folder: Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        shutil.rmtree(folder)
+        remove(folder)
     except BlockingIOError:
         pass
     finally:

@@ -60,9 +60,13 @@ def write_model(encoder: Encoder, kind: Kind, folder: Path) -> None:
         tokenizer = backbone.tokenizer
         _masked_model(backbone, head).save_pretrained(work)
         tokenizer.save_pretrained(work)
-        transformer = Transformer(
-            work, transformer_task="fill-mask", max_seq_length=backbone.window
-        )
+        try:
+            transformer = Transformer(
+                work, transformer_task="fill-mask", max_seq_length=backbone.window
+            )
+        except Exception as error:  # transformers hides those of the disk
+            reason = " ".join(str(error).split())
+            raise InputError(f"{folder}: the written model can't be read: {reason}") from None
         require_same_logits("the written model", transformer.model, backbone, head)
         activation = "log1p_relu" if head.settings.double_log else "relu"
         pooling = SpladePooling(head.settings.pooling, activation)

@@ -1,0 +1,1 @@
+"""Long runs, outside of the tests: ``make soak``."""
