@@ -37,8 +37,6 @@ from lexicept.server.page import FILES
 from lexicept.server.reader import Search
 from support.served import DOCUMENTS, HOSTILE, save_index, serving
 
-pytestmark = pytest.mark.usefixtures("_no_leaks")
-
 QUERY = "bade kilo muki"
 BASE = "http://127.0.0.1"
 MALFORMED = ("/search", "/query", "/explain", "/concepts", "/concepts/{number}")
