@@ -1,5 +1,6 @@
 """The words of a query that no document contains."""
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,27 @@ def test_hits_are_a_list(index: lexicept.Index) -> None:
     assert [hit.id for hit in hits[:1]] == ["1"]
     assert type(hits)() == []
     assert type(hits)().note == ""
+
+
+def test_spinners_name_what_goes_on(
+    index: lexicept.Index, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named: list[str] = []
+
+    def status(console: object, activity: str) -> nullcontext[None]:
+        named.append(activity)
+        return nullcontext()
+
+    monkeypatch.setattr("rich.console.Console.status", status)
+    for arguments, expected in (
+        (("search", index.path, "cats"), ["opening index", "loading model", "searching"]),
+        (("search", index.path, "cats", "--vocabulary", "words"), ["opening index", "searching"]),
+        (("explain", index.path, "cats", "1"), ["opening index", "loading model", "explaining"]),
+        (("index", "info", index.path), ["opening index"]),
+    ):
+        named.clear()
+        assert run(*arguments).code == 0
+        assert named == expected
 
 
 def test_the_command_says_so(index: lexicept.Index, run: Run) -> None:

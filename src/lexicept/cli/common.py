@@ -19,6 +19,7 @@ from lexicept.pipelines.defaults import MINI as MINI
 
 if TYPE_CHECKING:
     from lexicept.index.reader import IndexReader
+    from lexicept.pipelines.index import Index
 
 
 class VocabularyChoice(StrEnum):
@@ -105,6 +106,25 @@ def working(activity: str) -> Iterator[None]:
 
     with Console(stderr=True).status(activity):
         yield
+
+
+def open_to_search(
+    path: Path, choice: VocabularyChoice | None = None, *, engine: str = "exact"
+) -> tuple[Index, str | None]:
+    """Open an index, and load the model that a search needs; a spinner names what goes on.
+
+    Returns:
+        The index, and the vocabulary to search alone, or None for all of them.
+    """
+    from lexicept.pipelines.index import open as open_index
+
+    with working("opening index"):
+        index = open_index(path, engine=engine)
+        name = single_vocabulary(index.reader, choice)
+    if name != "words" and "concepts" in index.vocabularies:
+        with working("loading model"):
+            index.reader.vectorizer("concepts")
+    return index, name
 
 
 @contextmanager

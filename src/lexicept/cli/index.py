@@ -101,7 +101,9 @@ def info(index: IndexArgument, as_json: JsonOption = False) -> None:
     """Show the documents, vocabularies and size of an index."""
     import lexicept
 
-    print_info(lexicept.open(index), as_json)
+    with working("opening index"):
+        opened = lexicept.open(index)
+    print_info(opened, as_json)
 
 
 def verify(index: IndexArgument, as_json: JsonOption = False) -> None:

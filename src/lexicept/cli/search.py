@@ -15,9 +15,9 @@ from lexicept.cli.common import (
     SearchEngineOption,
     SearchVocabularyOption,
     ignored_ids,
+    open_to_search,
     print_json,
     print_table,
-    single_vocabulary,
     working,
 )
 from lexicept.cli.configuration import ConfigOption
@@ -41,11 +41,8 @@ def search(
     as_json: JsonOption = False,
 ) -> None:
     """Search an index and show the best documents."""
-    from lexicept.pipelines.index import open as open_index
-
+    opened, name = open_to_search(index, vocabulary, engine=engine)
     with working("searching"):
-        opened = open_index(index, engine=engine)
-        name = single_vocabulary(opened.reader, vocabulary)
         hits = opened.search(query, top_k, vocabulary=name, explain=explain)
     if as_json:
         words = {"unmatched_words": hits.unmatched_words, "note": hits.note}
@@ -74,11 +71,9 @@ def explain(
     as_json: JsonOption = False,
 ) -> None:
     """Explain a document's score: the share of every word and concept, and where each occurs."""
-    from lexicept.index.reader import IndexReader
-
+    opened, name = open_to_search(index, vocabulary)
     with working("explaining"):
-        opened = IndexReader.open(index)
-        explanation = opened.explain(query, document_id, single_vocabulary(opened, vocabulary))
+        explanation = opened.explain(query, document_id, vocabulary=name)
         document = opened.document(document_id)
     if html is not None:
         from lexicept.explanation.html import explanation_page
@@ -117,14 +112,14 @@ def evaluate(
 ) -> None:
     """Measure effectiveness (nDCG@10 and others) and cost (QD-FLOPs) on judged queries."""
     from lexicept.pipelines.evaluate import evaluate
-    from lexicept.pipelines.index import open as open_index
 
-    with working("searching"), open_index(index, engine=engine) as opened:
+    opened, name = open_to_search(index, vocabulary, engine=engine)
+    with working("searching"), opened:
         report = evaluate(
             opened,
             dataset,
             split,
-            vocabulary=single_vocabulary(opened.reader, vocabulary),
+            vocabulary=name,
             measures=measure or (),
             run=run,
             compare=compare,
