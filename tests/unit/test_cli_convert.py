@@ -14,14 +14,22 @@ from lexicept.corpora import Document
 from lexicept.errors import InputError
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.reader import IndexReader
+from lexicept.models.backbone import Backbone
+from lexicept.models.encoder import Encoder
+from lexicept.models.heads.sae import SAEHead
 from lexicept.models.sae.formats import save_saelens
 from lexicept.models.sae.model import SAE
 from lexicept.models.sae.pretrained import find_pretrained_sae
+from lexicept.training.concepts import train_concepts
+from lexicept.training.sae.settings import SAESettings
+from lexicept.vectorizers.concepts import ConceptVectorizer
 from support import sae_files
 from support.commands import Run, assert_error
 from support.processes import HEAVY, MAIN, loaded_after
 from support.sae_files import D, K, M
 from support.tiny import save_bert
+
+MINI_FOLDER = Path(lexicept.__file__).with_name("mini")
 
 
 def acts(sae: SAE) -> np.ndarray:
@@ -80,6 +88,33 @@ def test_the_choices_of_convert(run: Run, tmp_path: Path) -> None:
     for folder in (tmp_path / "c", tmp_path / "d"):
         found = acts(find_pretrained_sae(folder).load())
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_the_sae_of_a_model_is_written_for_other_libraries(run: Run, tmp_path: Path) -> None:
+    backbone = Backbone.from_pretrained(save_bert(tmp_path / "bert"), 1)
+    texts = ["bade kilo muba"] * 20
+    settings = SAESettings(num_latents=16, k=2, tokens=100, batch_size=20)
+    concepts = train_concepts(texts, backbone, settings)
+    concepts.encoder.save(str(tmp_path / "model"))
+    expected = acts_of(concepts, texts)
+    for to in ("saelens", "sparsify", "dictionary-learning"):
+        out = tmp_path / to
+        report = run("model", "convert", tmp_path / "model", "--to", to, "--out", out, "--json")
+        assert report.json["layer"] == 1
+        found = find_pretrained_sae(out, pickles=True)
+        assert found.layer == 1
+        again = ConceptVectorizer(Encoder.of(backbone, SAEHead(found.load(backbone=backbone))))
+        np.testing.assert_allclose(acts_of(again, texts), expected, rtol=1e-5, atol=1e-6)
+    metadata = json.loads((tmp_path / "saelens" / "cfg.json").read_text())["metadata"]
+    assert metadata["hook_name"] == "encoder.layer.0"
+    assert metadata["model_name"] == str(tmp_path / "bert")
+    mini = ("model", "convert", MINI_FOLDER, "--to", "saelens", "--out", tmp_path / "mini")
+    assert_error(run(*mini), "saved without its decoder")
+    assert not (tmp_path / "mini").exists()
+
+
+def acts_of(concepts: ConceptVectorizer, texts: list[str]) -> np.ndarray:
+    return concepts.documents(texts).toarray()
 
 
 def test_what_convert_refuses(run: Run, tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ from lexicept.index.reader import IndexReader
 from lexicept.index.updates import delete, update
 from lexicept.interpretation.describe import describe
 from lexicept.models.backbone import Backbone
+from lexicept.models.heads.sae import SAEHead
+from lexicept.models.loading import DEFAULT_BACKBONE
 from lexicept.training.concepts import train_concepts
 from lexicept.training.sae.settings import SAESettings
 from lexicept.vectorizers.concepts import ConceptVectorizer
@@ -92,3 +94,9 @@ def test_train_from_texts(texts):
     trained = train_concepts(texts, Backbone.from_pretrained(layer=1), settings)
     assert trained.size == 32
     assert trained.documents(texts).nnz > 0
+    assert isinstance(trained.head, SAEHead)
+    assert trained.head.sae.origin == {
+        "model": DEFAULT_BACKBONE,
+        "hook": "encoder.layer.0",
+        "layer": 1,
+    }

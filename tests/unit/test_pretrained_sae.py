@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 
 from lexicept.errors import InputError
 from lexicept.models.sae import pretrained as pretrained_module
-from lexicept.models.sae.formats import save_saelens
+from lexicept.models.sae.formats import save_dictionary_learning, save_saelens, save_sparsify
 from lexicept.models.sae.formats.tensors import Tensors
 from lexicept.models.sae.hooks import block_of, layer_of
 from lexicept.models.sae.model import SAE
@@ -188,12 +188,11 @@ def test_saved_and_loaded_is_the_same(name, tmp_path):
         load(tmp_path / "own", scale=other)
 
 
-# Saving to SAELens' layout.
+# Saving to other libraries' layouts.
 
 
-@pytest.mark.parametrize("k", [K, None])
-@pytest.mark.parametrize("centred", [True, False])
-def test_saelens_round_trip(k, centred, tmp_path):
+def random_sae(k, centred):
+    """An SAE with random weights and a normalisation, which these layouts fold into the weights."""
     sae = SAE(D, M, k, centred=centred)
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
@@ -203,13 +202,62 @@ def test_saelens_round_trip(k, centred, tmp_path):
         if k is None:
             sae.threshold.abs_()
     sae.origin = {"hook": "blocks.3.hook_resid_post", "model": "tiny", "layer": 4}
-    save_saelens(sae, tmp_path / "saved")
-    found = load(tmp_path / "saved")
+    return sae
+
+
+def assert_same(found, sae):
     states = sae_files.states()
     np.testing.assert_allclose(dense(found, states), dense(sae, states), rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(
         reconstruct(found, states), reconstruct(sae, states), rtol=1e-4, atol=1e-4
     )
+
+
+@pytest.mark.parametrize("centred", [True, False])
+def test_sparsify_round_trip(centred, tmp_path):
+    sae = random_sae(K, centred)
+    save_sparsify(sae, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["layers.3"]  # as the library names it
+    found = load(tmp_path)
+    assert_same(found, sae)
+    assert (found.k, found.centred, found.origin["layer"]) == (K, True, 4)
+    config = json.loads((tmp_path / "layers.3" / "cfg.json").read_text())
+    assert (config["num_latents"], config["d_in"], config["transcode"]) == (M, D, False)
+    for hook, name in (("encoder.layer.3", "encoder.layer.3"), (None, "")):
+        (place := tmp_path / f"of {hook}").mkdir()
+        sae.origin = {"hook": hook}
+        save_sparsify(sae, place)
+        assert (place / name / "sae.safetensors").exists()
+    with pytest.raises(InputError, match="sparsify has TopK SAEs only: this one has thresholds"):
+        save_sparsify(random_sae(None, centred), tmp_path)
+
+
+@pytest.mark.parametrize("k", [K, None])
+@pytest.mark.parametrize("centred", [True, False])
+def test_dictionary_learning_round_trip(k, centred, tmp_path):
+    sae = random_sae(k, centred)
+    save_dictionary_learning(sae, tmp_path)
+    found = load(tmp_path)
+    assert_same(found, sae)
+    assert (found.k, found.centred) == (k, k is not None)
+    assert (found.origin["layer"], found.origin["model"]) == (4, "tiny")
+    state = torch.load(tmp_path / "ae.pt", weights_only=True)
+    # The names that the library's own classes load, no more and no fewer.
+    names = {"W_enc", "b_enc", "W_dec", "b_dec", "threshold"}
+    if k is not None:
+        names = {"encoder.weight", "encoder.bias", "decoder.weight", "b_dec", "k", "threshold"}
+        assert (int(state["k"]), float(state["threshold"])) == (K, -1.0)
+    assert state.keys() == names
+    assert json.loads((tmp_path / "config.json").read_text())["trainer"]["layer"] == 3
+
+
+@pytest.mark.parametrize("k", [K, None])
+@pytest.mark.parametrize("centred", [True, False])
+def test_saelens_round_trip(k, centred, tmp_path):
+    sae = random_sae(k, centred)
+    save_saelens(sae, tmp_path / "saved")
+    found = load(tmp_path / "saved")
+    assert_same(found, sae)
     assert (found.origin["layer"], found.origin["model"]) == (4, "tiny")
     config = json.loads((tmp_path / "saved" / "cfg.json").read_text())
     assert config["architecture"] == ("jumprelu" if k is None else "topk")

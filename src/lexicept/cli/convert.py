@@ -16,6 +16,8 @@ class LayoutChoice(StrEnum):
 
     lexicept = "lexicept"
     saelens = "saelens"
+    sparsify = "sparsify"
+    dictionary_learning = "dictionary-learning"
     sentence_transformers = "sentence-transformers"
     splade = "splade"
     opensearch = "opensearch"
@@ -63,7 +65,10 @@ def convert(
     out: Annotated[Path, typer.Option(help="Folder to write; must not exist.")],
     to: Annotated[
         LayoutChoice,
-        typer.Option(help="Layout to write; saelens is for SAEs, the last three are for models."),
+        typer.Option(
+            help="Layout to write; the last three are for models. saelens, sparsify and "
+            "dictionary-learning also take the SAE of a model of lexicept's."
+        ),
     ] = LayoutChoice.lexicept,
     layer: LayerOption = None,
     width: WidthOption = None,

@@ -13,8 +13,19 @@ from lexicept.storage.workspace import new_folder, refuse_existing
 if TYPE_CHECKING:
     from lexicept.models.converters import Kind
 
-Layout = Literal["lexicept", "saelens", "sentence-transformers", "splade", "opensearch"]
-"""The layouts that ``convert`` writes; "saelens" is for SAEs, the last three are for models."""
+Layout = Literal[
+    "lexicept",
+    "saelens",
+    "sparsify",
+    "dictionary-learning",
+    "sentence-transformers",
+    "splade",
+    "opensearch",
+]
+"""The layouts that ``convert`` writes; the last three are for models."""
+
+SAE_LIBRARIES = ("saelens", "sparsify", "dictionary-learning")
+"""The layouts of other libraries that are for SAEs, such as the one in a model of lexicept's."""
 
 
 @checked_arguments
@@ -34,6 +45,9 @@ def convert(
     dictionary_learning. Models: naver/splade's, sentence-transformers' SparseEncoder, OpenSearch's
     and lexicept's. Pickles are read of SAEs only, and of these only tensors.
 
+    The layouts of SAE libraries also take a model of lexicept's, and write the SAE that is its
+    head.
+
     Args:
         source: a folder or a Hugging Face name; an SAE's may continue with a folder in it.
         out: the folder to write; must not exist.
@@ -49,7 +63,8 @@ def convert(
         The properties of what was converted, as JSON values.
 
     Raises:
-        InputError: an unknown source or layout, several SAEs that fit, options of SAEs for a model,
+        InputError: an unknown source or layout, several SAEs that fit, an SAE that the layout can't
+            express or that has no decoder, options of SAEs for a model,
             ``out`` exists, or the extra ``concepts`` is not installed.
     """
     source, target = os.fspath(source), Path(out)
@@ -62,7 +77,7 @@ def convert(
     folder = Path(source) if kind is None else model_folder(source)
     if folder.is_dir():
         kind = recognise(folder)
-    if kind is None:
+    if kind is None or (kind == "lexicept" and to in SAE_LIBRARIES):
         return _convert_sae(source, target, to, layer, width, l0, scale)
     if any(value is not None for value in (layer, width, l0, scale)):
         raise InputError(f"{source} is a model: layer, width, l0 and scale are options of SAEs")
@@ -89,21 +104,26 @@ def _convert_sae(
     l0: float | None,
     scale: Literal["raw", "normalised"] | None,
 ) -> dict[str, Any]:
-    from lexicept.models.sae.formats import save_saelens
+    from lexicept.models.sae.formats import save_dictionary_learning, save_saelens, save_sparsify
     from lexicept.models.sae.pretrained import USUAL_L0, find_pretrained_sae
 
     if "/" not in source and not Path(source).exists():
         raise InputError(f"{source}: no such folder")
-    if to not in ("lexicept", "saelens"):
+    if to not in ("lexicept", *SAE_LIBRARIES):
         raise InputError(f"{to} is a layout of models; {source} holds no known model")
     wanted = USUAL_L0 if l0 is None else l0
     release = find_pretrained_sae(source, layer, width, l0=wanted, pickles=True)
     sae = release.load(scale)
     with new_folder(out, "convert") as staged:
-        if to == "saelens":
-            save_saelens(sae, staged)
-        else:
-            sae.save(staged)
+        match to:
+            case "saelens":
+                save_saelens(sae, staged)
+            case "sparsify":
+                save_sparsify(sae, staged)
+            case "dictionary-learning":
+                save_dictionary_learning(sae, staged)
+            case _:
+                sae.save(staged)
     return {
         "found": release.layout.name,
         "source": release.origin["source"],

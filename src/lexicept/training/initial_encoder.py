@@ -19,6 +19,7 @@ from lexicept.models.language_heads import language_head
 from lexicept.models.lookup import Lookup
 from lexicept.models.lora import add_adapters
 from lexicept.models.sae.pretrained import find_pretrained_sae
+from lexicept.models.sae.states import origin_of
 from lexicept.training.config import ModelSettings
 from lexicept.training.data import TrainingData
 from lexicept.training.run_folder import RunFolder
@@ -101,6 +102,7 @@ def _sae_head(run: RunFolder, backbone: Backbone, data: TrainingData) -> Head:
         caches = [run.states(backbone, *of) for of in zip(texts, sides, strict=True)]
         reader = cached_reader(caches, backbone.model.device, transform)
         sae = train_on_states(reader, sum(map(len, texts)), *to)
+        sae.origin = {} if inner is not None else origin_of(backbone)
     else:
         both = cast(Sequence[str], ConcatDataset(texts))
         sae = train_sae(backbone, both, *to, transform=transform)
@@ -147,3 +149,5 @@ def set_trainable(encoder: Encoder, settings: ModelSettings, reconstructs: bool)
         lookup.requires_grad_(True)
     if isinstance(head, SAEHead):
         head.freeze_unused(decoder=not reconstructs)
+        if settings.trained != "head":  # its states will be another model's
+            head.sae.origin.pop("model", None)

@@ -67,7 +67,8 @@ class SAE(nn.Module):
         self.architecture = architecture
         self.centred = centred
         self.origin: dict[str, Any] = {}
-        """Origin of a pretrained SAE: names and numbers that JSON can hold."""
+        """The states that it reads (``hook``, ``model``, ``layer``), and where a pretrained SAE
+        is from: names and numbers that JSON can hold."""
         self.decoder = True
         """Whether W_dec is a decoder; otherwise its rows are those of W_enc at unit length."""
         W_dec = F.normalize(torch.randn(num_latents, d_in), dim=1)
@@ -129,7 +130,10 @@ class SAE(nn.Module):
     def need_decoder(self) -> None:
         """Raise InputError if the SAE has no decoder."""
         if not self.decoder:
-            raise InputError("this SAE is an encoder alone: it can't rebuild states")
+            raise InputError(
+                "this SAE is an encoder alone, saved without its decoder to be smaller, as "
+                "lexicept-mini's is: it can't rebuild states or be written for other libraries"
+            )
 
     def reconstruct(self, acts: Tensor, latents: Tensor) -> Tensor:
         """Return ĥ [n, d] for the activations and latents [n, k] of ``encode``."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
+from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING
 
 from lexicept.models.backbone import Backbone
+from lexicept.models.sae.hooks import layer_of
 
 READ = 512
 """Documents read together: enough of them that texts of similar length share a batch."""
@@ -42,6 +44,20 @@ def backbone_reader(
         return torch.cat(parts).clone() if parts else torch.empty(0, 0)
 
     return read
+
+
+def origin_of(backbone: Backbone) -> dict[str, Any]:
+    """Return the origin of an SAE that is trained on the states of a backbone.
+
+    Its hook has TransformerLens' name in decoders, and the name of the last block's module in
+    encoders, whose TransformerLens hooks differ from model to model.
+    """
+    layer, model = backbone.num_layers, backbone.model
+    names = (name for name, _ in model.named_modules())
+    hook = next((name for name in names if layer_of(name) == layer), None)
+    if hook is not None and type(model.config) not in MODEL_FOR_MASKED_LM_MAPPING:
+        hook = f"blocks.{layer - 1}.hook_resid_post"
+    return {"model": backbone.source, "hook": hook, "layer": layer}
 
 
 class Position(NamedTuple):

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from lexicept.errors import InputError
 from lexicept.models.backbone import Backbone
 from lexicept.models.sae.model import SAE
-from lexicept.models.sae.states import Position, Reader, StateStream, backbone_reader
+from lexicept.models.sae.states import Position, Reader, StateStream, backbone_reader, origin_of
 from lexicept.progress import Progress, silent
 from lexicept.training.loop import Checkpoint, Loop, StepLoss, Task
 from lexicept.training.sae.objectives import OBJECTIVES, OWN_RATE, Objective, Outcome
@@ -42,9 +42,14 @@ def train_sae(
         texts: any sequence, such as one that reads from disk; documents, or documents and queries.
         transform: [n, d] to [n, d], applied to states before the SAE reads them: a language head's
             ``transform``, whose head an ``SAEHead`` gets as its inner one.
+
+    Returns:
+        The SAE; its ``origin`` names the states, unless they are transformed.
     """
     reader = backbone_reader(backbone, texts, transform)
-    return train_on_states(reader, len(texts), settings, checkpoints, progress)
+    sae = train_on_states(reader, len(texts), settings, checkpoints, progress)
+    sae.origin = {} if transform is not None else origin_of(backbone)
+    return sae
 
 
 def train_on_states(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 import re
 from pathlib import Path
 
@@ -9,8 +11,19 @@ import torch
 import torch.nn.functional as F
 
 from lexicept.errors import InputError
-from lexicept.models.sae.formats.layout import Place, Release, Weights, fold_norms
-from lexicept.models.sae.model import fold_gate
+from lexicept.models.sae.formats.layout import (
+    Place,
+    Release,
+    Weights,
+    contiguous,
+    fold_norms,
+    raw_weights,
+)
+from lexicept.models.sae.hooks import layer_of
+from lexicept.models.sae.model import SAE, fold_gate
+from lexicept.storage.files import replace_file
+
+CONFIG, WEIGHTS = "config.json", "ae.pt"
 
 _LINEAR = ("encoder.weight", "encoder.bias", "decoder.weight")
 _MATRICES = ("W_enc", "b_enc", "W_dec", "b_dec")
@@ -41,8 +54,8 @@ class DictionaryLearning(Release):
     """
 
     name = "dictionary_learning"
-    config_file = "config.json"
-    weights_file = "ae.pt"
+    config_file = CONFIG
+    weights_file = WEIGHTS
     pickled = True
 
     def __init__(self, folder: Path, path: str) -> None:
@@ -109,3 +122,37 @@ def _hook(submodule: str | None, layer: object) -> str | None:
         return submodule
     site = re.sub(r"_layer_\d+$", "", submodule or "resid_post")
     return f"blocks.{layer}.hook_{site}"
+
+
+def save_dictionary_learning(sae: SAE, folder: Path) -> None:
+    """Write an SAE so that dictionary_learning loads it with ``load_dictionary(folder, device)``.
+
+    An SAE with k becomes an ``AutoEncoderTopK``, one with thresholds a ``JumpReluAutoEncoder``.
+    Normalisation is folded into the weights, so that activations are those of ``sae``. The library
+    reads pickles only: ``ae.pt`` holds nothing but tensors.
+
+    Raises:
+        InputError: the SAE has no decoder.
+    """
+    trainer: dict[str, object] = {"activation_dim": sae.d_in, "dict_size": sae.num_latents}
+    W_enc, b_enc, W_dec, b_dec, threshold = raw_weights(sae, centred=sae.k is not None)
+    if threshold is None:
+        linear = {"encoder.weight": W_enc, "encoder.bias": b_enc, "decoder.weight": W_dec.T}
+        state = contiguous(b_dec=b_dec, **linear)
+        # The library's own threshold, of none: below 0.
+        state |= {"k": torch.tensor(sae.k, dtype=torch.int), "threshold": torch.tensor(-1.0)}
+        trainer |= {"dict_class": "AutoEncoderTopK", "k": sae.k}
+    else:
+        state = contiguous(
+            W_enc=W_enc.T, b_enc=b_enc, W_dec=W_dec, b_dec=b_dec, threshold=threshold
+        )
+        trainer |= {"dict_class": "JumpReluAutoEncoder"}
+    layer, model = layer_of(sae.origin.get("hook")), sae.origin.get("model")
+    if layer is not None:
+        trainer |= {"layer": layer - 1, "submodule_name": f"resid_post_layer_{layer - 1}"}
+    if model is not None:
+        trainer["lm_name"] = model
+    content = io.BytesIO()
+    torch.save(state, content)
+    replace_file(folder / WEIGHTS, content.getvalue())
+    replace_file(folder / CONFIG, json.dumps({"trainer": trainer}).encode())

@@ -158,6 +158,32 @@ class Release(Layout):
         """Read and convert the weights."""
 
 
+def raw_weights(sae: SAE, *, centred: bool) -> Weights:
+    """Return the weights of an SAE over raw states: its normalisation is folded into them.
+
+    Args:
+        centred: whether W_enc shall multiply ``h − b_dec``; the activations are the same.
+
+    Raises:
+        InputError: the SAE has no decoder.
+    """
+    sae.need_decoder()
+    with torch.no_grad():
+        b_enc, b_dec = sae.b_enc * sae.scale, sae.mean + sae.scale * sae.b_dec
+        if not sae.centred:
+            b_enc = b_enc - sae.W_enc @ sae.mean
+        if centred != sae.centred:
+            shift = sae.W_enc @ b_dec
+            b_enc = b_enc + shift if centred else b_enc - shift
+        threshold = None if sae.threshold is None else sae.threshold * sae.scale
+    return Weights(sae.W_enc.detach(), b_enc, sae.W_dec.detach(), b_dec, threshold)
+
+
+def contiguous(**tensors: Tensor) -> dict[str, Tensor]:
+    """Return tensors as files hold them: float32, contiguous, sharing no memory."""
+    return {name: tensor.float().clone().contiguous() for name, tensor in tensors.items()}
+
+
 def fold_norms(W_enc: Tensor, b_enc: Tensor, W_dec: Tensor) -> None:
     """Scale decoder rows to norm 1, in place, and activations by the rows' norms.
 

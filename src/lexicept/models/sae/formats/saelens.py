@@ -12,7 +12,13 @@ from torch import Tensor
 
 from lexicept.errors import InputError
 from lexicept.models.sae.formats.config import Config
-from lexicept.models.sae.formats.layout import Release, Weights, fold_norms
+from lexicept.models.sae.formats.layout import (
+    Release,
+    Weights,
+    contiguous,
+    fold_norms,
+    raw_weights,
+)
 from lexicept.models.sae.model import SAE, fold_gate
 from lexicept.storage.files import replace_file
 
@@ -102,17 +108,13 @@ def save_saelens(sae: SAE, folder: Path) -> None:
     Raises:
         InputError: the SAE has no decoder.
     """
-    sae.need_decoder()
-    with torch.no_grad():
-        b_enc, b_dec = sae.b_enc * sae.scale, sae.mean + sae.scale * sae.b_dec
-        if not sae.centred:
-            b_enc = b_enc - sae.W_enc @ sae.mean
-        tensors = {"W_enc": sae.W_enc.T, "W_dec": sae.W_dec, "b_enc": b_enc, "b_dec": b_dec}
-        own: dict[str, object] = {"architecture": "jumprelu"}
-        if sae.threshold is None:
-            own = {"architecture": _TOP, "k": sae.k, "rescale_acts_by_decoder_norm": False}
-        else:
-            tensors["threshold"] = sae.threshold * sae.scale
+    W_enc, b_enc, W_dec, b_dec, threshold = raw_weights(sae, centred=sae.centred)
+    tensors = {"W_enc": W_enc.T, "W_dec": W_dec, "b_enc": b_enc, "b_dec": b_dec}
+    own: dict[str, object] = {"architecture": "jumprelu"}
+    if threshold is None:
+        own = {"architecture": _TOP, "k": sae.k, "rescale_acts_by_decoder_norm": False}
+    else:
+        tensors["threshold"] = threshold
     names = {"hook_name": sae.origin.get("hook"), "model_name": sae.origin.get("model")}
     config = {
         "d_in": sae.d_in,
@@ -129,7 +131,7 @@ def save_saelens(sae: SAE, folder: Path) -> None:
         },
         **own,
     }
-    replace_file(folder / WEIGHTS, save({n: t.float().contiguous() for n, t in tensors.items()}))
+    replace_file(folder / WEIGHTS, save(contiguous(**tensors)))
     replace_file(folder / CONFIG, json.dumps(config).encode())
 
 

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+from safetensors.torch import save
+
+from lexicept.errors import InputError
 from lexicept.models.sae.formats.config import Config
-from lexicept.models.sae.formats.layout import Release, Weights
+from lexicept.models.sae.formats.layout import Release, Weights, contiguous, raw_weights
+from lexicept.models.sae.hooks import layer_of
+from lexicept.models.sae.model import SAE
+from lexicept.storage.files import replace_file
+
+CONFIG, WEIGHTS = "cfg.json", "sae.safetensors"
 
 
 class Sparsify(Release):
@@ -15,8 +24,8 @@ class Sparsify(Release):
     """
 
     name = "sparsify"
-    config_file = "cfg.json"
-    weights_file = "sae.safetensors"
+    config_file = CONFIG
+    weights_file = WEIGHTS
     centred = True
 
     def __init__(self, folder: Path, path: str) -> None:
@@ -39,3 +48,39 @@ class Sparsify(Release):
     def weights(self) -> Weights:
         names = ("encoder.weight", "encoder.bias", "W_dec", "b_dec")
         return Weights(*map(self.tensors.read, names))
+
+
+def save_sparsify(sae: SAE, folder: Path) -> None:
+    """Write an SAE so that sparsify loads it with ``SparseCoder.load_many(folder, local=True)``.
+
+    The folder inside is named after the hook, which is how sparsify names them: ``layers.{N}``, or
+    the module of an encoder's block. Where the hook is unknown, the files are in ``folder`` itself.
+    Normalisation is folded into the weights, so that activations are those of ``sae``.
+
+    Raises:
+        InputError: the SAE has no decoder, or thresholds, which sparsify's have not.
+    """
+    weights = raw_weights(sae, centred=True)
+    if sae.k is None:
+        raise InputError("sparsify has TopK SAEs only: this one has thresholds")
+    hook, layer = sae.origin.get("hook"), layer_of(sae.origin.get("hook"))
+    if layer is not None:
+        folder = folder / (f"layers.{layer - 1}" if "hook_" in str(hook) else str(hook))
+        folder.mkdir()
+    tensors = contiguous(
+        W_dec=weights.W_dec,
+        b_dec=weights.b_dec,
+        **{"encoder.weight": weights.W_enc, "encoder.bias": weights.b_enc},
+    )
+    config = {
+        "activation": "topk",
+        "normalize_decoder": False,
+        "num_latents": sae.num_latents,
+        "k": sae.k,
+        "multi_topk": False,
+        "skip_connection": False,
+        "transcode": False,
+        "d_in": sae.d_in,
+    }
+    replace_file(folder / WEIGHTS, save(tensors))
+    replace_file(folder / CONFIG, json.dumps(config).encode())
