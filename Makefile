@@ -34,6 +34,7 @@ soak: $(VENV)/.dev
 	$(PIP) -q -e '.[fuzz]'
 	$(BIN)/python -m tests.faults
 	$(BIN)/python -m tests.soak.threads
+	$(BIN)/python -m tests.soak.server
 	$(BIN)/python -m tests.fuzz
 
 clean:

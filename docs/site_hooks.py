@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[1]
 INCLUDED = {
     "CHANGELOG.md": "CHANGELOG.md",
     "CONTRIBUTING.md": "CONTRIBUTING.md",
+    "SECURITY.md": "SECURITY.md",
     "src/lexicept/mini/README.md": "model-card.md",
     **{
         path.relative_to(ROOT).as_posix(): path.relative_to(ROOT).as_posix()
