@@ -10,7 +10,7 @@ from lexicept.errors import IndexFormatError, InputError
 from lexicept.index.atlas import Concept, Example, unique_labels
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import RRASettings, VocabularySettings
-from lexicept.index.manifest import read_manifest
+from lexicept.index.manifest import CurrentManifest
 from lexicept.index.reader import IndexReader
 from lexicept.index.updates import delete, relabel, reweight, update
 from lexicept.weighting import BM25
@@ -151,4 +151,4 @@ def test_parts_that_do_not_fit(path: Path, name: str) -> None:
     with pytest.raises(IndexFormatError, match=f"{name}.npy has"):
         IndexReader.open(path)
     with pytest.raises(IndexFormatError, match="atlas do not fit together"):
-        IndexReader(path, read_manifest(path))
+        IndexReader(path, CurrentManifest(path))

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import pytest
@@ -301,14 +302,15 @@ def test_reweight_refusals(tmp_path: Path) -> None:
     for out in (tmp_path / "plain", tmp_path):
         with pytest.raises(InputError, match="exists already"):
             reweight(tmp_path / "plain", out, RRASettings())
-    for bad in (
-        RRASettings(0.0),
-        RRASettings(float("nan")),
-        RRASettings(1.0, 0),
-        RRASettings(1.0, 1, "x²"),
-    ):
+    refused: list[dict[str, Any]] = [
+        {"alpha": 0.0},
+        {"alpha": float("nan")},
+        {"iterations": 0},
+        {"transform": "x²"},
+    ]
+    for bad in refused:
         with pytest.raises(InputError):
-            reweight(tmp_path / "plain", tmp_path / "out", bad)
+            reweight(tmp_path / "plain", tmp_path / "out", RRASettings(**bad))
         assert not (tmp_path / "out").exists()
     assert not (tmp_path / "out.partial").exists()
     (tmp_path / "out.partial").mkdir()
