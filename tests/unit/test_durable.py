@@ -1,0 +1,100 @@
+"""Everything that is published is flushed to disk first, and as private as the umask says."""
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lexicept.models.soup import soup
+from lexicept.pipelines.pretrain import pretrain
+from lexicept.training.run import train
+from support.commands import Run
+from support.runs import configuration
+
+pytestmark = pytest.mark.usefixtures("_private")
+
+
+class Disk:
+    """Knows when each file and folder was last flushed."""
+
+    def __init__(self) -> None:
+        self._times: dict[tuple[int, int], int] = {}
+        self._names: dict[int, set[tuple[str, int]]] = {}
+
+    def fsync(self, descriptor: int) -> None:
+        status = os.fstat(descriptor)
+        self._times[status.st_dev, status.st_ino] = status.st_mtime_ns
+        if stat.S_ISDIR(status.st_mode):
+            with os.scandir(descriptor) as entries:
+                self._names[status.st_ino] = {(entry.name, entry.inode()) for entry in entries}
+
+    def _flushed(self, path: Path) -> bool:
+        status = path.stat()
+        return self._times.get((status.st_dev, status.st_ino)) == status.st_mtime_ns
+
+    def assert_holds(self, out: Path) -> None:
+        """Nothing at ``out`` has changed since it was flushed, and its name was flushed too."""
+        paths = [out, *out.rglob("*")]
+        assert not [path for path in paths if not self._flushed(path)]
+        assert (out.name, out.stat().st_ino) in self._names[out.parent.stat().st_ino]
+        assert not [path for path in paths if path.stat().st_mode & 0o077]
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
+    made = Disk()
+    monkeypatch.setattr("os.fsync", made.fsync)
+    return made
+
+
+@pytest.fixture
+def _private() -> Iterator[None]:
+    before = os.umask(0o077)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("_hasty")
+def test_a_trained_model_and_adapters(places: Path, tmp_path: Path, disk: Disk) -> None:
+    run = tmp_path / "new" / "run"
+    train(configuration(places, model={"trained": "lora"}), run)
+    for name in ("model", "adapter", "metrics.jsonl", "config.yaml"):
+        disk.assert_holds(run / name)
+    for path in (run / "work" / "checkpoints").glob("checkpoint-*"):
+        disk.assert_holds(path)
+    soup([run / "model", run / "model"], tmp_path / "soup")
+    disk.assert_holds(tmp_path / "soup")
+
+
+@pytest.mark.usefixtures("_hasty")
+def test_cached_states(places: Path, tmp_path: Path, disk: Disk) -> None:
+    train(configuration(places, model={"trained": "head"}), tmp_path / "run")
+    for name in ("queries", "documents"):
+        (states,) = (tmp_path / "run" / "work" / "states" / name).glob("*/")
+        disk.assert_holds(states)
+    disk.assert_holds(tmp_path / "run" / "work" / "lists.jsonl")
+    disk.assert_holds(tmp_path / "run" / "work" / "words")
+
+
+def test_a_pretrained_model(places: Path, tmp_path: Path, disk: Disk) -> None:
+    texts, backbone = ["baba dede kiki", "lolo mumu"], str(places / "bert")
+    options: dict[str, Any] = {"head": "random", "size": 3, "masking": "words", "steps": 2}
+    pretrain(texts, tmp_path / "model", backbone=backbone, batch_size=2, **options)
+    disk.assert_holds(tmp_path / "model")
+
+
+def test_commands(index: Path, beir: Path, tmp_path: Path, disk: Disk, run: Run) -> None:
+    for name, command in {
+        "lists": ("data", "mine", index, beir),
+        "export": ("index", "export", index, "--format", "anserini"),
+        "report.html": ("report", index),
+        "explained.html": ("explain", index, "sleeping cats", "d1"),
+        "rra": ("index", "reweight", index),
+    }.items():
+        option = "--html" if name == "explained.html" else "--out"
+        result = run(*command, option, tmp_path / name)
+        assert result.code == 0, result.err
+        disk.assert_holds(tmp_path / name)
