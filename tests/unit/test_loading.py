@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import Tensor
 
 from lexicept.errors import InputError
@@ -60,6 +61,32 @@ def test_a_model_s_own_code_is_never_run(
     with pytest.raises(InputError, match="own needs Python code of its own"):
         load(str(with_code))
     assert not (with_code / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["config_kwargs", "model_kwargs", "processor_kwargs", "model_args"]
+)
+def test_a_model_s_configuration_does_not_allow_its_code(with_code: Path, name: str) -> None:
+    settings = {name: {"trust_remote_code": True}}
+    (with_code / "sentence_bert_config.json").write_text(json.dumps(settings))
+    for load in (Backbone.load, Backbone.from_pretrained):
+        with pytest.raises(InputError, match="own needs Python code of its own"):
+            load(str(with_code))
+    assert not (with_code / "ran").exists()
+
+
+@pytest.mark.parametrize("name", ["model_kwargs", "model_args"])
+def test_a_model_s_configuration_does_not_allow_pickles(tmp_path: Path, name: str) -> None:
+    save_bert(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    torch.save(weights, tmp_path / "pytorch_model.bin")
+    (tmp_path / "model.safetensors").unlink()
+    settings = {name: {"use_safetensors": False}}
+    (tmp_path / "sentence_bert_config.json").write_text(json.dumps(settings))
+    with pytest.raises(InputError, match="can't be loaded"):
+        Backbone.from_pretrained(str(tmp_path))
+    with pytest.raises(OSError, match="safetensors"):
+        Backbone.load(str(tmp_path))
 
 
 def test_threads_do_not_see_each_other_s_states(backbone: Backbone) -> None:

@@ -193,6 +193,14 @@ def test_a_scale_of_the_encoder_it_starts_from_is_learned_anew(places, unbroken,
     assert_same_model(tmp_path / "run" / "model", unbroken("head") / "model")
 
 
+def test_a_start_that_puts_prompts_before_texts_is_refused(places, tmp_path):
+    encoder = Encoder.load(places / "start")
+    encoder.prompts = {"query": "q: ", "document": ""}
+    encoder.save(str(tmp_path / "start"), create_model_card=False)
+    with pytest.raises(InputError, match="puts prompts before texts"):
+        train(configuration(places, model={"start": str(tmp_path / "start")}), tmp_path / "run")
+
+
 def test_documents_are_counted_in_every_step(unbroken, places):
     """The objective is in training mode after a validation too."""
     folder = unbroken("all")
