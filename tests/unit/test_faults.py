@@ -29,6 +29,7 @@ from faults.trials import (
 from lexicept.errors import InputError
 from lexicept.index import updates
 from lexicept.index.builder import IndexBuilder
+from lexicept.index.generations import replace_generation
 from lexicept.index.reader import IndexReader
 from lexicept.storage import workspace
 from lexicept.storage.arrays import save_array
@@ -248,6 +249,24 @@ def test_a_reader_keeps_its_generation_and_the_next_change_removes_it(tmp_path: 
     reader.release()
     updates.delete(path, ["d1"])
     assert sorted(p.name for p in path.iterdir()) == [".lock", "generation-000003", "manifest.json"]
+
+
+def test_an_overwrite_that_fails_leaves_no_generation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "index"
+    build(path, 2)
+    build(tmp_path / "new", 3)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("lexicept.index.generations.save_manifest", full)
+        with pytest.raises(OSError, match="No space left"):
+            replace_generation(path, IndexReader.open(tmp_path / "new").folder)
+    assert [folder.name for folder in generations(path)] == ["generation-000001"]
+    assert len(IndexReader.open(path, checksums=True)) == 2
 
 
 def test_of_several_builders_one_wins(tmp_path: Path) -> None:

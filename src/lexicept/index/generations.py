@@ -68,16 +68,9 @@ def next_generation(index: IndexReader) -> Iterator[Path]:
 
     Generations that no reader holds are removed then. A block that fails leaves no folder behind.
     """
-    folder = _place_for_next(index.path, index.folder.name)
-    folder.mkdir()
-    try:
+    with _place_for_next(index.path, index.folder.name) as folder:
+        folder.mkdir()
         yield folder
-    except BaseException:
-        with suppress(LexiceptError, OSError):
-            # A failure after the manifest was replaced must not take what it names.
-            if read_manifest(index.path)["generation"] != folder.name:
-                remove(folder)
-        raise
     index.release()
     _clean_up(index.path, folder.name)
 
@@ -98,21 +91,30 @@ def replace_generation(path: Path, generation: Path) -> None:
     """
     content = read_manifest(generation.parent)
     with _locked(path):
-        folder = _place_for_next(path, read_manifest(path)["generation"])
-        move(generation, folder)
-        files = {
-            f"{folder.name}/{name.removeprefix(f'{generation.name}/')}": description
-            for name, description in content["files"].items()
-        }
-        save_manifest(path / MANIFEST, {**content, "generation": folder.name, "files": files})
+        with _place_for_next(path, read_manifest(path)["generation"]) as folder:
+            move(generation, folder)
+            files = {
+                f"{folder.name}/{name.removeprefix(f'{generation.name}/')}": description
+                for name, description in content["files"].items()
+            }
+            described = {**content, "generation": folder.name, "files": files}
+            save_manifest(path / MANIFEST, described)
         _clean_up(path, folder.name)
 
 
-def _place_for_next(path: Path, current: str) -> Path:
-    """Return the folder of the generation after this one, with nothing there."""
+@contextmanager
+def _place_for_next(path: Path, current: str) -> Iterator[Path]:
+    """Yield the folder of the generation after this one, with nothing there. A block that fails
+    before the manifest names the folder leaves none behind."""
     folder = path / generation_name((generation_number(current) or 0) + 1)
     remove(folder)  # left by a killed change
-    return folder
+    try:
+        yield folder
+    except BaseException:
+        with suppress(LexiceptError, OSError):
+            if read_manifest(path)["generation"] != folder.name:
+                remove(folder)
+        raise
 
 
 def _clean_up(path: Path, current: str) -> None:
