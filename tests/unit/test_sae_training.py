@@ -167,6 +167,24 @@ def test_training_begins_from_whole_batches_of_at_least_one_token_per_latent(
     assert (begun[0][:, None] == x).all(dim=2).any(dim=1).all()
 
 
+def test_the_batches_that_training_begins_from_are_its_first(monkeypatch):
+    begun, trained = [], []
+    begin = SAETask.begin
+    monkeypatch.setattr(SAETask, "begin", lambda h, s: begun.append(h) or begin(h, s))
+
+    def step(loop, batch):
+        trained.append(batch)
+        loop.steps += 1
+        return ""
+
+    monkeypatch.setattr(Loop, "step", step)
+    x = states(60)
+    settings = SAESettings(20, 1, tokens=40, batch_size=10)
+    train_on_states(lambda numbers: x[numbers], 60, settings)
+    assert torch.equal(torch.cat(trained[:2]), begun[0])
+    assert len(torch.cat(trained).unique(dim=0)) == 40
+
+
 def test_progress_tells_that_states_are_read_and_counts_tokens_up_to_those_asked_for():
     x, seen = states(30), []
     settings = SAESettings(4, 1, tokens=25, batch_size=10, buffer_tokens=10)

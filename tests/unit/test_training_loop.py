@@ -1,7 +1,10 @@
 """The training loop step by step: AdamW, clipping, learning rates, and when checkpoints are due."""
 
 from dataclasses import dataclass
+from itertools import count
 from math import sqrt
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -175,3 +178,50 @@ def test_checkpoints_are_written_when_due_and_after_the_last_step(
     assert (restored.steps, task.values) == (5, loop.task.values)
     moments = [loop.optimizer.state_dict()["state"], restored.optimizer.state_dict()["state"]]
     assert str(moments[0]) == str(moments[1])
+
+
+def test_a_checkpoint_is_due_more_than_so_many_seconds_after_the_last(monkeypatch, tmp_path):
+    seconds = count(1000, 10)
+    clock = SimpleNamespace(monotonic=lambda: next(seconds), perf_counter=lambda: next(seconds))
+    monkeypatch.setattr("lexicept.training.loop.time", clock)
+    monkeypatch.setattr("lexicept.training.loop.CHECKPOINT_SECONDS", 60)
+    saved, loop = [], Loop(Line())
+    monkeypatch.setattr(loop, "save", lambda path, at: saved.append(at[0]))
+    loop.run(batches(), tmp_path, lambda *report: None)
+    # Every step looks at the clock three times: 30, 60 and 90 seconds after the start.
+    assert saved == [3, 5]
+
+
+def test_the_speed_is_an_average_that_leans_on_the_past(monkeypatch):
+    seconds = iter([100.0, 100.5, 200.0, 201.0])
+    clock = SimpleNamespace(perf_counter=lambda: next(seconds))
+    monkeypatch.setattr("lexicept.training.loop.time", clock)
+    loop = Loop(Line())
+    speeds = [loop.step([1.0, 1.0]).split("  ")[2] for _ in range(2)]
+    # Seven tokens in .5 seconds, then in 1: 14, and .9 · 14 + .1 · 7 = 13.3
+    assert speeds == ["14 tokens/s", "13 tokens/s"]
+
+
+def test_a_checkpoint_of_other_settings_tells_which(tmp_path):
+    Loop(Line(Settings(weight_decay=0.5))).save(tmp_path / CHECKPOINT, (1,))
+    with pytest.raises(InputError, match=r"weight_decay was 0\.5 and is now 0\.25"):
+        Checkpoint.find(tmp_path, Settings(weight_decay=0.25))
+
+
+class Touch:
+    """An object that creates a file when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return Path.touch, (self.path,)
+
+
+def test_a_checkpoint_runs_no_code(monkeypatch, tmp_path):
+    task = Line()
+    monkeypatch.setattr(task, "state", lambda: {"a": Touch(tmp_path / "ran")})
+    Loop(task).save(tmp_path / CHECKPOINT, (1,))
+    with pytest.raises(InputError, match="this checkpoint can't be read"):
+        Checkpoint.find(tmp_path, task.settings)
+    assert not (tmp_path / "ran").exists()
