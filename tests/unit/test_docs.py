@@ -105,12 +105,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def write_collection(folder: Path) -> None:
-    """Write a BEIR folder of 30 documents and 6 queries in each of three splits."""
+    """Write a BEIR folder of 31 documents and 6 queries in each of three splits."""
     (folder / "qrels").mkdir(parents=True)
     texts = [f"The {a}s {verb} {place}." for a, verb in ANIMALS.items() for place in PLACES]
     documents = [
         {"_id": f"d{n}", "title": f"Number {n}", "text": text} for n, text in enumerate(texts)
     ]
+    # The pages evaluate the index of my_documents with these judgements.
+    documents.append(
+        {"_id": "bread.txt", "title": "", "text": "Bread needs flour, water and time."}
+    )
     queries = [
         {"_id": f"q{n}", "text": text.lower().rstrip(".")} for n, text in enumerate(texts[:18])
     ]
@@ -120,7 +124,7 @@ def write_collection(folder: Path) -> None:
     for number, split in enumerate(("train", "dev", "test")):
         rows = [f"q{n}\td{n}\t1\n" for n in range(number, 18, 3)]
         (folder / "qrels" / f"{split}.tsv").write_text(
-            "query-id\tcorpus-id\tscore\n" + "".join(rows)
+            "query-id\tcorpus-id\tscore\n" + "".join([*rows, f"q{number}\tbread.txt\t0\n"])
         )
 
 
