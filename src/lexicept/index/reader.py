@@ -340,7 +340,8 @@ class IndexReader:
             check_count("threads", threads)
         check_count("top_k", top_k)
         top_k = min(top_k, max(len(self), 1))  # the compiled search takes 64 bits
-        queries = checked_queries(queries, self.engine.num_dimensions)
+        if self.rra is not None:
+            queries = checked_queries(queries, self.engine.num_dimensions)
         factors = None if self.rra is None else queries @ self.derived.background
         results = self.searcher.search(queries, top_k, factors, threads)
         return [

@@ -141,7 +141,7 @@ class Index:
         """
         reader = self._searched()
         hits = reader.search(query, top_k, vocabulary, steering, explain=explain)
-        return Hits.of(reader, query, hits, vocabulary)
+        return Hits(hits, reader, query, vocabulary)
 
     def search_many(
         self,
@@ -164,7 +164,7 @@ class Index:
             queries = list(queries)  # they are read twice
         found = reader.search_many(queries, top_k, vocabulary, threads=threads)
         return [
-            Hits.of(reader, query, hits, vocabulary)
+            Hits(hits, reader, query, vocabulary)
             for query, hits in zip(queries, found, strict=True)
         ]
 

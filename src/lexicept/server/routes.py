@@ -54,7 +54,7 @@ async def search(request: Request, asked: Annotated[Searched, Query()]) -> Respo
     generation = reader.generation
     index, cards = generation.index, generation.cards
     wanted = Search(asked.query, asked.top_k, asked.vocabulary, steered(index, asked))
-    hits = Hits.of(index, asked.query, await reader.search(index, wanted), asked.vocabulary)
+    hits = Hits(await reader.search(index, wanted), index, asked.query, asked.vocabulary)
     if not all(isfinite(hit.score) for hit in hits):
         raise IndexFormatError(NOT_FINITE)
     results = ",".join(

@@ -111,7 +111,7 @@ def replacing(path: Path, size: int | None = None) -> Iterator[BinaryIO]:
 def make_folder(folder: Path) -> None:
     """Create a folder and its parents where they are missing, for good once this returns."""
     if not folder.is_dir():
-        if folder != folder.parent:
+        if not folder.parent.exists():
             make_folder(folder.parent)
         folder.mkdir(exist_ok=True)
         sync(folder.parent)

@@ -190,10 +190,6 @@ class WordVectorizer:
         """Return all occurrences of the terms in each document."""
         return [self._occurrences(*pair) for pair in zip(texts, dimensions, strict=True)]
 
-    def dimensions(self, text: str) -> list[int | None]:
-        """Return the dimension of each term of a text, None for an unknown one."""
-        return [self._dimensions.get(term) for term in self.tokenizer(text)]
-
     def terms_in(self, text: str) -> Iterator[tuple[int | None, Span]]:
         """Yield the dimension of each term, None for an unknown one, and its characters."""
         for term, span in self.tokenizer.spans(text):
