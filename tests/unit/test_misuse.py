@@ -314,9 +314,9 @@ lexicept.convert("", new) -> source must be a path, not ''
 lexicept.convert("nosuch", new) -> nosuch: no such folder
 lexicept.convert(tmp, None) -> out must be a text or a path, not None
 lexicept.convert(tmp, tmp) -> exists already: name another place or remove it first
-lexicept.convert(tmp, new, to=None) -> to must be 'lexicept', 'saelens', 'sentence-transformers', 's
-lexicept.convert(tmp, new, to="x") -> to must be 'lexicept', 'saelens', 'sentence-transformers', 'sp
-lexicept.convert(tmp, new, to=["lexicept"]) -> to must be 'lexicept', 'saelens', 'sentence-transform
+lexicept.convert(tmp, new, to=None) -> to must be 'lexicept', 'saelens', 'sparsify'
+lexicept.convert(tmp, new, to="x") -> to must be 'lexicept', 'saelens', 'sparsify'
+lexicept.convert(tmp, new, to=["lexicept"]) -> to must be 'lexicept', 'saelens', 'sparsify'
 lexicept.convert(tmp, new, layer="x") -> layer must be a whole number or None, not 'x'
 lexicept.convert(tmp, new, scale="x") -> scale must be 'raw', 'normalised' or None, not 'x'
 lexicept.report(None, new) -> an index is an opened one or its path, not None
