@@ -40,13 +40,8 @@ def checked_arguments(function: Callable[P, R]) -> Callable[P, R]:
 
     @functools.cache
     def annotations() -> dict[str, Any]:
-        names = _Names(function.__globals__)
-        parameters = signature.parameters.values()
-        stated = {p.name: p.annotation for p in parameters if p.annotation is not p.empty}
-        return {
-            name: eval(text, {}, names) if isinstance(text, str) else text
-            for name, text in stated.items()
-        }
+        stated = typing.get_type_hints(function, localns=_Names(function.__globals__))
+        return {name: stated[name] for name in signature.parameters if name in stated}
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
