@@ -99,4 +99,5 @@ def test_train_from_texts(texts):
         "model": DEFAULT_BACKBONE,
         "hook": "encoder.layer.0",
         "layer": 1,
+        "bidirectional": True,
     }

@@ -112,9 +112,7 @@ def write_collection(folder: Path) -> None:
         {"_id": f"d{n}", "title": f"Number {n}", "text": text} for n, text in enumerate(texts)
     ]
     # The pages evaluate the index of my_documents with these judgements.
-    documents.append(
-        {"_id": "bread.txt", "title": "", "text": "Bread needs flour, water and time."}
-    )
+    documents.append({"_id": "animals/cats.md", "title": "Cats", "text": "Cats sleep all day."})
     queries = [
         {"_id": f"q{n}", "text": text.lower().rstrip(".")} for n, text in enumerate(texts[:18])
     ]
@@ -124,7 +122,7 @@ def write_collection(folder: Path) -> None:
     for number, split in enumerate(("train", "dev", "test")):
         rows = [f"q{n}\td{n}\t1\n" for n in range(number, 18, 3)]
         (folder / "qrels" / f"{split}.tsv").write_text(
-            "query-id\tcorpus-id\tscore\n" + "".join([*rows, f"q{number}\tbread.txt\t0\n"])
+            "query-id\tcorpus-id\tscore\n" + "".join([*rows, f"q{number}\tanimals/cats.md\t0\n"])
         )
 
 

@@ -19,9 +19,8 @@ def test_evaluate(index: Path, beir: Path, tmp_path: Path, run: Run) -> None:
     with lexicept.open(index) as opened:
         again = lexicept.evaluate(opened, beir, "train", measures=["P@1"])
     assert again == found
-    assert run("evaluate", index, beir, "--split", "train", "--measure", "P@1", "--json").json == (
-        found.values
-    )
+    shown = run("evaluate", index, beir, "--split", "train", "--measure", "P@1", "--json").json
+    assert shown == {**found.values, "ignore_identical_ids": False}
     assert read_run(tmp_path / "run").keys() == {q for q, of in found.run.items() if of}
     tested = lexicept.evaluate(index, beir, "train", compare=tmp_path / "run")
     assert tested.t_test is not None
