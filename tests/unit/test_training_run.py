@@ -786,14 +786,14 @@ def test_an_sae_on_transformed_states_of_documents_and_queries(
     )  # in whatever order texts of one length came
     head = Encoder.load(tmp_path / "run" / "model")[1]
     assert head.inner.d_in == head.sae.d_in == 32
-    assert head.sae.origin == {}  # no hook of a model has transformed states
+    assert head.sae.origin == {"bidirectional": True}  # no hook of a model has such states
 
 
 @pytest.mark.parametrize("trained", ["head", "all"])
 def test_an_sae_says_which_states_it_reads(places, tmp_path, trained):
     model = {**new_sae(places), "layer": 1, "trained": trained}
     train(configuration(places, model=model, optimizer={"steps": 1}), tmp_path / "run")
-    expected = {"hook": "encoder.layer.0", "layer": 1}
+    expected = {"hook": "encoder.layer.0", "layer": 1, "bidirectional": True}
     if trained == "head":  # otherwise the states are those of a model of its own
         expected["model"] = str(places / "bert")
     assert Encoder.load(tmp_path / "run" / "model")[1].sae.origin == expected
