@@ -301,7 +301,8 @@ def test_a_full_disk_is_one_line(places, unbroken, tmp_path, monkeypatch, run: R
         patch.setattr("torch.save", no_room)
         full = run("train", config, "--out", out)
     needed = r"MB to write, 0\.0 MB free"
-    assert_error(full, f"{out}/work/checkpoints/checkpoint-4: No space left on device (")
+    checkpoint = out / "work" / "checkpoints" / "checkpoint-4"
+    assert_error(full, f"{checkpoint}: No space left on device (")
     assert re.search(needed, full.err)
     with monkeypatch.context() as patch:
         patch.setattr(Encoder, "save", no_room_in_rust)

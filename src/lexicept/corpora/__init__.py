@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from lexicept.corpora import (
     beir,
@@ -13,7 +13,7 @@ from lexicept.corpora import (
     text_folder,
     tsv,
 )
-from lexicept.corpora.records import Document, Place, Qrel, Query, checked
+from lexicept.corpora.records import Document, Qrel, Query, Records, checked
 from lexicept.corpora.skipped import Skipped
 from lexicept.errors import InputError
 
@@ -47,7 +47,7 @@ def read_documents(
 
 
 def _reported(
-    records: Iterator[tuple[Place, Callable[[], Document]]], skipped: Skipped, skip_errors: bool
+    records: Records[Document], skipped: Skipped, skip_errors: bool
 ) -> Iterator[Document]:
     yield from checked(records, skipped if skip_errors else None)
     skipped.warn()
@@ -80,9 +80,7 @@ def read_qrels(source: str | os.PathLike[str], split: str = "test") -> Iterator[
     return ir_datasets_reader.read_qrels(_dataset(name, _QUERY_SOURCES), split)
 
 
-def _read_documents(
-    source: str, skipped: Skipped
-) -> Iterator[tuple[Place, Callable[[], Document]]]:
+def _read_documents(source: str, skipped: Skipped) -> Records[Document]:
     if source == "python-docs":
         return python_docs.read_documents()
     if os.path.isdir(source):
@@ -103,7 +101,7 @@ def _read_documents(
     return ir_datasets_reader.read_documents(_dataset(source, _DOCUMENT_SOURCES))
 
 
-def _read_queries(source: str, split: str) -> Iterator[tuple[Place, Callable[[], Query]]]:
+def _read_queries(source: str, split: str) -> Records[Query]:
     if os.path.isdir(source):
         return beir.read_queries(source)
     return ir_datasets_reader.read_queries(_dataset(source, _QUERY_SOURCES), split)

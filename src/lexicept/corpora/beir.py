@@ -2,10 +2,10 @@
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from lexicept.corpora import json_lines, tsv
-from lexicept.corpora.records import Place, Qrel, Query, readable
+from lexicept.corpora.records import Qrel, Query, Records, readable
 from lexicept.errors import InputError
 
 
@@ -14,7 +14,7 @@ def corpus_file(folder: str) -> str | None:
     return _find(folder, "corpus.jsonl")
 
 
-def read_queries(folder: str) -> Iterator[tuple[Place, Callable[[], Query]]]:
+def read_queries(folder: str) -> Records[Query]:
     """Yield all queries, judged or not.
 
     Raises:

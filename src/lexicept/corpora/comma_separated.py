@@ -6,10 +6,10 @@ from functools import partial
 
 from lexicept.corpora.json_lines import DOCUMENT_IDS, DOCUMENT_TEXTS, to_document
 from lexicept.corpora.lines import LONGEST, raw_lines
-from lexicept.corpora.records import Document, Place
+from lexicept.corpora.records import Document, Place, Records
 
 
-def read_documents(path: str) -> Iterator[tuple[Place, Callable[[], Document]]]:
+def read_documents(path: str) -> Records[Document]:
     """Yield the documents of a file whose header names an id, a text and, optionally, a title.
 
     Other columns are left out. A value in quotes may hold commas and line breaks.

@@ -1,16 +1,16 @@
 """Datasets that the optional package ir_datasets knows by name."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from typing import Any
 
-from lexicept.corpora.records import Document, Place, Qrel, Query, readable
+from lexicept.corpora.records import Document, Place, Qrel, Query, Records, readable
 from lexicept.errors import InputError
 
 
-def read_documents(name: str) -> Iterator[tuple[Place, Callable[[], Document]]]:
+def read_documents(name: str) -> Records[Document]:
     """Open the dataset and return an iterator over its documents.
 
     Raises:
@@ -22,7 +22,7 @@ def read_documents(name: str) -> Iterator[tuple[Place, Callable[[], Document]]]:
     return _documents(name, dataset)
 
 
-def read_queries(name: str, split: str) -> Iterator[tuple[Place, Callable[[], Query]]]:
+def read_queries(name: str, split: str) -> Records[Query]:
     """Open the dataset's split and return an iterator over its queries.
 
     Raises:
@@ -90,7 +90,7 @@ def _fetched(name: str) -> Iterator[None]:
         raise InputError(f"{name}: ir_datasets can't read it: {reason}") from error
 
 
-def _documents(name: str, dataset: Any) -> Iterator[tuple[Place, Callable[[], Document]]]:
+def _documents(name: str, dataset: Any) -> Records[Document]:
     with _fetched(name):
         for number, document in enumerate(dataset.docs_iter(), 1):
             title = getattr(document, "title", None) or ""
@@ -105,7 +105,7 @@ def _without(title: str, text: str) -> str:
     return rest.lstrip() if not rest or rest[0].isspace() else text
 
 
-def _queries(name: str, dataset: Any) -> Iterator[tuple[Place, Callable[[], Query]]]:
+def _queries(name: str, dataset: Any) -> Records[Query]:
     with _fetched(name):
         for number, query in enumerate(dataset.queries_iter(), 1):
             place = Place(name, number, "query")

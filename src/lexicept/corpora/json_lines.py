@@ -1,13 +1,13 @@
 """JSON Lines: one JSON object a line; and JSON arrays of such objects."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from itertools import chain
 from typing import Any
 
 from lexicept.corpora.lines import LONGEST, decode, filled_lines, open_bytes
-from lexicept.corpora.records import Document, Place, Query
+from lexicept.corpora.records import Document, Place, Query, Records
 
 DOCUMENT_IDS = ("_id", "id", "docno", "doc_id")
 DOCUMENT_TEXTS = ("text", "contents", "body")
@@ -15,7 +15,7 @@ _QUERY_IDS = ("_id", "id", "query_id", "qid")
 _QUERY_TEXTS = ("text", "query")
 
 
-def read_documents(path: str) -> Iterator[tuple[Place, Callable[[], Document]]]:
+def read_documents(path: str) -> Records[Document]:
     """Yield the documents of a JSON Lines file.
 
     Raises:
@@ -30,7 +30,7 @@ def _document(place: Place, line: bytes) -> Document:
     return to_document(place, _object(place, line))
 
 
-def read_json(path: str) -> Iterator[tuple[Place, Callable[[], Document]]]:
+def read_json(path: str) -> Records[Document]:
     """Yield the documents of a JSON file: an array of objects, or JSON Lines.
 
     Raises:
@@ -88,7 +88,7 @@ def to_document(place: Place, fields: Mapping[str, Any], default_id: str | None 
     return Document(_id(place, fields, DOCUMENT_IDS), text, title)
 
 
-def read_queries(path: str) -> Iterator[tuple[Place, Callable[[], Query]]]:
+def read_queries(path: str) -> Records[Query]:
     """Yield the queries of a JSON Lines file.
 
     Raises:

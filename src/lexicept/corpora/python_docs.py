@@ -5,10 +5,10 @@ import os
 import sysconfig
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 
-from lexicept.corpora.records import Document, Place, readable
+from lexicept.corpora.records import Document, Place, Records, readable
 from lexicept.errors import InputError
 
 _SKIPPED = {"test", "tests", "idle_test", "lib2to3"}
@@ -17,7 +17,7 @@ _BLOCKS = (ast.stmt, ast.excepthandler, ast.match_case)
 _DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
-def read_documents() -> Iterator[tuple[Place, Callable[[], Document]]]:
+def read_documents() -> Records[Document]:
     """Yield every docstring (id: its dotted name) and help topic (id: topic:NAME), file by file.
 
     Raises:
@@ -29,7 +29,7 @@ def read_documents() -> Iterator[tuple[Place, Callable[[], Document]]]:
     return _read_library(stdlib)
 
 
-def _read_library(stdlib: str) -> Iterator[tuple[Place, Callable[[], Document]]]:
+def _read_library(stdlib: str) -> Records[Document]:
     seen: Counter[str] = Counter()
     for module, path in sorted(_modules(stdlib)):
         with readable(path), open(path, "rb") as file:

@@ -1,7 +1,7 @@
 """Documents, queries and judgements, and the checks that all readers apply to them."""
 
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple, TypeVar
 
@@ -58,14 +58,15 @@ class RecordError(InputError):
 
 Record = TypeVar("Record", Document, Query)
 
+Records = Iterator[tuple[Place, Callable[[], Record]]]
+"""The place of each record of a source, and the function that reads it. One that can't be read thus
+does not end the stream."""
 
-def checked(
-    records: Iterable[tuple[Place, Callable[[], Record]]], skipped: Skipped | None = None
-) -> Iterator[Record]:
+
+def checked(records: Records[Record], skipped: Skipped | None = None) -> Iterator[Record]:
     """Yield the records of one source.
 
     Args:
-        records: the place of each, and the function that reads it.
         skipped: notes those that can't be read; None raises the first error.
 
     Raises:

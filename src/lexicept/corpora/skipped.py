@@ -15,7 +15,7 @@ MESSAGES = 20
 
 
 class Skipped:
-    """What was left out of a corpus, and why: kinds of files that are not read, and errors.
+    """The files and records that were left out of a corpus, with the reason.
 
     Args:
         source: the corpus.

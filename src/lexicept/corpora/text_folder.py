@@ -3,12 +3,12 @@
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import PurePath
 from urllib.parse import quote
 
-from lexicept.corpora.records import Document, Place, readable
+from lexicept.corpora.records import Document, Place, Records, readable
 from lexicept.corpora.skipped import Skipped
 from lexicept.errors import InputError
 
@@ -19,7 +19,7 @@ KINDS = ".txt and .md files"
 _UNSAFE = re.compile(r"[\s%\x00-\x1f\x7f\udc80-\udcff]")
 
 
-def read_documents(folder: str, skipped: Skipped) -> Iterator[tuple[Place, Callable[[], Document]]]:
+def read_documents(folder: str, skipped: Skipped) -> Records[Document]:
     """Yield the folder's text files in the order of their paths, which are the ids.
 
     Args:

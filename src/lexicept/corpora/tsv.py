@@ -1,18 +1,18 @@
 """Tab-separated values: documents, queries and judgements."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 
 from lexicept.corpora.lines import decode, filled_lines, read_lines
-from lexicept.corpora.records import Document, Place, Qrel, Query, check_id
+from lexicept.corpora.records import Document, Place, Qrel, Query, Records, check_id
 
 _DOCUMENT_IDS = {"id", "_id", "doc_id", "docno"}
 _QUERY_IDS = {"id", "_id", "query_id", "query-id", "qid"}
 _TEXTS = (["text"], ["title", "text"])
 
 
-def read_documents(path: str) -> Iterator[tuple[Place, Callable[[], Document]]]:
+def read_documents(path: str) -> Records[Document]:
     """Yield the documents of a file with the columns id, text or id, title, text.
 
     Raises:
@@ -33,7 +33,7 @@ def _document(place: Place, line: bytes) -> Document:
             raise place.error(f"{len(columns)} columns, expected {expected}")
 
 
-def read_queries(path: str) -> Iterator[tuple[Place, Callable[[], Query]]]:
+def read_queries(path: str) -> Records[Query]:
     """Yield the queries of a file with the columns id, text.
 
     Raises:

@@ -21,7 +21,7 @@ import scipy.sparse as sp
 from lexicept.corpora import Qrel, Query
 from lexicept.errors import InputError
 from lexicept.evaluation.effectiveness import evaluate
-from lexicept.evaluation.runs import RUN_DEPTH
+from lexicept.evaluation.runs import RUN_DEPTH, without_identical_ids
 from lexicept.index.builder import Contents
 from lexicept.index.impacts import Derived, RRASettings, VocabularySettings
 from lexicept.index.reader import IndexReader
@@ -232,11 +232,7 @@ class _Collection:
         self.contents = Contents(index.folder)
         self.ids = list(index.ids)
         self.query_ids = [query.id for query in queries]
-        self.ignored: list[int] = [-1] * len(queries)
-        """The row of the document that each query's hits leave out; -1 for none."""
-        if ignore_identical_ids:
-            rows = {name: row for row, name in enumerate(self.ids)}
-            self.ignored = [rows.get(name, -1) for name in self.query_ids]
+        self.ignore_identical_ids = ignore_identical_ids
         self.texts = [query.text for query in queries]
 
     def check(self, ks: Sequence[TokenK]) -> None:
@@ -346,18 +342,16 @@ class _Searcher:
         trec_eval orders ties by id, so that any of them may be among its first ten.
         """
         ids, derived = self.collection.ids, self.derived
+        ignored = self.collection.ignore_identical_ids
+        cutoff = _CUTOFF + ignored
         depth = min(RUN_DEPTH, len(ids))
         rankings = derived.engine.search(queries, depth, queries @ derived.background)
         run = {}
-        asked = zip(self.collection.query_ids, self.collection.ignored, rankings, strict=True)
-        for query, ignored, (documents, scores) in asked:
-            if ignored >= 0:
-                kept = documents != ignored
-                documents, scores = documents[kept], scores[kept]
-            least = scores[_CUTOFF - 1] if len(scores) > _CUTOFF else -np.inf
+        for query, (documents, scores) in zip(self.collection.query_ids, rankings, strict=True):
+            least = scores[cutoff - 1] if len(scores) > cutoff else -np.inf
             hits = zip(documents, scores, strict=True)
             run[query] = {ids[int(d)]: float(s) for d, s in hits if s >= least}
-        return run
+        return without_identical_ids(run) if ignored else run
 
 
 def _pruned(weights: sp.csr_array, limit: int | None) -> sp.csr_array:

@@ -41,6 +41,16 @@ def read_manifest(path: Path) -> dict[str, Any]:
     return manifest
 
 
+def manifest_identity(path: Path) -> tuple[int, int] | None:
+    """Return numbers of an index's manifest that change when it is replaced; None where there is
+    none."""
+    try:
+        status = os.stat(path / MANIFEST)
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns
+
+
 class CurrentManifest:
     """The manifest of an index as it was read, which knows whether it is still the current one.
 
@@ -50,13 +60,12 @@ class CurrentManifest:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._file = os.fspath(path / MANIFEST)
-        self._seen = self._identity()  # before it is read: what is replaced in between is stale
+        self._seen = manifest_identity(path)  # before it is read: what replaces it now is stale
         self.content = read_manifest(path)
 
     def stale(self) -> bool:
         """Return whether the index has changed, is damaged or is gone since then."""
-        identity = self._identity()
+        identity = manifest_identity(self._path)
         if identity == self._seen:
             return False
         try:
@@ -66,14 +75,6 @@ class CurrentManifest:
         if not stale:  # copied or touched
             self._seen = identity
         return stale
-
-    def _identity(self) -> tuple[int, int] | None:
-        """Return numbers of the file that change when it is replaced; None where there is none."""
-        try:
-            status = os.stat(self._file)
-        except OSError:
-            return None
-        return status.st_ino, status.st_mtime_ns
 
 
 def unknown_entries(path: Path) -> list[str]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeAlias
 
 from lexicept.corpora import Document, read_documents
 from lexicept.corpora.json_lines import DOCUMENT_IDS, DOCUMENT_TEXTS, to_document
-from lexicept.corpora.records import Place, RecordError, checked
+from lexicept.corpora.records import Place, RecordError, Records, checked
 from lexicept.corpora.skipped import Skipped
 from lexicept.errors import InputError, ParameterError
 
@@ -65,9 +65,7 @@ def skippable() -> Iterator[None]:
         raise ParameterError(f"{text}; {hint}", "skip_errors") from None
 
 
-def _checked(
-    items: Iterable[tuple[Place, Callable[[], Document]]], skip_errors: bool
-) -> Iterator[Document]:
+def _checked(items: Records[Document], skip_errors: bool) -> Iterator[Document]:
     skipped = Skipped("the documents")
     yield from checked(items, skipped if skip_errors else None)
     skipped.warn()
@@ -98,9 +96,7 @@ def _plain(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else value
 
 
-def _numbered(
-    items: Iterable[Any], first: int, taken: Collection[str]
-) -> Iterator[tuple[Place, Callable[[], Document]]]:
+def _numbered(items: Iterable[Any], first: int, taken: Collection[str]) -> Records[Document]:
     number = first
     for position, item in enumerate(items, 1):
         while str(number) in taken:

@@ -162,10 +162,10 @@ class Index:
         reader = self._searched()
         if not isinstance(queries, str) and isinstance(queries, Iterable):
             queries = list(queries)  # they are read twice
-        found = reader.search_many(queries, top_k, vocabulary, threads=threads)
+        results = reader.search_many(queries, top_k, vocabulary, threads=threads)
         return [
             Hits(hits, reader, query, vocabulary)
-            for query, hits in zip(queries, found, strict=True)
+            for query, hits in zip(queries, results, strict=True)
         ]
 
     def explain(

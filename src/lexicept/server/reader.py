@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar
 
 from lexicept.errors import IndexFormatError
-from lexicept.index.manifest import resolved
+from lexicept.index.manifest import manifest_identity, resolved
 from lexicept.index.queries import Steering
 from lexicept.index.reader import IndexReader
 from lexicept.index.stored import Hit
@@ -95,12 +95,12 @@ class Reader:
     def __init__(self, path: str | os.PathLike[str], engine: str = "exact") -> None:
         self.path = Path(path)
         self._open = partial(IndexReader.open, path, engine=engine)
-        self._seen = self._tried = self._manifest()
+        self._seen = self._tried = manifest_identity(self.path)
         """The manifest of the generation that is served, and the one that was tried last."""
         self.served = Generation.of(self._open())
         self.state = State("ok")
         self._wait = self._retry_at = 0.0
-        # One thread: tokenizers can't be shared, and torch spreads over the cores by itself.
+        # One thread: torch spreads over the cores by itself.
         self._thread = ThreadPoolExecutor(1, "lexicept")
         self._waiting: list[Waiting] = []
         self._answering: asyncio.Task[None] | None = None
@@ -191,14 +191,6 @@ class Reader:
                 else:
                     waiting.answer.set_result(outcome[place])
 
-    def _manifest(self) -> tuple[int, int] | None:
-        """Return the identity of the manifest file, which changes with every update."""
-        try:
-            status = (self.path / "manifest.json").stat()
-        except OSError:
-            return None
-        return status.st_ino, status.st_mtime_ns
-
     async def _follow(self) -> None:
         while True:
             await asyncio.sleep(FOLLOW_SECONDS)
@@ -209,7 +201,7 @@ class Reader:
 
     async def check(self) -> None:
         """Serve the newest generation where it can be opened, and say so where it can't."""
-        manifest = await asyncio.to_thread(self._manifest)
+        manifest = await asyncio.to_thread(manifest_identity, self.path)
         lost = await asyncio.to_thread(truncated, self.served.index)
         if lost is not None:
             self._become(State("damaged", lost))

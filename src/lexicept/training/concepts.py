@@ -27,5 +27,4 @@ def train_concepts(
         checkpoints: folder of the checkpoint, from which interrupted training resumes.
     """
     trained = train_sae(backbone, texts, sae, checkpoints, progress)
-    trained.origin["bidirectional"] = backbone.bidirectional
     return ConceptVectorizer(Encoder.of(backbone, SAEHead(trained)))

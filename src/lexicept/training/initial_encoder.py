@@ -102,11 +102,10 @@ def _sae_head(run: RunFolder, backbone: Backbone, data: TrainingData) -> Head:
         caches = [run.states(backbone, *of) for of in zip(texts, sides, strict=True)]
         reader = cached_reader(caches, backbone.model.device, transform)
         sae = train_on_states(reader, sum(map(len, texts)), *to)
-        sae.origin = {} if inner is not None else origin_of(backbone)
+        sae.origin = origin_of(backbone, transformed=inner is not None)
     else:
         both = cast(Sequence[str], ConcatDataset(texts))
         sae = train_sae(backbone, both, *to, transform=transform)
-    sae.origin["bidirectional"] = backbone.bidirectional
     return SAEHead(sae, inner=inner)
 
 

@@ -46,18 +46,25 @@ def backbone_reader(
     return read
 
 
-def origin_of(backbone: Backbone) -> dict[str, Any]:
+def origin_of(backbone: Backbone, *, transformed: bool) -> dict[str, Any]:
     """Return the origin of an SAE that is trained on the states of a backbone.
 
     Its hook has TransformerLens' name in decoders, and the name of the last block's module in
     encoders, whose TransformerLens hooks differ from model to model.
+
+    Args:
+        transformed: whether the states are transformed before the SAE reads them: they are no
+            hook's then.
     """
+    origin: dict[str, Any] = {"bidirectional": backbone.bidirectional}
+    if transformed:
+        return origin
     layer, model = backbone.num_layers, backbone.model
     names = (name for name, _ in model.named_modules())
     hook = next((name for name in names if layer_of(name) == layer), None)
     if hook is not None and type(model.config) not in MODEL_FOR_MASKED_LM_MAPPING:
         hook = f"blocks.{layer - 1}.hook_resid_post"
-    return {"model": backbone.source, "hook": hook, "layer": layer}
+    return {"model": backbone.source, "hook": hook, "layer": layer, **origin}
 
 
 class Position(NamedTuple):

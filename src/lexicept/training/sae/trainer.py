@@ -44,11 +44,11 @@ def train_sae(
             ``transform``, whose head an ``SAEHead`` gets as its inner one.
 
     Returns:
-        The SAE; its ``origin`` names the states, unless they are transformed.
+        The SAE; its ``origin`` names the states that it reads.
     """
     reader = backbone_reader(backbone, texts, transform)
     sae = train_on_states(reader, len(texts), settings, checkpoints, progress)
-    sae.origin = {} if transform is not None else origin_of(backbone)
+    sae.origin = origin_of(backbone, transformed=transform is not None)
     return sae
 
 
