@@ -7,6 +7,7 @@ status is 1 if any trial failed.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from pathlib import Path
@@ -27,6 +28,8 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=1000, help="while two processes read")
     arguments = parser.parse_args()
     sys.path += [str(ROOT / "src"), str(ROOT / "tests")]
+    # A forked child has none of its parent's OpenMP threads, and would wait for them for ever.
+    os.environ["OMP_NUM_THREADS"] = "1"
     shared_memory = Path("/dev/shm")  # nothing is flushed, so that a disk only costs time
     place = shared_memory if shared_memory.is_dir() else None
     with TemporaryDirectory(dir=place) as name:

@@ -7,7 +7,8 @@ import pytest
 
 from lexicept.errors import IndexFormatError, InputError, LexiceptWarning
 from lexicept.storage.cached import cached
-from lexicept.storage.files import replace_file
+from lexicept.storage.files import replace_file, write_json
+from lexicept.storage.workspace import FORMAT, Workspace
 
 made: list[str] = []
 
@@ -101,3 +102,29 @@ def test_the_work_of_another_process_is_used(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="bad input"):
         cached(tmp_path / "other", fail, text)
     assert kept(tmp_path / "file") == "theirs"
+
+
+def test_what_an_interrupted_publish_left_is_removed(tmp_path: Path) -> None:
+    unfinished = tmp_path / "file.partial"
+    kept(tmp_path / "file")
+    for left in ([], ["settings.json"], ["settings.json", "part"]):
+        unfinished.mkdir()
+        (unfinished / ".lock").touch()
+        for name in left:
+            write_json(unfinished / name, {"format": FORMAT, "task": "mine", "settings": {}})
+        assert kept(tmp_path / "file") == "whole"
+        assert not unfinished.exists()
+
+
+def test_the_work_of_another_process_and_foreign_files_stay(tmp_path: Path) -> None:
+    kept(tmp_path / "file")
+    foreign = tmp_path / "file.partial" / "mine"
+    foreign.parent.mkdir()
+    foreign.touch()
+    assert kept(tmp_path / "file") == "whole"
+    assert foreign.exists()
+    foreign.unlink()
+    with Workspace(tmp_path / "file", "mine", {}, overwrite=True) as work:
+        work.growing("lines").append_lines(["one"], 1)
+        assert kept(tmp_path / "file") == "whole"
+        assert work.growing("lines").lines() == ["one"]

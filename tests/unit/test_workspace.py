@@ -69,6 +69,9 @@ def test_the_umask_is_respected(tmp_path: Path, mask: int, file: int, folder: in
         (OSError(errno.EIO, "Input/output error"), "Input/output error"),
         (Exception("No space left on device (os error 28)"), "No space left"),
         (RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 2 vs 1"), "outp"),
+        (RuntimeError("basic_ios::clear: iostream error"), "Input/output error"),
+        (RuntimeError("unable to mmap 9 bytes: Cannot allocate memory (12)"), "Cannot allocate"),
+        (RuntimeError("[...] failed. strerror: Input/output error"), "Input/output error"),
     ],
 )
 def test_errors_of_the_disk_name_the_file(tmp_path: Path, error: Exception, told: str) -> None:

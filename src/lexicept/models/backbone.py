@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -35,6 +36,7 @@ from lexicept.models.windows import (
     split_rows,
 )
 from lexicept.ops.linear_topk import multiplies_bfloat16
+from lexicept.storage.files import disk_errors
 
 MOST_BLOCKS = 1000
 """Limit on the blocks of a model: a damaged configuration could ask for billions."""
@@ -105,10 +107,17 @@ class Backbone(Transformer):  # type: ignore[misc]
         for name in ("config_kwargs", "model_kwargs", "processor_kwargs"):
             kwargs[name] = {"trust_remote_code": False, **(kwargs.get(name) or {})}
         try:
-            with quiet_transformers(), no_remote_code(model_name_or_path):
+            with (
+                quiet_transformers(),
+                no_remote_code(model_name_or_path),
+                disk_errors(Path(model_name_or_path)),
+            ):
                 super().__init__(model_name_or_path, **kwargs)
-        except TypeError as error:  # such as a text for a number
-            raise InputError(f"{model_name_or_path}: a bad configuration: {error}") from None
+        except InputError:
+            raise
+        except (TypeError, ValueError) as error:  # such as a text for a number, or no tokenizer
+            reason = " ".join(str(error).split())
+            raise InputError(f"{model_name_or_path}: a bad configuration: {reason}") from error
         folder = (kwargs.get("config_kwargs") or {}).get("subfolder", "")
         self.source = os.path.join(model_name_or_path, folder) if folder else model_name_or_path
         """The hub name or folder of the weights."""

@@ -15,6 +15,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING
 from lexicept.errors import InputError
 from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.models.loading import no_remote_code, quiet_transformers, resolve
+from lexicept.storage.files import disk_errors
 
 
 def language_head(name: str) -> VocabularyHead:
@@ -40,7 +41,7 @@ def language_head(name: str) -> VocabularyHead:
     if saved is not None:
         return VocabularyHead.read(saved)
     try:
-        with quiet_transformers(), no_remote_code(name):
+        with quiet_transformers(), no_remote_code(name), disk_errors(Path(path)):
             config = AutoConfig.from_pretrained(path, trust_remote_code=False)
             tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
             if type(config) in MODEL_FOR_MASKED_LM_MAPPING:

@@ -10,6 +10,7 @@ from typing import TypeVar
 from lexicept.errors import IndexFormatError, InputError, LexiceptError, LexiceptWarning
 from lexicept.storage.files import read_json, remove, write_json
 from lexicept.storage.manifest import check_files, describe, describe_files
+from lexicept.storage.workspace import remove_unfinished
 
 T = TypeVar("T")
 
@@ -26,6 +27,7 @@ def cached(path: Path, make: Callable[[], object], read: Callable[[Path], T]) ->
     """
     record = path.with_name(f"{path.name}.checksums.json")
     if path.exists():
+        remove_unfinished(path)
         try:
             if record.exists():
                 check_recorded(path.parent, record)

@@ -59,9 +59,11 @@ def _disk_error_number(error: BaseException, path: Path) -> int | None:
     text = str(error)
     if known := re.search(r"\(os error (\d+)\)", text):  # libraries in Rust
         return int(known[1]) if int(known[1]) in DISK_ERRORS else None
-    if known := re.search("strerror: (.+)", text):  # torch's reader
-        return next((number for number in DISK_ERRORS if os.strerror(number) == known[1]), None)
-    if "unexpected pos" in text:  # torch's writer, which drops the number
+    for number in DISK_ERRORS:
+        reason = os.strerror(number)  # so do torch's reader and safetensors' map of a file
+        if f"strerror: {reason}\n" in f"{text}\n" or f"{reason} ({number})" in text:
+            return number
+    if "unexpected pos" in text or "iostream error" in text:  # torch's writer drops the number
         return errno.EIO if _free(path) > 2**20 else errno.ENOSPC
     cause = error.__cause__ or error.__context__
     return None if cause is None else _disk_error_number(cause, path)

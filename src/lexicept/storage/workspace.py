@@ -308,6 +308,19 @@ class Workspace:
                 raise InputError(f"{self._shown}: another user's (number {status.st_uid})")
 
 
+def remove_unfinished(out: Path) -> None:
+    """Remove the workspace that an interrupted ``publish`` left beside its result.
+
+    One that another process works in, or that is not of lexicept, stays.
+    """
+    folder = out.with_name(f"{out.name}.partial")
+    if folder.exists():
+        with suppress(InputError, IndexFormatError):
+            settings = folder / SETTINGS
+            task = read_json(settings).get("task", "") if settings.exists() else ""
+            Workspace(out, task, restart=True, overwrite=True).discard()
+
+
 class GrowingFile:
     """A file that grows by whole units of work.
 

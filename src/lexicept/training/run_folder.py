@@ -12,7 +12,7 @@ import yaml
 from lexicept.errors import InputError
 from lexicept.models.backbone import Backbone
 from lexicept.progress import Progress
-from lexicept.storage.files import replace_file
+from lexicept.storage.files import remove_temporaries, replace_file
 from lexicept.storage.workspace import Workspace
 from lexicept.training.config import TrainingConfig
 from lexicept.training.settings import to_mapping
@@ -69,4 +69,5 @@ def claimed(config: TrainingConfig, path: Path, *, restart: bool) -> Iterator[No
                 f"{path}: this run is finished; name another folder, or --restart (restart=True)"
             )
         work.kept("work")
+        remove_temporaries(path)
         yield

@@ -6,7 +6,6 @@ import json
 import shutil
 from copy import deepcopy
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -28,7 +27,7 @@ from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.models.language_heads import outer_layers, token_terms
 from lexicept.models.loading import quiet_transformers
 from lexicept.models.lookup import Lookup
-from lexicept.storage.files import replace_file, write_json
+from lexicept.storage.files import remove, replace_file, write_json
 
 _DOCUMENTS = "document_0_Transformer"
 """Folder of the language model behind a router; OpenSearch expects it at the root instead."""
@@ -56,13 +55,14 @@ def write_model(encoder: Encoder, kind: Kind, folder: Path) -> None:
     """
     backbone, lookup = encoder.backbone, encoder.lookup
     head = _require_expressible(encoder, kind)
-    with TemporaryDirectory(dir=folder) as work, quiet_transformers():
+    work = folder / "masked"
+    with quiet_transformers():
         tokenizer = backbone.tokenizer
         _masked_model(backbone, head).save_pretrained(work)
         tokenizer.save_pretrained(work)
         try:
             transformer = Transformer(
-                work, transformer_task="fill-mask", max_seq_length=backbone.window
+                str(work), transformer_task="fill-mask", max_seq_length=backbone.window
             )
         except Exception as error:  # transformers hides those of the disk
             reason = " ".join(str(error).split())
@@ -85,6 +85,7 @@ def write_model(encoder: Encoder, kind: Kind, folder: Path) -> None:
             device="cpu",
         )
         made.save(str(folder), create_model_card=False)
+    remove(work)
     if kind is Kind.opensearch and lookup is not None:
         _lift_documents(folder)
         _write_token_weights(lookup, folder)
