@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from lexicept.errors import InputError
 from lexicept.models.sae.model import SAE
 from lexicept.training.loop import Loop
 from lexicept.training.sae.objectives import OWN_RATE, Objective, Outcome
@@ -226,3 +227,76 @@ def test_rows_at_the_start_are_of_the_seed(initialisation):
 def test_random_rows_are_of_no_token():
     x = states(10, seed=9)
     assert cosines(initial_sae(x, SAESettings(64, 4, initialisation="random")), x).max() < 0.95
+
+
+def test_training_goes_on_from_an_sae_which_stays_as_it_is():
+    x = states(400)
+    first = train_on_states(lambda numbers: x[numbers], 400, SAESettings(32, 4, 400, batch_size=50))
+    first.centred, first.decoder, first.origin = False, False, {"model": "a"}
+    before = {name: tensor.clone() for name, tensor in first.state_dict().items()}
+    settings = SAESettings(32, 2, 10_000, batch_size=50)
+    after = train_on_states(lambda numbers: x[numbers], 400, settings, start=first)
+    assert all(torch.equal(before[name], tensor) for name, tensor in first.state_dict().items())
+    assert (first.k, after.k, after.centred, after.decoder) == (4, 2, False, True)
+    assert after.origin == {"model": "a"}
+    assert (after.W_enc - first.W_enc).abs().max() > 0
+
+    def error(sae):
+        return float((x - sae.decode(*sae.encode(x, 2))).square().sum())
+
+    first.decoder = True
+    assert error(after) < 0.9 * error(first)
+
+
+def test_training_that_goes_on_without_a_rate_changes_nothing():
+    x = states(100)
+    settings = SAESettings(32, 4, 200, batch_size=50, learning_rate=1e-30)
+    first = initial_sae(x, settings)
+    after = train_on_states(lambda numbers: x[numbers], 100, settings, start=first)
+    for name, tensor in first.state_dict().items():
+        assert torch.allclose(tensor, after.state_dict()[name], atol=1e-6), name
+
+
+def test_training_that_goes_on_resumes_to_the_same_weights(tmp_path, monkeypatch):
+    x = states(300)
+    first = initial_sae(x, SAESettings(32, 4))
+    first.centred = False
+    settings = SAESettings(32, 4, 1500, batch_size=50)
+
+    def kill(stage, done, total, detail=""):
+        if done >= 700 and "loss" in detail:
+            raise StoppedError
+
+    def train(*arguments):
+        return train_on_states(lambda n: x[n], 300, settings, *arguments, start=first)
+
+    unbroken = train()
+    monkeypatch.setattr("lexicept.training.loop.CHECKPOINT_SECONDS", 0)
+    with pytest.raises(StoppedError):
+        train(tmp_path, kill)
+    for _ in ("goes on", "is finished"):
+        resumed = train(tmp_path)
+        assert not resumed.centred
+        for name, tensor in unbroken.state_dict().items():
+            assert torch.equal(tensor, resumed.state_dict()[name]), name
+
+
+@pytest.mark.parametrize(
+    ("start", "settings", "message"),
+    [
+        (
+            SAE(16, 32, 4),
+            SAESettings(16, 4),
+            "an SAE of 32 latents can't be trained on as one of 16",
+        ),
+        (SAE(16, 32, None), SAESettings(32, 4), "an SAE with thresholds can't be trained on"),
+        (
+            SAE(16, 32, 4),
+            SAESettings(32, 4, architecture="relu"),
+            "with thresholds can't be trained",
+        ),
+    ],
+)
+def test_an_sae_that_can_t_be_trained_on(start, settings, message):
+    with pytest.raises(InputError, match=message):
+        train_on_states(lambda numbers: states()[numbers], 300, settings, start=start)

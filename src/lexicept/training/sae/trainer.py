@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import deepcopy
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,8 @@ def train_on_states(
     settings: SAESettings,
     checkpoints: Path | None = None,
     progress: Progress = silent,
+    *,
+    start: SAE | None = None,
 ) -> SAE:
     """Train an SAE on token states that are read text by text.
 
@@ -71,24 +74,31 @@ def train_on_states(
         progress: called after every step with the number of tokens; the detail is loss, FVU (the
             fraction of variance unexplained), active latents per token, dead latents and tokens
             per second.
+        start: an SAE whose training goes on, with the settings' k; it is left as it is. A fresh one
+            by default.
 
     Raises:
-        InputError: texts without a single token.
+        InputError: texts without a single token, or a start that has thresholds, another number of
+            latents than the settings, or an architecture that has thresholds.
         NotFiniteError: the loss is not finite; the last checkpoint is kept.
     """
     loop: Loop[Tensor] | None = None
-    start = Position()
+    position = Position()
+    if start is not None:
+        _check_start(start, settings)
     checkpoint = Checkpoint.find(checkpoints, settings)
     if checkpoint is not None:
-        loop, start = resume(checkpoint, settings)
+        loop, position = resume(checkpoint, settings, start)
 
     def filling(tokens: int) -> None:
         done = 0 if loop is None else loop.task.done(loop.steps)[0]
         progress(SAETask.stage, done, settings.tokens, f"reading states {tokens:,}")
 
     batch, buffer = settings.batch_size, settings.buffer_tokens
-    batches = StateStream(reader, count, batch, buffer, settings.seed, filling).batches(start)
-    if loop is None:
+    batches = StateStream(reader, count, batch, buffer, settings.seed, filling).batches(position)
+    if loop is None and start is not None:
+        loop = Loop(SAETask.going_on(start, settings))
+    elif loop is None:
         task, batches = _begin(batches, settings)
         loop = Loop(task)
     loop.run(batches, checkpoints, progress)
@@ -114,18 +124,26 @@ def _begin(batches: Batches, settings: SAESettings) -> tuple[SAETask, Batches]:
     return task, chain(first, batches)
 
 
-def resume(checkpoint: Checkpoint, settings: SAESettings) -> tuple[Loop[Tensor], Position]:
+def resume(
+    checkpoint: Checkpoint, settings: SAESettings, start: SAE | None = None
+) -> tuple[Loop[Tensor], Position]:
     """Return the loop of a checkpoint, and the position in the stream of batches.
+
+    Args:
+        start: the SAE that the training began from, if not from a fresh one.
 
     Raises:
         InputError: a checkpoint that is damaged.
     """
     with checkpoint.reading() as content:
-        W_dec = content["task"]["objective"]["sae.W_dec"]
-        objective = OBJECTIVES[settings.architecture](
-            _empty_sae(W_dec.shape[1], settings), settings
-        )
-        loop = Loop(SAETask(objective.to(W_dec.device), settings))
+        if start is not None:
+            task = SAETask.going_on(start, settings)
+        else:
+            W_dec = content["task"]["objective"]["sae.W_dec"]
+            sae = _empty_sae(W_dec.shape[1], settings)
+            objective = OBJECTIVES[settings.architecture](sae, settings)
+            task = SAETask(objective.to(W_dec.device), settings)
+        loop = Loop(task)
         return loop, Position(*loop.load(checkpoint))
 
 
@@ -155,6 +173,13 @@ class SAETask(Task[Tensor]):
         objective = OBJECTIVES[settings.architecture](sae, settings).to(states.device)
         objective.begin(sae.normalise(states))
         return cls(objective, settings)
+
+    @classmethod
+    def going_on(cls, start: SAE, settings: SAESettings) -> SAETask:
+        """Return a task before its first step, whose SAE is a copy of ``start``."""
+        sae = deepcopy(start).train().requires_grad_(True)
+        sae.k, sae.architecture, sae.decoder = settings.k, settings.architecture, True
+        return cls(OBJECTIVES[settings.architecture](sae, settings), settings)
 
     def groups(self) -> list[dict[str, Any]]:
         groups: list[dict[str, Any]] = [{"params": list(self.sae.parameters())}]
@@ -222,6 +247,17 @@ def initial_sae(states: Tensor, settings: SAESettings) -> SAE:
         sae.W_dec.copy_(F.normalize(rows, dim=1))
         sae.W_enc.copy_(sae.W_dec)
     return sae
+
+
+def _check_start(start: SAE, settings: SAESettings) -> None:
+    """Raise InputError for an SAE that can't be trained on with these settings."""
+    if start.threshold is not None or settings.has_thresholds:
+        raise InputError("an SAE with thresholds can't be trained on, only one with k")
+    if start.num_latents != settings.num_latents:
+        raise InputError(
+            f"an SAE of {start.num_latents} latents can't be trained on as one of "
+            f"{settings.num_latents}"
+        )
 
 
 def _empty_sae(d_in: int, settings: SAESettings) -> SAE:
