@@ -19,7 +19,7 @@ from torch import Tensor
 
 from benchmarks.common import Table, interleaved, ratio
 from benchmarks.training import lexicept_step, repeated, sparsify_step, synthetic_states
-from lexicept.ops.pooling import pool_max
+from lexicept.ops.pooling import Activations, pool_max
 
 TOKENS, LENGTH, K = 8192, 128, 8
 CHECKED = 64
@@ -94,6 +94,7 @@ def vocabulary_training(size: int, d: int = 768, device: str = "cuda") -> Table:
     num_texts = TOKENS // LENGTH
     text = torch.arange(TOKENS, device=device) // LENGTH
     along = torch.ones(num_texts, size, device=device)
+    tokens = Activations(x, text, num_texts, rows, bias, None)
 
     def naive() -> Tensor:
         return F.linear(x, rows, bias).relu().view(num_texts, LENGTH, -1).amax(dim=1)
@@ -105,7 +106,7 @@ def vocabulary_training(size: int, d: int = 768, device: str = "cuda") -> Table:
 
     work = {
         "autograd": lambda: trained(naive),
-        "`pool_max`": lambda: trained(lambda: pool_max(x, text, num_texts, rows, bias, None)),
+        "`pool_max`": lambda: trained(lambda: pool_max(tokens)),
     }
     return table(f"V {size:,}, forward and backward", work, "autograd")
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from benchmarks.common import Table, interleaved, ratio, reset_peak, resident
 from lexicept.models.heads.vocabulary import VocabularyHead
-from lexicept.ops.pooling import pool_max
+from lexicept.ops.pooling import Activations, pool_max
 
 LENGTH = 128
 """Number of tokens of a text, padding included."""
@@ -63,7 +63,7 @@ def sae_head(
     x, rows, bias = inputs
     arguments = (x, torch.arange(tokens) // length, -(-tokens // length), rows, bias, k)
     ways = {
-        "lexicept": lambda: pool_max(*arguments),
+        "lexicept": lambda: pool_max(Activations(*arguments)),
         "PyTorch": lambda: plain_pool(*arguments),
     }
     return Case(_graph(ways, training), inputs)

@@ -141,7 +141,7 @@ class Splade(_Elementwise):
 
 
 class Unchanged(_Elementwise):
-    """Frequencies that are weights already, as those of sum pooling are."""
+    """Frequencies that are weights already, as those of the poolings sum and sqrt_sum are."""
 
     name = "unchanged"
 

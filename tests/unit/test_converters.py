@@ -411,6 +411,21 @@ REFUSED: dict[str, tuple[str, Callable[[Path], SparseEncoder], Kind]] = {
         lambda masked: with_head(masked, head_of(masked, pooling="sum")),
         Kind.splade,
     ),
+    "root": (
+        "no root of sums",
+        lambda masked: with_head(masked, head_of(masked, pooling="sqrt_sum")),
+        Kind.sentence_transformers,
+    ),
+    "root in place of a maximum": (
+        "take the maximum",
+        lambda masked: with_head(masked, head_of(masked, pooling="sqrt_sum")),
+        Kind.splade,
+    ),
+    "root beside a table": (
+        "take the maximum",
+        lambda masked: with_head(masked, head_of(masked, pooling="sqrt_sum")),
+        Kind.opensearch,
+    ),
     "second logarithm": (
         "second logarithm",
         lambda masked: with_head(masked, head_of(masked, double_log=True)),

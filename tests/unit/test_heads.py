@@ -55,12 +55,15 @@ def plain(encoder, query, k=None, pooling="max"):
             acts = activations(head, state)
             if k is not None:
                 acts = torch.where(acts >= acts.topk(k).values[-1], acts, 0.0)
-            pooled = torch.maximum(pooled, acts) if pooling == "max" else pooled + acts.log1p()
-    return pooled.log1p() if pooling == "max" else pooled
+            if pooling == "max":
+                pooled = torch.maximum(pooled, acts)
+            else:
+                pooled = pooled + (acts.log1p() if pooling == "sum" else acts)
+    return {"max": torch.log1p, "sum": torch.clone, "sqrt_sum": torch.sqrt}[pooling](pooled)
 
 
 @KINDS
-@pytest.mark.parametrize("pooling", ["max", "sum"])
+@pytest.mark.parametrize("pooling", ["max", "sum", "sqrt_sum"])
 @pytest.mark.parametrize("k", [None, 3])
 def test_vectors_are_the_equations(bert, kind, pooling, k):
     encoder = make(bert, kind, pooling=pooling, document_k=k)
@@ -77,7 +80,7 @@ def test_vectors_are_the_equations(bert, kind, pooling, k):
 
 
 @KINDS
-@pytest.mark.parametrize("pooling", ["max", "sum"])
+@pytest.mark.parametrize("pooling", ["max", "sum", "sqrt_sum"])
 def test_padding_and_the_order_of_a_batch_change_nothing(bert, kind, pooling):
     encoder = make(bert, kind, pooling=pooling, document_k=4)
     together = encoder.encode_document(TEXTS).to_dense()
@@ -141,7 +144,7 @@ def test_only_queries_are_scaled(bert, kind):
 
 
 @KINDS
-@pytest.mark.parametrize("pooling", ["max", "sum"])
+@pytest.mark.parametrize("pooling", ["max", "sum", "sqrt_sum"])
 def test_gradients_reach_all_that_makes_a_vector(bert, kind, pooling):
     encoder = make(bert, kind, pooling=pooling)
     encoder.requires_grad_(True)
@@ -161,7 +164,7 @@ def test_gradients_reach_all_that_makes_a_vector(bert, kind, pooling):
 
 
 @KINDS
-@pytest.mark.parametrize("pooling", ["max", "sum"])
+@pytest.mark.parametrize("pooling", ["max", "sum", "sqrt_sum"])
 def test_saved_and_loaded_it_is_the_same(bert, kind, pooling, tmp_path):
     settings = {
         "pooling": pooling,
@@ -207,7 +210,7 @@ def test_only_active_latents_of_a_threshold_sae_learn():
     active = activations(head, state[0]) > 0
     above_zero = head.sae.W_enc @ ((state[0] - head.sae.mean) / head.sae.scale) + head.sae.b_enc > 0
     assert 0 < active.sum() < above_zero.sum()
-    for pooling in ("max", "sum"):
+    for pooling in ("max", "sum", "sqrt_sum"):
         head.zero_grad()
         head.configure(pooling=pooling)
         head.pool(state, text, 1).sum().backward()
@@ -223,7 +226,7 @@ def test_an_inner_head_of_another_size():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"pooling": "mean"}, "pooling is max or sum, not 'mean'"),
+        ({"pooling": "mean"}, "pooling is max, sum or sqrt_sum, not 'mean'"),
         ({"query_k": 0}, "query_k must be at least 1 or null, not 0"),
         ({"document_k": -3}, "document_k must be at least 1 or null, not -3"),
         ({"query_max_active_dims": 0}, "query_max_active_dims must be at least 1 or null, not 0"),
@@ -286,7 +289,7 @@ def test_damaged_files_are_input_errors(tmp_path, kind, name, damage):
     [
         ("[]", "no configuration of a head"),
         ("3", "no configuration of a head"),
-        ('{"pooling": "mean"}', "pooling is max or sum"),
+        ('{"pooling": "mean"}', "pooling is max, sum or sqrt_sum"),
         ('{"query_k": "3"}', "no configuration of a head"),
         ('{"activation": "magic"}', "no activation function 'magic'"),
         ('{"magic": 1}', "not a saved head"),

@@ -21,6 +21,8 @@ from lexicept.weighting import BM25, Splade, Unchanged, Weighting
         (IndexSettings(k1=0.9, b=0.4), "sum", 0.5, BM25(0.9, 0.4, k3=1.0, query_scale=0.5)),
         (IndexSettings("splade"), "max", 2.0, Splade(2.0)),
         (IndexSettings("splade"), "sum", 2.0, Unchanged(2.0)),
+        (IndexSettings(k1=2.0), "sqrt_sum", 1.0, BM25(2.0, 0.75, k3=1.0)),
+        (IndexSettings("splade"), "sqrt_sum", 2.0, Unchanged(2.0)),
     ],
 )
 def test_weightings(

@@ -378,7 +378,7 @@ def trained_once(model, batch, cached, repeats=1):
     return found, gradients, counts, torch.get_rng_state()
 
 
-@pytest.mark.parametrize("pooling", ["max", "sum"])
+@pytest.mark.parametrize("pooling", ["max", "sum", "sqrt_sum"])
 @pytest.mark.parametrize("mini_batch", [1, 3, 100])
 @pytest.mark.parametrize("repeats", [1, 2])
 def test_gradient_caching_changes_nothing(bert, tmp_path, pooling, mini_batch, repeats):

@@ -7,14 +7,33 @@ from hypothesis import strategies as st
 
 from lexicept.ops import linear_max, linear_topk, pooling
 from lexicept.ops.pooling import (
+    Activations,
     pool_max,
     pool_max_reference,
     pool_sum,
     pool_sum_reference,
+    root_of_sums,
 )
 
-PAIRS = [(pool_max, pool_max_reference), (pool_sum, pool_sum_reference)]
-both = pytest.mark.parametrize(("fast", "reference"), PAIRS, ids=["max", "sum"])
+
+def of_inputs(pool, **settings):
+    """The function of what ``Activations`` holds."""
+    return lambda *inputs: pool(Activations(*inputs), **settings)
+
+
+maxima, maxima_reference = of_inputs(pool_max), of_inputs(pool_max_reference)
+sums, sums_reference = (of_inputs(pool, log=False) for pool in (pool_sum, pool_sum_reference))
+logs, logs_reference = (of_inputs(pool, log=True) for pool in (pool_sum, pool_sum_reference))
+
+PAIRS = [(maxima, maxima_reference), (logs, logs_reference), (sums, sums_reference)]
+both = pytest.mark.parametrize(("fast", "reference"), PAIRS, ids=["max", "sum of logs", "sum"])
+
+
+def combined(pool, values):
+    """What a pooling function makes of the activations of a text's tokens."""
+    if pool is maxima:
+        return max(values)
+    return sum(map(math.log1p, values)) if pool is logs else sum(values)
 
 
 def random_inputs(n=9, d=3, size=6, seed=0, dtype=torch.float64):
@@ -95,11 +114,16 @@ def test_by_hand():
     x = torch.tensor([[1.0], [3.0], [2.0], [-1.0]])
     rows, bias = torch.tensor([[1.0], [-1.0]]), torch.tensor([0.5, 0.0])
     text = torch.tensor([0, 0, 1, 1])
-    assert pool_max(x, text, 2, rows, bias, None).tolist() == [[3.5, 0.0], [2.5, 1.0]]
+    assert maxima(x, text, 2, rows, bias, None).tolist() == [[3.5, 0.0], [2.5, 1.0]]
     expected = [[1.5 + 1.0, 0.0], [2.5, 1.0]]  # before log1p: 1.5 and 3.5, 2.5, 1
     expected[0][0] = float(torch.log1p(torch.tensor([1.5, 3.5])).sum())
     expected[1] = torch.log1p(torch.tensor([2.5, 1.0])).tolist()
-    assert torch.allclose(pool_sum(x, text, 2, rows, bias, None), torch.tensor(expected))
+    assert torch.allclose(logs(x, text, 2, rows, bias, None), torch.tensor(expected))
+    for k in (None, 1):  # the other entry of every token is below 0
+        pooled = sums(x, text, 2, rows, bias, k)
+        assert pooled.tolist() == [[5.0, 0.0], [2.5, 1.0]]
+        roots = root_of_sums(pooled)
+        assert torch.equal(roots, torch.tensor([[5**0.5, 0.0], [2.5**0.5, 1.0]]))
 
 
 @both
@@ -110,7 +134,7 @@ def test_thresholds_by_hand(fast, reference, gradient):
     threshold = torch.tensor([3.0, 4.0, 0.0])  # 3 is not above 3, and 4 not above 4
 
     def f(*values):  # of a text's tokens in one dimension
-        return max(values) if fast is pool_max else sum(map(math.log1p, values))
+        return combined(fast, values)
 
     for pool in (fast, reference):
         for k, first in ((None, f(0.5, 1.5)), (1, f(0.5))):
@@ -128,7 +152,7 @@ def test_one_active_dimension_per_token_leaves_each_token_its_largest(fast, refe
     pooled = fast(x, torch.zeros(3, dtype=torch.long), 1, rows, bias, 1)
     assert torch.equal(pooled > 0, torch.tensor([[True, True, True]]))
     largest = torch.tensor([5.0, 3.0, 2.0])  # of the tokens, in dimensions 0, 1 and 2
-    assert torch.allclose(pooled[0], largest if fast is pool_max else largest.log1p())
+    assert torch.allclose(pooled[0], largest.log1p() if fast is logs else largest)
 
 
 @both
@@ -165,7 +189,42 @@ def test_one_token_is_its_activations(fast, reference, k):
     if k is not None:
         acts = torch.where(acts >= acts.topk(k).values[-1], acts, 0.0)
     pooled = fast(x, torch.tensor([0]), 1, rows, bias, k)
-    assert torch.allclose(pooled[0], acts if fast is pool_max else acts.log1p())
+    assert torch.allclose(pooled[0], acts.log1p() if fast is logs else acts)
+
+
+@pytest.mark.parametrize("k", [None, 2])
+@pytest.mark.parametrize("threshold", [None, random_threshold(4)])
+def test_roots_by_finite_differences(k, threshold):
+    x, rows, bias = random_inputs(5, 3, 4, seed=2)
+    bias = bias.detach().index_fill(0, torch.tensor([1]), -100.0).requires_grad_()
+
+    def pool(x, rows, bias):  # text 2 has no tokens, dimension 1 fires nowhere
+        return root_of_sums(sums(x, torch.tensor([1, 0, 1, 0, 0]), 3, rows, bias, k, threshold))
+
+    assert (pool(x, rows, bias) > 0).any(dim=1).tolist() == [True, True, False]
+    assert torch.autograd.gradcheck(pool, (x, rows, bias), eps=1e-7, atol=1e-6)
+
+
+def test_the_root_has_no_gradient_where_nothing_fires():
+    values = torch.tensor([0.0, 4.0, 0.25, torch.nan], requires_grad=True)
+    roots = root_of_sums(values)
+    assert roots[:3].tolist() == [0.0, 2.0, 0.5]
+    assert roots[3].isnan()
+    roots.sum().backward()
+    assert values.grad[:3].tolist() == [0.0, 0.25, 1.0]  # 1 / (2 √s)
+    assert values.grad[3].isnan()
+    assert root_of_sums(torch.zeros(0, 5)).shape == (0, 5)
+
+
+@both
+@pytest.mark.parametrize("k", [None, 2])
+def test_sums_of_parts_add_up_and_maxima_meet(fast, reference, k):
+    x, rows, bias = random_inputs()
+    text = torch.arange(9) % 2
+    whole = fast(x, text, 2, rows, bias, k)
+    parts = [fast(x[some], text[some], 2, rows, bias, k) for some in (slice(4), slice(4, 9))]
+    both_parts = torch.maximum(*parts) if fast is maxima else parts[0] + parts[1]
+    assert torch.allclose(both_parts, whole, atol=1e-12)
 
 
 @pytest.mark.parametrize("k", [None, 2])
@@ -174,8 +233,8 @@ def test_of_tokens_that_tie_the_first_gets_the_gradient(k):
     x = torch.tensor([[1.0, 2.0]]).repeat(5, 1).requires_grad_()
     rows = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]], requires_grad=True)
     bias = torch.zeros(3, requires_grad=True)
-    pooled, of_x, of_rows, of_bias = results(pool_max, x, text, 2, rows, bias, k)
-    shared = results(pool_max_reference, x, text, 2, rows, bias, k)
+    pooled, of_x, of_rows, of_bias = results(maxima, x, text, 2, rows, bias, k)
+    shared = results(maxima_reference, x, text, 2, rows, bias, k)
     assert torch.equal(pooled, shared[0])
     assert of_x.any(dim=1).tolist() == [True, True, False, False, False]  # of texts 1 and 0
     per_text = torch.zeros(2, 2).index_add(0, text, of_x)
@@ -199,7 +258,7 @@ def test_the_size_of_chunks_changes_nothing(monkeypatch, fast, reference, k, cel
 def test_ties_across_chunks_go_to_the_first_token_too(monkeypatch):
     cut_small(monkeypatch, 1, 1)
     x = torch.ones(4, 1, requires_grad=True)
-    pool_max(x, torch.zeros(4, dtype=torch.long), 1, torch.ones(2, 1), torch.zeros(2), None)[
+    maxima(x, torch.zeros(4, dtype=torch.long), 1, torch.ones(2, 1), torch.zeros(2), None)[
         0
     ].sum().backward()
     assert x.grad.ravel().tolist() == [2.0, 0.0, 0.0, 0.0]
@@ -224,23 +283,24 @@ def test_any_shapes(fast, reference, data):
         assert_same(fast, reference, x, text, num_texts, rows, bias, k, threshold)
 
 
-@pytest.mark.parametrize("k", [None, 5])
+@pytest.mark.parametrize(("pool", "k"), [(maxima, None), (maxima, 5), (sums, 5), (logs, 5)])
 @pytest.mark.parametrize("threshold", [None, 4 * random_threshold(40, dtype=torch.float32)])
-def test_autocast_changes_nothing_on_a_processor(k, threshold):
+def test_autocast_changes_nothing_on_a_processor(pool, k, threshold):
     x, rows, bias = random_inputs(60, 16, 40, seed=3, dtype=torch.float32)
     arguments = (x, torch.arange(60) % 4, 4, rows, bias, k, threshold)
-    expected = results(pool_max, *arguments)
+    expected = results(pool, *arguments)
     with torch.autocast("cpu", torch.bfloat16):
-        ours = results(pool_max, *arguments)
+        ours = results(pool, *arguments)
     for a, b in zip(ours, expected, strict=True):
         assert a.dtype == torch.float32
         assert torch.allclose(a, b, atol=1e-5)
 
 
-def test_states_of_low_precision_get_their_gradient_in_it():
+@pytest.mark.parametrize("pool", [maxima, sums, logs])
+def test_states_of_low_precision_get_their_gradient_in_it(pool):
     x, rows, bias = random_inputs(6, dtype=torch.float32)
     x = x.detach().bfloat16().requires_grad_()  # as a layer under autocast may leave it
-    pooled, of_x, of_rows, of_bias = results(pool_max, x, torch.zeros(6).long(), 1, rows, bias, 2)
+    pooled, of_x, of_rows, of_bias = results(pool, x, torch.zeros(6).long(), 1, rows, bias, 2)
     assert pooled.dtype == of_rows.dtype == of_bias.dtype == torch.float32
     assert of_x.dtype == torch.bfloat16
 
@@ -250,9 +310,11 @@ def test_sums_under_autocast_are_added_in_single_precision(k):
     x, rows = torch.full((4000, 1), 1.0), torch.ones(20, 1)
     text = torch.zeros(4000, dtype=torch.long)
     with torch.autocast("cpu", torch.bfloat16):
-        pooled = pool_sum(x, text, 1, rows, torch.zeros(20), k)
-    assert pooled.dtype == torch.float32
+        pooled = logs(x, text, 1, rows, torch.zeros(20), k)
+        plain = sums(x, text, 1, rows, torch.zeros(20), k)
+    assert pooled.dtype == plain.dtype == torch.float32
     assert float(pooled.max()) == pytest.approx(4000 * math.log(2), rel=1e-4)
+    assert float(plain.max()) == 4000
 
 
 @both

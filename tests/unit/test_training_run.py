@@ -494,7 +494,7 @@ def make_evaluator(places, **settings):
     )
 
 
-@pytest.mark.parametrize("pooling", ["max", "sum"])
+@pytest.mark.parametrize("pooling", ["max", "sum", "sqrt_sum"])
 def test_a_validation_prunes_as_the_model_or_as_it_is_told(places, pooling):
     encoder = Encoder.load(places / "start")
     encoder[1].configure(pooling=pooling)

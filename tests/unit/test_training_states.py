@@ -92,7 +92,7 @@ def test_texts_without_tokens(bert, tmp_path):
     assert features["window_text"].tolist() == [1, 3, 3, 3, 0, 2]
 
 
-@pytest.mark.parametrize("pooling", ["max", "sum"])
+@pytest.mark.parametrize("pooling", ["max", "sum", "sqrt_sum"])
 def test_through_a_head_they_are_as_good_as_the_backbone(bert, tmp_path, pooling):
     torch.manual_seed(0)
     settings = HeadSettings(pooling)

@@ -233,8 +233,8 @@ class Encoder(SparseEncoder):  # type: ignore[misc]
     def encode_activations(self, texts: Sequence[str], task: str = "document") -> sp.csr_array:
         """Return the pooled activations of texts: CSR f32 [n, size].
 
-        With max pooling these are the values before log1p; with sum pooling the sums after it. No
-        dense array has more than about ``POOL_CELLS`` cells.
+        With max pooling these are the values before log1p, otherwise the vectors' values. No dense
+        array has more than about ``POOL_CELLS`` cells.
 
         Args:
             task: query or document.
@@ -358,6 +358,7 @@ def pooled_activations(head: Head, read: TokenStates, count: int, task: str) -> 
     place, first = np.unique(place[order], return_index=True)
     combine = np.maximum if head.settings.pooling == "max" else np.add
     data = combine.reduceat(value[order], first) if len(first) else value
+    data = head.finish(torch.from_numpy(data)).numpy()
     ends = np.searchsorted(place, head.size * np.arange(count + 1))
     return sp.csr_array((data, place % head.size, ends), shape=(count, head.size))
 

@@ -50,7 +50,7 @@ class IndexSettings:
         """Return the weighting of pooled activations.
 
         Args:
-            pooling: the head's, max or sum.
+            pooling: the head's, max, sum or sqrt_sum.
             query_scale: the head's factor on query weights.
         """
         if self.weighting == "bm25":

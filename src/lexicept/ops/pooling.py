@@ -2,110 +2,124 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
-from lexicept.ops.chosen import sum_by_group
+from lexicept.ops.chosen import chosen_outputs, sum_by_group
 from lexicept.ops.linear_max import largest_outputs
 from lexicept.ops.linear_topk import CHUNK_CELLS, fire, top_activations
 from lexicept.ops.topk import top_columns_reference
 
 
-def pool_max_reference(
-    x: Tensor,
-    text: Tensor,
-    num_texts: int,
-    rows: Tensor,
-    bias: Tensor,
-    k: int | None,
-    threshold: Tensor | None = None,
-) -> Tensor:
-    """Return ``max_i f(rows · x_i + bias)`` over each text's tokens, of each token's k largest.
+class Activations(NamedTuple):
+    """Activations ``a_i = f(rows · x_i + bias)`` of tokens, of each token's k largest: what they
+    are computed from."""
 
-    Args:
-        x: tokens [n, d].
-        text: the text of each token [n].
-        num_texts: texts, some perhaps without tokens.
-        rows, bias: [V, d] and [V].
-        k: entries of a token that count; None for all V.
-        threshold: [V], at least 0; f(v) is v above it and 0 elsewhere. None is ReLU. It gets no
-            gradient.
+    x: Tensor
+    """Tokens [n, d]."""
+    text: Tensor
+    """The text of each token [n]."""
+    num_texts: int
+    """Texts, some perhaps without tokens."""
+    rows: Tensor
+    """[V, d]."""
+    bias: Tensor
+    """[V]."""
+    k: int | None
+    """Entries of a token that count; None for all V."""
+    threshold: Tensor | None = None
+    """[V], at least 0; f(v) is v above it and 0 elsewhere. None is ReLU. It gets no gradient."""
 
-    Returns:
-        [num_texts, V]; zero where nothing fires.
-    """
-    acts = _acts(x, rows, bias, k, threshold)
-    pooled = acts.new_zeros(num_texts, len(rows))
-    return pooled.scatter_reduce(0, text[:, None].expand_as(acts), acts, "amax")
+    @property
+    def all_count(self) -> bool:
+        """Whether all entries of a token count."""
+        return self.k is None or self.k >= len(self.rows)
+
+    def dense(self) -> Tensor:
+        """Compute them [n, V], also under autocast in the rows' precision, which sums need."""
+        x, _, _, rows, bias, k, threshold = self
+        acts = fire(torch.addmm(bias, x, rows.T), threshold).to(rows.dtype)
+        if k is None or self.all_count:
+            return acts
+        kept = top_columns_reference(acts.detach(), k)
+        return acts * torch.zeros_like(acts).scatter(1, kept, 1.0)
+
+    def largest(self) -> tuple[Tensor, Tensor]:
+        """Compute each token's k largest, without gradient, and their dimensions, both [n, k]."""
+        x, _, _, rows, bias, k, threshold = self
+        acts, kept = top_activations(x, rows, bias, k, threshold)
+        return acts.to(x.dtype), kept
+
+    def places(self, kept: Tensor) -> Tensor:
+        """Return the places [n * k] of tokens' dimensions [n, k] in a result [num_texts * V]."""
+        return (self.text[:, None] * len(self.rows) + kept).ravel()
 
 
-def pool_sum_reference(
-    x: Tensor,
-    text: Tensor,
-    num_texts: int,
-    rows: Tensor,
-    bias: Tensor,
-    k: int | None,
-    threshold: Tensor | None = None,
-) -> Tensor:
-    """Return ``Σ_i log(1 + f(rows · x_i + bias))``; arguments as in ``pool_max_reference``."""
-    acts = torch.log1p(_acts(x, rows, bias, k, threshold))
-    return acts.new_zeros(num_texts, len(rows)).index_add(0, text, acts)
+def pool_max_reference(tokens: Activations) -> Tensor:
+    """Return ``max_i a_i`` over each text's tokens [num_texts, V]; zero where nothing fires."""
+    acts = tokens.dense()
+    pooled = acts.new_zeros(tokens.num_texts, len(tokens.rows))
+    return pooled.scatter_reduce(0, tokens.text[:, None].expand_as(acts), acts, "amax")
 
 
-def pool_max(
-    x: Tensor,
-    text: Tensor,
-    num_texts: int,
-    rows: Tensor,
-    bias: Tensor,
-    k: int | None,
-    threshold: Tensor | None = None,
-) -> Tensor:
+def pool_sum_reference(tokens: Activations, *, log: bool) -> Tensor:
+    """Return ``Σ_i a_i`` over each text's tokens [num_texts, V], or ``Σ_i log(1 + a_i)``."""
+    acts = tokens.dense()
+    acts = torch.log1p(acts) if log else acts
+    return acts.new_zeros(tokens.num_texts, len(tokens.rows)).index_add(0, tokens.text, acts)
+
+
+def root_of_sums(sums: Tensor) -> Tensor:
+    """Return ``√s`` of sums of activations; where nothing fires the gradient is 0, not infinite."""
+    nothing = sums == 0
+    return torch.sqrt(sums.masked_fill(nothing, 1.0)).masked_fill(nothing, 0.0)
+
+
+def pool_max(tokens: Activations) -> Tensor:
     """Fast version of ``pool_max_reference``: the gradient reaches one token per maximum.
 
     Among tokens with equal activations the first gets it, where the reference shares it out.
     Under autocast values are still of the precision of the rows.
     """
-    x = x.to(rows.dtype)  # autocast leaves them different
+    tokens = tokens._replace(x=tokens.x.to(tokens.rows.dtype))  # autocast leaves them different
     if torch.is_grad_enabled():
-        arguments = (x, text, num_texts, rows, bias, k, threshold)
-        pooled: Tensor = _PoolMax.apply(*arguments)  # type: ignore[no-untyped-call]
+        pooled: Tensor = _PoolMax.apply(*tokens)  # type: ignore[no-untyped-call]
         return pooled
-    if k is None or k >= len(rows):
-        return _pool_all(x, text, num_texts, rows, bias, threshold)[0]
-    flat, _, _ = _scattered(x, text, num_texts, rows, bias, k, threshold)
-    return flat.view(num_texts, len(rows))
+    if tokens.all_count:
+        return _pool_all(tokens)[0]
+    return _scattered(tokens)[0].view(tokens.num_texts, len(tokens.rows))
 
 
-def pool_sum(
-    x: Tensor,
-    text: Tensor,
-    num_texts: int,
-    rows: Tensor,
-    bias: Tensor,
-    k: int | None,
-    threshold: Tensor | None = None,
-) -> Tensor:
-    """Fast version of ``pool_sum_reference``: the backward pass recomputes activations."""
-    pooled = rows.new_zeros(num_texts, len(rows))
-    for part in torch.arange(len(x), device=x.device).split(_chunk(rows)):
-        arguments = (x[part], text[part], num_texts, rows, bias, k, threshold)
-        pooled = pooled + checkpoint(pool_sum_reference, *arguments, use_reentrant=False)
+def pool_sum(tokens: Activations, *, log: bool) -> Tensor:
+    """Fast version of ``pool_sum_reference``.
+
+    With k only the k largest of a token are computed, in the precision of the rows. Without, the
+    backward pass recomputes activations.
+    """
+    if not tokens.all_count:
+        return _sum_top(tokens._replace(x=tokens.x.to(tokens.rows.dtype)), log)
+    x, text = tokens.x, tokens.text
+    pooled = tokens.rows.new_zeros(tokens.num_texts, len(tokens.rows))
+    for part in torch.arange(len(x), device=x.device).split(_chunk(tokens.rows)):
+        some = tokens._replace(x=x[part], text=text[part])
+        pooled = pooled + checkpoint(pool_sum_reference, some, log=log, use_reentrant=False)
     return pooled
 
 
-def _acts(x: Tensor, rows: Tensor, bias: Tensor, k: int | None, threshold: Tensor | None) -> Tensor:
-    # Sums need the rows' precision.
-    acts = fire(torch.addmm(bias, x, rows.T), threshold).to(rows.dtype)
-    if k is None or k >= len(rows):
-        return acts
-    kept = top_columns_reference(acts.detach(), k)
-    return acts * torch.zeros_like(acts).scatter(1, kept, 1.0)
+def _sum_top(tokens: Activations, log: bool) -> Tensor:
+    x, _, num_texts, rows, bias, _, threshold = tokens
+    acts, kept = tokens.largest()
+    if torch.is_grad_enabled():
+        with torch.autocast(x.device.type, enabled=False):
+            pre = chosen_outputs(x, rows, bias, kept)
+        acts = fire(pre, None if threshold is None else threshold[kept])
+    acts = torch.log1p(acts) if log else acts
+    flat = acts.new_zeros(num_texts * len(rows)).index_add(0, tokens.places(kept), acts.ravel())
+    return flat.view(num_texts, len(rows))
 
 
 def _chunk(rows: Tensor) -> int:
@@ -114,23 +128,15 @@ def _chunk(rows: Tensor) -> int:
 
 class _PoolMax(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        text: Tensor,
-        num_texts: int,
-        rows: Tensor,
-        bias: Tensor,
-        k: int | None,
-        threshold: Tensor | None,
-    ) -> Tensor:
-        if k is None or k >= len(rows):
-            pooled, token = _pool_all(x, text, num_texts, rows, bias, threshold)
+    def forward(ctx: Any, *inputs: Any) -> Tensor:  # the fields of Activations
+        tokens = Activations(*inputs)
+        if tokens.all_count:
+            pooled, token = _pool_all(tokens)
             where, dimension = torch.nonzero(pooled, as_tuple=True)  # a NaN must not get lost
             winners = (token[where, dimension], where, dimension)
         else:
-            pooled, winners = _pool_top(x, text, num_texts, rows, bias, k, threshold)
-        ctx.save_for_backward(x, rows, *winners)
+            pooled, winners = _pool_top(tokens)
+        ctx.save_for_backward(tokens.x, tokens.rows, *winners)
         return pooled
 
     @staticmethod
@@ -154,11 +160,10 @@ Winners = tuple[Tensor, Tensor, Tensor]
 """Token, text and dimension of every entry of the pooled result that is not 0."""
 
 
-def _pool_all(
-    x: Tensor, text: Tensor, num_texts: int, rows: Tensor, bias: Tensor, threshold: Tensor | None
-) -> tuple[Tensor, Tensor]:
+def _pool_all(tokens: Activations) -> tuple[Tensor, Tensor]:
     """Return the pooled result of all dimensions and its tokens, both [num_texts, V]: f is
     monotone, so the maximum may come first."""
+    x, text, num_texts, rows, bias, _, threshold = tokens
     order = torch.argsort(text, stable=True)
     pooled, token = largest_outputs(x[order], text[order], num_texts, rows, bias)
     if threshold is not None:
@@ -166,36 +171,21 @@ def _pool_all(
     return pooled, order[token] if len(order) else token
 
 
-def _scattered(
-    x: Tensor,
-    text: Tensor,
-    num_texts: int,
-    rows: Tensor,
-    bias: Tensor,
-    k: int,
-    threshold: Tensor | None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the flat pooled result, and the places in it and values of each token's k largest."""
-    activations, kept = top_activations(x, rows, bias, k, threshold)
-    places = (text[:, None] * len(rows) + kept).ravel()
-    acts = activations.to(x.dtype).ravel()
-    flat = x.new_zeros(num_texts * len(rows)).scatter_reduce(0, places, acts, "amax")
-    return flat, places, acts
+def _scattered(tokens: Activations) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the flat pooled result, and the values of each token's k largest and their places."""
+    largest, kept = tokens.largest()
+    acts, places = largest.ravel(), tokens.places(kept)
+    flat = acts.new_zeros(tokens.num_texts * len(tokens.rows))
+    return flat.scatter_reduce(0, places, acts, "amax"), acts, places
 
 
-def _pool_top(
-    x: Tensor,
-    text: Tensor,
-    num_texts: int,
-    rows: Tensor,
-    bias: Tensor,
-    k: int,
-    threshold: Tensor | None,
-) -> tuple[Tensor, Winners]:
-    flat, places, acts = _scattered(x, text, num_texts, rows, bias, k, threshold)
+def _pool_top(tokens: Activations) -> tuple[Tensor, Winners]:
+    assert tokens.k is not None
+    flat, acts, places = _scattered(tokens)
+    size = len(tokens.rows)
     won = torch.nonzero(((acts == flat[places]) & (acts > 0)) | acts.isnan()).ravel()
     # Several tokens may reach the same maximum: the first one counts.
     cells, group = torch.unique(places[won], return_inverse=True)
     first = torch.full_like(cells, len(places)).scatter_reduce(0, group, won, "amin")
-    winners = (first // k, cells // len(rows), cells % len(rows))
-    return flat.view(num_texts, len(rows)), winners
+    winners = (first // tokens.k, cells // size, cells % size)
+    return flat.view(tokens.num_texts, size), winners

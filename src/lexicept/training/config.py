@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from lexicept.errors import InputError
+from lexicept.models.heads.base import Pooling
 from lexicept.models.loading import DEFAULT_BACKBONE
 from lexicept.models.sae.pretrained import USUAL_L0
 from lexicept.training.sae.settings import SAESettings
@@ -79,8 +80,9 @@ class ModelSettings:
     query: Literal["encoder", "lookup"] | None = None
     """Query encoder: the same encoder, or a table of one weight per sub-word or word, which starts
     at its idf and is learned with the head. Null for that of ``start``, or ``encoder``."""
-    pooling: Literal["max", "sum"] | None = None
-    """Pooling of token activations to a text's; null for the head's own, max for a new head."""
+    pooling: Pooling | None = None
+    """Pooling of token activations to a text's: max, sum (of logarithms) or sqrt_sum (the root of
+    the sum); null for the head's own, max for a new head."""
     query_k: Whole | None = None
     """Active dimensions per query token; null for the head's own, 0 for no constraint."""
     document_k: Whole | None = None

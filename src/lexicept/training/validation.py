@@ -116,7 +116,7 @@ class RetrievalEvaluator(BaseEvaluator):  # type: ignore[misc]
                     torch.inference_mode(),
                     torch.autocast(device.type, torch.bfloat16, enabled=self.bf16),
                 ):
-                    part = head.pool(states, text, len(numbers), task)
+                    part = head.finish(head.pool(states, text, len(numbers), task))
                 parts.append(sp.csr_array(part.float().cpu().numpy()))
             pooled = sp.csr_array(sp.vstack(parts, format="csr"))
         weighting = model.weighting

@@ -47,11 +47,11 @@ def write_model(encoder: Encoder, kind: Kind, folder: Path) -> None:
 
     Raises:
         InputError: the layout can't express the encoder. All layouts need a masked language model
-            in float32 whose own sub-words are the dimensions, without a query scale, and without
-            limits of active dimensions or, for sentence-transformers, with one limit for queries
-            and documents. Prompts have a place in sentence-transformers' alone. naver/splade and
-            OpenSearch also need special tokens in the vectors and max pooling; OpenSearch needs a
-            lookup, naver/splade none.
+            in float32 whose own sub-words are the dimensions, pooling by maximum or sum, no query
+            scale, and no limits of active dimensions or, for sentence-transformers, one limit for
+            queries and documents. Prompts have a place in sentence-transformers' alone.
+            naver/splade and OpenSearch also need special tokens in the vectors and max pooling;
+            OpenSearch needs a lookup, naver/splade none.
     """
     backbone, lookup = encoder.backbone, encoder.lookup
     head = _require_expressible(encoder, kind)
@@ -123,6 +123,7 @@ def _require_expressible(encoder: Encoder, kind: Kind) -> VocabularyHead:
             "--to sentence-transformers leaves them out",
         ),
         (pools_itself and settings.pooling != "max", "that layout's readers take the maximum"),
+        (settings.pooling == "sqrt_sum", "that layout has no root of sums (pooling sqrt_sum)"),
         (
             kind is Kind.splade and (settings.double_log or lookup is not None),
             "a second logarithm or a query side without inference is in no reader of that layout",

@@ -13,7 +13,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import torch
 from safetensors import SafetensorError
@@ -23,17 +23,22 @@ from torch import Tensor
 
 from lexicept.errors import IndexFormatError, InputError
 from lexicept.ops.linear_topk import fire, top_activations
-from lexicept.ops.pooling import pool_max, pool_sum
+from lexicept.ops.pooling import Activations, pool_max, pool_sum, root_of_sums
 
 DAMAGED = (SafetensorError, IndexFormatError)
+
+Pooling = Literal["max", "sum", "sqrt_sum"]
+"""Token activations ``a_ij = f(v_ij)`` to a text's weights: ``log1p(max_i a_ij)`` (SPLADE v2),
+``Σ_i log1p(a_ij)`` (SPLADE) or ``√(Σ_i a_ij)`` (arXiv 2605.29384)."""
 
 
 @dataclass(frozen=True)
 class HeadSettings:
     """A head's sparsity and pooling, for queries and for documents."""
 
-    pooling: Literal["max", "sum"] = "max"
-    """``log1p(max_i v_ij)`` (SPLADE v2) or ``Σ_i log1p(v_ij)`` (SPLADE)."""
+    pooling: Pooling = "max"
+    """``log1p(max_i a_ij)`` (SPLADE v2), ``Σ_i log1p(a_ij)`` (SPLADE) or ``√(Σ_i a_ij)``, which
+    counts a concept that many tokens share, and does so ever less (arXiv 2605.29384)."""
     query_k: int | None = None
     """Active dimensions per query token; None for no constraint."""
     document_k: int | None = None
@@ -50,8 +55,8 @@ class HeadSettings:
     (OpenSearch's third generation, arXiv 2504.14839); with max pooling only."""
 
     def __post_init__(self) -> None:
-        if self.pooling not in ("max", "sum"):
-            raise InputError(f"pooling is max or sum, not {self.pooling!r}")
+        if self.pooling not in get_args(Pooling):
+            raise InputError(f"pooling is max, sum or sqrt_sum, not {self.pooling!r}")
         if type(self.double_log) is not bool or (self.double_log and self.pooling != "max"):
             raise InputError("double_log is true or false, and goes with max pooling only")
         for name, value in asdict(self).items():
@@ -185,7 +190,10 @@ class Head(Module):  # type: ignore[misc]
         return self._scaled(kept[:, :other])
 
     def pool(self, states: Tensor, text: Tensor, num_texts: int, task: str | None = None) -> Tensor:
-        """Pool the activations of texts: the maximum before log1p, or the sum after it.
+        """Pool the activations of parts of texts: their maximum, the sum of their logarithms
+        (pooling ``sum``), or their sum (``sqrt_sum``).
+
+        Maxima and sums of a text's parts make those of the text; ``finish`` then takes the root.
 
         Args:
             states: [n, d].
@@ -195,13 +203,21 @@ class Head(Module):  # type: ignore[misc]
             [num_texts, size].
         """
         x, k, threshold = self.transform(states), self.settings.k(task), self.threshold
+        tokens = Activations(x, text, num_texts, self.rows, self.bias, k, threshold)
         if self.settings.pooling == "max":
             # Activations rise with v, so the maximum of v may be taken first.
-            return self._scaled(pool_max(x, text, num_texts, self.rows, self.bias, k, threshold))
+            return self._scaled(pool_max(tokens))
+        if self.settings.pooling == "sqrt_sum":
+            return self._scaled(pool_sum(tokens, log=False))
         # ReLU and thresholds commute with a positive gain, so rows and bias may carry it.
         rows, bias = self.rows * self.gain, self.bias * self.gain
         threshold = None if threshold is None else threshold * self.gain
-        return pool_sum(x, text, num_texts, rows, bias, k, threshold)
+        return pool_sum(tokens._replace(rows=rows, bias=bias, threshold=threshold), log=True)
+
+    def finish(self, pooled: Tensor) -> Tensor:
+        """Return the pooled activations of whole texts, of any shape, from what ``pool`` made of
+        all their parts: the root with pooling ``sqrt_sum``, else the same."""
+        return root_of_sums(pooled) if self.settings.pooling == "sqrt_sum" else pooled
 
     def _scaled(self, fired: Tensor) -> Tensor:
         """Return activations from values that passed ReLU or thresholds."""
@@ -228,7 +244,7 @@ class Head(Module):  # type: ignore[misc]
         text = features["window_text"][:, None].expand(mask.shape)[mask]
         # The trainer's collator drops plain numbers; every text has at least one window.
         num_texts = int(features["window_text"].max()) + 1
-        pooled = self.pool(features["token_embeddings"][mask], text, num_texts, task)
+        pooled = self.finish(self.pool(features["token_embeddings"][mask], text, num_texts, task))
         vectors = torch.log1p(pooled) if self.settings.pooling == "max" else pooled
         own = None if self.training else self.settings.max_active_dims(task)
         limit = max_active_dims or own
