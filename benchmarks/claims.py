@@ -28,6 +28,7 @@ from lexicept.engines import ExactEngine
 from lexicept.evaluation import effectiveness
 from lexicept.measures import mean_length, qd_flops
 from lexicept.models.backbone import Backbone
+from lexicept.models.cached_states import CachedStates
 from lexicept.models.encoder import Encoder
 from lexicept.models.heads.base import Head
 from lexicept.models.heads.sae import SAEHead
@@ -43,7 +44,6 @@ from lexicept.training.run import train
 from lexicept.training.sae.settings import SAESettings
 from lexicept.training.sae.trainer import train_sae
 from lexicept.training.settings import from_mapping
-from lexicept.training.states import CachedStates
 from lexicept.training.validation import RetrievalEvaluator
 from lexicept.vectors import largest_weights, prune_rows
 

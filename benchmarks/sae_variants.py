@@ -17,6 +17,7 @@ from torch import Tensor
 
 from lexicept.corpora import read_documents, read_qrels, read_queries
 from lexicept.models.backbone import Backbone
+from lexicept.models.cached_states import CachedStates
 from lexicept.models.encoder import Encoder
 from lexicept.models.heads.base import HeadSettings
 from lexicept.models.heads.sae import SAEHead
@@ -26,7 +27,6 @@ from lexicept.progress import Progress, ProgressBars
 from lexicept.training.config import ValidationSettings
 from lexicept.training.sae.settings import Architecture, SAESettings
 from lexicept.training.sae.trainer import train_on_states
-from lexicept.training.states import CachedStates
 from lexicept.training.validation import RetrievalEvaluator
 
 

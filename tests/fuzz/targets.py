@@ -30,6 +30,7 @@ from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import RRASettings, VocabularySettings
 from lexicept.index.reader import IndexReader
 from lexicept.interpretation.llm_labels import _ReplyError, read_reply
+from lexicept.models.cached_states import CachedStates
 from lexicept.models.encoder import Encoder
 from lexicept.models.heads.base import HeadSettings
 from lexicept.models.heads.sae import SAEHead
@@ -48,7 +49,6 @@ from lexicept.training.report import read_metrics
 from lexicept.training.sae.objectives import OBJECTIVES
 from lexicept.training.sae.settings import SAESettings
 from lexicept.training.sae.trainer import SAETask, initial_sae, resume
-from lexicept.training.states import CachedStates
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
 from support import sae_files, tiny
@@ -249,6 +249,7 @@ def read_arrays(folder: Path) -> None:
 def write_states(folder: Path) -> None:
     save_array(folder / "000000.npy", np.ones((7, 4), np.float16))
     save_array(folder / "000000.starts.npy", np.array([0, 3, 3, 7]))
+    save_array(folder / "000000.windows.npy", np.array([[1, 2, 3], [3, 4, 7]]))
 
 
 def read_states(folder: Path) -> None:

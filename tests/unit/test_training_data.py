@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lexicept.errors import InputError
+from lexicept.models.cached_states import CachedStates
 from lexicept.training.candidates import teacher_mining
 from lexicept.training.candidates.lists import CandidateList, write_lists
 from lexicept.training.data import Collator, Sample, Sampler, TeacherScores, TrainingData
-from lexicept.training.states import CachedStates
 from support.tiny import text, tiny_backbone
 
 QUERIES = {"qa": text(1, 2), "qb": text(3), "qc": text(4, 5, 6)}

@@ -29,6 +29,7 @@ from lexicept.experiments.measuring import (
 )
 from lexicept.experiments.systems import known_items
 from lexicept.models.backbone import Backbone
+from lexicept.models.cached_states import CachedStates
 from lexicept.models.encoder import Encoder
 from lexicept.models.heads.sae import SAEHead
 from lexicept.models.language_heads import language_head
@@ -42,7 +43,6 @@ from lexicept.training.config import TrainingConfig, ValidationSettings
 from lexicept.training.losses import fraction_unexplained
 from lexicept.training.run import train
 from lexicept.training.sae.trainer import train_on_states
-from lexicept.training.states import CachedStates
 from lexicept.training.validation import RetrievalEvaluator, Texts
 from lexicept.weighting import BM25
 

@@ -16,6 +16,7 @@ from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 
 from lexicept.errors import InputError
 from lexicept.models.blocks import count_positions, find_blocks, listening, tell
+from lexicept.models.known_states import KnownStates, read_known
 from lexicept.models.loading import (
     DEFAULT_BACKBONE,
     no_remote_code,
@@ -125,6 +126,8 @@ class Backbone(Transformer):  # type: ignore[misc]
         self.precision = precision
         self.special_tokens = special_tokens
         self.max_tokens = max_tokens
+        self.known: KnownStates | None = None
+        """States of documents that ``token_states`` takes instead of running the blocks."""
         if not getattr(self.tokenizer, "is_fast", False):
             raise InputError(f"{model_name_or_path}: its tokenizer has no offsets (not a fast one)")
         # These lists still have an entry for each block that was cut, which the library can't save.
@@ -392,10 +395,14 @@ class Backbone(Transformer):  # type: ignore[misc]
             For a batch of windows of similar length: their numbers, and the states of their tokens
             [tokens, d], window by window.
         """
-        for batch, features in self.batches(windows):
+        fresh: list[int] = []
+        known = None if task == "query" else self.known
+        for numbers, states in read_known(windows, known, BATCH_TOKENS, fresh):
+            yield numbers, states.to(self.model.device)
+        for batch, features in self.batches([windows[i] for i in fresh]):
             with torch.inference_mode(), self._reading(task):
                 states = self.states(features["input_ids"], features["attention_mask"])
-            yield batch, states[features["token_mask"]]
+            yield [fresh[i] for i in batch], states[features["token_mask"]]
 
     def _reading(self, task: str) -> AbstractContextManager[Any]:
         """Return the autocast context to run the blocks in."""

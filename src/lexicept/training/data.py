@@ -13,9 +13,9 @@ from torch import Tensor
 
 from lexicept.errors import InputError
 from lexicept.models.backbone import Backbone
+from lexicept.models.cached_states import CachedStates
 from lexicept.models.lookup import Lookup
 from lexicept.training.candidates.lists import CandidateList
-from lexicept.training.states import CachedStates
 from lexicept.vectors import Floats
 
 

@@ -12,6 +12,7 @@ from torch.utils.data import ConcatDataset
 
 from lexicept.errors import InputError
 from lexicept.models.backbone import Backbone
+from lexicept.models.cached_states import cached_reader
 from lexicept.models.encoder import Encoder
 from lexicept.models.heads.base import Head
 from lexicept.models.heads.sae import SAEHead
@@ -24,7 +25,6 @@ from lexicept.training.config import ModelSettings
 from lexicept.training.data import TrainingData
 from lexicept.training.run_folder import RunFolder
 from lexicept.training.sae.trainer import train_on_states, train_sae
-from lexicept.training.states import cached_reader
 
 CALIBRATION_TOKENS = 1000
 """Number of tokens that initial biases are measured on."""

@@ -18,6 +18,7 @@ from lexicept.corpora import Qrel
 from lexicept.errors import InputError
 from lexicept.index.builder import Contents
 from lexicept.models.backbone import Backbone
+from lexicept.models.cached_states import CachedStates
 from lexicept.models.encoder import Encoder
 from lexicept.models.lora import has_adapters, merge_adapters
 from lexicept.progress import Progress, silent
@@ -29,7 +30,6 @@ from lexicept.training.initial_encoder import initial_encoder, set_trainable
 from lexicept.training.objective import Objective
 from lexicept.training.report import read_metrics, write_card, write_curves
 from lexicept.training.run_folder import RunFolder, claimed
-from lexicept.training.states import CachedStates
 from lexicept.training.trainer import Trainer
 from lexicept.training.validation import RetrievalEvaluator, Words
 

@@ -11,12 +11,12 @@ import yaml
 
 from lexicept.errors import InputError
 from lexicept.models.backbone import Backbone
+from lexicept.models.cached_states import CachedStates
 from lexicept.progress import Progress
 from lexicept.storage.files import remove_temporaries, replace_file
 from lexicept.storage.workspace import Workspace
 from lexicept.training.config import TrainingConfig
 from lexicept.training.settings import to_mapping
-from lexicept.training.states import CachedStates
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from lexicept.engines import ExactEngine
 from lexicept.evaluation import effectiveness
 from lexicept.evaluation.runs import run_of_rows
 from lexicept.measures import e2, mean_length, qd_flops
+from lexicept.models.cached_states import CachedStates
 from lexicept.models.encoder import Encoder
 from lexicept.training.config import ValidationSettings
-from lexicept.training.states import CachedStates
 from lexicept.vectors import largest_weights, prune_rows, stack_columns
 
 BATCH = 64

@@ -5,13 +5,13 @@ import pytest
 import torch
 
 from lexicept.errors import LexiceptWarning
+from lexicept.models import cached_states as module
 from lexicept.models.backbone import Backbone
+from lexicept.models.cached_states import CachedStates, cached_reader
 from lexicept.models.encoder import Encoder
 from lexicept.models.heads.base import HeadSettings
 from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.storage.workspace import Workspace
-from lexicept.training import states as module
-from lexicept.training.states import CachedStates, cached_reader
 from support.tiny import save_decoder, text, tiny_backbone
 
 TEXTS = [text(1, 2, 3), "", text(*range(100)), text(7), "", text(5, 5, 6, 2), text(9, 8)]
@@ -196,3 +196,46 @@ def test_low_precision_is_near(bert, tmp_path):
     assert torch.equal(
         CachedStates.build(tmp_path / "exact", bert, TEXTS, bf16=True).read(range(7))[0], rough
     )
+
+
+def test_windows_are_found_by_their_tokens(bert, tmp_path):
+    cached = CachedStates.build(tmp_path, bert, TEXTS)
+    everything, place = cached.read(range(7))
+    windows = bert.windows([TEXTS[2], TEXTS[0]])
+    found = [cached.find(window) for window in windows]
+    assert torch.equal(torch.cat(found[:3]), everything[place == 2])
+    assert torch.equal(found[3], everything[place == 0])
+    (empty,), (other,) = bert.windows([""]), bert.windows([text(1, 2)])
+    assert cached.find(empty) is None
+    assert cached.find(other) is None
+    marked = windows[3]._replace(special=[0, *windows[3].special[1:]])
+    assert cached.find(marked) is None
+
+
+def test_the_blocks_are_run_for_unknown_windows_of_documents_only(bert, tmp_path, monkeypatch):
+    cached = CachedStates.build(tmp_path, bert, TEXTS[:3])
+    texts = [TEXTS[3], TEXTS[0], "", TEXTS[2], TEXTS[5]]
+    windows = bert.windows(texts)
+
+    def read(task):
+        parts = [None] * len(windows)
+        for numbers, states in bert.token_states(windows, task):
+            lengths = [windows[i].special.count(0) for i in numbers]
+            for number, part in zip(numbers, states.split(lengths), strict=True):
+                parts[number] = part
+        return parts
+
+    expected, run = read("document"), []
+    states = bert.states
+    monkeypatch.setattr(bert, "states", lambda *a: run.append(len(a[0])) or states(*a))
+    monkeypatch.setattr(bert, "known", cached)
+    found = read("document")
+    assert run == [3]  # of six windows: texts 0 and 4, and the empty one
+    for one, other in zip(found, expected, strict=True):
+        assert torch.allclose(one, other, rtol=2e-3, atol=1e-4)
+    assert torch.equal(found[1], states_of(bert, TEXTS[0]).half().float())
+    monkeypatch.setattr("lexicept.models.backbone.BATCH_TOKENS", 5)
+    assert all(torch.equal(a, b) for a, b in zip(read("document")[1:2], found[1:2], strict=True))
+    run.clear()
+    read("query")
+    assert sum(run) == len(windows)

@@ -1,9 +1,11 @@
-"""Token states of a frozen backbone on disk: what the head is trained on where only it learns."""
+"""Token states of a frozen backbone on disk: read once, trained on and encoded from."""
 
 from __future__ import annotations
 
 import hashlib
+from array import array
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +15,7 @@ from torch import Tensor
 from lexicept.errors import IndexFormatError
 from lexicept.models.backbone import Backbone
 from lexicept.models.sae.states import Reader
+from lexicept.models.windows import Window
 from lexicept.progress import Progress, silent
 from lexicept.storage.arrays import load_array, save_array
 from lexicept.storage.cached import cached
@@ -39,11 +42,15 @@ class CachedStates:
         shards = range(-(-count // SHARD))
         self._states = [load_array(folder / f"{i:06d}.npy", np.float16, ndim=2) for i in shards]
         self._starts = [load_array(folder / f"{i:06d}.starts.npy", np.int64) for i in shards]
+        self._windows = [load_array(folder / f"{i:06d}.windows.npy", np.int64, 2) for i in shards]
         sizes = [starts.size - 1 for starts in self._starts]
         sound = sum(sizes) == count and set(sizes[:-1]) <= {SHARD}
-        for states, starts in zip(self._states, self._starts, strict=True):
+        for states, starts, windows in zip(self._states, self._starts, self._windows, strict=True):
             fits = starts.size > 0 and starts[0] == 0 and starts[-1] == len(states)
             sound = sound and bool(fits and (np.diff(starts) >= 0).all())
+            ends = windows[:, -1]
+            whole = windows.shape[1] == 3 and (len(ends) == 0 or ends[-1] == len(states))
+            sound = sound and bool(whole and (np.diff(ends, prepend=0) >= 0).all())
         if not sound or len({states.shape[1] for states in self._states if len(states)}) > 1:
             raise IndexFormatError(f"{folder}: these states of {count} texts do not fit together")
 
@@ -78,12 +85,11 @@ class CachedStates:
                         with torch.autocast(
                             backbone.model.device.type, torch.bfloat16, enabled=bf16
                         ):
-                            states, starts = _states(backbone, texts[start : start + SHARD])
-                        files = [
-                            shards.folder / f"{number:06d}{end}.npy" for end in ("", ".starts")
-                        ]
-                        for file, array in zip(files, (states, starts), strict=True):
-                            save_array(file, array)
+                            arrays = _states(backbone, texts[start : start + SHARD])
+                        ends = ("", ".starts", ".windows")
+                        files = [shards.folder / f"{number:06d}{end}.npy" for end in ends]
+                        for file, values in zip(files, arrays, strict=True):
+                            save_array(file, values)
                         shards.finish(f"{number:06d}", files)
                     progress("states", min(start + SHARD, len(texts)), len(texts))
                 work.publish(shards.folder)
@@ -104,6 +110,25 @@ class CachedStates:
         lengths = torch.tensor([len(part) for part in parts])
         states = torch.from_numpy(np.concatenate(parts)).float()
         return states, torch.repeat_interleave(torch.arange(len(parts)), lengths)
+
+    def find(self, window: Window) -> Tensor | None:
+        """Return the states [tokens, d] of a window's tokens without special ones, in single
+        precision; None where no text has this window, or where it has no such tokens."""
+        shard, start, end = self._places.get(_key(window), (0, 0, 0))
+        if start == end:
+            return None
+        return torch.from_numpy(self._states[shard][start:end].astype(np.float32))
+
+    @cached_property
+    def _places(self) -> dict[tuple[int, int], tuple[int, int, int]]:
+        """Shard, start and end of the states of every window, by its key."""
+        places = {}
+        for shard, windows in enumerate(self._windows):
+            start = 0
+            for first, second, end in windows.tolist():
+                places[first, second] = (shard, start, end)
+                start = end
+        return places
 
     def features(self, numbers: Sequence[int], max_tokens: int | None = None) -> dict[str, Tensor]:
         """The same as a backbone's output, for a head: every token a window of its own."""
@@ -144,7 +169,9 @@ def cached_reader(
     return read
 
 
-def _states(backbone: Backbone, texts: Sequence[str]) -> tuple[np.ndarray, Integers]:
+def _states(backbone: Backbone, texts: Sequence[str]) -> tuple[np.ndarray, Integers, Integers]:
+    """Return the states [tokens, d] of texts, the place of each text's first token [texts + 1], and
+    for each window its key and the place after its last token [windows, 3]."""
     windows = backbone.windows(texts)
     parts: list[np.ndarray] = [np.empty((0, 0), np.float16)] * len(windows)
     for numbers, states in backbone.token_states(windows):
@@ -154,11 +181,21 @@ def _states(backbone: Backbone, texts: Sequence[str]) -> tuple[np.ndarray, Integ
     starts = np.zeros(len(texts) + 1, np.int64)
     for window, part in zip(windows, parts, strict=True):
         starts[window.text + 1] += len(part)
-    return np.concatenate(parts), np.cumsum(starts)
+    keys = np.array([_key(window) for window in windows], np.int64).reshape(-1, 2)
+    ends = np.cumsum([len(part) for part in parts], dtype=np.int64)
+    return np.concatenate(parts), np.cumsum(starts), np.column_stack([keys, ends])
+
+
+def _key(window: Window) -> tuple[int, int]:
+    """Return a hash of 128 bits of what a window's states depend on: its tokens."""
+    content = array("q", [*window.token_ids, *window.special]).tobytes()
+    first, second = array("q", hashlib.blake2b(content, digest_size=16).digest())
+    return first, second
 
 
 def _fingerprint(backbone: Backbone, texts: Sequence[str], bf16: bool) -> str:
-    digest = hashlib.sha256(b"bf16" if bf16 else b"")
+    low = "bfloat16" if bf16 else backbone.precision
+    digest = hashlib.sha256(b"bf16" if low == "bfloat16" else b"")
     for parameter in backbone.parameters():
         digest.update(parameter.detach().cpu().contiguous().view(torch.uint8).numpy())
     if not backbone.bidirectional:
