@@ -188,6 +188,14 @@ def test_the_same_weights_with_other_attention(tmp_path):
     assert len(folders(tmp_path / "states")) == 2
 
 
+def test_texts_that_the_backbone_cuts_have_states_of_their_own(tmp_path):
+    backbone = tiny_backbone(tmp_path / "bert")
+    whole = CachedStates.build(tmp_path / "states", backbone, TEXTS)
+    backbone.max_tokens = 10  # special ones count
+    cut = CachedStates.build(tmp_path / "states", backbone, TEXTS)
+    assert [len(states.read([2])[0]) > 8 for states in (whole, cut)] == [True, False]
+
+
 def test_low_precision_is_near(bert, tmp_path):
     exact, _ = CachedStates.build(tmp_path / "exact", bert, TEXTS).read(range(7))
     rough, _ = CachedStates.build(tmp_path / "rough", bert, TEXTS, bf16=True).read(range(7))

@@ -20,6 +20,7 @@ from lexicept.training.candidates.lists import (
     CandidateList,
     Lists,
     from_qrels,
+    joined,
     write_lists,
 )
 from lexicept.training.candidates.text_datasets import read_texts_dataset, write_texts_dataset
@@ -45,6 +46,20 @@ def refusal(path: Path) -> str:
     with pytest.raises(InputError) as caught:
         list(Lists.open(path))
     return str(caught.value)
+
+
+def test_lists_of_two_sources_joined() -> None:
+    words = [CandidateList("p", ("a", "b", "c"), 1), CandidateList("r", ("d",), 0)]
+    teacher = [
+        CandidateList("p", ("a", "c", "e"), 1),
+        CandidateList("q", ("b", "a"), 1),  # words found nothing for it
+        CandidateList("r", ("a", "d"), 0),
+    ]
+    assert list(joined(words, teacher)) == [
+        CandidateList("p", ("a", "b", "c", "e"), 1),
+        CandidateList("q", ("b", "a"), 1),
+        CandidateList("r", ("d", "a"), 0),
+    ]
 
 
 # Formats

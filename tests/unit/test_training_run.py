@@ -577,6 +577,45 @@ def test_some_queries_with_candidates_of_the_teacher(places, tmp_path):
         assert len(one.documents) == 6
 
 
+def test_candidates_of_words_and_of_the_teacher(places, dense_encoder, tmp_path):
+    """Each finds its own; together they are the words' and the teacher's others."""
+    found = {}
+    for mining in ("words", "teacher", "both"):
+        config = configuration(
+            places,
+            data={"mining": mining, "mining_depth": 4},
+            teacher={"dense": str(dense_encoder), "bm25_weight": 0.0},
+            optimizer={"steps": 1},
+        )
+        train(config, tmp_path / mining)
+        found[mining] = list(Lists.open(tmp_path / mining / "work" / "lists.jsonl"))
+    assert [item.query_id for item in found["both"]] == [i.query_id for i in found["teacher"]]
+    words = {item.query_id: item.documents for item in found["words"]}
+    for both, teacher in zip(found["both"], found["teacher"], strict=True):
+        documents = (*words.get(both.query_id, ()), *teacher.documents)
+        assert both.documents == tuple(dict.fromkeys(documents))
+        assert both.relevant == teacher.relevant
+    assert any(len(item.documents) > 5 for item in found["both"])
+
+
+@pytest.mark.parametrize("trained", ["head", "all"])
+def test_max_sim_is_a_teacher(places, tmp_path, trained):
+    """Of the states before training; a run that was killed goes on to the same end."""
+    config = configuration(
+        places, model={"trained": trained}, teacher={"bm25_weight": 0.0, "max_sim": 60}
+    )
+    train(config, tmp_path / "unbroken")
+    assert metrics(tmp_path / "unbroken")[0]["kl"] > 0
+    killed_run(config, tmp_path / "killed", kill_in_step, 5)
+    train(config, tmp_path / "killed")
+    assert_same_model(tmp_path / "unbroken" / "model", tmp_path / "killed" / "model")
+    other = configuration(
+        places, model={"trained": trained}, teacher={"bm25_weight": 0.0, "max_sim": 6}
+    )
+    train(other, tmp_path / "other")
+    assert metrics(tmp_path / "other")[0]["kl"] != metrics(tmp_path / "unbroken")[0]["kl"]
+
+
 @pytest.mark.parametrize("trained", ["head", "all"])
 def test_a_validation_over_some_documents_has_the_relevant_ones(
     places, tmp_path, monkeypatch, trained

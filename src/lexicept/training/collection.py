@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +17,7 @@ from lexicept.index.impacts import VocabularySettings
 from lexicept.index.reader import IndexReader
 from lexicept.progress import Progress
 from lexicept.storage.cached import cached
-from lexicept.training.candidates.lists import CandidateList, Lists, write_lists
+from lexicept.training.candidates.lists import CandidateList, Lists, joined, write_lists
 from lexicept.training.candidates.mining import mine
 from lexicept.training.candidates.teacher_mining import teacher_lists
 from lexicept.training.data import TeacherScores, TrainingData
@@ -153,11 +154,37 @@ def _lists(
         if data.lists is not None:  # some queries were left out, so that their lists are too
             given = Lists.open(data.lists)
             return write_lists(path, (one for one in given if one.query_id in queries))
-        if data.mining == "teacher":
-            return teacher_lists(training, qrels, path, data.mining_depth, run.progress)
-        return mine(index, queries, qrels, path, depth=data.mining_depth, progress=run.progress)
+        return _mined(run, index, queries, qrels, training)
 
     return cached(path, make, Lists.open)
+
+
+def _mined(
+    run: RunFolder,
+    index: IndexReader,
+    queries: dict[str, str],
+    qrels: Relevant,
+    training: TrainingData,
+) -> Lists:
+    """Write the candidates that words, the teacher or both find."""
+    depth, progress = run.config.data.mining_depth, run.progress
+    path = run.prepared / "lists.jsonl"
+
+    def by_words(out: Path) -> Lists:
+        return mine(index, queries, qrels, out, depth=depth, progress=progress)
+
+    def by_teacher(out: Path) -> Lists:
+        return teacher_lists(training, qrels, out, depth, progress)
+
+    if run.config.data.mining == "words":
+        return by_words(path)
+    if run.config.data.mining == "teacher":
+        return by_teacher(path)
+    parts = []
+    for name, miner in (("words", by_words), ("teacher", by_teacher)):
+        out = run.prepared / f"lists.{name}.jsonl"
+        parts.append(cached(out, partial(miner, out), Lists.open))
+    return write_lists(path, joined(*parts))
 
 
 def _training_data(
@@ -181,7 +208,7 @@ def _teacher(
     run: RunFolder, queries: Sequence[str], documents: Sequence[str]
 ) -> TeacherScores | None:
     teacher = run.config.teacher
-    if teacher.dense is None and not teacher.bm25_weight:
+    if not (teacher.dense or teacher.bm25_weight or teacher.max_sim):
         return None
     vectors: tuple[Any, Any] = (None, None)
     if teacher.dense is not None:
@@ -189,4 +216,5 @@ def _teacher(
 
         folder, bf16 = run.prepared / "teacher", run.config.optimizer.bf16
         vectors = embeddings(teacher.dense, queries, documents, folder, run.progress, bf16=bf16)
-    return TeacherScores(*vectors, teacher.dense_weight, teacher.bm25_weight)
+    weights = (teacher.dense_weight, teacher.bm25_weight, teacher.max_sim)
+    return TeacherScores(*vectors, *weights)

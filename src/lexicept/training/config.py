@@ -150,11 +150,12 @@ class DataSettings:
     """Pseudo-queries per document, where ``queries`` is null."""
     lists: Text | None = None
     """File of candidate lists (see ``lexicept data mine``); null mines them."""
-    mining: Literal["words", "teacher"] = "words"
-    """Source of mined candidates: BM25, or the teacher, which scores every query with every
-    document and so suits collections of up to about a million."""
+    mining: Literal["words", "teacher", "both"] = "words"
+    """Source of mined candidates: BM25; the teacher, which scores every query with every document
+    and so suits collections of up to about a million (its MaxSim, which would take too long, is
+    left out); or both."""
     mining_depth: Count = 100
-    """Mined candidates per query."""
+    """Mined candidates per query, from each source."""
     negatives: Count = 1
     """Candidates drawn from a query's list besides its relevant document, again each time."""
     positive_share: Share = 1.0
@@ -168,7 +169,8 @@ class DataSettings:
 
 @settings
 class TeacherSettings:
-    """Teacher scores of a batch's queries and documents: a dense model's similarity and BM25."""
+    """Teacher scores of a batch's queries and documents: a weighted sum of a dense model's
+    similarity, BM25 and MaxSim."""
 
     dense: Text | None = None
     """Dense model for ``SentenceTransformer``; its embeddings are cached on disk."""
@@ -176,6 +178,10 @@ class TeacherSettings:
     """Weight of its similarity; for a cosine, the inverse of a temperature."""
     bm25_weight: NotNegative = 0.0
     """Weight of BM25 over the documents' words."""
+    max_sim: NotNegative = 0.0
+    """Weight of MaxSim: late interaction over token states of the backbone as it was before
+    training, centred by their mean and normalised, cut as ``data`` says. The states are cached on
+    disk."""
 
 
 @settings
@@ -336,4 +342,5 @@ class TrainingConfig:
     @property
     def has_teacher(self) -> bool:
         """Whether anything scores documents for KL and MarginMSE; scored lists may."""
-        return bool(self.teacher.dense or self.teacher.bm25_weight or self.data.lists)
+        teacher = self.teacher
+        return bool(teacher.dense or teacher.bm25_weight or teacher.max_sim or self.data.lists)

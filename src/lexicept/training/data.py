@@ -15,13 +15,14 @@ from lexicept.errors import InputError
 from lexicept.models.backbone import Backbone
 from lexicept.models.cached_states import CachedStates
 from lexicept.models.lookup import Lookup
+from lexicept.training.candidates.late_interaction import LateInteraction
 from lexicept.training.candidates.lists import CandidateList
 from lexicept.vectors import Floats
 
 
 @dataclass(frozen=True)
 class TeacherScores:
-    """Teacher that scores any query with any document, from arrays on disk."""
+    """Teacher that scores any query with any document, from what is on disk."""
 
     queries: Floats | None = None
     """Embeddings [queries, d], compared by dot product: of unit length for a cosine."""
@@ -31,6 +32,10 @@ class TeacherScores:
     """Weight of the embeddings' dot product."""
     bm25_weight: float = 0.0
     """Weight of BM25."""
+    max_sim_weight: float = 0.0
+    """Weight of MaxSim."""
+    late_interaction: LateInteraction | None = None
+    """Token states that MaxSim compares; None leaves it out."""
 
 
 class TrainingData:
@@ -94,6 +99,9 @@ class TrainingData:
             q = torch.from_numpy(np.asarray(self.teacher.queries[queries], np.float32))
             d = torch.from_numpy(np.asarray(self.teacher.documents[documents], np.float32))
             scores += self.teacher.dense_weight * (q @ d.T)
+        if self.teacher.late_interaction is not None:
+            late = self.teacher.late_interaction.scores(queries, documents)
+            scores += self.teacher.max_sim_weight * late
         return scores
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,6 +24,7 @@ from lexicept.models.encoder import Encoder
 from lexicept.models.lora import has_adapters, merge_adapters
 from lexicept.progress import Progress, silent
 from lexicept.storage.files import disk_errors, move, remove, replace_file, sync_folder
+from lexicept.training.candidates.late_interaction import LateInteraction
 from lexicept.training.collection import RunData, read_run_data, word_index
 from lexicept.training.config import TrainingConfig
 from lexicept.training.data import Collator, Sampler, TrainingData
@@ -72,8 +74,8 @@ def train(
     path = Path(folder)
     if (config.loss.kl or config.loss.margin_mse) and not config.has_teacher:
         raise InputError(
-            "loss.kl and loss.margin_mse require teacher.dense, teacher.bm25_weight, or data.lists "
-            "with scores"
+            "loss.kl and loss.margin_mse require teacher.dense, teacher.bm25_weight, "
+            "teacher.max_sim, or data.lists with scores"
         )
     processes = PartialState(cpu=not torch.accelerator.is_available(), timeout=PREPARATION)
     writes = processes.is_main_process
@@ -119,6 +121,10 @@ def _prepare(run: RunFolder) -> _Prepared:
             run.states(backbone, data.documents, "documents"),
         )
         model = Encoder.over_states(head, lookup, encoder.index_settings)
+    if data.teacher is not None and config.teacher.max_sim:
+        data.teacher = replace(
+            data.teacher, late_interaction=_late_interaction(run, backbone, data)
+        )
     objective = Objective.from_config(model, head, config)
     evaluator = _evaluator(run, everything, encoder, objective)
     settings = config.data
@@ -133,6 +139,14 @@ def _prepare(run: RunFolder) -> _Prepared:
         lookup=lookup,
     )
     return _Prepared(data, encoder, model, objective, collator, evaluator)
+
+
+def _late_interaction(run: RunFolder, backbone: Backbone, data: TrainingData) -> LateInteraction:
+    """Return MaxSim over the states of a backbone that nothing has trained yet."""
+    queries = run.states(backbone, data.queries, "queries")
+    documents = run.states(backbone, data.documents, "documents")
+    limits = (run.config.data.max_query_tokens, run.config.data.max_document_tokens)
+    return LateInteraction(queries, documents, limits)
 
 
 def _trainer(run: RunFolder, ready: _Prepared) -> Trainer:

@@ -12,7 +12,7 @@ import json
 import math
 import os
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -52,6 +52,21 @@ def from_qrels(qrels: Iterable[Qrel]) -> list[CandidateList]:
         if qrel.relevance > 0:
             relevant.setdefault(qrel.query_id, {})[qrel.document_id] = None
     return [CandidateList(query, tuple(ids), len(ids)) for query, ids in relevant.items()]
+
+
+def joined(
+    first: Sequence[CandidateList], second: Sequence[CandidateList]
+) -> Iterator[CandidateList]:
+    """Yield the second lists, each with the other candidates of its query's first list in front.
+
+    Both give a query the same relevant documents, and every query of the first has a second list.
+    """
+    places = {item.query_id: number for number, item in enumerate(first)}
+    for item in second:
+        documents = item.documents
+        if item.query_id in places:
+            documents = first[places[item.query_id]].documents + documents
+        yield CandidateList(item.query_id, tuple(dict.fromkeys(documents)), item.relevant)
 
 
 def write_lists(path: str | os.PathLike[str], lists: Iterable[CandidateList]) -> Lists:

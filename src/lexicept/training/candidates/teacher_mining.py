@@ -31,9 +31,9 @@ def teacher_lists(
     """Each query's relevant documents, then those that the teacher scores best of the others.
 
     Raises:
-        InputError: no teacher, or ``out`` exists.
+        InputError: no teacher that is fast enough for it, or ``out`` exists.
     """
-    if data.teacher is None:
+    if data.teacher is None or (data.teacher.queries is None and not data.teacher.bm25_weight):
         raise InputError("data.mining: teacher needs teacher.dense or teacher.bm25_weight")
     names = data.query_ids
     settings = {
