@@ -116,7 +116,7 @@ def test_steering_changes_the_ranking_and_goes_back(page: Page, path: Path) -> N
 
 
 def test_marks_are_shown_where_no_spaces_are(page: Page) -> None:
-    span = {"start": 1500, "end": 1502}
+    span = {"start": 1500, "end": 1502, "share": 1.0}
     part = {"vocabulary": "words", "dimension": 0, "term": "x", "score": 1.0, "query_spans": []}
     why = {"title": "", "content": "漢字" * 1000, "score": 1.0, "prior": 0.0}
     why["contributions"] = [{**part, "document_spans": [span]}]

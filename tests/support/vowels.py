@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from lexicept.errors import IndexFormatError
-from lexicept.explanation.contributions import Span
+from lexicept.explanation.contributions import Sources, Span
 from lexicept.index.atlas import Concept, Example, Findings
 from lexicept.storage.texts import TextStore
 from lexicept.vectorizers.interface import EncodedQuery
@@ -35,16 +35,20 @@ class Vowels:
         return sp.csr_array(np.array(rows, np.float32).reshape(-1, 5))
 
     def encode_query(self, text: str) -> EncodedQuery:
-        return EncodedQuery(self.queries([text]), lambda dimensions: self._spans(text, dimensions))
+        return EncodedQuery(
+            self.queries([text]), lambda dimensions: self._sources(text, dimensions)
+        )
 
-    def document_spans(
+    def document_sources(
         self, texts: Sequence[str], dimensions: Sequence[Sequence[int]]
-    ) -> list[dict[int, tuple[Span, ...]]]:
-        return [self._spans(*pair) for pair in zip(texts, dimensions, strict=True)]
+    ) -> list[dict[int, Sources]]:
+        return [self._sources(*pair) for pair in zip(texts, dimensions, strict=True)]
 
-    def _spans(self, text: str, dimensions: Sequence[int]) -> dict[int, tuple[Span, ...]]:
+    def _sources(self, text: str, dimensions: Sequence[int]) -> dict[int, Sources]:
         return {
-            d: tuple(Span(i, i + 1) for i, letter in enumerate(text) if letter == self.terms[d])
+            d: Sources.alike(
+                [Span(i, i + 1) for i, letter in enumerate(text) if letter == self.terms[d]]
+            )
             for d in dimensions
         }
 

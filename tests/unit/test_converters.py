@@ -183,13 +183,14 @@ def test_an_index_puts_prompts_before_texts(source: str, masked: Path, tmp_path:
     for number, text in enumerate(TEXTS):
         encoded = concepts.encode_query(text)
         assert_same(torch.from_numpy(encoded.tf.toarray()).log1p()[0], expected[0][number])
-        spans = [encoded.spans(encoded.tf.indices.tolist())]
-        spans += concepts.document_spans([text], [expected[1][number].nonzero().ravel().tolist()])
-        for start, end in (span for one in spans for of in one.values() for span in of):
+        found = [encoded.sources(encoded.tf.indices.tolist())]
+        wanted = expected[1][number].nonzero().ravel().tolist()
+        found += concepts.document_sources([text], [wanted])
+        for start, end in (span for one in found for of in one.values() for span in of.spans):
             assert 0 <= start <= end <= len(text)
     kilo = concepts.encoder.backbone.tokenizer.convert_tokens_to_ids("kilo")
-    (spans,) = (concepts.encode_query("bade kilo").spans([kilo]),)
-    assert set(spans[kilo]) <= {(0, 4), (5, 9)}
+    sources = concepts.encode_query("bade kilo").sources([kilo])
+    assert set(sources[kilo].spans) <= {(0, 4), (5, 9)}
 
 
 def test_damaged_prompts_are_refused(masked: Path, tmp_path: Path) -> None:

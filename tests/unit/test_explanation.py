@@ -1,10 +1,10 @@
 """Spans of words and concepts, sums over a real encoder, and explanations as text and HTML."""
 
+import math
 import re
 from dataclasses import replace
 from html import unescape
 from io import StringIO
-from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
@@ -17,10 +17,12 @@ from lexicept.cli.display import explanation_view, results_table
 from lexicept.corpora import Document
 from lexicept.explanation.contributions import (
     Contribution,
+    Sources,
     Span,
-    merged,
+    spelled,
     spellings,
     split_spans,
+    strong_and_weak,
     whole,
 )
 from lexicept.explanation.explanation import Explanation
@@ -31,6 +33,7 @@ from lexicept.index.stored import Hit
 from lexicept.models.backbone import Backbone
 from lexicept.models.encoder import Encoder
 from lexicept.models.lookup import Lookup
+from lexicept.models.windows import word_spans
 from lexicept.vectorizers.concepts import ConceptVectorizer
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
@@ -39,6 +42,9 @@ from support.tiny import text, tiny_backbone
 
 LONG = f"{text(*range(1, 120, 7))} {text(*range(300))}"
 """Of several windows."""
+
+PIECES = "Baba xyz-\u0061\u0301bc  dede"
+"""Of words that are cut into pieces."""
 
 SPANS = st.lists(
     st.tuples(st.integers(0, 40), st.integers(1, 9)).map(lambda s: Span(s[0], s[0] + s[1]))
@@ -50,46 +56,85 @@ def bert(tmp_path_factory):
     return tiny_backbone(tmp_path_factory.mktemp("bert"))
 
 
-def firing_words(encoder, content, task):
-    """Dimension → characters of the word whose token adds most, each token taken for a text."""
+def token_by_token(encoder, content, task):
+    """What each token adds to each dimension [tokens, size], taken for a text of its own, and the
+    characters of its word, window by window."""
     backbone, head = encoder
-    acts, places = [], []
+    parts, places = [], []
     for window in backbone.windows([content]):
         ((_, states),) = backbone.token_states([window])
         with torch.inference_mode():
-            acts.append(head.pool(states, torch.arange(len(states)), len(states), task))
-        places += [
-            p for p, special in zip(window.offsets, window.special, strict=True) if not special
-        ]
-    values, tokens = torch.cat(acts).max(dim=0)
-    return {d: places[tokens[d]] for d in torch.nonzero(values).ravel().tolist()}
+            parts.append(head.pool(states, torch.arange(len(states)), len(states), task))
+        words = zip(word_spans(window), window.special, strict=True)
+        places += [place for place, special in words if not special]
+    return torch.cat(parts).double(), places
+
+
+def sources_of(vectorizer, content, task):
+    dimensions = list(range(vectorizer.size))
+    if task == "query":
+        found = vectorizer.encode_query(content).sources(dimensions)
+    else:
+        (found,) = vectorizer.document_sources([content], [dimensions])
+    assert list(found) == dimensions
+    return found
 
 
 @KINDS
-@pytest.mark.parametrize("settings", [{}, {"query_k": 3, "document_k": 2}, {"pooling": "sum"}])
-def test_a_concept_is_where_its_largest_activation_is(bert, kind, settings):
+@pytest.mark.parametrize("settings", [{}, {"query_k": 3, "document_k": 2}])
+def test_with_max_pooling_a_concept_is_where_its_largest_activation_is(bert, kind, settings):
     encoder = make(bert, kind, **settings)
     vectorizer = ConceptVectorizer(encoder)
     for task, content in (("query", text(3, 8, 3)), ("document", LONG)):
-        expected = firing_words(encoder, content, task)
-        dimensions = list(range(vectorizer.size))
-        if task == "query":
-            spans = vectorizer.encode_query(content).spans(dimensions)
-        else:
-            (spans,) = vectorizer.document_spans([content], [dimensions])
-        assert list(spans) == dimensions
-        assert expected
-        assert {d: span for d, found in spans.items() for span in found} == expected
+        parts, places = token_by_token(encoder, content, task)
+        values, tokens = parts.max(dim=0)
+        fired = torch.nonzero(values).ravel().tolist()
+        found = sources_of(vectorizer, content, task)
+        assert {d: sources for d, sources in found.items() if sources.spans} == {
+            d: ((places[tokens[d]],), (1.0,)) for d in fired
+        }
+        assert fired
     assert len(bert.windows([LONG])) > 3
-    assert vectorizer.document_spans([""], [[0, 1]]) == [{0: (), 1: ()}]
+    assert vectorizer.document_sources([""], [[0, 1]]) == [{0: ((), ()), 1: ((), ())}]
+
+
+@KINDS
+@pytest.mark.parametrize("pooling", ["sum", "sqrt_sum"])
+@pytest.mark.parametrize("k", [None, 2])
+def test_with_sums_a_concept_is_where_all_that_adds_to_it_is(bert, kind, pooling, k):
+    encoder = make(bert, kind, pooling=pooling, query_k=k, document_k=k)
+    vectorizer = ConceptVectorizer(encoder)
+    for task, content in (("query", text(3, 8, 3)), ("document", LONG), ("document", PIECES)):
+        parts, places = token_by_token(encoder, content, task)
+        sums = parts.sum(dim=0)
+        pooled = encoder.encode_activations([content], task).toarray()[0]
+        assert torch.allclose(
+            sums.sqrt() if pooling == "sqrt_sum" else sums,
+            torch.from_numpy(pooled).double(),
+            rtol=1e-5,
+        )
+        found = sources_of(vectorizer, content, task)
+        fired = {d for d, sources in found.items() if sources.spans}
+        assert fired == set(torch.nonzero(sums).ravel().tolist()) != set()
+        for dimension in fired:
+            expected: dict[tuple[int, int], float] = {}
+            for part, place in zip(parts[:, dimension].tolist(), places, strict=True):
+                if part:
+                    expected[place] = expected.get(place, 0.0) + part / float(sums[dimension])
+            sources = found[dimension]
+            assert dict(zip(*sources, strict=True)) == pytest.approx(expected, rel=1e-3, abs=1e-7)
+            assert math.fsum(sources.shares) == pytest.approx(1, abs=1e-12)
+            assert [*sources.shares] == sorted(sources.shares, reverse=True)
+    assert len(bert.windows([LONG])) > 3  # which overlap
+    assert vectorizer.document_sources([""], [[0, 1]]) == [{0: ((), ()), 1: ((), ())}]
 
 
 def test_a_concept_takes_the_whole_word(bert):
     vectorizer = ConceptVectorizer(make(bert, "sae"))
-    content = "Baba xyz-\u0061\u0301bc  dede"
-    assert max(len(window.token_ids) for window in bert.windows([content])) > 9  # in pieces
-    (found,) = vectorizer.document_spans([content], [range(vectorizer.size)])
-    spelled = {content[start:end] for spans in found.values() for start, end in spans}
+    content = PIECES
+    assert max(len(window.token_ids) for window in bert.windows([content])) > 9
+    (found,) = vectorizer.document_sources([content], [range(vectorizer.size)])
+    spelled = {content[start:end] for sources in found.values() for start, end in sources.spans}
     assert spelled <= {"Baba", "xyz", "-", "\u0061\u0301bc", "dede"}
     assert "xyz" in spelled
 
@@ -100,23 +145,37 @@ def test_a_query_without_inference_has_the_tokens_that_name_a_dimension(bert):
     lookup = Lookup.for_head(head, bert.tokenizer)
     vectorizer = ConceptVectorizer(Encoder.of(bert, head, lookup))
     baba, z, y = bert.tokenizer.convert_tokens_to_ids(["baba", "z", "##y"])
-    assert vectorizer.encode_query("Baba zy baba").spans([baba, z, y, 0]) == {
-        baba: ((0, 4), (8, 12)),
-        z: ((5, 6),),
-        y: ((6, 7),),
-        0: (),
+    assert vectorizer.encode_query("Baba zy baba").sources([baba, z, y, 0]) == {
+        baba: (((0, 4), (8, 12)), (0.5, 0.5)),
+        z: (((5, 6),), (1.0,)),
+        y: (((6, 7),), (1.0,)),
+        0: ((), ()),
     }
 
 
-@pytest.mark.parametrize("limits", [(None, None), (4, 20)])
-@pytest.mark.parametrize("rra", [None, RRASettings(1.25)])
-def test_scores_of_words_and_concepts_add_up(bert, tmp_path, limits, rra):
+def test_a_prompt_keeps_its_share(bert):
+    encoder = make(bert, "sae", pooling="sqrt_sum")
+    encoder.prompts = {"query": "baba ", "document": ""}
+    parts, places = token_by_token(encoder, "baba dede", "query")
+    shares = parts / parts.sum(dim=0)
+    found = sources_of(ConceptVectorizer(encoder), "dede", "query")
+    own = [number for number, (start, _) in enumerate(places) if start > 4]
+    assert (parts[own].sum(dim=0) < parts.sum(dim=0)).any()
+    for dimension, sources in found.items():
+        expected = float(shares[own, dimension].sum()) if parts[own, dimension].any() else 0.0
+        assert sum(sources.shares) == pytest.approx(expected, rel=1e-5)
+        assert sources.spans in ((), ((0, 4),))
+
+
+@pytest.mark.parametrize("pooling", ["max", "sqrt_sum"])
+@pytest.mark.parametrize(("limits", "rra"), [((None, None), RRASettings(1.25)), ((4, 20), None)])
+def test_scores_of_words_and_concepts_add_up(bert, tmp_path, limits, rra, pooling):
     documents = [Document(f"d{n}", text(*range(n, 9 * n, n)), text(n)) for n in range(1, 30)]
     documents.append(Document("long", LONG, "Baba"))
     builder = IndexBuilder(tmp_path / "index")
     builder.add_documents(documents, {})
     builder.add_vocabulary(WordVectorizer(), VocabularySettings(BM25()))
-    concepts = ConceptVectorizer(make(bert, "sae"))
+    concepts = ConceptVectorizer(make(bert, "sae", pooling=pooling))
     builder.add_vocabulary(concepts, VocabularySettings(BM25(k3=1.0), *limits))
     index = builder.commit(rra)
     for number in (3, 11):
@@ -133,9 +192,13 @@ def test_scores_of_words_and_concepts_add_up(bert, tmp_path, limits, rra):
                 for part in found.contributions:
                     assert part.query_spans
                     assert part.document_spans
+                    for shares in (part.query_shares, part.document_shares):
+                        assert math.fsum(part.score * share for share in shares) == pytest.approx(
+                            part.score, rel=1e-12
+                        )
                     if part.vocabulary == "words":
-                        spelled = spellings(found.content, part.document_spans)
-                        assert {word.lower() for word in spelled} == {part.term}
+                        strings = spellings(found.content, part.in_document)
+                        assert {word.lower() for word in strings} == {part.term}
                 kept = {(part.vocabulary, part.dimension) for part in found.contributions}
                 assert steering is None or names[0] not in kept
 
@@ -147,11 +210,27 @@ def test_whole():
     assert whole("  ", 0, 2) == (2, 2)
 
 
-@given(SPANS)
-def test_merged_spans_hold_the_same_characters(spans):
-    found = merged(spans)
-    assert {i for span in found for i in range(*span)} == {i for s in spans for i in range(*s)}
-    assert all(before.end < after.start for before, after in pairwise(found))
+def test_sources_of_the_same_characters_are_one():
+    parts = [(Span(4, 7), 0.25), (Span(0, 3), 0.125), (Span(8, 9), 0.5), (Span(0, 3), 0.125)]
+    found = Sources.of(parts)
+    assert found == (((8, 9), (0, 3), (4, 7)), (0.5, 0.25, 0.25))
+    assert strong_and_weak(found) == ([(8, 9), (0, 3), (4, 7)], [])
+    assert Sources.of([]) == Sources.alike([]) == ((), ())
+    assert Sources.alike([Span(4, 5), Span(0, 1)]) == (((0, 1), (4, 5)), (0.5, 0.5))
+    uneven = Sources.of([(Span(0, 1), 0.75), (Span(1, 2), 0.25)])
+    assert strong_and_weak(uneven) == ([(0, 1)], [(1, 2)])
+
+
+def test_spellings_have_the_shares_of_their_spans():
+    content = "Cat cats cat dog owl"
+    places = [Span(0, 3), Span(4, 8), Span(9, 12), Span(13, 16), Span(17, 20)]
+    sources = Sources.of(zip(places, (0.125, 0.5, 0.125, 0.1875, 0.0625), strict=True))
+    expected = {"cats": 0.5, "Cat": 0.25, "dog": 0.1875, "owl": 0.0625}
+    assert spellings(content, sources) == expected
+    assert spelled(content, sources) == "cats 50%, Cat 25%, dog 19%, owl 6%"
+    assert spelled(content, sources, 2) == "cats 50%, Cat 25%, 2 more 25%"
+    assert spelled(content, Sources.alike([places[2], places[0]])) == "Cat"
+    assert spelled(content, Sources()) == ""
 
 
 @given(st.text(" \tab\u0301", max_size=9), st.text(" \tcd\u0301", max_size=9), SPANS)
@@ -201,8 +280,8 @@ def test_a_query_and_its_hits_run_the_backbone_once_each(bert, tmp_path, monkeyp
 def test_spans_at_the_border_of_title_and_text():
     document = Document("d", "cat ", " A cat")
     assert document.content == "A cat cat"
-    (found,) = WordVectorizer("en", ["cat"]).document_spans([document.content], [[0]])
-    spans = found[0]
+    (found,) = WordVectorizer("en", ["cat"]).document_sources([document.content], [[0]])
+    spans = found[0].spans
     assert split_spans(document, spans) == (((3, 6),), ((0, 3),))
     assert split_spans(Document("d", "cat"), [Span(0, 3)]) == ((), ((0, 3),))
 
@@ -212,7 +291,10 @@ def test_highlighting_only_adds_marks(content, spans):
     html = highlighted(content, spans)
     assert unescape(re.sub("</?mark>", "", html)) == content
     inside = re.findall("<mark>(.*?)</mark>", html, re.DOTALL)
-    assert "".join(map(unescape, inside)) == "".join(content[a:b] for a, b in merged(spans))
+    within = {place for span in spans for place in range(*span)}
+    expected = "".join(letter for place, letter in enumerate(content) if place in within)
+    assert "".join(map(unescape, inside)) == expected
+    assert "</mark><mark>" not in html
     assert set(re.findall("<[^>]*>", html)) <= {"<mark>", "</mark>"}
 
 
@@ -221,7 +303,9 @@ HOSTILE = "<img src=x onerror=alert(1)>"
 
 def explained(document: Document) -> Explanation:
     owl = document.content.index("owl")
-    part = Contribution("concepts", 7, HOSTILE, 3.0, 2.0, 1.5, (Span(0, 4),), (Span(owl, owl + 3),))
+    part = Contribution(
+        "concepts", 7, HOSTILE, 3.0, 2.0, 1.5, (Span(0, 4),), (1.0,), (Span(owl, owl + 3),), (1.0,)
+    )
     return Explanation(f"OWLS {HOSTILE}", document.id, document.content, (part,), 1.0)
 
 
@@ -243,7 +327,12 @@ def test_a_page_of_hostile_texts():
 def test_a_page_has_nothing_that_is_obeyed():
     bad = "\x1b[1m\u202e\ud800"
     part = Contribution(
-        "concepts", 7, f"term{bad}", 3.0, 2.0, 1.5, (Span(0, len(bad)),), (Span(4, 4 + len(bad)),)
+        "concepts",
+        7,
+        f"term{bad}",
+        *(3.0, 2.0, 1.5),
+        *Sources.alike([Span(0, len(bad))]),
+        *Sources.alike([Span(4, 4 + len(bad))]),
     )
     document = Document(f"d{bad}", f"owl {bad}\tand\r\nmore")
     for title in ("", f"title{bad}"):
@@ -274,7 +363,9 @@ def test_json():
                 "query_weight": 2.0,
                 "document_weight": 1.5,
                 "query_spans": ((0, 4),),
+                "query_shares": (1.0,),
                 "document_spans": ((3, 6),),
+                "document_shares": (1.0,),
                 "share": 0.75,
             }
         ],
@@ -311,3 +402,22 @@ def test_a_whole_explanation_is_highlighted():
     assert "\x1b[1;35mOWLS" in styled
     assert "\x1b[1;35mowl" in styled
     assert "in the text" in plain
+
+
+def test_a_weak_source_is_shown_faintly():
+    document = Document("d", "an owl and a nest")
+    sources = Sources.of([(Span(3, 6), 0.75), (Span(13, 17), 0.25)])
+    part = Contribution("concepts", 7, "bird", 3.0, 2.0, 1.5, (Span(0, 4),), (1.0,), *sources)
+    found = Explanation("owls", "d", document.content, (part,), 0.0)
+    page = explanation_page(found, document)
+    assert 'an <mark>owl</mark> and a <mark class="weak">nest</mark>' in page
+    assert "owl 75%, nest 25%" in page
+    assert "owl 75%, nest 25%" in repr(found)
+    for view in (results_table("owls", [hit(document, found)]), explanation_view(found, document)):
+        plain, styled = shown(view)
+        assert "owl 75%, nest 25%" in plain
+        assert "\x1b[1;35mowl\x1b[0m" in styled
+        assert "\x1b[35mnest\x1b[0m" in styled
+    both = part._replace(term="nest", document_spans=(Span(13, 17),), document_shares=(1.0,))
+    page = explanation_page(Explanation("owls", "d", document.content, (part, both), 0.0), document)
+    assert "an <mark>owl</mark> and a <mark>nest</mark>" in page  # one dimension has it as strong

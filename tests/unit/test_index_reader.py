@@ -170,11 +170,13 @@ def test_an_explanation_in_words(tmp_path: Path) -> None:
     index = build(tmp_path / "index", {k: ANIMALS[k] for k in "abc"})
     weight = pytest.approx(np.log(1.6) / 2.725, rel=1e-6)
     twice = pytest.approx(2 * np.log(1.6) / 2.725, rel=1e-6)
-    cats = Contribution("words", 0, "cat", twice, 2, weight, ((5, 9), (10, 14)), ((0, 3),))
-    dog = Contribution("words", 1, "dog", weight, 1, weight, ((0, 4),), ((4, 7),))
+    twice_asked = ((5, 9), (10, 14)), (0.5, 0.5)
+    cats = Contribution("words", 0, "cat", twice, 2, weight, *twice_asked, ((0, 3),), (1.0,))
+    dog = Contribution("words", 1, "dog", weight, 1, weight, ((0, 4),), (1.0,), ((4, 7),), (1.0,))
     expected = Explanation("dogs cats cats", "b", "cat dog", (cats, dog), 0.0)
     assert index.explain("dogs cats cats", "b") == expected
-    bare = [part._replace(query_spans=(), document_spans=()) for part in expected.contributions]
+    none = ("query_spans", "query_shares", "document_spans", "document_shares")
+    bare = [part._replace(**dict.fromkeys(none, ())) for part in expected.contributions]
     assert [*index.explain("dogs cats cats", "b", spans=False).contributions] == bare
     assert index.explain("zebra", "b").contributions == ()
     with pytest.raises(InputError, match="no document 'zz'"):

@@ -147,7 +147,8 @@ def test_contributions_add_up_to_the_score(client: TestClient, index: IndexReade
         assert why["score"] == pytest.approx(hit.score)
         for part in why["contributions"]:
             assert part["score"] == pytest.approx(part["query_weight"] * part["document_weight"])
-            assert part["document_spans"]
+            for side in ("query_spans", "document_spans"):
+                assert sum(span["share"] for span in part[side]) == pytest.approx(1)
 
 
 def test_hostile_text_is_json_text(client: TestClient) -> None:

@@ -104,9 +104,10 @@ def test_terms_with_and_without_characters_are_the_same(language: str, text: str
 def test_occurrences_of_dimensions() -> None:
     vectorizer = WordVectorizer("en", ["cat", "dog", "owl"])
     text = "Cats, a dog and the cat; zebras"
-    expected = {0: ((0, 4), (20, 23)), 2: ()}
-    assert vectorizer.encode_query(text).spans([0, 2]) == expected
-    assert vectorizer.document_spans([text, "dog"], [[0, 2], [1]]) == [expected, {1: ((0, 3),)}]
+    expected = {0: (((0, 4), (20, 23)), (0.5, 0.5)), 2: ((), ())}
+    assert vectorizer.encode_query(text).sources([0, 2]) == expected
+    found = vectorizer.document_sources([text, "dog"], [[0, 2], [1]])
+    assert found == [expected, {1: (((0, 3),), (1.0,))}]
 
 
 def test_counts() -> None:

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lexicept.corpora import Document
-from lexicept.explanation.contributions import Span, spellings, split_spans
+from lexicept.explanation.contributions import Span, spelled, split_spans, strong_and_weak
 from lexicept.explanation.explanation import Explanation
 from lexicept.index.stored import Hit
 from lexicept.sanitize import safe
@@ -57,9 +57,10 @@ def results_table(query: str, hits: Sequence[Hit]) -> Table:
 def explanation_view(explanation: Explanation, document: Document) -> Group:
     """Return a whole explanation: the query, every contribution, and the document's text."""
     asked = [
-        _Mark(span, 0, 0.0, _style(part.vocabulary))
+        _Mark(span, 0, 0.0, _style(part.vocabulary, strong))
         for part in explanation.contributions
-        for span in part.query_spans
+        for spans, strong in zip(strong_and_weak(part.in_query), (True, False), strict=True)
+        for span in spans
     ]
     in_title, in_text = _marks(document, explanation, explanation.query)
     table = Table(box=None, padding=(0, 1), header_style="dim")
@@ -76,8 +77,8 @@ def explanation_view(explanation: Explanation, document: Document) -> Group:
             f"{part.document_weight:.3f}",
             Text(safe(part.vocabulary.removesuffix("s")), style="dim"),
             Text(safe(part.term), style=_COLOURS.get(part.vocabulary, "")),
-            Text(safe(", ".join(spellings(explanation.query, part.query_spans)))),
-            Text(safe(", ".join(spellings(explanation.content, part.document_spans)))),
+            Text(safe(spelled(explanation.query, part.in_query))),
+            Text(safe(spelled(explanation.content, part.in_document))),
         )
     if explanation.prior:
         share = Text(f"{explanation.prior / score:.1%}", style="green")
@@ -100,8 +101,8 @@ def _largest(explanation: Explanation, most: int = 6) -> Text:
         text.append(f"{part.score / score:>5.0%} ", style="green")
         text.append(f"{part.vocabulary.removesuffix('s')} ", style="dim")
         text.append(safe(part.term), style=_COLOURS.get(part.vocabulary, ""))
-        asked = ", ".join(spellings(explanation.query, part.query_spans))
-        matched = ", ".join(spellings(explanation.content, part.document_spans))
+        asked = spelled(explanation.query, part.in_query, 3)
+        matched = spelled(explanation.content, part.in_document, 3)
         text.append(f"  {safe(asked)} → {safe(matched)}\n" if matched else "\n", style="dim")
     rest = math.fsum(part.score for part in parts[most:])
     if rest > 0:
@@ -125,8 +126,13 @@ def _marks(
         return [], [] if first is None else [_Mark(Span(*first.span()), 0, 1.0, "")]
     marks: tuple[list[_Mark], list[_Mark]] = ([], [])
     for reason, part in enumerate(explanation.contributions):
-        for spans, kept in zip(split_spans(document, part.document_spans), marks, strict=True):
-            kept += [_Mark(span, reason, part.score, _style(part.vocabulary)) for span in spans]
+        strong, weak = strong_and_weak(part.in_document)
+        style = _style(part.vocabulary, True)
+        for spans, kept in zip(split_spans(document, strong), marks, strict=True):
+            kept += [_Mark(span, reason, part.score, style) for span in spans]
+        style = _style(part.vocabulary, False)
+        for spans, kept in zip(split_spans(document, weak), marks, strict=True):
+            kept += [_Mark(span, -1, 0.0, style) for span in spans]
     return marks
 
 
@@ -139,8 +145,9 @@ def _heading(document: Document, marks: Sequence[_Mark]) -> Text:
     return shown
 
 
-def _style(vocabulary: str) -> str:
-    return f"bold {_COLOURS.get(vocabulary, '')}".rstrip()
+def _style(vocabulary: str, strong: bool) -> str:
+    colour = _COLOURS.get(vocabulary, "")
+    return f"bold {colour}".rstrip() if strong else colour
 
 
 def _marked(text: str, marks: Sequence[_Mark], first: int = 0) -> Text:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import unicodedata
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Self
 
 from lexicept.corpora import Document
+
+SPELLED = 5
+"""Strings that ``spelled`` shows with their shares."""
 
 
 class Span(NamedTuple):
@@ -14,6 +18,29 @@ class Span(NamedTuple):
 
     start: int
     end: int
+
+
+class Sources(NamedTuple):
+    """Where a text activates a dimension, the largest share first."""
+
+    spans: tuple[Span, ...] = ()
+    shares: tuple[float, ...] = ()
+    """The share of each span in the activation. They add up to 1, less the share of a prompt that
+    the encoder puts before the text."""
+
+    @classmethod
+    def of(cls, parts: Iterable[tuple[Span, float]]) -> Self:
+        """Order spans with their shares; the shares of the same characters are added."""
+        shares: dict[Span, float] = {}
+        for span, share in parts:
+            shares[span] = shares.get(span, 0.0) + share
+        ordered = sorted(shares.items(), key=lambda part: (-part[1], part[0]))
+        return cls(tuple(span for span, _ in ordered), tuple(share for _, share in ordered))
+
+    @classmethod
+    def alike(cls, spans: Sequence[Span]) -> Self:
+        """Give all spans the same share."""
+        return cls.of((span, 1 / len(spans)) for span in spans)
 
 
 class QueryTerm(NamedTuple):
@@ -27,6 +54,13 @@ class QueryTerm(NamedTuple):
     weight: float
     spans: tuple[Span, ...]
     """Characters of the query, as in ``Contribution``."""
+    shares: tuple[float, ...]
+    """The share of each, as in ``Contribution``."""
+
+    @property
+    def in_query(self) -> Sources:
+        """``spans`` with their shares."""
+        return Sources(self.spans, self.shares)
 
 
 class Contribution(NamedTuple):
@@ -43,10 +77,26 @@ class Contribution(NamedTuple):
     document_weight: float
     query_spans: tuple[Span, ...]
     """Characters of the query that activate the dimension; empty where spans were not asked for.
-    For a word all its occurrences, for a concept the word whose token has the largest activation;
-    for a query that needs no inference, the tokens that name the dimension."""
+    For a word all its occurrences. For a concept the word whose token has the largest activation
+    with max pooling, and with other poolings all words whose tokens add to it; for a query that
+    needs no inference, the tokens that name the dimension."""
+    query_shares: tuple[float, ...]
+    """The share of each in the query's activation, the largest first; together 1, less the share of
+    a prompt. A span's part of the score is its share of ``score``."""
     document_spans: tuple[Span, ...]
     """Characters of the document's content (title and text) that activate it, likewise."""
+    document_shares: tuple[float, ...]
+    """The share of each in the document's activation, likewise."""
+
+    @property
+    def in_query(self) -> Sources:
+        """``query_spans`` with their shares."""
+        return Sources(self.query_spans, self.query_shares)
+
+    @property
+    def in_document(self) -> Sources:
+        """``document_spans`` with their shares."""
+        return Sources(self.document_spans, self.document_shares)
 
 
 def whole(text: str, start: int, end: int) -> Span:
@@ -60,23 +110,35 @@ def whole(text: str, start: int, end: int) -> Span:
     return Span(start, end)
 
 
-def merged(spans: Iterable[Span]) -> list[Span]:
-    """Return the same characters as spans that neither overlap nor touch, in order."""
-    apart: list[Span] = []
-    for start, end in sorted(spans):
-        if apart and start <= apart[-1].end:
-            apart[-1] = Span(apart[-1].start, max(apart[-1].end, end))
-        elif start < end:
-            apart.append(Span(start, end))
-    return apart
+def strong_and_weak(sources: Sources) -> tuple[list[Span], list[Span]]:
+    """Return the spans with at least half of the largest share, and the others."""
+    largest = max(sources.shares, default=0.0)
+    parts: tuple[list[Span], list[Span]] = ([], [])
+    for span, share in zip(*sources, strict=True):
+        parts[share < largest / 2].append(span)
+    return parts
 
 
-def spellings(text: str, spans: Iterable[Span]) -> list[str]:
-    """Return the distinct strings under spans of a text, in order, ignoring case."""
+def spellings(text: str, sources: Sources) -> dict[str, float]:
+    """Return the distinct strings under spans of a text, ignoring case, with their shares, the
+    largest first."""
     strings: dict[str, str] = {}
-    for start, end in spans:
-        strings.setdefault(text[start:end].casefold(), text[start:end])
-    return list(strings.values())
+    shares: dict[str, float] = {}
+    for (start, end), share in zip(*sources, strict=True):
+        spelling = strings.setdefault(text[start:end].casefold(), text[start:end])
+        shares[spelling] = shares.get(spelling, 0.0) + share
+    return dict(sorted(shares.items(), key=lambda part: -part[1]))
+
+
+def spelled(text: str, sources: Sources, most: int = SPELLED) -> str:
+    """Return the strings under spans of a text as one line, with their shares if there are several:
+    "heart 60%, cardiac 25%, 3 more 15%"."""
+    strings = spellings(text, sources)
+    if len(strings) < 2:
+        return "".join(strings)
+    parts = [f"{spelling} {share:.0%}" for spelling, share in [*strings.items()][:most]]
+    rest = math.fsum([*strings.values()][most:])
+    return ", ".join(parts + [f"{len(strings) - most} more {rest:.0%}"] * (len(strings) > most))
 
 
 def split_spans(

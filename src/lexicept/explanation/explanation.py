@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lexicept.corpora import Document
-from lexicept.explanation.contributions import Contribution, spellings
+from lexicept.explanation.contributions import Contribution, spelled
 from lexicept.sanitize import safe
 
 SHOWN = 10
@@ -46,13 +46,11 @@ class Explanation:
         shown = self.contributions[:SHOWN]
         rows = [("score", "share", "", "term", "in the query", "in the document")]
         for part in shown:
-            spans = spellings(self.query, part.query_spans)
-            matches = spellings(self.content, part.document_spans)
             own = (
                 part.vocabulary.removesuffix("s"),
                 part.term,
-                ", ".join(spans),
-                ", ".join(matches),
+                spelled(self.query, part.in_query),
+                spelled(self.content, part.in_document),
             )
             rows.append((*self._share(part.score), *own))
         rest = math.fsum(part.score for part in self.contributions[SHOWN:])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cache
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -13,10 +14,11 @@ from markupsafe import Markup
 from lexicept.corpora import Document
 from lexicept.explanation.contributions import (
     Contribution,
+    Sources,
     Span,
-    merged,
-    spellings,
+    spelled,
     split_spans,
+    strong_and_weak,
 )
 from lexicept.sanitize import safe
 
@@ -42,11 +44,15 @@ class Explained(Protocol):
     def score(self) -> float: ...
 
 
+PLAIN, WEAK, STRONG = range(3)
+
+
 class Piece(NamedTuple):
     """Characters of a text between two ends of spans."""
 
     text: str
-    marked: bool
+    mark: int
+    """PLAIN, WEAK or STRONG."""
 
 
 @cache
@@ -95,26 +101,38 @@ def explanation_fragment(explanation: Explained, document: Document) -> str:
 def _values(explanation: Explained, document: Document) -> dict[str, Any]:
     """The variables of the templates."""
     parts = explanation.contributions
-    title, text = split_spans(document, (s for part in parts for s in part.document_spans))
+    asked = _strong_and_weak(part.in_query for part in parts)
+    matched = _strong_and_weak(part.in_document for part in parts)
+    titles, texts = zip(*(split_spans(document, spans) for spans in matched), strict=True)
     return {
         "explanation": explanation,
         "contributions": parts,
         "total": explanation.score,
         "largest": max([explanation.prior, *(part.score for part in parts[:1])]),
-        "query": _pieces(explanation.query, (s for part in parts for s in part.query_spans)),
+        "query": _pieces(explanation.query, *asked),
         "name": document.title or document.id,
-        "title": _pieces(document.title, title) or [Piece(document.id, False)],
-        "text": _pieces(document.text, text),
-        "spellings": spellings,
+        "title": _pieces(document.title, *titles) or [Piece(document.id, PLAIN)],
+        "text": _pieces(document.text, *texts),
+        "spelled": spelled,
     }
 
 
-def _pieces(text: str, spans: Iterable[Span]) -> list[Piece]:
-    """Split a text at the ends of its spans."""
-    pieces = []
-    position = 0
-    for start, end in merged(spans):
-        pieces += [Piece(text[position:start], False), Piece(text[start:end], True)]
+def _strong_and_weak(sources: Iterable[Sources]) -> tuple[list[Span], list[Span]]:
+    """Return the strong and the weak spans of several dimensions."""
+    pairs = [strong_and_weak(of_one) for of_one in sources]
+    strong, weak = ([span for pair in pairs for span in pair[i]] for i in (0, 1))
+    return strong, weak
+
+
+def _pieces(text: str, strong: Iterable[Span], weak: Iterable[Span] = ()) -> list[Piece]:
+    """Split a text at the ends of its spans; where spans overlap, a strong one shows."""
+    marks = bytearray(len(text))
+    for mark, spans in ((WEAK, weak), (STRONG, strong)):
+        for start, end in spans:
+            marks[start:end] = bytes([mark]) * len(marks[start:end])
+    pieces, position = [], 0
+    for mark, run in groupby(marks):
+        end = position + sum(1 for _ in run)
+        pieces.append(Piece(text[position:end], mark))
         position = end
-    pieces.append(Piece(text[position:], False))
-    return [piece for piece in pieces if piece.text]
+    return pieces

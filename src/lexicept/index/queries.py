@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from lexicept.errors import InputError
-from lexicept.explanation.contributions import Span
+from lexicept.explanation.contributions import Sources
 from lexicept.vectors import canonical_csr
 
 Steering = Mapping[tuple[str, int], float]
@@ -19,8 +19,8 @@ Steering = Mapping[tuple[str, int], float]
 MAX_FACTOR = 1e6
 """The largest factor of a steering: it keeps scores within single precision."""
 
-SpanFinder = Callable[[Sequence[int]], dict[int, tuple[Span, ...]]]
-"""Returns the spans of some dimensions of one vocabulary."""
+SourceFinder = Callable[[Sequence[int]], dict[int, Sources]]
+"""Returns the sources of some dimensions of one vocabulary."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class WeightedQuery:
     text: str
     vector: sp.csr_array
     """Weights after pruning and steering, CSR [1, V]."""
-    spans: Mapping[str, SpanFinder]
+    sources: Mapping[str, SourceFinder]
     """By vocabulary."""
 
 

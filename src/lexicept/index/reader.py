@@ -24,7 +24,7 @@ from lexicept.corpora import Document
 from lexicept.engines import Engine, ExactEngine, store
 from lexicept.engines.interface import checked_queries
 from lexicept.errors import IndexFormatError, InputError, check_count
-from lexicept.explanation.contributions import Contribution, QueryTerm, Span
+from lexicept.explanation.contributions import Contribution, QueryTerm, Sources
 from lexicept.explanation.explanation import Explanation
 from lexicept.index.atlas import Atlas
 from lexicept.index.impacts import Derived, RRASettings, VocabularySettings
@@ -244,7 +244,7 @@ class IndexReader:
             with self.vectorizers.lock(name):
                 encoded[name] = self.vectorizer(name).encode_query(query)
         vector = self._weighted({name: one.tf for name, one in encoded.items()}, steering)
-        return WeightedQuery(query, vector, {name: one.spans for name, one in encoded.items()})
+        return WeightedQuery(query, vector, {name: one.sources for name, one in encoded.items()})
 
     def _chosen(self, vocabulary: str | None) -> list[str]:
         """Return the vocabularies to search. Raises InputError for an unknown one."""
@@ -282,9 +282,9 @@ class IndexReader:
         order = np.argsort(-vector.data, kind="stable")
         terms = [self._term(int(dimension)) for dimension in vector.indices[order]]
         parts = zip(
-            terms, vector.data[order].tolist(), self._query_spans(encoded, terms), strict=True
+            terms, vector.data[order].tolist(), self._query_sources(encoded, terms), strict=True
         )
-        return [QueryTerm(*term, weight, places) for term, weight, places in parts]
+        return [QueryTerm(*term, weight, *sources) for term, weight, sources in parts]
 
     def search(
         self,
@@ -390,19 +390,19 @@ class IndexReader:
             orders.append(np.argsort(-scores, kind="stable")[: np.count_nonzero(scores)])
         terms = [[self._term(int(d)) for d in vector.indices[order]] for order in orders]
         contents = [self.stored(number).content for number in numbers]
-        of_documents = self._document_spans(contents, terms) if spans else None
+        of_documents = self._document_sources(contents, terms) if spans else None
         # A search finds nothing for a query that matches no posting, whatever the priors.
         matches = self.engine.matches(vector.indices)
         factor = float((vector @ self.derived.background)[0]) if matches else 0.0
         explanations = []
         for place, (number, order) in enumerate(zip(numbers, orders, strict=True)):
-            nothing: list[tuple[Span, ...]] = [()] * len(terms[place])
+            nothing = [Sources()] * len(terms[place])
             parts = zip(
                 terms[place],
                 (query_weights * weights[place])[order].tolist(),
                 query_weights[order].tolist(),
                 weights[place][order].tolist(),
-                self._query_spans(query, terms[place]) if spans else nothing,
+                self._query_sources(query, terms[place]) if spans else nothing,
                 nothing if of_documents is None else of_documents[place],
                 strict=True,
             )
@@ -411,31 +411,31 @@ class IndexReader:
                     query.text,
                     self.ids[number],
                     contents[place],
-                    tuple(Contribution(*term, *rest) for term, *rest in parts),
+                    tuple(Contribution(*term, *w, *q, *d) for term, *w, q, d in parts),
                     float(self.engine.offsets[number]) * factor,
                 )
             )
         return explanations
 
-    def _query_spans(self, query: WeightedQuery, terms: Sequence[_Term]) -> list[tuple[Span, ...]]:
+    def _query_sources(self, query: WeightedQuery, terms: Sequence[_Term]) -> list[Sources]:
         """Return the characters of a query that activate each of these dimensions."""
-        spans = {}
+        found = {}
         for name in {term.vocabulary for term in terms}:
             with self.vectorizers.lock(name):
-                spans[name] = query.spans[name](_dimensions(terms, name))
-        return [spans[term.vocabulary][term.dimension] for term in terms]
+                found[name] = query.sources[name](_dimensions(terms, name))
+        return [found[term.vocabulary][term.dimension] for term in terms]
 
-    def _document_spans(
+    def _document_sources(
         self, contents: Sequence[str], terms: Sequence[Sequence[_Term]]
-    ) -> list[list[tuple[Span, ...]]]:
+    ) -> list[list[Sources]]:
         """Return the characters of each document that activate each of its dimensions."""
-        spans = {}
+        found = {}
         for name in {term.vocabulary for of_one in terms for term in of_one}:
             wanted = [_dimensions(of_one, name) for of_one in terms]
             with self.vectorizers.lock(name):
-                spans[name] = self.vectorizer(name).document_spans(contents, wanted)
+                found[name] = self.vectorizer(name).document_sources(contents, wanted)
         return [
-            [spans[term.vocabulary][place][term.dimension] for term in of_one]
+            [found[term.vocabulary][place][term.dimension] for term in of_one]
             for place, of_one in enumerate(terms)
         ]
 

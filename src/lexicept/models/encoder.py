@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -46,6 +47,17 @@ class TokenStates(NamedTuple):
     windows: list[Window]
     batches: Iterable[tuple[list[int], torch.Tensor]]
     """See ``Backbone.token_states``."""
+
+
+class TokenShare(NamedTuple):
+    """A token that activates a dimension of a text."""
+
+    window: int
+    """Number of its window."""
+    place: int
+    """Its place in the window."""
+    share: float
+    """Its share in the pooled activation, before the root."""
 
 
 class Encoder(SparseEncoder):  # type: ignore[misc]
@@ -282,52 +294,51 @@ class Encoder(SparseEncoder):  # type: ignore[misc]
         windows = self.backbone.windows([prompt + text for text in texts])
         return TokenStates(windows, self.backbone.token_states(windows, task))
 
-    def strongest_tokens(
+    def token_shares(
         self, read: TokenStates, dimensions: Sequence[Sequence[int]], task: str
-    ) -> list[dict[int, tuple[Window, int]]]:
-        """Find the token of each text that each dimension is most active on.
+    ) -> list[dict[int, list[TokenShare]]]:
+        """Find the tokens that make up the pooled activation of each dimension in each text.
 
-        With max pooling that token alone sets the dimension's weight; with sum pooling it has the
-        largest share.
+        With max pooling this is the token of the largest activation, alone; with the other poolings
+        every token that activates the dimension, also twice where two windows overlap.
 
         Args:
             read: the texts, as ``read`` returns them.
             dimensions: those to look for in each text.
 
         Returns:
-            For each text and each dimension that is active: the token's window and its place in it.
+            For each text and each dimension that is active, its tokens.
         """
-        best: list[dict[int, tuple[float, Window, int]]] = [{} for _ in dimensions]
+        found: list[dict[int, list[TokenShare]]] = [{} for _ in dimensions]
         for numbers, states in read.batches:
             start = 0
-            for window in map(read.windows.__getitem__, numbers):
+            for number in numbers:
+                window = read.windows[number]
                 places = [place for place, special in enumerate(window.special) if not special]
                 own = states[start : start + len(places)]
                 start += len(places)
                 wanted = dimensions[window.text]
-                if places and wanted:
-                    self._keep_strongest(best[window.text], window, places, own, wanted, task)
-        return [
-            {dimension: (window, place) for dimension, (_, window, place) in text.items()}
-            for text in best
-        ]
+                if not places or not wanted:
+                    continue
+                columns = torch.tensor(wanted, dtype=torch.long, device=self.head.rows.device)
+                with torch.inference_mode():
+                    parts = self.head.activations(own, columns, task).cpu()
+                for row, column in torch.nonzero(parts > 0).tolist():
+                    part = TokenShare(number, places[row], float(parts[row, column]))
+                    found[window.text].setdefault(wanted[column], []).append(part)
+        whole = _largest if self.head.settings.pooling == "max" else _of_sum
+        return [{dimension: whole(parts) for dimension, parts in text.items()} for text in found]
 
-    def _keep_strongest(
-        self,
-        best: dict[int, tuple[float, Window, int]],
-        window: Window,
-        places: Sequence[int],
-        states: torch.Tensor,
-        dimensions: Sequence[int],
-        task: str,
-    ) -> None:
-        """Update the best activation, window and place of each dimension with one window."""
-        wanted = torch.tensor(dimensions, dtype=torch.long, device=self.head.rows.device)
-        with torch.inference_mode():
-            acts, rows = self.head.activations(states, wanted, task).max(dim=0)
-        for dimension, act, row in zip(dimensions, acts.tolist(), rows.tolist(), strict=True):
-            if act > 0 and (dimension not in best or act > best[dimension][0]):
-                best[dimension] = (act, window, places[row])
+
+def _largest(parts: list[TokenShare]) -> list[TokenShare]:
+    """Return the largest part as the whole."""
+    return [max(parts, key=lambda part: part.share)._replace(share=1.0)]
+
+
+def _of_sum(parts: list[TokenShare]) -> list[TokenShare]:
+    """Return all parts as shares of their sum."""
+    total = math.fsum(part.share for part in parts)
+    return [part._replace(share=part.share / total) for part in parts]
 
 
 def _look_up(lookup: Lookup, texts: Sequence[str], head: Head) -> sp.csr_array:

@@ -6,7 +6,6 @@ searches that need the encoder wait for its thread.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from importlib.metadata import version
 from math import isfinite
 from typing import Annotated, Any
@@ -15,6 +14,7 @@ from fastapi import APIRouter, HTTPException, Query, Request, Response
 
 from lexicept.corpora import Document
 from lexicept.errors import IndexFormatError, InputError
+from lexicept.explanation.contributions import Contribution, QueryTerm, Sources
 from lexicept.index.hits import Hits
 from lexicept.index.queries import Steering
 from lexicept.index.reader import IndexReader
@@ -71,7 +71,7 @@ async def query_terms(request: Request, asked: Annotated[Question, Query()]) -> 
     index = reader.generation.index
     steering = steered(index, asked)
     fired = await reader.run(lambda: index.query_terms(asked.query, asked.vocabulary, steering))
-    terms = [{**term._asdict(), "spans": spans(term.spans)} for term in fired]
+    terms = [{**without_shares(term), "spans": spans(term.in_query)} for term in fired]
     return as_json({"query": asked.query, "terms": terms})
 
 
@@ -96,9 +96,9 @@ async def explain(request: Request, asked: Annotated[Explained, Query()]) -> Res
             "prior": explanation.prior,
             "contributions": [
                 {
-                    **part._asdict(),
-                    "query_spans": spans(part.query_spans),
-                    "document_spans": spans(part.document_spans),
+                    **without_shares(part),
+                    "query_spans": spans(part.in_query),
+                    "document_spans": spans(part.in_document),
                 }
                 for part in explanation.contributions
             ],
@@ -198,9 +198,17 @@ def stored(index: IndexReader, document_id: str) -> Document:
         raise HTTPException(404, "this index has no document of that id") from None
 
 
-def spans(places: Sequence[tuple[int, int]]) -> list[dict[str, int]]:
-    """Return spans as JSON objects."""
-    return [{"start": start, "end": end} for start, end in places]
+def without_shares(part: QueryTerm | Contribution) -> dict[str, Any]:
+    """Return the fields of which ``spans`` does not make objects."""
+    return {name: value for name, value in part._asdict().items() if not name.endswith("shares")}
+
+
+def spans(sources: Sources) -> list[dict[str, float]]:
+    """Return spans and their shares as JSON objects."""
+    return [
+        {"start": start, "end": end, "share": share}
+        for (start, end), share in zip(*sources, strict=True)
+    ]
 
 
 def as_json(content: Any) -> Response:

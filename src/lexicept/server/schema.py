@@ -67,6 +67,7 @@ class Span(BaseModel):
 
     start: int
     end: int
+    share: float = Field(description="Share in the activation of the dimension that they fire.")
 
 
 class Dimension(BaseModel):
@@ -81,7 +82,7 @@ class Term(Dimension):
     """A dimension of the query."""
 
     weight: float = Field(description="After steering.")
-    spans: list[Span] = Field(description="Characters of the query.")
+    spans: list[Span] = Field(description="Characters of the query, largest share first.")
 
 
 class Terms(BaseModel):
@@ -98,7 +99,9 @@ class Contribution(Dimension):
     query_weight: float
     document_weight: float
     query_spans: list[Span]
-    document_spans: list[Span] = Field(description="Characters of the content.")
+    document_spans: list[Span] = Field(
+        description="Characters of the content, largest share first."
+    )
 
 
 class Explanation(BaseModel):

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import scipy.sparse as sp
 
 from lexicept.errors import InputError
-from lexicept.explanation.contributions import Span, whole
+from lexicept.explanation.contributions import Sources, whole
 from lexicept.models.backbone import Backbone
-from lexicept.models.encoder import Encoder, TokenStates, pooled_activations
+from lexicept.models.encoder import Encoder, TokenShare, TokenStates, pooled_activations
 from lexicept.models.heads.base import Head
 from lexicept.models.heads.sae import SAEHead
 from lexicept.models.hub import model_folder
@@ -122,32 +122,39 @@ class ConceptVectorizer:
     def encode_query(self, text: str) -> EncodedQuery:
         """Encode a query once, for its tf and its spans.
 
-        The span of a dimension is the word whose token it is most active on. Without inference on
-        queries, its spans are the tokens that name it.
+        The sources of a dimension are the words whose tokens make up its activation: see
+        ``Encoder.token_shares``. Without inference on queries, they are the tokens that name it.
         """
         lookup, prompt = self.encoder.lookup, self.encoder.prompt("query")
         if lookup is not None:
-            return EncodedQuery(
-                self.queries([text]),
-                lambda dimensions: _spans(text, dimensions, lookup.places(prompt + text), prompt),
-            )
+
+            def named(dimensions: Sequence[int]) -> dict[int, Sources]:
+                places = lookup.places(prompt + text)
+                parts = {
+                    dimension: [(*place, 1 / len(places[dimension])) for place in places[dimension]]
+                    for dimension in dimensions
+                    if dimension in places
+                }
+                return _sources(text, dimensions, parts, prompt)
+
+            return EncodedQuery(self.queries([text]), named)
         windows, batches = self.encoder.read([text], "query")
         read = TokenStates(windows, list(batches))
 
-        def spans(dimensions: Sequence[int]) -> dict[int, tuple[Span, ...]]:
-            (tokens,) = self.encoder.strongest_tokens(read, [dimensions], "query")
-            return _spans(text, dimensions, _words(tokens), prompt)
+        def sources(dimensions: Sequence[int]) -> dict[int, Sources]:
+            (tokens,) = self.encoder.token_shares(read, [dimensions], "query")
+            return _sources(text, dimensions, _words(windows, tokens), prompt)
 
-        return EncodedQuery(pooled_activations(self.head, read, 1, "query"), spans)
+        return EncodedQuery(pooled_activations(self.head, read, 1, "query"), sources)
 
-    def document_spans(
+    def document_sources(
         self, texts: Sequence[str], dimensions: Sequence[Sequence[int]]
-    ) -> list[dict[int, tuple[Span, ...]]]:
-        """Return the word of each document whose token each dimension is most active on."""
+    ) -> list[dict[int, Sources]]:
+        """Return the words of each document whose tokens make up each activation, likewise."""
         read = self.encoder.read(texts, "document")
-        tokens = self.encoder.strongest_tokens(read, dimensions, "document")
+        tokens = self.encoder.token_shares(read, dimensions, "document")
         return [
-            _spans(text, wanted, _words(of_text), self.encoder.prompt("document"))
+            _sources(text, wanted, _words(read.windows, of_text), self.encoder.prompt("document"))
             for text, wanted, of_text in zip(texts, dimensions, tokens, strict=True)
         ]
 
@@ -178,28 +185,30 @@ class ConceptVectorizer:
         return cls(encoder)
 
 
-def _words(tokens: Mapping[int, tuple[Window, int]]) -> dict[int, list[tuple[int, int]]]:
-    """Return the characters of the word that each dimension's token is a part of."""
-    return {dimension: [word_spans(window)[place]] for dimension, (window, place) in tokens.items()}
+_Part = tuple[int, int, float]
+"""Start and end of characters, in the prompt and the text behind it, and their share."""
 
 
-def _spans(
-    text: str,
-    dimensions: Sequence[int],
-    places: Mapping[int, Iterable[tuple[int, int]]],
-    prompt: str,
-) -> dict[int, tuple[Span, ...]]:
-    """Return the spans of each dimension, without spaces at their ends.
+def _words(
+    windows: Sequence[Window], tokens: Mapping[int, Sequence[TokenShare]]
+) -> dict[int, list[_Part]]:
+    """Return, for each dimension, the words that its tokens are parts of."""
+    spans = {part.window: word_spans(windows[part.window]) for of in tokens.values() for part in of}
+    return {
+        dimension: [(*spans[part.window][part.place], part.share) for part in parts]
+        for dimension, parts in tokens.items()
+    }
 
-    Args:
-        places: start and end in the prompt and the text behind it; those in the prompt are left
-            out.
-    """
+
+def _sources(
+    text: str, dimensions: Sequence[int], parts: Mapping[int, Sequence[_Part]], prompt: str
+) -> dict[int, Sources]:
+    """Return the sources of each dimension in the text, without spaces at the ends of spans."""
     before = len(prompt)
     return {
-        dimension: tuple(
-            whole(text, max(0, start - before), end - before)
-            for start, end in places.get(dimension, ())
+        dimension: Sources.of(
+            (whole(text, max(0, start - before), end - before), share)
+            for start, end, share in parts.get(dimension, ())
             if end > before
         )
         for dimension in dimensions

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol, cast
 import scipy.sparse as sp
 
 from lexicept.errors import IndexFormatError, InputError
-from lexicept.explanation.contributions import Span
+from lexicept.explanation.contributions import Sources
 
 # Named, not imported: searching words must not import torch.
 VECTORIZERS = {
@@ -24,8 +24,8 @@ class EncodedQuery(NamedTuple):
 
     tf: sp.csr_array
     """Term frequencies, CSR [1, size]."""
-    spans: Callable[[Sequence[int]], dict[int, tuple[Span, ...]]]
-    """Returns the characters that activate each of some dimensions, in order."""
+    sources: Callable[[Sequence[int]], dict[int, Sources]]
+    """Returns the characters that activate each of some dimensions."""
 
 
 class Vectorizer(Protocol):
@@ -50,13 +50,13 @@ class Vectorizer(Protocol):
         """Return CSR [n, size]; never adds dimensions."""
 
     def encode_query(self, text: str) -> EncodedQuery:
-        """Return the tf of one query, and a function that finds its spans without encoding it
+        """Return the tf of one query, and a function that finds its sources without encoding it
         again."""
 
-    def document_spans(
+    def document_sources(
         self, texts: Sequence[str], dimensions: Sequence[Sequence[int]]
-    ) -> list[dict[int, tuple[Span, ...]]]:
-        """Return the characters of each document that activate each of its dimensions, in order.
+    ) -> list[dict[int, Sources]]:
+        """Return the characters of each document that activate each of its dimensions.
 
         Args:
             dimensions: those to look for in each text.

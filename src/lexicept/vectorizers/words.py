@@ -18,7 +18,7 @@ import Stemmer
 from bm25s import stopwords
 
 from lexicept.errors import IndexFormatError, InputError
-from lexicept.explanation.contributions import Span, whole
+from lexicept.explanation.contributions import Sources, Span, whole
 from lexicept.storage.files import read_json, write_json
 from lexicept.storage.texts import TextStore
 from lexicept.vectorizers.interface import EncodedQuery
@@ -179,14 +179,14 @@ class WordVectorizer:
         return self._counts(texts, self._dimensions.get)
 
     def encode_query(self, text: str) -> EncodedQuery:
-        """Return a query's tf; its spans are all occurrences of its terms."""
+        """Return a query's tf; its sources are all occurrences of its terms."""
         return EncodedQuery(
             self.queries([text]), lambda dimensions: self._occurrences(text, dimensions)
         )
 
-    def document_spans(
+    def document_sources(
         self, texts: Sequence[str], dimensions: Sequence[Sequence[int]]
-    ) -> list[dict[int, tuple[Span, ...]]]:
+    ) -> list[dict[int, Sources]]:
         """Return all occurrences of the terms in each document."""
         return [self._occurrences(*pair) for pair in zip(texts, dimensions, strict=True)]
 
@@ -195,12 +195,12 @@ class WordVectorizer:
         for term, span in self.tokenizer.spans(text):
             yield self._dimensions.get(term), span
 
-    def _occurrences(self, text: str, dimensions: Sequence[int]) -> dict[int, tuple[Span, ...]]:
+    def _occurrences(self, text: str, dimensions: Sequence[int]) -> dict[int, Sources]:
         spans: dict[int, list[Span]] = {dimension: [] for dimension in dimensions}
         for dimension, span in self.terms_in(text):
             if dimension is not None and dimension in spans:
                 spans[dimension].append(span)
-        return {dimension: tuple(occurrences) for dimension, occurrences in spans.items()}
+        return {dimension: Sources.alike(occurrences) for dimension, occurrences in spans.items()}
 
     def _counts(self, texts: Sequence[str], dimension: Any) -> sp.csr_array:
         columns: list[int] = []

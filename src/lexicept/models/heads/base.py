@@ -168,7 +168,8 @@ class Head(Module):  # type: ignore[misc]
         return self._scaled(acts), dimensions
 
     def activations(self, states: Tensor, dimensions: Tensor, task: str) -> Tensor:
-        """Return each token's contribution to some dimensions in pooling, before log1p.
+        """Return what ``pool`` takes the maximum or the sum of: each token's activations of some
+        dimensions, with pooling ``sum`` their logarithms.
 
         Args:
             states: [n, d].
@@ -181,13 +182,13 @@ class Head(Module):  # type: ignore[misc]
         if k is None or k >= self.size:
             of_these = None if threshold is None else threshold[dimensions]
             pre = torch.addmm(self.bias[dimensions], x, self.rows[dimensions].T)
-            return self._scaled(fire(pre, of_these))
+            return self._addends(self._scaled(fire(pre, of_these)))
         acts, fired = top_activations(x, self.rows, self.bias, k, threshold)
         other = len(dimensions)
         column = dimensions.new_full((self.size,), other)
         column[dimensions] = torch.arange(other, device=dimensions.device)
         kept = acts.new_zeros(len(x), other + 1).scatter(1, column[fired], acts)
-        return self._scaled(kept[:, :other])
+        return self._addends(self._scaled(kept[:, :other]))
 
     def pool(self, states: Tensor, text: Tensor, num_texts: int, task: str | None = None) -> Tensor:
         """Pool the activations of parts of texts: their maximum, the sum of their logarithms
@@ -223,6 +224,10 @@ class Head(Module):  # type: ignore[misc]
         """Return activations from values that passed ReLU or thresholds."""
         acts = fired * self.gain
         return torch.log1p(acts) if self.settings.double_log else acts
+
+    def _addends(self, acts: Tensor) -> Tensor:
+        """Return what is pooled of activations."""
+        return torch.log1p(acts) if self.settings.pooling == "sum" else acts
 
     def forward(
         self,

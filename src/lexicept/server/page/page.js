@@ -418,7 +418,8 @@ function excerpt(text, start, contributions) {
         start: Math.max(span.start, start),
         end: span.end,
         part,
-        weight: part.score / part.document_spans.length,
+        weight: part.score * span.share,
+        strong: span.share >= part.document_spans[0].share / 2,
       })),
     )
     .filter((span) => span.start < span.end)
@@ -445,9 +446,8 @@ function excerpt(text, start, contributions) {
   const pieces = [from > start ? "… " : ""];
   for (let i = 0; i + 1 < places.length; i += 1) {
     const piece = text.slice(places[i], places[i + 1]).join("");
-    const parts = inside
-      .filter((span) => span.start <= places[i] && span.end >= places[i + 1])
-      .map((span) => span.part);
+    const here = inside.filter((span) => span.start <= places[i] && span.end >= places[i + 1]);
+    const parts = here.map((span) => span.part);
     if (!parts.length) {
       pieces.push(piece);
       continue;
@@ -457,7 +457,7 @@ function excerpt(text, start, contributions) {
       make(
         "mark",
         {
-          class: kinds.size > 1 ? "both" : [...kinds][0],
+          class: `${kinds.size > 1 ? "both" : [...kinds][0]}${here.some((span) => span.strong) ? "" : " weak"}`,
           title: parts.map((part) => `${part.vocabulary.slice(0, -1)} ${part.term}`).join("\n"),
           "data-terms": parts.map(key).join(" "),
         },
