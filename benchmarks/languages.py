@@ -13,11 +13,12 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
 from benchmarks.common import Table
-from benchmarks.mini import System, baselines, built, interval, searched
+from benchmarks.judged import Collection, System, ahead, built, decimal
+from benchmarks.mini import searched
+from benchmarks.rerankers import dense
 from lexicept.corpora import Qrel, Query, read_documents, read_qrels, read_queries
+from lexicept.evaluation import effectiveness
 from lexicept.vectorizers.words import BIGRAM_LANGUAGES, STEMMERS
 
 ENGLISH = "en"
@@ -66,20 +67,18 @@ def measured(
     known = language in STEMMERS or language in BIGRAM_LANGUAGES
     options = ["--language", language if known else ENGLISH]
     index = built(str(corpus), out / "index", options)
-    words, dense, *_ = baselines(index, questions, qrels, out)
-    return [words, dense, *searched("lexicept-mini", index, questions, qrels)]
+    run = effectiveness.evaluate_index(index, questions, qrels, "words").run
+    words = System.of_run("words", qrels, run)
+    collection = Collection(language, index, [*questions], [*qrels])
+    return [words, dense(collection, out), *searched(collection)]
 
 
 def cells(systems: Sequence[System]) -> list[str]:
     """Return each nDCG@10, the last one's gain over the first two, and its QD-FLOPs."""
     ours = systems[-1]
-    ahead = []
-    for system in systems[:2]:
-        difference = np.array([ours.ndcg[query] - system.ndcg[query] for query in ours.ndcg])
-        low, high = interval(difference)
-        ahead.append(f"{difference.mean():+.3f} [{low:+.3f}, {high:+.3f}]")
-    means = [f"{float(np.mean([*system.ndcg.values()])):.3f}" for system in systems]
-    return [*means, *ahead, f"{ours.qd_flops:.2f}"]
+    means = [decimal(system.mean, 3) for system in systems]
+    differences = [ahead(ours, system) for system in systems[:2]]
+    return [*means, *differences, f"{ours.qd_flops:.2f}"]
 
 
 if __name__ == "__main__":
