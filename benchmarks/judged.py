@@ -5,8 +5,9 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -73,6 +74,13 @@ def opened(place: str, out: Path, options: Sequence[str], every: int = 1) -> Col
     qrels = [qrel for qrel in read_qrels(folder, split) if qrel.query_id in kept]
     name = Path(folder).name
     return Collection(name, built(folder, out / f"{name}.index", options), queries, qrels)
+
+
+def query_encoders(index: IndexReader) -> dict[str, dict[str, Any]]:
+    """Return what tells the ways to encode a query apart: in a table, as options of the index."""
+    if "query_encoder" not in signature(index.query_vectors).parameters:
+        return {"": {}}
+    return {"": {"query_encoder": "model"}, ", lookup queries": {"query_encoder": "lookup"}}
 
 
 def built(folder: str, path: Path, options: Sequence[str]) -> IndexReader:

@@ -14,11 +14,21 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.common import Table
-from benchmarks.judged import NDCG, SUBJECT, Collection, System, ahead, decimal, opened
+from benchmarks.judged import (
+    NDCG,
+    SUBJECT,
+    Collection,
+    System,
+    ahead,
+    decimal,
+    opened,
+    query_encoders,
+)
 from benchmarks.pareto import draw
 from benchmarks.rerankers import baselines
 from lexicept.evaluation.runs import run_of_hits
 from lexicept.measures import mean_length, qd_flops
+from lexicept.vectors import place_columns
 
 
 def main() -> None:
@@ -50,20 +60,19 @@ def main() -> None:
 
 
 def searched(collection: Collection) -> list[System]:
-    """Measure concepts alone, and words and concepts."""
-    index, queries, qrels = collection.index, collection.queries, collection.qrels
+    """Measure concepts alone, and words and concepts, with queries from each encoder."""
+    index, qrels = collection.index, collection.qrels
     span = index.span("concepts")
     documents = index.document_vectors().select("concepts").weights
-    asked = index.query_vectors(collection.texts)
-    concepts = asked.copy()
-    concepts.data[(concepts.indices < span.start) | (concepts.indices >= span.stop)] = 0
-    cost = (qd_flops(asked[:, span], documents), mean_length(documents))
     systems = []
-    for name, vectors in (("concepts", concepts), (SUBJECT, asked)):
-        vectors.eliminate_zeros()
-        hits = index.search_vectors(vectors, 10)
-        run = run_of_hits([query.id for query in queries], hits)
-        systems.append(System.of_run(name, qrels, run, *cost))
+    for encoder, options in query_encoders(index).items():
+        asked = index.query_vectors(collection.texts, **options)
+        concepts = place_columns([(span.start, asked[:, span])], asked.shape[1])
+        cost = (qd_flops(concepts[:, span], documents), mean_length(documents))
+        for name, vectors in (("concepts", concepts), (SUBJECT, asked)):
+            hits = index.search_vectors(vectors, 10)
+            run = run_of_hits([query.id for query in collection.queries], hits)
+            systems.append(System.of_run(name + encoder, qrels, run, *cost))
     return systems
 
 
