@@ -15,6 +15,7 @@ from lexicept.interpretation.describe import describe, strongest_documents
 from lexicept.models.encoder import Encoder
 from lexicept.models.heads.sae import SAEHead
 from lexicept.models.heads.vocabulary import VocabularyHead
+from lexicept.progress import silent
 from lexicept.training.sae.settings import SAESettings
 from lexicept.training.sae.trainer import initial_sae
 from support.tiny import WORDS, text, tiny_backbone
@@ -96,8 +97,29 @@ def test_describe_is_brute_force(tiny: Encoder, frequencies: sp.csr_array) -> No
         assert values == pytest.approx(expected[: neighbours.NEAREST], abs=1e-5)
         assert [cosines[concept, n].item() for n in near] == pytest.approx(values, abs=1e-5)
     assert found.labels[5] == "five things"
-    assert found.sources.tolist() == [2 if n == 5 else 0 for n in range(48)]
+    for concept, label in enumerate(found.labels):
+        expected = "none" if label == f"#{concept}" else "words"
+        assert SOURCES[found.sources[concept]] == ("explanations" if concept == 5 else expected)
     assert len(set(found.labels)) == 48
+
+
+def test_word_vectors_are_brute_force(tiny: Encoder) -> None:
+    reader = activations.FiringReader(tiny, TEXTS)
+    reader.read(range(len(TEXTS)), "naming", silent)
+    states: dict[str, list[torch.Tensor]] = {}
+    for window in tiny.backbone.windows(TEXTS):
+        for _, batch in tiny.backbone.token_states([window]):
+            places = [p for p, special in enumerate(window.special) if not special]
+            for place, state in zip(places, batch, strict=True):
+                same = [p for p in places if window.words[p] == window.words[place]]
+                start, end = window.offsets[same[0]][0], window.offsets[same[-1]][1]
+                states.setdefault(TEXTS[window.text][start:end].lower(), []).append(state)
+    overall = torch.stack([state for some in states.values() for state in some]).mean(dim=0)
+    found = dict(zip(reader.words, reader.word_vectors(), strict=True))
+    assert found.keys() == states.keys()
+    for word, some in states.items():
+        expected = torch.stack(some).mean(dim=0) - overall
+        assert found[word] == pytest.approx((expected / expected.norm()).numpy(), abs=1e-4)
 
 
 def test_small_buffers_change_nothing(

@@ -66,7 +66,7 @@ def test_occurrences_of_a_word(encoder) -> None:
         ("d3", 0, 4),
     ]
     (window,) = encoder[0].windows(["bank"])
-    ((acts, latents, _),) = encoder.token_activations([window])
+    ((acts, latents, _, _),) = encoder.token_activations([window])
     expected = dict(zip(latents[0].tolist(), acts[0].tolist(), strict=True))
     assert found[2].active == pytest.approx(expected, rel=1e-4)
 

@@ -1,23 +1,50 @@
 """Which words become a label."""
 
+import numpy as np
 import pytest
 
-from lexicept.interpretation.word_labels import label_of
+from lexicept.interpretation.word_labels import COHERENT, label_of
 from lexicept.vectorizers.words import Tokenizer
 
 
+def label(ranked: list[tuple[str, float]], *near: str) -> str:
+    """The label where words that are named together are near each other, and no others."""
+    together = [set(words.split()) for words in near]
+    cosines = [[float(any({a, b} <= s for s in together)) for a, _ in ranked] for b, _ in ranked]
+    return label_of(
+        ranked, COHERENT * np.array(cosines).reshape(len(ranked), len(ranked)), Tokenizer("en")
+    )
+
+
 @pytest.mark.parametrize(
-    ("ranked", "label"),
+    ("ranked", "near", "expected"),
     [
-        ([("paths", 9.0), ("path", 8.0), ("pathlib", 7.0), ("file", 6.0)], "paths file"),
-        ([("join", 9.0), ("link", 8.0), ("merge", 7.0), ("unite", 6.0)], "join link merge"),
-        ([("join", 9.0), ("link", 2.2), ("merge", 2.0)], "join"),
-        ([("the", 9.0), ("cats", 8.0), (",", 8.0)], "cats"),
-        ([("the", 90.0), ("of", 80.0), ("cats", 8.0)], "the of"),
-        ([("b", 9.0)], "b"),
-        ([("cats", 1.0), ("dogs", 0.9)], "cats"),
-        ([], ""),
+        ([("join", 9.0), ("link", 8.0), ("merge", 7.0)], "join link merge", "join link merge"),
+        ([("join", 9.0), ("link", 8.0), ("merge", 7.0)], "link merge", "link merge"),
+        # Forms of a word add up: 81 + 64 of 181.
+        ([("paths", 9.0), ("path", 8.0), ("file", 6.0)], "", "paths"),
+        # Each speaks for a third.
+        ([("locks", 8.0), ("superblocks", 8.0), ("passwords", 8.0)], "", ""),
+        # Near each other for the pieces that they share.
+        ([("plebeian", 8.0), ("plover", 8.0), ("plenary", 8.0)], "plebeian plover plenary", ""),
+        # 64 of 160, which is as much as is asked; 64 of 161 is not.
+        ([("cat", 8.0), ("dog", 6.0), ("sky", 2.0), ("sea", 56**0.5)], "", "cat"),
+        ([("cat", 8.0), ("dog", 6.0), ("sky", 5**0.5), ("sea", 56**0.5)], "", ""),
+        # Stop words and punctuation are no name, but they count.
+        ([("the", 9.0), ("cats", 8.0), (",", 2.0)], "", "cats"),
+        ([("the", 9.0), ("cats", 8.0), (",", 8.0)], "the cats", ""),
+        ([("the", 9.0), (",", 8.0)], "the ,", ""),
+        # A faint word is not said, and at most three are.
+        ([("cat", 12.0), ("dog", 2.9), ("lion", 3.1)], "cat dog lion", "cat lion"),
+        ([("cat", 9.0), ("dog", 8.0), ("lion", 7.0), ("ape", 6.0)], "cat dog lion ape",
+         "cat dog lion"),
+        # Words near the first, but not each other.
+        ([("cat", 9.0), ("dog", 8.0), ("lion", 7.0)], "cat dog|cat lion", "cat dog"),
+        # The first word of a label is the strongest, whichever speaks for most.
+        ([("cat", 9.0), ("dog", 8.0), ("lion", 7.0)], "dog cat|dog lion", "cat dog"),
+        ([("cats", 1.95), ("dogs", 0.9)], "cats dogs", ""),
+        ([], "", ""),
     ],
-)
-def test_labels(ranked: list[tuple[str, float]], label: str) -> None:
-    assert label_of(ranked, Tokenizer("en")) == label
+)  # fmt: skip
+def test_labels(ranked: list[tuple[str, float]], near: str, expected: str) -> None:
+    assert label(ranked, *near.split("|")) == expected

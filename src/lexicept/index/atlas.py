@@ -26,9 +26,10 @@ from lexicept.storage.files import read_json, write_json
 from lexicept.storage.texts import TextStore
 from lexicept.vectors import Floats, Integers
 
-SOURCES = ("words", "llm", "explanations", "vocabulary")
+SOURCES = ("words", "llm", "explanations", "vocabulary", "none")
 """Sources of labels: the words that fire a concept, a language model that was shown them,
-explanations that came with a pretrained SAE, or the word that a dimension stands for."""
+explanations that came with a pretrained SAE, or the word that a dimension stands for. A concept
+without a name, whose words have no common meaning, has its number for a label: ``#12``."""
 
 
 class Example(NamedTuple):
@@ -224,6 +225,11 @@ def digest(content: str) -> int:
     return int.from_bytes(hashlib.blake2b(content.encode(), digest_size=8).digest())
 
 
+def unnamed(number: int) -> str:
+    """The label of a concept without a name."""
+    return f"#{number}"
+
+
 def unique_labels(labels: Sequence[str], changed: Collection[int] | None = None) -> list[str]:
     """Labels in one line each, with the concept's number where that tells two apart.
 
@@ -239,8 +245,8 @@ def unique_labels(labels: Sequence[str], changed: Collection[int] | None = None)
         label = unique[number]
         # A label that ends in a number could be that of another concept with its number.
         taken = not label or counts[label.casefold()] > 1 or re.search(r"#\d+$", label)
-        if taken and not label.endswith(f"#{number}"):
-            unique[number] = f"{label} #{number}".strip()
+        if taken and not label.endswith(unnamed(number)):
+            unique[number] = f"{label} {unnamed(number)}".strip()
     return unique
 
 

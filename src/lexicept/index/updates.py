@@ -18,7 +18,7 @@ import scipy.sparse as sp
 from lexicept.corpora import Document, pseudo_queries
 from lexicept.engines import ExactEngine, store
 from lexicept.errors import InputError
-from lexicept.index.atlas import SOURCES, Findings, unique_labels
+from lexicept.index.atlas import SOURCES, Findings, unique_labels, unnamed
 from lexicept.index.builder import Contents, map_over, well_formed, write_documents
 from lexicept.index.generations import (
     carry_over,
@@ -183,7 +183,8 @@ def _with_known_names(index: IndexReader, findings: Findings) -> Findings:
     labels, sources = list(findings.labels), findings.sources.copy()
     kept = []
     for number, label in enumerate(before):
-        source = "words" if index.atlas is None else index.atlas.source(number)
+        named = "none" if label == unnamed(number) else "words"
+        source = named if index.atlas is None else index.atlas.source(number)
         if silent_here[number] or source in ("llm", "explanations"):
             labels[number], sources[number] = label, SOURCES.index(source)
             kept.append(number)

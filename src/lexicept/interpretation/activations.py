@@ -1,4 +1,5 @@
-"""Concepts' activations in texts: how often they fire, on which words, and where most."""
+"""Concepts' activations in texts: how often they fire, on which words, and where most; and what the
+words mean there."""
 
 from __future__ import annotations
 
@@ -53,6 +54,7 @@ class FiringReader:
         self._words: dict[str, int] = {}
         self._best = _Best(size)
         self._sums = _Sums()
+        self._states = _Means(encoder.head.d_in)
         self._counted = np.zeros(size, np.int64)
 
     @property
@@ -77,7 +79,7 @@ class FiringReader:
         batch = [self._texts[number] for number in numbers]
         windows = self._encoder.backbone.windows(batch)
         spans = [word_spans(window) for window in windows]
-        for acts, concepts, tokens in self._encoder.token_activations(windows):
+        for acts, concepts, tokens, states in self._encoder.token_activations(windows):
             fired = acts > 0
             if wanted is None:
                 self.tokens += len(tokens)
@@ -102,6 +104,7 @@ class FiringReader:
                 np.int64,
             )
             self._count(spelled[spelled >= 0])
+            self._states.add(spelled[of_token], states.numpy())
             self._add(concept, word, act, spelled)
 
     def _add(self, concept: Integers, word: Integers, act: Floats, spelled: Integers) -> None:
@@ -130,6 +133,11 @@ class FiringReader:
         scaled = sums * self._counted[concept] / totals[concept]
         lengths = np.bincount(concept, minlength=self._size)
         return csr_of_rows(scaled, keys & 0xFFFFFFFF, lengths, (self._size, len(self._words)))
+
+    def word_vectors(self) -> Floats:
+        """Return the mean state of every word's tokens less that of all words, at unit length
+        [W, d]."""
+        return self._states.result(len(self._words))
 
     def examples(self) -> tuple[sp.csr_array, Integers]:
         """Return the largest activation of every concept in its best texts [M, N], largest first,
@@ -196,6 +204,35 @@ class _Sums:
         np.add.at(sums, inverse, np.concatenate(self._values))
         self._keys, self._values, self._buffered = [keys], [sums], 0
         return keys, sums
+
+
+class _Means:
+    """Means of states by word."""
+
+    def __init__(self, d: int) -> None:
+        self._sums = np.zeros((0, d), np.float32)
+        self._counts = np.zeros(0)
+
+    def add(self, words: Integers, states: Floats) -> None:
+        """Add words [n], of which those below 0 are left out, and states [n, d]."""
+        size = int(words.max(initial=-1)) + 1
+        if size > len(self._sums):
+            room = 2 * size - len(self._sums)
+            self._sums = np.pad(self._sums, ((0, room), (0, 0)))
+            self._counts = np.pad(self._counts, (0, room))
+        kept = np.flatnonzero(words >= 0)
+        seen, place = np.unique(words[kept], return_inverse=True)
+        shape = (seen.size, len(words))
+        self._sums[seen] += sp.csr_array((np.ones(kept.size, np.float32), (place, kept)), shape) @ (
+            states.astype(np.float32)
+        )
+        self._counts[seen] += np.bincount(place, minlength=seen.size)
+
+    def result(self, size: int) -> Floats:
+        sums, counts = self._sums[:size], self._counts[:size]
+        means = sums / np.maximum(counts, 1.0)[:, None]
+        means = means - sums.sum(axis=0, dtype=float) / max(counts.sum(), 1.0)
+        return np.asarray(means / np.maximum(np.linalg.norm(means, axis=1), 1e-12)[:, None])
 
 
 def _maxima(concept: Integers, word: Integers, act: Floats) -> tuple[Integers, Integers, Floats]:

@@ -3,12 +3,14 @@
 A sample of the collection is read once: how often concepts fire, on which words, and where most.
 Concepts that the sample misses are looked for in the documents that have most of them. What they
 fire on is compared with all that was read, for they fire nowhere in the sample; what the others
-fire on, with the sample, for they were looked for nowhere else.
+fire on, with the sample, for they were looked for nowhere else. A concept is named by the words
+that it fires on, if they have a common meaning: if their mean states are near each other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 
 import numpy as np
 import scipy.sparse as sp
@@ -66,10 +68,13 @@ def describe(
     reader.read(sample(texts), "naming", progress)
     sampled, sample_words = reader.has_example.copy(), reader.background
     _read_missed(reader, tf, active, progress)
-    log_odds = _log_odds(reader.word_counts(), sampled, sample_words, reader.background)
+    every = _log_odds(reader.word_counts(), sampled, sample_words, reader.background)
+    log_odds = first_of_rows(every, WORDS)
     words = reader.words
     if head.terms is None:
-        labels, sources = _labels(log_odds, words, tokenizer, explanations or {})
+        labels, sources = _labels(
+            log_odds, words, reader.word_vectors(), tokenizer, explanations or {}
+        )
     else:
         labels, sources = list(head.terms), np.full(head.size, SOURCES.index("vocabulary"))
     examples, spans = reader.examples()
@@ -79,7 +84,7 @@ def describe(
         tokens=reader.tokens,
         firings=reader.firings,
         words=words,
-        log_odds=first_of_rows(log_odds, WORDS),
+        log_odds=log_odds,
         examples=examples,
         spans=spans,
         nearest=nearest(directions(head), active, progress),
@@ -140,13 +145,20 @@ def _log_odds(
 def _labels(
     log_odds: sp.csr_array,
     words: Sequence[str],
+    vectors: Floats,
     tokenizer: Tokenizer,
     explanations: Mapping[int, str],
 ) -> tuple[list[str], Integers]:
     """Return distinct labels, of explanations or else of words, and their sources."""
-    size = log_odds.shape[0]
-    labels = [label_of(_ranked(log_odds, concept, words), tokenizer) for concept in range(size)]
-    sources = np.full(size, SOURCES.index("words"))
+    stems = cache(tokenizer)
+    labels = []
+    for concept in range(log_odds.shape[0]):
+        ranked = _ranked(log_odds, concept, words)
+        start = int(log_odds.indptr[concept])
+        of_words = vectors[log_odds.indices[start : start + len(ranked)]]
+        labels.append(label_of(ranked, of_words @ of_words.T, stems))
+    named = [SOURCES.index("words" if label else "none") for label in labels]
+    sources = np.array(named, np.int64)
     for concept, text in explanations.items():
         labels[concept], sources[concept] = text, SOURCES.index("explanations")
     return unique_labels(labels), sources

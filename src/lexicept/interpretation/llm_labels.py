@@ -155,7 +155,7 @@ def label_concepts(
             endpoint that refuses or does not answer, or nothing but replies that are no labels.
     """
     atlas = labelled_atlas(index)
-    wanted = [n for n in atlas.most_frequent()[:count] if atlas.source(n) == "words"]
+    wanted = [n for n in atlas.most_frequent()[:count] if atlas.source(n) in ("words", "none")]
     known = {entry["concept"]: entry["label"] for entry in map(json.loads, store.lines())}
     refused: dict[int, str] = {}
     missing = [number for number in wanted if number not in known]

@@ -46,7 +46,7 @@ def _occurrences(
             windows.append(window)
             spans.append(word_spans)
     fired: dict[tuple[int, int, int], dict[int, float]] = {}
-    for acts, latents, tokens in encoder.token_activations(windows):
+    for acts, latents, tokens, _ in encoder.token_activations(windows):
         for row, (number, place) in enumerate(tokens):
             if place not in spans[number]:
                 continue

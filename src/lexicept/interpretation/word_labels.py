@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from lexicept.vectorizers.words import Tokenizer
+from lexicept.vectors import Floats
 
 WORDS_PER_LABEL = 3
 
@@ -12,28 +13,78 @@ SIGNIFICANT = 1.96
 """z-score above which a word is significant at 95 %."""
 
 FAINT = 0.25
-"""Smallest share of the strongest word's z-score that a word of a label has."""
+"""Smallest share of the first word's z-score that another word of a label has."""
+
+COHERENT = 0.25
+"""Smallest cosine of two words that have a common meaning."""
+
+COVERED = 0.4
+"""Smallest share of a concept's evidence that its label speaks for; chosen on CACM and Vaswani
+(docs/how-it-works.md)."""
 
 
-def label_of(ranked: Sequence[tuple[str, float]], tokenizer: Tokenizer) -> str:
-    """Make a label of up to three words that a concept fires on, strongest first.
+@dataclass
+class _Meaning:
+    """A word of a concept, with all its other forms."""
 
-    Of words with the same stem or beginning the first is taken. Stop words and punctuation are
-    taken only if no other word comes near their z-score, insignificant words only if there are no
-    others. Without words the label is empty.
+    word: str
+    """The strongest form."""
+    place: int
+    """Its place among the concept's words."""
+    evidence: float
+    """The sum of the squared z-scores of all forms."""
+
+
+def label_of(
+    ranked: Sequence[tuple[str, float]], cosines: Floats, stems: Callable[[str], Sequence[str]]
+) -> str:
+    """Make a label of up to three words that have a common meaning, strongest first.
+
+    The evidence of a word is its squared z-score; words with the same stem add up. A label begins
+    with one word, and speaks for all those whose cosine with it is at least ``COHERENT``, unless
+    they begin with the same two letters: pieces of rare words are alike for their spelling. The
+    word that speaks for most evidence is taken, and those of its words that are near each other.
+
+    Args:
+        ranked: the words and their z-scores, strongest first.
+        cosines: of the words' vectors [words, words].
+        stems: the stems of a word; none for a stop word or punctuation.
+
+    Returns:
+        An empty text if no word is significant, or if the label would speak for less than
+        ``COVERED`` of the evidence, that of stop words and punctuation included: the concept fires
+        on words without a common meaning.
     """
-    least = max([SIGNIFICANT, *(z * FAINT for _, z in ranked[:1])])
-    stems = [(word, tokenizer(word)) for word, z in ranked if z >= least]
-    stemmed = [(word, stem) for word, stem in stems if stem] or [(w, [w]) for w, _ in stems]
-    chosen: list[str] = []
-    taken: list[str] = []
-    for word, stem in stemmed or [(word, [word]) for word, _ in ranked[:1]]:
-        if len(chosen) < WORDS_PER_LABEL and not any(_alike(a, b) for a in stem for b in taken):
-            chosen.append(word)
-            taken += stem
-    return " ".join(chosen)
+    total = 0.0
+    meanings: dict[str, _Meaning] = {}
+    for place, (word, z) in enumerate(ranked):
+        if z < SIGNIFICANT:
+            continue
+        total += z * z
+        if stemmed := stems(word):
+            first = meanings.setdefault(" ".join(stemmed), _Meaning(word, place, 0.0))
+            first.evidence += z * z
+    best: list[_Meaning] = []
+    most = COVERED * total
+    for meaning in meanings.values():
+        near = [other for other in meanings.values() if _near(meaning, other, cosines)]
+        spoken_for = meaning.evidence + sum(other.evidence for other in near)
+        if spoken_for > most or (spoken_for == most and not best):
+            best, most = _agreeing(meaning, near, cosines), spoken_for
+    return " ".join(meaning.word for meaning in best)
 
 
-def _alike(one: str, other: str) -> bool:
-    short, long = sorted((one, other), key=len)
-    return long.startswith(short) and (len(short) > 3 or short == long)
+def _agreeing(first: _Meaning, near: Sequence[_Meaning], cosines: Floats) -> list[_Meaning]:
+    """Return the strongest words near the first and each other, strongest first."""
+    chosen = [first]
+    for other in sorted(near, key=lambda meaning: -meaning.evidence):
+        strong = other.evidence >= FAINT**2 * first.evidence
+        if strong and len(chosen) < WORDS_PER_LABEL:
+            chosen += [other] * all(_near(other, one, cosines) for one in chosen)
+    return sorted(chosen, key=lambda meaning: -meaning.evidence)
+
+
+def _near(one: _Meaning, other: _Meaning, cosines: Floats) -> bool:
+    """Return whether two different words have a common meaning, and not only a beginning."""
+    apart = one.word[:2] != other.word[:2]
+    return apart and bool(cosines[one.place, other.place] >= COHERENT)

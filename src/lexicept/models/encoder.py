@@ -60,6 +60,19 @@ class TokenShare(NamedTuple):
     """Its share in the pooled activation, before the root."""
 
 
+class TokenActivations(NamedTuple):
+    """The most active dimensions of tokens."""
+
+    acts: torch.Tensor
+    """Activations [tokens, k]."""
+    dimensions: torch.Tensor
+    """Dimensions [tokens, k]."""
+    tokens: list[tuple[int, int]]
+    """Each token's window and its place there."""
+    states: torch.Tensor
+    """What the head read [tokens, d]."""
+
+
 class Encoder(SparseEncoder):  # type: ignore[misc]
     """A learned sparse encoder: texts → hidden states of a backbone → sparse vectors of a head.
 
@@ -262,14 +275,11 @@ class Encoder(SparseEncoder):  # type: ignore[misc]
                 parts.append(pooled_activations(self.head, self.read(some, task), len(some), task))
         return sp.csr_array(sp.vstack(parts, format="csr"))
 
-    def token_activations(
-        self, windows: Sequence[Window]
-    ) -> Iterator[tuple[torch.Tensor, torch.Tensor, list[tuple[int, int]]]]:
+    def token_activations(self, windows: Sequence[Window]) -> Iterator[TokenActivations]:
         """Compute the most active dimensions of every token of windows, special tokens left out.
 
         Yields:
-            For a batch of windows, on the CPU: activations [tokens, k], dimensions [tokens, k],
-            and the window's number and the place in it of each token.
+            Batches of windows, on the CPU.
         """
         head = self.head
         limit = POOL_CELLS // head.size  # a head without k may find every dimension active
@@ -376,7 +386,7 @@ def pooled_activations(head: Head, read: TokenStates, count: int, task: str) -> 
 
 def _encode_tokens(
     head: Head, states: torch.Tensor, tokens: list[tuple[int, int]]
-) -> tuple[torch.Tensor, torch.Tensor, list[tuple[int, int]]]:
+) -> TokenActivations:
     with torch.inference_mode():
         acts, dimensions = head.encode(states)
-    return acts.cpu(), dimensions.cpu(), tokens
+    return TokenActivations(acts.cpu(), dimensions.cpu(), tokens, states.cpu())

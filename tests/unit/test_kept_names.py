@@ -1,0 +1,44 @@
+"""Which names of a model survive its training."""
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+
+from lexicept.index.atlas import SOURCES, Findings
+from lexicept.interpretation.kept_names import names_for
+
+FOUND = ["cats", "#1", "#2", "#3", "#4", "#5"]
+"""The first two were described: by a name, and by words without a common meaning."""
+
+KNOWN = ["dogs", "locks", "Paths", "joins", "#4"]
+
+
+def findings() -> Findings:
+    rows, zs = [0, 1, 2], [5.0, 1.96, 1.95]
+    return Findings(
+        labels=FOUND,
+        sources=np.array([SOURCES.index("none" if n else "words") for n in range(6)]),
+        tokens=9,
+        firings=np.zeros(6, np.int64),
+        words=["w"],
+        log_odds=sp.csr_array((zs, (rows, [0] * 3)), shape=(6, 1)),
+        examples=sp.csr_array((6, 1)),
+        spans=np.zeros((0, 2), np.int64),
+        nearest=sp.csr_array((6, 6)),
+    )
+
+
+def test_names_of_latents_that_stayed_themselves() -> None:
+    before = torch.eye(6)[:5]
+    after = 7 * torch.eye(6)
+    after[2] = torch.tensor([0.0, 0.0, 0.81, 0.0, 0.0, (1 - 0.81**2) ** 0.5])
+    after[3] = torch.tensor([0.0, 0.0, 0.0, 0.79, 0.0, (1 - 0.79**2) ** 0.5])
+    found = names_for(findings(), KNOWN, before.half(), after)
+    assert found.labels == ["cats", "#1", "Paths", "#3", "#4", "#5"]
+    assert [SOURCES[n] for n in found.sources] == ["words", "none", "words", *["none"] * 3]
+
+
+def test_a_kept_name_that_another_concept_has() -> None:
+    rows = torch.eye(6)
+    found = names_for(findings(), ["", "", "", "CATS"], rows[:4], rows)
+    assert found.labels == ["cats", "#1", "#2", "CATS #3", "#4", "#5"]
