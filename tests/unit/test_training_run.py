@@ -160,16 +160,18 @@ def test_a_model_is_what_the_run_validated(unbroken, places, trained, run: Run, 
     assert opened.search(queries[0].text, 3)
 
 
-def test_a_pruned_model_is_what_the_run_validated(places, run: Run, tmp_path):
+@pytest.mark.parametrize("pooling", ["sum", "sqrt_sum"])
+def test_a_pruned_model_is_what_the_run_validated(places, run: Run, tmp_path, pooling):
     limits = {"query_max_active_dims": 3, "document_max_active_dims": 8}
-    model = {"trained": "all", "pooling": "sum", **limits}
+    model = {"trained": "all", "pooling": pooling, **limits}
     config = configuration(places, model=model, loss={"words": 0.0})
     train(config, tmp_path / "run")
     best = max(metrics(tmp_path / "run")[1::2], key=lambda line: line["eval_selection"])
     assert (best["eval_query_length"], best["eval_document_length"]) == (3, 8)
     index, beir = tmp_path / "index", str(places / "beir")
-    arguments = ("--model", tmp_path / "run" / "model", "--vocabulary", "concepts", "--json")
-    assert run("build", beir, "--out", index, *arguments).code == 0
+    arguments = ("--vocabulary", "concepts", "--precision", "float32", "--json")
+    model_folder = tmp_path / "run" / "model"
+    assert run("build", beir, "--out", index, "--model", model_folder, *arguments).code == 0
     found = run("evaluate", index, beir, "--split", "dev", "--json").json
     assert found["nDCG@10"] == pytest.approx(best["eval_ndcg"], abs=1e-6)
     assert found["qd_flops"] == pytest.approx(best["eval_qd_flops"])

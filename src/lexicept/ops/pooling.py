@@ -1,4 +1,8 @@
-"""A linear map over tokens, pooled to texts, without an array of tokens × vocabulary."""
+"""A linear map over tokens, pooled to texts, without an array of tokens × vocabulary.
+
+On a GPU, Triton kernels find each token's k largest activations and each text's maxima
+(``ops.triton``). Sums without k, and all gradients, are PyTorch's own operations there.
+"""
 
 from __future__ import annotations
 
