@@ -170,11 +170,12 @@ def test_a_concept_shows_its_documents_and_is_steered(page: Page, path: Path) ->
     label = concept.inner_text()
     concept.click()
     dialog = page.get_by_role("dialog")
-    expect(dialog.get_by_role("heading", name=label)).to_be_focused()
     expect(dialog).to_contain_text("Documents")
     index = IndexReader.open(path)
     number = int(re.search(r"concept=(\d+)", page.url)[1])  # type: ignore[index]
-    assert index.vocabularies[1].terms[number] == label  # type: ignore[index]
+    name = index.vocabularies[1].terms[number]  # type: ignore[index]
+    expect(dialog.get_by_role("heading", name=name)).to_be_focused()
+    assert label.endswith(name)  # without a name, its number after the word of the query
     dialog.get_by_role("button", name="Raise").click()
     expect(dialog).to_contain_text("× 2")
     assert f"steer=concepts%3A{number}%3A2" in page.url

@@ -19,6 +19,7 @@ from lexicept.explanation.contributions import (
     Contribution,
     Sources,
     Span,
+    shown_term,
     spelled,
     spellings,
     split_spans,
@@ -421,3 +422,30 @@ def test_a_weak_source_is_shown_faintly():
     both = part._replace(term="nest", document_spans=(Span(13, 17),), document_shares=(1.0,))
     page = explanation_page(Explanation("owls", "d", document.content, (part, both), 0.0), document)
     assert "an <mark>owl</mark> and a <mark>nest</mark>" in page  # one dimension has it as strong
+
+
+def test_a_concept_without_a_name_is_called_after_what_fires_it():
+    document = Document("d", "two fractures, or fractured bones")
+    spans = (Span(18, 27), Span(4, 13))
+    part = Contribution(
+        "concepts", 7, "#7", 3.0, 2.0, 1.5, (Span(2, 10),), (1.0,), spans, (0.6, 0.4)
+    )
+    query = "a Fracture"
+    found = Explanation(query, "d", document.content, (part,), 0.0)
+    assert shown_term(part, query, document.content) == "Fracture ↔ fractured"
+    assert "concept  Fracture ↔ fractured  Fracture" in repr(found)
+    assert '<span class="concepts">Fracture ↔ fractured</span>' in explanation_page(found, document)
+    assert "Fracture ↔ fractured " in shown(explanation_view(found, document))[0]
+    line = "100% concept Fracture ↔ fractured"
+    plain, _ = shown(results_table(query, [hit(document, found)]))
+    assert f"{line}  Fracture → fractured 60%, fractures 40%" in plain
+    single = part._replace(document_spans=spans[:1], document_shares=(1.0,))
+    one = replace(found, contributions=(single,))
+    plain, _ = shown(results_table(query, [hit(document, one)]))
+    assert line in [text.strip() for text in plain.splitlines()[-2:]]
+    named = part._replace(term="bones #7")
+    assert shown_term(named, query, document.content) == "bones #7"
+    word = part._replace(vocabulary="words")
+    without = part._replace(query_spans=(), query_shares=())
+    for other in (word, without):
+        assert shown_term(other, query, document.content) == "#7"

@@ -186,7 +186,10 @@ def test_a_concept_is_the_atlas(client: TestClient, index: IndexReader) -> None:
     number = index.atlas.most_frequent()[0]
     concept = index.atlas[number]
     shown = get(client, f"/concepts/{number}")
-    assert (shown["source"], shown["firing_frequency"]) == ("words", concept.firing_frequency)
+    assert (shown["source"], shown["firing_frequency"]) == (
+        concept.source,
+        concept.firing_frequency,
+    )
     assert [(one["word"], one["z"]) for one in shown["words"]] == list(concept.words)
     nearest = [(one["number"], one["cosine"]) for one in shown["nearest"]]
     assert nearest == list(concept.nearest)

@@ -13,7 +13,13 @@ from rich.table import Table
 from rich.text import Text
 
 from lexicept.corpora import Document
-from lexicept.explanation.contributions import Span, spelled, split_spans, strong_and_weak
+from lexicept.explanation.contributions import (
+    Span,
+    shown_term,
+    spelled,
+    split_spans,
+    strong_and_weak,
+)
 from lexicept.explanation.explanation import Explanation
 from lexicept.index.stored import Hit
 from lexicept.sanitize import safe
@@ -76,7 +82,10 @@ def explanation_view(explanation: Explanation, document: Document) -> Group:
             f"{part.query_weight:.3f}",
             f"{part.document_weight:.3f}",
             Text(safe(part.vocabulary.removesuffix("s")), style="dim"),
-            Text(safe(part.term), style=_COLOURS.get(part.vocabulary, "")),
+            Text(
+                safe(shown_term(part, explanation.query, explanation.content)),
+                style=_COLOURS.get(part.vocabulary, ""),
+            ),
             Text(safe(spelled(explanation.query, part.in_query))),
             Text(safe(spelled(explanation.content, part.in_document))),
         )
@@ -100,10 +109,12 @@ def _largest(explanation: Explanation, most: int = 6) -> Text:
     for part in parts[:most]:
         text.append(f"{part.score / score:>5.0%} ", style="green")
         text.append(f"{part.vocabulary.removesuffix('s')} ", style="dim")
-        text.append(safe(part.term), style=_COLOURS.get(part.vocabulary, ""))
+        term = shown_term(part, explanation.query, explanation.content)
+        text.append(safe(term), style=_COLOURS.get(part.vocabulary, ""))
         asked = spelled(explanation.query, part.in_query, 3)
         matched = spelled(explanation.content, part.in_document, 3)
-        text.append(f"  {safe(asked)} → {safe(matched)}\n" if matched else "\n", style="dim")
+        said = not matched or term == f"{asked} ↔ {matched}"
+        text.append("\n" if said else f"  {safe(asked)} → {safe(matched)}\n", style="dim")
     rest = math.fsum(part.score for part in parts[most:])
     if rest > 0:
         text.append(f"{rest / score:>5.0%} ", style="green")

@@ -50,7 +50,8 @@ class QueryTerm(NamedTuple):
     dimension: int
     """The number within the vocabulary: for concepts the latent's."""
     term: str
-    """The dimension's name: a stem, or a concept's label."""
+    """The dimension's name: a stem, or a concept's label; its number, as in "#12", for a concept
+    without a name."""
     weight: float
     spans: tuple[Span, ...]
     """Characters of the query, as in ``Contribution``."""
@@ -70,7 +71,8 @@ class Contribution(NamedTuple):
     dimension: int
     """The number within the vocabulary: for concepts the latent's."""
     term: str
-    """The dimension's name: a stem, or a concept's label."""
+    """The dimension's name: a stem, or a concept's label; its number, as in "#12", for a concept
+    without a name."""
     score: float
     """``query_weight * document_weight``."""
     query_weight: float
@@ -139,6 +141,21 @@ def spelled(text: str, sources: Sources, most: int = SPELLED) -> str:
     parts = [f"{spelling} {share:.0%}" for spelling, share in [*strings.items()][:most]]
     rest = math.fsum([*strings.values()][most:])
     return ", ".join(parts + [f"{len(strings) - most} more {rest:.0%}"] * (len(strings) > most))
+
+
+def unnamed(number: int) -> str:
+    """Return the term of a concept without a name."""
+    return f"#{number}"
+
+
+def shown_term(part: Contribution, query: str, content: str) -> str:
+    """Return what a term is called: a concept without a name after the strongest word of the query
+    and that of the document that fire it, as in "fracture ↔ fractures"."""
+    if part.vocabulary == "concepts" and part.term == unnamed(part.dimension):
+        pair = (spellings(query, part.in_query), spellings(content, part.in_document))
+        if all(pair):
+            return " ↔ ".join(next(iter(strings)) for strings in pair)
+    return part.term
 
 
 def split_spans(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lexicept.corpora import Document
-from lexicept.explanation.contributions import Contribution, spelled
+from lexicept.explanation.contributions import Contribution, shown_term, spelled
 from lexicept.sanitize import safe
 
 SHOWN = 10
@@ -48,7 +48,7 @@ class Explanation:
         for part in shown:
             own = (
                 part.vocabulary.removesuffix("s"),
-                part.term,
+                shown_term(part, self.query, self.content),
                 spelled(self.query, part.in_query),
                 spelled(self.content, part.in_document),
             )

@@ -16,6 +16,7 @@ from lexicept.explanation.contributions import (
     Contribution,
     Sources,
     Span,
+    shown_term,
     spelled,
     split_spans,
     strong_and_weak,
@@ -113,6 +114,7 @@ def _values(explanation: Explained, document: Document) -> dict[str, Any]:
         "name": document.title or document.id,
         "title": _pieces(document.title, *titles) or [Piece(document.id, PLAIN)],
         "text": _pieces(document.text, *texts),
+        "shown_term": shown_term,
         "spelled": spelled,
     }
 

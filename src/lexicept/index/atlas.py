@@ -20,6 +20,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from lexicept.errors import IndexFormatError
+from lexicept.explanation.contributions import unnamed
 from lexicept.sanitize import one_line
 from lexicept.storage.arrays import load_array, load_csr, save_array, save_csr
 from lexicept.storage.files import read_json, write_json
@@ -223,11 +224,6 @@ class Atlas(Sequence[Concept]):
 def digest(content: str) -> int:
     """64 bits that tell whether a document is as it was."""
     return int.from_bytes(hashlib.blake2b(content.encode(), digest_size=8).digest())
-
-
-def unnamed(number: int) -> str:
-    """The label of a concept without a name."""
-    return f"#{number}"
 
 
 def unique_labels(labels: Sequence[str], changed: Collection[int] | None = None) -> list[str]:

@@ -18,7 +18,8 @@ import scipy.sparse as sp
 from lexicept.corpora import Document, pseudo_queries
 from lexicept.engines import ExactEngine, store
 from lexicept.errors import InputError
-from lexicept.index.atlas import SOURCES, Findings, unique_labels, unnamed
+from lexicept.explanation.contributions import unnamed
+from lexicept.index.atlas import SOURCES, Findings, unique_labels
 from lexicept.index.builder import Contents, map_over, well_formed, write_documents
 from lexicept.index.generations import (
     carry_over,

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from lexicept.index.atlas import SOURCES, Findings, unique_labels, unnamed
+from lexicept.explanation.contributions import unnamed
+from lexicept.index.atlas import SOURCES, Findings, unique_labels
 from lexicept.interpretation.word_labels import SIGNIFICANT
 from lexicept.vectors import row_numbers
 

@@ -75,7 +75,7 @@ class Dimension(BaseModel):
 
     vocabulary: str
     dimension: int = Field(description="Number in its vocabulary; for a concept the latent's.")
-    term: str
+    term: str = Field(description="A concept without a name has its number: #12.")
 
 
 class Term(Dimension):
@@ -175,7 +175,9 @@ class ConceptDocument(Card):
 class ConceptDetail(ConceptSummary):
     """A concept; without an atlas most fields are null or empty."""
 
-    source: str | None = Field(description="Source of the label.")
+    source: str | None = Field(
+        description="Source of the label; none for a concept without a name."
+    )
     firing_frequency: float | None = Field(description="Share of tokens on which it is active.")
     words: list[ConceptWord]
     examples: list[ConceptExample]

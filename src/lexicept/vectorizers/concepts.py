@@ -9,7 +9,7 @@ from pathlib import Path
 import scipy.sparse as sp
 
 from lexicept.errors import InputError
-from lexicept.explanation.contributions import Sources, whole
+from lexicept.explanation.contributions import Sources, unnamed, whole
 from lexicept.models.backbone import Backbone
 from lexicept.models.encoder import Encoder, TokenShare, TokenStates, pooled_activations
 from lexicept.models.heads.base import Head
@@ -60,7 +60,7 @@ class ConceptVectorizer:
         terms = own if terms is None else terms
         self.named = terms is not None
         """Whether the dimensions have names."""
-        self._terms = [f"#{latent}" for latent in range(self.size)] if terms is None else terms
+        self._terms = [unnamed(latent) for latent in range(self.size)] if terms is None else terms
 
     @classmethod
     def pretrained(

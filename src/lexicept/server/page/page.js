@@ -200,7 +200,7 @@ function outcome(found, compare) {
 // ---- the query and its steering
 
 function showTerms(found) {
-  const terms = found.map((term) => ({ ...term, term: named(term, term.spans) }));
+  const terms = found.map((term) => ({ ...term, term: named(term) }));
   shownTerms = terms;
   const most = Math.max(...terms.map((term) => term.weight), 0);
   const groups = Object.values(Object.groupBy(terms, (term) => term.vocabulary));
@@ -343,11 +343,12 @@ function explain(item, why) {
   // The title is the heading already.
   const start = title && why.content.startsWith(`${title} `) ? Array.from(title).length + 1 : 0;
   const marks = item.querySelector(".excerpt");
-  marks.replaceChildren(...excerpt(text, start, why.contributions));
+  const contributions = why.contributions.map((part) => ({ ...part, term: named(part, text) }));
+  marks.replaceChildren(...excerpt(text, start, contributions));
 
   const shares = ["words", "concepts"].map((name) => [
     name,
-    why.contributions.reduce((sum, part) => sum + (part.vocabulary === name ? part.score : 0), 0),
+    contributions.reduce((sum, part) => sum + (part.vocabulary === name ? part.score : 0), 0),
   ]);
   shares.push(["prior", why.prior]);
   const shown = shares.filter(([, score]) => score > 0);
@@ -368,15 +369,15 @@ function explain(item, why) {
   }
 
   const parts = make("ul", { class: "parts", role: "list" });
-  const most = why.contributions[0]?.score ?? 0;
+  const most = contributions[0]?.score ?? 0;
   const list = (all) => {
-    const some = all ? why.contributions : why.contributions.slice(0, FEW_PARTS);
+    const some = all ? contributions : contributions.slice(0, FEW_PARTS);
     parts.replaceChildren(...some.map((part) => contribution(part, why.score, most, marks)));
   };
   list(false);
   const box = item.querySelector(".why");
   box.replaceChildren(stack, keys, parts);
-  const hidden = why.contributions.length - FEW_PARTS;
+  const hidden = contributions.length - FEW_PARTS;
   if (hidden > 0) {
     const more = make("button", { type: "button", class: "plain", "aria-expanded": "false" });
     const closed = `Show ${hidden} more`;
@@ -399,11 +400,10 @@ function contribution(part, score, most, marks) {
       mark.classList.toggle("active", on && fired);
     }
   };
-  const shown = { ...part, term: named(part, part.query_spans) };
   return make(
     "li",
     { mouseenter: outline(true), mouseleave: outline(false), focusin: outline(true), focusout: outline(false) },
-    make("div", {}, kind(part.vocabulary), label(shown, "part")),
+    make("div", {}, kind(part.vocabulary), label(part, "part")),
     meter(part.vocabulary, most ? part.score / most : 0),
     make("span", { class: "share number" }, percent(score ? part.score / score : 0)),
   );
@@ -469,10 +469,19 @@ function excerpt(text, start, contributions) {
   return pieces;
 }
 
-/** What a term is called: a word as the query spells it, for the index only has its stem. */
-function named(term, spans) {
-  if (term.vocabulary !== "words" || !spans.length) return term.term;
-  return Array.from(state.query).slice(spans[0].start, spans[0].end).join("");
+/** What a term is called: a word as the query spells it, for the index only has its stem; a concept
+ * without a name after the words that fire it, in the query and perhaps in a document's text. */
+function named(term, text = []) {
+  const asked = spelled(Array.from(state.query), term.query_spans ?? term.spans);
+  if (term.vocabulary === "words") return asked || term.term;
+  if (term.term !== `#${term.dimension}` || !asked) return term.term;
+  const matched = spelled(text, term.document_spans ?? []);
+  return matched ? `${asked} ↔ ${matched}` : `${asked} ${term.term}`;
+}
+
+/** The characters with the largest share; nothing where no span is known. */
+function spelled(text, spans) {
+  return spans.length ? text.slice(spans[0].start, spans[0].end).join("") : "";
 }
 
 function kind(vocabulary) {
@@ -539,6 +548,7 @@ async function showConcept() {
   }
   if (concept.source === "llm") facts.push("named by a language model");
   if (concept.source === "explanations") facts.push("named by published explanations");
+  if (concept.source === "none") facts.push("without a name: its words have no common meaning");
   const blocks = [make("p", { class: "dim" }, facts.join(", ")), make("div", { id: "concept-steering" })];
   const block = (title, items, attributes = {}) => {
     if (items.length) blocks.push(make("h3", {}, title), make("ul", { role: "list", ...attributes }, ...items));
