@@ -77,10 +77,14 @@ def test_bad_documents_are_named_and_leave_nothing(
     [
         ({"width": 5}, "width requires sae"),
         ({"layer": 2}, "layer requires train_concepts or sae: a saved model has its own backbone"),
-        ({"adapt": True, "train_concepts": True}, "train_concepts and adapt are two sources"),
+        ({"model": "x", "train_concepts": True}, "model and train_concepts are two sources"),
+        ({"concepts": "fixed", "sae": "x"}, "concepts goes with lexicept-mini or model, not sae"),
         ({"explanations": "x"}, "explanations requires sae or model"),
         ({"ray_workers": 2}, "ray_workers requires ray"),
-        ({"adapt": True, "vocabulary": "words"}, "adapt requires concepts, but vocabulary is word"),
+        (
+            {"concepts": "fixed", "vocabulary": "words"},
+            "concepts requires concepts, but vocabulary is words",
+        ),
         (
             {"weighting": "bm25", "vocabulary": "words"},
             "weighting requires concepts, but vocabulary is words",

@@ -43,6 +43,7 @@ def test_build(beir: Path, tmp_path: Path, run: Run) -> None:
             "query_max_active_dims": None,
             "document_max_active_dims": None,
             "query_max_qd_flops": None,
+            "adapted": None,
         }
     ]
     assert run("index", "info", tmp_path / "x", "--json").json == built

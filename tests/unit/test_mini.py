@@ -1,4 +1,4 @@
-"""The concept model in the package, adapted or not, and what else build takes concepts from."""
+"""The concept model in the package as it is, and what else build takes concepts from."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+import lexicept
 from lexicept.index.reader import IndexReader
 from lexicept.index.updates import relabel
 from lexicept.models.index_settings import IndexSettings
-from lexicept.training import adaptation
 from lexicept.vectorizers.concepts import MINI, ConceptVectorizer
 from support.commands import Run, assert_error
 
@@ -32,7 +32,7 @@ def corpus(tmp_path: Path) -> Path:
 
 
 def test_it_is_small_and_has_names() -> None:
-    folder = Path(adaptation.__file__).parents[1] / "mini"
+    folder = Path(lexicept.__file__).with_name("mini")
     assert sum(path.stat().st_size for path in folder.rglob("*")) < 15 * 2**20
     concepts = ConceptVectorizer.load(MINI)
     assert concepts.named
@@ -106,32 +106,21 @@ def test_describe_tells_what_concepts_are_here(corpus: Path, run: Run, tmp_path:
     assert_error(run("index", "describe", tmp_path / "words"), "has no concepts")
 
 
-def test_adapting(corpus: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(adaptation, "STEPS", 2)
-    index = tmp_path / "index"
-    assert run("build", corpus, "--out", index, "--adapt").code == 0
-    before = ConceptVectorizer.load(MINI)
-    after = IndexReader.open(index).vectorizer("concepts")
-    assert isinstance(after, ConceptVectorizer)
-    assert list(after.terms) == list(before.terms)
-    old, new = before.encoder.head, after.encoder.head
-    assert new.settings == old.settings
-    assert after.encoder.index_settings == before.encoder.index_settings
-    moved = (new.rows - old.rows).abs().amax(dim=1)
-    assert 0 < int((moved > 0).sum()) < 8192  # those that fired
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--k", 4], "--k requires --train-concepts"),
-        (["--num-latents", 64, "--adapt"], "--num-latents requires --train-concepts"),
+        (["--num-latents", 64, "--concepts", "adapted"], "--num-latents requires --train-concepts"),
         (["--layer", 2], "--layer requires --train-concepts or --sae"),
         (["--backbone", "x", "--model", "y"], "--backbone requires --train-concepts or --sae"),
-        (["--adapt", "--train-concepts"], "--train-concepts and --adapt are two sources"),
         (
-            ["--adapt", "--vocabulary", "words"],
-            "--adapt requires concepts, but --vocab",
+            ["--concepts", "fixed", "--train-concepts"],
+            "--concepts goes with lexicept-mini or --model, not --train-concepts",
+        ),
+        (["--sae", "x", "--model", "y"], "--model and --sae are two sources"),
+        (
+            ["--concepts", "fixed", "--vocabulary", "words"],
+            "--concepts requires concepts, but --vocab",
         ),
         (["--model", "nowhere"], "nowhere: no saved encoder"),
     ],

@@ -80,12 +80,6 @@ def test_bad_parameters_of_build(parameters: dict[str, Any], problem: str, tmp_p
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_adaptation_to_too_few_words_leaves_nothing_behind(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"^adapt: no pseudo-queries can be made"):
-        lexicept.build(["cat", "dog"], tmp_path / "new.index", adapt=True)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_places_that_cannot_be_written(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("kept")

@@ -51,6 +51,13 @@ class ArchitectureChoice(StrEnum):
     matryoshka = "matryoshka"
 
 
+class ConceptsChoice(StrEnum):
+    """What happens to a model's concepts before documents are encoded."""
+
+    adapted = "adapted"
+    fixed = "fixed"
+
+
 class PrecisionChoice(StrEnum):
     """Number format of the backbone."""
 
@@ -77,9 +84,14 @@ TrainOption = Annotated[
         "--train-concepts", help="Train an SAE on the corpus; its latents are the concepts."
     ),
 ]
-AdaptOption = Annotated[
-    bool,
-    typer.Option("--adapt", help=f"Fine-tune {MINI} on the corpus first (minutes)."),
+ConceptsOption = Annotated[
+    ConceptsChoice | None,
+    typer.Option(
+        help=f"adapted: let the concepts of {MINI}, or of the SAE of --model, learn from the "
+        "corpus first: a minute or two for 5,000 abstracts, nothing for a hundred documents. "
+        f"fixed: use them as they are. Default: adapted for {MINI}, fixed for --model.",
+        show_default=False,
+    ),
 ]
 SAEOption = Annotated[
     str | None,
@@ -145,7 +157,7 @@ QueryCostOption = Annotated[
     float | None,
     typer.Option(
         help="Most QD-FLOPs of a query's concepts: the sum of the shares of documents that have "
-        "each of them. Default: the model's limit (1.5 for lexicept-mini)."
+        "each of them. Default: the model's limit (1.5 for fixed lexicept-mini, none for adapted)."
     ),
 ]
 DocumentLimitOption = Annotated[
@@ -172,7 +184,7 @@ def build(
     language: LanguageOption = "en",
     model: ModelOption = None,
     train_concepts: TrainOption = False,
-    adapt: AdaptOption = False,
+    concepts: ConceptsOption = None,
     sae: SAEOption = None,
     width: WidthOption = None,
     explanations: ExplanationsOption = None,
@@ -200,9 +212,9 @@ def build(
 ) -> None:
     """Build an index of a corpus: words, concepts, or both.
 
-    Concepts come from lexicept-mini, the model in the package, unless --model, --sae,
-    --train-concepts or --adapt names another source. Re-running the command resumes an
-    interrupted build.
+    Concepts come from lexicept-mini, the model in the package, which is adapted to the corpus,
+    unless --model, --sae or --train-concepts names another source. Re-running the command resumes
+    an interrupted build.
     """
     with option_names():
         training = _training(train_concepts, num_latents, k, architecture, train_tokens, seed)
@@ -212,7 +224,7 @@ def build(
             vocabulary=vocabulary.value,
             language=language,
             model=model,
-            adapt=adapt,
+            concepts=None if concepts is None else concepts.value,
             sae=sae,
             width=width,
             explanations=explanations,

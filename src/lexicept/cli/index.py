@@ -148,6 +148,9 @@ def print_info(index: Index, as_json: bool) -> None:
         name = weighting.pop("name")
         arguments = ", ".join(f"{key} {value}" for key, value in weighting.items())
         rows.append((entry["name"], f"{entry['size']:,} dimensions, {name} {arguments}".rstrip()))
+        if entry["adapted"] is not None:
+            tokens, steps = entry["adapted"]["tokens"], entry["adapted"]["steps"]
+            rows.append(("", f"adapted to the documents: {tokens:,} tokens, {steps:,} steps"))
         for side in ("query", "document"):
             if entry[f"{side}_max_active_dims"] is not None:
                 rows.append(("", f"at most {entry[f'{side}_max_active_dims']} in a {side}"))

@@ -52,6 +52,9 @@ class VocabularySettings:
     query_max_qd_flops: float | None = None
     """Largest QD-FLOPs of a query: the sum over its dimensions of the share of documents that have
     each. Dimensions with the largest possible impact are kept first; None sets no limit."""
+    adapted: Mapping[str, int] | None = None
+    """Tokens and steps by which the vocabulary's model was adapted to the collection, which nothing
+    is derived from; None where it was not."""
 
     def __post_init__(self) -> None:
         budget = self.query_max_qd_flops
@@ -70,6 +73,7 @@ class VocabularySettings:
             "query_max_active_dims": self.query_max_active_dims,
             "document_max_active_dims": self.document_max_active_dims,
             "query_max_qd_flops": self.query_max_qd_flops,
+            "adapted": self.adapted,
         }
 
     @classmethod
@@ -79,6 +83,7 @@ class VocabularySettings:
             content["query_max_active_dims"],
             content["document_max_active_dims"],
             content["query_max_qd_flops"],
+            content.get("adapted"),
         )
 
     def prune_queries(

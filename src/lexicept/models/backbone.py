@@ -24,7 +24,13 @@ from lexicept.models.loading import (
     quiet_transformers,
     resolve,
 )
-from lexicept.models.lora import find_base, has_adapters, load_adapters, save_adapters
+from lexicept.models.lora import (
+    copy_adapters,
+    find_base,
+    has_adapters,
+    load_adapters,
+    save_adapters,
+)
 from lexicept.models.windows import (
     LONGEST_WINDOW,
     Window,
@@ -128,6 +134,9 @@ class Backbone(Transformer):  # type: ignore[misc]
         self.max_tokens = max_tokens
         self.known: KnownStates | None = None
         """States of documents that ``token_states`` takes instead of running the blocks."""
+        self.adapters: Path | None = None
+        """Folder of adapters that ``save`` copies instead of writing weights, which must be theirs
+        upon their base's."""
         if not getattr(self.tokenizer, "is_fast", False):
             raise InputError(f"{model_name_or_path}: its tokenizer has no offsets (not a fast one)")
         # These lists still have an entry for each block that was cut, which the library can't save.
@@ -276,10 +285,13 @@ class Backbone(Transformer):  # type: ignore[misc]
     def save(self, output_path: str, *args: Any, **kwargs: Any) -> None:
         """Write the blocks that are run, or the adapters alone, and the tokenizer."""
         with quiet_transformers():
-            if not has_adapters(self.model):
+            if has_adapters(self.model):
+                save_adapters(self.model, output_path)
+            elif self.adapters is not None:
+                copy_adapters(self.adapters, self.model, output_path)
+            else:
                 super().save(output_path, *args, **kwargs)
                 return
-            save_adapters(self.model, output_path)
             self.processor.save_pretrained(output_path)
             self.save_config(output_path)
 

@@ -11,10 +11,14 @@ from typing import Any
 
 from torch import nn
 from transformers import PreTrainedModel
-from transformers.utils import ADAPTER_SAFE_WEIGHTS_NAME, find_adapter_config_file
+from transformers.utils import (
+    ADAPTER_CONFIG_NAME,
+    ADAPTER_SAFE_WEIGHTS_NAME,
+    find_adapter_config_file,
+)
 
 from lexicept.errors import InputError
-from lexicept.storage.files import read_json
+from lexicept.storage.files import read_json, replace_file
 
 
 def add_adapters(model: PreTrainedModel, base: str, rank: int, alpha: int | None = None) -> Any:
@@ -52,6 +56,14 @@ def save_adapters(model: Any, folder: str) -> None:
     cut to the blocks that are run."""
     # Embeddings are not adapted; otherwise peft asks the hub how many the base has.
     model.save_pretrained(folder, save_embedding_layers=False)
+    model.config.save_pretrained(folder)
+
+
+def copy_adapters(source: Path, model: PreTrainedModel, folder: str) -> None:
+    """Write what ``save_adapters`` writes for a model that loaded adapters from ``source``, and
+    whose weights have not changed since."""
+    for name in (ADAPTER_CONFIG_NAME, ADAPTER_SAFE_WEIGHTS_NAME):
+        replace_file(Path(folder, name), (source / name).read_bytes())
     model.config.save_pretrained(folder)
 
 

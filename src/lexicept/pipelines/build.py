@@ -14,7 +14,7 @@ from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import VocabularySettings
 from lexicept.pipelines.arguments import checked_arguments
 from lexicept.pipelines.cluster import joined
-from lexicept.pipelines.concept_source import ConceptSource, check_parameters
+from lexicept.pipelines.concept_source import ConceptSource, Fitted, check_parameters
 from lexicept.pipelines.documents import Documents, as_documents, skippable
 from lexicept.pipelines.index import Index
 from lexicept.progress import Progress, reporting
@@ -37,7 +37,7 @@ def build(
     vocabulary: Literal["words", "concepts", "both"] = "both",
     language: str = "en",
     model: str | os.PathLike[str] | None = None,
-    adapt: bool = False,
+    concepts: Literal["adapted", "fixed"] | None = None,
     sae: str | os.PathLike[str] | None = None,
     width: int | None = None,
     explanations: str | os.PathLike[str] | None = None,
@@ -60,8 +60,9 @@ def build(
 ) -> Index:
     """Build an index of documents and return it, opened.
 
-    Concepts come from one source: lexicept-mini (the model in the package), another saved
-    ``model``, a pretrained ``sae``, or an SAE that ``train_concepts`` trains on the documents.
+    Concepts come from one source: lexicept-mini (the model in the package, which is adapted to the
+    documents unless ``concepts`` is "fixed"), another saved ``model``, a pretrained ``sae``, or an
+    SAE that ``train_concepts`` trains on the documents.
     Calling it again with the same arguments resumes an interrupted build.
 
     Args:
@@ -72,7 +73,11 @@ def build(
         vocabulary: "words" needs no model; concepts need torch.
         language: ISO 639-1 code for the words' stop words and stemming.
         model: a saved concept model, a folder or a hub's name.
-        adapt: continue the training of lexicept-mini on the documents (minutes).
+        concepts: "adapted" lets the latents of lexicept-mini, or of an SAE in another ``model``, go
+            on learning from the documents before these are encoded (a minute or two for 5,000
+            abstracts; nothing for some hundred documents, which are too few to learn from);
+            "fixed" takes them as they are. By default lexicept-mini is adapted and another model is
+            fixed.
         sae: a pretrained SAE of the backbone, a folder or a hub's name.
         width: the number of latents, to choose among several pretrained SAEs.
         explanations: labels of the SAE's latents: Neuronpedia's export, a .jsonl file or a folder.
@@ -105,9 +110,8 @@ def build(
     """
     names = VOCABULARIES[vocabulary]
     source = ConceptSource.of(
-        () if skip_errors else documents,  # training on a corpus by its path would not skip
+        concepts,
         model,
-        adapt,
         sae,
         width,
         backbone,
@@ -118,9 +122,10 @@ def build(
     )
     check_parameters(
         names,
-        {"model": model, "sae": sae, "train_concepts": train_concepts, "adapt": adapt},
+        {"model": model, "sae": sae, "train_concepts": train_concepts},
         {"backbone": backbone, "layer": layer, "bidirectional": bidirectional},
         {
+            "concepts": concepts,
             "width": width,
             "explanations": explanations,
             "weighting": weighting,
@@ -148,17 +153,17 @@ def build(
         labels = _labels(explanations, loaded)
         with skippable():
             builder.add_documents(fresh, asdict(source) if "concepts" in names else {})
-        concepts = None if loaded is None else source.fit(loaded, builder, report)
+        fitted = None if loaded is None else source.fit(loaded, builder, report)
         if "words" in names:
             builder.add_vocabulary(words, VocabularySettings(BM25()), report)
-        if concepts is not None:
-            _add_concepts(builder, concepts, weighting, limits, language, labels, report)
+        if fitted is not None:
+            _add_concepts(builder, fitted, weighting, limits, language, labels, report)
         return Index(builder.commit(weight_bits=weight_bits))
 
 
 def _add_concepts(
     builder: IndexBuilder,
-    concepts: ConceptVectorizer,
+    fitted: Fitted,
     weighting: Literal["bm25", "splade"] | None,
     limits: VocabularySettings,
     language: str,
@@ -167,8 +172,12 @@ def _add_concepts(
 ) -> None:
     """Encode the documents, and describe concepts that have no labels."""
     from lexicept.interpretation.describe import describe
+    from lexicept.interpretation.kept_names import names_for
 
+    concepts = fitted.concepts
     settings = _settings(concepts, weighting, limits)
+    if fitted.effort is not None:
+        settings = replace(settings, adapted=asdict(fitted.effort))
     activations = builder.add_vocabulary(concepts, settings, progress)
     if concepts.named and labels is None:
         return
@@ -180,6 +189,8 @@ def _add_concepts(
         explanations=labels,
         progress=progress,
     )
+    if fitted.names is not None and fitted.rows is not None:
+        findings = names_for(findings, fitted.names, fitted.rows, concepts.head.rows.detach())
     builder.add_atlas(findings)
 
 

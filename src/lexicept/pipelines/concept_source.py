@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from lexicept.corpora.pseudo_queries import generate
 from lexicept.errors import InputError, ParameterError, require
 from lexicept.index.builder import IndexBuilder
 from lexicept.pipelines.defaults import BACKBONE, MINI
-from lexicept.pipelines.documents import Documents
-from lexicept.pipelines.train import MODULES
 from lexicept.progress import Progress
-from lexicept.storage.files import replacing_text
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from lexicept.models.backbone import Backbone
+    from lexicept.training.adaptation import Effort
     from lexicept.training.sae.settings import SAESettings
     from lexicept.vectorizers.concepts import ConceptVectorizer
+
+
+class Fitted(NamedTuple):
+    """Concepts that documents are encoded with, and how they came to be what they are."""
+
+    concepts: ConceptVectorizer
+    effort: Effort | None = None
+    """What their adaptation took; None where they were not adapted."""
+    names: Sequence[str] | None = None
+    """Names of the concepts before their adaptation, if any."""
+    rows: Tensor | None = None
+    """Encoder rows before it [M, d]."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +39,8 @@ class ConceptSource:
     """The source of the concepts. An interrupted build is resumed with an equal one only."""
 
     model: str | None
-    adapt: str | None
-    """The corpus that the model is adapted to; "" for documents that the caller holds."""
+    adapted: bool
+    """Whether the model is adapted to the documents."""
     sae: str | None
     width: int | None
     backbone: str
@@ -44,9 +54,8 @@ class ConceptSource:
     @classmethod
     def of(
         cls,
-        documents: Documents,
+        concepts: Literal["adapted", "fixed"] | None,
         model: str | os.PathLike[str] | None,
-        adapt: bool,
         sae: str | os.PathLike[str] | None,
         width: int | None,
         backbone: str | os.PathLike[str] | None,
@@ -56,13 +65,13 @@ class ConceptSource:
         train_concepts: bool | SAESettings,
     ) -> ConceptSource:
         """Return the source that the parameters of ``build`` name."""
-        corpus = _local(documents) if isinstance(documents, str | os.PathLike) else ""
+        packaged = model is None and sae is None and not train_concepts
         training = None
         if train_concepts:
             training = {} if train_concepts is True else _changed(train_concepts)
         return cls(
             model=_local(model),
-            adapt=corpus if adapt else None,
+            adapted=concepts == "adapted" or (concepts is None and packaged),
             sae=_local(sae),
             width=width,
             backbone=BACKBONE if backbone is None else os.fspath(backbone),
@@ -75,8 +84,6 @@ class ConceptSource:
     def check_installed(self) -> None:
         """Raise InputError where a package that the source needs is missing."""
         require("concepts", "sentence_transformers", hint=", or build with vocabulary words")
-        if self.adapt is not None:
-            require("train", *MODULES)
 
     def load(self) -> ConceptVectorizer | Backbone:
         """Load the concepts or, where they are trained on the documents, their backbone.
@@ -101,47 +108,38 @@ class ConceptSource:
             )
         concepts = ConceptVectorizer.load(self.model or MINI)
         concepts.precision = self.precision
+        if self.adapted:
+            from lexicept.training.adaptation import check_adaptable
+
+            try:
+                check_adaptable(concepts.encoder)
+            except InputError as error:
+                raise InputError(f"{self.model}: {error}") from None
         return concepts
 
     def fit(
         self, loaded: ConceptVectorizer | Backbone, builder: IndexBuilder, progress: Progress
-    ) -> ConceptVectorizer:
+    ) -> Fitted:
         """Train or adapt what was loaded to the builder's documents, where that is asked for."""
         from lexicept.models.backbone import Backbone
+        from lexicept.training.adaptation import adapt
         from lexicept.training.concepts import train_concepts
         from lexicept.training.sae.settings import SAESettings
+        from lexicept.vectorizers.concepts import ConceptVectorizer
 
         if isinstance(loaded, Backbone):
             folder = builder.work.kept("training")
             settings = SAESettings(**(self.training or {}))
-            return train_concepts(builder.contents, loaded, settings, folder, progress)
-        return loaded if self.adapt is None else self._adapted(loaded, builder, progress)
-
-    def _adapted(
-        self, concepts: ConceptVectorizer, builder: IndexBuilder, progress: Progress
-    ) -> ConceptVectorizer:
-        """Continue the training of a model on the documents."""
-        from lexicept.training.adaptation import adapt
-        from lexicept.vectorizers.concepts import ConceptVectorizer
-
-        if next(generate(builder.documents()), None) is None:  # before anything is kept
-            raise InputError("adapt: no pseudo-queries can be made of these documents")
-        folder = builder.work.kept("adaptation")
-        corpus = self.adapt or str(_write_corpus(builder, folder))
-        encoder = adapt(concepts.encoder, corpus, folder, progress)
-        adapted = ConceptVectorizer(encoder, concepts.terms)
-        adapted.precision = self.precision
-        return adapted
-
-
-def _write_corpus(builder: IndexBuilder, folder: Path) -> Path:
-    """Write the builder's documents as JSON Lines, which training reads."""
-    file = folder / "corpus.jsonl"
-    with replacing_text(file) as lines:
-        for document in builder.documents():
-            fields = {"_id": document.id, "title": document.title, "text": document.text}
-            lines.write(f"{json.dumps(fields)}\n")
-    return file
+            return Fitted(train_concepts(builder.contents, loaded, settings, folder, progress))
+        if not self.adapted:
+            return Fitted(loaded)
+        folder, packaged = builder.work.kept("adaptation"), self.model is None
+        encoder, rows = loaded.encoder, loaded.head.rows.detach().clone()
+        effort = adapt(encoder, builder.contents, folder, progress, configure=packaged)
+        if effort is None:
+            return Fitted(loaded)
+        names = loaded.terms if loaded.named else None
+        return Fitted(ConceptVectorizer(encoder), effort, names, rows)
 
 
 def _changed(settings: SAESettings) -> dict[str, Any]:
@@ -181,6 +179,10 @@ def check_parameters(
         text = "{0} requires {1} or {2}: a saved model has its own backbone"
         raise ParameterError(text, chosen[0], "train_concepts", "sae")
     named = {name for name, value in of_concepts.items() if value is not None}
+    if "concepts" in named and source not in (None, "model"):
+        raise ParameterError(
+            "{0} goes with lexicept-mini or {1}, not {2}", "concepts", "model", source
+        )
     if "width" in named and source != "sae":
         raise ParameterError("{0} requires {1}", "width", "sae")
     if "explanations" in named and source not in ("sae", "model"):

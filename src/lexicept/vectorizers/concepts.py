@@ -167,6 +167,8 @@ class ConceptVectorizer:
     def load(cls, source: str | Path) -> ConceptVectorizer:
         """Load a saved vectorizer, or an encoder with or without names of its dimensions.
 
+        The packaged model is saved without its backbone's weights, whose name it has.
+
         Args:
             source: a folder, the hub's name of an encoder, or ``MINI`` for the packaged model.
 
@@ -176,6 +178,8 @@ class ConceptVectorizer:
         folder = _MINI_FOLDER if source == MINI else model_folder(source)
         alone = not (folder / "model").is_dir()
         encoder = Encoder.load(folder if alone else folder / "model")
+        if source == MINI:
+            encoder.backbone.adapters = folder
         if alone:
             return cls(encoder)
         terms = TextStore(folder / "terms")

@@ -1,0 +1,265 @@
+"""Adaptation to a collection: what is learned, what is read once, and what an index keeps of it."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import lexicept
+from lexicept.errors import InputError
+from lexicept.models.backbone import Backbone
+from lexicept.models.encoder import Encoder
+from lexicept.models.heads.base import HeadSettings
+from lexicept.models.heads.sae import SAEHead
+from lexicept.models.index_settings import IndexSettings
+from lexicept.models.lookup import Lookup
+from lexicept.models.sae.model import SAE
+from lexicept.training import adaptation
+from lexicept.training.adaptation import HEAD, INDEX, check_adaptable, sample
+from lexicept.vectorizers.concepts import MINI, ConceptVectorizer
+from support.commands import Run
+from support.heads import make
+from support.tiny import text, tiny_backbone
+
+TEXTS = [
+    f"{one} {other}."
+    for one in ("A river", "The bank", "My cat", "A sorted list", "Spring")
+    for other in ("flows past old houses", "sleeps all day", "is counted twice", "pays interest")
+]
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few texts are enough to learn from, in a few steps."""
+    monkeypatch.setattr(adaptation, "FEWEST_TOKENS", 50)
+    monkeypatch.setattr(adaptation, "MOST_TOKENS", 6000)
+    monkeypatch.setattr(adaptation, "PASSES", 1000)
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> Backbone:
+    return tiny_backbone(tmp_path_factory.mktemp("bert"))
+
+
+def concepts_of(index: lexicept.Index) -> ConceptVectorizer:
+    vectorizer = index.reader.vectorizer("concepts")
+    assert isinstance(vectorizer, ConceptVectorizer)
+    return vectorizer
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    files = (file for file in folder.rglob("*") if file.is_file() and file.name != ".lock")
+    return {file.relative_to(folder).as_posix(): file.read_bytes() for file in files}
+
+
+def test_an_index_s_concepts_are_adapted_named_and_its_own(run: Run, tmp_path: Path) -> None:
+    index = lexicept.build(TEXTS, tmp_path / "index")
+    before, after = ConceptVectorizer.load(MINI), concepts_of(index)
+    moved = (after.head.rows - before.head.rows).abs().amax(dim=1) > 1e-5
+    assert 0 < int(moved.sum()) < 8192
+    assert after.head.settings == HEAD
+    assert after.encoder.index_settings == INDEX
+    assert index.reader.atlas is not None
+    assert list(after.terms) == list(index.reader.atlas.labels)
+    fires = set(index.reader.tf()[1].indices.tolist())
+    assert 0 < len(fires) < 200
+    for number in set(range(8192)) - fires:  # they stayed themselves, and have their names
+        assert after.terms[number] in (before.terms[number], f"{before.terms[number]} #{number}")
+    settings = index.reader.settings["concepts"]
+    assert settings.document_max_active_dims == HEAD.document_max_active_dims
+    assert settings.adapted == {"tokens": 120, "steps": 3}
+    shown = run("index", "info", tmp_path / "index").out
+    assert "adapted to the documents: 120 tokens, 3 steps" in shown
+
+
+def test_an_index_holds_no_weights_of_the_backbone(tmp_path: Path) -> None:
+    lexicept.build(TEXTS, tmp_path / "index", vocabulary="concepts")
+    model = tmp_path / "index" / "generation-000001" / "concepts" / "model"
+    sizes = {file.relative_to(model).as_posix(): file.stat().st_size for file in model.rglob("*")}
+    rows = 8192 * 384 * 4  # of the encoder; a decoder would be as large, and the backbone 90 MB
+    assert rows < sizes.pop("1_SAEHead/sae.safetensors") < rows + 50_000
+    assert max(sizes.values()) < 2**20
+
+
+def test_documents_that_are_added_are_read_with_the_index_s_own_concepts(tmp_path: Path) -> None:
+    index = lexicept.build(TEXTS[1:], tmp_path / "index", vocabulary="concepts")
+    concepts = concepts_of(index)
+    index.add([{"id": "new", "text": TEXTS[0]}])
+    assert (concepts_of(index).head.rows == concepts.head.rows).all()
+    assert index.reader.settings["concepts"].adapted == {"tokens": 113, "steps": 3}
+    expected = concepts.documents([TEXTS[0]])
+    found = index.reader.tf()[0][[len(TEXTS) - 1]]
+    assert found.indices.tolist() == expected.indices.tolist()
+    assert found.data == pytest.approx(expected.data)
+
+
+def test_a_small_collection_s_concepts_are_those_of_the_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adaptation, "FEWEST_TOKENS", 121)
+    lexicept.build(TEXTS, tmp_path / "small")
+    monkeypatch.setattr(adaptation, "FEWEST_TOKENS", 120)
+    fixed = lexicept.build(TEXTS, tmp_path / "fixed", concepts="fixed")
+    assert contents(tmp_path / "small") == contents(tmp_path / "fixed")
+    assert fixed.reader.settings["concepts"].adapted is None
+    assert list(concepts_of(fixed).terms) == list(ConceptVectorizer.load(MINI).terms)
+    assert concepts_of(lexicept.build(TEXTS, tmp_path / "third")).head.settings == HEAD
+
+
+def test_the_backbone_reads_no_document_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+    states = Backbone.states
+
+    def counted(self: Backbone, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        # Loading tests the attention on two rows of three or four tokens.
+        read.extend([] if ids.shape[1] < 5 else [len(ids)])
+        return states(self, ids, mask)
+
+    monkeypatch.setattr(Backbone, "states", counted)
+    lexicept.build(TEXTS * 2, tmp_path / "index", vocabulary="concepts")
+    assert sum(read) == len(TEXTS)  # to learn from, to encode, and to name what fires
+    read.clear()
+    monkeypatch.setattr(adaptation, "SAMPLE_TOKENS", 60)
+    monkeypatch.setattr("lexicept.interpretation.describe.describe", lambda *_, **__: None)
+    monkeypatch.setattr("lexicept.interpretation.kept_names.names_for", lambda *_: Nothing())
+    lexicept.build(TEXTS, tmp_path / "part", vocabulary="concepts")
+    assert sum(read) == len(TEXTS)
+
+
+class Nothing:
+    """Findings that are not stored."""
+
+    def save(self, *_: Any) -> None:
+        pass
+
+
+class KilledError(Exception):
+    pass
+
+
+@pytest.mark.parametrize("stop", [("states", 10), ("training", 200), ("concepts", 10)])
+def test_an_interrupted_build_ends_as_an_unbroken_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: tuple[str, int]
+) -> None:
+    monkeypatch.setattr("lexicept.models.cached_states.SHARD", 10)
+    monkeypatch.setattr("lexicept.index.term_frequencies.SHARD", 10)
+    monkeypatch.setattr("lexicept.training.loop.CHECKPOINT_SECONDS", 0)
+
+    def kill(stage: str, done: int, total: int, detail: str = "") -> None:
+        if stage == stop[0] and done >= stop[1]:
+            raise KilledError
+
+    lexicept.build(TEXTS, tmp_path / "unbroken")
+    with pytest.raises(KilledError):
+        lexicept.build(TEXTS, tmp_path / "index", progress=kill)
+    with pytest.raises(
+        InputError, match=r"made with other settings: adapted was true and is now false"
+    ):
+        lexicept.build(TEXTS, tmp_path / "index", concepts="fixed")
+    lexicept.build(TEXTS, tmp_path / "index")
+    assert contents(tmp_path / "index") == contents(tmp_path / "unbroken")
+    assert not (tmp_path / "index.partial").exists()
+
+
+def test_each_phase_shows_how_far_it_is(tmp_path: Path) -> None:
+    stages: dict[str, int] = {}
+
+    def progress(stage: str, done: int, total: int, detail: str = "") -> None:
+        stages[stage] = total
+
+    lexicept.build(TEXTS, tmp_path / "index", progress=progress)
+    expected = {"states": 20, "training": 6000, "words": 20, "concepts": 20, "naming": 20}
+    assert {name: stages[name] for name in expected} == expected
+
+
+def saved(encoder: Encoder, folder: Path) -> Path:
+    encoder.save(str(folder), create_model_card=False)
+    return folder
+
+
+def test_another_model_is_adapted_when_that_is_said_and_keeps_its_settings(
+    bert: Backbone, tmp_path: Path
+) -> None:
+    texts = [text(n, n + 1, n + 2, 2 * n) for n in range(40)]
+    own = HeadSettings("sum", query_k=2, document_k=3, query_max_active_dims=7, query_scale=2.0)
+    encoder = Encoder.of(bert, SAEHead(SAE(32, 64, 4), own), index_settings=IndexSettings("splade"))
+    encoder.prompts = {"query": "", "document": text(3) + " "}
+    model = saved(encoder, tmp_path / "model")
+    options = {"model": model, "vocabulary": "concepts"}
+    plain = lexicept.build(texts, tmp_path / "plain", **options)
+    fixed = lexicept.build(texts, tmp_path / "fixed", **options, concepts="fixed")
+    adapted = lexicept.build(texts, tmp_path / "adapted", **options, concepts="adapted")
+    rows = encoder.head.rows
+    assert torch.equal(concepts_of(plain).head.rows, rows)
+    assert torch.equal(concepts_of(fixed).head.rows, rows)
+    after = concepts_of(adapted).encoder
+    assert not torch.equal(after.head.rows, rows)
+    assert after.head.settings == own
+    assert after.index_settings == IndexSettings("splade")
+    assert after.prompts == encoder.prompts
+    assert adapted.reader.settings["concepts"].adapted == {"tokens": 125, "steps": 3}
+    # What was encoded from kept states is what the stored model finds, but for their rounding.
+    found = adapted.reader.tf()[0].toarray()
+    expected = after.encode_activations(texts).toarray()
+    assert np.abs(found - expected).max() < 0.02 * expected.max()
+
+
+def with_lookup(bert: Backbone) -> Encoder:
+    lookup = Lookup(bert.tokenizer, size=64)
+    return Encoder.of(bert, SAEHead(SAE(32, 64, 4)), lookup)
+
+
+@pytest.mark.parametrize(
+    ("encoder", "message"),
+    [
+        (lambda bert: make(bert, "vocabulary"), "only the concepts of an SAE with k"),
+        (lambda bert: Encoder.of(bert, SAEHead(SAE(32, 64, None))), "of an SAE with k"),
+        (with_lookup, "concepts that queries look up can't be adapted"),
+    ],
+)
+def test_models_that_can_t_be_adapted_are_refused_before_any_work(
+    bert: Backbone, encoder: Callable[[Backbone], Encoder], message: str, tmp_path: Path
+) -> None:
+    made = encoder(bert)
+    with pytest.raises(InputError, match=message):
+        check_adaptable(made)
+    model = saved(made, tmp_path / "model")
+    with pytest.raises(InputError, match=f"model: .*{message}"):
+        lexicept.build(TEXTS, tmp_path / "index", model=model, concepts="adapted")
+    assert not list(tmp_path.glob("index*"))
+
+
+def test_the_sample_has_so_many_tokens_of_the_whole_collection(
+    bert: Backbone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = [text(n // 25, n % 25) for n in range(500)]
+    everything, tokens = sample(bert, texts)
+    assert (sorted(everything), tokens) == (sorted(texts), 1000)
+    monkeypatch.setattr(adaptation, "SAMPLE_TOKENS", 99)
+    some, tokens = sample(bert, texts)
+    assert (len(some), tokens) == (50, 100)
+    assert sample(bert, texts) == (some, tokens)
+    places = [texts.index(one) for one in some]
+    assert min(places) < 100
+    assert max(places) >= 400
+    assert sample(bert, ["", text(1), text(1), ""])[1] == 1
+    prompted, tokens = sample(bert, [text(1)], text(2) + " ")
+    assert (prompted, tokens) == ([f"{text(2)} {text(1)}"], 2)
+
+
+def test_the_command_has_the_choice(run: Run, tmp_path: Path) -> None:
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text(
+        "\n".join(json.dumps({"id": str(n), "text": one}) for n, one in enumerate(TEXTS))
+    )
+    for choice, adapted in (("adapted", {"tokens": 120, "steps": 3}), ("fixed", None)):
+        out = tmp_path / choice
+        report = run("build", corpus, "--out", out, "--concepts", choice, "--json").json
+        entries = {entry["name"]: entry["adapted"] for entry in report["vocabularies"]}
+        assert entries == {"words": None, "concepts": adapted}
