@@ -18,7 +18,8 @@ from lexicept.models.encoder import Encoder
 from lexicept.models.heads.sae import SAEHead
 from lexicept.models.loading import quiet_transformers
 from lexicept.models.sae.model import SAE
-from lexicept.models.windows import pad_windows, split_words
+from lexicept.models.windows import pad_windows
+from lexicept.models.word_spans import split_words
 from lexicept.training.concepts import train_concepts
 from lexicept.training.sae.settings import SAESettings
 from lexicept.vectorizers.concepts import BackboneSettings, ConceptVectorizer

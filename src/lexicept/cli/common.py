@@ -34,6 +34,13 @@ class VocabularyChoice(StrEnum):
         return ["words", "concepts"] if self is VocabularyChoice.both else [self.value]
 
 
+class QueryEncoder(StrEnum):
+    """What encodes the concepts of queries."""
+
+    model = "model"
+    lookup = "lookup"
+
+
 CorpusArgument = Annotated[
     str,
     typer.Argument(
@@ -72,6 +79,13 @@ SearchVocabularyOption = Annotated[
     VocabularyChoice | None,
     typer.Option(help="Vocabulary to search. Default: all that the index has."),
 ]
+QueryEncoderOption = Annotated[
+    QueryEncoder,
+    typer.Option(
+        help="model: run the concept model on queries. lookup: look their tokens up in a table of "
+        "the index, without torch; it is faster and finds less."
+    ),
+]
 WidthOption = Annotated[
     int | None, typer.Option(min=1, help="Choose the pretrained SAE with this many latents.")
 ]
@@ -109,7 +123,11 @@ def working(activity: str) -> Iterator[None]:
 
 
 def open_to_search(
-    path: Path, choice: VocabularyChoice | None = None, *, engine: str = "exact"
+    path: Path,
+    choice: VocabularyChoice | None = None,
+    *,
+    engine: str = "exact",
+    query_encoder: QueryEncoder = QueryEncoder.model,
 ) -> tuple[Index, str | None]:
     """Open an index, and load the model that a search needs; a spinner names what goes on.
 
@@ -121,7 +139,8 @@ def open_to_search(
     with working("opening index"):
         index = open_index(path, engine=engine)
         name = single_vocabulary(index.reader, choice)
-    if name != "words" and "concepts" in index.vocabularies:
+    needs_model = name != "words" and query_encoder == QueryEncoder.model
+    if needs_model and "concepts" in index.vocabularies:
         with working("loading model"):
             index.reader.vectorizer("concepts")
     return index, name

@@ -12,6 +12,8 @@ from lexicept.cli.common import (
     IgnoreIdenticalIdsOption,
     IndexArgument,
     JsonOption,
+    QueryEncoder,
+    QueryEncoderOption,
     SearchEngineOption,
     SearchVocabularyOption,
     ignored_ids,
@@ -34,6 +36,7 @@ def search(
     top_k: Annotated[int, typer.Option(min=1, help="Number of results.")] = 10,
     vocabulary: SearchVocabularyOption = None,
     engine: SearchEngineOption = "exact",
+    query_encoder: QueryEncoderOption = QueryEncoder.model,
     explain: Annotated[
         bool, typer.Option("--explain", help="Show the words and concepts behind each score.")
     ] = False,
@@ -41,9 +44,11 @@ def search(
     as_json: JsonOption = False,
 ) -> None:
     """Search an index and show the best documents."""
-    opened, name = open_to_search(index, vocabulary, engine=engine)
+    opened, name = open_to_search(index, vocabulary, engine=engine, query_encoder=query_encoder)
     with working("searching"):
-        hits = opened.search(query, top_k, vocabulary=name, explain=explain)
+        hits = opened.search(
+            query, top_k, vocabulary=name, explain=explain, query_encoder=query_encoder.value
+        )
     if as_json:
         words = {"unmatched_words": hits.unmatched_words, "note": hits.note}
         print_json({"query": query, **words, "results": [_to_json(hit) for hit in hits]})
@@ -65,15 +70,18 @@ def explain(
     query: QueryArgument,
     document_id: Annotated[str, typer.Argument(help="Id of the document, as search shows it.")],
     vocabulary: SearchVocabularyOption = None,
+    query_encoder: QueryEncoderOption = QueryEncoder.model,
     html: Annotated[
         Path | None, typer.Option(help="Write an HTML page to this file instead.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Explain a document's score: the share of every word and concept, and where each occurs."""
-    opened, name = open_to_search(index, vocabulary)
+    opened, name = open_to_search(index, vocabulary, query_encoder=query_encoder)
     with working("explaining"):
-        explanation = opened.explain(query, document_id, vocabulary=name)
+        explanation = opened.explain(
+            query, document_id, vocabulary=name, query_encoder=query_encoder.value
+        )
         document = opened.document(document_id)
     if html is not None:
         from lexicept.explanation.html import explanation_page
@@ -96,6 +104,7 @@ def evaluate(
     split: Annotated[str, typer.Option(help="Split of the judged queries.")] = "test",
     vocabulary: SearchVocabularyOption = None,
     engine: SearchEngineOption = "exact",
+    query_encoder: QueryEncoderOption = QueryEncoder.model,
     measure: Annotated[
         list[str] | None,
         typer.Option(help="Additional measure, such as AP or P@5 (ir_measures); may be repeated."),
@@ -113,7 +122,7 @@ def evaluate(
     """Measure effectiveness (nDCG@10 and others) and cost (QD-FLOPs) on judged queries."""
     from lexicept.pipelines.evaluate import evaluate
 
-    opened, name = open_to_search(index, vocabulary, engine=engine)
+    opened, name = open_to_search(index, vocabulary, engine=engine, query_encoder=query_encoder)
     with working("searching"), opened:
         report = evaluate(
             opened,
@@ -124,6 +133,7 @@ def evaluate(
             run=run,
             compare=compare,
             ignore_identical_ids=ignore_identical_ids,
+            query_encoder=query_encoder.value,
         )
     test = {} if report.t_test is None else report.t_test._asdict()
     if as_json:

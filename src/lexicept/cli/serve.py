@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from lexicept.cli.common import IndexArgument, SearchEngineOption
+from lexicept.cli.common import IndexArgument, QueryEncoder, QueryEncoderOption, SearchEngineOption
 from lexicept.cli.configuration import ConfigOption
 
 
@@ -21,6 +21,7 @@ def serve(
     ] = 8000,
     workers: Annotated[int, typer.Option(min=1, help="Processes that share the port.")] = 1,
     engine: SearchEngineOption = "exact",
+    query_encoder: QueryEncoderOption = QueryEncoder.model,
     api_key_file: Annotated[
         Path | None, typer.Option(help="File with the key that every request must hold.")
     ] = None,
@@ -29,8 +30,16 @@ def serve(
     """Serve a search page and an HTTP API (/openapi.json) until interrupted.
 
     The page searches, explains and steers. Changes of the index are served within seconds. Each
-    worker loads the concept model.
+    worker loads the concept model, unless queries are looked up.
     """
     from lexicept.pipelines.serve import serve
 
-    serve(index, host=host, port=port, workers=workers, engine=engine, api_key_file=api_key_file)
+    serve(
+        index,
+        host=host,
+        port=port,
+        workers=workers,
+        engine=engine,
+        query_encoder=query_encoder.value,
+        api_key_file=api_key_file,
+    )

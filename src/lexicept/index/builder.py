@@ -19,7 +19,7 @@ from lexicept.index.impacts import RRASettings, VocabularySettings
 from lexicept.index.manifest import read_manifest, resolved
 from lexicept.index.reader import IndexReader
 from lexicept.index.stored import StoredDocuments
-from lexicept.index.term_frequencies import write_tf
+from lexicept.index.term_frequencies import DocumentEncoder, Encode, TokenTotal, write_tf
 from lexicept.parallel.ray import Cluster
 from lexicept.parallel.shards import Over, over
 from lexicept.progress import Progress, silent
@@ -28,7 +28,7 @@ from lexicept.storage.generations import generation_name
 from lexicept.storage.manifest import describe_files
 from lexicept.storage.texts import TextStore, TextWriter
 from lexicept.storage.workspace import Workspace
-from lexicept.vectorizers.interface import Vectorizer
+from lexicept.vectorizers.interface import TOKEN_TABLE, TokenCounter, Vectorizer
 
 
 class IndexBuilder:
@@ -100,12 +100,15 @@ class IndexBuilder:
     ) -> sp.csr_array:
         """Count or encode all documents; return the vocabulary's tf, memory-mapped [N, size].
 
+        A token table is stored with it where the vectorizer makes one.
+
         Raises:
             InputError: unfinished work on another model of this vocabulary.
         """
         folder = self._generation / vectorizer.name
         folder.mkdir()
-        encode = shards = None
+        shards, sums = None, TokenTotal()
+        encode: Encode = partial(map, DocumentEncoder(vectorizer).documents)
         if not vectorizer.grows:
             vectorizer.save(folder)
             files = describe_files(folder, folder).items()
@@ -114,9 +117,12 @@ class IndexBuilder:
             )
             shards = self.work.units(f"{vectorizer.name}-tf")
             if self._cluster is not None:
-                encode = partial(self._cluster.encode, partial(type(vectorizer).load, folder))
+                load = partial(DocumentEncoder.load, type(vectorizer), folder)
+                encode = partial(self._cluster.encode, load)
         prefix = folder / "frequencies"
-        tf = write_tf(prefix, vectorizer, self.contents, shards, progress, encode)
+        tf = write_tf(prefix, vectorizer, self.contents, shards, progress, encode, sums.add)
+        if sums.total is not None and isinstance(vectorizer, TokenCounter):
+            vectorizer.token_table(sums.total).save(folder / TOKEN_TABLE)
         if vectorizer.grows:
             vectorizer.save(folder)
         self._sizes[vectorizer.name] = vectorizer.size

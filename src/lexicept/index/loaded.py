@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from threading import RLock
-from typing import Any
+from typing import Any, TypeVar
 
 from lexicept.errors import IndexFormatError
 from lexicept.storage.files import disk_errors
-from lexicept.vectorizers.interface import Vectorizer, load_vectorizer
+from lexicept.vectorizers.interface import (
+    TOKEN_TABLE,
+    QueryTable,
+    QueryVectorizer,
+    Vectorizer,
+    load_token_table,
+    load_vectorizer,
+)
+
+Q = TypeVar("Q", bound=QueryVectorizer)
 
 _OF_DOCUMENTS = ("frequencies.", "atlas/")
 """Files of a vocabulary that depend on the documents alone."""
@@ -30,9 +41,11 @@ class LoadedVectorizers:
         self._sizes = sizes
         self._files = files
         self._loaded: dict[str, Vectorizer] = {}
+        self._table: QueryTable | None = None
         # A model's matrix products use all processors: two at a time would slow each other down.
-        # A search of words must not wait for a model.
+        # A search of words, or by a table, must not wait for a model.
         self._locks = {name: RLock() for name in sizes}
+        self._table_lock = RLock()
 
     def lock(self, name: str) -> RLock:
         """Return the lock to hold while a vocabulary's vectorizer works."""
@@ -47,25 +60,53 @@ class LoadedVectorizers:
         """
         with self._locks[name]:
             if name not in self._loaded:
-                self._loaded[name] = self._load(name)
+                self._loaded[name] = self._load(name, partial(load_vectorizer, name))
             return self._loaded[name]
 
-    def _load(self, name: str) -> Vectorizer:
+    @property
+    def has_table(self) -> bool:
+        """Whether the concepts have a token table."""
+        return (self._folder / "concepts" / TOKEN_TABLE).is_dir()
+
+    @contextmanager
+    def encoding(self, name: str, query_encoder: str) -> Iterator[QueryVectorizer]:
+        """Yield what encodes a vocabulary's queries, loaded at first use, for one thread at a time.
+
+        Args:
+            query_encoder: "lookup" for the concepts' token table, which must be there.
+
+        Raises:
+            IndexFormatError: as ``get``.
+            InputError: as ``get``.
+        """
+        if name == "concepts" and query_encoder == "lookup":
+            with self._table_lock:
+                if self._table is None:
+                    self._table = self._load(name, load_token_table)
+                yield self._table
+        else:
+            with self.lock(name):
+                yield self.get(name)
+
+    def _load(self, name: str, load: Callable[[Path], Q]) -> Q:
         path = self._folder.parent
         if _place(self._folder) != self._place:
             raise IndexFormatError(f"{path}: another index has taken its place: open it again")
         with disk_errors(self._folder / name):
-            vectorizer = load_vectorizer(name, self._folder / name)
+            vectorizer = load(self._folder / name)
         if vectorizer.size != self._sizes[name]:
             raise IndexFormatError(f"{path}: its {name} and their model differ in size")
         return vectorizer
 
     def adopt(self, other: LoadedVectorizers) -> None:
         """Take over the vectorizers that another generation has loaded and that are equal here."""
-        for name, vectorizer in list(other._loaded.items()):
-            if name in self._sizes and self._model(name) == other._model(name):
-                self._loaded[name] = vectorizer
+        equal = [n for n in self._sizes if n in other._sizes and self._model(n) == other._model(n)]
+        for name in equal:
+            if name in other._loaded:
+                self._loaded[name] = other._loaded[name]
                 self._locks[name] = other._locks[name]
+        if "concepts" in equal:
+            self._table, self._table_lock = other._table, other._table_lock
 
     def _model(self, name: str) -> dict[str, str]:
         """Return the checksums of a vectorizer's files."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,13 @@ def read_manifest(path: Path) -> dict[str, Any]:
     if generation_number(generation) is None or not isinstance(files, dict):
         raise IndexFormatError(f"{path}: its manifest is damaged")
     return manifest
+
+
+def postings_fingerprint(manifest: Mapping[str, Any]) -> str:
+    """Return a fingerprint of the postings of a manifest's generation."""
+    prefix, files = f"{manifest['generation']}/postings/", manifest["files"]
+    parts = [f"{n}:{files[n]['sha256']}" for n in sorted(files) if n.startswith(prefix)]
+    return hashlib.sha256("\n".join(parts).replace(prefix, "").encode()).hexdigest()
 
 
 def manifest_identity(path: Path) -> tuple[int, int] | None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
 from lexicept.errors import InputError
 from lexicept.explanation.contributions import Sources
+from lexicept.index.loaded import LoadedVectorizers
 from lexicept.vectors import canonical_csr
 
 Steering = Mapping[tuple[str, int], float]
@@ -32,6 +35,40 @@ class WeightedQuery:
     """Weights after pruning and steering, CSR [1, V]."""
     sources: Mapping[str, SourceFinder]
     """By vocabulary."""
+
+
+class Term(NamedTuple):
+    """A dimension of one vocabulary, and what a person sees for it."""
+
+    vocabulary: str
+    dimension: int
+    term: str
+
+
+def dimensions_in(terms: Iterable[Term], vocabulary: str) -> list[int]:
+    """Return the dimensions that lie in one vocabulary."""
+    return [term.dimension for term in terms if term.vocabulary == vocabulary]
+
+
+def check_query_encoder(query_encoder: object, path: Path, loaded: LoadedVectorizers) -> None:
+    """Raise InputError for an unknown encoder of queries, or one that an index does not have."""
+    if query_encoder not in ("model", "lookup"):
+        raise InputError(f"query_encoder is model or lookup, not {query_encoder!r:.40}")
+    if query_encoder == "lookup" and not loaded.has_table:
+        raise InputError(
+            f"{path} has no token table to look queries up in: only concepts that are latents of "
+            "an SAE with k have one, in an index that this version built"
+        )
+
+
+def checked_texts(queries: object) -> list[str]:
+    """Return queries as a list. Raises InputError for anything but texts that UTF-8 can hold."""
+    if isinstance(queries, str) or not isinstance(queries, Iterable):
+        raise InputError(f"queries are a list of texts, not {queries!r:.40}")
+    texts = list(queries)
+    for query in texts:
+        check_query(query)
+    return texts
 
 
 def check_query(query: object) -> None:

@@ -8,14 +8,13 @@ is open, changes leave the folder where it is.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -29,8 +28,16 @@ from lexicept.explanation.explanation import Explanation
 from lexicept.index.atlas import Atlas
 from lexicept.index.impacts import Derived, RRASettings, VocabularySettings
 from lexicept.index.loaded import LoadedVectorizers
-from lexicept.index.manifest import ENGINES, CurrentManifest, resolved
-from lexicept.index.queries import Steering, WeightedQuery, check_query, steer
+from lexicept.index.manifest import ENGINES, CurrentManifest, postings_fingerprint, resolved
+from lexicept.index.queries import (
+    Steering,
+    Term,
+    WeightedQuery,
+    check_query_encoder,
+    checked_texts,
+    dimensions_in,
+    steer,
+)
 from lexicept.index.stored import Hit, StoredDocuments
 from lexicept.storage.arrays import load_csr
 from lexicept.storage.files import disk_errors
@@ -44,19 +51,6 @@ from lexicept.vectors import (
     canonical_csr,
     place_columns,
 )
-
-
-class _Term(NamedTuple):
-    """A dimension of one vocabulary, and what a person sees for it."""
-
-    vocabulary: str
-    dimension: int
-    term: str
-
-
-def _dimensions(terms: Iterable[_Term], vocabulary: str) -> list[int]:
-    """Return the dimensions that lie in one vocabulary."""
-    return [term.dimension for term in terms if term.vocabulary == vocabulary]
 
 
 class IndexReader:
@@ -97,6 +91,9 @@ class IndexReader:
         }
         sizes = {vocabulary.name: vocabulary.size for vocabulary in self.vocabularies}
         self.vectorizers = LoadedVectorizers(folder, sizes, manifest["files"])
+        self.query_encoder = "model"
+        """What encodes the concepts of queries: "model", or "lookup" for the token table."""
+        self._origin: IndexReader | None = None  # it holds the generation
         self.atlas = self._open_atlas()
         """Descriptions of the concepts; None where there are none, or they were not described."""
 
@@ -162,10 +159,7 @@ class IndexReader:
     @property
     def postings(self) -> str:
         """A fingerprint of the postings, which other engines are built from."""
-        prefix = f"{self.folder.name}/postings/"
-        files = self.manifest["files"]
-        parts = [f"{n}:{files[n]['sha256']}" for n in sorted(files) if n.startswith(prefix)]
-        return hashlib.sha256("\n".join(parts).replace(prefix, "").encode()).hexdigest()
+        return postings_fingerprint(self.manifest)
 
     def engine_folder(self, name: str) -> Path:
         """Return the folder of another engine."""
@@ -175,6 +169,15 @@ class IndexReader:
         """Return the vectorizer of a vocabulary, loaded at first use."""
         self.span(name)
         return self.vectorizers.get(name)
+
+    def using(self, query_encoder: str) -> IndexReader:
+        """Return this index with that ``query_encoder``. Raises InputError where it has none."""
+        if query_encoder == self.query_encoder:
+            return self
+        check_query_encoder(query_encoder, self.path, self.vectorizers)
+        other = copy(self)
+        other.query_encoder, other._origin = query_encoder, self
+        return other
 
     def adopt(self, other: IndexReader) -> None:
         """Take over the vectorizers that another generation has loaded and that are equal here."""
@@ -223,26 +226,22 @@ class IndexReader:
                 index does not have, or a steering that names no dimension of it or has a factor
                 that is not from 0 to ``MAX_FACTOR``.
         """
-        if isinstance(queries, str) or not isinstance(queries, Iterable):
-            raise InputError(f"queries are a list of texts, not {queries!r:.40}")
-        queries = list(queries)
-        for query in queries:
-            check_query(query)
+        queries = checked_texts(queries)
         tf = {}
         for name in self._chosen(vocabulary):
-            with self.vectorizers.lock(name):
-                tf[name] = self.vectorizer(name).queries(queries)
+            with self.vectorizers.encoding(name, self.query_encoder) as encoder:
+                tf[name] = encoder.queries(queries)
         return self._weighted(tf, steering)
 
     def encode(
         self, query: str, vocabulary: str | None = None, steering: Steering | None = None
     ) -> WeightedQuery:
         """Encode one query for search and explanation; see ``query_vectors``."""
-        check_query(query)
+        checked_texts([query])
         encoded = {}
         for name in self._chosen(vocabulary):
-            with self.vectorizers.lock(name):
-                encoded[name] = self.vectorizer(name).encode_query(query)
+            with self.vectorizers.encoding(name, self.query_encoder) as encoder:
+                encoded[name] = encoder.encode_query(query)
         vector = self._weighted({name: one.tf for name, one in encoded.items()}, steering)
         return WeightedQuery(query, vector, {name: one.sources for name, one in encoded.items()})
 
@@ -417,34 +416,34 @@ class IndexReader:
             )
         return explanations
 
-    def _query_sources(self, query: WeightedQuery, terms: Sequence[_Term]) -> list[Sources]:
+    def _query_sources(self, query: WeightedQuery, terms: Sequence[Term]) -> list[Sources]:
         """Return the characters of a query that activate each of these dimensions."""
         found = {}
         for name in {term.vocabulary for term in terms}:
-            with self.vectorizers.lock(name):
-                found[name] = query.sources[name](_dimensions(terms, name))
+            with self.vectorizers.encoding(name, self.query_encoder):
+                found[name] = query.sources[name](dimensions_in(terms, name))
         return [found[term.vocabulary][term.dimension] for term in terms]
 
     def _document_sources(
-        self, contents: Sequence[str], terms: Sequence[Sequence[_Term]]
+        self, contents: Sequence[str], terms: Sequence[Sequence[Term]]
     ) -> list[list[Sources]]:
         """Return the characters of each document that activate each of its dimensions."""
         found = {}
         for name in {term.vocabulary for of_one in terms for term in of_one}:
-            wanted = [_dimensions(of_one, name) for of_one in terms]
-            with self.vectorizers.lock(name):
-                found[name] = self.vectorizer(name).document_sources(contents, wanted)
+            wanted = [dimensions_in(of_one, name) for of_one in terms]
+            with self.vectorizers.encoding(name, self.query_encoder) as encoder:
+                found[name] = encoder.document_sources(contents, wanted)
         return [
             [found[term.vocabulary][place][term.dimension] for term in of_one]
             for place, of_one in enumerate(terms)
         ]
 
-    def _term(self, dimension: int) -> _Term:
+    def _term(self, dimension: int) -> Term:
         """Return a dimension's vocabulary, and the term that people see for it."""
         for vocabulary in self.vocabularies:
             if dimension < vocabulary.size:
                 terms = vocabulary.terms
                 term = terms[dimension] if terms is not None else str(dimension)
-                return _Term(vocabulary.name, dimension, term)
+                return Term(vocabulary.name, dimension, term)
             dimension -= vocabulary.size
         raise IndexError(dimension)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
@@ -19,14 +20,47 @@ from lexicept.errors import IndexFormatError
 from lexicept.progress import Progress
 from lexicept.storage.arrays import CSRWriter, load_csr, save_csr
 from lexicept.storage.workspace import Units
-from lexicept.vectorizers.interface import Vectorizer
+from lexicept.vectorizers.interface import EncodedDocuments, TokenCounter, Vectorizer
 from lexicept.vectors import Integers
 
 SHARD = 512
 """Documents in a shard, the unit of work that an interrupted build keeps."""
 
-Encode: TypeAlias = Callable[[Iterable[list[str]]], Iterator[sp.csr_array]]
-"""Turns blocks of texts into their tf [n, size], in order; takes few blocks in advance."""
+COUNTED_SHARDS = 64
+"""Most shards whose tokens are counted: 32,000 documents."""
+
+Encode: TypeAlias = Callable[[Iterable[list[str]]], Iterator[EncodedDocuments]]
+"""Encodes blocks of texts, in order; takes few blocks in advance."""
+
+
+@dataclass(frozen=True)
+class DocumentEncoder:
+    """Encodes documents by a vectorizer, and counts their tokens where that can."""
+
+    vectorizer: Vectorizer
+
+    def documents(self, texts: Sequence[str]) -> EncodedDocuments:
+        """Encode texts."""
+        if isinstance(self.vectorizer, TokenCounter) and self.vectorizer.counts_tokens:
+            return self.vectorizer.encode_documents(texts)
+        return EncodedDocuments(self.vectorizer.documents(texts))
+
+    @classmethod
+    def load(cls, kind: type[Vectorizer], folder: Path) -> DocumentEncoder:
+        """Load a saved vectorizer."""
+        return cls(kind.load(folder))
+
+
+@dataclass
+class TokenTotal:
+    """Adds up the sums of shards' tokens."""
+
+    total: sp.csr_array | None = None
+    """None before the first."""
+
+    def add(self, sums: sp.csr_array) -> None:
+        """Add those of one shard."""
+        self.total = sums if self.total is None else sp.csr_array(self.total + sums)
 
 
 def write_tf(
@@ -36,6 +70,7 @@ def write_tf(
     shards: Units | None,
     progress: Progress,
     encode: Encode | None = None,
+    count: Callable[[sp.csr_array], None] | None = None,
 ) -> sp.csr_array:
     """Write the tf of all texts and return them, memory-mapped [N, size].
 
@@ -43,30 +78,58 @@ def write_tf(
         prefix: see ``load_csr``.
         shards: keeps finished shards, which are not encoded again; None keeps none.
         encode: encodes blocks of texts; the vectorizer, one block after the other, by default.
+        count: takes the sums of evenly spread shards' tokens, where ``encode`` returns them.
     """
     first = first_occurrences(texts)
     starts = range(0, len(texts), SHARD)
+    step = SHARD * max(1, -(-len(starts) // COUNTED_SHARDS))
     done = {s for s in starts if shards is not None and _holds(shards, s, vectorizer.size)}
     news = (_new(texts, first, start) for start in starts if start not in done)
-    encoded = (encode or partial(map, vectorizer.documents))(new for new in news if new)
+    encoded = (encode or partial(_encoded, vectorizer))(new for new in news if new)
     with CSRWriter(prefix) as written:
         for start in starts:
             if shards is not None and start in done:
                 block = load_csr(_shard(shards, start), vectorizer.size)
+                sums = _load_sums(shards, start, vectorizer.size)
             else:
-                block = _assemble(encoded, first, start, vectorizer, written)
+                block, sums = _assemble(encoded, first, start, vectorizer, written)
+                sums = sums if start % step == 0 else None
                 if shards is not None:
-                    save_csr(_shard(shards, start), block)
-                    name = _shard(shards, start).name
-                    shards.finish(name, sorted(shards.folder.glob(f"{name}.*")))
+                    _keep(shards, start, block, sums)
             written.append(block)
+            if count is not None and sums is not None:
+                count(sums)
             progress(vectorizer.name, min(start + SHARD, len(texts)), len(texts))
     return load_csr(prefix, vectorizer.size)
+
+
+def _encoded(vectorizer: Vectorizer, blocks: Iterable[list[str]]) -> Iterator[EncodedDocuments]:
+    return (EncodedDocuments(vectorizer.documents(block)) for block in blocks)
 
 
 def _shard(shards: Units, start: int) -> Path:
     """Return the prefix of the files of the shard whose first text is number ``start``."""
     return shards.folder / f"{start:012d}"
+
+
+def _sums(shards: Units, start: int) -> Path:
+    """Return the prefix of the files of a shard's sums."""
+    return shards.folder / f"{_shard(shards, start).name}.tokens"
+
+
+def _keep(shards: Units, start: int, block: sp.csr_array, sums: sp.csr_array | None) -> None:
+    """Keep a finished shard."""
+    save_csr(_shard(shards, start), block)
+    if sums is not None:
+        save_csr(_sums(shards, start), sums)
+    name = _shard(shards, start).name
+    shards.finish(name, sorted(shards.folder.glob(f"{name}.*")), tokens=sums is not None)
+
+
+def _load_sums(shards: Units, start: int, size: int) -> sp.csr_array | None:
+    """Return the sums of a finished shard; None where it has none."""
+    facts = shards.facts(_shard(shards, start).name) or {}
+    return load_csr(_sums(shards, start), size + 1) if facts.get("tokens") else None
 
 
 def _holds(shards: Units, start: int, columns: int) -> bool:
@@ -103,17 +166,19 @@ def _new(texts: Sequence[str], first: Integers, start: int) -> list[str]:
 
 
 def _assemble(
-    encoded: Iterator[sp.csr_array],
+    encoded: Iterator[EncodedDocuments],
     first: Integers,
     start: int,
     vectorizer: Vectorizer,
     written: CSRWriter,
-) -> sp.csr_array:
-    """Return the tf of a shard, those of its new texts and of texts that are written already."""
+) -> EncodedDocuments:
+    """Return the tf of a shard, those of its new texts and of texts that are written already, and
+    the sums of its new texts' tokens."""
     sources, rows = np.unique(first[start : start + SHARD], return_inverse=True)
     earlier = sources[sources < start].tolist()
     new = [next(encoded)] if sources.size > len(earlier) else []
     if not earlier and sources.size == rows.size:
         return new[0]
-    parts = [written.rows(earlier, vectorizer.size), *new]
-    return sp.csr_array(sp.vstack(parts, format="csr"))[rows]
+    parts = [written.rows(earlier, vectorizer.size), *(one.tf for one in new)]
+    tf = sp.csr_array(sp.vstack(parts, format="csr"))[rows]
+    return EncodedDocuments(tf, new[0].tokens if new else None)

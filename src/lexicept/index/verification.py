@@ -16,6 +16,7 @@ from lexicept.index.reader import IndexReader
 from lexicept.progress import Progress, silent
 from lexicept.storage.arrays import load_csr
 from lexicept.storage.manifest import damage
+from lexicept.vectorizers.interface import TOKEN_TABLE
 from lexicept.vectors import Vocabulary, canonical_csr
 
 
@@ -109,6 +110,8 @@ def _check_vocabulary(index: IndexReader, vocabulary: Vocabulary) -> None:
     canonical_csr(tf)
     if vocabulary.name == "words":
         index.vectorizer("words")
+    elif index.vectorizers.has_table:
+        load_csr(folder / TOKEN_TABLE / "rows", vocabulary.size)
 
 
 def _check_atlas(index: IndexReader, atlas: Atlas) -> None:

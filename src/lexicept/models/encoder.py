@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self, cast
 
@@ -23,6 +23,7 @@ from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.models.hub import model_folder
 from lexicept.models.index_settings import IndexSettings
 from lexicept.models.lookup import Lookup
+from lexicept.models.pooled import TokenStates, TokenSums, pooled_activations
 from lexicept.models.windows import Window
 from lexicept.storage.files import read_json
 from lexicept.storage.texts import TextStore
@@ -39,14 +40,6 @@ _MODULES = {
     f"{kind.__module__}.{kind.__name__}": kind
     for kind in (Backbone, SAEHead, VocabularyHead, Lookup)
 }
-
-
-class TokenStates(NamedTuple):
-    """Texts as windows, and the states of their tokens in batches."""
-
-    windows: list[Window]
-    batches: Iterable[tuple[list[int], torch.Tensor]]
-    """See ``Backbone.token_states``."""
 
 
 class TokenShare(NamedTuple):
@@ -275,6 +268,14 @@ class Encoder(SparseEncoder):  # type: ignore[misc]
                 parts.append(pooled_activations(self.head, self.read(some, task), len(some), task))
         return sp.csr_array(sp.vstack(parts, format="csr"))
 
+    def encode_and_count(self, texts: Sequence[str]) -> tuple[sp.csr_array, sp.csr_array]:
+        """Return the pooled activations of documents [n, size], and the sums of their tokens'
+        activations; see ``TokenSums``. The head has k."""
+        sums = TokenSums(len(self.backbone.tokenizer), self.head.size)
+        read = self.read(texts, "document")
+        tf = pooled_activations(self.head, read, len(texts), "document", sums)
+        return tf, sums.result()
+
     def token_activations(self, windows: Sequence[Window]) -> Iterator[TokenActivations]:
         """Compute the most active dimensions of every token of windows, special tokens left out.
 
@@ -359,29 +360,6 @@ def _look_up(lookup: Lookup, texts: Sequence[str], head: Head) -> sp.csr_array:
     if head.settings.pooling == "max":  # a head's weights are log1p of them
         pooled.data = np.expm1(pooled.data)
     return pooled
-
-
-def pooled_activations(head: Head, read: TokenStates, count: int, task: str) -> sp.csr_array:
-    """Return the pooled activations of ``count`` texts that were read, CSR [count, size]."""
-    windows = read.windows
-    places, values = [np.empty(0, np.int64)], [np.empty(0, np.float32)]
-    for numbers, states in read.batches:
-        tokens = [windows[i].text for i in numbers for special in windows[i].special if not special]
-        rows, inverse = torch.unique(torch.tensor(tokens, dtype=torch.long), return_inverse=True)
-        with torch.inference_mode():
-            pooled = head.pool(states, inverse.to(states.device), len(rows), task).cpu()
-        row, dimension = torch.nonzero(pooled, as_tuple=True)
-        places.append((rows[row] * head.size + dimension).numpy())
-        values.append(pooled[row, dimension].numpy())
-    # The windows of one text may be in several batches.
-    place, value = np.concatenate(places), np.concatenate(values)
-    order = np.argsort(place, kind="stable")
-    place, first = np.unique(place[order], return_index=True)
-    combine = np.maximum if head.settings.pooling == "max" else np.add
-    data = combine.reduceat(value[order], first) if len(first) else value
-    data = head.finish(torch.from_numpy(data)).numpy()
-    ends = np.searchsorted(place, head.size * np.arange(count + 1))
-    return sp.csr_array((data, place % head.size, ends), shape=(count, head.size))
 
 
 def _encode_tokens(

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from lexicept.errors import InputError
+from lexicept.models.word_spans import split_words, whole_words
 
 LONGEST_WINDOW = 512
 """Tokens of a window by default (SPLARE evaluates at 512)."""
@@ -208,36 +209,6 @@ def _stack(rows: Sequence[_Row], padding: int) -> dict[str, Tensor]:
     return {"input_ids": ids, "attention_mask": attention, "token_mask": real}
 
 
-def split_words(
-    text: str, words: Sequence[int | None], offsets: Sequence[tuple[int, int]]
-) -> list[int | None]:
-    """Split a tokenizer's words at spaces: some tokenizers take a whole text for one word.
-
-    Args:
-        words: the word of every token; None for special tokens.
-        offsets: start and end of every token, in characters.
-
-    Returns:
-        The number of every token's word, from 0; None for special tokens.
-    """
-    numbers: list[int | None] = []
-    number, before, last = -1, None, 0
-    for word, (start, end) in zip(words, offsets, strict=True):
-        if word is not None and (word != before or any(map(str.isspace, text[last : start + 1]))):
-            number += 1
-        numbers.append(None if word is None else number)
-        before, last = word, end
-    return numbers
-
-
 def word_spans(window: Window) -> list[tuple[int, int]]:
     """Return start and end of every token's word, in characters; a token of no word has its own."""
-    spans = list(window.offsets)
-    start = 0
-    for end in range(1, len(spans) + 1):
-        if end == len(spans) or window.words[end] != window.words[start]:
-            if window.words[start] is not None:
-                whole = (window.offsets[start][0], window.offsets[end - 1][1])
-                spans[start:end] = [whole] * (end - start)
-            start = end
-    return spans
+    return whole_words(window.words, window.offsets)

@@ -12,7 +12,8 @@ from itertools import islice, pairwise
 from typing import Any, NamedTuple
 
 from lexicept.errors import InputError
-from lexicept.models.windows import Window, split_words
+from lexicept.models.windows import Window
+from lexicept.models.word_spans import split_words
 
 BATCH = 512
 """Texts tokenised together."""

@@ -15,8 +15,6 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-import scipy.sparse as sp
-
 from lexicept.errors import InputError, LexiceptError
 from lexicept.storage.files import replace_file
 
@@ -34,11 +32,14 @@ S = TypeVar("S")
 R = TypeVar("R")
 
 
-class Encoder(Protocol):
+T = TypeVar("T", covariant=True)
+
+
+class Encoder(Protocol[T]):
     """The model of an encoding process."""
 
-    def documents(self, texts: Sequence[str]) -> sp.csr_array:
-        """Return the term frequencies of texts [n, V]."""
+    def documents(self, texts: Sequence[str]) -> T:
+        """Encode texts."""
 
 
 class Cluster:
@@ -112,8 +113,8 @@ class Cluster:
             yield self._result(waiting.popleft())
 
     def encode(
-        self, load: Callable[[], Encoder], blocks: Iterable[Sequence[str]]
-    ) -> Iterator[sp.csr_array]:
+        self, load: Callable[[], Encoder[R]], blocks: Iterable[Sequence[str]]
+    ) -> Iterator[R]:
         """Yield ``load().documents(block)`` for every block of texts, in order.
 
         Each process loads its encoder once, with its first block. Blocks are taken from the
@@ -137,7 +138,7 @@ class Cluster:
             for encoder in encoders:
                 self._ray.kill(encoder)
 
-    def _encoders(self, load: Callable[[], Encoder]) -> list[Any]:
+    def _encoders(self, load: Callable[[], Encoder[Any]]) -> list[Any]:
         """Start processes with a GPU each or, without GPUs, with an equal share of the cores."""
         gpus, cpus = self._total("GPU"), self._total("CPU")
         count = min(self._workers or gpus or cpus, gpus or cpus)
@@ -170,10 +171,10 @@ class Cluster:
 class _Encoding:
     """An encoding process. Its first block raises the error of an encoder that fails to load."""
 
-    def __init__(self, load: Callable[[], Encoder]) -> None:
+    def __init__(self, load: Callable[[], Encoder[Any]]) -> None:
         self._load = cache(load)
 
-    def documents(self, texts: Sequence[str]) -> sp.csr_array:
+    def documents(self, texts: Sequence[str]) -> Any:
         return self._load().documents(texts)
 
 

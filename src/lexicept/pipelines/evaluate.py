@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from lexicept.evaluation import effectiveness, runs
 from lexicept.evaluation.significance import TTest, paired_t_test
@@ -40,6 +41,7 @@ def evaluate(
     run: str | os.PathLike[str] | None = None,
     compare: str | os.PathLike[str] | None = None,
     ignore_identical_ids: bool = False,
+    query_encoder: Literal["model", "lookup"] = "model",
 ) -> Evaluation:
     """Return the effectiveness and cost of an index on a dataset's judged queries.
 
@@ -54,13 +56,14 @@ def evaluate(
         compare: a TREC run to compare nDCG@10 with, by a paired t-test over the queries.
         ignore_identical_ids: drop a hit whose id is its query's, from ``compare`` too. For
             collections whose queries are documents, such as ArguAna and Quora, as BEIR does.
+        query_encoder: what encodes the queries' concepts; see ``Index.search``.
 
     Raises:
         InputError: no such dataset, split, vocabulary, engine or measure; no judgements, or none
             of a document in the index; a malformed ``compare``, or one of fewer than two queries.
         IndexFormatError: the path holds no index, or a damaged one.
     """
-    reader = reader_of(index, engine=engine)
+    reader = reader_of(index, engine=engine).using(query_encoder)
     other = None if compare is None else runs.read_run(compare)
     queries, qrels = read_judged(reader, dataset, split)
     report = effectiveness.evaluate_index(

@@ -8,6 +8,7 @@ import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from typing import Literal
 
 from lexicept.errors import InputError, check_count, require
 from lexicept.pipelines.arguments import checked_arguments
@@ -22,11 +23,13 @@ def serve(
     port: int = 8000,
     workers: int = 1,
     engine: str = "exact",
+    query_encoder: Literal["model", "lookup"] = "model",
     api_key_file: str | os.PathLike[str] | None = None,
 ) -> None:
     """Serve a page to search, explain and steer, and an HTTP API, until interrupted.
 
-    Changes of the index are served within seconds. Each worker loads the concept model.
+    Changes of the index are served within seconds. Each worker loads the concept model,
+    unless queries are looked up.
 
     Args:
         index: an opened index, or the path of one.
@@ -34,6 +37,8 @@ def serve(
         port: the port; 0 takes a free one.
         workers: processes that share the port.
         engine: the engine that searches a path; an opened index keeps its own.
+        query_encoder: what encodes the queries' concepts; see ``Index.search``. With "lookup" no
+            model is loaded.
         api_key_file: a file with the key that every request must hold, one line; by default no key
             is required.
 
@@ -52,19 +57,21 @@ def serve(
         HOST_VARIABLE,
         INDEX_VARIABLE,
         KEY_VARIABLE,
+        QUERY_ENCODER_VARIABLE,
     )
     from lexicept.server.connections import Connection
 
-    reader = reader_of(index, engine=engine)
+    reader = reader_of(index, engine=engine).using(query_encoder)
     check_count("workers", workers)
     _check_free(host, port)
-    if "concepts" in reader.settings:
+    if "concepts" in reader.settings and query_encoder == "model":
         require("concepts", "sentence_transformers")
     variables = {
         INDEX_VARIABLE: os.path.abspath(index)
         if isinstance(index, str | os.PathLike)
         else str(reader.path),
         ENGINE_VARIABLE: reader.searcher.name,
+        QUERY_ENCODER_VARIABLE: query_encoder,
         HOST_VARIABLE: host,
     }
     if api_key_file is not None:

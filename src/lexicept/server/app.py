@@ -29,6 +29,7 @@ from lexicept.server.routes import router
 
 INDEX_VARIABLE = "LEXICEPT_INDEX"
 ENGINE_VARIABLE = "LEXICEPT_ENGINE"
+QUERY_ENCODER_VARIABLE = "LEXICEPT_QUERY_ENCODER"
 HOST_VARIABLE = "LEXICEPT_HOST"
 KEY_VARIABLE = "LEXICEPT_API_KEY_FILE"
 
@@ -50,10 +51,12 @@ def from_environment() -> FastAPI:
     """Return the application for any ASGI server; LEXICEPT_INDEX names the index.
 
     LEXICEPT_HOST is the address that the server binds to (default 127.0.0.1), LEXICEPT_ENGINE the
-    engine (default exact), LEXICEPT_API_KEY_FILE a file with the API key (default: none required).
+    engine (default exact), LEXICEPT_QUERY_ENCODER what encodes queries (default model),
+    LEXICEPT_API_KEY_FILE a file with the API key (default: none required).
 
     Raises:
-        InputError: no LEXICEPT_INDEX, it has no such engine, or the file holds no key.
+        InputError: no LEXICEPT_INDEX, it has no such engine or encoder of queries, or the file
+            holds no key.
         IndexFormatError: it is no index.
     """
     if INDEX_VARIABLE not in os.environ:
@@ -64,6 +67,7 @@ def from_environment() -> FastAPI:
         os.environ.get(HOST_VARIABLE, LOOPBACK[0]),
         os.environ.get(ENGINE_VARIABLE, "exact"),
         None if key_file is None else read_key(key_file),
+        os.environ.get(QUERY_ENCODER_VARIABLE, "model"),
     )
 
 
@@ -72,6 +76,7 @@ def create_app(
     host: str = LOOPBACK[0],
     engine: str = "exact",
     api_key: str | None = None,
+    query_encoder: str = "model",
 ) -> FastAPI:
     """Return the application for one index.
 
@@ -83,12 +88,14 @@ def create_app(
         engine: what searches it, see ``IndexReader.open``. One that was built before an update
             serves the generation that it was built from until the server is started again.
         api_key: the key that every request must hold, also one for the page; None: no key.
+        query_encoder: what encodes the queries' concepts: model, or lookup.
 
     Raises:
-        InputError: the index has no such engine, or has changed since that was built.
+        InputError: the index has no such engine or encoder of queries, or has changed since the
+            engine was built.
         IndexFormatError: no index, or a damaged one.
     """
-    reader = Reader(path, engine)
+    reader = Reader(path, engine, query_encoder)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

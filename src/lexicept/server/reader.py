@@ -86,15 +86,19 @@ class Reader:
 
     Args:
         engine: the name of the engine; generations without it are ignored.
+        query_encoder: model or lookup; generations without a token table are ignored by the latter.
 
     Raises:
-        InputError: the index has no such engine, or has changed since that was built.
+        InputError: the index has no such engine or encoder of queries, or has changed since the
+            engine was built.
         IndexFormatError: no index, or a damaged one.
     """
 
-    def __init__(self, path: str | os.PathLike[str], engine: str = "exact") -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], engine: str = "exact", query_encoder: str = "model"
+    ) -> None:
         self.path = Path(path)
-        self._open = partial(IndexReader.open, path, engine=engine)
+        self._engine, self._query_encoder = engine, query_encoder
         self._seen = self._tried = manifest_identity(self.path)
         """The manifest of the generation that is served, and the one that was tried last."""
         self.served = Generation.of(self._open())
@@ -106,6 +110,9 @@ class Reader:
         self._answering: asyncio.Task[None] | None = None
         self._in_line = 0
         """Requests that wait for the thread, or that it is at work for."""
+
+    def _open(self) -> IndexReader:
+        return IndexReader.open(self.path, engine=self._engine).using(self._query_encoder)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -156,7 +163,7 @@ class Reader:
         Raises:
             BusyError: it needs the thread, and ``MOST_WAITING`` requests are waiting.
         """
-        if search.vocabulary == "words" or not has_concepts(index):
+        if search.vocabulary == "words" or not needs_model(index):
             return index.search(*search)
         with self._place_in_line():
             waiting = Waiting(index, search, asyncio.get_running_loop().create_future())
@@ -257,9 +264,10 @@ def truncated(index: IndexReader) -> str | None:
     return None
 
 
-def has_concepts(index: IndexReader) -> bool:
-    """Return whether the index has concepts, whose search needs a model."""
-    return any(vocabulary.name != "words" for vocabulary in index.vocabularies)
+def needs_model(index: IndexReader) -> bool:
+    """Return whether a search of the index needs a model: it has concepts, not looked up."""
+    concepts = any(vocabulary.name != "words" for vocabulary in index.vocabularies)
+    return concepts and index.query_encoder == "model"
 
 
 def search_together(batch: Sequence[Waiting]) -> list[list[Hit]]:

@@ -7,19 +7,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import scipy.sparse as sp
+from tokenizers import Tokenizer
 
 from lexicept.errors import InputError
 from lexicept.explanation.contributions import Sources, unnamed, whole
 from lexicept.models.backbone import Backbone
-from lexicept.models.encoder import Encoder, TokenShare, TokenStates, pooled_activations
+from lexicept.models.encoder import Encoder, TokenShare
 from lexicept.models.heads.base import Head
 from lexicept.models.heads.sae import SAEHead
 from lexicept.models.hub import model_folder
 from lexicept.models.loading import DEFAULT_BACKBONE
+from lexicept.models.pooled import TokenStates, pooled_activations
 from lexicept.models.sae.pretrained import find_pretrained_sae
 from lexicept.models.windows import Window, word_spans
 from lexicept.storage.texts import TextStore
-from lexicept.vectorizers.interface import EncodedQuery
+from lexicept.vectorizers.interface import EncodedDocuments, EncodedQuery
+from lexicept.vectorizers.token_table import TokenTable
 
 MINI = "lexicept-mini"
 """The name of the concept model in the package."""
@@ -114,6 +117,29 @@ class ConceptVectorizer:
     def documents(self, texts: Sequence[str]) -> sp.csr_array:
         """Return the pooled activation of every dimension in every document [n, size]."""
         return self.encoder.encode_activations(texts, "document")
+
+    def encode_documents(self, texts: Sequence[str]) -> EncodedDocuments:
+        """Return what ``documents`` returns, and the sums of which a token table is made, where
+        there is one."""
+        if not self.counts_tokens:
+            return EncodedDocuments(self.documents(texts))
+        return EncodedDocuments(*self.encoder.encode_and_count(texts))
+
+    @property
+    def counts_tokens(self) -> bool:
+        """Whether a token table can stand in for the encoder: it is an SAE's with k, and has no
+        lookup of its own."""
+        k = self.head.settings.document_k
+        return isinstance(self.head, SAEHead) and k is not None and self.encoder.lookup is None
+
+    def token_table(self, sums: sp.csr_array) -> TokenTable:
+        """Return the token table of a collection.
+
+        Args:
+            sums: of ``encode_documents`` over the collection.
+        """
+        tokenizer = Tokenizer.from_str(self.encoder.backbone.tokenizer.backend_tokenizer.to_str())
+        return TokenTable.of(tokenizer, sums, self.head.settings.pooling)
 
     def queries(self, texts: Sequence[str]) -> sp.csr_array:
         """Return the pooled activation of every dimension in every query [n, size]."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol, cast
+from typing import NamedTuple, Protocol, cast, runtime_checkable
 
 import scipy.sparse as sp
 
-from lexicept.errors import IndexFormatError, InputError
+from lexicept.errors import IndexFormatError, InputError, require
 from lexicept.explanation.contributions import Sources
 
 # Named, not imported: searching words must not import torch.
@@ -19,6 +19,10 @@ VECTORIZERS = {
 }
 
 
+TOKEN_TABLE = "token_table"
+"""The folder of a token table in that of its vocabulary."""
+
+
 class EncodedQuery(NamedTuple):
     """A query that was encoded once, for search and explanation."""
 
@@ -26,6 +30,16 @@ class EncodedQuery(NamedTuple):
     """Term frequencies, CSR [1, size]."""
     sources: Callable[[Sequence[int]], dict[int, Sources]]
     """Returns the characters that activate each of some dimensions."""
+
+
+class EncodedDocuments(NamedTuple):
+    """Documents that were encoded together."""
+
+    tf: sp.csr_array
+    """Term frequencies, CSR [n, size]."""
+    tokens: sp.csr_array | None = None
+    """Sums of activations by token; see ``models.pooled.TokenSums``. None where they were not
+    counted."""
 
 
 class Vectorizer(Protocol):
@@ -68,6 +82,63 @@ class Vectorizer(Protocol):
     @classmethod
     def load(cls, folder: Path) -> Vectorizer:
         """Read what ``save`` wrote."""
+
+
+class QueryVectorizer(Protocol):
+    """The part of a vectorizer that queries and explanations need."""
+
+    @property
+    def size(self) -> int:
+        """See ``Vectorizer``."""
+
+    def queries(self, texts: Sequence[str]) -> sp.csr_array:
+        """See ``Vectorizer``."""
+
+    def encode_query(self, text: str) -> EncodedQuery:
+        """See ``Vectorizer``."""
+
+    def document_sources(
+        self, texts: Sequence[str], dimensions: Sequence[Sequence[int]]
+    ) -> list[dict[int, Sources]]:
+        """See ``Vectorizer``."""
+
+
+class QueryTable(QueryVectorizer, Protocol):
+    """A table that queries are looked up in."""
+
+    def save(self, folder: Path) -> None:
+        """Write it into a new folder."""
+
+
+@runtime_checkable
+class TokenCounter(Protocol):
+    """A vectorizer that a token table can stand in for."""
+
+    @property
+    def counts_tokens(self) -> bool:
+        """Whether its settings allow that."""
+
+    def encode_documents(self, texts: Sequence[str]) -> EncodedDocuments:
+        """Return the tf of documents, and the sums of their tokens."""
+
+    def token_table(self, sums: sp.csr_array) -> QueryTable:
+        """Return the token table of a collection.
+
+        Args:
+            sums: of ``encode_documents`` over the collection.
+        """
+
+
+def load_token_table(folder: Path) -> QueryTable:
+    """Load the token table in the folder of a vocabulary.
+
+    Raises:
+        IndexFormatError: it is damaged.
+        InputError: a package that it needs is missing.
+    """
+    require("lookup", "tokenizers", hint=", or search the words alone")
+    table = importlib.import_module("lexicept.vectorizers.token_table").TokenTable
+    return cast(QueryTable, table.load(folder / TOKEN_TABLE))
 
 
 def load_vectorizer(name: str, folder: Path) -> Vectorizer:

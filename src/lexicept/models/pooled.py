@@ -1,0 +1,121 @@
+"""Pooled activations of texts, and sums of activations by token, of which means over a collection
+are made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from lexicept.models.heads.base import Head
+from lexicept.models.windows import Window
+from lexicept.vectors import Floats, Integers
+
+
+class TokenStates(NamedTuple):
+    """Texts as windows, and the states of their tokens in batches."""
+
+    windows: list[Window]
+    batches: Iterable[tuple[list[int], Tensor]]
+    """See ``Backbone.token_states``."""
+
+
+class TokenSums:
+    """Adds up, for each token of a tokenizer, the activations of its occurrences.
+
+    Args:
+        num_tokens: of the tokenizer.
+        size: dimensions of the head.
+    """
+
+    def __init__(self, num_tokens: int, size: int) -> None:
+        self._shape = (num_tokens, size + 1)
+        self._rows: list[Integers] = []
+        self._columns: list[Integers] = []
+        self._values: list[Floats] = []
+
+    def add(self, ids: Integers, acts: Floats, dimensions: Integers) -> None:
+        """Add occurrences.
+
+        Args:
+            ids: the token of each [n].
+            acts: its activations [n, k], as they are pooled.
+            dimensions: their dimensions [n, k].
+        """
+        size = self._shape[1] - 1
+        fired = acts > 0
+        self._rows += [np.repeat(ids, fired.sum(axis=1)), ids]
+        self._columns += [dimensions[fired], np.full(len(ids), size)]
+        self._values += [acts[fired], np.ones(len(ids), np.float32)]
+
+    def result(self) -> sp.csr_array:
+        """Return the sums, CSR f32 [tokens, size + 1]; the last column counts occurrences."""
+        empty: Integers = np.empty(0, np.int64)
+        rows = np.concatenate([empty, *self._rows])
+        columns = np.concatenate([empty, *self._columns])
+        values = np.concatenate([empty.astype(np.float32), *self._values])
+        sums = sp.csr_array(sp.coo_array((values, (rows, columns)), self._shape))
+        sums.sort_indices()
+        return sums
+
+
+def pooled_activations(
+    head: Head, read: TokenStates, count: int, task: str, sums: TokenSums | None = None
+) -> sp.csr_array:
+    """Return the pooled activations of ``count`` texts that were read, CSR [count, size].
+
+    Args:
+        sums: gets the activations of every token, those that are pooled, where the head has k.
+    """
+    places: list[Integers] = [np.empty(0, np.int64)]
+    values: list[Floats] = [np.empty(0, np.float32)]
+    k = head.settings.k(task)
+    for numbers, states in read.batches:
+        windows = [read.windows[number] for number in numbers]
+        tokens = [window.text for window in windows for one in window.special if not one]
+        texts = torch.tensor(tokens, dtype=torch.long)
+        with torch.inference_mode():
+            if k is None:
+                place, value = _pool(head, states, texts, task)
+            else:
+                acts, dimensions = _to_pool(head, states, k)
+                place, value = (texts.numpy()[:, None] * head.size + dimensions).ravel(), acts
+                if sums is not None:
+                    sums.add(_token_ids(windows), acts, dimensions)
+        places.append(place)
+        values.append(value.ravel())
+    # The tokens of one text may be in several windows, and those in several batches.
+    place, value = np.concatenate(places), np.concatenate(values)
+    place, value = place[value > 0], value[value > 0]
+    order = np.argsort(place, kind="stable")
+    place, first = np.unique(place[order], return_index=True)
+    combine = np.maximum if head.settings.pooling == "max" else np.add
+    data = combine.reduceat(value[order], first) if len(first) else value
+    data = head.finish(torch.from_numpy(data)).numpy()
+    ends = np.searchsorted(place, head.size * np.arange(count + 1))
+    return sp.csr_array((data, place % head.size, ends), shape=(count, head.size))
+
+
+def _pool(head: Head, states: Tensor, texts: Tensor, task: str) -> tuple[Integers, Floats]:
+    """Return the places in [texts, size] of a batch's pooled activations, and their values."""
+    rows, inverse = torch.unique(texts, return_inverse=True)
+    pooled = head.pool(states, inverse.to(states.device), len(rows), task).cpu()
+    row, dimension = torch.nonzero(pooled, as_tuple=True)
+    return (rows[row] * head.size + dimension).numpy(), pooled[row, dimension].numpy()
+
+
+def _to_pool(head: Head, states: Tensor, k: int) -> tuple[Floats, Integers]:
+    """Return what is pooled of tokens' k largest activations, and their dimensions, [n, k]."""
+    acts, dimensions = head.encode(states, k)
+    acts = torch.log1p(acts) if head.settings.pooling == "sum" else acts
+    return acts.cpu().numpy(), dimensions.cpu().numpy()
+
+
+def _token_ids(windows: Sequence[Window]) -> Integers:
+    """Return the ids of the windows' tokens without special ones."""
+    pairs = (pair for w in windows for pair in zip(w.token_ids, w.special, strict=True))
+    return np.array([token for token, special in pairs if not special], np.int64)

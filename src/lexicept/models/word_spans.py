@@ -1,0 +1,46 @@
+"""The words of a text that a tokenizer's tokens are parts of; needs no model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def split_words(
+    text: str, words: Sequence[int | None], offsets: Sequence[tuple[int, int]]
+) -> list[int | None]:
+    """Split a tokenizer's words at spaces: some tokenizers take a whole text for one word.
+
+    Args:
+        words: the word of every token; None for special tokens.
+        offsets: start and end of every token, in characters.
+
+    Returns:
+        The number of every token's word, from 0; None for special tokens.
+    """
+    numbers: list[int | None] = []
+    number, before, last = -1, None, 0
+    for word, (start, end) in zip(words, offsets, strict=True):
+        if word is not None and (word != before or any(map(str.isspace, text[last : start + 1]))):
+            number += 1
+        numbers.append(None if word is None else number)
+        before, last = word, end
+    return numbers
+
+
+def whole_words(
+    words: Sequence[int | None], offsets: Sequence[tuple[int, int]]
+) -> list[tuple[int, int]]:
+    """Return start and end of every token's word, in characters; a token of no word has its own.
+
+    Args:
+        words: the number of every token's word; neighbouring tokens of one word share it.
+        offsets: start and end of every token, in characters.
+    """
+    spans = list(offsets)
+    start = 0
+    for end in range(1, len(spans) + 1):
+        if end == len(spans) or words[end] != words[start]:
+            if words[start] is not None:
+                spans[start:end] = [(offsets[start][0], offsets[end - 1][1])] * (end - start)
+            start = end
+    return spans

@@ -1,0 +1,314 @@
+"""Token tables: queries whose concepts are looked up, without a model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+
+import lexicept
+from lexicept.errors import IndexFormatError, InputError
+from lexicept.explanation.contributions import Sources
+from lexicept.index import term_frequencies
+from lexicept.index.builder import IndexBuilder
+from lexicept.index.impacts import VocabularySettings
+from lexicept.index.reader import IndexReader
+from lexicept.models.encoder import Encoder
+from lexicept.models.heads.base import HeadSettings
+from lexicept.models.heads.sae import SAEHead
+from lexicept.models.sae.model import SAE
+from lexicept.vectorizers.concepts import ConceptVectorizer
+from lexicept.vectorizers.interface import TOKEN_TABLE
+from lexicept.vectorizers.token_table import LATENTS, TokenTable
+from lexicept.vectorizers.words import WordVectorizer
+from lexicept.weighting import BM25
+from support.commands import Run, assert_error
+from support.processes import MAIN, loaded_after
+from support.served import DOCUMENTS, save_index
+from support.tiny import text
+
+WORDS = ["a", "b", "c", "d"]
+SUMS = [  # four latents and the number of occurrences
+    [6.0, 0.0, 2.0, 0.0, 2.0],
+    [0.0, 3.0, 1.0, 0.0, 1.0],
+    [0.0, 0.0, 0.0, 0.0, 0.0],
+    [0.0, 0.0, 0.0, 8.0, 4.0],
+]
+MODELS = {"torch", "transformers", "sentence_transformers", "safetensors"}
+
+
+def tokenizer() -> Tokenizer:
+    made = Tokenizer(WordLevel({word: n for n, word in enumerate(WORDS)}, unk_token="c"))
+    made.pre_tokenizer = Whitespace()
+    return made
+
+
+def table(pooling: str) -> TokenTable:
+    return TokenTable.of(tokenizer(), sp.csr_array(np.array(SUMS, np.float32)), pooling)
+
+
+@pytest.mark.parametrize(
+    ("pooling", "query", "expected"),
+    [
+        ("sum", "a", [3.0, 0.0, 1.0, 0.0]),
+        ("sum", "a b a", [6.0, 3.0, 3.0, 0.0]),
+        ("max", "a b a", [3.0, 3.0, 1.0, 0.0]),
+        ("sqrt_sum", "a b a", [3.0, 1.5, 1.5, 0.0]),
+        ("sum", "d", [0.0, 0.0, 0.0, 2.0]),
+        ("sum", "c nothing", [0.0, 0.0, 0.0, 0.0]),
+        ("sum", "", [0.0, 0.0, 0.0, 0.0]),
+    ],
+)
+def test_a_query_combines_the_means_of_its_tokens(
+    pooling: str, query: str, expected: list[float]
+) -> None:
+    made = table(pooling)
+    assert made.size == 4
+    assert made.queries([query]).toarray().tolist() == [expected]
+    assert made.encode_query(query).tf.toarray().tolist() == [expected]
+    several = made.queries(["b", query, "", query]).toarray().tolist()
+    assert several[1] == several[3] == expected
+    assert several[2] == [0.0] * 4
+
+
+def test_a_token_keeps_its_largest_means() -> None:
+    sums = sp.csr_array(np.array([[*range(1, 13), 1.0]], np.float32))
+    kept = TokenTable.of(tokenizer(), sums, "sum").queries(["a"]).toarray()[0]
+    assert np.flatnonzero(kept).tolist() == list(range(12 - LATENTS, 12))
+
+
+def test_sources_are_the_words_that_have_a_dimension() -> None:
+    third = pytest.approx(1 / 3)
+    assert table("sqrt_sum").encode_query("a b  a").sources([2, 0, 3]) == {
+        2: Sources(((0, 1), (2, 3), (5, 6)), (third, third, third)),
+        0: Sources(((0, 1), (5, 6)), (0.5, 0.5)),
+        3: Sources(),
+    }
+    assert table("max").encode_query("b a").sources([2]) == {2: Sources(((0, 1),), (1.0,))}
+    assert table("sum").document_sources(["a b", ""], [[0, 1], [0]]) == [
+        {0: Sources(((0, 1),), (1.0,)), 1: Sources(((2, 3),), (1.0,))},
+        {0: Sources()},
+    ]
+    assert table("sum").encode_query("a").sources([]) == {}
+
+
+def test_save_and_load(tmp_path: Path) -> None:
+    made = table("max")
+    made.save(tmp_path / "table")
+    loaded = TokenTable.load(tmp_path / "table")
+    queries = ["a b", "d", ""]
+    assert (loaded.queries(queries) != made.queries(queries)).nnz == 0
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("table.json", b"{}"),
+        ("table.json", b'{"combine": "max", "latents": 2}'),
+        ("table.json", b'{"combine": "mean", "latents": 4}'),
+        ("rows.indices.npy", b"nothing"),
+        ("tokenizer.json", b"{"),
+    ],
+)
+def test_damage_is_an_error(tmp_path: Path, file: str, content: bytes) -> None:
+    table("sum").save(tmp_path / "table")
+    (tmp_path / "table" / file).write_bytes(content)
+    with pytest.raises(IndexFormatError):
+        TokenTable.load(tmp_path / "table")
+
+
+def brute_force(encoder: Encoder, texts: Sequence[str]) -> np.ndarray:
+    """Sums of activations and counts, token by token."""
+    windows = encoder.backbone.windows(list(texts))
+    sums = np.zeros((len(encoder.backbone.tokenizer), encoder.head.size + 1))
+    for acts, dimensions, tokens, _ in encoder.token_activations(windows):
+        for row, (window, place) in enumerate(tokens):
+            token = windows[window].token_ids[place]
+            sums[token, -1] += 1
+            for dimension, act in zip(dimensions[row].tolist(), acts[row].tolist(), strict=True):
+                sums[token, dimension] += act
+    return sums
+
+
+@pytest.mark.parametrize("pooling", ["max", "sum", "sqrt_sum"])
+def test_tokens_are_counted_as_documents_are_encoded(tmp_path: Path, pooling: str) -> None:
+    index = IndexReader.open(save_index(tmp_path, atlas=False))
+    concepts = index.vectorizer("concepts")
+    assert isinstance(concepts, ConceptVectorizer)
+    concepts.head.configure(pooling=pooling)
+    texts = [document.content for document in DOCUMENTS] + ["", text(*range(200))]
+    encoded = concepts.encode_documents(texts)
+    assert (encoded.tf != concepts.documents(texts)).nnz == 0
+    assert encoded.tokens is not None
+    expected = brute_force(concepts.encoder, texts)
+    if pooling == "sum":  # the activations are what is pooled: their log1p
+        assert encoded.tokens[:, [-1]].toarray().ravel() == pytest.approx(expected[:, -1])
+    else:
+        assert encoded.tokens.toarray() == pytest.approx(expected, rel=1e-4, abs=1e-4)
+    parts = [concepts.encode_documents(texts[start::2]).tokens for start in (0, 1)]
+    both = sum(part.toarray() for part in parts if part is not None)
+    assert both == pytest.approx(encoded.tokens.toarray(), rel=1e-4, abs=1e-4)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_index(tmp_path_factory.mktemp("served"))
+
+
+def test_scores_of_looked_up_queries_are_explained(built: Path) -> None:
+    index = lexicept.open(built)
+    query = f"{DOCUMENTS[3].text} unknownword"
+    hits = index.search(query, 5, query_encoder="lookup", explain=True)
+    assert hits
+    kinds = set()
+    for hit in hits:
+        assert hit.explanation is not None
+        assert hit.explanation.score == pytest.approx(hit.score, rel=1e-5)
+        kinds |= {part.vocabulary for part in hit.explanation.contributions}
+        assert hit.explanation == index.explain(query, hit.id, query_encoder="lookup")
+        assert all(part.query_spans for part in hit.explanation.contributions)
+    assert kinds == {"words", "concepts"}
+    (many,) = index.search_many([query], 5, query_encoder="lookup")
+    assert [(hit.id, hit.score) for hit in many] == [(hit.id, hit.score) for hit in hits]
+    alone = index.search(query, 5, vocabulary="words")
+    assert index.search(query, 5, vocabulary="words", query_encoder="lookup") == alone
+    assert index.search(query, 5) != hits
+    assert index.search("", query_encoder="lookup") == []
+
+
+def table_files(index: IndexReader) -> dict[str, bytes]:
+    folder = index.folder / "concepts" / TOKEN_TABLE
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_an_index_keeps_its_table(tmp_path: Path) -> None:
+    path = save_index(tmp_path, atlas=False)
+    index = lexicept.open(path)
+    files = table_files(index.reader)
+    index.add([{"id": "new", "text": text(3)}])
+    assert table_files(index.reader) == files
+    index.delete(["new"])
+    index.reweight(alpha=1.25)
+    copied = index.reweight(alpha=1.0, out=tmp_path / "copy")
+    for changed in (index, copied):
+        assert table_files(changed.reader) == files
+        assert changed.verify().problems == []
+        assert changed.search("baba", query_encoder="lookup")
+    name = f"{index.reader.folder.name}/concepts/{TOKEN_TABLE}/rows.data.npy"
+    assert name in index.reader.manifest["files"]
+    (path / name).write_bytes(b"")
+    with pytest.raises(IndexFormatError, match="rows"):
+        IndexReader.open(path)
+
+
+def test_what_has_no_table_is_refused(tmp_path: Path, built: Path, run: Run) -> None:
+    words = save_index(tmp_path, concepts=False)
+    problem = "has no token table to look queries up in"
+    with pytest.raises(InputError, match=problem):
+        lexicept.open(words).search("cat", query_encoder="lookup")
+    done = run("search", words, "cat", "--query-encoder", "lookup")
+    assert_error(done, problem)
+    with pytest.raises(InputError, match="model or lookup, not 'both'"):
+        lexicept.open(built).search("cat", query_encoder="both")  # type: ignore[arg-type]
+
+
+def without_k(concepts: ConceptVectorizer) -> ConceptVectorizer:
+    sae = concepts.encoder.head
+    assert isinstance(sae, SAEHead)
+    return ConceptVectorizer(
+        Encoder.of(concepts.encoder.backbone, SAEHead(sae.sae, HeadSettings()))
+    )
+
+
+def test_a_head_without_k_has_no_table(tmp_path: Path, built: Path) -> None:
+    concepts = IndexReader.open(built).vectorizer("concepts")
+    assert isinstance(concepts, ConceptVectorizer)
+    assert concepts.counts_tokens
+    builder = IndexBuilder(tmp_path / "index")
+    builder.add_documents(DOCUMENTS[:3], {})
+    builder.add_vocabulary(without_k(concepts), VocabularySettings(BM25(k3=1.0)))
+    index = builder.commit()
+    assert not index.vectorizers.has_table
+    assert isinstance(concepts.head, SAEHead)
+    assert isinstance(concepts.head.sae, SAE)
+
+
+def test_shards_are_counted_and_resumed(
+    tmp_path: Path, built: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An interrupted build makes the same table; of many shards evenly spread ones are counted."""
+    monkeypatch.setattr(term_frequencies, "SHARD", 4)
+    monkeypatch.setattr(term_frequencies, "COUNTED_SHARDS", 3)
+    concepts = IndexReader.open(built).vectorizer("concepts")
+    assert isinstance(concepts, ConceptVectorizer)
+
+    def build(path: Path, stop: int = 10**9) -> IndexReader:
+        def progress(_: str, done: int, total: int, note: str = "") -> None:
+            if done >= stop:
+                raise KeyboardInterrupt
+
+        with IndexBuilder(path) as builder:
+            builder.add_documents(DOCUMENTS, {})
+            builder.add_vocabulary(concepts, VocabularySettings(BM25(k3=1.0)), progress)
+            builder.add_vocabulary(WordVectorizer(), VocabularySettings(BM25()))
+            return builder.commit()
+
+    once = build(tmp_path / "once")
+    for stop in (4, 20):
+        with pytest.raises(KeyboardInterrupt):
+            build(tmp_path / "resumed", stop)
+    assert table_files(build(tmp_path / "resumed")) == table_files(once)
+    total = None
+    for start in (0, 12, 24):  # 8 shards: every third
+        sums = concepts.encode_documents([d.content for d in DOCUMENTS[start : start + 4]]).tokens
+        total = sums if total is None else total + sums
+    expected = concepts.token_table(sp.csr_array(total)).queries([text(n) for n in range(30)])
+    loaded = TokenTable.load(once.folder / "concepts" / TOKEN_TABLE)
+    found = loaded.queries([text(n) for n in range(30)])
+    assert found.toarray() == pytest.approx(expected.toarray(), rel=1e-5)
+
+
+def test_looking_up_needs_no_model(tmp_path: Path, built: Path) -> None:
+    (tmp_path / "qrels").mkdir()
+    document = {"_id": "d3", "text": DOCUMENTS[3].text}
+    (tmp_path / "corpus.jsonl").write_text(json.dumps(document))
+    (tmp_path / "queries.jsonl").write_text('{"_id": "q", "text": "baba deki"}\n')
+    (tmp_path / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq\td3\t1\n")
+    option = ["--query-encoder", "lookup"]
+    for arguments in (
+        ["search", built, "baba deki", "--explain", *option],
+        ["explain", built, "baba deki", "d3", *option],
+        ["evaluate", built, tmp_path, *option],
+    ):
+        loaded = loaded_after(MAIN, *arguments)
+        assert "tokenizers" in loaded
+        assert not loaded & MODELS
+
+
+SERVE = """
+import sys
+from fastapi.testclient import TestClient
+from lexicept.server.app import create_app
+
+app = create_app(sys.argv[1], host="0.0.0.0", query_encoder="lookup")
+with TestClient(app) as client:
+    found = client.get("/search", params={"query": "baba deki"}).json()["results"]
+    assert found
+    for path in ("/query", "/explain"):
+        asked = {"query": "baba deki", "document_id": found[0]["id"]}
+        assert client.get(path, params=asked).status_code == 200
+"""
+
+
+def test_serving_looked_up_queries_needs_no_model(built: Path) -> None:
+    pytest.importorskip("fastapi")
+    loaded = loaded_after(SERVE, built)
+    assert "tokenizers" in loaded
+    assert not loaded & MODELS
