@@ -5,9 +5,8 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from inspect import signature
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -76,11 +75,12 @@ def opened(place: str, out: Path, options: Sequence[str], every: int = 1) -> Col
     return Collection(name, built(folder, out / f"{name}.index", options), queries, qrels)
 
 
-def query_encoders(index: IndexReader) -> dict[str, dict[str, Any]]:
-    """Return what tells the ways to encode a query apart: in a table, as options of the index."""
-    if "query_encoder" not in signature(index.query_vectors).parameters:
-        return {"": {}}
-    return {"": {"query_encoder": "model"}, ", lookup queries": {"query_encoder": "lookup"}}
+def query_encoders(index: IndexReader) -> dict[str, IndexReader]:
+    """Return the index with each way to encode a query, by what tells it apart in a table."""
+    encoders = {"": index}
+    if index.vectorizers.has_table:
+        encoders[", lookup queries"] = index.using("lookup")
+    return encoders
 
 
 def built(folder: str, path: Path, options: Sequence[str]) -> IndexReader:

@@ -65,8 +65,8 @@ def searched(collection: Collection) -> list[System]:
     span = index.span("concepts")
     documents = index.document_vectors().select("concepts").weights
     systems = []
-    for encoder, options in query_encoders(index).items():
-        asked = index.query_vectors(collection.texts, **options)
+    for encoder, reader in query_encoders(index).items():
+        asked = reader.query_vectors(collection.texts)
         concepts = place_columns([(span.start, asked[:, span])], asked.shape[1])
         cost = (qd_flops(concepts[:, span], documents), mean_length(documents))
         for name, vectors in (("concepts", concepts), (SUBJECT, asked)):
