@@ -239,18 +239,18 @@ def test_the_sample_has_so_many_tokens_of_the_whole_collection(
     bert: Backbone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     texts = [text(n // 25, n % 25) for n in range(500)]
-    everything, tokens = sample(bert, texts)
+    documents, everything, tokens = sample(bert, texts)
     assert (sorted(everything), tokens) == (sorted(texts), 1000)
+    assert [texts[n] for n in documents] == everything
     monkeypatch.setattr(adaptation, "SAMPLE_TOKENS", 99)
-    some, tokens = sample(bert, texts)
+    places, some, tokens = sample(bert, texts)
     assert (len(some), tokens) == (50, 100)
-    assert sample(bert, texts) == (some, tokens)
-    places = [texts.index(one) for one in some]
+    assert sample(bert, texts) == (places, some, tokens)
+    assert [texts[n] for n in places] == some
     assert min(places) < 100
     assert max(places) >= 400
-    assert sample(bert, ["", text(1), text(1), ""])[1] == 1
-    prompted, tokens = sample(bert, [text(1)], text(2) + " ")
-    assert (prompted, tokens) == ([f"{text(2)} {text(1)}"], 2)
+    assert sample(bert, ["", text(1), text(1), ""]).tokens == 1
+    assert sample(bert, [text(1)], text(2) + " ") == ([0], [f"{text(2)} {text(1)}"], 2)
 
 
 def test_the_command_has_the_choice(run: Run, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -142,7 +143,7 @@ def test_concepts_that_the_sample_misses_have_examples(
     tiny: Encoder, frequencies: sp.csr_array, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(describing, "SAMPLE_TOKENS", 60)
-    read = list(describing.sample(TEXTS))
+    read = list(describing.sample(TEXTS, range(len(TEXTS))))
     assert len(read) < len(TEXTS) // 2
     found = describe(tiny, TEXTS, frequencies)
     fired, _, _ = brute_force(tiny, TEXTS)
@@ -171,7 +172,7 @@ def test_words_are_compared_with_the_text_that_they_were_counted_in(
     monkeypatch.setattr(describing, "WORDS", 1000)
     with monkeypatch.context() as small:
         small.setattr(describing, "SAMPLE_TOKENS", 60)
-        read = list(describing.sample(TEXTS))
+        read = list(describing.sample(TEXTS, range(len(TEXTS))))
         found = describe(tiny, TEXTS, frequencies)
     # What the sample has is described as if there were nothing else.
     alone = describe(tiny, [TEXTS[n] for n in read], frequencies[read])
@@ -182,7 +183,7 @@ def test_words_are_compared_with_the_text_that_they_were_counted_in(
     missed = np.zeros(48, bool)
     missed[frequencies.indices] = True
     missed &= ~sampled
-    read += strongest_documents(frequencies, missed, 0).tolist()
+    read += sorted({*strongest_documents(frequencies, missed, 0, range(len(TEXTS)))[1].tolist()})
     together = describe(tiny, [TEXTS[n] for n in read], frequencies[read])
     assert missed.any()
     for concept in np.flatnonzero(missed):
@@ -192,9 +193,53 @@ def test_words_are_compared_with_the_text_that_they_were_counted_in(
 
 def test_strongest_documents() -> None:
     frequencies = sp.csr_array([[1.0, 0, 5], [3.0, 0, 2], [3.0, 0, 9]])
-    assert strongest_documents(frequencies, np.array([True, True, False]), 0).tolist() == [1]
-    assert strongest_documents(frequencies, np.ones(3, bool), 0).tolist() == [1, 2]
-    assert strongest_documents(frequencies, np.ones(3, bool), 2).tolist() == [0, 1]
+
+    def found(wanted: list[bool], rank: int, among: list[int]) -> list[tuple[int, int]]:
+        pairs = strongest_documents(frequencies, np.array(wanted), rank, among)
+        return [*zip(*(part.tolist() for part in pairs), strict=True)]
+
+    assert found([True, True, False], 0, [0, 1, 2]) == [(0, 1)]
+    assert found([True] * 3, 0, [0, 1, 2]) == [(0, 1), (2, 2)]
+    assert found([True] * 3, 2, [0, 1, 2]) == [(0, 0), (2, 1)]
+    assert found([True] * 3, 0, [0, 1]) == [(0, 1), (2, 0)]
+    assert found([True] * 3, 2, [0, 1]) == []
+
+
+def test_only_some_documents_are_read(
+    tiny: Encoder, frequencies: sp.csr_array, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(describing, "SAMPLE_TOKENS", 10)
+    read: list[str] = []
+    windows = type(tiny.backbone).windows
+
+    def reading(self: Any, texts: Sequence[str], *args: Any) -> Any:
+        read.extend(texts)
+        return windows(self, texts, *args)
+
+    monkeypatch.setattr(type(tiny.backbone), "windows", reading)
+    found = describe(tiny, TEXTS, frequencies, among=[7, 20, 3, 12])
+    assert read[:2] == [TEXTS[3], TEXTS[12]]
+    assert set(read[2:]) == {TEXTS[7], TEXTS[20]}  # for concepts that the sample missed
+    assert set(found.examples.indices.tolist()) == {3, 7, 12, 20}
+
+
+def test_what_is_read_for_missed_concepts_is_limited(
+    tiny: Encoder, frequencies: sp.csr_array, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(describing, "SAMPLE_TOKENS", 60)
+    monkeypatch.setattr(describing, "STEP", 1)
+    everything = describe(tiny, TEXTS, frequencies)
+    monkeypatch.setattr(describing, "MISSED_TOKENS", 1)
+    found = describe(tiny, TEXTS, frequencies)
+    fired, _, _ = brute_force(tiny, TEXTS)
+    missed = np.flatnonzero(
+        (found.firings == 0) & (np.bincount(frequencies.indices, minlength=48) > 0)
+    )
+    pairs = strongest_documents(frequencies, np.isin(np.arange(48), missed), 0, range(len(TEXTS)))
+    most = np.bincount(pairs[1]).argmax()  # the strongest of most of them
+    for concept in missed:
+        assert bool(row(found.examples, concept)[0]) == (most in fired[concept])
+    assert found.firings.tolist() == everything.firings.tolist()
 
 
 def test_a_vocabulary_keeps_its_terms(tmp_path: Path) -> None:

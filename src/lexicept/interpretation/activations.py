@@ -68,18 +68,23 @@ class FiringReader:
         stage: str,
         progress: Progress,
         wanted: Booleans | None = None,
-    ) -> None:
-        """Read texts; if ``wanted`` [M] is given, keep the activations of those concepts only."""
+    ) -> int:
+        """Read texts and return the number of their tokens; if ``wanted`` [M] is given, keep the
+        activations of those concepts only."""
+        count = 0
         for start in range(0, len(numbers), READ):
             some = numbers[start : start + READ]
-            self._read(some, wanted)
+            count += self._read(some, wanted)
             progress(stage, start + len(some), len(numbers))
+        return count
 
-    def _read(self, numbers: Sequence[int], wanted: Booleans | None) -> None:
+    def _read(self, numbers: Sequence[int], wanted: Booleans | None) -> int:
+        count = 0
         batch = [self._texts[number] for number in numbers]
         windows = self._encoder.backbone.windows(batch)
         spans = [word_spans(window) for window in windows]
         for acts, concepts, tokens, states in self._encoder.token_activations(windows):
+            count += len(tokens)
             fired = acts > 0
             if wanted is None:
                 self.tokens += len(tokens)
@@ -106,6 +111,7 @@ class FiringReader:
             self._count(spelled[spelled >= 0])
             self._states.add(spelled[of_token], states.numpy())
             self._add(concept, word, act, spelled)
+        return count
 
     def _add(self, concept: Integers, word: Integers, act: Floats, spelled: Integers) -> None:
         order = np.lexsort((concept, -act, word))

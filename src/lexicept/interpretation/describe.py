@@ -29,6 +29,12 @@ from lexicept.vectors import Floats, Integers
 SAMPLE_TOKENS = 100_000
 """Number of tokens of the evenly spread sample of a collection."""
 
+MISSED_TOKENS = 100_000
+"""Number of tokens, or a few more, that are read for concepts that the sample missed."""
+
+STEP = 64
+"""Documents that are read for them at once."""
+
 WORDS = 10
 """Number of words of a concept."""
 
@@ -43,19 +49,22 @@ def describe(
     *,
     language: str = "en",
     explanations: Mapping[int, str] | None = None,
+    among: Sequence[int] | None = None,
     progress: Progress = silent,
 ) -> Findings:
     """Describe an encoder's dimensions by the documents that it encoded.
 
-    It costs the encoding of about ``SAMPLE_TOKENS`` tokens, and of one more document for each
-    concept that fires in the collection but not in the sample: of the collection at most. So every
-    concept that fires has an example.
+    It costs the encoding of about ``SAMPLE_TOKENS`` tokens, and of about ``MISSED_TOKENS`` more for
+    concepts that fire in the collection but not in the sample. The documents that are the strongest
+    of most of them come first; if they are too many, the rest has no words and no example.
 
     Args:
         texts: the documents [N].
         tf: what the encoder found in them [N, M].
         language: whose stop words are left out of labels, and whose stems tell words apart.
         explanations: labels of some concepts that came with a pretrained SAE.
+        among: the numbers of the documents to read, such as those whose states are known; all by
+            default.
 
     Raises:
         InputError: no such language.
@@ -65,9 +74,10 @@ def describe(
     active = np.zeros(head.size, bool)
     active[tf.indices] = True
     reader = FiringReader(encoder, texts)
-    reader.read(sample(texts), "naming", progress)
+    readable = range(len(texts)) if among is None else sorted(among)
+    reader.read(sample(texts, readable), "naming", progress)
     sampled, sample_words = reader.has_example.copy(), reader.background
-    _read_missed(reader, tf, active, progress)
+    _read_missed(reader, tf, active, readable, progress)
     every = _log_odds(reader.word_counts(), sampled, sample_words, reader.background)
     log_odds = first_of_rows(every, WORDS)
     words = reader.words
@@ -91,43 +101,60 @@ def describe(
     )
 
 
-def sample(texts: Sequence[str]) -> range:
-    """Return evenly spread texts of about ``SAMPLE_TOKENS`` tokens together, or all if they have
-    fewer."""
-    lengths = [len(texts[i]) for i in range(0, len(texts), max(1, len(texts) // 100))]
-    characters = float(np.mean(lengths)) * len(texts) if lengths else 0.0
+def sample(texts: Sequence[str], among: Sequence[int]) -> Sequence[int]:
+    """Return evenly spread numbers of ``among`` whose texts have about ``SAMPLE_TOKENS`` tokens
+    together, or all if they have fewer."""
+    lengths = [len(texts[i]) for i in among[:: max(1, len(among) // 100)]]
+    characters = float(np.mean(lengths)) * len(among) if lengths else 0.0
     # About four characters to a token: enough texts for the sample, from the whole collection.
-    return range(0, len(texts), max(1, int(characters / 4 / SAMPLE_TOKENS)))
+    return among[:: max(1, int(characters / 4 / SAMPLE_TOKENS))]
 
 
-def strongest_documents(tf: sp.csr_array, wanted: Booleans, rank: int) -> Integers:
-    """Return the documents with the largest frequency of each wanted dimension, or another rank.
+def strongest_documents(
+    tf: sp.csr_array, wanted: Booleans, rank: int, among: Sequence[int]
+) -> tuple[Integers, Integers]:
+    """Return the document with the largest frequency of each wanted dimension, or another rank.
 
     Args:
         tf: [N, M].
         wanted: [M].
         rank: 0 for the largest, 1 for the second; a dimension of fewer documents has none.
+        among: the numbers of the documents that count.
 
     Returns:
-        Different row numbers, in order.
+        Dimensions and their documents, both [n].
     """
+    counting = np.zeros(tf.shape[0], bool)
+    counting[np.asarray(among, np.int64)] = True
     entries = np.flatnonzero(wanted[tf.indices])
-    columns = tf.indices[entries]
     rows = np.searchsorted(tf.indptr, entries, side="right") - 1
+    entries, rows = entries[counting[rows]], rows[counting[rows]]
+    columns = tf.indices[entries]
     order = np.lexsort((rows, -tf.data[entries], columns))
-    return np.unique(rows[order[ranks(columns[order]) == rank]])
+    chosen = order[ranks(columns[order]) == rank]
+    return columns[chosen], rows[chosen]
 
 
 def _read_missed(
-    reader: FiringReader, tf: sp.csr_array, active: Booleans, progress: Progress
+    reader: FiringReader,
+    tf: sp.csr_array,
+    active: Booleans,
+    among: Sequence[int],
+    progress: Progress,
 ) -> None:
-    """Read the strongest documents of each active concept that does not fire in the sample."""
+    """Read the strongest documents of active concepts that do not fire in the sample."""
     wanted = active & ~reader.has_example
+    left = MISSED_TOKENS
     for rank in range(ROUNDS):
-        documents = strongest_documents(tf, active & ~reader.has_example, rank)
-        if not documents.size:
-            break
-        reader.read(documents.tolist(), "examples", progress, wanted)
+        missed = active & ~reader.has_example
+        concepts, documents = strongest_documents(tf, missed, rank, among)
+        while left > 0 and documents.size:
+            numbers, counts = np.unique(documents, return_counts=True)
+            read = numbers[np.argsort(-counts, kind="stable")[:STEP]]
+            left -= reader.read(read.tolist(), "", silent, wanted)
+            progress("examples", MISSED_TOKENS - max(left, 0), MISSED_TOKENS)
+            still = ~(reader.has_example[concepts] | np.isin(documents, read))
+            concepts, documents = concepts[still], documents[still]
 
 
 def _log_odds(

@@ -187,6 +187,7 @@ def _add_concepts(
         activations,
         language=language,
         explanations=labels,
+        among=fitted.read,
         progress=progress,
     )
     if fitted.names is not None and fitted.rows is not None:

@@ -32,6 +32,8 @@ class Fitted(NamedTuple):
     """Names of the concepts before their adaptation, if any."""
     rows: Tensor | None = None
     """Encoder rows before it [M, d]."""
+    read: Sequence[int] | None = None
+    """Documents whose states the backbone knows, if it knows any."""
 
 
 @dataclass(frozen=True)
@@ -135,11 +137,11 @@ class ConceptSource:
             return Fitted(loaded)
         folder, packaged = builder.work.kept("adaptation"), self.model is None
         encoder, rows = loaded.encoder, loaded.head.rows.detach().clone()
-        effort = adapt(encoder, builder.contents, folder, progress, configure=packaged)
-        if effort is None:
+        done = adapt(encoder, builder.contents, folder, progress, configure=packaged)
+        if done is None:
             return Fitted(loaded)
         names = loaded.terms if loaded.named else None
-        return Fitted(ConceptVectorizer(encoder), effort, names, rows)
+        return Fitted(ConceptVectorizer(encoder), done.effort, names, rows, done.documents)
 
 
 def _changed(settings: SAESettings) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -70,6 +71,24 @@ class Effort:
     """Optimiser steps."""
 
 
+class Adaptation(NamedTuple):
+    """What an adaptation took and read."""
+
+    effort: Effort
+    documents: list[int]
+    """Numbers of the documents of its sample, whose states the backbone knows."""
+
+
+class Sample(NamedTuple):
+    """Distinct texts of a collection."""
+
+    documents: list[int]
+    """Their numbers."""
+    texts: list[str]
+    tokens: int
+    """The number of their tokens."""
+
+
 def check_adaptable(encoder: Encoder) -> None:
     """Raise InputError for an encoder whose concepts can't be adapted."""
     if not isinstance(encoder.head, SAEHead) or encoder.head.sae.k is None:
@@ -85,7 +104,7 @@ def adapt(
     progress: Progress = silent,
     *,
     configure: bool,
-) -> Effort | None:
+) -> Adaptation | None:
     """Adapt an encoder to a collection, in place; it has no names then, and its backbone knows the
     states of the sample.
 
@@ -99,18 +118,19 @@ def adapt(
             lexicept-mini, instead of keeping its own.
 
     Returns:
-        What it took; None where the collection is too small, and the encoder was left as it was.
+        What it took and read; None where the collection is too small, and the encoder was left as
+        it was.
     """
     head, backbone = encoder.head, encoder.backbone
     assert isinstance(head, SAEHead)
-    chosen, tokens = sample(backbone, texts, encoder.prompt("document"))
-    if tokens < FEWEST_TOKENS:
+    chosen = sample(backbone, texts, encoder.prompt("document"))
+    if chosen.tokens < FEWEST_TOKENS:
         return None
-    states = CachedStates.build(folder / "states", backbone, chosen, progress)
+    states = CachedStates.build(folder / "states", backbone, chosen.texts, progress)
     settings = SAESettings(
         num_latents=head.sae.num_latents,
         k=TRAINED_K if configure else head.settings.document_k or head.sae.k or 1,
-        tokens=min(PASSES * tokens, MOST_TOKENS),
+        tokens=min(PASSES * chosen.tokens, MOST_TOKENS),
         buffer_tokens=BUFFER_TOKENS,
         seed=SEED,
     )
@@ -124,32 +144,30 @@ def adapt(
         encoder.index_settings = INDEX
     encoder.names = None
     backbone.known = states
-    return Effort(tokens, settings.steps)
+    return Adaptation(Effort(chosen.tokens, settings.steps), chosen.documents)
 
 
-def sample(backbone: Backbone, texts: Sequence[str], prompt: str = "") -> tuple[list[str], int]:
+def sample(backbone: Backbone, texts: Sequence[str], prompt: str = "") -> Sample:
     """Draw distinct texts at random until they have ``SAMPLE_TOKENS`` tokens.
 
     Args:
         prompt: put before every text.
-
-    Returns:
-        The texts with their prompts, and the number of their tokens.
     """
     order = np.random.default_rng(SEED).choice(
         len(texts), min(len(texts), SAMPLE_TOKENS), replace=False
     )
-    chosen: dict[str, None] = {}
+    chosen: dict[str, int] = {}
     tokens = 0
     for start in range(0, len(order), READ):
-        block = [prompt + texts[number] for number in order[start : start + READ].tolist()]
+        numbers = order[start : start + READ].tolist()
+        block = [prompt + texts[number] for number in numbers]
         counts = np.zeros(len(block), np.int64)
         for window in backbone.windows(block):
             counts[window.text] += window.special.count(0)
-        for text, count in zip(block, counts.tolist(), strict=True):
-            if tokens >= SAMPLE_TOKENS:
-                return list(chosen), tokens
-            if text not in chosen:
-                chosen[text] = None
+        for number, text, count in zip(numbers, block, counts.tolist(), strict=True):
+            if tokens < SAMPLE_TOKENS and text not in chosen:
+                chosen[text] = number
                 tokens += count
-    return list(chosen), tokens
+        if tokens >= SAMPLE_TOKENS:
+            break
+    return Sample(list(chosen.values()), list(chosen), tokens)
