@@ -142,8 +142,8 @@ def plot(
     for number, system in enumerate(flat, 2):
         axes.axhline(system.mean, color=f"C{number}", linewidth=1, label=system.name)
     axes.set(title=title, xlabel="QD-FLOPs of the concepts", ylabel=NDCG, xscale="log")
-    axes.xaxis.set_major_formatter("{x:g}")
-    axes.xaxis.set_minor_formatter("{x:g}")
-    axes.legend(fontsize=7)
+    axes.set_xticks(BUDGETS, [f"{budget:g}" for budget in BUDGETS])
+    axes.minorticks_off()
+    axes.legend(fontsize=7, loc="upper left", bbox_to_anchor=(1, 1))
     figure.savefig(path, dpi=120, bbox_inches="tight")
     plt.close(figure)
