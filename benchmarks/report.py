@@ -40,6 +40,7 @@ class Drawn(ConceptVectorizer):
     """A vectorizer whose document activations are drawn and query activations computed."""
 
     random = np.random.default_rng(0)
+    counts_tokens = False  # no activations of tokens are computed
 
     def documents(self, texts: Sequence[str]) -> sp.csr_array:
         """CSR [n, LATENTS]."""

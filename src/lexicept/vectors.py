@@ -7,6 +7,7 @@ that its V dimensions come from, side by side: words first, say, then concepts.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -155,10 +156,18 @@ def place_columns(parts: Sequence[tuple[int, sp.csr_array]], num_columns: int) -
     ascending order; other columns are empty."""
     if len(parts) == 1:
         ((start, only),) = parts
-        shape = (only.shape[0], num_columns)
-        if only.shape == shape:
+        if only.shape[1] == num_columns:
             return only
-        return sp.csr_array((only.data, only.indices + start, only.indptr), shape=shape)
+        placed = with_entries(only, only.data, only.indices + start, only.indptr)
+        placed.resize((only.shape[0], num_columns))
+        return placed
+    if parts[0][1].shape[0] == 1:
+        data = np.concatenate([matrix.data for _, matrix in parts])
+        indices = np.concatenate([matrix.indices + start for start, matrix in parts])
+        row = with_entries(parts[0][1], data, indices, np.array([0, data.size], indices.dtype))
+        row.has_canonical_format = all(matrix.has_canonical_format for _, matrix in parts)
+        row.resize((1, num_columns))
+        return row
     lengths = np.stack([np.diff(matrix.indptr) for _, matrix in parts]).astype(np.int64)
     indptr = np.concatenate([[0], np.cumsum(lengths.sum(axis=0))])
     firsts = indptr[:-1] + np.cumsum(lengths, axis=0) - lengths
@@ -172,6 +181,16 @@ def place_columns(parts: Sequence[tuple[int, sp.csr_array]], num_columns: int) -
         data[places] = matrix.data
     stored = (data, indices, indptr.astype(number))
     return sp.csr_array(stored, shape=(indptr.size - 1, num_columns))
+
+
+def with_entries(
+    matrix: sp.csr_array, data: Floats, indices: Integers, indptr: Integers
+) -> sp.csr_array:
+    """Return a matrix of the same shape with other entries, as canonical as it is, without SciPy's
+    checks, which take longer than a search."""
+    other = copy(matrix)  # of the object, not its arrays
+    other.data, other.indices, other.indptr = data, indices, indptr
+    return other
 
 
 def row_numbers(matrix: sp.csr_array) -> Integers:
@@ -201,8 +220,9 @@ def prune_rows(
     order = np.lexsort((matrix.indices, -impact, rows))
     rank = np.arange(rows.size) - matrix.indptr[rows[order]]
     kept = np.sort(order[rank < max_active_dims])
-    indptr = np.concatenate([[0], np.cumsum(np.minimum(lengths, max_active_dims))])
-    return sp.csr_array((matrix.data[kept], matrix.indices[kept], indptr), shape=matrix.shape)
+    indptr = np.zeros_like(matrix.indptr)
+    np.cumsum(np.minimum(lengths, max_active_dims), out=indptr[1:])
+    return with_entries(matrix, matrix.data[kept], matrix.indices[kept], indptr)
 
 
 def prune_within(
@@ -218,18 +238,20 @@ def prune_within(
         costs: of each dimension [V].
         importance: a factor per dimension [V] for the comparison only; the weights stay.
     """
-    kept = np.zeros(matrix.nnz, bool)
+    kept: list[int] = []
+    ends = [0]
     impact = matrix.data * importance[matrix.indices]
     cost = costs[matrix.indices]
     for start, end in pairwise(matrix.indptr.tolist()):
-        left = budget
-        for place in (start + np.argsort(-impact[start:end], kind="stable")).tolist():
-            if cost[place] <= left:
-                left -= cost[place]
-                kept[place] = True
-    lengths = np.bincount(row_numbers(matrix)[kept], minlength=matrix.shape[0])
-    indptr = np.concatenate([[0], np.cumsum(lengths)])
-    return sp.csr_array((matrix.data[kept], matrix.indices[kept], indptr), shape=matrix.shape)
+        left, of_row = budget, cost[start:end].tolist()
+        for place in np.argsort(-impact[start:end], kind="stable").tolist():
+            if of_row[place] <= left:
+                left -= of_row[place]
+                kept.append(start + place)
+        ends.append(len(kept))
+    places = np.sort(np.array(kept, np.int64))
+    indptr = np.array(ends, matrix.indptr.dtype)
+    return with_entries(matrix, matrix.data[places], matrix.indices[places], indptr)
 
 
 def largest_weights(matrix: sp.csr_array) -> Floats:

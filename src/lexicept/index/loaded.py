@@ -46,6 +46,8 @@ class LoadedVectorizers:
         # A search of words, or by a table, must not wait for a model.
         self._locks = {name: RLock() for name in sizes}
         self._table_lock = RLock()
+        self.has_table = f"{folder.name}/concepts/{TOKEN_TABLE}/table.json" in files
+        """Whether the concepts have a token table."""
 
     def lock(self, name: str) -> RLock:
         """Return the lock to hold while a vocabulary's vectorizer works."""
@@ -62,11 +64,6 @@ class LoadedVectorizers:
             if name not in self._loaded:
                 self._loaded[name] = self._load(name, partial(load_vectorizer, name))
             return self._loaded[name]
-
-    @property
-    def has_table(self) -> bool:
-        """Whether the concepts have a token table."""
-        return (self._folder / "concepts" / TOKEN_TABLE).is_dir()
 
     @contextmanager
     def encoding(self, name: str, query_encoder: str) -> Iterator[QueryVectorizer]:
