@@ -30,10 +30,11 @@ def label(ranked: list[tuple[str, float]], *near: str) -> str:
         # 64 of 160, which is as much as is asked; 64 of 161 is not.
         ([("cat", 8.0), ("dog", 6.0), ("sky", 2.0), ("sea", 56**0.5)], "", "cat"),
         ([("cat", 8.0), ("dog", 6.0), ("sky", 5**0.5), ("sea", 56**0.5)], "", ""),
-        # Stop words and punctuation are no name, but they count.
-        ([("the", 9.0), ("cats", 8.0), (",", 2.0)], "", "cats"),
-        ([("the", 9.0), ("cats", 8.0), (",", 8.0)], "the cats", ""),
-        ([("the", 9.0), (",", 8.0)], "the ,", ""),
+        # A stop word speaks for itself alone; punctuation is no name, but it counts.
+        ([("is", 9.0), ("are", 8.0), ("be", 4.0)], "is are be", "is"),
+        ([("is", 9.0), ("are", 9.0), ("cats", 9.0)], "is are cats", ""),
+        ([(",", 9.0), ("cats", 8.0), ("the", 2.0)], ", cats", "cats"),
+        ([(",", 9.0), ("cats", 7.0), ("the", 2.0)], ", cats", ""),
         # A faint word is not said, and at most three are.
         ([("cat", 12.0), ("dog", 2.9), ("lion", 3.1)], "cat dog lion", "cat lion"),
         ([("cat", 9.0), ("dog", 8.0), ("lion", 7.0), ("ape", 6.0)], "cat dog lion ape",

@@ -31,7 +31,9 @@ class _Meaning:
     """The strongest form."""
     place: int
     """Its place among the concept's words."""
-    evidence: float
+    content: bool
+    """Whether it is no stop word."""
+    evidence: float = 0.0
     """The sum of the squared z-scores of all forms."""
 
 
@@ -42,18 +44,19 @@ def label_of(
 
     The evidence of a word is its squared z-score; words with the same stem add up. A label begins
     with one word, and speaks for all those whose cosine with it is at least ``COHERENT``, unless
-    they begin with the same two letters: pieces of rare words are alike for their spelling. The
-    word that speaks for most evidence is taken, and those of its words that are near each other.
+    they begin with the same two letters: pieces of rare words are alike for their spelling. A stop
+    word speaks for itself alone. The word that speaks for most evidence is taken, and those of its
+    words that are near each other.
 
     Args:
         ranked: the words and their z-scores, strongest first.
         cosines: of the words' vectors [words, words].
-        stems: the stems of a word; none for a stop word or punctuation.
+        stems: the stems of a word; none for a stop word.
 
     Returns:
         An empty text if no word is significant, or if the label would speak for less than
-        ``COVERED`` of the evidence, that of stop words and punctuation included: the concept fires
-        on words without a common meaning.
+        ``COVERED`` of the evidence, that of punctuation included: the concept fires on words
+        without a common meaning.
     """
     total = 0.0
     meanings: dict[str, _Meaning] = {}
@@ -61,8 +64,9 @@ def label_of(
         if z < SIGNIFICANT:
             continue
         total += z * z
-        if stemmed := stems(word):
-            first = meanings.setdefault(" ".join(stemmed), _Meaning(word, place, 0.0))
+        if any(map(str.isalnum, word)):
+            form = " ".join(stems(word))
+            first = meanings.setdefault(form or word, _Meaning(word, place, bool(form)))
             first.evidence += z * z
     best: list[_Meaning] = []
     most = COVERED * total
@@ -86,5 +90,5 @@ def _agreeing(first: _Meaning, near: Sequence[_Meaning], cosines: Floats) -> lis
 
 def _near(one: _Meaning, other: _Meaning, cosines: Floats) -> bool:
     """Return whether two different words have a common meaning, and not only a beginning."""
-    apart = one.word[:2] != other.word[:2]
+    apart = one.content and other.content and one.word[:2] != other.word[:2]
     return apart and bool(cosines[one.place, other.place] >= COHERENT)
