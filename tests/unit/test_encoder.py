@@ -11,10 +11,13 @@ from sentence_transformers import SparseEncoder
 from lexicept.errors import InputError
 from lexicept.models.backbone import Backbone
 from lexicept.models.encoder import Encoder
+from lexicept.models.heads.base import HeadSettings
 from lexicept.models.heads.sae import SAEHead
 from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.models.loading import resolve
+from lexicept.models.pooled import TokenStates, pooled_activations
 from lexicept.models.sae.model import SAE
+from lexicept.models.windows import Window
 from lexicept.vectorizers.concepts import MINI, ConceptVectorizer
 from support.tiny import save_bert, tiny_backbone
 
@@ -229,3 +232,14 @@ def test_sub_words_decode_to_themselves(tmp_path: Path) -> None:
     head = VocabularyHead(torch.eye(32)[:2], None, ["ba", "de"])
     encoder = Encoder.of(tiny_backbone(tmp_path), head)
     assert encoder.decode(torch.tensor([0.5, 1.0])) == [("de", 1.0), ("ba", 0.5)]
+
+
+@pytest.mark.parametrize("pooling", ["max", "sum", "sqrt_sum"])
+def test_a_state_that_is_not_a_number_is_not_lost(pooling: str) -> None:
+    sae = SAE(4, 8, 2)
+    torch.nn.init.normal_(sae.W_enc, generator=torch.Generator().manual_seed(0))
+    head = SAEHead(sae, HeadSettings(pooling, query_k=2, document_k=2)).eval()
+    window = Window(0, [5, 6], [0, 0], [0, 1], [(0, 1), (2, 3)])
+    states = torch.tensor([[torch.nan] * 4, [1.0] * 4])
+    read = TokenStates([window], [([0], states)])
+    assert np.isnan(pooled_activations(head, read, 1, "document").data).any()

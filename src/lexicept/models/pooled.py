@@ -90,7 +90,7 @@ def pooled_activations(
         values.append(value.ravel())
     # The tokens of one text may be in several windows, and those in several batches.
     place, value = np.concatenate(places), np.concatenate(values)
-    place, value = place[value > 0], value[value > 0]
+    place, value = place[value != 0], value[value != 0]  # a NaN must not get lost
     order = np.argsort(place, kind="stable")
     place, first = np.unique(place[order], return_index=True)
     combine = np.maximum if head.settings.pooling == "max" else np.add
