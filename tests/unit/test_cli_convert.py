@@ -181,8 +181,10 @@ def test_an_index_with_explained_concepts(
     assert terms[:3:2] == ["meaning 0", "meaning 2"]
     assert all("meaning" not in term for term in terms[1::2])
     assert index.atlas is not None
-    assert [index.atlas.source(n) for n in range(24)] == ["explanations", "words"] * 12
-    assert any(word in " ".join(terms[1::2]) for word in WORDS)
+    sources = [index.atlas.source(n) for n in range(24)]
+    assert sources[::2] == ["explanations"] * 12
+    for number in range(1, 24, 2):  # latents of a random SAE may fire on words without a meaning
+        assert sources[number] == ("none" if terms[number] == f"#{number}" else "words")
     found = run("search", tmp_path / "index", "kilo", "--explain", "--json").json["results"]
     shown = {part["term"] for result in found for part in result["contributions"]}
     assert shown <= set(terms)
