@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import matplotlib
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lexicept.reports import charts
@@ -130,6 +130,7 @@ NUMBERS = st.floats(-1e12, 1e12)
 
 @settings(max_examples=10)
 @given(st.lists(NUMBERS, min_size=1, max_size=5), st.booleans(), st.booleans())
+@example([5e-324], True, True)
 def test_any_numbers_are_drawn(values, log_x, log_y):
     series = [Series("", values, values)]
     for svg in (

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 WIDTH, HEIGHT = 640, 300
 """Size of a chart in CSS pixels; the page scales it."""
 
+LEAST = 1e-300
+"""Smaller floats have lost their digits."""
+
 SERIES = ("#2c6fbb", "#c2571a", "#2d8a4e", "#8a4fb5")
 INK, FAINT, GRID, RAISED = "#1d2025", "#596069", "#e6e8ec", "#ffffff"
 VARIABLES = {
@@ -342,8 +345,7 @@ def _values_from_zero(axes: Axes, values: Sequence[float]) -> None:
 def _around(values: Sequence[float]) -> tuple[float, float]:
     """The ends of a linear axis that shows 0 and all values."""
     low, high = min([*values, 0]), max([*values, 0])
-    least = 1e-300  # smaller floats have lost their digits
-    return low * 1.05, high * 1.05 if high - low > least else low + 1
+    return low * 1.05, high * 1.05 if high - low > LEAST else low + 1
 
 
 def _numbers(axis: Any) -> None:
@@ -365,7 +367,7 @@ def _scale(axes: Axes, name: str, values: Sequence[float], log: bool) -> None:
         set_limits(*_around(values))
         _numbers(axis)
         return
-    shown = [value for value in values if value > 0] or [1]
+    shown = [max(value, LEAST) for value in values if value > 0] or [1]
     low = math.floor(math.log10(min(shown)) + 1e-9)
     high = max(math.ceil(math.log10(max(shown)) - 1e-9), low + 1)
     getattr(axes, f"set_{name}scale")("log")
