@@ -18,7 +18,7 @@ from lexicept.corpora.pseudo_queries import generate, named, write_judged
 from lexicept.storage.files import replacing_text
 
 QUESTIONS = 8000
-"""Of SQuAD, to train on."""
+"""Number of SQuAD's questions to train on."""
 
 HELD_OUT = 88
 """Every so many of SQuAD's questions is never trained on."""

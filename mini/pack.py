@@ -104,7 +104,7 @@ def half(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def names(folder: Path, texts: list[str]) -> list[str]:
-    """What each concept stands for, by the words that fire it in some texts."""
+    """Name each concept by the words that fire it in some texts."""
     encoder = Encoder.load(folder)
     encoder.backbone.precision = "bfloat16"
     with ProgressBars() as progress:

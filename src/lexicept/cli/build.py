@@ -52,7 +52,7 @@ class ArchitectureChoice(StrEnum):
 
 
 class ConceptsChoice(StrEnum):
-    """What happens to a model's concepts before documents are encoded."""
+    """Treatment of a model's concepts before documents are encoded."""
 
     adapted = "adapted"
     fixed = "fixed"
@@ -157,7 +157,7 @@ QueryCostOption = Annotated[
     float | None,
     typer.Option(
         help="Most QD-FLOPs of a query's concepts: the sum of the shares of documents that have "
-        "each of them. Default: the model's limit (1.5 for fixed lexicept-mini, none for adapted)."
+        "each of them. Default: the model's limit (for lexicept-mini 2, and 1.5 if fixed)."
     ),
 ]
 DocumentLimitOption = Annotated[

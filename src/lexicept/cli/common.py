@@ -35,7 +35,7 @@ class VocabularyChoice(StrEnum):
 
 
 class QueryEncoder(StrEnum):
-    """What encodes the concepts of queries."""
+    """Encoder of the concepts of queries."""
 
     model = "model"
     lookup = "lookup"

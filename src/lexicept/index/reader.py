@@ -92,7 +92,7 @@ class IndexReader:
         sizes = {vocabulary.name: vocabulary.size for vocabulary in self.vocabularies}
         self.vectorizers = LoadedVectorizers(folder, sizes, manifest["files"])
         self.query_encoder = "model"
-        """What encodes the concepts of queries: "model", or "lookup" for the token table."""
+        """Encoder of the concepts of queries: "model", or "lookup" for the token table."""
         self._origin: IndexReader | None = None  # it holds the generation
         self.atlas = self._open_atlas()
         """Descriptions of the concepts; None where there are none, or they were not described."""

@@ -63,7 +63,7 @@ class TokenActivations(NamedTuple):
     tokens: list[tuple[int, int]]
     """Each token's window and its place there."""
     states: torch.Tensor
-    """What the head read [tokens, d]."""
+    """States that the head read [tokens, d]."""
 
 
 class Encoder(SparseEncoder):  # type: ignore[misc]

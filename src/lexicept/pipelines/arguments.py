@@ -25,7 +25,7 @@ _NAMES: dict[Any, str] = {
     Mapping: "a mapping",
     type(None): "None",
 }
-"""What people read for a type."""
+"""Names of types in messages."""
 
 _NUMBERS: dict[Any, type] = {int: Integral, float: Real}
 

@@ -27,7 +27,7 @@ class Fitted(NamedTuple):
 
     concepts: ConceptVectorizer
     effort: Effort | None = None
-    """What their adaptation took; None where they were not adapted."""
+    """Effort of their adaptation; None where they were not adapted."""
     names: Sequence[str] | None = None
     """Names of the concepts before their adaptation, if any."""
     rows: Tensor | None = None

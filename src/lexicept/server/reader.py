@@ -55,7 +55,7 @@ class Generation:
 
 
 class State(NamedTuple):
-    """What ``/health`` says of the index."""
+    """State of the index, as ``/health`` reports it."""
 
     status: Literal["ok", "stale", "damaged"]
     """Stale: the index has changed, but can't be opened as it is now, and the generation before is

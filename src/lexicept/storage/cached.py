@@ -1,4 +1,4 @@
-"""What can be made again is kept on disk, and never trusted where it is damaged."""
+"""Keep results that can be made again on disk; damaged ones are never trusted."""
 
 from __future__ import annotations
 

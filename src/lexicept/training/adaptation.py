@@ -55,16 +55,16 @@ HEAD = HeadSettings(
     document_max_active_dims=160,
     query_scale=0.75,
 )
-"""What an adapted lexicept-mini reads of its SAE; chosen on CACM, Vaswani and MedQuAD."""
+"""Settings of an adapted lexicept-mini's head; chosen on CACM, Vaswani and MedQuAD."""
 
 INDEX = IndexSettings("bm25", k1=2.0, b=0.4, query_max_qd_flops=2.0)
-"""How an index weighs that, and what a query may cost; chosen there too: values of b from .3 to .4
-and budgets of 1 and more differ by less than .003 nDCG@10."""
+"""Its weighting in an index, and the limit on a query's cost; chosen there too: values of b from .3
+to .4, and budgets of 1.5 and more, differ by less than .003 nDCG@10."""
 
 
 @dataclass(frozen=True)
 class Effort:
-    """What an adaptation took."""
+    """Size of an adaptation."""
 
     tokens: int
     """Tokens of the sample that it learned from."""
@@ -73,7 +73,7 @@ class Effort:
 
 
 class Adaptation(NamedTuple):
-    """What an adaptation took and read."""
+    """Size of an adaptation, and the documents that it read."""
 
     effort: Effort
     documents: list[int]
