@@ -196,6 +196,17 @@ def test_texts_that_the_backbone_cuts_have_states_of_their_own(tmp_path):
     assert [len(states.read([2])[0]) > 8 for states in (whole, cut)] == [True, False]
 
 
+def test_special_tokens_that_count_have_states_of_their_own(tmp_path):
+    backbone = tiny_backbone(tmp_path / "bert")
+    lengths = []
+    for special in (False, True):
+        backbone.special_tokens = special
+        lengths.append(
+            len(CachedStates.build(tmp_path / "states", backbone, ["baba"]).read([0])[0])
+        )
+    assert lengths == [1, 3]
+
+
 def test_low_precision_is_near(bert, tmp_path):
     exact, _ = CachedStates.build(tmp_path / "exact", bert, TEXTS).read(range(7))
     rough, _ = CachedStates.build(tmp_path / "rough", bert, TEXTS, bf16=True).read(range(7))

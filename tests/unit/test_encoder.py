@@ -88,6 +88,36 @@ def test_special_tokens_and_padding_are_left_out(backbone):
     assert features["attention_mask"].sum(dim=1).tolist() == [4, 2]
 
 
+def test_special_tokens_count_where_they_are_wanted(tmp_path):
+    """SAE-SPLADE, section 3: H = (h_0, …, h_N), [CLS] and [SEP] included."""
+    folder = save_bert(tmp_path / "bert")
+    sae = SAE(32, 40, 4)
+    left_out, counted = (
+        Encoder.of(Backbone.from_pretrained(folder, special_tokens=wanted), SAEHead(sae))
+        for wanted in (None, True)
+    )
+    assert (left_out.backbone.special_tokens, counted.backbone.special_tokens) == (False, True)
+    content = "baba dede kiki"
+    (window,) = counted.backbone.windows([content])
+    assert window.special == [0] * 5
+    ids = torch.tensor([window.token_ids])
+    with torch.inference_mode():
+        states = counted.backbone.states(ids, torch.ones_like(ids))[0]
+        acts, latents = sae.encode(states)
+    expected = torch.zeros(5, 40).scatter(1, latents, acts)
+    found = counted.encode_activations([content]).toarray()[0]
+    np.testing.assert_allclose(found, expected.amax(dim=0), rtol=1e-5)
+    without = left_out.encode_activations([content]).toarray()[0]
+    np.testing.assert_allclose(without, expected[1:-1].amax(dim=0), rtol=1e-5)
+    assert (found > without).any()
+    counted.save(str(tmp_path / "model"), create_model_card=False)
+    again = Encoder.load(tmp_path / "model")
+    assert again.backbone.special_tokens
+    np.testing.assert_array_equal(again.encode_activations([content]).toarray()[0], found)
+    vector = again.encode_document([content]).to_dense()[0]
+    np.testing.assert_allclose(vector, np.log1p(found), rtol=1e-5)
+
+
 def test_only_texts(encoder):
     with pytest.raises(InputError, match="expected texts"):
         encoder[0].preprocess([3])

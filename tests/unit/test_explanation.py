@@ -39,7 +39,7 @@ from lexicept.vectorizers.concepts import ConceptVectorizer
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
 from support.heads import KINDS, make, vocabulary_head
-from support.tiny import text, tiny_backbone
+from support.tiny import save_bert, text, tiny_backbone
 
 LONG = f"{text(*range(1, 120, 7))} {text(*range(300))}"
 """Of several windows."""
@@ -165,6 +165,20 @@ def test_a_prompt_keeps_its_share(bert):
     for dimension, sources in found.items():
         expected = float(shares[own, dimension].sum()) if parts[own, dimension].any() else 0.0
         assert sum(sources.shares) == pytest.approx(expected, rel=1e-5)
+        assert sources.spans in ((), ((0, 4),))
+
+
+def test_special_tokens_that_count_keep_their_share(tmp_path):
+    backbone = Backbone.from_pretrained(save_bert(tmp_path), special_tokens=True)
+    encoder = make(backbone, "sae", pooling="sqrt_sum")
+    parts, places = token_by_token(encoder, "dede", "query")
+    assert places[0] == places[-1] == (0, 0)
+    found = sources_of(ConceptVectorizer(encoder), "dede", "query")
+    own = range(1, len(places) - 1)
+    assert (parts[list(own)].sum(dim=0) < parts.sum(dim=0)).any()
+    for dimension, sources in found.items():
+        share = float(parts[list(own), dimension].sum() / parts[:, dimension].sum().clamp(1e-9))
+        assert sum(sources.shares) == pytest.approx(share, rel=1e-5)
         assert sources.spans in ((), ((0, 4),))
 
 

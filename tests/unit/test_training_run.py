@@ -841,6 +841,19 @@ def test_an_sae_says_which_states_it_reads(places, tmp_path, trained):
     assert Encoder.load(tmp_path / "run" / "model")[1].sae.origin == expected
 
 
+@pytest.mark.parametrize("trained", ["head", "all"])
+def test_special_tokens_count_in_all_of_a_run_that_wants_them(places, tmp_path, trained):
+    model = {**new_sae(places), "special_tokens": True, "trained": trained}
+    train(configuration(places, model=model, optimizer={"steps": 1}), tmp_path / "run")
+    encoder = Encoder.load(tmp_path / "run" / "model")
+    assert encoder.backbone.special_tokens
+    assert encoder.backbone.preprocess(["baba"])["token_mask"].tolist() == [[True] * 3]
+    lengths = [line["eval_document_length"] for line in metrics(tmp_path / "run")[-1:]]
+    documents = [document.content for document in read_documents(str(places / "beir"))]
+    found = (encoder.encode_activations(documents).toarray() > 0).sum(axis=1).mean()
+    assert lengths == [pytest.approx(found, rel=1e-6)]
+
+
 def test_an_sae_is_trained_first(places, tmp_path):
     config = configuration(
         places,

@@ -124,6 +124,7 @@ def _anisotropy(encoder: Any, config: TrainingConfig, source: str, title: str) -
             backbone.num_layers,
             bidirectional=model.bidirectional,
             dtype=model.dtype,
+            special_tokens=model.special_tokens,
         )
         inner = None if head.inner is None else language_head(model.backbone).to(base.model.device)
         values[f"{title} base anisotropy"] = of(base, inner)
@@ -165,7 +166,8 @@ def key(content: Any) -> str:
 
 def _backbone_key(config: TrainingConfig) -> str:
     model = config.model
-    return key([model.start, model.backbone, model.layer, model.bidirectional, model.dtype])
+    read = (model.layer, model.bidirectional, model.dtype, model.special_tokens)
+    return key([model.start, model.backbone, *read])
 
 
 def trained(config: TrainingConfig, work: Path, progress: Progress) -> Path:

@@ -25,8 +25,9 @@ class Sources(NamedTuple):
 
     spans: tuple[Span, ...] = ()
     shares: tuple[float, ...] = ()
-    """The share of each span in the activation. They add up to 1, less the share of a prompt that
-    the encoder puts before the text."""
+    """The share of each span in the activation. They add up to 1, less the shares of a prompt that
+    the encoder puts before the text and, where it counts them, of special tokens: both have no
+    characters."""
 
     @classmethod
     def of(cls, parts: Iterable[tuple[Span, float]]) -> Self:
@@ -84,7 +85,7 @@ class Contribution(NamedTuple):
     needs no inference, the tokens that name the dimension."""
     query_shares: tuple[float, ...]
     """The share of each in the query's activation, the largest first; together 1, less the share of
-    a prompt. A span's part of the score is its share of ``score``."""
+    a prompt and of special tokens. A span's part of the score is its share of ``score``."""
     document_spans: tuple[Span, ...]
     """Characters of the document's content (title and text) that activate it, likewise."""
     document_shares: tuple[float, ...]

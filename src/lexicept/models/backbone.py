@@ -78,7 +78,8 @@ class Backbone(Transformer):  # type: ignore[misc]
         precision: the type in which ``token_states`` multiplies matrices for documents, float32 or
             bfloat16; bfloat16 is used only on hardware that multiplies it faster. Queries always
             use float32.
-        special_tokens: whether special tokens count like any other token, as in SPLADE's own code.
+        special_tokens: whether special tokens count like any other token (SPLADE; SAE-SPLADE,
+            section 3: H = (h_0, …, h_N)). Explanations have no characters for them.
         max_tokens: the length, special tokens included, after which a text is cut: the window that
             reaches it is the last; None reads texts of any length.
 
@@ -164,6 +165,7 @@ class Backbone(Transformer):  # type: ignore[misc]
         bidirectional: bool | None = None,
         dtype: str | None = None,
         precision: str | None = None,
+        special_tokens: bool | None = None,
         as_trained: bool = False,
     ) -> Backbone:
         """Load an encoder or decoder, without the blocks above ``layer``.
@@ -178,6 +180,7 @@ class Backbone(Transformer):  # type: ignore[misc]
             bidirectional: as saved by default, and True for a model that lexicept did not save.
             dtype, precision: as saved by default, and float32 for a model that lexicept did not
                 save.
+            special_tokens: as saved by default, and False for a model that lexicept did not save.
             as_trained: whether a model that lexicept did not save attends as it was trained to,
                 a decoder to earlier tokens only; for SAEs that were trained on such states.
 
@@ -196,7 +199,12 @@ class Backbone(Transformer):  # type: ignore[misc]
             raise InputError(f"layer {layer}: {name} has blocks 1 to {num_layers}")
         cut = {} if layer is None else {"num_hidden_layers": layer}
         kwargs = cls._load_init_kwargs(path, config_kwargs=cut)
-        wanted = {"bidirectional": bidirectional, "dtype": dtype, "precision": precision}
+        wanted = {
+            "bidirectional": bidirectional,
+            "dtype": dtype,
+            "precision": precision,
+            "special_tokens": special_tokens,
+        }
         kwargs |= {key: value for key, value in wanted.items() if value is not None}
         if as_trained:
             kwargs.setdefault("bidirectional", None)
@@ -398,7 +406,7 @@ class Backbone(Transformer):  # type: ignore[misc]
     def token_states(
         self, windows: Sequence[Window], task: str = "document"
     ) -> Iterator[tuple[list[int], Tensor]]:
-        """Compute the states of all tokens but special ones, without gradient.
+        """Compute the states of tokens that windows do not mark as special, without gradient.
 
         Args:
             task: query or document; only documents are read in a lower ``precision``.

@@ -200,6 +200,8 @@ def _fingerprint(backbone: Backbone, texts: Sequence[str], bf16: bool) -> str:
         digest.update(parameter.detach().cpu().contiguous().view(torch.uint8).numpy())
     if not backbone.bidirectional:
         digest.update(b"causal")
+    if backbone.special_tokens:
+        digest.update(b"special tokens")
     if backbone.max_tokens is not None:
         digest.update(f"cut at {backbone.max_tokens}".encode())
     for text in texts:

@@ -47,6 +47,10 @@ class ModelSettings:
     dtype: Literal["float32", "bfloat16", "float16"] | None = None
     """Type of the backbone's weights; null for the saved model's, and float32 where it has none. A
     frozen backbone, or one under adapters, takes half the memory in bfloat16."""
+    special_tokens: Flag | None = None
+    """Whether special tokens, such as [CLS] and [SEP], count like any other token in SAE training,
+    pooling and the saved model (SAE-SPLADE, section 3); null for the saved model's setting, and
+    false where it has none."""
     head: Literal["sae", "mlm", "expanded", "random"] = "sae"
     """Head: a sparse autoencoder, pretrained or first trained on the documents (``sae``); the
     backbone's own language head, masked or, for a decoder, causal (``mlm``); a language head over

@@ -81,6 +81,7 @@ def _new_encoder(run: RunFolder, data: TrainingData) -> Encoder:
         bidirectional=settings.bidirectional,
         dtype=settings.dtype,
         precision="bfloat16" if run.config.optimizer.bf16 else None,
+        special_tokens=settings.special_tokens,
     )
     if pretrained is not None:
         sae = pretrained.load(settings.pretrained_scale, backbone)

@@ -34,7 +34,7 @@ def train_sae(
     *,
     transform: Callable[[Tensor], Tensor] | None = None,
 ) -> SAE:
-    """Train an SAE on the states of a corpus' tokens, without special tokens.
+    """Train an SAE on the states of a corpus' tokens, special ones where the backbone counts them.
 
     See ``train_on_states`` for checkpoints, progress and errors.
 
