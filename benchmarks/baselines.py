@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from benchmarks.common import Table
 from lexicept.corpora import Qrel, read_documents, read_qrels, read_queries
 from lexicept.evaluation import effectiveness
-from lexicept.models.loading import DEFAULT_BACKBONE
+from lexicept.models.sources import DEFAULT_BACKBONE
 from lexicept.progress import ProgressBars
 from lexicept.training.candidates.neural_teachers import embeddings
 from lexicept.training.collection import word_index

@@ -33,7 +33,7 @@ from lexicept.models.encoder import Encoder
 from lexicept.models.heads.base import Head
 from lexicept.models.heads.sae import SAEHead
 from lexicept.models.language_heads import language_head
-from lexicept.models.loading import DEFAULT_BACKBONE
+from lexicept.models.sources import DEFAULT_BACKBONE
 from lexicept.models.word_vocabulary import expanded_words
 from lexicept.progress import ProgressBars
 from lexicept.storage.files import replace_file

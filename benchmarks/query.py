@@ -21,7 +21,7 @@ from lexicept.index.reader import IndexReader
 from lexicept.models.backbone import Backbone
 from lexicept.models.encoder import Encoder
 from lexicept.models.heads.sae import SAEHead
-from lexicept.models.loading import DEFAULT_BACKBONE, resolve
+from lexicept.models.sources import DEFAULT_BACKBONE, resolve
 from lexicept.training.sae.settings import SAESettings
 from lexicept.training.sae.trainer import initial_sae
 from lexicept.weighting import BM25

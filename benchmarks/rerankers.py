@@ -15,7 +15,7 @@ from lexicept.index.builder import Contents
 from lexicept.index.reader import IndexReader
 from lexicept.models.backbone import Backbone
 from lexicept.models.cached_states import CachedStates
-from lexicept.models.loading import DEFAULT_BACKBONE
+from lexicept.models.sources import DEFAULT_BACKBONE
 from lexicept.progress import ProgressBars
 from lexicept.training.candidates.late_interaction import LateInteraction
 from lexicept.training.candidates.neural_teachers import embeddings

@@ -19,8 +19,8 @@ from lexicept.corpora import read_documents, read_qrels, read_queries
 from lexicept.models.backbone import Backbone
 from lexicept.models.cached_states import CachedStates
 from lexicept.models.encoder import Encoder
-from lexicept.models.heads.base import HeadSettings
 from lexicept.models.heads.sae import SAEHead
+from lexicept.models.heads.settings import HeadSettings
 from lexicept.models.sae.model import SAE
 from lexicept.models.sae.quality import read_all, report_states
 from lexicept.progress import Progress, ProgressBars

@@ -19,8 +19,8 @@ from lexicept.corpora import read_documents
 from lexicept.interpretation.describe import describe
 from lexicept.models.encoder import Encoder
 from lexicept.models.index_settings import IndexSettings
-from lexicept.models.loading import DEFAULT_BACKBONE
 from lexicept.models.lora import add_adapters
+from lexicept.models.sources import DEFAULT_BACKBONE
 from lexicept.progress import ProgressBars
 from lexicept.storage.files import replace_file, write_json
 from lexicept.storage.texts import TextStore

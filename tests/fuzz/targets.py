@@ -32,8 +32,8 @@ from lexicept.index.reader import IndexReader
 from lexicept.interpretation.llm_labels import _ReplyError, read_reply
 from lexicept.models.cached_states import CachedStates
 from lexicept.models.encoder import Encoder
-from lexicept.models.heads.base import HeadSettings
 from lexicept.models.heads.sae import SAEHead
+from lexicept.models.heads.settings import HeadSettings
 from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.models.sae.explanations import read_explanations
 from lexicept.models.sae.model import SAE

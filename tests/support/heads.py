@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from lexicept.models.encoder import Encoder
-from lexicept.models.heads.base import HeadSettings
 from lexicept.models.heads.sae import SAEHead
+from lexicept.models.heads.settings import HeadSettings
 from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.models.sae.model import SAE
 

@@ -9,7 +9,7 @@ from lexicept.models import cached_states as module
 from lexicept.models.backbone import Backbone
 from lexicept.models.cached_states import CachedStates, cached_reader
 from lexicept.models.encoder import Encoder
-from lexicept.models.heads.base import HeadSettings
+from lexicept.models.heads.settings import HeadSettings
 from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.storage.workspace import Workspace
 from support.tiny import save_decoder, text, tiny_backbone

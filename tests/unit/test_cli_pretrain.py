@@ -13,8 +13,8 @@ from lexicept.models.backbone import Backbone
 from lexicept.models.encoder import Encoder
 from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.models.language_heads import language_head
-from lexicept.models.loading import DEFAULT_BACKBONE
 from lexicept.models.lora import has_adapters
+from lexicept.models.sources import DEFAULT_BACKBONE
 from lexicept.training import loop
 from lexicept.training.loop import Loop
 from lexicept.training.pretraining import trainer as pretraining

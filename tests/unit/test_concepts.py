@@ -10,7 +10,7 @@ from lexicept.index.updates import delete, update
 from lexicept.interpretation.describe import describe
 from lexicept.models.backbone import Backbone
 from lexicept.models.heads.sae import SAEHead
-from lexicept.models.loading import DEFAULT_BACKBONE
+from lexicept.models.sources import DEFAULT_BACKBONE
 from lexicept.training.concepts import train_concepts
 from lexicept.training.sae.settings import SAESettings
 from lexicept.vectorizers.concepts import ConceptVectorizer

@@ -11,12 +11,12 @@ from sentence_transformers import SparseEncoder
 from lexicept.errors import InputError
 from lexicept.models.backbone import Backbone
 from lexicept.models.encoder import Encoder
-from lexicept.models.heads.base import HeadSettings
 from lexicept.models.heads.sae import SAEHead
+from lexicept.models.heads.settings import HeadSettings
 from lexicept.models.heads.vocabulary import VocabularyHead
-from lexicept.models.loading import resolve
 from lexicept.models.pooled import TokenStates, pooled_activations
 from lexicept.models.sae.model import SAE
+from lexicept.models.sources import resolve
 from lexicept.models.windows import Window
 from lexicept.vectorizers.concepts import MINI, ConceptVectorizer
 from support.tiny import save_bert, tiny_backbone

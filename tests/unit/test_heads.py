@@ -7,8 +7,8 @@ from sentence_transformers import SparseEncoder
 
 from lexicept.errors import InputError
 from lexicept.models.encoder import Encoder
-from lexicept.models.heads.base import HeadSettings
 from lexicept.models.heads.sae import SAEHead
+from lexicept.models.heads.settings import HeadSettings
 from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.models.sae.model import SAE
 from support.heads import KINDS, make, make_head, sae_head, vocabulary_head

@@ -11,7 +11,7 @@ import transformers
 from lexicept.errors import InputError
 from lexicept.models.backbone import Backbone
 from lexicept.models.encoder import Encoder
-from lexicept.models.heads.base import HeadSettings
+from lexicept.models.heads.settings import HeadSettings
 from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.models.language_heads import language_head
 from lexicept.models.loading import quiet_transformers

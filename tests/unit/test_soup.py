@@ -9,8 +9,8 @@ from safetensors.torch import load_file
 from lexicept.errors import InputError
 from lexicept.models.backbone import Backbone
 from lexicept.models.encoder import Encoder
-from lexicept.models.heads.base import HeadSettings
 from lexicept.models.heads.sae import SAEHead
+from lexicept.models.heads.settings import HeadSettings
 from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.models.lookup import Lookup
 from lexicept.models.sae.model import SAE

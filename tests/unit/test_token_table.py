@@ -21,8 +21,8 @@ from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import VocabularySettings
 from lexicept.index.reader import IndexReader
 from lexicept.models.encoder import Encoder
-from lexicept.models.heads.base import HeadSettings
 from lexicept.models.heads.sae import SAEHead
+from lexicept.models.heads.settings import HeadSettings
 from lexicept.models.sae.model import SAE
 from lexicept.vectorizers.concepts import ConceptVectorizer
 from lexicept.vectorizers.interface import TOKEN_TABLE

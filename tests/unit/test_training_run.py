@@ -21,7 +21,7 @@ from lexicept.evaluation.effectiveness import evaluate_index
 from lexicept.index.reader import IndexReader
 from lexicept.models.backbone import Backbone
 from lexicept.models.encoder import Encoder
-from lexicept.models.heads.base import HeadSettings
+from lexicept.models.heads.settings import HeadSettings
 from lexicept.models.index_settings import IndexSettings
 from lexicept.models.language_heads import language_head
 from lexicept.models.lookup import Lookup

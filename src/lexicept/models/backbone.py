@@ -17,13 +17,7 @@ from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 from lexicept.errors import InputError
 from lexicept.models.blocks import count_positions, find_blocks, listening, tell
 from lexicept.models.known_states import KnownStates, read_known
-from lexicept.models.loading import (
-    DEFAULT_BACKBONE,
-    no_remote_code,
-    places,
-    quiet_transformers,
-    resolve,
-)
+from lexicept.models.loading import no_remote_code, places, quiet_transformers
 from lexicept.models.lora import (
     copy_adapters,
     find_base,
@@ -31,6 +25,7 @@ from lexicept.models.lora import (
     load_adapters,
     save_adapters,
 )
+from lexicept.models.sources import DEFAULT_BACKBONE, resolve
 from lexicept.models.windows import (
     LONGEST_WINDOW,
     Window,

@@ -14,7 +14,8 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING
 
 from lexicept.errors import InputError
 from lexicept.models.heads.vocabulary import VocabularyHead
-from lexicept.models.loading import no_remote_code, quiet_transformers, resolve
+from lexicept.models.loading import no_remote_code, quiet_transformers
+from lexicept.models.sources import resolve
 from lexicept.storage.files import disk_errors
 
 

@@ -17,8 +17,8 @@ from lexicept.errors import InputError
 from lexicept.models.backbone import Backbone
 from lexicept.models.cached_states import CachedStates, cached_reader
 from lexicept.models.encoder import Encoder
-from lexicept.models.heads.base import HeadSettings
 from lexicept.models.heads.sae import SAEHead
+from lexicept.models.heads.settings import HeadSettings
 from lexicept.models.index_settings import IndexSettings
 from lexicept.models.sae.states import READ
 from lexicept.progress import Progress, silent

@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from lexicept.errors import InputError
-from lexicept.models.heads.base import Pooling
-from lexicept.models.loading import DEFAULT_BACKBONE
+from lexicept.models.heads.settings import Pooling
 from lexicept.models.sae.pretrained import USUAL_L0
+from lexicept.models.sources import DEFAULT_BACKBONE
 from lexicept.training.sae.settings import SAESettings
 from lexicept.training.settings import (
     Count,

@@ -16,9 +16,9 @@ from lexicept.models.encoder import Encoder, TokenShare
 from lexicept.models.heads.base import Head
 from lexicept.models.heads.sae import SAEHead
 from lexicept.models.hub import model_folder
-from lexicept.models.loading import DEFAULT_BACKBONE
 from lexicept.models.pooled import TokenStates, pooled_activations
 from lexicept.models.sae.pretrained import find_pretrained_sae
+from lexicept.models.sources import DEFAULT_BACKBONE
 from lexicept.models.windows import Window, word_spans
 from lexicept.storage.texts import TextStore
 from lexicept.vectorizers.interface import EncodedDocuments, EncodedQuery

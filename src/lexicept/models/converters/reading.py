@@ -30,7 +30,7 @@ from lexicept.errors import InputError
 from lexicept.models.backbone import Backbone
 from lexicept.models.converters.logits import require_same_logits
 from lexicept.models.encoder import Encoder
-from lexicept.models.heads.base import HeadSettings
+from lexicept.models.heads.settings import HeadSettings
 from lexicept.models.index_settings import IndexSettings
 from lexicept.models.language_heads import language_head
 from lexicept.models.loading import quiet_transformers

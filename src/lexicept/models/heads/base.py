@@ -7,13 +7,11 @@ the vocabulary and in the origin of the rows.
 
 from __future__ import annotations
 
-import json
-import math
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, get_args
+from typing import Any, ClassVar, Self
 
 import torch
 from safetensors import SafetensorError
@@ -22,60 +20,11 @@ from sentence_transformers.util import select_max_active_dims
 from torch import Tensor
 
 from lexicept.errors import IndexFormatError, InputError
+from lexicept.models.heads.settings import HeadSettings
 from lexicept.ops.linear_topk import fire, top_activations
 from lexicept.ops.pooling import Activations, pool_max, pool_sum, root_of_sums
 
 DAMAGED = (SafetensorError, IndexFormatError)
-
-Pooling = Literal["max", "sum", "sqrt_sum"]
-"""Token activations ``a_ij = f(v_ij)`` to a text's weights: ``log1p(max_i a_ij)`` (SPLADE v2),
-``Σ_i log1p(a_ij)`` (SPLADE) or ``√(Σ_i a_ij)`` (arXiv 2605.29384)."""
-
-
-@dataclass(frozen=True)
-class HeadSettings:
-    """A head's sparsity and pooling, for queries and for documents."""
-
-    pooling: Pooling = "max"
-    """``log1p(max_i a_ij)`` (SPLADE v2), ``Σ_i log1p(a_ij)`` (SPLADE) or ``√(Σ_i a_ij)``, which
-    counts a concept that many tokens share, and does so ever less (arXiv 2605.29384)."""
-    query_k: int | None = None
-    """Active dimensions per query token; None for no constraint."""
-    document_k: int | None = None
-    """Active dimensions per document token; None for no constraint."""
-    query_max_active_dims: int | None = None
-    """Dimensions kept in a query, those of the largest weights; None keeps all. Not applied in
-    training."""
-    document_max_active_dims: int | None = None
-    """Dimensions kept in a document, likewise."""
-    query_scale: float = 1.0
-    """Factor on a query's weights, for a score that adds another vocabulary's."""
-    double_log: bool = False
-    """Whether activations are ``log1p(ReLU(v))`` and so weights ``log1p(log1p(max_i v_ij))``
-    (OpenSearch's third generation, arXiv 2504.14839); with max pooling only."""
-
-    def __post_init__(self) -> None:
-        if self.pooling not in get_args(Pooling):
-            raise InputError(f"pooling is max, sum or sqrt_sum, not {self.pooling!r}")
-        if type(self.double_log) is not bool or (self.double_log and self.pooling != "max"):
-            raise InputError("double_log is true or false, and goes with max pooling only")
-        for name, value in asdict(self).items():
-            counted = value is not None and name.endswith(("_k", "_dims"))
-            if counted and (type(value) is not int or value < 1):
-                raise InputError(f"{name} must be at least 1 or null, not {value!r:.40}")
-        scale = self.query_scale
-        if not isinstance(scale, int | float) or not 0 <= scale < math.inf:
-            raise InputError(f"query_scale must be a number of at least 0, not {scale!r:.40}")
-
-    def k(self, task: str | None) -> int | None:
-        """Return the active dimensions per token; None for no constraint."""
-        return self.query_k if task == "query" else self.document_k
-
-    def max_active_dims(self, task: str | None) -> int | None:
-        """Return the dimensions kept in a text; None, for all, where the task is unknown."""
-        return {"query": self.query_max_active_dims, "document": self.document_max_active_dims}.get(
-            task or ""
-        )
 
 
 class Head(Module):  # type: ignore[misc]
@@ -298,14 +247,3 @@ class Head(Module):  # type: ignore[misc]
     @abstractmethod
     def read(cls, folder: Path) -> Head:
         """Read a head from a local module folder. Raises InputError if it holds none."""
-
-    @staticmethod
-    def read_settings(folder: Path) -> tuple[HeadSettings, dict[str, Any]]:
-        """Return a saved head's settings, and the other entries of its configuration."""
-        try:
-            config = {**json.loads((folder / "config.json").read_bytes())}
-            names = HeadSettings.__dataclass_fields__
-            settings = HeadSettings(**{n: config.pop(n) for n in list(config) if n in names})
-        except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
-            raise InputError(f"{folder}: no configuration of a head: {error}") from None
-        return settings, config

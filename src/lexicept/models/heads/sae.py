@@ -8,7 +8,8 @@ from typing import Any
 from torch import Tensor
 
 from lexicept.errors import InputError
-from lexicept.models.heads.base import Head, HeadSettings
+from lexicept.models.heads.base import Head
+from lexicept.models.heads.settings import HeadSettings, read_settings
 from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.models.sae.model import SAE
 from lexicept.storage.files import write_json
@@ -96,7 +97,7 @@ class SAEHead(Head):
 
     @classmethod
     def read(cls, folder: Path) -> SAEHead:
-        settings, own = cls.read_settings(folder)
+        settings, own = read_settings(folder)
         if other := set(own) - {"inner"}:
             raise InputError(f"{folder}: no settings of an SAE head: {', '.join(sorted(other))}")
         inner = VocabularyHead.read(folder / "inner") if own.get("inner") else None

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from transformers.activations import ACT2FN
 
 from lexicept.errors import InputError
-from lexicept.models.heads.base import DAMAGED, Head, HeadSettings
+from lexicept.models.heads.base import DAMAGED, Head
+from lexicept.models.heads.settings import HeadSettings, read_settings
 from lexicept.storage.files import replace_file, write_json
 from lexicept.storage.texts import TextStore
 
@@ -167,7 +168,7 @@ class VocabularyHead(Head):
 
     @classmethod
     def read(cls, folder: Path) -> VocabularyHead:
-        settings, own = cls.read_settings(folder)
+        settings, own = read_settings(folder)
         try:
             tensors = load_file(folder / "model.safetensors")
             terms = TextStore(folder / "terms")

@@ -17,7 +17,8 @@ from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.util import SimilarityFunction
 
 from lexicept.errors import InputError
-from lexicept.models.loading import DEFAULT_BACKBONE, quiet_transformers, resolve
+from lexicept.models.loading import quiet_transformers
+from lexicept.models.sources import DEFAULT_BACKBONE, resolve
 from lexicept.progress import Progress, silent
 from lexicept.storage.arrays import load_array
 from lexicept.storage.cached import cached
