@@ -29,6 +29,7 @@ from lexicept.experiments.data import (
     load_sources,
     read_vectors,
 )
+from lexicept.experiments.jobs import TrainingJob
 from lexicept.experiments.measuring import Collection, Measurements
 from lexicept.experiments.recipe import SIZES, find_recipes, load_recipe
 from lexicept.experiments.report import RECIPES, record, recorded, write_report
@@ -73,6 +74,19 @@ def test_numbers_are_as_printed():
     assert sae["matryoshka_all"].values["QD-FLOPs"] == 4.84
     assert load_recipe(RECIPES, "rra/table1").expected.rows["sparta_rra"].values["ArguAna"] == 44.1
     assert load_recipe(RECIPES, "splare/table10").expected.rows["splare"].values["yo"] == 89.1
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("esplade/")])
+def test_esplade_learns_from_in_batch_negatives_alone(name):
+    """Equation 1, with the dot product itself as score: λ_j can't be evaded by a factor."""
+    jobs = [job for row in load_recipe(RECIPES, name).rows for job in row.jobs.values()]
+    configs = [job.config for job in jobs if isinstance(job, TrainingJob)]
+    assert configs
+    for config in configs:
+        loss = config.loss
+        assert (loss.kl, loss.margin_mse, loss.in_batch, loss.in_batch_known) == (0, 0, 1, True)
+        assert (loss.scale, loss.scale_learning_rate, loss.temperature) == (1, 0, 1)
+        assert (config.data.negatives, config.data.lists) == (0, None)
 
 
 RECIPE = {

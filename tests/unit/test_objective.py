@@ -1,5 +1,6 @@
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -106,6 +107,16 @@ def test_in_batch_leaves_out_other_documents_that_are_known_to_be_relevant():
     first = -torch.log_softmax(student[0, :3], 0)[0]  # document 3 is relevant too
     second = -torch.log_softmax(student[1], 0)[1]
     assert values(found) == {"in_batch": float((first + second) / 2)}
+
+
+def test_the_in_batch_loss_of_esplade():
+    """Equation 1 in float64: every other document of the batch is a negative, relevant or not."""
+    found = components(make({**NONE, "in_batch": 1.0, "in_batch_known": True}))
+    scores = QUERIES.double().numpy() @ DOCUMENTS.double().numpy().T
+    terms = [-math.log(math.exp(scores[q, q]) / np.exp(scores[q]).sum()) for q in (0, 1)]
+    assert values(found) == {"in_batch": sum(terms) / 2}
+    left_out = components(make({**NONE, "in_batch": 1.0}))  # document 3 is relevant to query 0
+    assert found["in_batch"] - left_out["in_batch"] > 1
 
 
 def test_a_batch_without_relevant_documents_has_nothing_to_rank():
@@ -220,6 +231,41 @@ def test_df_flops_counts_documents_while_training_only():
     objective.train()
     components(objective, teacher=TEACHER)
     assert int(objective.df["document"].count) == 8
+
+
+def test_alpha_and_beta_of_df_flops():
+    """a = 1 / (1 + (x^(log_α 2) − 1)^β); with α 1/4, x 1/2 and β 2: (2 + √2) / 4."""
+    settings = {"kind": "df_flops", "weight": 1.0, "schedule": "constant", "alpha": 0.25, "beta": 2}
+    objective = make({}, None, {**settings, "df_texts": 4})
+    found = components(objective, teacher=TEACHER)
+    penalties = objective._df("document").penalties(0.25, 2)
+    assert penalties.tolist() == pytest.approx([(2 + 2**0.5) / 4, (2 + 2**0.5) / 4, 0.9766270])
+    mean = DOCUMENTS.double().mean(dim=0)
+    expected = float((penalties.double() * mean).square().sum())
+    assert values(found)["document_df_flops"] == expected
+    assert objective.df["document"].window == 4
+
+
+def test_a_sample_takes_the_place_of_batches():
+    """Frequencies of 3, 1 and 2 of four texts, whatever the batches hold."""
+    settings = {"kind": "df_flops", "weight": 1.0, "schedule": "constant", "df_source": "sample"}
+    objective = make({}, None, settings, model=Embedding())
+    texts = torch.tensor([[1.0, 0, 2], [1, 0, 0], [0, 3, 0], [1, 0, 1]])
+    objective.recount("document", [{"vectors": texts[:3]}, {"vectors": texts[3:]}])
+    assert objective.df["document"].ratios.tolist() == [0.75, 0.25, 0.5]
+    assert objective.model.training
+    found = components(objective, teacher=TEACHER)  # a batch with other frequencies
+    assert objective.df["document"].ratios.tolist() == [0.75, 0.25, 0.5]
+    penalties = regularizers.df_penalties(torch.tensor([0.75, 0.25, 0.5]))
+    assert values(found)["document_df_flops"] == float(regularizers.df_flops(DOCUMENTS, penalties))
+
+
+class Embedding(nn.Module):
+    """Given vectors as embeddings, which must not be made with dropout."""
+
+    def forward(self, features, task):
+        assert not self.training
+        return {"sentence_embedding": features["vectors"]}
 
 
 @pytest.mark.parametrize(

@@ -128,7 +128,10 @@ def test_keys_and_values_that_are_refused(content, message):
 @pytest.mark.parametrize(
     ("section", "name", "value", "message"),
     [
-        ("data", "negatives", 0, "data.negatives must be at least 1, not 0"),
+        ("data", "negatives", -1, "data.negatives must be at least 0, not -1"),
+        ("query_regularizer", "alpha", 1, "query_regularizer.alpha must be below 1"),
+        ("query_regularizer", "beta", 0, "query_regularizer.beta must be above 0, not 0"),
+        ("query_regularizer", "df_every", 0, "query_regularizer.df_every must be at least 1"),
         ("data", "positive_share", 1.5, "data.positive_share must be at most 1, not 1.5"),
         ("data", "positive_share", -0.5, "data.positive_share must be at least 0, not -0.5"),
         ("model", "query_max_active_dims", 0, "must be at least 1, not 0"),

@@ -100,6 +100,16 @@ def test_the_relevant_document_is_first(data, negatives):
         assert scores == [listed["vwxyz"[row]] for row in documents]
 
 
+def test_a_sample_without_negatives_is_a_pair(data):
+    """In-batch negatives alone (ESPLADE, equation 1)."""
+    sampler = Sampler(data, 0, 1.0, 0)
+    for n in range(30):
+        query, documents, relevant, _, known = sampler[n]
+        assert len(documents) == 1
+        assert relevant == (query != 2)
+        assert relevant == (documents[0] in known)
+
+
 def test_without_relevant_documents_only_candidates_are_drawn(data):
     sampler = Sampler(data, 1, 0.0, 0)
     for n in range(30):
@@ -124,7 +134,7 @@ def test_a_list_of_relevant_documents_alone_is_a_sample_of_one(tmp_path):
 
 @given(
     sizes=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=4),
-    negatives=st.integers(1, 4),
+    negatives=st.integers(0, 4),
     share=st.sampled_from([0.0, 0.3, 1.0]),
     seed=st.integers(0, 9),
 )
@@ -143,7 +153,7 @@ def test_any_lists(tmp_path_factory, sizes, negatives, share, seed):
     for n in range(2 * len(lists)):
         sample = sampler[n]
         of = lists[sample.query]
-        assert 1 <= len(sample.documents) <= negatives + 1
+        assert 1 <= len(sample.documents) <= max(negatives + 1, 1)
         assert set(sample.documents) <= set(range(len(of.documents)))
         assert sample.relevant == (sample.documents[0] < of.relevant)
         assert all(row >= of.relevant for row in sample.documents[sample.relevant :])
@@ -265,6 +275,23 @@ def test_long_texts_are_cut(tmp_path, bert):
     batch = Collator(SAMPLES, data, bert, (3, 4))(rows(0, 1, 2))  # special tokens included
     assert batch["query"][0]["token_mask"].sum(dim=1).tolist() == [1, 1, 1]
     assert batch["document"][0]["token_mask"].sum(dim=1).tolist() == [2] * 4
+
+
+def test_a_sample_of_texts_is_shared_by_processes(tmp_path, bert):
+    collator = Collator(SAMPLES, make_data(tmp_path), bert)
+
+    def texts(*arguments):
+        parts = list(collator.sample(1, *arguments, seed=4))
+        assert all(len(part["input_ids"]) <= arguments[1] for part in parts)
+        return [row[row > 4].tolist() for part in parts for row in part["input_ids"]]
+
+    every = texts(9, 2, (0, 1))
+    assert every == [ids[1:-1] for ids in bert.tokenizer(list(DOCUMENTS.values()))["input_ids"]]
+    some = texts(3, 2, (0, 1))
+    assert len(some) == 3
+    assert all(one in every for one in some)
+    assert texts(3, 2, (0, 2)) == some[::2]
+    assert texts(3, 2, (1, 2)) == some[1::2]
 
 
 def test_cached_states_take_the_place_of_texts(tmp_path, bert):

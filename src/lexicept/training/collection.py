@@ -145,8 +145,10 @@ def _lists(
     queries: dict[str, str],
     qrels: Relevant,
     training: TrainingData,
-) -> Lists:
+) -> Sequence[CandidateList]:
     data, path = run.config.data, run.prepared / "lists.jsonl"
+    if data.lists is None and not data.negatives and data.positive_share == 1:
+        return _judged_alone(training)
     if data.lists is not None and data.count is None and run.config.validation.queries is not None:
         return Lists.open(data.lists)
 
@@ -157,6 +159,16 @@ def _lists(
         return _mined(run, index, queries, qrels, training)
 
     return cached(path, make, Lists.open)
+
+
+def _judged_alone(training: TrainingData) -> list[CandidateList]:
+    """Return a list of the relevant documents of each query that has some."""
+    judged = [one for one in training.lists if one.relevant]
+    for one in judged:  # an unknown document is found now, not when it is drawn
+        training.document_rows(one.documents)
+    if not judged:
+        raise InputError("no training query has a relevant document")
+    return judged
 
 
 def _mined(

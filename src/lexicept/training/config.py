@@ -160,8 +160,10 @@ class DataSettings:
     left out); or both."""
     mining_depth: Count = 100
     """Mined candidates per query, from each source."""
-    negatives: Count = 1
-    """Candidates drawn from a query's list besides its relevant document, again each time."""
+    negatives: Whole = 1
+    """Candidates drawn from a query's list besides its relevant document, again each time. With 0,
+    other queries' documents are all that it is compared with (ESPLADE, equation 1), and no
+    candidates are mined."""
     positive_share: Share = 1.0
     """Share of samples with their query's relevant document; the others have one more candidate
     instead, from which only a teacher can be learned."""
@@ -199,6 +201,9 @@ class LossSettings:
     """Weight of MarginMSE on the candidates of each query that has its relevant document."""
     in_batch: NotNegative = 0.0
     """Weight of the softmax of the relevant document against all documents of the batch."""
+    in_batch_known: Flag = False
+    """Whether other documents of the batch that are known to be relevant count as negatives there
+    (ESPLADE, equation 1)."""
     temperature: Positive = 1.0
     """Temperature of the student's scores, before the learnable scale."""
     teacher_temperature: Positive = 1.0
@@ -238,6 +243,18 @@ class RegularizerSettings:
     """Growth of λ."""
     steps: Count = 200
     """Steps until λ is reached."""
+    alpha: Annotated[Positive, Field(lt=1)] = 0.1
+    """Share of texts from which ``df_flops`` takes a dimension for frequent: its α."""
+    beta: Positive = 10.0
+    """Steepness of that penalty: β of ``df_flops``."""
+    df_source: Literal["batches", "sample"] = "batches"
+    """Texts that ``df_flops`` counts: those of recent batches, or a sample of all queries or
+    documents, drawn once, which is encoded again every ``df_every`` steps (Porco et al. 2025 count
+    the texts of their validation)."""
+    df_texts: Count = 10_000
+    """Number of these texts: the window over batches, or the size of the sample."""
+    df_every: Count = 100
+    """Steps between two counts of the sample."""
     anti_zero: NotNegative = 0.0
     """Weight of the regulariser that keeps vectors from becoming all zero."""
 
@@ -334,6 +351,7 @@ class TrainingConfig:
             raise InputError(
                 "nothing to learn: one of loss.kl, loss.margin_mse, loss.in_batch must be above 0"
             )
+        self._check_negatives()
         frozen = self.model.head != "sae" or self.model.freeze_head
         if self.loss.reconstruction and frozen:
             raise InputError(
@@ -342,6 +360,17 @@ class TrainingConfig:
             )
         if self.loss.words and self.model.weighting == "bm25":
             raise InputError("loss.words requires model.weighting: splade")
+
+    def _check_negatives(self) -> None:
+        if self.data.negatives:
+            return
+        if self.loss.margin_mse:
+            raise InputError("loss.margin_mse requires data.negatives of at least 1")
+        teacher = self.teacher
+        if self.loss.kl and not (teacher.dense or teacher.bm25_weight or teacher.max_sim):
+            raise InputError(
+                "loss.kl requires data.negatives of at least 1, or a teacher of the whole batch"
+            )
 
     @property
     def has_teacher(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -194,7 +194,7 @@ class Collator:
     ) -> None:
         self._lookup = lookup
         self._sampler, self._data, self._source = sampler, data, source
-        self._max_tokens, self._mini_batch, self._words = max_tokens, mini_batch, words
+        self._max_tokens, self.mini_batch, self._words = max_tokens, mini_batch, words
 
     def __call__(self, numbers: Sequence[dict[str, int]]) -> dict[str, Any]:
         """Return a batch; ``numbers`` are rows of a ``datasets.Dataset``."""
@@ -206,6 +206,23 @@ class Collator:
             "document": self._features(1, documents),
             "targets": self._targets(samples, queries, documents),
         }
+
+    def sample(
+        self, side: int, count: int, size: int, share: tuple[int, int], seed: int
+    ) -> Iterator[dict[str, Any]]:
+        """Yield the features of a sample of all queries (side 0) or documents (1).
+
+        Args:
+            count: texts of the sample, which the seed draws.
+            size: texts of a part.
+            share: a number and a total; only every such part of the sample is yielded.
+        """
+        texts = self._data.documents if side else self._data.queries
+        random = np.random.default_rng((seed, 2, side))
+        chosen = random.choice(len(texts), min(count, len(texts)), replace=False)
+        rows = sorted(chosen.tolist())[share[0] :: share[1]]
+        for start in range(0, len(rows), size):
+            yield self._part(side, rows[start : start + size])
 
     def _targets(
         self, samples: Sequence[Sample], queries: list[int], documents: list[int]
@@ -240,7 +257,7 @@ class Collator:
         return targets
 
     def _features(self, side: int, rows: list[int]) -> list[dict[str, Any]]:
-        step = self._mini_batch or len(rows)
+        step = self.mini_batch or len(rows)
         return [self._part(side, rows[start : start + step]) for start in range(0, len(rows), step)]
 
     def _part(self, side: int, rows: list[int]) -> dict[str, Any]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -77,7 +77,7 @@ class Objective(nn.Module):
         self._joint = Schedule(joint.schedule, joint.weight, joint.steps)
         self.df = nn.ModuleDict(
             {
-                side: DocumentFrequencies(size)
+                side: DocumentFrequencies(size, settings.df_texts)
                 for side, settings in self.sides.items()
                 if settings.kind == "df_flops"
             }
@@ -235,7 +235,9 @@ class Objective(nn.Module):
         if settings.in_batch:
             rows = torch.nonzero(targets["relevant"]).ravel()
             terms["in_batch"] = settings.in_batch * losses.in_batch_softmax(
-                scores[rows], targets["columns"][rows, 0], excluded=targets["known"][rows]
+                scores[rows],
+                targets["columns"][rows, 0],
+                excluded=None if settings.in_batch_known else targets["known"][rows],
             )
         return terms
 
@@ -243,7 +245,7 @@ class Objective(nn.Module):
         terms = {}
         for side, vectors in (("query", queries), ("document", documents)):
             settings, weight = self.sides[side], self._schedules[side].at(self.step)
-            if side in self.df and self.training:
+            if side in self.df and self.training and settings.df_source == "batches":
                 self._df(side).update(vectors.detach())
             if weight:
                 terms[f"{side}_{settings.kind}"] = weight * self._sparsity(side, vectors)
@@ -260,10 +262,21 @@ class Objective(nn.Module):
         return module
 
     def _sparsity(self, side: str, vectors: Tensor) -> Tensor:
-        kind = self.sides[side].kind
-        if kind == "df_flops":
-            return regularizers.df_flops(vectors, self._df(side).penalties())
-        return regularizers.flops(vectors) if kind == "flops" else regularizers.l1(vectors)
+        settings = self.sides[side]
+        if settings.kind == "df_flops":
+            penalties = self._df(side).penalties(settings.alpha, settings.beta)
+            return regularizers.df_flops(vectors, penalties)
+        return regularizers.flops(vectors) if settings.kind == "flops" else regularizers.l1(vectors)
+
+    def recount(self, side: Literal["query", "document"], parts: Iterable[dict[str, Any]]) -> None:
+        """Take the document frequencies of some texts, given as features, for ``df_flops``."""
+        training = self.model.training
+        self.model.eval()  # no dropout, which would also use up random numbers
+        try:
+            with torch.no_grad():
+                self._df(side).recount(self._run(part, side).vectors for part in parts)
+        finally:
+            self.model.train(training)
 
     def _forward_cached(self, batch: Batch) -> dict[str, Tensor]:
         parts = [(side, part) for side in ("query", "document") for part in batch[side]]

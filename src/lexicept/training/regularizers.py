@@ -6,6 +6,7 @@ All but ``anti_zero`` are 0, with a zero gradient, for all-zero vectors and for 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -191,6 +192,17 @@ class DocumentFrequencies(nn.Module):
         self.count += counts[-1]
         weight = (documents / self.count.clamp(1, self.window)).clamp(max=1)
         self.ratios.lerp_(active / documents.clamp(min=1), weight)
+
+    def recount(self, batches: Iterable[Tensor]) -> None:
+        """Replace the shares by those of some documents [n, V], of all processes together."""
+        counts = self.ratios.new_zeros(len(self.ratios) + 1, dtype=torch.int64)
+        for vectors in batches:
+            counts[:-1] += (vectors > 0).sum(dim=0)
+            counts[-1] += len(vectors)
+        if torch.distributed.is_initialized():
+            torch.distributed.all_reduce(counts)
+        self.ratios.copy_(counts[:-1] / counts[-1].clamp(min=1))
+        self.count.copy_(counts[-1])
 
     def penalties(self, alpha: float = 0.1, beta: float = 10.0) -> Tensor:
         """Return ``df_penalties`` of the shares [V]."""

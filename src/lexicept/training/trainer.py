@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from datasets import Dataset
@@ -52,6 +52,9 @@ before."""
 LOGGING_STEPS = 10
 """Largest number of steps that a line of metrics averages."""
 
+SIDES: tuple[Literal["query", "document"], ...] = ("query", "document")
+"""The two kinds of texts, in the order of a batch's features."""
+
 _SCHEDULES = {"linear": "linear", "cosine": "cosine", "constant": "constant_with_warmup"}
 """Schedule → the library's name of it; its ``constant`` has no warm-up."""
 
@@ -85,6 +88,9 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
         query_id: Callable[[int], str],
     ) -> None:
         self.objective = objective
+        self.collator = collator
+        self._counted: dict[str, int] = {}
+        """Step of each side's last count of document frequencies."""
         self._query_id = query_id
         settings, validation = config.optimizer, config.validation
         arguments = SparseEncoderTrainingArguments(
@@ -190,6 +196,7 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
             NotFiniteError: with the ids of the batch's queries.
         """
         self.objective.step = self.state.global_step
+        self._count_frequencies()
         weighted = self.objective(inputs)
         total = torch.stack(list(weighted.values())).sum()
         if not math.isfinite(float(total.detach())):
@@ -201,6 +208,20 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
             )
         self.track_loss_components(weighted)
         return (total, {}) if return_outputs else total
+
+    def _count_frequencies(self) -> None:
+        """Count the sample of each side whose document frequencies are due at this step."""
+        step, processes = self.state.global_step, self.accelerator.num_processes
+        share = (self.accelerator.process_index, processes)
+        for number, side in enumerate(SIDES):
+            settings = self.objective.sides[side]
+            sampled = settings.kind == "df_flops" and settings.df_source == "sample"
+            if not sampled or step % settings.df_every or self._counted.get(side) == step:
+                continue
+            size = self.collator.mini_batch or self.args.train_batch_size
+            parts = self.collator.sample(number, settings.df_texts, size, share, self.args.seed)
+            self.objective.recount(side, map(self._prepare_inputs, parts))
+            self._counted[side] = step
 
     def training_step(self, *arguments: Any, **named: Any) -> Tensor:
         """Compute gradients, which are averaged over processes after the last batch of a step."""
