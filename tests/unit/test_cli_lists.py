@@ -120,6 +120,26 @@ def test_score_by_a_cross_encoder(
     assert all(len(item.scores or ()) == len(item.documents) for item in Lists.open(out))
 
 
+def test_score_in_half_precision_by_small_batches(
+    mined: Path, beir: Path, tmp_path: Path, cross_encoder: Path, dense_encoder: Path, run: Run
+) -> None:
+    def score(name: str, teacher: object, *options: object) -> np.ndarray:
+        out = tmp_path / name
+        arguments = ("data", "score", mined, beir, beir, "--teacher", teacher, "--out", out)
+        assert run(*arguments, *options).code == 0
+        return np.concatenate([item.scores or () for item in Lists.open(out)])
+
+    for kind, model in (("cross-encoder", cross_encoder), ("dense", dense_encoder)):
+        teacher = f"{kind}:{model}"
+        whole = score(f"{kind}-whole", teacher)
+        parts = score(f"{kind}-parts", teacher, "--batch-size", 1)
+        half = score(f"{kind}-half", teacher, "--dtype", "bfloat16")
+        assert parts == pytest.approx(whole, abs=1e-3)
+        assert half == pytest.approx(whole, rel=0.1, abs=0.1)
+        assert (half != whole).any()
+    assert run("data", "score", mined, beir, beir, "--teacher", "bm25", "--dtype", "int8").code == 2
+
+
 @pytest.mark.parametrize(
     ("teachers", "problem"),
     [

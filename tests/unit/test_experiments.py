@@ -58,6 +58,18 @@ def test_every_recipe_is_valid_without_data(name):
     assert "Full size" in (recipe.folder / "README.md").read_text()
 
 
+def test_decoders_are_adapted_in_half_precision():
+    stages = [
+        row.jobs["full"].pretraining
+        for name in find_recipes(RECIPES)
+        for row in load_recipe(RECIPES, name).rows
+        if isinstance(row.jobs["full"], TrainingJob) and row.jobs["full"].pretraining
+    ]
+    decoders = [stage.settings for stage in stages if stage.settings.masking == "mntp"]
+    assert len(decoders) > 50
+    assert {(own.dtype, own.gradient_checkpointing) for own in decoders} == {("bfloat16", True)}
+
+
 def test_every_table_of_the_papers_has_a_recipe():
     wanted = {f"sae_splade/table{n}" for n in range(1, 10)} | {
         f"splare/table{n}" for n in range(1, 14)

@@ -22,6 +22,14 @@ if TYPE_CHECKING:
     from lexicept.pipelines.index import Index
 
 
+class DtypeChoice(StrEnum):
+    """Types of a model's weights."""
+
+    float32 = "float32"
+    bfloat16 = "bfloat16"
+    float16 = "float16"
+
+
 class VocabularyChoice(StrEnum):
     """Vocabularies to build or search."""
 

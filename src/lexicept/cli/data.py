@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lexicept.cli.common import (
     CorpusArgument,
+    DtypeChoice,
     IndexArgument,
     JsonOption,
     RestartOption,
@@ -145,6 +146,17 @@ def score(
     ],
     out: ListsOption,
     split: SplitOption = "train",
+    dtype: Annotated[
+        DtypeChoice | None,
+        typer.Option(
+            help="Type of the weights of dense and cross-encoder teachers. Default: the type that "
+            "they were saved in."
+        ),
+    ] = None,
+    batch_size: Annotated[
+        int,
+        typer.Option(min=1, help="Texts or pairs that go through such a teacher at once."),
+    ] = 32,
     cache: Annotated[
         Path | None, typer.Option(help="Folder to cache embeddings in, for later runs.")
     ] = None,
@@ -161,7 +173,7 @@ def score(
     from lexicept.training.candidates.lists import Lists
     from lexicept.training.candidates.teachers import score_lists
 
-    chosen = _teacher(teacher)
+    chosen = _teacher(teacher, None if dtype is None else dtype.value, batch_size)
     with ProgressBars() as progress:
         opened = Lists.open(lists)
         texts = dict(read_queries(queries, split))
@@ -172,14 +184,14 @@ def score(
     print_report({"lists": len(scored), "file": str(out)}, as_json)
 
 
-def _teacher(names: list[str]) -> Teacher:
+def _teacher(names: list[str], dtype: str | None, batch_size: int) -> Teacher:
     """Return the teacher that the options name, a blend if there are several."""
     from lexicept.training.candidates.teachers import Blend
 
     weights: dict[Teacher, float] = {}
     for name in names:
         text, equals, weight = name.partition("=")
-        teacher = _single_teacher(text)
+        teacher = _single_teacher(text, dtype, batch_size)
         if teacher in weights:
             raise InputError(f"--teacher {text!r} is given twice")
         try:
@@ -189,7 +201,7 @@ def _teacher(names: list[str]) -> Teacher:
     return Blend(weights) if len(weights) > 1 else next(iter(weights))
 
 
-def _single_teacher(text: str) -> Teacher:
+def _single_teacher(text: str, dtype: str | None, batch_size: int) -> Teacher:
     kind, _, name = text.partition(":")
     if kind == "bm25":
         from lexicept.training.candidates.teachers import BM25Teacher
@@ -202,6 +214,7 @@ def _single_teacher(text: str) -> Teacher:
     require_concepts()
     from lexicept.training.candidates.neural_teachers import CrossEncoderTeacher, DenseTeacher
 
+    more: dict[str, Any] = {"dtype": dtype, "batch_size": batch_size}
     if kind == "cross-encoder":
-        return CrossEncoderTeacher(name)
-    return DenseTeacher(name) if name else DenseTeacher()
+        return CrossEncoderTeacher(name, **more)
+    return DenseTeacher(name, **more) if name else DenseTeacher(**more)

@@ -11,6 +11,7 @@ import typer
 from lexicept.cli.common import (
     BACKBONE,
     CorpusArgument,
+    DtypeChoice,
     JsonOption,
     RestartOption,
     print_report,
@@ -34,6 +35,14 @@ class MaskingChoice(StrEnum):
     words = "words"
     mntp = "mntp"
     causal = "causal"
+
+
+class AttentionChoice(StrEnum):
+    """Implementations of attention."""
+
+    eager = "eager"
+    sdpa = "sdpa"
+    flash_attention_2 = "flash_attention_2"
 
 
 class TrainedChoice(StrEnum):
@@ -87,6 +96,28 @@ TrainedOption = Annotated[
         "frozen), or head and backbone (all)."
     ),
 ]
+DtypeOption = Annotated[
+    DtypeChoice | None,
+    typer.Option(
+        help="Type of the backbone's weights, also in the saved model. Default: the saved model's, "
+        "or float32."
+    ),
+]
+AttentionOption = Annotated[
+    AttentionChoice | None,
+    typer.Option(
+        "--attn-implementation",
+        help="Implementation of attention; flash_attention_2 requires a GPU and half precision. "
+        "Default: transformers' choice.",
+    ),
+]
+CheckpointingOption = Annotated[
+    bool,
+    typer.Option(
+        "--gradient-checkpointing",
+        help="Compute activations again in the backward pass: less memory, a third more time.",
+    ),
+]
 
 
 def pretrain(
@@ -104,6 +135,9 @@ def pretrain(
     trained: TrainedOption = TrainedChoice.head,
     lora_rank: Annotated[int, typer.Option(help="Rank of the adapters of --trained lora.")] = 64,
     bf16: Annotated[bool, typer.Option("--bf16", help="Compute in bfloat16.")] = False,
+    dtype: DtypeOption = None,
+    attention: AttentionOption = None,
+    gradient_checkpointing: CheckpointingOption = False,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the order, masks and dropout.")] = 0,
     restart: RestartOption = False,
     overwrite: Annotated[
@@ -137,6 +171,9 @@ def pretrain(
         batch_size=batch_size,
         learning_rate=learning_rate,
         bf16=bf16,
+        dtype=None if dtype is None else dtype.value,
+        attn_implementation=None if attention is None else attention.value,
+        gradient_checkpointing=gradient_checkpointing,
         seed=seed,
         restart=restart,
         overwrite=overwrite,

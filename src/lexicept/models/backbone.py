@@ -149,7 +149,7 @@ class Backbone(Transformer):  # type: ignore[misc]
         for block in self._blocks:
             block.register_forward_hook(tell)
         self.bidirectional = self._sees_ahead(0) if bidirectional is None else bidirectional
-        self._attend()
+        self.check_attention()
 
     @classmethod
     def from_pretrained(
@@ -237,8 +237,12 @@ class Backbone(Transformer):  # type: ignore[misc]
     def _blocks(self) -> nn.ModuleList:
         return find_blocks(self.model, self.num_layers)
 
-    def _attend(self) -> None:
-        """Switch causal masking on or off where the model does not attend as wanted."""
+    def check_attention(self) -> None:
+        """Switch causal masking on or off where the model does not attend as wanted.
+
+        Raises:
+            InputError: the model can't attend so.
+        """
         if not self._attends_as_wanted():
             self.model.config.is_causal = not self.bidirectional
             if not self._attends_as_wanted():

@@ -1,15 +1,23 @@
-"""Where the weights of a backbone are."""
+"""Where the weights of a backbone are, and the names of what may be chosen in loading them."""
 
 from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
 from lexicept.errors import InputError
 from lexicept.storage.files import sha256
 
 DEFAULT_BACKBONE = "sentence-transformers/all-MiniLM-L6-v2"
 _PACKAGED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+
+Dtype = Literal["float32", "bfloat16", "float16"]
+"""Type of a model's weights."""
+
+AttentionKernel = Literal["eager", "sdpa", "flash_attention_2"]
+"""Implementation of attention, by transformers' names: plain products, PyTorch's fused kernel, or
+FlashAttention 2, which requires a GPU, half precision and the package ``flash-attn``."""
 
 
 def resolve(name: str) -> str:

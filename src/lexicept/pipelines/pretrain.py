@@ -39,6 +39,9 @@ def pretrain(
     weight_decay: float = 0.01,
     max_grad_norm: float = 1.0,
     bf16: bool = False,
+    dtype: Literal["float32", "bfloat16", "float16"] | None = None,
+    attn_implementation: Literal["eager", "sdpa", "flash_attention_2"] | None = None,
+    gradient_checkpointing: bool = False,
     seed: int = 0,
     restart: bool = False,
     overwrite: bool = False,
@@ -71,6 +74,10 @@ def pretrain(
         weight_decay: AdamW's weight decay, on matrices.
         max_grad_norm: norm that gradients are clipped to.
         bf16: multiply matrices in bfloat16.
+        dtype: type of the backbone's weights, also in the saved model; float32 by default.
+        attn_implementation: how attention is computed; transformers' choice by default.
+        gradient_checkpointing: compute activations again in the backward pass instead of keeping
+            them.
         seed: seed of the order, the masks, dropout and random rows.
         restart: discard unfinished work instead of resuming it.
         overwrite: replace the model at ``out``.
@@ -101,6 +108,9 @@ def pretrain(
         weight_decay=weight_decay,
         max_grad_norm=max_grad_norm,
         bf16=bf16,
+        dtype=dtype,
+        attn_implementation=attn_implementation,
+        gradient_checkpointing=gradient_checkpointing,
         seed=seed,
     )
     if overwrite and Path(out).exists() and not (Path(out) / "modules.json").exists():

@@ -10,7 +10,7 @@ from pydantic import Field
 from lexicept.errors import InputError
 from lexicept.models.heads.settings import Pooling
 from lexicept.models.sae.pretrained import USUAL_L0
-from lexicept.models.sources import DEFAULT_BACKBONE
+from lexicept.models.sources import DEFAULT_BACKBONE, AttentionKernel, Dtype
 from lexicept.training.sae.settings import SAESettings
 from lexicept.training.settings import (
     Count,
@@ -44,9 +44,13 @@ class ModelSettings:
     bidirectional: Flag | None = None
     """Whether a decoder's tokens attend to the tokens after them; null for the saved model's
     setting, and true where it has none."""
-    dtype: Literal["float32", "bfloat16", "float16"] | None = None
-    """Type of the backbone's weights; null for the saved model's, and float32 where it has none. A
-    frozen backbone, or one under adapters, takes half the memory in bfloat16."""
+    dtype: Dtype | None = None
+    """Type of the backbone's weights, trained and saved; null for the saved model's, and float32
+    where it has none. A frozen backbone, or one under adapters, takes half the memory in
+    bfloat16."""
+    attn_implementation: AttentionKernel | None = None
+    """Implementation of attention; null for transformers' choice, mostly sdpa. flash_attention_2
+    requires a GPU, half precision and the package ``flash-attn``."""
     special_tokens: Flag | None = None
     """Whether special tokens, such as [CLS] and [SEP], count like any other token in SAE training,
     pooling and the saved model (SAE-SPLADE, section 3); null for the saved model's setting, and
@@ -284,6 +288,9 @@ class OptimizerSettings:
     mini_batch: Count | None = None
     """Texts that go through the model at once (gradient caching, for batches larger than memory);
     null for the whole batch."""
+    gradient_checkpointing: Flag = False
+    """Whether the backward pass computes the backbone's blocks again instead of keeping their
+    activations: about a third more time, for far less memory."""
     learning_rate: Positive = 1e-3
     """Learning rate after warm-up."""
     warmup_steps: Whole = 30

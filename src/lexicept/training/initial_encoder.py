@@ -19,9 +19,11 @@ from lexicept.models.heads.sae import SAEHead
 from lexicept.models.language_heads import language_head
 from lexicept.models.lookup import Lookup
 from lexicept.models.lora import add_adapters
+from lexicept.models.resources import cast as cast_weights
+from lexicept.models.resources import checkpoint_blocks, use_attention
 from lexicept.models.sae.pretrained import find_pretrained_sae
 from lexicept.models.sae.states import origin_of
-from lexicept.training.config import ModelSettings
+from lexicept.training.config import ModelSettings, TrainingConfig
 from lexicept.training.data import TrainingData
 from lexicept.training.run_folder import RunFolder
 from lexicept.training.sae.trainer import train_on_states, train_sae
@@ -41,6 +43,10 @@ def initial_encoder(run: RunFolder, data: TrainingData) -> Encoder:
     if any(encoder.prompts.values()):
         raise InputError(f"{settings.start}: it puts prompts before texts, which training does not")
     backbone, head, lookup = encoder.backbone, encoder.head, encoder.lookup
+    if settings.start is not None and settings.dtype is not None:
+        cast_weights(backbone, settings.dtype)
+    if settings.attn_implementation is not None:
+        use_attention(backbone, settings.attn_implementation)
     if settings.query == "lookup" and lookup is None:
         lookup = Lookup.for_head(head, backbone.tokenizer)
         lookup.set_idf(data.documents)
@@ -135,19 +141,26 @@ def _sample(backbone: Backbone, texts: Sequence[str]) -> Tensor:
     return torch.cat(sample)[:CALIBRATION_TOKENS]
 
 
-def set_trainable(encoder: Encoder, settings: ModelSettings, reconstructs: bool) -> None:
+def set_trainable(encoder: Encoder, config: TrainingConfig) -> None:
     """Choose the parameters that learn: the head's, adapters of the backbone, or the backbone's
-    own; an SAE's decoder where it reconstructs."""
+    own; an SAE's decoder where it reconstructs.
+
+    Raises:
+        InputError: gradient checkpointing, and a backbone without it.
+    """
+    settings = config.model
     backbone, head, lookup = encoder.backbone, encoder.head, encoder.lookup
     backbone.requires_grad_(settings.trained == "all")
     if settings.trained == "lora":
         backbone.model = add_adapters(
             backbone.model, backbone.source, settings.lora_rank, settings.lora_alpha
         )
+    if config.optimizer.gradient_checkpointing and settings.trained != "head":
+        checkpoint_blocks(backbone)
     head.requires_grad_(not settings.freeze_head)
     if lookup is not None:
         lookup.requires_grad_(True)
     if isinstance(head, SAEHead):
-        head.freeze_unused(decoder=not reconstructs)
+        head.freeze_unused(decoder=not config.loss.reconstruction)
         if settings.trained != "head":  # its states will be another model's
             head.sae.origin.pop("model", None)

@@ -85,7 +85,7 @@ def train(
         with processes.main_process_first():
             ready = _prepare(run)
         torch.manual_seed(config.optimizer.seed)  # whether or not an SAE was trained just now
-        set_trainable(ready.encoder, config.model, config.loss.reconstruction > 0)
+        set_trainable(ready.encoder, config)
         _trainer(run, ready).fit()
         if writes:
             _finish(run, ready.encoder, ready.objective)

@@ -18,7 +18,7 @@ from sentence_transformers.util import SimilarityFunction
 
 from lexicept.errors import InputError
 from lexicept.models.loading import quiet_transformers
-from lexicept.models.sources import DEFAULT_BACKBONE, resolve
+from lexicept.models.sources import DEFAULT_BACKBONE, Dtype, resolve
 from lexicept.progress import Progress, silent
 from lexicept.storage.arrays import load_array
 from lexicept.storage.cached import cached
@@ -40,9 +40,14 @@ class _Network:
 
     name: str
     """A hub name or a folder."""
+    dtype: Dtype | None = None
+    """Type of the model's weights; None for the type that they were saved in."""
+    batch_size: int = 32
+    """Texts or pairs that go through the model at once."""
 
     def settings(self) -> dict[str, Any]:
-        return {"name": self.kind, "model": model_identity(self.name)}
+        chosen = {} if self.dtype is None else {"dtype": self.dtype}
+        return {"name": self.kind, "model": model_identity(self.name), **chosen}
 
 
 @dataclass(frozen=True)
@@ -65,10 +70,13 @@ class DenseTeacher(_Network):
         Raises:
             InputError: the model can't be loaded.
         """
-        model = _load(SentenceTransformer, self.name)
+        model = _load(SentenceTransformer, self.name, self.dtype)
         texts = (Texts(queries), Texts(documents))
+        identity = model_identity(self.name)
+        if self.dtype is not None:
+            identity = [identity, self.dtype]
         query_vectors, document_vectors = _embeddings(
-            model, model_identity(self.name), *texts, folder, progress
+            model, identity, *texts, folder, progress, self.batch_size
         )
         query_rows, document_rows = numbers(queries), numbers(documents)
         similarity = SimilarityFunction.to_similarity_fn(model.similarity_fn_name)
@@ -98,7 +106,7 @@ class CrossEncoderTeacher(_Network):
         Raises:
             InputError: it can't be loaded, or gives more than one score.
         """
-        model = _load(CrossEncoder, self.name)
+        model = _load(CrossEncoder, self.name, self.dtype)
         if model.num_labels != 1:
             raise InputError(f"{self.name} gives {model.num_labels} scores for a pair, not one")
 
@@ -110,7 +118,10 @@ class CrossEncoderTeacher(_Network):
             ]
             # The library sorts the pairs by length; a sigmoid would flatten what can be learned.
             logits = model.predict(
-                pairs, activation_fn=torch.nn.Identity(), show_progress_bar=False
+                pairs,
+                batch_size=self.batch_size,
+                activation_fn=torch.nn.Identity(),
+                show_progress_bar=False,
             )
             return np.split(logits, np.cumsum([len(ids) for ids in document_ids])[:-1])
 
@@ -150,6 +161,7 @@ def _embeddings(
     documents: Sequence[str],
     folder: Path,
     progress: Progress,
+    batch_size: int = 32,
 ) -> tuple[Floats, Floats]:
     parameters = json.dumps(identity, sort_keys=True)
     size = model.get_embedding_dimension()
@@ -160,7 +172,9 @@ def _embeddings(
         ("documents", model.encode_document, documents),
     ):
         path = folder / f"{fingerprint(chain([parameters, kind], texts))}.npy"
-        quiet = partial(encode, show_progress_bar=False, normalize_embeddings=cosine)
+        quiet = partial(
+            encode, batch_size=batch_size, show_progress_bar=False, normalize_embeddings=cosine
+        )
         make = partial(_embed, quiet, texts, size, path, partial(progress, f"embed {kind}"))
         representations.append(cached(path, make, partial(load_array, dtype=np.float16, ndim=2)))
     return representations[0], representations[1]
@@ -194,10 +208,10 @@ def _single(vectors: Floats) -> torch.Tensor:
     return torch.from_numpy(vectors.astype(np.float32))
 
 
-def _load(kind: Callable[[str], Any], name: str) -> Any:
+def _load(kind: Callable[..., Any], name: str, dtype: Dtype | None = None) -> Any:
     try:
         with quiet_transformers():
-            return kind(resolve(name))
+            return kind(resolve(name), model_kwargs={} if dtype is None else {"dtype": dtype})
     except (OSError, ValueError) as error:
         reason = str(error).strip().split("\n")[0]
         raise InputError(f"teacher {name!r} can't be loaded: {reason}") from None

@@ -7,6 +7,7 @@ from typing import Annotated, Literal, get_args
 from pydantic import Field
 
 from lexicept.errors import InputError
+from lexicept.models.sources import AttentionKernel, Dtype
 from lexicept.training.learning_rate import LearningRate
 from lexicept.training.settings import Count, Flag, NotNegative, Positive, Seed, Whole, settings
 
@@ -53,7 +54,15 @@ class PretrainingSettings:
     max_grad_norm: Positive = 1.0
     """Norm that the gradients of all parameters together are clipped to."""
     bf16: Flag = False
-    """Whether matrices are multiplied in bfloat16; weights stay in single precision."""
+    """Whether matrices are multiplied in bfloat16; weights stay in ``dtype``."""
+    dtype: Dtype | None = None
+    """Type of the backbone's weights, trained and saved; null for the saved model's, and float32
+    where it has none. Under adapters, whose own weights are float32, bfloat16 halves the memory."""
+    attn_implementation: AttentionKernel | None = None
+    """Implementation of attention; null for transformers' choice, mostly sdpa."""
+    gradient_checkpointing: Flag = False
+    """Whether the backward pass computes the backbone's blocks again instead of keeping their
+    activations."""
     seed: Seed = 0
     """Seed of the order of texts, of what is masked, of dropout and of random rows."""
 

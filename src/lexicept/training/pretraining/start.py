@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from lexicept.models.backbone import Backbone
 from lexicept.models.encoder import Encoder
 from lexicept.models.language_heads import language_head
+from lexicept.models.resources import use_attention
 from lexicept.models.word_vocabulary import expanded_words
 from lexicept.training.pretraining.settings import HeadKind, PretrainingSettings
 
@@ -31,7 +32,11 @@ def initial_encoder(
     Raises:
         InputError: a model that can't be loaded, or texts without words.
     """
-    base = Backbone.from_pretrained(backbone, layer, bidirectional=settings.bidirectional)
+    base = Backbone.from_pretrained(
+        backbone, layer, bidirectional=settings.bidirectional, dtype=settings.dtype
+    )
+    if settings.attn_implementation is not None:
+        use_attention(base, settings.attn_implementation)
     own = language_head(backbone)
     terms: Sequence[str] = own.terms
     if size is not None:

@@ -22,6 +22,7 @@ from lexicept.errors import InputError
 from lexicept.models.backbone import BATCH_TOKENS, Backbone
 from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.models.lora import add_adapters, merge_adapters
+from lexicept.models.resources import checkpoint_blocks
 from lexicept.progress import Progress, silent
 from lexicept.training.loop import Checkpoint, Loop, StepLoss, Task
 from lexicept.training.pretraining.masking import Masked, mask, mask_token
@@ -96,6 +97,8 @@ class MaskedTask(Task[list[Example]]):
         head.to(self.device)
         backbone.eval()
         self.trained = self._trained()
+        if settings.gradient_checkpointing and settings.trained != "head":
+            checkpoint_blocks(backbone)
         self.trained.train()
 
     def _trained(self) -> nn.ModuleList:

@@ -1,0 +1,55 @@
+"""Choices that change the memory and speed of a backbone, and its states by rounding alone."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import torch
+
+from lexicept.errors import InputError
+from lexicept.models.backbone import Backbone
+from lexicept.models.sources import AttentionKernel, Dtype
+
+
+def use_attention(backbone: Backbone, kernel: AttentionKernel) -> None:
+    """Let a backbone compute attention by a kernel, from now on.
+
+    Raises:
+        InputError: the model, this machine or the type of the weights does not allow it, or the
+            model no longer attends in the wanted directions.
+    """
+    if kernel not in (known := get_args(AttentionKernel)):
+        raise InputError(f"attn_implementation is one of {', '.join(known)}, not {kernel!r:.40}")
+    try:
+        backbone.model.set_attn_implementation(kernel)
+        backbone.check_attention()
+    except InputError:
+        raise
+    except (ImportError, ValueError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(f"attn_implementation {kernel} can't be used here: {reason}") from None
+
+
+def checkpoint_blocks(backbone: Backbone) -> None:
+    """Let a backbone keep the inputs of its blocks alone for the backward pass, while it trains,
+    and compute the rest again there (Chen et al. 2016): a third more time for far less memory.
+
+    Raises:
+        InputError: the model's class has no gradient checkpointing.
+    """
+    model: Any = backbone.model
+    # Reentrant checkpoints would detach the states that the hook of the last block reads.
+    arguments = {"use_reentrant": False}
+    try:
+        if hasattr(model, "activation_checkpointing_enable"):  # transformers of 2026
+            model.activation_checkpointing_enable(activation_checkpointing_kwargs=arguments)
+        else:
+            model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=arguments)
+    except ValueError as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"{backbone.source}: no gradient checkpointing: {reason}") from None
+
+
+def cast(backbone: Backbone, dtype: Dtype) -> None:
+    """Change the type of a backbone's weights, which is also the type that it is saved in."""
+    backbone.model.to(getattr(torch, dtype))

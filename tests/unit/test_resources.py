@@ -1,0 +1,122 @@
+"""Memory and speed of backbones: types of weights, kernels of attention, gradient checkpointing."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from lexicept.errors import InputError
+from lexicept.models.backbone import Backbone
+from lexicept.models.encoder import Encoder
+from lexicept.models.resources import checkpoint_blocks, use_attention
+from lexicept.pipelines.pretrain import pretrain
+from lexicept.training.run import train
+from support.runs import assert_same_model, configuration, metrics
+from support.tiny import save_decoder, text, tiny_backbone
+
+pytestmark = pytest.mark.usefixtures("_hasty")
+
+TEXTS = [text(*range(n, n + 7)) for n in range(12)]
+MNTP = {"masking": "mntp", "trained": "lora", "lora_rank": 4, "steps": 3, "batch_size": 4}
+
+
+def kinds(folder: Path) -> set[torch.dtype]:
+    """Return the types of a saved backbone's weights."""
+    return {tensor.dtype for tensor in load_file(folder / "model.safetensors").values()}
+
+
+def backward(backbone: Backbone) -> tuple[dict[str, torch.Tensor], int]:
+    """Return the gradients of a sum of states, and the bytes kept for the backward pass."""
+    kept = 0
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        nonlocal kept
+        kept += tensor.nbytes
+        return tensor
+
+    torch.manual_seed(7)
+    backbone.train()
+    ids = torch.arange(6, 26).repeat(8, 1)
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        total = backbone.states(ids, torch.ones_like(ids)).square().sum()
+    total.backward()
+    named = backbone.named_parameters()
+    return {name: value.grad for name, value in named if value.grad is not None}, kept
+
+
+@pytest.mark.parametrize("kind", ["bert", "llama"])
+def test_checkpointed_blocks_have_the_same_gradients_and_keep_less(
+    tmp_path: Path, kind: str
+) -> None:
+    if kind == "bert":  # with dropout, which has to be the same when blocks are computed again
+        backbones = [tiny_backbone(tmp_path / str(n)) for n in range(2)]
+    else:
+        folder = save_decoder(tmp_path / "llama")
+        backbones = [Backbone.from_pretrained(folder) for _ in range(2)]
+    checkpoint_blocks(backbones[1])
+    (expected, whole), (found, less) = map(backward, backbones)
+    assert found.keys() == expected.keys()
+    assert len(found) > 10
+    for name, gradient in expected.items():
+        torch.testing.assert_close(found[name], gradient, msg=name)
+    assert less < 0.35 * whole
+
+
+def test_a_run_with_gradient_checkpointing_ends_with_the_same_model(
+    places: Path, tmp_path: Path
+) -> None:
+    model = {"trained": "lora", "freeze_head": True, "lora_rank": 3}
+    for name, saves in (("plain", False), ("saving", True)):
+        optimizer = {"steps": 4, "gradient_checkpointing": saves}
+        train(configuration(places, model=model, optimizer=optimizer), tmp_path / name)
+    assert_same_model(tmp_path / "saving" / "model", tmp_path / "plain" / "model")
+    assert metrics(tmp_path / "saving") == metrics(tmp_path / "plain")
+
+
+@pytest.mark.parametrize("kernel", ["eager", "sdpa"])
+def test_kernels_of_attention_differ_by_rounding(tmp_path: Path, kernel: Any) -> None:
+    folder = save_decoder(tmp_path / "llama")
+    plain, chosen = (Backbone.from_pretrained(folder) for _ in range(2))
+    use_attention(chosen, kernel)
+    assert chosen.model.config._attn_implementation == kernel
+    ids = torch.arange(3, 12).repeat(2, 1)
+    with torch.no_grad():
+        pair = [one.states(ids, torch.ones_like(ids)) for one in (plain, chosen)]
+    torch.testing.assert_close(*pair, atol=1e-4, rtol=1e-4)
+    assert chosen.bidirectional
+
+
+def test_kernels_that_are_not_here(tmp_path: Path) -> None:
+    backbone = Backbone.from_pretrained(save_decoder(tmp_path / "llama"))
+    with pytest.raises(InputError, match="one of eager, sdpa, flash_attention_2, not 'quick'"):
+        use_attention(backbone, "quick")  # type: ignore[arg-type]
+    if not torch.cuda.is_available():
+        with pytest.raises(InputError, match="flash_attention_2 can't be used here"):
+            use_attention(backbone, "flash_attention_2")
+
+
+def test_adaptation_in_half_precision_is_saved_and_loaded_so(tmp_path: Path) -> None:
+    llama = save_decoder(tmp_path / "llama")
+    half: dict[str, Any] = {**MNTP, "dtype": "bfloat16", "gradient_checkpointing": True}
+    out = pretrain(TEXTS, tmp_path / "half", backbone=llama, attn_implementation="eager", **half)
+    assert kinds(out) == {torch.bfloat16}
+    assert Backbone.from_pretrained(str(out)).dtype == "bfloat16"
+    assert Encoder.load(out).backbone.dtype == "bfloat16"
+    before, after = (
+        load_file(Path(llama) / "model.safetensors"),
+        load_file(out / "model.safetensors"),
+    )
+    changed = {n for n, v in after.items() if not torch.equal(v, before[f"model.{n}"].bfloat16())}
+    assert changed
+    assert all(name.startswith("layers.") and name.endswith("_proj.weight") for name in changed)
+    whole = pretrain(TEXTS, tmp_path / "whole", backbone=llama, **MNTP)
+    assert kinds(whole) == {torch.float32}
+
+
+def test_a_saved_start_may_be_trained_in_half_precision(places: Path, tmp_path: Path) -> None:
+    model = {"trained": "lora", "freeze_head": True, "lora_rank": 3, "dtype": "bfloat16"}
+    train(configuration(places, model=model, optimizer={"steps": 2}), tmp_path / "run")
+    assert kinds(tmp_path / "run" / "model") == {torch.bfloat16}
+    assert Encoder.load(tmp_path / "run" / "model").backbone.dtype == "bfloat16"
