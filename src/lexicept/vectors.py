@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -19,6 +19,11 @@ from lexicept.errors import InputError, check_count
 
 Floats = np.ndarray[Any, np.dtype[np.floating[Any]]]
 Integers = np.ndarray[Any, np.dtype[np.integer[Any]]]
+
+Pruning = Literal["weight", "impact"]
+"""Order in which limits keep a query's dimensions: by weight (SPLARE, section 3.2; ESPLADE, section
+3.4), or by impact, the weight times the dimension's largest document weight, which is the most that
+it can add to a score."""
 
 
 @dataclass(frozen=True)
@@ -226,7 +231,7 @@ def prune_rows(
 
 
 def prune_within(
-    matrix: sp.csr_array, budget: float, costs: Floats, importance: Floats
+    matrix: sp.csr_array, budget: float, costs: Floats, importance: Floats | None = None
 ) -> sp.csr_array:
     """Keep the most important dimensions of every row whose costs add up to at most ``budget``.
 
@@ -240,7 +245,7 @@ def prune_within(
     """
     kept: list[int] = []
     ends = [0]
-    impact = matrix.data * importance[matrix.indices]
+    impact = matrix.data if importance is None else matrix.data * importance[matrix.indices]
     cost = costs[matrix.indices]
     for start, end in pairwise(matrix.indptr.tolist()):
         left, of_row = budget, cost[start:end].tolist()

@@ -43,6 +43,7 @@ def test_build(beir: Path, tmp_path: Path, run: Run) -> None:
             "query_max_active_dims": None,
             "document_max_active_dims": None,
             "query_max_qd_flops": None,
+            "pruning": "weight",
             "adapted": None,
         }
     ]
@@ -339,6 +340,9 @@ def test_what_build_refuses(beir: Path, tmp_path: Path, run: Run) -> None:
     assert not (tmp_path / "x").exists()
     for option in ("--query-max-active-dims", "--document-max-active-dims"):
         assert build("--out", tmp_path / "x", option, "0").code == 2
+    assert_error(
+        build("--out", tmp_path / "x", "--pruning", "impact"), "--pruning requires concepts"
+    )
     limits = ("--query-max-active-dims", "--document-max-active-dims", "--query-max-qd-flops")
     for option in limits:
         assert_error(build("--out", tmp_path / "x", option, 1), f"{option} requires concepts")

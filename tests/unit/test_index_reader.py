@@ -19,7 +19,7 @@ from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import RRASettings, VocabularySettings
 from lexicept.index.reader import IndexReader
 from lexicept.vectorizers.words import WordVectorizer
-from lexicept.vectors import SparseVectors, Vocabulary
+from lexicept.vectors import Pruning, SparseVectors, Vocabulary
 from lexicept.weighting import BM25, Splade
 from support.indexes import build, edit_manifest
 
@@ -244,28 +244,34 @@ def test_words_are_searched_where_concepts_can_not_be(
 
 
 @pytest.mark.usefixtures("_vowels")
-def test_max_active_dims(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("pruning", "kept"), [("weight", 4), ("impact", 0)])
+def test_max_active_dims(tmp_path: Path, pruning: Pruning, kept: int) -> None:
     texts = {"x": "aaaaee", "y": "eeeia", "z": "oou"}
-    settings = VocabularySettings(Splade(), query_max_active_dims=1, document_max_active_dims=2)
+    settings = VocabularySettings(Splade(), 1, 2, pruning=pruning)
     index = build(tmp_path / "index", texts, concepts=settings)
     vectors = index.document_vectors().select("concepts").weights.toarray()
     log2, log3, log4, log5 = np.log([2, 3, 4, 5])
     # Of the equal "a" and "i" in y the first stays.
     expected = [[log5, log3, 0, 0, 0], [log2, log4, 0, 0, 0], [0, 0, 0, log3, log2]]
     np.testing.assert_allclose(vectors, expected, rtol=1e-6)
-    # The weight times the largest document weight decides: a 2 · ln 5 > u 3 · ln 2.
+    # By weight a ln 3 < u ln 4; by impact a ln 3 · ln 5 > u ln 4 · ln 2.
     weights = index.query_vectors(["aa uuu"], "concepts").toarray()[0, -5:]
-    np.testing.assert_allclose(weights, [log3, 0, 0, 0, 0], rtol=1e-6)
+    expected_query = np.zeros(5)
+    expected_query[kept] = [log3, 0, 0, 0, log4][kept]
+    np.testing.assert_allclose(weights, expected_query, rtol=1e-6)
     assert index.query_vectors(["aa uuu eee"]).nnz == 1
     # The words of the same query are not pruned.
     assert index.query_vectors(["aaaaee oou i"], "words").nnz == 2
-    assert set(as_scores(index, "aa uuu", "concepts")) == {"x", "y"}
+    found = {0: {"x", "y"}, 4: {"z"}}[kept]
+    assert set(as_scores(index, "aa uuu", "concepts")) == found
+    assert IndexReader.open(index.path).settings["concepts"].pruning == pruning
 
 
 @pytest.mark.usefixtures("_vowels")
-def test_what_a_query_may_cost(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("pruning", "expected"), [("weight", "ei"), ("impact", "eo")])
+def test_what_a_query_may_cost(tmp_path: Path, pruning: Pruning, expected: str) -> None:
     texts = {"x": "aaaaee", "y": "eeei", "z": "oou", "w": "ea"}
-    settings = VocabularySettings(Splade(), query_max_qd_flops=1.0)
+    settings = VocabularySettings(Splade(), query_max_qd_flops=1.0, pruning=pruning)
     index = build(tmp_path / "index", texts, concepts=settings)
 
     def kept(query: str) -> str:
@@ -274,7 +280,8 @@ def test_what_a_query_may_cost(tmp_path: Path) -> None:
 
     # e is in 3 of 4 texts, a in 2, and i, o and u in one each.
     assert kept("aeiou") == "aio"  # a leaves no room for e
-    assert kept("eeeeeaiou") == "eo"
+    # By weight i comes before o, by impact after: its largest weight is ln 2, that of o ln 3.
+    assert kept("eeeeeaiou") == expected
     assert IndexReader.open(index.path).settings["concepts"] == settings
 
 

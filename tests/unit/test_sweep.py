@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -55,7 +56,7 @@ QRELS = [
 QRELS += [Qrel("never asked", "d0", 1)]
 
 WORD_SETTINGS = VocabularySettings(BM25(k1=0.9), 3, 4)
-CONCEPT_SETTINGS = VocabularySettings(Splade(0.5), 2, 3)
+CONCEPT_SETTINGS = VocabularySettings(Splade(0.5), 2, 3, pruning="impact")
 GRID = SweepGrid((1, 2, None), (1, 2, None), alpha=(None, 0.5, 1.25))
 
 
@@ -94,7 +95,9 @@ def test_points_are_those_of_indexes(
         if vocabulary == "words":
             words = VocabularySettings(words.weighting, query, document)
         else:
-            concepts = VocabularySettings(concepts.weighting, query, document)
+            concepts = replace(
+                concepts, query_max_active_dims=query, document_max_active_dims=document
+            )
         rra = None if alpha is None else RRASettings(alpha, 2, "exp(x)")
         path = tmp_path / str(number)
         built = build(path, TEXTS, words=words, concepts=concepts, rra=rra)
@@ -123,7 +126,7 @@ def test_a_scale_is_what_concepts_are_worth_beside_words(
     points = sweep(index, QUERIES, QRELS, grid, tmp_path / "out")
     assert points[0][1:] != points[1][1:]
     for scale, point in zip((1.0, 0.25), points, strict=True):
-        concepts = VocabularySettings(Splade(0.5 * scale), 2, 3)
+        concepts = VocabularySettings(Splade(0.5 * scale), 2, 3, pruning="impact")
         path = tmp_path / str(scale)
         assert_equal(point, build(path, TEXTS, words=WORD_SETTINGS, concepts=concepts))
 
@@ -134,7 +137,7 @@ def test_what_a_query_may_cost(index: IndexReader, tmp_path: Path) -> None:
     costs = [point.qd_flops for point in points]
     assert costs == sorted(set(costs), reverse=True)
     for cost, point in zip(grid.query_max_qd_flops, points, strict=True):
-        concepts = VocabularySettings(Splade(0.5), 2, 3, cost)
+        concepts = VocabularySettings(Splade(0.5), 2, 3, cost, pruning="impact")
         path = tmp_path / str(cost)
         assert_equal(point, build(path, TEXTS, words=WORD_SETTINGS, concepts=concepts))
 

@@ -160,9 +160,9 @@ def test_a_model_is_what_the_run_validated(unbroken, places, trained, run: Run, 
     assert opened.search(queries[0].text, 3)
 
 
-@pytest.mark.parametrize("pooling", ["sum", "sqrt_sum"])
-def test_a_pruned_model_is_what_the_run_validated(places, run: Run, tmp_path, pooling):
-    limits = {"query_max_active_dims": 3, "document_max_active_dims": 8}
+@pytest.mark.parametrize(("pooling", "pruning"), [("sum", "weight"), ("sqrt_sum", "impact")])
+def test_a_pruned_model_is_what_the_run_validated(places, run: Run, tmp_path, pooling, pruning):
+    limits = {"query_max_active_dims": 3, "document_max_active_dims": 8, "pruning": pruning}
     model = {"trained": "all", "pooling": pooling, **limits}
     config = configuration(places, model=model, loss={"words": 0.0})
     train(config, tmp_path / "run")
@@ -172,6 +172,7 @@ def test_a_pruned_model_is_what_the_run_validated(places, run: Run, tmp_path, po
     arguments = ("--vocabulary", "concepts", "--precision", "float32", "--json")
     model_folder = tmp_path / "run" / "model"
     assert run("build", beir, "--out", index, "--model", model_folder, *arguments).code == 0
+    assert IndexReader.open(index).settings["concepts"].pruning == pruning
     found = run("evaluate", index, beir, "--split", "dev", "--json").json
     assert found["nDCG@10"] == pytest.approx(best["eval_ndcg"], abs=1e-6)
     assert found["qd_flops"] == pytest.approx(best["eval_qd_flops"])

@@ -58,6 +58,13 @@ class ConceptsChoice(StrEnum):
     fixed = "fixed"
 
 
+class PruningChoice(StrEnum):
+    """Order in which limits keep a query's concepts."""
+
+    weight = "weight"
+    impact = "impact"
+
+
 class PrecisionChoice(StrEnum):
     """Number format of the backbone."""
 
@@ -167,8 +174,13 @@ DocumentLimitOption = Annotated[
         help="Most concepts in a document. Default: the model's limit (160 for lexicept-mini).",
     ),
 ]
-
-
+PruningOption = Annotated[
+    PruningChoice | None,
+    typer.Option(
+        help="Concepts of a query that its limits keep: of the largest weight, or of the largest "
+        "impact (weight × the concept's largest document weight). Default: as the model says."
+    ),
+]
 WeightBitsOption = Annotated[
     int,
     typer.Option(
@@ -200,6 +212,7 @@ def build(
     query_max_active_dims: QueryLimitOption = None,
     query_max_qd_flops: QueryCostOption = None,
     document_max_active_dims: DocumentLimitOption = None,
+    pruning: PruningOption = None,
     weight_bits: WeightBitsOption = 32,
     seed: SeedOption = None,
     skip_errors: SkipErrorsOption = False,
@@ -237,6 +250,7 @@ def build(
             query_max_active_dims=query_max_active_dims,
             query_max_qd_flops=query_max_qd_flops,
             document_max_active_dims=document_max_active_dims,
+            pruning=None if pruning is None else pruning.value,
             weight_bits=weight_bits,
             skip_errors=skip_errors,
             ray=ray,

@@ -30,7 +30,7 @@ from lexicept.measures import e2, mean_length, posting_list_flops
 from lexicept.progress import Progress, silent
 from lexicept.storage.files import fingerprint_json, replace_file
 from lexicept.storage.workspace import Workspace
-from lexicept.vectors import Integers, canonical_csr, largest_weights, prune_rows, stack_columns
+from lexicept.vectors import Integers, canonical_csr, largest_weights, stack_columns
 from lexicept.weighting import Unchanged
 
 TokenK = int | Literal["all"] | None
@@ -251,7 +251,9 @@ class _Collection:
         for k, of_k in groupby(settings, lambda setting: setting.k):
             documents, queries = self._weights(self.swept, *self._tf(k, work))
             for limit, of_limit in groupby(of_k, lambda s: s.document_max_active_dims):
-                kept = _pruned(documents, limit)
+                kept = VocabularySettings(
+                    Unchanged(), document_max_active_dims=limit
+                ).prune_documents(documents)
                 stacked = self._stacked(kept, {name: pair[0] for name, pair in fixed.items()})
                 bounds, counts = largest_weights(kept), _counts(kept)
                 others = {name: pair[1] for name, pair in fixed.items()}
@@ -266,6 +268,7 @@ class _Collection:
                                 Unchanged(),
                                 key.query_max_active_dims,
                                 query_max_qd_flops=key.query_max_qd_flops,
+                                pruning=self.index.settings[self.swept].pruning,
                             )
                             left = limits.prune_queries(queries, bounds, counts, kept.shape[0])
                             asked[key] = self._stacked(left * np.float32(key.query_scale), others)
@@ -302,10 +305,8 @@ class _Collection:
         searched = name in self.searched
         asked = self.index.vectorizer(name).queries(self.texts) if searched else nothing
         documents, queries = self._weights(name, self.tf[name], asked)
-        setting = self.index.settings[name]
-        documents = _pruned(documents, setting.document_max_active_dims)
-        bounds, counts = largest_weights(documents), _counts(documents)
-        return documents, setting.prune_queries(queries, bounds, counts, documents.shape[0])
+        queries, documents = self.index.settings[name].prune(queries, documents)
+        return documents, queries
 
     def _stacked(self, swept: sp.csr_array, others: dict[str, sp.csr_array]) -> sp.csr_array:
         """Return all vocabularies side by side in the index's order."""
@@ -352,10 +353,6 @@ class _Searcher:
             hits = zip(documents, scores, strict=True)
             run[query] = {ids[int(d)]: float(s) for d, s in hits if s >= least}
         return without_identical_ids(run) if ignored else run
-
-
-def _pruned(weights: sp.csr_array, limit: int | None) -> sp.csr_array:
-    return weights if limit is None else prune_rows(weights, limit)
 
 
 def _counts(documents: sp.csr_array) -> Integers:

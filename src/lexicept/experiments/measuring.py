@@ -14,9 +14,10 @@ from lexicept.corpora import Qrel
 from lexicept.evaluation.effectiveness import evaluate_queries
 from lexicept.evaluation.runs import Run, run_of_rows, without_identical_ids
 from lexicept.experiments.jobs import RRAChoice
-from lexicept.index.impacts import Derived, RRASettings, best_alpha
+from lexicept.index.impacts import Derived, RRASettings, VocabularySettings, best_alpha
 from lexicept.measures import e2, mean_length, qd_flops
-from lexicept.vectors import Integers, prune_rows
+from lexicept.vectors import Integers, Pruning
+from lexicept.weighting import Unchanged
 
 MEASURES = ("nDCG@10", "RR@10", "R@10", "R@100", "Success@5")
 DEPTH = 100
@@ -56,14 +57,15 @@ class Collection:
     """Whether a hit whose id is its query's is left out."""
 
 
-def pruned(collection: Collection, query_dims: int | None, document_dims: int | None) -> Collection:
-    """The dimensions of each document and query with the largest weights, as in the papers; an
-    index goes by a query's largest possible impact instead. None keeps all."""
-    documents, queries = collection.documents, collection.queries
-    if document_dims is not None:
-        documents = prune_rows(documents, document_dims)
-    if query_dims is not None:
-        queries = prune_rows(queries, query_dims)
+def pruned(
+    collection: Collection,
+    query_dims: int | None,
+    document_dims: int | None,
+    pruning: Pruning = "weight",
+) -> Collection:
+    """Prune documents and queries as an index with these limits would; None keeps all."""
+    limits = VocabularySettings(Unchanged(), query_dims, document_dims, pruning=pruning)
+    queries, documents = limits.prune(collection.queries, collection.documents)
     return replace(collection, documents=documents, queries=queries)
 
 
@@ -73,9 +75,10 @@ def measure(
     rra: RRAChoice | None = None,
     query_dims: int | None = None,
     document_dims: int | None = None,
+    pruning: Pruning = "weight",
 ) -> None:
     """Search exactly, and add effectiveness, cost and posting lists to the measurements."""
-    collection = pruned(collection, query_dims, document_dims)
+    collection = pruned(collection, query_dims, document_dims, pruning)
     documents, queries, name = collection.documents, collection.queries, collection.name
     settings = None if rra is None else _settings(collection, documents, rra, measurements)
     derived = Derived.reweighted(documents, settings)

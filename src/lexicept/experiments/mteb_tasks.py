@@ -12,6 +12,7 @@ from lexicept.errors import InputError
 from lexicept.experiments.data import MissingDataError, full_disk
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import VocabularySettings
+from lexicept.index.reader import IndexReader
 from lexicept.models.encoder import Encoder
 from lexicept.progress import Progress
 from lexicept.storage.files import read_json, write_json
@@ -46,7 +47,10 @@ def evaluate_tasks(
     with TemporaryDirectory() as folder:
         model = encoder
         if isinstance(encoder, Encoder) and encoder.lookup is None:
-            model = _indexed(encoder, query_dims, document_dims, Path(folder) / "like")
+            from lexicept.integrations.mteb import LexiceptSearch
+
+            index = index_like(encoder, query_dims, document_dims, Path(folder) / "like")
+            model = LexiceptSearch(index)
         for number, name in enumerate(tasks):
             progress("tasks", number, len(tasks), name)
             if (value := f"{name} main score") in scores:
@@ -64,10 +68,11 @@ def evaluate_tasks(
     return {value: scores[value] for value in (f"{name} main score" for name in tasks)}
 
 
-def _indexed(encoder: Any, query_dims: int | None, document_dims: int | None, folder: Path) -> Any:
-    """Searched as an index of one document says, queries pruned by largest possible impact."""
-    from lexicept.integrations.mteb import LexiceptSearch
-
+def index_like(
+    encoder: Encoder, query_dims: int | None, document_dims: int | None, folder: Path
+) -> IndexReader:
+    """Build an index of one document with an encoder and limits, those of the encoder where they
+    are None: MTEB's corpora are indexed alike."""
     settings = encoder.head.settings
     limits = (
         query_dims or settings.query_max_active_dims,
@@ -75,6 +80,6 @@ def _indexed(encoder: Any, query_dims: int | None, document_dims: int | None, fo
     )
     with IndexBuilder(folder) as builder:
         builder.add_documents([Document("0", "a")], {})
-        weighed = VocabularySettings(encoder.weighting, *limits)
+        weighed = VocabularySettings(encoder.weighting, *limits, pruning=settings.pruning)
         builder.add_vocabulary(ConceptVectorizer(encoder), weighed)
-        return LexiceptSearch(builder.commit())
+        return builder.commit()

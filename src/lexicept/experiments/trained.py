@@ -89,9 +89,10 @@ def run_training(
             collection = encoded(encoder, model, source, dataset, states, config, progress)
         ignored = data.ignores_identical_ids(dataset.name)
         collection = replace(collection, ignore_identical_ids=ignored)
-        measure(collection, measurements, job.rra, query_dims, document_dims)
+        measure(collection, measurements, job.rra, query_dims, document_dims, limits.pruning)
         if METRIC in metrics:
-            measure_latency(pruned(collection, query_dims, document_dims), measurements)
+            shown = pruned(collection, query_dims, document_dims, limits.pruning)
+            measure_latency(shown, measurements)
         if "anisotropy" in metrics and isinstance(encoder.head, SAEHead):
             measurements.values |= _anisotropy(encoder, config, source, dataset.title)
     if job.mteb:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import scipy.sparse as sp
@@ -28,6 +28,7 @@ from lexicept.storage.arrays import load_array, save_array
 from lexicept.vectors import (
     Floats,
     Integers,
+    Pruning,
     canonical_csr,
     largest_weights,
     prune_rows,
@@ -46,17 +47,21 @@ class VocabularySettings:
 
     weighting: Weighting
     query_max_active_dims: int | None = None
-    """Dimensions left in a query, those with the largest possible impact; None keeps all."""
+    """Dimensions left in a query, the first by ``pruning``; None keeps all."""
     document_max_active_dims: int | None = None
     """Dimensions left in a document, those with the largest weights; None keeps all."""
     query_max_qd_flops: float | None = None
     """Largest QD-FLOPs of a query: the sum over its dimensions of the share of documents that have
-    each. Dimensions with the largest possible impact are kept first; None sets no limit."""
+    each. The first by ``pruning`` are kept first; None sets no limit."""
     adapted: Mapping[str, int] | None = None
     """Tokens and steps by which the vocabulary's model was adapted to the collection, which nothing
     is derived from; None where it was not."""
+    pruning: Pruning = "weight"
+    """Order in which limits keep a query's dimensions; a document's are always kept by weight."""
 
     def __post_init__(self) -> None:
+        if self.pruning not in get_args(Pruning):
+            raise InputError(f"pruning is weight or impact, not {self.pruning!r:.40}")
         budget = self.query_max_qd_flops
         if budget is not None and not (type(budget) in (int, float) and 0 < budget < math.inf):
             problem = f"must be a number above 0 or none, not {budget!r:.40}"
@@ -74,6 +79,7 @@ class VocabularySettings:
             "document_max_active_dims": self.document_max_active_dims,
             "query_max_qd_flops": self.query_max_qd_flops,
             "adapted": self.adapted,
+            "pruning": self.pruning,
         }
 
     @classmethod
@@ -84,7 +90,13 @@ class VocabularySettings:
             content["document_max_active_dims"],
             content["query_max_qd_flops"],
             content.get("adapted"),
+            content["pruning"],
         )
+
+    def prune_documents(self, weights: sp.csr_array) -> sp.csr_array:
+        """Prune document weights [N, V] to their limit."""
+        limit = self.document_max_active_dims
+        return weights if limit is None else prune_rows(weights, limit)
 
     def prune_queries(
         self, weights: sp.csr_array, bounds: Floats, df: Integers, num_documents: int
@@ -95,12 +107,24 @@ class VocabularySettings:
             bounds: the largest document weight of every dimension [V].
             df: documents that have each dimension [V].
         """
+        importance = bounds if self.pruning == "impact" else None
         if self.query_max_qd_flops is not None:
             shares = df / max(num_documents, 1)
-            weights = prune_within(weights, self.query_max_qd_flops, shares, bounds)
+            weights = prune_within(weights, self.query_max_qd_flops, shares, importance)
         if self.query_max_active_dims is not None:
-            weights = prune_rows(weights, self.query_max_active_dims, bounds)
+            weights = prune_rows(weights, self.query_max_active_dims, importance)
         return weights
+
+    def prune(
+        self, queries: sp.csr_array, documents: sp.csr_array
+    ) -> tuple[sp.csr_array, sp.csr_array]:
+        """Prune the weights of queries [n, V] and of all documents [N, V] that they search."""
+        documents = self.prune_documents(documents)
+        if self.query_max_active_dims is None and self.query_max_qd_flops is None:
+            return queries, documents
+        df = np.bincount(documents.indices, minlength=documents.shape[1])
+        bounds = largest_weights(documents)
+        return self.prune_queries(queries, bounds, df, documents.shape[0]), documents
 
 
 @dataclass(frozen=True)
@@ -149,10 +173,7 @@ class Weigher:
         parts = zip(shard.load(), self.settings, self.collection, strict=True)
         weights = []
         for tf, setting, statistics in parts:
-            weighted = setting.weighting.documents(tf, statistics)
-            if setting.document_max_active_dims is not None:
-                weighted = prune_rows(weighted, setting.document_max_active_dims)
-            weights.append(weighted)
+            weights.append(setting.prune_documents(setting.weighting.documents(tf, statistics)))
         return canonical_csr(stack_columns(weights))
 
     def weigh(self, shard: Shard) -> Weighed:

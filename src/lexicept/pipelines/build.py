@@ -19,6 +19,7 @@ from lexicept.pipelines.documents import Documents, as_documents, skippable
 from lexicept.pipelines.index import Index
 from lexicept.progress import Progress, reporting
 from lexicept.vectorizers.words import WordVectorizer
+from lexicept.vectors import Pruning
 from lexicept.weighting import BM25
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def build(
     query_max_active_dims: int | None = None,
     query_max_qd_flops: float | None = None,
     document_max_active_dims: int | None = None,
+    pruning: Literal["weight", "impact"] | None = None,
     weight_bits: int = 32,
     skip_errors: bool = False,
     ray: str | None = None,
@@ -94,6 +96,9 @@ def build(
         query_max_qd_flops: the most QD-FLOPs of a query's concepts: the shares of all documents
             that have each of them, added up; by default the model's limit.
         document_max_active_dims: the most concepts of a document; by default the model's limit.
+        pruning: the concepts of a query that limits keep: those of the largest "weight", or of the
+            largest "impact", the weight times the concept's largest document weight; by default as
+            the model says.
         weight_bits: bits of a posting's weight: 32, or 8 for half the size.
         skip_errors: skip documents that can't be read instead of stopping at the first, and warn of
             them at the end.
@@ -132,6 +137,7 @@ def build(
             "query_max_active_dims": query_max_active_dims,
             "query_max_qd_flops": query_max_qd_flops,
             "document_max_active_dims": document_max_active_dims,
+            "pruning": pruning,
         },
     )
     check_weight_bits(weight_bits)
@@ -157,15 +163,15 @@ def build(
         if "words" in names:
             builder.add_vocabulary(words, VocabularySettings(BM25()), report)
         if fitted is not None:
-            _add_concepts(builder, fitted, weighting, limits, language, labels, report)
+            settings = _settings(fitted, weighting, pruning, limits)
+            _add_concepts(builder, fitted, settings, language, labels, report)
         return Index(builder.commit(weight_bits=weight_bits))
 
 
 def _add_concepts(
     builder: IndexBuilder,
     fitted: Fitted,
-    weighting: Literal["bm25", "splade"] | None,
-    limits: VocabularySettings,
+    settings: VocabularySettings,
     language: str,
     labels: Mapping[int, str] | None,
     progress: Progress,
@@ -175,9 +181,6 @@ def _add_concepts(
     from lexicept.interpretation.kept_names import names_for
 
     concepts = fitted.concepts
-    settings = _settings(concepts, weighting, limits)
-    if fitted.effort is not None:
-        settings = replace(settings, adapted=asdict(fitted.effort))
     activations = builder.add_vocabulary(concepts, settings, progress)
     if concepts.named and labels is None:
         return
@@ -211,12 +214,13 @@ def _labels(
 
 
 def _settings(
-    concepts: ConceptVectorizer,
+    fitted: Fitted,
     weighting: Literal["bm25", "splade"] | None,
+    pruning: Pruning | None,
     limits: VocabularySettings,
 ) -> VocabularySettings:
     """Return the settings of the call, and for those not given the model's."""
-    head, trained = concepts.head.settings, concepts.encoder.index_settings
+    head, trained = fitted.concepts.head.settings, fitted.concepts.encoder.index_settings
     if weighting is not None:
         trained = replace(trained, weighting=weighting)
     return VocabularySettings(
@@ -224,4 +228,6 @@ def _settings(
         limits.query_max_active_dims or head.query_max_active_dims,
         limits.document_max_active_dims or head.document_max_active_dims,
         limits.query_max_qd_flops or trained.query_max_qd_flops,
+        None if fitted.effort is None else asdict(fitted.effort),
+        pruning or head.pruning,
     )

@@ -67,12 +67,13 @@ def at_a_glance(subject: Subject) -> Section:
         limits = (
             setting.query_max_active_dims or "all",
             setting.query_max_qd_flops or "any",
+            setting.pruning,
             setting.document_max_active_dims or "all",
         )
         rows.append((name, f"{arguments['name']} ({shown})", *map(str, limits)))
     columns = (
         *("Vocabulary", "Weighting", "Most dimensions of a query", "Most QD-FLOPs of a query"),
-        "Most dimensions of a document",
+        *("Queries are pruned by", "Most dimensions of a document"),
     )
     rra = "no"
     if index.rra is not None:

@@ -54,6 +54,7 @@ HEAD = HeadSettings(
     query_max_active_dims=32,
     document_max_active_dims=160,
     query_scale=0.75,
+    pruning="impact",
 )
 """Settings of an adapted lexicept-mini's head; chosen on CACM, Vaswani and MedQuAD."""
 

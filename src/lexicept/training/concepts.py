@@ -27,4 +27,4 @@ def train_concepts(
         checkpoints: folder of the checkpoint, from which interrupted training resumes.
     """
     trained = train_sae(backbone, texts, sae, checkpoints, progress)
-    return ConceptVectorizer(Encoder.of(backbone, SAEHead(trained)))
+    return ConceptVectorizer(Encoder.of(backbone, SAEHead.of_concepts(trained)))

@@ -23,6 +23,7 @@ from lexicept.training.settings import (
     Whole,
     settings,
 )
+from lexicept.vectors import Pruning
 
 Length = Annotated[Count, Field(ge=8)]
 """Tokens that a text may be cut to; special tokens count."""
@@ -100,6 +101,10 @@ class ModelSettings:
     Null keeps all."""
     document_max_active_dims: Count | None = None
     """Largest number of dimensions of a document of the trained model; null keeps all."""
+    pruning: Pruning | None = None
+    """Dimensions of a query that its limit keeps: those of the largest ``weight`` or, in an index,
+    of the largest ``impact``, the weight times the dimension's largest document weight; null for
+    the head's own, weight for a new head."""
     weighting: Literal["splade", "bm25"] = "splade"
     """Weighting of pooled activations in an index: as they are, or as BM25 weighs words, with idf
     and length normalisation. Training always uses the pooled activations."""

@@ -68,7 +68,7 @@ def _head_changes(settings: ModelSettings) -> dict[str, Any]:
     for name in ("query_k", "document_k"):
         if (k := getattr(settings, name)) is not None:
             changes[name] = k or None
-    for name in ("pooling", "query_max_active_dims", "document_max_active_dims"):
+    for name in ("pooling", "query_max_active_dims", "document_max_active_dims", "pruning"):
         if getattr(settings, name) is not None:
             changes[name] = getattr(settings, name)
     return changes

@@ -14,11 +14,13 @@ from lexicept.corpora import Qrel
 from lexicept.engines import ExactEngine
 from lexicept.evaluation import effectiveness
 from lexicept.evaluation.runs import run_of_rows
+from lexicept.index.impacts import VocabularySettings
 from lexicept.measures import e2, mean_length, qd_flops
 from lexicept.models.cached_states import CachedStates
 from lexicept.models.encoder import Encoder
 from lexicept.training.config import ValidationSettings
-from lexicept.vectors import largest_weights, prune_rows, stack_columns
+from lexicept.vectors import stack_columns
+from lexicept.weighting import Unchanged
 
 BATCH = 64
 """Number of texts whose cached states are pooled together."""
@@ -72,12 +74,13 @@ class RetrievalEvaluator(BaseEvaluator):  # type: ignore[misc]
         documents = self.encode(model, self.documents, "document")
         queries = self.encode(model, self.queries, "query")
         own = model.head.settings
-        limit = self.settings.document_max_active_dims or own.document_max_active_dims
-        if limit is not None:
-            documents = prune_rows(documents, limit)
-        limit = self.settings.query_max_active_dims or own.query_max_active_dims
-        if limit is not None:
-            queries = prune_rows(queries, limit, largest_weights(documents))
+        limits = VocabularySettings(
+            Unchanged(),
+            self.settings.query_max_active_dims or own.query_max_active_dims,
+            self.settings.document_max_active_dims or own.document_max_active_dims,
+            pruning=own.pruning,
+        )
+        queries, documents = limits.prune(queries, documents)
         lengths = {
             "query_length": mean_length(queries),
             "document_length": mean_length(documents),

@@ -88,7 +88,7 @@ class ConceptVectorizer:
             precision=backbone.precision,
             as_trained=True,
         )
-        return cls(Encoder.of(base, SAEHead(sae.load(backbone=base))))
+        return cls(Encoder.of(base, SAEHead.of_concepts(sae.load(backbone=base))))
 
     @property
     def head(self) -> Head:

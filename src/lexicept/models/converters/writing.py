@@ -100,6 +100,8 @@ def _require_expressible(encoder: Encoder, kind: Kind) -> VocabularyHead:
     pools_itself = kind in (Kind.splade, Kind.opensearch)
     if not pools_itself and settings.query_max_active_dims == settings.document_max_active_dims:
         limited = [name for name in limited if name not in limits[2:]]
+    if settings.pruning != "weight" and settings.query_max_active_dims is not None:
+        limited.append("pruning")
     if encoder.index_settings.query_max_qd_flops is not None:
         limited.append("query_max_qd_flops")
     own = isinstance(head, VocabularyHead) and (

@@ -16,7 +16,6 @@ from typing import Any, ClassVar, Self
 import torch
 from safetensors import SafetensorError
 from sentence_transformers.base.modules import Module
-from sentence_transformers.util import select_max_active_dims
 from torch import Tensor
 
 from lexicept.errors import IndexFormatError, InputError
@@ -203,7 +202,7 @@ class Head(Module):  # type: ignore[misc]
         own = None if self.training else self.settings.max_active_dims(task)
         limit = max_active_dims or own
         if limit is not None and limit < self.size:
-            vectors = select_max_active_dims(vectors, limit)
+            vectors = _largest(vectors, limit)
         if task == "query" and self.settings.query_scale != 1:
             vectors = vectors * self.settings.query_scale
         features["sentence_embedding"] = vectors
@@ -247,3 +246,10 @@ class Head(Module):  # type: ignore[misc]
     @abstractmethod
     def read(cls, folder: Path) -> Head:
         """Read a head from a local module folder. Raises InputError if it holds none."""
+
+
+def _largest(vectors: Tensor, limit: int) -> Tensor:
+    """Keep the ``limit`` largest weights of every row [n, size], of equal ones the lower
+    dimension, as ``vectors.prune_rows`` does."""
+    order = vectors.sort(dim=1, descending=True, stable=True).indices[:, :limit]
+    return torch.zeros_like(vectors).scatter(1, order, vectors.gather(1, order))

@@ -42,6 +42,12 @@ class SAEHead(Head):
         self.settings = settings or HeadSettings(query_k=sae.k, document_k=sae.k)
         self.inner = None if inner is None else inner.with_rows(inner.rows[:0], inner.bias[:0], [])
 
+    @classmethod
+    def of_concepts(cls, sae: SAE) -> SAEHead:
+        """Make a head of an SAE that was not trained for ranking, and that an index weighs with
+        BM25: their idf is in the documents' weights, so that limits keep queries by impact."""
+        return cls(sae, HeadSettings(query_k=sae.k, document_k=sae.k, pruning="impact"))
+
     def transform(self, states: Tensor) -> Tensor:
         inner = states if self.inner is None else self.inner.transform(states)
         return self.sae.centre(self.sae.normalise(inner))

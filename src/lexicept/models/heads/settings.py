@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from lexicept.errors import InputError
+from lexicept.vectors import Pruning
 
 Pooling = Literal["max", "sum", "sqrt_sum"]
 """Token activations ``a_ij = f(v_ij)`` to a text's weights: ``log1p(max_i a_ij)`` (SPLADE v2),
@@ -27,21 +28,27 @@ class HeadSettings:
     document_k: int | None = None
     """Active dimensions per document token; None for no constraint."""
     query_max_active_dims: int | None = None
-    """Dimensions kept in a query, those of the largest weights; None keeps all. Not applied in
+    """Dimensions kept in a query, the first by ``pruning``; None keeps all. Not applied in
     training."""
     document_max_active_dims: int | None = None
-    """Dimensions kept in a document, likewise."""
+    """Dimensions kept in a document, those of the largest weights; None keeps all. Not applied in
+    training."""
     query_scale: float = 1.0
     """Factor on a query's weights, for a score that adds another vocabulary's."""
     double_log: bool = False
     """Whether activations are ``log1p(ReLU(v))`` and so weights ``log1p(log1p(max_i v_ij))``
     (OpenSearch's third generation, arXiv 2504.14839); with max pooling only."""
+    pruning: Pruning = "weight"
+    """Order in which limits keep a query's dimensions. Impacts are known in an index only, so that
+    with ``impact`` an encoder leaves queries whole, and the index prunes them."""
 
     def __post_init__(self) -> None:
         if self.pooling not in get_args(Pooling):
             raise InputError(f"pooling is max, sum or sqrt_sum, not {self.pooling!r}")
         if type(self.double_log) is not bool or (self.double_log and self.pooling != "max"):
             raise InputError("double_log is true or false, and goes with max pooling only")
+        if self.pruning not in get_args(Pruning):
+            raise InputError(f"pruning is weight or impact, not {self.pruning!r:.40}")
         for name, value in asdict(self).items():
             counted = value is not None and name.endswith(("_k", "_dims"))
             if counted and (type(value) is not int or value < 1):
@@ -55,10 +62,10 @@ class HeadSettings:
         return self.query_k if task == "query" else self.document_k
 
     def max_active_dims(self, task: str | None) -> int | None:
-        """Return the dimensions kept in a text; None, for all, where the task is unknown."""
-        return {"query": self.query_max_active_dims, "document": self.document_max_active_dims}.get(
-            task or ""
-        )
+        """Return the dimensions that an encoder keeps in a text; None, for all, where the task is
+        unknown, and in queries that an index prunes by impact."""
+        query = self.query_max_active_dims if self.pruning == "weight" else None
+        return {"query": query, "document": self.document_max_active_dims}.get(task or "")
 
 
 def read_settings(folder: Path) -> tuple[HeadSettings, dict[str, Any]]:

@@ -1,0 +1,106 @@
+"""The Top-K of a query: one choice of dimensions, whoever makes it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+
+from lexicept.corpora import Document, Qrel, Query
+from lexicept.evaluation.sweep import SweepGrid, sweep
+from lexicept.experiments.measuring import Collection, pruned
+from lexicept.experiments.mteb_tasks import index_like
+from lexicept.index.builder import IndexBuilder
+from lexicept.index.impacts import VocabularySettings
+from lexicept.models.encoder import Encoder
+from lexicept.models.heads.base import _largest
+from lexicept.models.heads.sae import SAEHead
+from lexicept.models.index_settings import IndexSettings
+from lexicept.training.config import ValidationSettings
+from lexicept.training.validation import RetrievalEvaluator
+from lexicept.vectorizers.concepts import ConceptVectorizer
+from lexicept.vectors import Pruning, largest_weights, prune_rows
+from lexicept.weighting import Splade
+
+K = 3
+QUERIES = ["how do I join two file paths", "a sleeping kitten", "statistics of queues", ""]
+
+
+def top_k(weights: np.ndarray, importance: np.ndarray) -> np.ndarray:
+    """Return each row's K first weights by weight × importance, float64."""
+    kept = np.zeros(weights.shape)
+    for row, out in zip(weights.astype(np.float64), kept, strict=True):
+        order = sorted(np.flatnonzero(row), key=lambda t: (-row[t] * importance[t], t))[:K]
+        out[order] = row[order]
+    return kept
+
+
+@pytest.mark.parametrize("pruning", ["weight", "impact"])
+def test_everything_keeps_the_same_dimensions(
+    encoder: Encoder, texts: list[str], tmp_path: Path, pruning: Pruning
+) -> None:
+    parts = encoder.backbone, SAEHead(encoder.head.sae, encoder.head.settings)
+    encoder = Encoder.of(*parts, index_settings=IndexSettings("splade"))
+    whole = encoder.encode_query(QUERIES).to_dense().numpy()
+    encoder.head.configure(query_max_active_dims=K, pruning=pruning)
+    with IndexBuilder(tmp_path / "index") as builder:
+        builder.add_documents([Document(str(n), text) for n, text in enumerate(texts)], {})
+        settings = VocabularySettings(encoder.weighting, K, pruning=pruning)
+        builder.add_vocabulary(ConceptVectorizer(encoder), settings)
+        index = builder.commit()
+    documents = sp.csr_array(index.document_vectors().weights)
+    bounds = largest_weights(documents).astype(np.float64)
+    by_weight = top_k(whole, np.ones_like(bounds))
+    expected = by_weight if pruning == "weight" else top_k(whole, bounds)
+    searched = index.query_vectors(QUERIES)
+    np.testing.assert_allclose(searched.toarray(), expected, atol=1e-4)
+    # An encoder does not know the largest weights of documents, and leaves the choice to the index.
+    encoded = encoder.encode_query(QUERIES).to_dense().numpy()
+    np.testing.assert_allclose(encoded, expected if pruning == "weight" else whole, atol=1e-4)
+    ids = [str(number) for number in range(len(texts))]
+    names = [f"q{number}" for number in range(len(QUERIES))]
+    unpruned = Collection("tiny", ids, documents, names, sp.csr_array(whole), [])
+    row = pruned(unpruned, K, None, pruning)
+    np.testing.assert_allclose(row.queries.toarray(), expected, atol=1e-4)
+    length = searched.nnz / len(QUERIES)
+    qrels = [Qrel(name, "0", 1) for name in names]
+    validation = RetrievalEvaluator(
+        names, QUERIES, ids, texts, qrels, ValidationSettings(query_max_active_dims=K)
+    )(encoder)
+    assert validation["query_length"] == pytest.approx(length)
+    cost = float((searched.astype(bool).astype(float) @ documents.astype(bool).T).sum())
+    assert validation["qd_flops"] == pytest.approx(cost / len(QUERIES) / len(texts))
+    queries = [Query(name, text) for name, text in zip(names, QUERIES, strict=True)]
+    (point,) = sweep(index, queries, qrels, SweepGrid((K,)), tmp_path / "sweep")
+    assert point.qd_flops == pytest.approx(validation["qd_flops"])
+    task = index_like(encoder, K, None, tmp_path / "like")
+    assert task.settings["concepts"] == index.settings["concepts"]
+
+
+def test_ties_are_the_same_dimensions_in_an_encoder_and_an_index() -> None:
+    random = np.random.default_rng(0)
+    weights = random.integers(0, 3, size=(20, 40)).astype(np.float32)
+    kept = prune_rows(sp.csr_array(weights), 5).toarray()
+    np.testing.assert_array_equal(_largest(torch.from_numpy(weights), 5).numpy(), kept)
+    assert (np.count_nonzero(kept, axis=1) == 5).all()
+
+
+def test_top_k_of_splare_s_query() -> None:
+    """SPLARE, section 3.2: the 40 largest activations, whatever documents weigh."""
+    random = np.random.default_rng(1)
+    weights = random.exponential(size=(4, 500))
+    documents = random.exponential(size=(30, 500)) ** 3
+    limits = VocabularySettings(Splade(), 40)
+    kept, same = limits.prune(sp.csr_array(weights), sp.csr_array(documents))
+    least = np.sort(weights, axis=1)[:, -40]
+    np.testing.assert_array_equal(kept.toarray(), np.where(weights >= least[:, None], weights, 0))
+    np.testing.assert_array_equal(same.toarray(), documents)
+    by_impact, _ = replace(limits, pruning="impact").prune(
+        sp.csr_array(weights), sp.csr_array(documents)
+    )
+    common = np.count_nonzero((kept.toarray() > 0) & (by_impact.toarray() > 0)) / 160
+    assert 0.2 < common < 0.9
