@@ -136,8 +136,12 @@ def open_to_search(
     *,
     engine: str = "exact",
     query_encoder: QueryEncoder = QueryEncoder.model,
+    one_query: bool,
 ) -> tuple[Index, str | None]:
     """Open an index, and load the model that a search needs; a spinner names what goes on.
+
+    Args:
+        one_query: whether it is for one query without explanation, which takes less than the model.
 
     Returns:
         The index, and the vocabulary to search alone, or None for all of them.
@@ -150,7 +154,7 @@ def open_to_search(
     needs_model = name != "words" and query_encoder == QueryEncoder.model
     if needs_model and "concepts" in index.vocabularies:
         with working("loading model"):
-            index.reader.vectorizer("concepts")
+            index.reader.vectorizers.prepare("concepts", one_query=one_query)
     return index, name
 
 

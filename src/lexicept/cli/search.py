@@ -44,7 +44,9 @@ def search(
     as_json: JsonOption = False,
 ) -> None:
     """Search an index and show the best documents."""
-    opened, name = open_to_search(index, vocabulary, engine=engine, query_encoder=query_encoder)
+    opened, name = open_to_search(
+        index, vocabulary, engine=engine, query_encoder=query_encoder, one_query=not explain
+    )
     with working("searching"):
         hits = opened.search(
             query, top_k, vocabulary=name, explain=explain, query_encoder=query_encoder.value
@@ -77,7 +79,7 @@ def explain(
     as_json: JsonOption = False,
 ) -> None:
     """Explain a document's score: the share of every word and concept, and where each occurs."""
-    opened, name = open_to_search(index, vocabulary, query_encoder=query_encoder)
+    opened, name = open_to_search(index, vocabulary, query_encoder=query_encoder, one_query=False)
     with working("explaining"):
         explanation = opened.explain(
             query, document_id, vocabulary=name, query_encoder=query_encoder.value
@@ -122,7 +124,9 @@ def evaluate(
     """Measure effectiveness (nDCG@10 and others) and cost (QD-FLOPs) on judged queries."""
     from lexicept.pipelines.evaluate import evaluate
 
-    opened, name = open_to_search(index, vocabulary, engine=engine, query_encoder=query_encoder)
+    opened, name = open_to_search(
+        index, vocabulary, engine=engine, query_encoder=query_encoder, one_query=False
+    )
     with working("searching"), opened:
         report = evaluate(
             opened,

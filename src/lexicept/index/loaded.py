@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from threading import RLock
 from typing import Any, TypeVar
 
+import scipy.sparse as sp
+
 from lexicept.errors import IndexFormatError
 from lexicept.storage.files import disk_errors
 from lexicept.vectorizers.interface import (
     TOKEN_TABLE,
+    QueryModel,
     QueryTable,
     QueryVectorizer,
     Vectorizer,
+    load_query_model,
     load_token_table,
     load_vectorizer,
 )
@@ -42,6 +46,8 @@ class LoadedVectorizers:
         self._files = files
         self._loaded: dict[str, Vectorizer] = {}
         self._table: QueryTable | None = None
+        self._query_model: QueryModel | None = None
+        self._tried_query_model = False
         # A model's matrix products use all processors: two at a time would slow each other down.
         # A search of words, or by a table, must not wait for a model.
         self._locks = {name: RLock() for name in sizes}
@@ -63,7 +69,54 @@ class LoadedVectorizers:
         with self._locks[name]:
             if name not in self._loaded:
                 self._loaded[name] = self._load(name, partial(load_vectorizer, name))
+                if name == "concepts":
+                    self._query_model, self._tried_query_model = None, True  # not needed any more
             return self._loaded[name]
+
+    def queries(self, name: str, query_encoder: str, texts: Sequence[str]) -> sp.csr_array:
+        """Return the term frequencies of queries [n, size].
+
+        Few short queries of concepts do without the concepts' vectorizer, as long as nothing else
+        has loaded it.
+
+        Args:
+            query_encoder: as in ``encoding``.
+
+        Raises:
+            IndexFormatError: as ``get``.
+            InputError: as ``get``.
+        """
+        if name == "concepts" and query_encoder == "model":
+            with self._locks[name]:
+                model = self._fast_model()
+                found = None if model is None else model.queries(texts)
+            if found is not None:
+                return found
+        with self.encoding(name, query_encoder) as encoder:
+            return encoder.queries(texts)
+
+    def prepare(self, name: str, *, one_query: bool) -> None:
+        """Load what encodes a query of a vocabulary, before it is needed.
+
+        Args:
+            one_query: whether it is for one query without sources: that may do with less.
+
+        Raises:
+            IndexFormatError: as ``get``.
+            InputError: as ``get``.
+        """
+        with self._locks[name]:
+            if not one_query or name != "concepts" or self._fast_model() is None:
+                self.get(name)
+
+    def _fast_model(self) -> QueryModel | None:
+        """Return the model for queries alone, if there is one and the vectorizer is not loaded."""
+        if not self._tried_query_model:
+            self._tried_query_model = True
+            model = None if self._replaced() else load_query_model(self._folder / "concepts")
+            if model is not None and model.size == self._sizes["concepts"]:
+                self._query_model = model
+        return self._query_model
 
     @contextmanager
     def encoding(self, name: str, query_encoder: str) -> Iterator[QueryVectorizer]:
@@ -87,13 +140,17 @@ class LoadedVectorizers:
 
     def _load(self, name: str, load: Callable[[Path], Q]) -> Q:
         path = self._folder.parent
-        if _place(self._folder) != self._place:
+        if self._replaced():
             raise IndexFormatError(f"{path}: another index has taken its place: open it again")
         with disk_errors(self._folder / name):
             vectorizer = load(self._folder / name)
         if vectorizer.size != self._sizes[name]:
             raise IndexFormatError(f"{path}: its {name} and their model differ in size")
         return vectorizer
+
+    def _replaced(self) -> bool:
+        """Return whether another index has taken the folder's place."""
+        return _place(self._folder) != self._place
 
     def adopt(self, other: LoadedVectorizers) -> None:
         """Take over the vectorizers that another generation has loaded and that are equal here."""
@@ -103,6 +160,9 @@ class LoadedVectorizers:
                 self._loaded[name] = other._loaded[name]
                 self._locks[name] = other._locks[name]
         if "concepts" in equal:
+            self._query_model = other._query_model
+            self._tried_query_model = other._tried_query_model
+            self._locks["concepts"] = other._locks["concepts"]
             self._table, self._table_lock = other._table, other._table_lock
 
     def _model(self, name: str) -> dict[str, str]:

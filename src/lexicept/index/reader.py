@@ -227,10 +227,10 @@ class IndexReader:
                 that is not from 0 to ``MAX_FACTOR``.
         """
         queries = checked_texts(queries)
-        tf = {}
-        for name in self._chosen(vocabulary):
-            with self.vectorizers.encoding(name, self.query_encoder) as encoder:
-                tf[name] = encoder.queries(queries)
+        tf = {
+            name: self.vectorizers.queries(name, self.query_encoder, queries)
+            for name in self._chosen(vocabulary)
+        }
         return self._weighted(tf, steering)
 
     def encode(

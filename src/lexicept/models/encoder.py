@@ -24,6 +24,7 @@ from lexicept.models.hub import model_folder
 from lexicept.models.index_settings import IndexSettings
 from lexicept.models.lookup import Lookup
 from lexicept.models.pooled import TokenStates, TokenSums, pooled_activations
+from lexicept.models.prompts import prompt_for
 from lexicept.models.windows import Window
 from lexicept.storage.files import read_json
 from lexicept.storage.texts import TextStore
@@ -172,9 +173,7 @@ class Encoder(SparseEncoder):  # type: ignore[misc]
 
     def prompt(self, task: str) -> str:
         """Return what is put before every text of a task, query or document."""
-        known = ("query",) if task == "query" else ("document", "passage", "corpus")
-        name = next((name for name in known if name in self.prompts), self.default_prompt_name)
-        return self.prompts.get(name, "") if name else ""
+        return prompt_for(task, self.prompts, self.default_prompt_name)
 
     def save(self, path: str, *args: Any, names: bool = True, **kwargs: Any) -> None:
         """Write the encoder and its index settings into a folder; see ``SparseEncoder.save``.

@@ -4,16 +4,35 @@ are made."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 import numpy as np
 import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from lexicept.models.heads.base import Head
+from lexicept.models.heads.settings import HeadSettings
 from lexicept.models.windows import Window
 from lexicept.vectors import Floats, Integers
+
+if TYPE_CHECKING:  # it imports sentence-transformers
+    from lexicept.models.heads.base import Head
+
+
+class TopKHead(Protocol):
+    """The part of a ``Head`` with k that pooling needs."""
+
+    settings: HeadSettings
+
+    @property
+    def size(self) -> int:
+        """See ``Head``."""
+
+    def encode(self, states: Tensor, k: int | None = None) -> tuple[Tensor, Tensor]:
+        """See ``Head``."""
+
+    def finish(self, pooled: Tensor) -> Tensor:
+        """See ``Head``."""
 
 
 class TokenStates(NamedTuple):
@@ -64,7 +83,7 @@ class TokenSums:
 
 
 def pooled_activations(
-    head: Head, read: TokenStates, count: int, task: str, sums: TokenSums | None = None
+    head: Head | TopKHead, read: TokenStates, count: int, task: str, sums: TokenSums | None = None
 ) -> sp.csr_array:
     """Return the pooled activations of ``count`` texts that were read, CSR [count, size].
 
@@ -80,7 +99,7 @@ def pooled_activations(
         texts = torch.tensor(tokens, dtype=torch.long)
         with torch.inference_mode():
             if k is None:
-                place, value = _pool(head, states, texts, task)
+                place, value = _pool(cast("Head", head), states, texts, task)
             else:
                 acts, dimensions = _to_pool(head, states, k)
                 place, value = (texts.numpy()[:, None] * head.size + dimensions).ravel(), acts
@@ -108,7 +127,7 @@ def _pool(head: Head, states: Tensor, texts: Tensor, task: str) -> tuple[Integer
     return (rows[row] * head.size + dimension).numpy(), pooled[row, dimension].numpy()
 
 
-def _to_pool(head: Head, states: Tensor, k: int) -> tuple[Floats, Integers]:
+def _to_pool(head: Head | TopKHead, states: Tensor, k: int) -> tuple[Floats, Integers]:
     """Return what is pooled of tokens' k largest activations, and their dimensions, [n, k]."""
     acts, dimensions = head.encode(states, k)
     acts = torch.log1p(acts) if head.settings.pooling == "sum" else acts

@@ -103,6 +103,17 @@ class QueryVectorizer(Protocol):
         """See ``Vectorizer``."""
 
 
+class QueryModel(Protocol):
+    """A model that encodes few short queries, and is loaded faster than a vectorizer."""
+
+    @property
+    def size(self) -> int:
+        """See ``Vectorizer``."""
+
+    def queries(self, texts: Sequence[str]) -> sp.csr_array | None:
+        """Return what ``Vectorizer.queries`` returns; None for queries that it can't encode."""
+
+
 class QueryTable(QueryVectorizer, Protocol):
     """A table that queries are looked up in."""
 
@@ -139,6 +150,19 @@ def load_token_table(folder: Path) -> QueryTable:
     require("lookup", "tokenizers", hint=", or search the words alone")
     table = importlib.import_module("lexicept.vectorizers.token_table").TokenTable
     return cast(QueryTable, table.load(folder / TOKEN_TABLE))
+
+
+def load_query_model(folder: Path) -> QueryModel | None:
+    """Load the model in the folder of the concepts for queries alone.
+
+    Returns:
+        None where ``load_vectorizer`` has to be tried, which also says what is wrong.
+    """
+    try:
+        model = importlib.import_module("lexicept.models.query_model").QueryModel
+        return cast(QueryModel | None, model.load(folder / "model"))
+    except Exception:  # a package is missing, or a file is damaged
+        return None
 
 
 def load_vectorizer(name: str, folder: Path) -> Vectorizer:

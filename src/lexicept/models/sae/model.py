@@ -71,7 +71,9 @@ class SAE(nn.Module):
         is from: names and numbers that JSON can hold."""
         self.decoder = True
         """Whether W_dec is a decoder; otherwise its rows are those of W_enc at unit length."""
-        W_dec = F.normalize(torch.randn(num_latents, d_in), dim=1)
+        W_dec = torch.empty(num_latents, d_in)
+        if not W_dec.is_meta:  # random numbers there are none, and import torch's compiler
+            W_dec = F.normalize(W_dec.normal_(), dim=1)
         self.W_dec = nn.Parameter(W_dec)
         self.W_enc = nn.Parameter(W_dec.clone())
         self.b_enc = nn.Parameter(torch.zeros(num_latents))

@@ -1,0 +1,124 @@
+"""BERT with torch alone: what transformers computes, without the seconds of importing it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file
+from torch import Tensor
+
+from lexicept.models.sources import resolve
+from lexicept.storage.files import read_json
+
+_EXPECTED = {"model_type": "bert", "hidden_act": "gelu", "is_decoder": False}
+
+_ADAPTERS = {
+    "peft_type": "LORA",
+    "fan_in_fan_out": False,
+    "use_dora": False,
+    "use_rslora": False,
+    "alpha_pattern": {},
+    "rank_pattern": {},
+}
+
+_LORA = re.compile(r"base_model\.model\.(.*)\.lora_A\.weight")
+
+
+class Bert:
+    """The blocks of a BERT in single precision, for one text at a time.
+
+    The operations are those of transformers with its default attention, in the same order, so that
+    the states are equal bit for bit.
+
+    Args:
+        weights: by their names in transformers, without a prefix.
+        config: the model's configuration.
+    """
+
+    def __init__(self, weights: Mapping[str, Tensor], config: Mapping[str, Any]) -> None:
+        self._weights = weights
+        self._layers = int(config["num_hidden_layers"])
+        self._heads = int(config["num_attention_heads"])
+        self._eps = float(config["layer_norm_eps"])
+        self.positions = len(weights["embeddings.position_embeddings.weight"])
+        """The most tokens that it reads."""
+
+    @classmethod
+    def load(cls, folder: Path) -> Bert | None:
+        """Load a saved model, or adapters and their base; None for a model of another kind, or one
+        whose weights are not here.
+
+        Raises:
+            OSError, ValueError, KeyError, RuntimeError, InputError: the files are damaged.
+        """
+        config = read_json(folder / "config.json")
+        if any(config.get(name, value) != value for name, value in _EXPECTED.items()):
+            return None
+        if config.get("position_embedding_type", "absolute") != "absolute":
+            return None
+        source, adapters = folder, folder / "adapter_config.json"
+        if adapters.exists():
+            settings = read_json(adapters)
+            if any(settings.get(name, value) != value for name, value in _ADAPTERS.items()):
+                return None
+            source = Path(resolve(settings["base_model_name_or_path"]))
+        if not (source / "model.safetensors").exists():
+            return None
+        weights = _without_prefix(load_file(source / "model.safetensors"))
+        if adapters.exists():
+            added = load_file(folder / "adapter_model.safetensors")
+            _add(weights, added, settings["lora_alpha"] / settings["r"])
+        if any(weight.dtype != torch.float32 for weight in weights.values()):
+            return None
+        return cls(weights, config)
+
+    def states(self, ids: Tensor) -> Tensor:
+        """Return the output of the last block [n, d] for the tokens of one text [n]."""
+        places = torch.arange(len(ids))
+        tables = ("word_embeddings", "token_type_embeddings", "position_embeddings")
+        words, types, positions = (self._weights[f"embeddings.{name}.weight"] for name in tables)
+        x = F.embedding(ids, words) + F.embedding(torch.zeros_like(ids), types)
+        x = self._normalised(x + F.embedding(places, positions), "embeddings")[None]
+        for layer in range(self._layers):
+            x = self._block(x, f"encoder.layer.{layer}")
+        return x[0]
+
+    def _block(self, x: Tensor, name: str) -> Tensor:
+        shape = (*x.shape[:2], self._heads, -1)
+        query, key, value = (
+            self._linear(x, f"{name}.attention.self.{part}").view(shape).transpose(1, 2)
+            for part in ("query", "key", "value")
+        )
+        read = F.scaled_dot_product_attention(query, key, value, scale=query.shape[-1] ** -0.5)
+        read = read.transpose(1, 2).contiguous().reshape(x.shape)
+        read = self._linear(read, f"{name}.attention.output.dense")
+        x = self._normalised(read + x, f"{name}.attention.output")
+        inner = F.gelu(self._linear(x, f"{name}.intermediate.dense"))
+        return self._normalised(self._linear(inner, f"{name}.output.dense") + x, f"{name}.output")
+
+    def _linear(self, x: Tensor, name: str) -> Tensor:
+        return F.linear(x, self._weights[f"{name}.weight"], self._weights[f"{name}.bias"])
+
+    def _normalised(self, x: Tensor, name: str) -> Tensor:
+        weight, bias = (self._weights[f"{name}.LayerNorm.{part}"] for part in ("weight", "bias"))
+        return F.layer_norm(x, weight.shape, weight, bias, self._eps)
+
+
+def _without_prefix(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the weights of the blocks and the embeddings."""
+    names = {name: name.removeprefix("bert.") for name in weights}
+    kept = {name: own for name, own in names.items() if own.startswith(("embeddings.", "encoder."))}
+    return {own: weights[name] for name, own in kept.items() if weights[name].is_floating_point()}
+
+
+def _add(weights: dict[str, Tensor], adapters: Mapping[str, Tensor], factor: float) -> None:
+    """Add low-rank adapters, ``factor * B A``, to the weights that they adapt."""
+    for name, down in adapters.items():
+        if found := _LORA.fullmatch(name):
+            up = adapters[name.replace("lora_A", "lora_B")]
+            weights[f"{found[1]}.weight"] = weights[f"{found[1]}.weight"] + up @ down * factor

@@ -1,0 +1,137 @@
+"""The concepts of a query from a saved encoder, with few imports.
+
+Importing sentence-transformers and transformers takes several times as long as importing torch, and
+a command that answers one query needs neither.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import scipy.sparse as sp
+import torch
+from tokenizers import Encoding, Tokenizer
+from torch import Tensor
+
+from lexicept.models.bert import Bert
+from lexicept.models.heads.settings import HeadSettings, read_settings
+from lexicept.models.pooled import TokenStates, pooled_activations
+from lexicept.models.prompts import prompt_for
+from lexicept.models.sae.model import SAE
+from lexicept.models.windows import Window
+from lexicept.ops.pooling import root_of_sums
+from lexicept.storage.files import read_json
+
+MOST_TEXTS = 8
+"""Most queries in a call: more are faster together, in the padded batches of an ``Encoder``."""
+
+_MODULES = ["lexicept.models.backbone.Backbone", "lexicept.models.heads.sae.SAEHead"]
+
+_BACKBONE = {"dtype": "float32", "bidirectional": True, "special_tokens": False}
+
+_BORDERS = ("bos_token", "eos_token", "cls_token", "sep_token")
+
+
+class LatentHead:
+    """The part of an ``SAEHead`` with k that encodes queries."""
+
+    def __init__(self, sae: SAE, settings: HeadSettings) -> None:
+        self.sae = sae
+        self.settings = settings
+        self.size = sae.num_latents
+
+    def encode(self, states: Tensor, k: int | None = None) -> tuple[Tensor, Tensor]:
+        """Return each token's activations and latents; see ``SAE.encode``."""
+        return self.sae.encode(states, k)
+
+    def finish(self, pooled: Tensor) -> Tensor:
+        """Return the pooled activations of whole texts; see ``Head.finish``."""
+        return root_of_sums(pooled) if self.settings.pooling == "sqrt_sum" else pooled
+
+
+class QueryModel:
+    """A BERT and an SAE with k: short queries → pooled activations, equal to an ``Encoder``'s.
+
+    Args:
+        borders: ids of tokens that are special wherever they are.
+        window: the most tokens that the backbone reads at once, special ones included.
+    """
+
+    def __init__(
+        self,
+        bert: Bert,
+        head: LatentHead,
+        tokenizer: Tokenizer,
+        borders: set[int],
+        window: int,
+        prompt: str,
+    ) -> None:
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        self._bert, self._head, self._tokenizer = bert, head, tokenizer
+        self._borders, self._window, self._prompt = borders, window, prompt
+
+    @classmethod
+    def load(cls, folder: Path) -> QueryModel | None:
+        """Load a saved ``Encoder``; None for one that only ``Encoder`` can run.
+
+        Raises:
+            OSError, ValueError, KeyError, TypeError, RuntimeError, InputError: it is damaged.
+        """
+        entries = json.loads((folder / "modules.json").read_bytes())
+        own = read_json(folder / "sentence_bert_config.json")
+        if [entry["type"] for entry in entries] != _MODULES:
+            return None
+        if any(own.get(name, value) != value for name, value in _BACKBONE.items()):
+            return None
+        settings, other = read_settings(folder / entries[1]["path"])
+        if settings.query_k is None or settings.double_log or other.get("inner"):
+            return None
+        bert = Bert.load(folder)
+        if bert is None:
+            return None
+        head = LatentHead(SAE.load(folder / entries[1]["path"]), settings)
+        tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        names = read_json(folder / "tokenizer_config.json")
+        lengths = (names["model_max_length"], own.get("max_seq_length"), own.get("max_tokens"))
+        texts = read_json(folder / "config_sentence_transformers.json")
+        prompt = prompt_for("query", texts.get("prompts", {}), texts.get("default_prompt_name"))
+        window = min(bert.positions, *(length for length in lengths if length is not None))
+        return cls(bert, head, tokenizer, _borders(tokenizer, names), window, prompt)
+
+    @property
+    def size(self) -> int:
+        """Number of latents."""
+        return self._head.size
+
+    def queries(self, texts: Sequence[str]) -> sp.csr_array | None:
+        """Return the pooled activations of queries, CSR [n, size]; None for too many of them, or
+        for one that does not fit the backbone's window."""
+        if len(texts) > MOST_TEXTS:
+            return None
+        encoded = [self._tokenizer.encode(self._prompt + text) for text in texts]
+        if any(len(one.ids) > self._window for one in encoded):
+            return None
+        windows = [self._cut(number, one) for number, one in enumerate(encoded)]
+        with torch.inference_mode():
+            batches = [([number], self._states(window)) for number, window in enumerate(windows)]
+        return pooled_activations(self._head, TokenStates(windows, batches), len(texts), "query")
+
+    def _cut(self, number: int, encoded: Encoding) -> Window:
+        pairs = zip(encoded.special_tokens_mask, encoded.ids, strict=True)
+        special = [int(added or token in self._borders) for added, token in pairs]
+        return Window(number, encoded.ids, special, encoded.word_ids, encoded.offsets)
+
+    def _states(self, window: Window) -> Tensor:
+        ordinary = torch.tensor(window.special) == 0
+        return self._bert.states(torch.tensor(window.token_ids))[ordinary]
+
+
+def _borders(tokenizer: Tokenizer, names: dict[str, Any]) -> set[int]:
+    """Return the ids of the tokens that begin and end texts."""
+    found = (names.get(name) for name in _BORDERS)
+    texts = [one["content"] if isinstance(one, dict) else one for one in found if one is not None]
+    return {token for text in texts if (token := tokenizer.token_to_id(text)) is not None}

