@@ -318,7 +318,8 @@ def test_a_loss_that_is_not_finite_stops_training():
     ("wrong", "message"),
     [
         ({"k": 0}, "k must be at least 1, not 0"),
-        ({"tokens": 0}, "tokens must be at least 1, not 0"),
+        ({"tokens": -1}, "tokens must be at least 0, not -1"),
+        ({"decoder_bias": "median"}, "decoder_bias must be 'mean' or 'zero', not 'median'"),
         ({"k": 9, "num_latents": 8}, "k 9 is larger than num_latents 8"),
         ({"initialisation": "magic"}, "initialisation must be 'data' or 'random', not 'magic'"),
         ({"architecture": "magic"}, "architecture must be 'topk', .*'matryoshka', not 'magic'"),
@@ -329,8 +330,11 @@ def test_a_loss_that_is_not_finite_stops_training():
         ({"ks": (0, 8)}, r"ks\[0\] must be at least 1, not 0"),
         ({"ks": (4, 2, 8)}, r"ks must ascend from 1 or more to 8: \(4, 2, 8\)"),
         ({"ks": (1, 2)}, r"ks must ascend from 1 or more to 8: \(1, 2\)"),
-        ({"prefixes": (7, 8192)}, r"prefixes must ascend from 8 or more to 8192: \(7, 8192\)"),
-        ({"prefixes": (16, 32)}, r"prefixes must ascend from 8 or more to 8192: \(16, 32\)"),
+        (
+            {"prefixes": (7, 7, 8192)},
+            r"prefixes must ascend from 1 or more to 8192: \(7, 7, 8192\)",
+        ),
+        ({"prefixes": (16, 32)}, r"prefixes must ascend from 1 or more to 8192: \(16, 32\)"),
     ],
 )
 def test_impossible_settings(wrong, message):
@@ -344,13 +348,18 @@ def test_default_hierarchies():
     assert SAESettings(k=1).hierarchy == (1,)
     assert SAESettings(ks=(3, 8)).hierarchy == (3, 8)
     assert SAESettings(65_536).nested == (2048, 6144, 14_336, 30_720, 65_536)  # SAE-SPLADE, B.4
-    assert SAESettings(64, k=8).nested == (14, 30, 64)  # one of 2 or 6 latents has not 8 active
+    assert SAESettings(64, k=8).nested == (2, 6, 14, 30, 64)
+    assert SAESettings(16, k=8).nested == (1, 3, 7, 16)
     assert SAESettings(prefixes=(10, 8192)).nested == (10, 8192)
 
 
 def stream(backbone, texts, buffer_tokens):
     reader = backbone_reader(backbone, texts)
-    return StateStream(reader, len(texts), 50, buffer_tokens, 1, filling=lambda tokens: None)
+    return StateStream(reader, len(texts), 50, buffer_tokens, 1, _ignore, drop_sinks=True)
+
+
+def _ignore(tokens):
+    pass
 
 
 @pytest.mark.parametrize("buffer_tokens", [100, 10**6])
@@ -394,12 +403,16 @@ def test_a_stream_with_sinks_gives_what_one_without_them_does():
     states = F.normalize(torch.randn(40, 8, generator=random), dim=1)
     with_sinks = torch.cat([states[:10], 1000 * states[:1], states[10:], 200 * states[5:7]])
 
-    def first(read):
-        stream = StateStream(lambda numbers: read, 1, 16, 1000, 3, filling=lambda tokens: None)
+    def first(read, drop_sinks=True):
+        reader = lambda numbers: read  # noqa: E731
+        stream = StateStream(reader, 1, 16, 1000, 3, _ignore, drop_sinks=drop_sinks)
         return [batch for _, (_, batch) in zip(range(5), stream.batches(Position()), strict=False)]
 
     for found, expected in zip(first(with_sinks), first(states), strict=True):
         torch.testing.assert_close(found, expected, rtol=0, atol=0)
+    every = torch.cat(first(with_sinks, drop_sinks=False)[:3])
+    assert len(every) == 43
+    assert float(every.norm(dim=1).max()) == pytest.approx(1000, rel=1e-6)
 
 
 def test_training_that_was_killed_goes_on(backbone, texts, tmp_path, monkeypatch):

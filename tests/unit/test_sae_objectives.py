@@ -68,9 +68,8 @@ def hierarchical(made, x):
 
 def matryoshka(made, x):
     p = pre_acts(made.sae, x)
-    sizes = (5, 11, M)
-    losses = [loss_of(made.sae, x, largest(p[:, :m], K), m) for m in sizes]
-    return sum(losses) / 3, largest(p, K)
+    z = largest(p, K)
+    return sum(loss_of(made.sae, x, z, m) for m in (2, 5, 11, M)), z
 
 
 def relu(made, x):
@@ -93,7 +92,7 @@ DENSE = {
     "topk": (topk, {}),
     "batch_topk": (batch_topk, {}),
     "hierarchical": (hierarchical, {"ks": (1, 2, 3)}),
-    "matryoshka": (matryoshka, {"prefixes": (5, 11, M)}),
+    "matryoshka": (matryoshka, {"prefixes": (2, 5, 11, M)}),
     "relu": (relu, {"sparsity_warmup_steps": 0}),
     "gated": (gated, {"sparsity_warmup_steps": 0}),
 }
@@ -218,11 +217,17 @@ def test_a_running_estimate_of_the_batches_smallest_activation():
     assert float(made.sae.threshold[0]) == pytest.approx(expected)
 
 
-def test_a_part_of_fewer_latents_than_k():
-    made, x = objective("matryoshka", prefixes=(5, 6, M)), states()
-    p = pre_acts(made.sae, x)
-    losses = [loss_of(made.sae, x, largest(p[:, :m], K), m) for m in (5, 6, M)]
-    assert torch.allclose(made(x, NONE).loss, sum(losses) / 3)
+def test_matryoshka_by_hand():
+    """One code, truncated: 3 · e_0 + 2 · e_1 + 1 · e_2 with k = 2 has nothing of e_2, and the
+    prefixes of 1, 2 and 3 latents lose 2² + 1², 1² and 1²."""
+    settings = SAESettings(3, 2, architecture="matryoshka", prefixes=(1, 2, 3))
+    sae = SAE(3, 3, 2)
+    with torch.no_grad():
+        for rows in (sae.W_enc, sae.W_dec):
+            rows.copy_(torch.eye(3))
+    outcome = OBJECTIVES["matryoshka"](sae, settings)(torch.tensor([[3.0, 2.0, 1.0]]), NONE)
+    assert outcome.loss.item() == 5 + 1 + 1
+    assert outcome.error.tolist() == [[0.0, 0.0, 1.0]]
 
 
 TOP_K = pytest.mark.parametrize(

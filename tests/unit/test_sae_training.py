@@ -1,7 +1,5 @@
 """The training of an SAE step by step: each rule of it as literal values or an algebraic fact."""
 
-from math import sqrt
-
 import pytest
 import torch
 from torch import nn
@@ -23,26 +21,52 @@ def states(n=300, d=16, seed=0):
     return torch.randn(n, d, generator=torch.Generator().manual_seed(seed))
 
 
-def test_sigma_is_the_root_of_the_mean_square_deviation():
-    """Of all entries from their column's mean, so that entries of x have variance 1."""
-    h = torch.tensor([[1.0, 2.0], [3.0, 6.0]])  # deviations ∓1 and ∓2: squares 1, 4, 1, 4
+def test_sigma_is_the_mean_norm_of_states():
+    """SAE-SPLADE, B.1: h̄ is the mean state, σ the mean norm of states."""
+    h = torch.tensor([[3.0, 4.0], [6.0, 8.0], [0.0, 0.0]])  # norms 5, 10 and 0
     sae = initial_sae(h, SAESettings(4, 1, normalise=True))
-    assert sae.mean.tolist() == [2.0, 4.0]
-    assert float(sae.scale) == pytest.approx(sqrt(2.5))
-    x = sae.normalise(h)
-    assert x.tolist() == [
-        pytest.approx([-1 / sqrt(2.5), -2 / sqrt(2.5)]),
-        pytest.approx([1 / sqrt(2.5), 2 / sqrt(2.5)]),
+    assert sae.mean.tolist() == [3.0, 4.0]
+    assert float(sae.scale) == 5.0
+    assert sae.normalise(h).tolist() == [
+        [0.0, 0.0],
+        [pytest.approx(0.6), pytest.approx(0.8)],
+        [pytest.approx(-0.6), pytest.approx(-0.8)],
     ]
-    wide = 5 + 3 * states()
-    assert float(
-        initial_sae(wide, SAESettings(4, 1, normalise=True)).normalise(wide).var(unbiased=False)
-    ) == pytest.approx(1.0, rel=1e-5)
-    same = torch.full((3, 2), 7.0)  # no deviation: no division by 0
-    assert (
-        initial_sae(same, SAESettings(4, 1, normalise=True)).normalise(same).tolist()
-        == [[0.0, 0.0]] * 3
+    acts, _ = sae.encode(h)  # in units of the states
+    x = sae.normalise(h)
+    expected = (sae.centre(x) @ sae.W_enc.T).relu().amax(dim=1, keepdim=True) * 5
+    assert torch.allclose(acts, expected, atol=1e-6)
+    zeros = torch.zeros(3, 2)  # no norm: no division by 0
+    normalised = initial_sae(zeros, SAESettings(4, 1, normalise=True)).normalise(zeros)
+    assert normalised.tolist() == [[0.0, 0.0]] * 3
+
+
+@pytest.mark.parametrize(("decoder_bias", "expected"), [("mean", [3.0, 5.0]), ("zero", [0.0, 0.0])])
+def test_b_dec_begins_as_the_mean_or_as_0(decoder_bias, expected):
+    """SAE-SPLADE, App. A: b_enc and b_dec are 0, and W_enc is the decoder's transpose."""
+    h = torch.tensor([[3.0, 4.0], [6.0, 8.0], [0.0, 3.0]])
+    sae = initial_sae(h, SAESettings(4, 1, decoder_bias=decoder_bias))
+    assert sae.b_dec.tolist() == expected
+    assert sae.b_enc.tolist() == [0.0] * 4
+    assert torch.equal(sae.W_enc, sae.W_dec)
+    assert torch.allclose(sae.W_dec.norm(dim=1), torch.ones(4))
+
+
+def test_an_sae_of_no_tokens_is_random_projections_of_states():
+    """SAE-SPLADE, C.1, "Rand.": v = W_enc h, of rows that no state has a part in."""
+    settings = SAESettings(
+        64, 4, tokens=0, initialisation="random", decoder_bias="zero", batch_size=10
     )
+    x = states(300)
+    sae, other = (
+        train_on_states(lambda numbers, h=h: h[numbers], 300, settings)
+        for h in (x, states(300, seed=5))
+    )
+    assert torch.equal(sae.W_enc, other.W_enc)
+    acts, latents = sae.encode(x)
+    expected, _ = (x @ sae.W_enc.T).relu().topk(4, dim=1)
+    assert torch.allclose(acts.sort(descending=True).values, expected, atol=1e-5)
+    assert float(sae.b_dec.abs().max()) == float(sae.b_enc.abs().max()) == 0.0
 
 
 class Scripted(Objective):
@@ -300,3 +324,12 @@ def test_training_that_goes_on_resumes_to_the_same_weights(tmp_path, monkeypatch
 def test_an_sae_that_can_t_be_trained_on(start, settings, message):
     with pytest.raises(InputError, match=message):
         train_on_states(lambda numbers: states()[numbers], 300, settings, start=start)
+
+
+def test_a_checkpoint_is_loaded_to_the_device_to_train_on(tmp_path):
+    x, settings = states(60), SAESettings(8, 2, tokens=100, batch_size=20)
+    found = [
+        train_on_states(lambda numbers: x[numbers], 60, settings, tmp_path, device=device)
+        for device in (torch.device("cpu"), torch.device("meta"))
+    ]
+    assert [sae.W_enc.device.type for sae in found] == ["cpu", "meta"]

@@ -842,6 +842,22 @@ def test_an_sae_says_which_states_it_reads(places, tmp_path, trained):
     assert Encoder.load(tmp_path / "run" / "model")[1].sae.origin == expected
 
 
+@pytest.mark.parametrize("rate", [2e-5, 0.0])
+def test_the_factor_on_scores_is_logged_with_its_learning_rate(places, tmp_path, rate):
+    """SAE-SPLADE's code: one learning rate, 2e-5, for all parameters."""
+    loss = {"scale": 0.5, "scale_learning_rate": rate}
+    optimizer = {"steps": 2, "warmup_steps": 0, "schedule": "constant", "learning_rate": 2e-5}
+    train(configuration(places, loss=loss, optimizer=optimizer), tmp_path / "run")
+    (line,) = [line for line in metrics(tmp_path / "run") if "loss" in line]
+    if rate:
+        assert line["scale_learning_rate"] == line["learning_rate"] == pytest.approx(2e-5)
+        # Two steps of AdamW move the logarithm by at most two times the rate.
+        assert 0 < abs(math.log(line["scale"] / 0.5)) <= 2 * 2e-5 * 1.01
+    else:
+        assert "scale_learning_rate" not in line
+        assert line["scale"] == pytest.approx(0.5)
+
+
 @pytest.mark.parametrize("trained", ["head", "all"])
 def test_special_tokens_count_in_all_of_a_run_that_wants_them(places, tmp_path, trained):
     model = {**new_sae(places), "special_tokens": True, "trained": trained}

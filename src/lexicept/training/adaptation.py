@@ -137,9 +137,10 @@ def adapt(
         seed=SEED,
     )
     transform = None if head.inner is None else head.inner.transform
-    reader = cached_reader([states], backbone.model.device, transform)
-    place = folder / "training"
-    sae = train_on_states(reader, len(states), settings, place, progress, start=head.sae)
+    device = backbone.model.device
+    reader = cached_reader([states], device, transform)
+    to = (settings, folder / "training", progress)
+    sae = train_on_states(reader, len(states), *to, start=head.sae, device=device)
     sae.decoder = False  # an index needs the encoder alone
     encoder[1] = SAEHead(sae, HEAD if configure else head.settings, head.inner)
     if configure:

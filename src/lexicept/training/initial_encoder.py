@@ -107,8 +107,9 @@ def _sae_head(run: RunFolder, backbone: Backbone, data: TrainingData) -> Head:
     to = (settings.sae, run.prepared / "sae", run.progress)
     if settings.trained == "head":  # the states are read once, for the SAE and the head
         caches = [run.states(backbone, *of) for of in zip(texts, sides, strict=True)]
-        reader = cached_reader(caches, backbone.model.device, transform)
-        sae = train_on_states(reader, sum(map(len, texts)), *to)
+        device = backbone.model.device
+        reader = cached_reader(caches, device, transform)
+        sae = train_on_states(reader, sum(map(len, texts)), *to, device=device)
         sae.origin = origin_of(backbone, transformed=inner is not None)
     else:
         both = cast(Sequence[str], ConcatDataset(texts))

@@ -165,6 +165,16 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
         names = [name for name, parameter in own.items() if parameter.requires_grad]
         return {f"^({'|'.join(names)})$": rate} if names else {}
 
+    def log(self, logs: dict[str, float], *arguments: Any, **named: Any) -> None:
+        """Log; add the factor on the student's scores and its learning rate to a line of losses."""
+        if "loss" in logs:
+            factor = self.objective.log_scale
+            logs = {**logs, "scale": float(factor.detach().exp())}
+            for group in self.optimizer.param_groups:
+                if any(parameter is factor for parameter in group["params"]):
+                    logs["scale_learning_rate"] = group["lr"]
+        super().log(logs, *arguments, **named)
+
     def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
         """Return the names of matrices: biases, norms and the objective's factors do not decay."""
         return [name for name, value in model.named_parameters() if value.ndim > 1]

@@ -85,7 +85,7 @@ class StateStream:
     Documents are read in a new random order every epoch. A buffer is filled with their states,
     shuffled, handed out in batches, and filled again. A corpus that fits the buffer goes through
     the backbone once. Batches depend on the seed and the position only, so a resumed stream gives
-    the same ones. Attention sinks (see ``SINK``) are left out of every buffer.
+    the same ones.
 
     Args:
         reader: reads the states of texts.
@@ -94,6 +94,7 @@ class StateStream:
         buffer_tokens: tokens shuffled together; each takes 4 d bytes.
         seed: seed of the random orders.
         filling: called with the number of tokens in the buffer while it fills.
+        drop_sinks: whether attention sinks (see ``SINK``) are left out of every buffer.
     """
 
     def __init__(
@@ -104,6 +105,8 @@ class StateStream:
         buffer_tokens: int,
         seed: int,
         filling: Callable[[int], None],
+        *,
+        drop_sinks: bool,
     ) -> None:
         self._reader = reader
         self._count = count
@@ -111,6 +114,7 @@ class StateStream:
         self._buffer_tokens = buffer_tokens
         self._seed = seed
         self._filling = filling
+        self._drop_sinks = drop_sinks
         self._whole: Tensor | None = None
 
     def batches(self, start: Position) -> Iterator[tuple[Position, Tensor]]:
@@ -157,7 +161,9 @@ class StateStream:
                 parts.append(states)
                 tokens += len(states)
             self._filling(tokens)
-        states = without_sinks(torch.cat(parts)) if parts else torch.empty(0, 0)
+        states = torch.cat(parts) if parts else torch.empty(0, 0)
+        if self._drop_sinks and len(states):
+            states = without_sinks(states)
         if start == 0 and place == len(order):
             self._whole = states
         return states, place - start

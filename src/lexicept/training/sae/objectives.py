@@ -155,30 +155,20 @@ class HierarchicalTopK(TopK):
 
 
 class MatryoshkaTopK(TopK):
-    """``1/p Σ_m ‖x̂_m − x‖²`` over p prefixes of the latents (after Bussmann et al. 2025).
-
-    x̂_m has a token's k largest activations among the first m latents, so that every prefix is a
-    TopK SAE of its own. The last prefix is the whole.
+    """``Σ_m ‖x̂_m − x‖²`` over prefixes of the latents (Bussmann et al. 2025): x̂_m has what a
+    token's k largest activations have among the first m latents. The last prefix is the whole.
     """
 
     def forward(self, x: Tensor, dead: Tensor) -> Outcome:
-        sae, k = self.sae, self.settings.k
-        values = x.new_empty(len(x), 0)
-        latents = torch.empty(len(x), 0, dtype=torch.long, device=x.device)
-        losses, start = [], 0
+        sae = self.sae
+        latents = self._largest(x, self.settings.k)[1]
+        acts = _acts_of(sae, x, latents)
+        error, loss, start = x - sae.b_dec, x.new_zeros(()), 0
         for end in self.settings.nested:
-            # The k largest of a prefix are among those of its parts.
-            more, places = self._largest(x, min(k, end - start), slice(start, end))
-            values = torch.cat([values, more], dim=1)
-            latents = torch.cat([latents, start + places], dim=1)
-            kept = top_columns(values, k)
-            values, latents = values.gather(1, kept), latents.gather(1, kept)
-            acts = _acts_of(sae, x, latents)
-            error = x - sae.decode(acts, latents)
-            losses.append(_squared(error))
-            start = end
-        loss = torch.stack(losses).mean() + self._revival(x, error, dead)
-        return Outcome(loss, error, self._counts(acts, latents))
+            inside = (latents >= start) & (latents < end)
+            error = error - (sae.decode(acts * inside, latents) - sae.b_dec)
+            loss, start = loss + _squared(error), end
+        return Outcome(loss + self._revival(x, error, dead), error, self._counts(acts, latents))
 
 
 class Penalised(Objective):

@@ -34,8 +34,9 @@ class SAESettings:
     k: Count = 8
     """Active latents per token; their mean for batch_topk and, by a λ that is steered, for
     jumprelu, relu and gated."""
-    tokens: Count = 1_000_000
-    """Token states to train on; a smaller corpus is read several times."""
+    tokens: Whole = 1_000_000
+    """Token states to train on; a smaller corpus is read several times. 0 leaves the SAE as it
+    begins (SAE-SPLADE, C.1: "Rand.")."""
     architecture: Architecture = "topk"
     """Architecture: the rule for active latents, and the loss."""
     batch_size: Count = 2048
@@ -59,8 +60,8 @@ class SAESettings:
     """For hierarchical: the k whose reconstructions are learned, ascending to ``k``; null for 1, 2,
     4, 8 and so on."""
     prefixes: Items[Count] | None = None
-    """For matryoshka: the number of latents of each nested SAE, ascending to ``num_latents``; null
-    for 1, 3, 7 and 15 parts of 32, and all (SAE-SPLADE's 2048 to 65,536)."""
+    """For matryoshka: the number of latents of each prefix, ascending to ``num_latents``; null for
+    1, 3, 7 and 15 parts of 32, and all (SAE-SPLADE's 2048 to 65,536)."""
     sparsity: Positive = 1.0
     """For jumprelu, relu and gated: the first λ, before it is steered, in units of the states: the
     mean threshold θ of the first batch; θ² / 20 for jumprelu."""
@@ -69,10 +70,16 @@ class SAESettings:
     bandwidth: Positive = 1.0
     """For jumprelu: ε of its gradient's kernel, in units of each threshold."""
     normalise: Flag = False
-    """Whether states become (h − h̄) / σ, with h̄ [d] and the scalar σ of the first buffer."""
+    """Whether states become (h − h̄) / σ, with the mean state h̄ [d] and the mean norm σ of the
+    states that training begins from (SAE-SPLADE, B.1)."""
     initialisation: Literal["data", "random"] = "data"
     """Decoder rows before training: states of random tokens, or random directions. The encoder
     starts as a copy of them."""
+    decoder_bias: Literal["mean", "zero"] = "mean"
+    """b_dec before training: the mean of the states that training begins from, or 0 (SAE-SPLADE,
+    App. A)."""
+    drop_sinks: Flag = True
+    """Whether attention sinks, states 10 times as long as the median, are left out of training."""
     buffer_tokens: Count = 2**19
     """Token states that are shuffled together; 4 d bytes each."""
     seed: Seed = 0
@@ -83,7 +90,7 @@ class SAESettings:
             raise InputError(f"k {self.k} is larger than num_latents {self.num_latents}")
         for name, values, least, most in (
             ("ks", self.ks, 1, self.k),
-            ("prefixes", self.prefixes, self.k, self.num_latents),
+            ("prefixes", self.prefixes, 1, self.num_latents),
         ):
             if values is not None and not _ascends(values, least, most):
                 raise InputError(f"{name} must ascend from {least} or more to {most}: {values}")
@@ -112,9 +119,9 @@ class SAESettings:
 
     @property
     def nested(self) -> tuple[int, ...]:
-        """``prefixes`` or its default, without prefixes of fewer than k latents."""
+        """``prefixes`` or its default."""
         parts = (share * self.num_latents // 32 for share in (1, 3, 7, 15))
-        return self.prefixes or (*(size for size in parts if size >= self.k), self.num_latents)
+        return self.prefixes or (*(size for size in parts if size), self.num_latents)
 
 
 def _ascends(values: tuple[int, ...], least: int, most: int) -> bool:

@@ -24,6 +24,8 @@ from lexicept.training.sae.settings import SAESettings
 
 Batches = Iterator[tuple[Position, Tensor]]
 
+CPU = torch.device("cpu")
+
 
 def train_sae(
     backbone: Backbone,
@@ -48,7 +50,8 @@ def train_sae(
         The SAE; its ``origin`` names the states that it reads.
     """
     reader = backbone_reader(backbone, texts, transform)
-    sae = train_on_states(reader, len(texts), settings, checkpoints, progress)
+    device = backbone.model.device
+    sae = train_on_states(reader, len(texts), settings, checkpoints, progress, device=device)
     sae.origin = origin_of(backbone, transformed=transform is not None)
     return sae
 
@@ -61,12 +64,12 @@ def train_on_states(
     progress: Progress = silent,
     *,
     start: SAE | None = None,
+    device: torch.device = CPU,
 ) -> SAE:
     """Train an SAE on token states that are read text by text.
 
     Args:
-        reader: reads the states [n, d] of some of the texts, by their numbers, on the device to
-            train on.
+        reader: reads the states [n, d] of some of the texts, by their numbers.
         count: number of texts.
         checkpoints: folder of the checkpoint. Interrupted training resumes from there and ends
             with the weights of an unbroken run; another corpus or other settings need another
@@ -76,6 +79,7 @@ def train_on_states(
             per second.
         start: an SAE whose training goes on, with the settings' k; it is left as it is. A fresh one
             by default.
+        device: that of the states, to train on. A checkpoint may be of another.
 
     Raises:
         InputError: texts without a single token, or a start that has thresholds, another number of
@@ -86,7 +90,7 @@ def train_on_states(
     position = Position()
     if start is not None:
         _check_start(start, settings)
-    checkpoint = Checkpoint.find(checkpoints, settings)
+    checkpoint = Checkpoint.find(checkpoints, settings, device)
     if checkpoint is not None:
         loop, position = resume(checkpoint, settings, start)
 
@@ -94,8 +98,16 @@ def train_on_states(
         done = 0 if loop is None else loop.task.done(loop.steps)[0]
         progress(SAETask.stage, done, settings.tokens, f"reading states {tokens:,}")
 
-    batch, buffer = settings.batch_size, settings.buffer_tokens
-    batches = StateStream(reader, count, batch, buffer, settings.seed, filling).batches(position)
+    stream = StateStream(
+        reader,
+        count,
+        settings.batch_size,
+        settings.buffer_tokens,
+        settings.seed,
+        filling,
+        drop_sinks=settings.drop_sinks,
+    )
+    batches = stream.batches(position)
     if loop is None and start is not None:
         loop = Loop(SAETask.going_on(start, settings))
     elif loop is None:
@@ -232,9 +244,10 @@ def initial_sae(states: Tensor, settings: SAESettings) -> SAE:
     with torch.no_grad():
         if settings.normalise:
             sae.mean.copy_(states.mean(dim=0))
-            sae.scale.copy_((states - sae.mean).square().mean().sqrt().clamp_min(1e-8))
+            sae.scale.copy_(states.norm(dim=1).mean().clamp_min(1e-8))
         x = sae.normalise(states)
-        sae.b_dec.copy_(x.mean(dim=0))
+        if settings.decoder_bias == "mean":
+            sae.b_dec.copy_(x.mean(dim=0))
         if settings.initialisation == "data":
             # With fewer tokens than latents some come twice: noise tells the copies apart.
             order = torch.randperm(len(x), generator=generator)
