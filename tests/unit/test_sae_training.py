@@ -63,7 +63,7 @@ def test_an_sae_of_no_tokens_is_random_projections_of_states():
         for h in (x, states(300, seed=5))
     )
     assert torch.equal(sae.W_enc, other.W_enc)
-    acts, latents = sae.encode(x)
+    acts, _ = sae.encode(x)
     expected, _ = (x @ sae.W_enc.T).relu().topk(4, dim=1)
     assert torch.allclose(acts.sort(descending=True).values, expected, atol=1e-5)
     assert float(sae.b_dec.abs().max()) == float(sae.b_enc.abs().max()) == 0.0
