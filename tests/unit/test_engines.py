@@ -1,5 +1,6 @@
 """Every engine against the exact product: one fixture, one set of checks."""
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from lexicept.corpora import Document
 from lexicept.engines import Engine, ExactEngine, store
+from lexicept.engines.mask import Mask
 from lexicept.engines.wrapped import LARGEST, Extension
 from lexicept.errors import IndexFormatError, InputError
 from lexicept.index import updates
@@ -99,6 +101,53 @@ def test_search_is_the_product(make: Make, columns: int, rra: bool) -> None:
     factors = random.random(8) if rra else np.zeros(8)
     for top_k in (1, 3, 1000):
         assert_exact(engine, documents, queries, top_k, offsets, factors)
+
+
+@pytest.mark.parametrize("allowed", [0.0, 0.05, 0.5, 1.0])
+@pytest.mark.parametrize("named", [0, 4096])
+def test_a_mask_leaves_the_results_that_it_allows(
+    make: Make, allowed: float, named: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if PACKAGES["milvus"] in sys.modules:
+        monkeypatch.setattr("lexicept.engines.milvus.MOST_NAMED", named)
+    documents = random_matrix(80, 9, 4, seed=0)
+    engine = make(documents)
+    mask = Mask(np.random.default_rng(5).random(80) < allowed)
+    queries = random_matrix(8, 9, 3, seed=2)
+    everything = engine.search(queries, 80)
+    for top_k in (1, 3, 80):
+        found = engine.search(queries, top_k, mask=mask)
+        for (numbers, scores), (kept, own) in zip(everything, found, strict=True):
+            assert kept.tolist() == numbers[mask.allowed[numbers]][:top_k].tolist()
+            np.testing.assert_allclose(own, scores[mask.allowed[numbers]][:top_k], rtol=1e-6)
+
+
+def test_an_engine_that_prunes_refuses_a_mask(tmp_path: Path) -> None:
+    pytest.importorskip("seismic", reason="needs lexicept[seismic]")
+    from lexicept.engines.seismic import SeismicEngine
+
+    documents = random_matrix(80, 9, 4, seed=0)
+    facts = SeismicEngine.build(tmp_path, documents)
+    engine = SeismicEngine.open(tmp_path, {**facts, "exact": False})
+    with pytest.raises(InputError, match="seismic prunes, so that a filter would miss documents"):
+        engine.search(documents, mask=Mask([True] * 80))
+
+
+def test_a_server_that_gives_too_few_results_refuses_a_mask(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("milvus_lite", reason="needs lexicept[milvus]")
+    from lexicept.engines.milvus import MilvusEngine
+
+    documents = random_matrix(80, 9, 4, seed=0)
+    engine = MilvusEngine.open(tmp_path, MilvusEngine.build(tmp_path, documents))
+    monkeypatch.setattr("lexicept.engines.milvus.MOST_NAMED", 0)
+    monkeypatch.setattr(MilvusEngine, "deepest", 3)
+    query = sp.csr_array(np.ones((1, 9), np.float32))
+    ((numbers, _),) = engine.search(query, 80)
+    mask = Mask(np.arange(80) == numbers[-1])
+    with pytest.raises(InputError, match="of the 3 results that milvus gives, a filter allows few"):
+        engine.search(query, 1, mask=mask)
 
 
 def test_no_offset_counts_without_a_factor(make: Make) -> None:

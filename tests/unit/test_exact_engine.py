@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lexicept.engines import ExactEngine
 from lexicept.engines.exact import SEGMENT, PostingsWriter
+from lexicept.engines.mask import Mask
 from lexicept.errors import IndexFormatError, InputError
 from lexicept.ops.postings import search_postings, search_postings_reference
 from support.strategies import REALS, collections
@@ -39,6 +40,58 @@ def dense_search(queries: Any, documents: Any, offsets: Any, factors: Any, top_k
 def quarters(size: int) -> st.SearchStrategy[Any]:
     number = st.integers(-8, 8).map(lambda n: n / 4)
     return st.lists(number, min_size=size, max_size=size).map(np.array)
+
+
+def masks(size: int) -> st.SearchStrategy[Mask]:
+    return st.lists(st.booleans(), min_size=size, max_size=size).map(Mask)
+
+
+@pytest.fixture(params=[1, 16])
+def _few(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counts allowed documents as few wherever there are any, too."""
+    monkeypatch.setattr("lexicept.engines.mask.FEW", request.param)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.usefixtures("_few")
+@given(collections(), st.integers(1, 15), st.integers(1, 4), st.data())
+def test_a_mask_leaves_the_results_that_it_allows(
+    pair: tuple[sp.csr_array, sp.csr_array], top_k: int, segment: int, data: st.DataObject
+) -> None:
+    queries, documents = pair
+    offsets = data.draw(quarters(documents.shape[0]))
+    factors = data.draw(quarters(queries.shape[0]))
+    mask = data.draw(masks(documents.shape[0]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lexicept.engines.exact.SEGMENT", segment)
+        engine = ExactEngine.build(documents, offsets)
+        everything = engine.search(queries, max(documents.shape[0], 1), factors)
+        found = engine.search(queries, top_k, factors, mask=mask)
+    for (numbers, scores), (kept, own) in zip(everything, found, strict=True):
+        allowed = mask.allowed[numbers]
+        assert kept.tolist() == numbers[allowed][:top_k].tolist()
+        assert own.tolist() == scores[allowed][:top_k].tolist()
+
+
+@pytest.mark.parametrize("every", [1, 2, 15, 40, 300, 5_000])
+def test_few_documents_are_looked_up_in_long_lists(every: int) -> None:
+    """Lists of 1/3 and 1/10 of 70,000 documents: in one segment and a part, beside a table."""
+    numbers = np.arange(70_000)
+    random = np.random.default_rng(0)
+    has = np.stack([numbers % 3 == 1, numbers % 10 == 7, numbers % 2 == 0, numbers > 69_000], 1)
+    documents = sp.csr_array(has * random.integers(1, 9, has.shape).astype(np.float32))
+    engine = ExactEngine.build(documents)
+    query = sp.csr_array([[1.0, 2.0, 0.5, 1.0]])
+    ((numbers, scores),) = engine.search(query, 70_000)
+    mask = Mask(np.arange(70_000) % every == 0)
+    ((kept, own),) = engine.search(query, 500, mask=mask)
+    assert kept.tolist() == numbers[mask.allowed[numbers]][:500].tolist()
+    assert own.tolist() == scores[mask.allowed[numbers]][:500].tolist()
+
+
+def test_a_mask_of_another_size_is_refused() -> None:
+    with pytest.raises(InputError, match=r"a mask of \(3,\) for 4 documents"):
+        ExactEngine.build(DOCUMENTS).search(sp.csr_array([[1.0, 0, 0]]), mask=Mask([True] * 3))
 
 
 @given(collections(), st.integers(1, 15), st.data())
@@ -77,6 +130,7 @@ def test_kernel_and_reference_are_twins(
             queries.data[span],
             data.draw(st.sampled_from([0.0, 0.25, -1.0])),
             top_k,
+            *data.draw(masks(documents.shape[0])).segments(SEGMENT),
         )
         compiled, reference = search_postings(*arguments), search_postings_reference(*arguments)
         assert as_lists([compiled]) == as_lists([reference])

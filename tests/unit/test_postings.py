@@ -18,7 +18,7 @@ KERNELS = pytest.mark.parametrize(
 )
 
 
-def arguments(documents=(1, 0), factor=1.0, top_k=9):
+def arguments(documents=(1, 0), factor=1.0, top_k=9, allowed=(), few=()):
     """Five documents: dimension 0 has weights 1, 2, 0, 0, 4 and dimension 1 has 0, 1, 3, 0, 0.
 
     Of two documents, two are more than one in two: these are in the table, and so is the one of the
@@ -38,6 +38,10 @@ def arguments(documents=(1, 0), factor=1.0, top_k=9):
         np.array([1, 1], np.float32),
         factor,
         top_k,
+        np.array(allowed, bool),
+        np.array([sum(allowed[first : first + 2]) for first in (0, 2, 4)], np.int64),
+        np.array([number for part in few for number in part], np.uint16),
+        np.cumsum([0, *map(len, few)]),
     )
 
 
@@ -62,3 +66,21 @@ def test_offsets_are_multiplied_by_the_query_s_factor(search):
 def test_a_damaged_document_number_changes_no_other_score(search):
     documents, scores = search(*arguments(documents=(1, 65_535)))
     assert (documents.tolist(), scores.tolist()) == ([1, 3, 4, 0], [4.0, 3.0, 2.0, 0.5])
+
+
+@KERNELS
+@pytest.mark.parametrize(
+    ("allowed", "few", "found"),
+    [
+        ([1, 1, 1, 1, 1], ([], [], []), [2, 1, 3, 4, 0]),
+        ([1, 0, 0, 1, 1], ([], [], []), [3, 4, 0]),
+        ([1, 0, 0, 1, 1], ([0], [1], [0]), [3, 4, 0]),
+        ([0, 1, 0, 0, 0], ([1], [], []), [1]),
+        ([0, 0, 1, 0, 1], ([], [0], []), [2, 4]),
+        ([0, 0, 0, 0, 0], ([], [], []), []),
+    ],
+)
+def test_allowed_documents_have_the_scores_that_they_have_among_all(search, allowed, few, found):
+    documents, scores = search(*arguments(allowed=allowed, few=few))
+    own = dict(zip(SCORED["documents"], SCORED["scores"], strict=True))
+    assert (documents.tolist(), scores.tolist()) == (found, [own[number] for number in found])

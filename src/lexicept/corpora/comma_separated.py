@@ -1,18 +1,27 @@
 """Comma-separated values (RFC 4180) with a header: documents."""
 
 import csv
-from collections.abc import Callable, Iterable, Iterator
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from functools import partial
 
-from lexicept.corpora.json_lines import DOCUMENT_IDS, DOCUMENT_TEXTS, to_document
+from lexicept.corpora.json_lines import DOCUMENT_IDS, DOCUMENT_TEXTS, RESERVED, to_document
 from lexicept.corpora.lines import LONGEST, raw_lines
 from lexicept.corpora.records import Document, Place, Records
+from lexicept.errors import InputError
+
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,17})(\.[0-9]{1,17})?([eE][+-]?[0-9]{1,2})?")
+"""Numbers as JSON writes them: 007 is a text."""
 
 
 def read_documents(path: str) -> Records[Document]:
     """Yield the documents of a file whose header names an id, a text and, optionally, a title.
 
-    Other columns are left out. A value in quotes may hold commas and line breaks.
+    Other columns with names are fields: numbers where every value is one, else texts; an empty
+    value is a missing one. The file is read once more for that, before. A value in quotes may hold
+    commas and line breaks.
 
     Raises:
         InputError: the file can't be read, or its header lacks a column; from the function of a
@@ -20,21 +29,43 @@ def read_documents(path: str) -> Records[Document]:
     """
     # The module's own limit is 131,072 characters.
     csv.field_size_limit(max(csv.field_size_limit(), LONGEST))
+    columns: list[str] = []
+    numeric: Set[str] = frozenset()
+    for place, read in _rows(path):
+        if columns:
+            yield place, partial(_document, place, columns, numeric, read)
+        else:
+            columns = _header(place, read())
+            if not RESERVED.issuperset(columns):
+                numeric = _numeric(path, columns)
+
+
+def _numeric(path: str, columns: Sequence[str]) -> set[str]:
+    """Return the columns whose values are all numbers. Rows that can't be read do not count."""
+    numeric = set(columns) - RESERVED
+    rows = _rows(path)
+    next(rows, None)
+    for _, read in rows:
+        try:
+            row = read()
+        except InputError:
+            continue
+        if len(row) == len(columns):
+            for name, value in zip(columns, row, strict=True):
+                if value and name in numeric and not _NUMBER.fullmatch(value):
+                    numeric.remove(name)
+        if not numeric:
+            break
+    return numeric
+
+
+def _rows(path: str) -> Iterator[tuple[Place, Callable[[], list[str]]]]:
+    """Yield the rows that are not blank, each with its first line."""
     # Bytes that are not UTF-8 become surrogates, so that the error names their record.
     lines = (raw.decode(errors="surrogateescape") for _, raw in raw_lines(path))
     rows = csv.reader(lines, strict=True)
-    columns: list[str] = []
-    for place, read in _rows(path, rows):
-        if columns:
-            yield place, partial(_document, place, columns, read)
-        else:
-            columns = _header(place, read())
-
-
-def _rows(path: str, rows: Iterator[list[str]]) -> Iterator[tuple[Place, Callable[[], list[str]]]]:
-    """Yield the rows that are not blank, each with its first line."""
     while True:
-        place = Place(path, rows.line_num + 1)  # type: ignore[attr-defined]
+        place = Place(path, rows.line_num + 1)
         try:
             row = next(rows)
         except StopIteration:
@@ -51,7 +82,8 @@ def _refuse(place: Place, problem: str) -> list[str]:
 
 
 def _header(place: Place, row: Iterable[str]) -> list[str]:
-    columns = [name.strip().lower() for name in row]
+    stripped = [name.strip() for name in row]
+    columns = [name.lower() if name.lower() in RESERVED else name for name in stripped]
     for names in (DOCUMENT_IDS, DOCUMENT_TEXTS, ("title",)):
         present = [name for name in columns if name in names]
         if len(present) > 1 and len(set(present)) < len(present):
@@ -59,10 +91,15 @@ def _header(place: Place, row: Iterable[str]) -> list[str]:
         if not present and names != ("title",):
             known = ", ".join(names)
             raise place.error(f"the header has none of the columns {known}: {', '.join(row)}")
+    for name, count in Counter(filter(None, columns)).items():
+        if count > 1 and name not in RESERVED:
+            raise place.error(f"the header has the column {name!r} twice")
     return columns
 
 
-def _document(place: Place, columns: list[str], read: Callable[[], list[str]]) -> Document:
+def _document(
+    place: Place, columns: Sequence[str], numeric: Set[str], read: Callable[[], list[str]]
+) -> Document:
     row = read()
     if len(row) != len(columns):
         raise place.error(f"{len(row)} values, the header has {len(columns)}")
@@ -70,4 +107,9 @@ def _document(place: Place, columns: list[str], read: Callable[[], list[str]]) -
         "".join(row).encode()
     except UnicodeEncodeError:
         raise place.error("not UTF-8") from None
-    return to_document(place, dict(zip(columns, row, strict=True)))
+    values = {
+        name: json.loads(value) if value and name in numeric else value
+        for name, value in zip(columns, row, strict=True)
+        if name
+    }
+    return to_document(place, values)

@@ -8,9 +8,13 @@ from typing import Any
 
 from lexicept.corpora.lines import LONGEST, decode, filled_lines, open_bytes
 from lexicept.corpora.records import Document, Place, Query, Records
+from lexicept.fields.values import fields_in
 
 DOCUMENT_IDS = ("_id", "id", "docno", "doc_id")
 DOCUMENT_TEXTS = ("text", "contents", "body")
+RESERVED = {*DOCUMENT_IDS, *DOCUMENT_TEXTS, "title"}
+"""Names that are no fields."""
+
 _QUERY_IDS = ("_id", "id", "query_id", "qid")
 _QUERY_TEXTS = ("text", "query")
 
@@ -72,7 +76,7 @@ def _element(place: Place, value: Any) -> Document:
 
 
 def to_document(place: Place, fields: Mapping[str, Any], default_id: str | None = None) -> Document:
-    """Return the document that an object describes.
+    """Return the document that an object describes; its other members are fields.
 
     Args:
         place: where the object stands, for errors.
@@ -84,8 +88,9 @@ def to_document(place: Place, fields: Mapping[str, Any], default_id: str | None 
     title = _text(place, fields, ("title",)) if "title" in fields else ""
     text = _text(place, fields, DOCUMENT_TEXTS)
     if default_id is not None and not any(key in fields for key in DOCUMENT_IDS):
-        return Document(default_id, text, title)
-    return Document(_id(place, fields, DOCUMENT_IDS), text, title)
+        return Document(default_id, text, title, fields_in(fields, RESERVED))
+    number = _id(place, fields, DOCUMENT_IDS)
+    return Document(number, text, title, fields_in(fields, RESERVED))
 
 
 def read_queries(path: str) -> Records[Query]:

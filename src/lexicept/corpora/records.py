@@ -1,20 +1,24 @@
 """Documents, queries and judgements, and the checks that all readers apply to them."""
 
+import warnings
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple, TypeVar
 
 from lexicept.corpora.skipped import Skipped
-from lexicept.errors import InputError
+from lexicept.errors import InputError, LexiceptWarning
+from lexicept.fields.values import NOTHING, FieldChecker, FieldKind, Fields
 
 
 class Document(NamedTuple):
-    """A document of a corpus; `title` may be empty."""
+    """A document of a corpus; `title` and `fields` may be empty."""
 
     id: str
     text: str
     title: str = ""
+    fields: Fields = NOTHING
+    """What else is known of it, by name: texts, numbers, dates, or lists of one of these."""
 
     @property
     def content(self) -> str:
@@ -63,17 +67,25 @@ Records = Iterator[tuple[Place, Callable[[], Record]]]
 does not end the stream."""
 
 
-def checked(records: Records[Record], skipped: Skipped | None = None) -> Iterator[Record]:
-    """Yield the records of one source.
+def checked(
+    records: Records[Record],
+    skipped: Skipped | None = None,
+    kinds: Mapping[str, FieldKind] = NOTHING,
+) -> Iterator[Record]:
+    """Yield the records of one source, with the fields of documents as they are kept.
+
+    At the end a warning names the fields of kinds that are not kept.
 
     Args:
         skipped: notes those that can't be read; None raises the first error.
+        kinds: of fields that an index has.
 
     Raises:
-        RecordError: a record that can't be read, a malformed or repeated id, or text that UTF-8
-            cannot hold.
+        RecordError: a record that can't be read, a malformed or repeated id, text that UTF-8
+            cannot hold, or a field of another type than before.
         InputError: the rest of the source can't be read.
     """
+    checker = FieldChecker(kinds)
     # Only the number is kept, not the place: corpora of millions of ids pass through here.
     numbers: dict[str, int] = {}
     for place, read in records:
@@ -83,6 +95,8 @@ def checked(records: Records[Record], skipped: Skipped | None = None) -> Iterato
             if record.id in numbers:
                 first = numbers[record.id]
                 raise place.error(f"id {record.id!r} was already used in {place.unit} {first}")
+            if isinstance(record, Document) and record.fields is not NOTHING:
+                record = record._replace(fields=_kept(place, record, checker))
         except InputError as error:
             if skipped is None:
                 raise RecordError(str(error)) from error
@@ -90,10 +104,23 @@ def checked(records: Records[Record], skipped: Skipped | None = None) -> Iterato
             continue
         numbers[record.id] = place.number
         yield record
+    for name, (count, document, kind) in checker.unkept.items():
+        message = f"the field {name!r} is not kept: it is {kind} in document {document!r}"
+        more = f" and {count - 1:,} more" if count > 1 else ""
+        warnings.warn(message + more, LexiceptWarning, stacklevel=2)
+
+
+def _kept(place: Place, document: Document, checker: FieldChecker) -> Fields:
+    try:
+        return checker.check(document.id, document.fields)
+    except ValueError as error:
+        raise place.error(str(error)) from None
 
 
 def _check(place: Place, record: Document | Query) -> None:
     for name, value in zip(record._fields, record, strict=True):
+        if name == "fields":
+            continue
         if not isinstance(value, str):
             raise place.error(f"its {name} must be a text, not {value!r:.80}")
         _check_encodable(place, value)

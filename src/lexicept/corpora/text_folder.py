@@ -1,4 +1,4 @@
-"""A folder of .txt and .md files, one document each."""
+"""A folder of .txt and .md files, one document each; front matter of .md files is fields."""
 
 import os
 import re
@@ -6,14 +6,19 @@ import stat
 from collections.abc import Iterator
 from functools import partial
 from pathlib import PurePath
+from typing import Any
 from urllib.parse import quote
 
+from lexicept.corpora.json_lines import RESERVED
 from lexicept.corpora.records import Document, Place, Records, readable
 from lexicept.corpora.skipped import Skipped
 from lexicept.errors import InputError
+from lexicept.storage.yaml_text import parse_yaml
 
 KINDS = ".txt and .md files"
 """The files that are read."""
+
+_FRONT_MATTER = re.compile(r"---[ \t]*\r?\n(.*?)^(?:---|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.S | re.M)
 
 # Whitespace and NUL may not stand in ids; % goes too, so that two paths never share an id.
 _UNSAFE = re.compile(r"[\s%\x00-\x1f\x7f\udc80-\udcff]")
@@ -41,8 +46,16 @@ def _read(path: str, name: str) -> Document:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not UTF-8 at byte {error.start}: {error.reason}") from error
-    title, text = _split_title(text) if name.lower().endswith(".md") else ("", text)
-    return Document(_UNSAFE.sub(_percent, name), text, title)
+    document_id = _UNSAFE.sub(_percent, name)
+    if not name.lower().endswith(".md"):
+        return Document(document_id, text)
+    front, text = _split_front_matter(path, text)
+    heading, rest = _split_title(text)
+    title = front.pop("title", None)
+    fields = {key: value for key, value in front.items() if key not in RESERVED}
+    if title is None or str(title) == heading:
+        return Document(document_id, rest, heading, fields)
+    return Document(document_id, text, str(title), fields)
 
 
 def _text_files(folder: str, skipped: Skipped) -> Iterator[str]:
@@ -77,6 +90,24 @@ def _kind(path: str) -> str:
 
 def _percent(match: re.Match[str]) -> str:
     return quote(match[0], errors="surrogateescape")
+
+
+def _split_front_matter(path: str, markdown: str) -> tuple[dict[str, Any], str]:
+    """Return the YAML between lines of --- at the start, if it is a mapping, and the text after it.
+
+    Raises:
+        InputError: it is no YAML.
+    """
+    match = _FRONT_MATTER.match(markdown)
+    if match is None:
+        return {}, markdown
+    try:
+        content = parse_yaml(match[1])
+    except InputError as error:
+        raise InputError(f"{path}: front matter: {error}") from None
+    if not isinstance(content, dict):
+        return {}, markdown
+    return {str(key): value for key, value in content.items()}, markdown[match.end() :].strip()
 
 
 def _split_title(markdown: str) -> tuple[str, str]:

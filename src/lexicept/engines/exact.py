@@ -17,6 +17,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from lexicept.engines.interface import Engine, checked_offsets, single_precision
+from lexicept.engines.mask import EVERYTHING, Mask, Segments
 from lexicept.errors import IndexFormatError, InputError
 from lexicept.ops.postings import search_postings
 from lexicept.storage.arrays import ArrayWriter, load_array, save_array
@@ -220,20 +221,32 @@ class ExactEngine(Engine):
         return sp.csr_array(sp.coo_array((weights, (rows, columns)), shape=shape))
 
     def _rank(
-        self, queries: sp.csr_array, factors: Floats, top_k: int, threads: int | None
+        self,
+        queries: sp.csr_array,
+        factors: Floats,
+        top_k: int,
+        threads: int | None,
+        mask: Mask | None,
     ) -> list[tuple[Integers, Floats]]:
         count = queries.shape[0]
+        allowed = EVERYTHING if mask is None else mask.segments(SEGMENT)
+        one = partial(self._search_rows, queries, factors, top_k, allowed)
         if count < 2 or (workers := min(threads or os.cpu_count() or 1, count)) < 2:
-            return self._search_rows(queries, factors, top_k, range(count))
+            return one(range(count))
         # The kernel releases the GIL, so that threads share one set of postings.
         bounds = np.linspace(0, count, 4 * workers + 1).astype(int)
         parts = [range(a, b) for a, b in pairwise(bounds)]
         with ThreadPoolExecutor(workers) as pool:
-            rankings = pool.map(partial(self._search_rows, queries, factors, top_k), parts)
+            rankings = pool.map(one, parts)
         return [result for part in rankings for result in part]
 
     def _search_rows(
-        self, matrix: sp.csr_array, factors: Floats, top_k: int, rows: Sequence[int]
+        self,
+        matrix: sp.csr_array,
+        factors: Floats,
+        top_k: int,
+        allowed: Segments,
+        rows: Sequence[int],
     ) -> list[tuple[Integers, Floats]]:
         return [
             self._search_one(
@@ -241,12 +254,13 @@ class ExactEngine(Engine):
                 matrix.data[matrix.indptr[row] : matrix.indptr[row + 1]],
                 float(factors[row]),
                 top_k,
+                allowed,
             )
             for row in rows
         ]
 
     def _search_one(
-        self, dimensions: Integers, weights: Floats, factor: float, top_k: int
+        self, dimensions: Integers, weights: Floats, factor: float, top_k: int, allowed: Segments
     ) -> tuple[Integers, Floats]:
         if not self.matches(dimensions):
             return np.empty(0, np.int64), np.empty(0, np.float32)
@@ -264,6 +278,7 @@ class ExactEngine(Engine):
             weights,
             factor,
             min(top_k, self.num_documents),
+            *allowed,
         )
         return ranking
 

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from lexicept.engines.mask import Mask
 from lexicept.errors import InputError, check_count
 from lexicept.vectors import Floats, Integers, canonical_csr, check_dimensions
 
@@ -44,6 +45,7 @@ class Engine(ABC):
         top_k: int = 10,
         query_offsets: npt.ArrayLike | None = None,
         threads: int | None = None,
+        mask: Mask | None = None,
     ) -> list[tuple[Integers, Floats]]:
         """Return document numbers and scores for each query, best first, ties in document order.
 
@@ -54,13 +56,18 @@ class Engine(ABC):
                 exact engine takes negative ones too.
             threads: threads that share the queries; one per processor by default. Engines that
                 schedule their own threads ignore it.
+            mask: the documents that may be results; by default all. The results are the best of
+                them, with the scores that they have without a mask.
 
         Raises:
             InputError: NaN, infinite or negative weights, another V, ``top_k`` below 1, bad query
-                offsets, or weights whose product is not finite.
+                offsets, weights whose product is not finite, or a mask of another N or one that the
+                engine can't search exactly with.
         """
         matrix, factors = _checked(queries, self.num_dimensions, top_k, query_offsets)
-        rankings = self._rank(matrix, factors, top_k, threads)
+        if mask is not None and mask.allowed.shape != (self.num_documents,):
+            raise InputError(f"a mask of {mask.allowed.shape} for {self.num_documents} documents")
+        rankings = self._rank(matrix, factors, top_k, threads, mask)
         if not all(np.isfinite(scores).all() for _, scores in rankings):
             problem = "weights of the query or of documents are too large, or damaged"
             raise InputError(f"a score is not a finite number: {problem}")
@@ -68,7 +75,12 @@ class Engine(ABC):
 
     @abstractmethod
     def _rank(
-        self, queries: sp.csr_array, factors: Floats, top_k: int, threads: int | None
+        self,
+        queries: sp.csr_array,
+        factors: Floats,
+        top_k: int,
+        threads: int | None,
+        mask: Mask | None,
     ) -> list[tuple[Integers, Floats]]:
         """Search for valid query weights [n, V], f32, with finite factors on offsets [n]."""
 

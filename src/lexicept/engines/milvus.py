@@ -20,6 +20,7 @@ import scipy.sparse as sp
 from pymilvus import DataType, MilvusClient
 from pymilvus.exceptions import MilvusException
 
+from lexicept.engines.mask import Mask
 from lexicept.engines.wrapped import USED, Extension, Found, Vector, WrappedEngine
 from lexicept.errors import IndexFormatError, InputError
 from lexicept.progress import Progress, silent
@@ -43,6 +44,9 @@ BATCH_QUERIES = 64
 
 MOST_RESULTS = 16_384
 """A server's limit on results per query."""
+
+MOST_NAMED = 4_096
+"""Most allowed documents that are named in a search."""
 
 ATTEMPTS = 8
 """Number of attempts of a call that a server does not answer, with waits from .5 to 16 s."""
@@ -130,13 +134,27 @@ class MilvusEngine(WrappedEngine):
             return None
         return sum(path.stat().st_size for path in self._folder.rglob("*") if path.is_file())
 
-    def _search(self, queries: Sequence[Vector], top_k: int) -> list[Found]:
+    @property
+    def deepest(self) -> int:
+        return self.num_documents if self._server.local else MOST_RESULTS
+
+    def _search_allowed(self, queries: Sequence[Vector], top_k: int, mask: Mask) -> list[Found]:
+        """Return the best allowed documents: few of them are named to Milvus."""
+        if not 0 < mask.count <= MOST_NAMED:
+            return super()._search_allowed(queries, top_k, mask)
+        return self._search(queries, min(top_k, mask.count), np.flatnonzero(mask.allowed))
+
+    def _search(
+        self, queries: Sequence[Vector], top_k: int, numbers: Integers | None = None
+    ) -> list[Found]:
+        """Search among the documents of these numbers; None for all."""
+        expression = "" if numbers is None else f"number in {numbers.tolist()}"
         if top_k > MOST_RESULTS and not self._server.local:
             raise InputError(f"Milvus gives at most {MOST_RESULTS:,} results, not {top_k:,}")
         results: list[Found] = []
         for start in range(0, len(queries), BATCH_QUERIES):
             batch = queries[start : start + BATCH_QUERIES]
-            results += self._server.search([as_dict(*query) for query in batch], top_k)
+            results += self._server.search([as_dict(*one) for one in batch], top_k, expression)
         return results
 
 
@@ -223,25 +241,29 @@ class Server:
         )
         return int(counts[0]["count(*)"])
 
-    def search(self, queries: list[dict[int, float]], top_k: int) -> list[Found]:
-        """Return document numbers and scores of each query."""
+    def search(
+        self, queries: list[dict[int, float]], top_k: int, expression: str = ""
+    ) -> list[Found]:
+        """Return document numbers and scores of each query, of documents that meet a filter in
+        Milvus's language."""
         try:
-            rankings = self._search(queries, top_k)
+            rankings = self._search(queries, top_k, expression)
         except InputError:
             self.make_searchable()
-            rankings = self._search(queries, top_k)
+            rankings = self._search(queries, top_k, expression)
         return [
             ([hit["entity"]["number"] for hit in hits], [hit["distance"] for hit in hits])
             for hits in rankings
         ]
 
-    def _search(self, queries: list[dict[int, float]], top_k: int) -> Any:
+    def _search(self, queries: list[dict[int, float]], top_k: int, expression: str) -> Any:
         return self._call(
             lambda: self._client.search(
                 self.collection,
                 data=queries,
                 anns_field="vector",
                 limit=top_k,
+                filter=expression,
                 output_fields=["number"],
                 search_params={"metric_type": "IP", "params": {"drop_ratio_search": 0.0}},
                 consistency_level=CONSISTENCY,

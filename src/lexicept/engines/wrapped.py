@@ -14,6 +14,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from lexicept.engines.interface import Engine, checked_offsets, single_precision
+from lexicept.engines.mask import Mask
 from lexicept.errors import IndexFormatError, InputError
 from lexicept.storage.arrays import load_array, save_array
 from lexicept.vectors import Floats, Integers, stack_columns
@@ -154,7 +155,12 @@ class WrappedEngine(Engine):
         return int(self.extension.used.size)
 
     def _rank(
-        self, queries: sp.csr_array, factors: Floats, top_k: int, _threads: int | None
+        self,
+        queries: sp.csr_array,
+        factors: Floats,
+        top_k: int,
+        _threads: int | None,
+        mask: Mask | None,
     ) -> list[tuple[Integers, Floats]]:
         if (factors < 0).any():
             raise InputError(f"query offsets must be at least 0, not {factors.min()}")
@@ -164,7 +170,11 @@ class WrappedEngine(Engine):
         matching = [number for number, vector in enumerate(vectors) if vector is not None]
         if matching:
             asked = [vector for vector in vectors if vector is not None]
-            rankings = self._search(asked, min(top_k, self.num_documents))
+            depth = min(top_k, self.num_documents)
+            if mask is None:
+                rankings = self._search(asked, depth)
+            else:
+                rankings = self._search_allowed(asked, depth, mask)
             for query, (numbers, scores) in zip(matching, rankings, strict=True):
                 results[query] = self._ranked(np.array(numbers), np.array(scores))
         return results
@@ -176,6 +186,43 @@ class WrappedEngine(Engine):
         order = order[scores[order] > 0]
         scaled = scores[order] / self.extension.scale
         return numbers[order].astype(np.int64), scaled.astype(np.float32)
+
+    @property
+    def deepest(self) -> int:
+        """Most results that the engine gives for a query."""
+        return self.num_documents
+
+    def _search_allowed(self, queries: Sequence[Vector], top_k: int, mask: Mask) -> list[Found]:
+        """Return the best allowed documents of non-empty queries, at most ``top_k``.
+
+        The engine is asked for more and more results, until enough of them are allowed.
+
+        Raises:
+            InputError: it prunes, so that its results may lack allowed documents, or it gives no
+                more results.
+        """
+        if not self.exact:
+            problem = f"the engine {self.name} prunes, so that a filter would miss documents"
+            raise InputError(f"{problem}; search with the exact engine")
+        found: list[Found] = [([], [])] * len(queries)
+        waiting = list(range(len(queries))) if mask.count else []
+        depth = 2 * top_k * self.num_documents // max(mask.count, 1)
+        while waiting:
+            depth = max(min(depth, self.deepest), top_k)
+            asked, waiting = waiting, []
+            rankings = self._search([queries[place] for place in asked], depth)
+            for place, (numbers, scores) in zip(asked, rankings, strict=True):
+                kept = [pair for pair in zip(numbers, scores, strict=True) if mask.allowed[pair[0]]]
+                if len(kept) < top_k and len(numbers) == depth < self.num_documents:
+                    waiting.append(place)
+                    continue
+                best = sorted(kept, key=lambda pair: (-pair[1], pair[0]))[:top_k]
+                found[place] = [number for number, _ in best], [score for _, score in best]
+            if waiting and depth >= self.deepest:
+                problem = f"of the {depth:,} results that {self.name} gives, a filter allows fewer"
+                raise InputError(f"{problem} than {top_k:,}; search with the exact engine")
+            depth *= 4
+        return found
 
     @abstractmethod
     def _search(self, queries: Sequence[Vector], top_k: int) -> list[Found]:

@@ -11,8 +11,10 @@ from typing import Any, Self
 import scipy.sparse as sp
 
 from lexicept.corpora import Document
-from lexicept.corpora.records import Place, checked
+from lexicept.corpora.records import Place, Records, checked
 from lexicept.errors import InputError
+from lexicept.fields.values import NOTHING, FieldKind
+from lexicept.fields.writing import FieldWriter
 from lexicept.index.atlas import Findings
 from lexicept.index.generations import commit_generation, replace_generation
 from lexicept.index.impacts import RRASettings, VocabularySettings
@@ -89,9 +91,8 @@ class IndexBuilder:
         count = write_documents(self._generation, documents)
         if not count:
             raise InputError("the corpus has no documents")
-        parts = ("ids", "titles", "texts")
-        names = [f"{part}.{end}" for part in parts for end in ("bin", "offsets.npy")]
-        checksums = (sha256(self._generation / name) for name in names)
+        files = sorted(file for file in self._generation.rglob("*") if file.is_file())
+        checksums = (sha256(file) for file in files)
         self.work.check({"documents": fingerprint(checksums), **settings})
         self.contents = Contents(self._generation)
 
@@ -207,30 +208,44 @@ class Contents(Sequence[str]):
         return Document("", self._texts[position], self._titles[position]).content
 
 
-def write_documents(folder: Path, documents: Iterable[Document]) -> int:
-    """Store the ids, titles and texts of documents one by one; return their number."""
+def write_documents(
+    folder: Path, documents: Iterable[Document], kinds: Mapping[str, FieldKind] = NOTHING
+) -> int:
+    """Store the ids, titles, texts and fields of documents one by one; return their number.
+
+    Args:
+        kinds: of fields that an index has.
+    """
     count = 0
     with (
         TextWriter(folder / "ids") as ids,
         TextWriter(folder / "titles") as titles,
         TextWriter(folder / "texts") as texts,
+        FieldWriter(folder / "fields", kinds) as fields,
     ):
-        for document in well_formed(documents):
+        for document in well_formed(documents, kinds):
             count += 1
             ids.append(document.id)
             titles.append(document.title)
             texts.append(document.text)
+            fields.append(document.id, document.fields)
     return count
 
 
-def well_formed(documents: Iterable[Document]) -> Iterator[Document]:
+def well_formed(
+    documents: Iterable[Document], kinds: Mapping[str, FieldKind] = NOTHING
+) -> Iterator[Document]:
     """Yield documents that a program passes, checked as those of a file are.
+
+    Args:
+        kinds: of fields that an index has.
 
     Raises:
         InputError: naming the document by its number, from 1.
     """
 
-    return checked(
+    records: Records[Document] = (
         (Place("the documents", number, "document"), partial(Document._make, document))
         for number, document in enumerate(documents, 1)
     )
+    return checked(records, kinds=kinds)

@@ -22,22 +22,25 @@ import scipy.sparse as sp
 from lexicept.corpora import Document
 from lexicept.engines import Engine, ExactEngine, store
 from lexicept.engines.interface import checked_queries
+from lexicept.engines.mask import Mask
 from lexicept.errors import IndexFormatError, InputError, check_count
 from lexicept.explanation.contributions import Contribution, QueryTerm, Sources
 from lexicept.explanation.explanation import Explanation
+from lexicept.fields.filters import Filter
 from lexicept.index.atlas import Atlas
 from lexicept.index.impacts import Derived, RRASettings, VocabularySettings
 from lexicept.index.loaded import LoadedVectorizers
 from lexicept.index.manifest import ENGINES, CurrentManifest, postings_fingerprint, resolved
+from lexicept.index.masks import Masks
 from lexicept.index.queries import (
     Steering,
     Term,
     WeightedQuery,
     check_query_encoder,
     checked_texts,
-    dimensions_in,
     steer,
 )
+from lexicept.index.sources import document_sources, query_sources
 from lexicept.index.stored import Hit, StoredDocuments
 from lexicept.storage.arrays import load_csr
 from lexicept.storage.files import disk_errors
@@ -68,7 +71,8 @@ class IndexReader:
         """Lets changes remove the generation; called at the latest when this is no longer used."""
         self._stored = StoredDocuments(folder)
         self.ids, self.titles = self._stored.ids, self._stored.titles
-        self.texts = self._stored.texts
+        self.texts, self.fields = self._stored.texts, self._stored.fields
+        self.masks = Masks(self.fields)
         self.settings = {
             entry["name"]: VocabularySettings.from_json(entry) for entry in manifest["vocabularies"]
         }
@@ -281,7 +285,10 @@ class IndexReader:
         order = np.argsort(-vector.data, kind="stable")
         terms = [self._term(int(dimension)) for dimension in vector.indices[order]]
         parts = zip(
-            terms, vector.data[order].tolist(), self._query_sources(encoded, terms), strict=True
+            terms,
+            vector.data[order].tolist(),
+            query_sources(self.vectorizers, self.query_encoder, encoded, terms),
+            strict=True,
         )
         return [QueryTerm(*term, weight, *sources) for term, weight, sources in parts]
 
@@ -293,6 +300,7 @@ class IndexReader:
         steering: Steering | None = None,
         *,
         explain: bool = False,
+        filter: Filter | None = None,  # noqa: A002
     ) -> list[Hit]:
         """Return the best documents for one query, best first; see ``search_many``.
 
@@ -300,10 +308,12 @@ class IndexReader:
             steering: see ``query_vectors``.
             explain: whether each hit gets its explanation.
         """
+        mask = self.masks.of(filter)  # bad ones are refused before a model runs
         if not explain:
-            return self.search_vectors(self.query_vectors([query], vocabulary, steering), top_k)[0]
+            vectors = self.query_vectors([query], vocabulary, steering)
+            return self.search_vectors(vectors, top_k, mask=mask)[0]
         encoded = self.encode(query, vocabulary, steering)
-        (hits,) = self.search_vectors(encoded.vector, top_k)
+        (hits,) = self.search_vectors(encoded.vector, top_k, mask=mask)
         explanations = self._explained(encoded, [hit.number for hit in hits], spans=True)
         return [
             replace(hit, explanation=explanation)
@@ -317,6 +327,7 @@ class IndexReader:
         vocabulary: str | None = None,
         *,
         threads: int | None = None,
+        filter: Filter | None = None,  # noqa: A002
     ) -> list[list[Hit]]:
         """Return the best documents for each query, best first, ties in document order.
 
@@ -325,14 +336,20 @@ class IndexReader:
             top_k: results per query, at least 1.
             vocabulary: search in one vocabulary only; None searches all of them at once.
             threads: threads that search, at least 1; one per processor by default.
+            filter: the documents that may be results, by their fields.
 
         Raises:
-            InputError: the index has no such vocabulary, or a number below 1.
+            InputError: the index has no such vocabulary, a number below 1, or a bad filter.
         """
-        return self.search_vectors(self.query_vectors(queries, vocabulary), top_k, threads)
+        mask = self.masks.of(filter)
+        return self.search_vectors(self.query_vectors(queries, vocabulary), top_k, threads, mask)
 
     def search_vectors(
-        self, queries: sp.csr_array, top_k: int = 10, threads: int | None = None
+        self,
+        queries: sp.csr_array,
+        top_k: int = 10,
+        threads: int | None = None,
+        mask: Mask | None = None,
     ) -> list[list[Hit]]:
         """Return the best documents for query weights [n, V]; see ``search_many``."""
         if threads is not None:
@@ -342,7 +359,7 @@ class IndexReader:
         if self.rra is not None:
             queries = checked_queries(queries, self.engine.num_dimensions)
         factors = None if self.rra is None else queries @ self.derived.background
-        results = self.searcher.search(queries, top_k, factors, threads)
+        results = self.searcher.search(queries, top_k, factors, threads, mask)
         return [
             [
                 Hit(rank, score, self.ids[number], self._stored, number)
@@ -389,7 +406,8 @@ class IndexReader:
             orders.append(np.argsort(-scores, kind="stable")[: np.count_nonzero(scores)])
         terms = [[self._term(int(d)) for d in vector.indices[order]] for order in orders]
         contents = [self.stored(number).content for number in numbers]
-        of_documents = self._document_sources(contents, terms) if spans else None
+        encoders = self.vectorizers, self.query_encoder
+        of_documents = document_sources(*encoders, contents, terms) if spans else None
         # A search finds nothing for a query that matches no posting, whatever the priors.
         matches = self.engine.matches(vector.indices)
         factor = float((vector @ self.derived.background)[0]) if matches else 0.0
@@ -401,7 +419,7 @@ class IndexReader:
                 (query_weights * weights[place])[order].tolist(),
                 query_weights[order].tolist(),
                 weights[place][order].tolist(),
-                self._query_sources(query, terms[place]) if spans else nothing,
+                query_sources(*encoders, query, terms[place]) if spans else nothing,
                 nothing if of_documents is None else of_documents[place],
                 strict=True,
             )
@@ -415,28 +433,6 @@ class IndexReader:
                 )
             )
         return explanations
-
-    def _query_sources(self, query: WeightedQuery, terms: Sequence[Term]) -> list[Sources]:
-        """Return the characters of a query that activate each of these dimensions."""
-        found = {}
-        for name in {term.vocabulary for term in terms}:
-            with self.vectorizers.encoding(name, self.query_encoder):
-                found[name] = query.sources[name](dimensions_in(terms, name))
-        return [found[term.vocabulary][term.dimension] for term in terms]
-
-    def _document_sources(
-        self, contents: Sequence[str], terms: Sequence[Sequence[Term]]
-    ) -> list[list[Sources]]:
-        """Return the characters of each document that activate each of its dimensions."""
-        found = {}
-        for name in {term.vocabulary for of_one in terms for term in of_one}:
-            wanted = [dimensions_in(of_one, name) for of_one in terms]
-            with self.vectorizers.encoding(name, self.query_encoder) as encoder:
-                found[name] = encoder.document_sources(contents, wanted)
-        return [
-            [found[term.vocabulary][place][term.dimension] for term in of_one]
-            for place, of_one in enumerate(terms)
-        ]
 
     def _term(self, dimension: int) -> Term:
         """Return a dimension's vocabulary, and the term that people see for it."""

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from lexicept.corpora import Document
 from lexicept.explanation.explanation import Explanation
+from lexicept.fields.columns import Columns
+from lexicept.fields.values import Value
 from lexicept.storage.texts import TextStore
 
 
@@ -19,6 +21,7 @@ class StoredDocuments:
         self.ids = TextStore(folder / "ids")
         self.titles = TextStore(folder / "titles")
         self.texts = TextStore(folder / "texts")
+        self.fields = Columns(folder / "fields", len(self.ids))
 
     @cached_property
     def numbers(self) -> dict[str, int]:
@@ -27,7 +30,8 @@ class StoredDocuments:
 
     def document(self, number: int) -> Document:
         """Return the document of a row."""
-        return Document(self.ids[number], self.texts[number], self.titles[number])
+        fields = self.fields.of(number)
+        return Document(self.ids[number], self.texts[number], self.titles[number], fields)
 
     def content(self, document_id: str) -> str | None:
         """Return a document's title and text; None for an unknown id."""
@@ -37,7 +41,7 @@ class StoredDocuments:
 
 @dataclass(slots=True)  # freezing would triple the time of a search for 1000 hits
 class Hit:
-    """One search result. Its title and text are read from disk when they are asked for."""
+    """One search result. Title, text and fields are read from disk when they are asked for."""
 
     rank: int
     """The place in the list of results, from 1."""
@@ -61,9 +65,14 @@ class Hit:
         return self.stored.texts[self.number]
 
     @property
+    def fields(self) -> dict[str, Value]:
+        """The document's fields by name; dates are texts in ISO 8601."""
+        return self.stored.fields.of(self.number)
+
+    @property
     def document(self) -> Document:
         """The whole document."""
-        return Document(self.id, self.text, self.title)
+        return Document(self.id, self.text, self.title, self.fields)
 
     def __repr__(self) -> str:
         shown = textwrap.shorten(self.document.content, 60, placeholder="…")

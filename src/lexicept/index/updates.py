@@ -58,7 +58,7 @@ def update(
     with changing(path) as index:
         known = {name: number for number, name in enumerate(index.ids)}
         fresh: dict[str, Document] = {}
-        for document in well_formed(documents):
+        for document in well_formed(documents, index.fields.kinds):
             fresh[document.id] = document
         order = list(range(len(index)))
         for place, document_id in enumerate(fresh, len(index)):
@@ -271,11 +271,12 @@ def _rewrite(
     """Publish the next generation: rows ``order`` of the present documents and the fresh ones."""
     names = [vocabulary.name for vocabulary in index.vocabularies]
     derived = [f"{name}/{part}." for name in names for part in ("frequencies", "terms")]
-    kept = carry_over(index, folder, "ids.", "titles.", "texts.", "postings/", *derived)
+    kept = carry_over(index, folder, "ids.", "titles.", "texts.", "fields/", "postings/", *derived)
     old = len(index)
     write_documents(
         folder,
         (index.stored(int(i)) if i < old else fresh[int(i) - old] for i in order),
+        index.fields.kinds,
     )
     sizes = {}
     for vocabulary in index.vocabularies:

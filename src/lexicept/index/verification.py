@@ -75,6 +75,7 @@ def _misfits(root: Path, progress: Progress) -> Iterator[str]:
         partial(_check_ids, index),
         partial(_check_postings, index),
     ]
+    checks += [index.fields[name].check for name in index.fields]
     checks += [partial(_check_vocabulary, index, entry) for entry in index.vocabularies]
     if index.atlas is not None:
         checks.append(partial(_check_atlas, index, index.atlas))

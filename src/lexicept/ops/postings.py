@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from lexicept.ops.compiled import compiled
@@ -9,6 +11,10 @@ from lexicept.vectors import Floats, Integers
 
 BLOCK = 256
 """Scores compared at once with the worst result."""
+
+SEARCHED = 8
+"""Postings of a list for each allowed document from which on these are looked up in the list, and
+it is not read whole."""
 
 
 def search_postings_reference(
@@ -25,6 +31,10 @@ def search_postings_reference(
     query_weights: Floats,
     query_offset: float,
     top_k: int,
+    allowed: Any,
+    counts: Integers,
+    few: Integers,
+    few_starts: Integers,
 ) -> tuple[Integers, Floats]:
     """Return the ``top_k`` documents of one query with a positive score, best first.
 
@@ -40,6 +50,11 @@ def search_postings_reference(
         scales: [V].
         offsets: a number per document [N], multiplied by ``query_offset``.
         dimensions, query_weights: the query's non-zeros.
+        allowed: whether a document may be a result, bool [N]; [0] allows all.
+        counts: documents that are allowed in each segment [segments]; [0] with ``allowed``.
+        few: u16, the allowed documents of the segments that have few of them, ascending.
+        few_starts: where those of each segment begin, and the last end [segments + 1]; without any,
+            its allowed documents are none or many.
 
     Returns:
         Document numbers and scores; equal scores in document order.
@@ -56,6 +71,8 @@ def search_postings_reference(
             else:
                 span = slice(start, start + length)
                 part[documents[span]] += factor * weights[span]
+    if allowed.size:
+        scores[~allowed] = 0
     best = np.lexsort((np.arange(scores.size), -scores))[:top_k]
     best = best[scores[best] > 0]
     return best, scores[best]
@@ -76,12 +93,18 @@ def search_postings(  # pragma: no cover - compiled
     query_weights,
     query_offset,
     top_k,
+    allowed,
+    counts,
+    few,
+    few_starts,
 ):
     """Compiled version of ``search_postings_reference``.
 
     A segment's scores stay in the processor's cache. All that a 16-bit document number can name is
-    within them, whatever a damaged file says.
+    within them, whatever a damaged file says. Where few documents are allowed, only theirs are set,
+    looked up and compared; elsewhere those of others start at -inf.
     """
+    filtered = allowed.size > 0
     scores = np.empty(max(segment, 2**16), np.float32)
     factors = np.empty(dimensions.size, np.float32)
     for i in range(dimensions.size):
@@ -97,7 +120,17 @@ def search_postings(  # pragma: no cover - compiled
     for number in range(lengths.shape[0]):
         first = number * segment
         count = min(segment, offsets.size - first)
-        if offset == 0:
+        if filtered and counts[number] == 0:
+            continue
+        chosen = few[few_starts[number] : few_starts[number + 1]] if filtered else few
+        if chosen.size > 0:
+            for i in range(chosen.size):
+                scores[chosen[i]] = offsets[first + np.int64(chosen[i])] * offset
+        elif filtered:
+            for document in range(count):
+                start_score = offsets[first + document] * offset
+                scores[document] = start_score if allowed[first + document] else -np.inf
+        elif offset == 0:
             scores[:count] = 0
         else:
             for document in range(count):
@@ -107,11 +140,29 @@ def search_postings(  # pragma: no cover - compiled
             start = starts[number, dimensions[i]]
             if length * share > count:
                 row = table[start : start + count]
-                for document in range(row.size):
-                    scores[document] += factors[i] * row[document]
+                if chosen.size > 0:
+                    for j in range(chosen.size):
+                        scores[chosen[j]] += factors[i] * row[chosen[j]]
+                else:
+                    for document in range(row.size):
+                        scores[document] += factors[i] * row[document]
+            elif chosen.size > 0 and chosen.size * SEARCHED < length:
+                _add_chosen(
+                    scores, chosen, documents[start : start + length],
+                    weights[start : start + length], factors[i],
+                )  # fmt: skip
             else:
                 for p in range(start, start + length):
                     scores[documents[p]] += factors[i] * weights[p]
+        if chosen.size > 0:
+            for i in range(chosen.size):
+                score = scores[chosen[i]]
+                if score > bar:
+                    document = first + np.int64(chosen[i])
+                    size = _push(heap_scores, heap_documents, size, score, document)
+                    if size == top_k:
+                        bar = heap_scores[0]
+            continue
         for block in range(0, count, BLOCK):
             end = min(block + BLOCK, count)
             above = 0
@@ -121,24 +172,10 @@ def search_postings(  # pragma: no cover - compiled
                 continue
             for document in range(block, end):
                 score = scores[document]
-                if score <= bar:
-                    continue
-                if size < top_k:
-                    hole = size
-                    size += 1
-                    while hole > 0:
-                        parent = (hole - 1) // 2
-                        if score > heap_scores[parent]:
-                            break
-                        heap_scores[hole] = heap_scores[parent]
-                        heap_documents[hole] = heap_documents[parent]
-                        hole = parent
-                else:
-                    hole = _sift_down(heap_scores, heap_documents, size, score, first + document)
-                heap_scores[hole] = score
-                heap_documents[hole] = first + document
-                if size == top_k:
-                    bar = heap_scores[0]
+                if score > bar:
+                    size = _push(heap_scores, heap_documents, size, score, first + document)
+                    if size == top_k:
+                        bar = heap_scores[0]
     found_scores = heap_scores[:size].copy()
     found_documents = heap_documents[:size].copy()
     for end in range(size - 1, -1, -1):
@@ -149,6 +186,44 @@ def search_postings(  # pragma: no cover - compiled
         heap_scores[hole] = last_score
         heap_documents[hole] = last_document
     return found_documents, found_scores
+
+
+@compiled(inline="always")
+def _add_chosen(scores, chosen, documents, weights, factor):  # pragma: no cover - compiled
+    """Add what one posting list gives to the scores of some documents, looked up by bisection."""
+    low = 0
+    for i in range(chosen.size):
+        high = documents.size
+        while low < high:
+            middle = (low + high) // 2
+            if documents[middle] < chosen[i]:
+                low = middle + 1
+            else:
+                high = middle
+        if low == documents.size:
+            return
+        if documents[low] == chosen[i]:
+            scores[chosen[i]] += factor * weights[low]
+
+
+@compiled(inline="always")
+def _push(heap_scores, heap_documents, size, score, document):  # pragma: no cover - compiled
+    """Put a document on the heap, in place of the worst where it is full; return its size."""
+    if size < heap_scores.size:
+        hole = size
+        size += 1
+        while hole > 0:
+            parent = (hole - 1) // 2
+            if score > heap_scores[parent]:
+                break
+            heap_scores[hole] = heap_scores[parent]
+            heap_documents[hole] = heap_documents[parent]
+            hole = parent
+    else:
+        hole = _sift_down(heap_scores, heap_documents, size, score, document)
+    heap_scores[hole] = score
+    heap_documents[hole] = document
+    return size
 
 
 @compiled(inline="always")

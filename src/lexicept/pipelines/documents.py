@@ -9,14 +9,14 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from lexicept.corpora import Document, read_documents
-from lexicept.corpora.json_lines import DOCUMENT_IDS, DOCUMENT_TEXTS, to_document
+from lexicept.corpora.json_lines import DOCUMENT_TEXTS, to_document
 from lexicept.corpora.records import Place, RecordError, Records, checked
 from lexicept.corpora.skipped import Skipped
 from lexicept.errors import InputError, ParameterError
 
 Documents: TypeAlias = Iterable[str | Mapping[str, Any] | Document] | str | os.PathLike[str] | Any
-"""Texts, dicts (``text``, and optionally ``id`` and ``title``), ``Document`` tuples, a data frame
-with these columns, or a corpus by its path or data set name."""
+"""Texts, dicts (``text``, and optionally ``id``, ``title`` and fields), ``Document`` tuples, a data
+frame with these columns, or a corpus by its path or data set name."""
 
 
 _ROWS = ("iter_rows", "itertuples")
@@ -72,15 +72,13 @@ def _checked(items: Records[Document], skip_errors: bool) -> Iterator[Document]:
 
 
 def _rows(frame: Any) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a pandas or Polars frame; a missing title is empty."""
+    """Yield the rows of a pandas or Polars frame; a missing title is empty, an index no column."""
     columns = [str(column) for column in frame.columns]
-    known = {*DOCUMENT_IDS, "title", *DOCUMENT_TEXTS}
-    places = [place for place, column in enumerate(columns) if column in known]
-    if not {columns[place] for place in places} & set(DOCUMENT_TEXTS):
+    if not set(columns) & set(DOCUMENT_TEXTS):
         raise InputError(f"the data frame has no column 'text', only: {', '.join(columns)}")
     rows = frame.iter_rows() if hasattr(frame, "iter_rows") else frame.itertuples(False, None)
     for row in rows:
-        values = {columns[place]: _plain(row[place]) for place in places}
+        values = dict(zip(columns, map(_plain, row), strict=True))
         if values.get("title") is None:
             values.pop("title", None)
         yield values
@@ -88,12 +86,14 @@ def _rows(frame: Any) -> Iterator[dict[str, Any]]:
 
 def _plain(value: Any) -> Any:
     """Return a cell as Python has it: None for NaN, NaT and NA, which mark a missing value."""
+    if hasattr(value, "tolist"):  # a list of a Parquet file is an array
+        value = value.tolist()
     try:
         if value != value:
             return None
     except TypeError:  # pandas.NA is neither true nor false
         return None
-    return value.item() if hasattr(value, "item") else value
+    return value
 
 
 def _numbered(items: Iterable[Any], first: int, taken: Collection[str]) -> Records[Document]:

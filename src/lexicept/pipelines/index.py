@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from lexicept.corpora import Document
 from lexicept.errors import InputError, LexiceptWarning, ParameterError
 from lexicept.explanation.explanation import Explanation
+from lexicept.fields.filters import Filter
 from lexicept.index import updates
 from lexicept.index.generations import remove_unread
 from lexicept.index.hits import Hits
@@ -124,6 +125,7 @@ class Index:
         steering: Steering | None = None,
         explain: bool = False,
         query_encoder: Literal["model", "lookup"] = "model",
+        filter: Filter | None = None,  # noqa: A002
     ) -> Hits:
         """Return the best documents for a query, best first, ties in document order.
 
@@ -137,13 +139,17 @@ class Index:
             explain: whether each hit gets the exact decomposition of its score.
             query_encoder: "model" runs the concept model; "lookup" looks the query's tokens up in
                 a table of the index, in a tenth of the time and without torch, and finds less.
+            filter: which documents may be results, by their fields: a text such as
+                ``"year >= 2020 and tag in ['bio']"``, or a dict such as
+                ``{"year": {">=": 2020}, "tag": ["bio"]}``.
 
         Raises:
             InputError: a query that is no text, an unknown vocabulary, ``top_k`` below 1,
-                steering that names no dimension or has a factor out of range, or no table.
+                steering that names no dimension or has a factor out of range, no table, or a
+                filter that is none or does not fit the fields.
         """
         reader = self._searched().using(query_encoder)
-        hits = reader.search(query, top_k, vocabulary, steering, explain=explain)
+        hits = reader.search(query, top_k, vocabulary, steering, explain=explain, filter=filter)
         return Hits(hits, reader, query, vocabulary)
 
     def search_many(
@@ -154,6 +160,7 @@ class Index:
         vocabulary: str | None = None,
         threads: int | None = None,
         query_encoder: Literal["model", "lookup"] = "model",
+        filter: Filter | None = None,  # noqa: A002
     ) -> list[Hits]:
         """Return the best documents for each query; see ``search``.
 
@@ -163,11 +170,12 @@ class Index:
         Args:
             threads: threads that search, at least 1; one per processor by default.
             query_encoder: as in ``search``.
+            filter: as in ``search``, for all queries.
         """
         reader = self._searched().using(query_encoder)
         if not isinstance(queries, str) and isinstance(queries, Iterable):
             queries = list(queries)  # they are read twice
-        results = reader.search_many(queries, top_k, vocabulary, threads=threads)
+        results = reader.search_many(queries, top_k, vocabulary, threads=threads, filter=filter)
         return [
             Hits(hits, reader, query, vocabulary)
             for query, hits in zip(queries, results, strict=True)
@@ -369,6 +377,7 @@ class Index:
             "path": str(reader.path),
             "documents": len(reader),
             "vocabularies": reader.manifest["vocabularies"],
+            "fields": {name: str(kind) for name, kind in reader.fields.kinds.items()},
             "rra": reader.manifest["rra"],
             "postings": reader.engine.num_postings,
             "bytes": sum(entry["size"] for entry in reader.manifest["files"].values()),

@@ -1,0 +1,1 @@
+"""Fields of documents beside title and text: values, columns on disk, filters and counts."""

@@ -1,0 +1,183 @@
+"""The documents that a filter lets pass."""
+
+from __future__ import annotations
+
+import math
+import re
+from bisect import bisect_left
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lexicept.fields.columns import MISSING, Column, Columns
+from lexicept.fields.filters import ORDERS, All, Condition, Expression, FilterError, Not
+from lexicept.fields.values import LARGEST_INTEGER, Scalar, microseconds_of, parse_date
+from lexicept.fields.writing import DAY
+from lexicept.vectors import Integers
+
+Passing = npt.NDArray[np.bool_]
+
+Interval = tuple[Any, Any]
+"""The least and the largest value, both inside; none lie in one whose largest is less."""
+
+
+def matching(expression: Expression, columns: Columns) -> Passing:
+    """Return whether each document passes a filter [N].
+
+    A condition on a list holds if it holds for one of its values, and none holds for a document
+    without the field. ``not`` passes all others.
+
+    Raises:
+        FilterError: a field that there is not, or a value that its type is not compared with.
+    """
+    if isinstance(expression, Condition):
+        return _condition(expression, columns)
+    if isinstance(expression, Not):
+        return ~matching(expression.part, columns)
+    everything = isinstance(expression, All)
+    parts = (matching(part, columns) for part in expression.parts)
+    join = np.logical_and if everything else np.logical_or
+    return reduce(join, parts, np.full(columns.num_documents, everything))
+
+
+def _condition(condition: Condition, columns: Columns) -> Passing:
+    if condition.field not in columns:
+        known = ", ".join(columns) or "none"
+        raise FilterError(f"there is no field {condition.field!r}, only: {known}", condition.place)
+    column = columns[condition.field]
+    kind = column.kind.kind
+    if condition.operator == "exists":
+        places = column.values != (-1 if kind == "keyword" else MISSING)
+        places &= column.values == column.values  # numbers that are missing are NaN
+    elif kind == "keyword":
+        places = _keywords(condition, column)
+    else:
+        intervals = _number_intervals if kind == "number" else _date_intervals
+        places = _within(column.values, intervals(condition, column))
+    return places if column.offsets is None else _any(places, column.offsets)
+
+
+def _any(places: Passing, offsets: Integers) -> Passing:
+    """Return whether any of each document's values is in ``places`` [N]."""
+    before = np.concatenate([[0], np.cumsum(places, dtype=np.int64)])
+    passing: Passing = before[offsets[1:]] > before[offsets[:-1]]
+    return passing
+
+
+def _within(values: Any, intervals: Sequence[Interval]) -> Passing:
+    """Return whether each value is in one of the intervals."""
+    points = [least for least, largest in intervals if least == largest]
+    wider = [(least, largest) for least, largest in intervals if least < largest]
+    found = np.zeros(values.size, bool)
+    if len(points) == 1:
+        found = values == points[0]
+    elif points:
+        found = np.isin(values, np.array(points, values.dtype))
+    for least, largest in wider:
+        found |= (values >= least) & (values <= largest)
+    return found
+
+
+def _refuse(condition: Condition, position: int, problem: str) -> FilterError:
+    place = condition.value_places[position] if condition.value_places else None
+    return FilterError(f"the field {condition.field!r} is a {problem}", place)
+
+
+def _keywords(condition: Condition, column: Column) -> Passing:
+    assert column.terms is not None
+    if condition.operator in ORDERS:
+        problem = f"keyword, which {condition.operator} does not compare: = or in"
+        raise FilterError(f"the field {condition.field!r} is a {problem}", condition.place)
+    codes = []
+    for position, value in enumerate(condition.values):
+        if not isinstance(value, str):
+            raise _refuse(condition, position, f"keyword: {value} needs quotes")
+        code = bisect_left(column.terms, value)
+        if code < len(column.terms) and column.terms[code] == value:
+            codes.append(code)
+    if len(codes) == 1:
+        found: Passing = column.values == codes[0]
+        return found
+    return np.isin(column.values, np.array(codes, np.int32))
+
+
+def _number_intervals(condition: Condition, column: Column) -> list[Interval]:
+    intervals = []
+    for position, value in enumerate(condition.values):
+        if isinstance(value, str):
+            raise _refuse(condition, position, f"number, not a text such as {value!r:.40}")
+        whole = column.values.dtype == np.int64
+        ends = _whole_interval if whole else _fraction_interval
+        intervals.append(ends(condition.operator, value))
+    return intervals
+
+
+def _whole_interval(operator: str, value: float) -> Interval:
+    """Return the whole numbers of 64 bits that compare so with a number, exactly."""
+    least, largest = -LARGEST_INTEGER, LARGEST_INTEGER
+    if operator in ("<", "<="):
+        largest = math.floor(value) if operator == "<=" else math.ceil(value) - 1
+    elif operator in (">", ">="):
+        least = math.ceil(value) if operator == ">=" else math.floor(value) + 1
+    else:
+        least, largest = math.ceil(value), math.floor(value)
+    least, largest = max(least, -LARGEST_INTEGER), min(largest, LARGEST_INTEGER)
+    return (least, largest) if least <= largest else (1, 0)
+
+
+def _fraction_interval(operator: str, value: float) -> Interval:
+    """Return the numbers in double precision that compare so with a number, exactly."""
+    try:
+        nearest = float(value)
+    except OverflowError:
+        nearest = math.copysign(math.inf, value)
+    below, above = math.nextafter(nearest, -math.inf), math.nextafter(nearest, math.inf)
+    itself = nearest == value and operator in ("<=", ">=")
+    if operator in ("<", "<="):
+        return -math.inf, nearest if nearest < value or itself else below
+    if operator in (">", ">="):
+        return nearest if nearest > value or itself else above, math.inf
+    return (nearest, nearest) if nearest == value else (1.0, 0.0)
+
+
+def _date_intervals(condition: Condition, column: Column) -> list[Interval]:
+    intervals = []
+    for position, value in enumerate(condition.values):
+        period = _period(value)
+        if period is None:
+            problem = f"date, not {value!r:.40}: a year, 2020-02, 2020-02-29 or a time in ISO 8601"
+            raise _refuse(condition, position, problem)
+        start, last = period
+        earliest, latest = MISSING + 1, LARGEST_INTEGER
+        intervals.append(
+            {
+                "<": (earliest, start - 1),
+                "<=": (earliest, last),
+                ">": (last + 1, latest),
+                ">=": (start, latest),
+            }.get(condition.operator, (start, last))
+        )
+    return intervals
+
+
+def _period(value: Scalar) -> tuple[int, int] | None:
+    """Return the first and the last microsecond of a year, a month, a day or a time."""
+    text = f"{value:04}" if isinstance(value, int) else str(value)
+    match = re.fullmatch(r"([0-9]{4})(?:-([0-9]{2}))?", text)
+    if match is None:
+        start = parse_date(text)
+        return None if start is None else (start, start + (DAY if len(text) == 10 else 1) - 1)
+    year, month = int(match[1]), int(match[2] or 1)
+    after = (year, month + 1) if match[2] else (year + 1, 1)
+    after = (after[0] + 1, 1) if after[1] == 13 else after
+    try:
+        start = microseconds_of(datetime(year, month, 1, tzinfo=UTC))
+        if after[0] > 9999:
+            return start, microseconds_of(datetime.max.replace(tzinfo=UTC))
+        return start, microseconds_of(datetime(*after, 1, tzinfo=UTC)) - 1
+    except ValueError:
+        return None

@@ -1,0 +1,207 @@
+"""Values of fields: texts, numbers, dates, and lists of one of these."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any, NamedTuple, TypeAlias
+
+Scalar: TypeAlias = str | int | float
+Value: TypeAlias = Scalar | list[Scalar]
+"""A value of a field. Dates are texts in ISO 8601, true and false the texts "true" and "false"."""
+
+Fields: TypeAlias = Mapping[str, Any]
+"""The fields of a document by name. ``plain`` says which values there may be."""
+
+NOTHING: Fields = {}
+
+LARGEST_INTEGER = 2**63 - 1
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_ISO = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
+    r"([T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?(Z|[+-][0-9]{2}:?[0-9]{2})?)?"
+)
+
+
+class FieldKind(NamedTuple):
+    """The type of a field."""
+
+    kind: str
+    """keyword, number or date."""
+    many: bool = False
+    """Whether a document may have a list of them."""
+
+    def __str__(self) -> str:
+        return f"list of {self.kind}s" if self.many else self.kind
+
+
+class UnkeptError(ValueError):
+    """Raised for a value of a kind that fields do not hold; documents are read without it."""
+
+
+def plain(value: Any) -> Value | None:
+    """Return a value as fields hold it; None for a missing one.
+
+    Missing are None, the empty text and the empty list. Times without a zone are taken for UTC.
+
+    Raises:
+        UnkeptError: an object, bytes, or a list of these or of lists.
+        ValueError: a number that is not finite or has more than 64 bits, a list of texts and
+            numbers, or a text that UTF-8 can't hold.
+    """
+    if hasattr(value, "tolist"):  # NumPy's scalars and arrays
+        value = value.tolist()
+    if not isinstance(value, list | tuple | set | frozenset):
+        return _scalar(value)
+    found = [one for one in (_scalar(part) for part in value) if one is not None]
+    if len({isinstance(one, str) for one in found}) > 1:
+        raise ValueError("a list of texts and numbers")
+    return found or None
+
+
+def _scalar(value: Any) -> Scalar | None:
+    if value is None or value == "":
+        return None
+    if isinstance(value, str):
+        return _encodable(str(value))
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float | Decimal):
+        return _number(value)
+    if isinstance(value, datetime):
+        zoned = value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+        return iso(microseconds_of(zoned), days=False)
+    if isinstance(value, date):
+        return value.isoformat()
+    raise UnkeptError("an object" if isinstance(value, Mapping) else f"a {type(value).__name__}")
+
+
+def _encodable(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"lone surrogate {text[error.start]!r}: UTF-8 cannot hold it") from None
+    return text
+
+
+def _number(value: float | Decimal) -> int | float:
+    if value != value or abs(value) == float("inf"):
+        raise ValueError(f"{value} is not a finite number")
+    whole = value == int(value) and (not isinstance(value, float) or abs(value) < 2**53)
+    number = int(value) if whole else float(value)
+    if isinstance(number, int) and abs(number) > LARGEST_INTEGER:
+        raise ValueError(f"{number} has more than 64 bits; as a text it would be kept")
+    return number
+
+
+def parse_date(text: str) -> int | None:
+    """Return the microseconds from 1970 to an ISO 8601 date or time; None for another text."""
+    if not _ISO.fullmatch(text):
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+        zoned = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+    return microseconds_of(zoned)
+
+
+def microseconds_of(moment: datetime) -> int:
+    """Return the microseconds from 1970 to a time with a zone."""
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def iso(microseconds: int, *, days: bool) -> str:
+    """Return a time in ISO 8601, or its day alone."""
+    moment = _EPOCH + timedelta(microseconds=microseconds)
+    return moment.date().isoformat() if days else moment.isoformat().replace("+00:00", "Z")
+
+
+def family(value: Value) -> str:
+    """Return text or number: the values of a field in all documents are one of these."""
+    first = value[0] if isinstance(value, list) else value
+    return "text" if isinstance(first, str) else "number"
+
+
+def conflict(known: FieldKind, value: Value) -> str | None:
+    """Return why a value does not fit a field of that kind; None where it does."""
+    given = family(value)
+    if known.kind == "number" or given == "number":
+        if (known.kind == "number") == (given == "number"):
+            return None
+        return f"is a {known.kind}, but here {value!r:.80}"
+    texts = value if isinstance(value, list) else [value]
+    wrong = next((one for one in texts if parse_date(str(one)) is None), None)
+    return None if known.kind != "date" or wrong is None else f"is a date, but here {wrong!r:.80}"
+
+
+class FieldChecker:
+    """Checks the fields of documents as they come: each is texts or numbers, in all of them.
+
+    Args:
+        kinds: of fields that are known.
+    """
+
+    def __init__(self, kinds: Mapping[str, FieldKind] = NOTHING) -> None:
+        self._kinds = kinds
+        self._families: dict[str, tuple[str, str]] = {}
+        """By name: texts or numbers, and the first document that has them."""
+        self.unkept: dict[str, tuple[int, str, str]] = {}
+        """By name: how many documents are read without it, the first, and its value's kind."""
+
+    def check(self, document_id: str, fields: Fields) -> dict[str, Value]:
+        """Return the fields as they are kept.
+
+        Raises:
+            ValueError: a value that no field may have, or of another type than before.
+        """
+        if not isinstance(fields, Mapping):
+            raise ValueError(f"fields must be a mapping, not {fields!r:.80}")
+        kept: dict[str, Value] = {}
+        for name, given in fields.items():
+            value = self._value(document_id, name, given)
+            if value is None:
+                continue
+            if name in self._kinds:
+                problem = conflict(self._kinds[name], value)
+                if problem is not None:
+                    raise ValueError(f"document {document_id!r}: the field {name!r} {problem}")
+            elif name in self._families and self._families[name][0] != family(value):
+                known, first = self._families[name]
+                raise ValueError(
+                    f"document {document_id!r}: the field {name!r} is a {known} in document "
+                    f"{first!r}, but here {value!r:.80}"
+                )
+            kept[name] = value
+        for name, value in kept.items():
+            self._families.setdefault(name, (family(value), document_id))
+        return kept
+
+    def _value(self, document_id: str, name: object, given: Any) -> Value | None:
+        if not isinstance(name, str):
+            raise ValueError(f"document {document_id!r}: a field's name is no text: {name!r:.80}")
+        try:
+            if not name or not name.isprintable():
+                raise UnkeptError("a value without a printable name")
+            return plain(given)
+        except UnkeptError as error:
+            count, first, kind = self.unkept.get(name, (0, document_id, str(error)))
+            self.unkept[name] = count + 1, first, kind
+        except ValueError as error:
+            raise ValueError(f"document {document_id!r}: the field {name!r}: {error}") from None
+        return None
+
+
+def fields_in(values: Mapping[str, Any], reserved: Collection[str]) -> dict[str, Any]:
+    """Return the members of a record that are fields: all but the reserved ones, where those of
+    an object ``fields`` or ``metadata`` stand for themselves."""
+    found = {name: value for name, value in values.items() if name not in reserved}
+    for group in ("metadata", "fields"):
+        if isinstance(found.get(group), Mapping):
+            inner = found.pop(group)
+            found = {**{n: v for n, v in inner.items() if n not in reserved}, **found}
+    return found

@@ -1,0 +1,216 @@
+"""Writing columns: documents come one by one, and the last of them may still decide a type."""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO, Self
+
+import numpy as np
+
+from lexicept.errors import InputError
+from lexicept.fields.columns import LISTING, MISSING
+from lexicept.fields.values import NOTHING, FieldKind, Fields, Value, family, parse_date
+from lexicept.storage.arrays import ArrayWriter
+from lexicept.storage.files import disk_errors, write_json
+from lexicept.storage.texts import MANY, TextStore
+
+MOST_FIELDS = 1_000
+"""Most fields of a collection: each is a few open files while they are written."""
+
+DAY = 86_400_000_000
+"""Microseconds of a day."""
+
+EXACT = 2**53
+"""The whole numbers below are kept exactly beside fractions."""
+
+
+@dataclass
+class _Seen:
+    """A field as it has been so far."""
+
+    known: FieldKind | None
+    """Its type in the index that is changed."""
+    family: str = "text"
+    many: bool = False
+    codes: dict[str, int] = field(default_factory=dict)
+    """Its texts, numbered as they came."""
+    dates: bool = True
+    """Whether all texts are dates."""
+    fractions: bool = False
+    large: tuple[str, int] | None = None
+    """A document with a whole number that is not exact beside fractions, and the number."""
+
+    @property
+    def kind(self) -> FieldKind:
+        many = self.many or (self.known is not None and self.known.many)
+        if self.known is not None:
+            return self.known._replace(many=many)
+        texts = "date" if self.dates and self.codes else "keyword"
+        return FieldKind("number" if self.family == "number" else texts, many)
+
+    def add(self, document_id: str, value: Value) -> Any:
+        """Note a value; return it with numbers in place of texts."""
+        if isinstance(value, list):
+            self.many = True
+            return [self.add(document_id, one) for one in value]
+        self.family = family(value)
+        if isinstance(value, str):
+            code = self.codes.get(value)
+            if code is None:
+                code = self.codes[value] = len(self.codes)
+                self.dates = self.dates and parse_date(value) is not None
+            return code
+        if isinstance(value, float):
+            self.fractions = True
+        elif abs(value) > EXACT:
+            self.large = document_id, value
+        return value
+
+
+class FieldWriter:
+    """Writes the fields of documents, which ``FieldChecker`` has checked, into a folder.
+
+    They pass through a file beside it, until the last document has decided their types. Distinct
+    texts are kept in memory, as ids are.
+
+    Args:
+        folder: of the columns; made at the end, if there are any.
+        kinds: of the fields of an index that is changed; they stay.
+    """
+
+    def __init__(self, folder: Path, kinds: Mapping[str, FieldKind] = NOTHING) -> None:
+        self._folder = folder
+        self._seen = {name: _Seen(kind) for name, kind in kinds.items()}
+        self._count = 0
+        self._spool = folder.with_name(f"{folder.name}.spool")
+        self._file: BinaryIO | None = None
+
+    def append(self, document_id: str, fields: Fields) -> None:
+        """Add the fields of the next document.
+
+        Raises:
+            InputError: more than ``MOST_FIELDS`` fields.
+        """
+        if new := [name for name in fields if name not in self._seen]:
+            if len(self._seen) + len(new) > MOST_FIELDS:
+                problem = f"more than {MOST_FIELDS:,} fields, with {new[-1]!r:.80}"
+                raise InputError(f"document {document_id!r}: {problem}")
+            self._seen |= {name: _Seen(None) for name in new}
+        row = {name: self._seen[name].add(document_id, value) for name, value in fields.items()}
+        with disk_errors(self._spool):
+            if self._file is None and row:
+                self._file = self._spool.open("w+b")
+                self._file.write(b"\n" * self._count)
+            if self._file is not None:
+                self._file.write(json.dumps(row).encode() + b"\n" if row else b"\n")
+        self._count += 1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: Any) -> None:
+        if self._file is None:
+            return
+        with disk_errors(self._spool):
+            try:
+                if kind is None:
+                    self._finish(self._file)
+            finally:
+                self._file.close()
+                self._spool.unlink(missing_ok=True)
+
+    def _finish(self, rows: BinaryIO) -> None:
+        self._folder.mkdir()
+        with ExitStack() as files:
+            columns = {
+                name: files.enter_context(_ColumnWriter(self._folder / str(number), name, seen))
+                for number, (name, seen) in enumerate(self._seen.items())
+            }
+            rows.seek(0)
+            for line in rows:
+                row = json.loads(line) if len(line) > 1 else {}
+                for name, column in columns.items():
+                    column.append(row.get(name))
+        listing = {name: column.entry() for name, column in columns.items()}
+        write_json(self._folder / LISTING, listing)
+
+
+class _ColumnWriter:
+    """Writes the files of one column (see ``lexicept.fields.columns``)."""
+
+    def __init__(self, prefix: Path, name: str, seen: _Seen) -> None:
+        self._kind = kind = seen.kind
+        self._codes: Any = None
+        """The stored number of each text, in the order in which they came."""
+        self._days = False
+        self._missing: float = MISSING
+        dtype: type = np.int64
+        if kind.kind == "keyword":
+            order = sorted(seen.codes)
+            self._codes = np.empty(len(order), np.int64)
+            self._codes[[seen.codes[text] for text in order]] = np.arange(len(order))
+            TextStore.write(prefix.with_name(f"{prefix.name}.terms"), order)
+            self._missing, dtype = -1, np.int32
+        elif kind.kind == "date":
+            self._codes = np.array([parse_date(text) for text in seen.codes], np.int64)
+            self._days = not (self._codes % DAY).any()
+        elif seen.fractions:
+            self._missing, dtype = np.nan, np.float64
+            if seen.large is not None:
+                raise InputError(
+                    f"document {seen.large[0]!r}: the field {name!r} is {seen.large[1]}, which has "
+                    "too many digits beside numbers with fractions; as texts they would be kept"
+                )
+        self._values = array("d" if dtype is np.float64 else "q")
+        self._offsets = array("q", [0])
+        self._total = 0
+        with ExitStack() as files:
+            path = prefix.with_name(f"{prefix.name}.values.npy")
+            self._to_values = files.enter_context(ArrayWriter(path, dtype))
+            self._to_offsets = None
+            if kind.many:
+                path = prefix.with_name(f"{prefix.name}.offsets.npy")
+                self._to_offsets = files.enter_context(ArrayWriter(path, np.int64))
+            self._open = files.pop_all()
+
+    def append(self, value: Any) -> None:
+        """Add the next document's value, None for a missing one."""
+        if self._to_offsets is None:
+            self._values.append(self._stored(value))
+        elif value is not None:
+            several = value if isinstance(value, list) else [value]
+            self._values.extend(map(self._stored, several))
+            self._total += len(several)
+        if self._to_offsets is not None:
+            self._offsets.append(self._total)
+        if max(len(self._values), len(self._offsets)) >= MANY:
+            self._flush()
+
+    def _stored(self, value: Any) -> Any:
+        if value is None:
+            return self._missing
+        return value if self._codes is None else int(self._codes[value])
+
+    def _flush(self) -> None:
+        self._to_values.append(self._values)
+        del self._values[:]
+        if self._to_offsets is not None:
+            self._to_offsets.append(self._offsets)
+            del self._offsets[:]
+
+    def entry(self) -> dict[str, Any]:
+        """Return what the listing says of the column."""
+        return {"kind": self._kind.kind, "many": self._kind.many, "days": self._days}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *error: Any) -> None:
+        with self._open:
+            if kind is None:
+                self._flush()

@@ -1,0 +1,389 @@
+"""Fields of documents: read, typed, stored, returned, changed and checked."""
+
+from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import lexicept
+from lexicept.corpora import Document, read_documents
+from lexicept.errors import IndexFormatError, InputError, LexiceptWarning
+from lexicept.fields.columns import Columns
+from lexicept.fields.values import FieldKind, iso, parse_date, plain
+from lexicept.fields.writing import FieldWriter
+from lexicept.index.verification import verify
+from lexicept.pipelines.index import Index
+
+pytestmark = pytest.mark.usefixtures("_no_leaks")
+
+CATS = {
+    "id": "cats",
+    "text": "cats sleep",
+    "year": 2019,
+    "tag": ["pet", "fur"],
+    "seen": "2020-02-29",
+}
+DOGS = {"id": "dogs", "text": "dogs sleep", "year": 2021, "tag": ["pet"], "seen": "2021-01-01"}
+BATS = {"id": "bats", "text": "bats sleep", "lang": "en"}
+
+
+def build(path: Path, *documents: Any) -> Index:
+    return lexicept.build(documents, path, vocabulary="words")
+
+
+def fields(index: Index) -> dict[str, dict[str, Any]]:
+    return {document.id: dict(document.fields) for document in index.documents()}
+
+
+def refusal(path: Path, *documents: Any) -> str:
+    with pytest.raises(InputError) as caught:
+        build(path, *documents)
+    assert not path.exists()
+    return str(caught.value)
+
+
+# Values
+
+
+@pytest.mark.parametrize(
+    ("value", "kept"),
+    [
+        ("a", "a"),
+        ("", None),
+        (None, None),
+        ([], None),
+        ([None, ""], None),
+        (True, "true"),
+        (7, 7),
+        (7.0, 7),
+        (7.5, 7.5),
+        (-0.0, 0),
+        (2.0**60, 2.0**60),
+        (Decimal("2.50"), 2.5),
+        (np.float32(0.5), 0.5),
+        (np.array([1, 2]), [1, 2]),
+        (("a", None, "b"), ["a", "b"]),
+        (date(2020, 2, 29), "2020-02-29"),
+        (datetime(2020, 2, 29, 12, 30), "2020-02-29T12:30:00Z"),
+        (datetime(2020, 1, 1, 1, tzinfo=timezone(timedelta(hours=2))), "2019-12-31T23:00:00Z"),
+    ],
+)
+def test_values_as_they_are_kept(value: Any, kept: Any) -> None:
+    assert plain(value) == kept
+    assert type(plain(value)) is type(kept)
+
+
+@pytest.mark.parametrize(
+    ("text", "microseconds"),
+    [
+        ("1970-01-02", 86_400_000_000),
+        ("1970-01-01T00:00:01Z", 1_000_000),
+        ("1970-01-01 00:00:00.5", 500_000),
+        ("1970-01-01T01:00+01:00", 0),
+        ("2020-02-30", None),
+        ("2020", None),
+        ("20200101", None),
+        ("2020-01-01T", None),
+        ("0001-01-01T00:00+05:00", None),
+        ("1970-01-01\n", None),
+        ("١٩٧٠-01-01", None),
+    ],
+)
+def test_dates_are_iso_8601(text: str, microseconds: int | None) -> None:
+    assert parse_date(text) == microseconds
+
+
+@given(st.datetimes(), st.booleans())
+def test_a_date_that_is_written_is_read(moment: datetime, days: bool) -> None:
+    if days:
+        moment = datetime(moment.year, moment.month, moment.day)
+    read = parse_date(moment.isoformat())
+    assert read is not None
+    assert parse_date(iso(read, days=days)) == read
+
+
+# Documents with fields
+
+
+def test_fields_are_typed_and_returned(tmp_path: Path) -> None:
+    index = build(tmp_path / "i", CATS, DOGS, BATS)
+    assert index.reader.fields.kinds == {
+        "year": FieldKind("number"),
+        "tag": FieldKind("keyword", many=True),
+        "seen": FieldKind("date"),
+        "lang": FieldKind("keyword"),
+    }
+    hits = {hit.id: hit.fields for hit in index.search("sleep")}
+    assert hits["cats"] == {"year": 2019, "tag": ["pet", "fur"], "seen": "2020-02-29"}
+    assert hits["bats"] == {"lang": "en"}
+    assert index.document("dogs").fields == {"year": 2021, "tag": ["pet"], "seen": "2021-01-01"}
+    assert index.verify().problems == []
+
+
+def test_no_fields_take_no_space(tmp_path: Path) -> None:
+    index = build(tmp_path / "i", "cats", "dogs")
+    assert not (index.reader.folder / "fields").exists()
+    assert fields(index) == {"1": {}, "2": {}}
+
+
+def test_a_text_that_is_no_date_makes_keywords(tmp_path: Path) -> None:
+    rows = [{"text": "x", "seen": "2020-01-01"}, {"text": "x", "seen": "unknown"}]
+    index = build(tmp_path / "i", *rows)
+    assert index.reader.fields.kinds == {"seen": FieldKind("keyword")}
+    assert [d.fields["seen"] for d in index.documents()] == ["2020-01-01", "unknown"]
+
+
+def test_times_keep_their_instant(tmp_path: Path) -> None:
+    rows = [{"text": "x", "at": "2020-01-01T02:00+02:00"}, {"text": "x", "at": date(2020, 1, 2)}]
+    assert [d.fields["at"] for d in build(tmp_path / "day", *rows).documents()] == [
+        "2020-01-01",
+        "2020-01-02",
+    ]
+    rows.append({"text": "x", "at": "2020-01-01T12:00:00.000001"})
+    assert [d.fields["at"] for d in build(tmp_path / "time", *rows).documents()] == [
+        "2020-01-01T00:00:00Z",
+        "2020-01-02T00:00:00Z",
+        "2020-01-01T12:00:00.000001Z",
+    ]
+
+
+def test_fractions_beside_whole_numbers(tmp_path: Path) -> None:
+    index = build(tmp_path / "i", *({"text": "x", "n": n} for n in (1, 2.5, 2**53)))
+    assert [d.fields["n"] for d in index.documents()] == [1, 2.5, 2**53]
+    whole = build(tmp_path / "w", *({"text": "x", "n": n} for n in (2**63 - 1, -(2**63) + 1)))
+    assert [d.fields["n"] for d in whole.documents()] == [2**63 - 1, -(2**63) + 1]
+
+
+def test_what_documents_do_not_agree_on_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "i"
+    year = {"id": "old", "text": "x", "year": "about 1900"}
+    assert refusal(path, CATS, year).startswith(
+        "the documents, document 2: document 'old': the field 'year' is a number in document "
+        "'cats', but here 'about 1900'"
+    )
+    assert "a list of texts and numbers" in refusal(path, {"text": "x", "a": [1, "b"]})
+    assert "the field 'a': nan is not a finite number" in refusal(
+        path, {"text": "x", "a": [float("nan")]}
+    )
+    assert "has more than 64 bits" in refusal(path, {"text": "x", "a": 2**63})
+    assert "lone surrogate '\\ud800'" in refusal(path, {"text": "x", "a": "\ud800"})
+    assert "fields must be a mapping, not 5" in refusal(
+        path,
+        Document("a", "x", "", 5),  # type: ignore[arg-type]
+        Document("b", "x", "", {}),
+    )
+    large = [{"id": "n", "text": "x", "n": 2**53 + 1}, {"text": "x", "n": 0.5}]
+    assert "document 'n': the field 'n' is 9007199254740993, which has too many digits" in refusal(
+        path, *large
+    )
+    crowd = {"text": "x", **{f"f{n}": n for n in range(1001)}}
+    assert "document '1': more than 1,000 fields, with 'f1000'" in refusal(path, crowd)
+
+
+def test_what_is_not_kept_is_listed(tmp_path: Path) -> None:
+    rows = [{"id": str(n), "text": "x", "by": [{"name": "A"}], "": 1} for n in range(3)]
+    with pytest.warns(LexiceptWarning) as caught:
+        index = build(tmp_path / "i", *rows)
+    assert sorted(str(warning.message) for warning in caught) == [
+        "the field '' is not kept: it is a value without a printable name in document '0' and 2 "
+        "more",
+        "the field 'by' is not kept: it is an object in document '0' and 2 more",
+    ]
+    assert fields(index) == {"0": {}, "1": {}, "2": {}}
+
+
+def test_a_filter_leaves_the_results_that_it_allows(tmp_path: Path) -> None:
+    index = build(tmp_path / "i", CATS, DOGS, BATS)
+    everything = index.search("sleep dogs")
+    assert [hit.id for hit in everything] == ["dogs", "cats", "bats"]
+    for written in ("year exists and not tag = 'fur'", {"year": {">": 2020}, "tag": ["pet"]}):
+        (hit,) = index.search("sleep dogs", 1, filter=written)
+        assert (hit.rank, hit.id, hit.score) == (1, "dogs", everything[0].score)
+    (cats, bats) = index.search("sleep dogs", filter="not year = 2021", explain=True)
+    assert [(hit.rank, hit.id) for hit in (cats, bats)] == [(1, "cats"), (2, "bats")]
+    assert cats.explanation is not None
+    both = index.search_many(["dogs", "cats"], filter="year < 2020")
+    assert [[hit.id for hit in hits] for hits in both] == [[], ["cats"]]
+    with pytest.raises(InputError, match="filter at character 6: unexpected '~ 2'"):
+        index.search("sleep", filter="year ~ 2")
+    with pytest.raises(InputError, match="there is no field 'colour', only: year, tag, seen, lang"):
+        index.search("sleep", filter="colour = 1")
+
+
+def test_a_filter_sees_changes(tmp_path: Path) -> None:
+    index = build(tmp_path / "i", CATS, DOGS)
+    assert [hit.id for hit in index.search("sleep", filter="year = 2021")] == ["dogs"]
+    index.add([{**CATS, "year": 2021}])
+    assert [hit.id for hit in index.search("sleep", filter="year = 2021")] == ["cats", "dogs"]
+    index.reweight(1.0)
+    assert [hit.id for hit in index.search("sleep", filter="tag = 'fur'")] == ["cats"]
+
+
+# Changes
+
+
+def test_changes_keep_fields(tmp_path: Path) -> None:
+    index = build(tmp_path / "i", CATS, DOGS)
+    index.add([BATS, {**DOGS, "year": 2022.5, "tag": "big"}])
+    assert fields(index) == {
+        "cats": {"year": 2019, "tag": ["pet", "fur"], "seen": "2020-02-29"},
+        "dogs": {"year": 2022.5, "tag": ["big"], "seen": "2021-01-01"},
+        "bats": {"lang": "en"},
+    }
+    index.delete(["cats", "dogs"])
+    assert fields(index) == {"bats": {"lang": "en"}}
+    # The fields stay, so that a filter on them goes on working.
+    assert list(index.reader.fields) == ["year", "tag", "seen", "lang"]
+    assert index.reweight(1.0).document("bats").fields == {"lang": "en"}
+    assert index.verify().problems == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "problem"),
+    [
+        ("year", "soon", "the field 'year' is a number, but here 'soon'"),
+        ("seen", "soon", "the field 'seen' is a date, but here 'soon'"),
+        ("tag", 5, "the field 'tag' is a keyword, but here 5"),
+    ],
+)
+def test_a_change_keeps_the_types(tmp_path: Path, name: str, value: Any, problem: str) -> None:
+    index = build(tmp_path / "i", CATS)
+    with pytest.raises(InputError, match=f"document 'new': {problem}"):
+        index.add([{"id": "new", "text": "x", name: value}])
+    assert fields(index) == {"cats": dict(index.document("cats").fields)}
+
+
+# Files
+
+
+def test_members_of_json_are_fields(tmp_path: Path) -> None:
+    path = tmp_path / "c.jsonl"
+    path.write_text(
+        '{"_id": "a", "id": 1, "text": "x", "body": "y", "metadata": {"url": "u", "n": 1}, "n": 2}'
+    )
+    assert list(read_documents(path)) == [Document("a", "x", "", {"url": "u", "n": 2})]
+
+
+def test_columns_of_csv_are_fields(tmp_path: Path) -> None:
+    path = tmp_path / "c.csv"
+    path.write_text(",id,text,Price,Code,Day\n0,a,x,3,007,2020-01-01\n1,b,y,,8,\n2,c,z,-.5,9,\n")
+    index = lexicept.build(path, tmp_path / "i", vocabulary="words")
+    assert {n: str(kind) for n, kind in index.reader.fields.kinds.items()} == {
+        "Price": "keyword",
+        "Code": "keyword",
+        "Day": "date",
+    }
+    path.write_text("id,text,Price\na,x,3\nb,y,\nc,z,-0.5\n")
+    assert [dict(d.fields) for d in read_documents(path)] == [{"Price": 3}, {}, {"Price": -0.5}]
+    path.write_text("id,text,a,a\nx,x,1,2\n")
+    with pytest.raises(InputError, match="the header has the column 'a' twice"):
+        list(read_documents(path))
+
+
+def test_front_matter_is_fields(tmp_path: Path) -> None:
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    front = "---\ntitle: Sleep\ndate: 2020-02-29\ntags: [a, b]\ndraft: true\nid: 5\n---\n"
+    (notes / "a.md").write_text(front + "# Sleep\n\nCats sleep.")
+    (notes / "b.md").write_text("---\ntitle: Naps\n---\n# Short ones\nDogs nap.")
+    (notes / "c.md").write_text("---\nA rule above\n---\nand below")
+    (notes / "d.md").write_text("---\r\nyear: 2020\r\n...\r\n# Head\r\nText")
+    assert list(read_documents(notes)) == [
+        Document(
+            "a.md",
+            "Cats sleep.",
+            "Sleep",
+            {"date": "2020-02-29", "tags": ["a", "b"], "draft": "true"},
+        ),
+        Document("b.md", "# Short ones\nDogs nap.", "Naps"),
+        Document("c.md", "---\nA rule above\n---\nand below"),
+        Document("d.md", "Text", "Head", {"year": 2020}),
+    ]
+    (notes / "e.md").write_text("---\na: b: c\n---\n")
+    with pytest.raises(InputError, match=r"e\.md: front matter: not YAML: mapping values"):
+        list(read_documents(notes))
+
+
+def test_columns_of_a_data_frame_are_fields(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(
+        {
+            "id": ["a", "b"],
+            "text": ["x", "y"],
+            "n": [1.0, None],
+            "day": pandas.to_datetime(["2020-01-01", None]),
+            "tag": [["s", "t"], np.array(["u"])],
+        }
+    )
+    index = lexicept.build(frame, tmp_path / "i", vocabulary="words")
+    assert fields(index) == {
+        "a": {"n": 1, "day": "2020-01-01", "tag": ["s", "t"]},
+        "b": {"tag": ["u"]},
+    }
+
+
+# Columns on disk
+
+SCALARS = {
+    "number": st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False),
+    "keyword": st.text(st.characters(exclude_categories=["Cs"]), min_size=1).map("k".__add__),
+    "date": st.datetimes().map(lambda at: f"{at.isoformat()}Z"),
+}
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> list[dict[str, Any]]:
+    """Draw documents with up to three fields, each of one type."""
+    names = draw(st.lists(st.sampled_from("abc"), unique=True))
+    kinds = {name: SCALARS[draw(st.sampled_from(sorted(SCALARS)))] for name in names}
+    values = {name: kind | st.lists(kind, max_size=3) | st.none() for name, kind in kinds.items()}
+    return draw(st.lists(st.fixed_dictionaries({}, optional=values), min_size=1, max_size=8))
+
+
+def kept(value: Any) -> Any:
+    """Return a value as a column has it: an instant as the same instant."""
+    if isinstance(value, list):
+        return [kept(one) for one in value]
+    instant = parse_date(value) if isinstance(value, str) else None
+    return value if instant is None else instant
+
+
+@settings(deadline=None, max_examples=60)
+@given(rows=tables())
+def test_what_is_written_is_read(rows: list[dict[str, Any]], tmp_path_factory: Any) -> None:
+    folder = tmp_path_factory.mktemp("fields")
+    plain_rows = [
+        {name: one for name, value in row.items() if (one := plain(value)) is not None}
+        for row in rows
+    ]
+    with FieldWriter(folder / "fields") as writer:
+        for number, row in enumerate(plain_rows):
+            writer.append(str(number), row)
+    assert [path.name for path in folder.iterdir()] in ([], ["fields"])
+    columns = Columns(folder / "fields", len(rows))
+    for number, row in enumerate(plain_rows):
+        found = columns.of(number)
+        assert found.keys() == row.keys()
+        for name, value in row.items():
+            several = columns[name].kind.many and not isinstance(value, list)
+            assert kept(found[name]) == kept([value] if several else value)
+    for name in columns:
+        columns[name].check()
+
+
+def test_damage_is_found(tmp_path: Path) -> None:
+    index = build(tmp_path / "i", CATS, DOGS)
+    folder = index.reader.folder / "fields"
+    with pytest.raises(IndexFormatError, match="values of 2 documents, not 3"):
+        Columns(folder, 3)
+    with pytest.raises(IndexFormatError, match="no text 7"):
+        index.reader.fields["tag"].scalar(7)
+    (folder / "fields.json").write_text('{"a": {"kind": "odd", "many": false, "days": false}}')
+    with pytest.raises(IndexFormatError, match=r"fields\.json is damaged"):
+        Columns(folder, 2)
+    assert any("fields.json" in problem for problem in verify(tmp_path / "i").problems)
