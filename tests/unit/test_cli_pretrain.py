@@ -94,6 +94,21 @@ def test_words_are_as_many_as_is_said(go: Any, tmp_path: Path) -> None:
     assert list(head_of(tmp_path / "model").terms) == ["the", "a", "dog"]
 
 
+def test_words_of_other_texts(go: Any, tmp_path: Path) -> None:
+    """ESPLADE, 3.1.3: the words of the training's texts, pretraining on a larger corpus."""
+    training = tmp_path / "training.jsonl"
+    texts = ["the mat ran from the mat", "a mat, the cats"]
+    training.write_text(
+        "\n".join(json.dumps({"_id": str(n), "text": t}) for n, t in enumerate(texts))
+    )
+    words = ("--head", "expanded", "--vocabulary", training)
+    assert go(*words, "--json").json["dimensions"] == 6
+    assert list(head_of(tmp_path / "model").terms) == ["mat", "the", "a", "cats", "from", "ran"]
+    assert_error(go("--vocabulary", training, "--overwrite"), "requires masking words, not subw")
+    training.write_text("")
+    assert_error(go(*words, "--overwrite"), "the vocabulary has no documents")
+
+
 @pytest.mark.parametrize("masking", ["words", "subwords", None])
 def test_random_rows(go: Any, bert: Path, tmp_path: Path, masking: str | None) -> None:
     arguments = () if masking is None else ("--masking", masking)
@@ -250,9 +265,11 @@ def test_options_are_the_settings(go: Any, monkeypatch: pytest.MonkeyPatch) -> N
     seen: list[PretrainingSettings] = []
     monkeypatch.setattr(pretraining, "pretrain", lambda *given: seen.append(given[3]))
     options = ("--bf16", "--trained", "all", "--seed", 7, "--learning-rate", 0.5)
+    options += ("--warmup-steps", 10_000, "--weight-decay", 0.02, "--max-tokens", 64)
     assert go("--head", "expanded", *options, "--mask-share", 0.3, "--lora-rank", 3).code == 0
     expected = {"masking": "words", "trained": "all", "bf16": True, "seed": 7}
-    expected |= {"mask_share": 0.3, "lora_rank": 3}
+    expected |= {"mask_share": 0.3, "lora_rank": 3, "warmup_steps": 10_000}
+    expected |= {"weight_decay": 0.02, "max_tokens": 64}
     assert seen == [
         PretrainingSettings(**expected, learning_rate=0.5, steps=3, batch_size=2)  # type: ignore[arg-type]
     ]

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 import yaml
 
 import lexicept
-from lexicept.corpora import Qrel
+from lexicept.corpora import Qrel, read_documents, read_queries
 from lexicept.errors import InputError
 from lexicept.experiments import data as data_module
 from lexicept.experiments import run as run_module
@@ -99,6 +99,21 @@ def test_esplade_learns_from_in_batch_negatives_alone(name):
         assert (loss.kl, loss.margin_mse, loss.in_batch, loss.in_batch_known) == (0, 0, 1, True)
         assert (loss.scale, loss.scale_learning_rate, loss.temperature) == (1, 0, 1)
         assert (config.data.negatives, config.data.lists) == (0, None)
+
+
+@pytest.mark.parametrize("name", ["table3", "table5", "figure1"])
+def test_esplade_is_pretrained_as_the_paper_says(name):
+    """Section 3.1.3; titles of at most 64 tokens, and the vocabulary of the training's texts."""
+    rows = {row.name: row for row in load_recipe(RECIPES, f"esplade/{name}").rows}
+    jobs = [row.jobs["full"] for row in rows.values() if isinstance(row.jobs["full"], TrainingJob)]
+    stages = [job.pretraining for job in jobs if job.config.model.head == "expanded"]
+    assert stages
+    for stage in stages:
+        assert (stage.head, stage.words, stage.vocabulary) == ("expanded", 100_000, "training")
+        kept = stage.settings
+        assert (kept.masking, kept.share, kept.trained, kept.bf16) == ("words", 0.15, "all", True)
+        assert (kept.steps, kept.batch_size, kept.max_tokens) == (600_000, 1024, 64)
+        assert (kept.learning_rate, kept.warmup_steps, kept.weight_decay) == (1.6e-4, 10_000, 0.01)
 
 
 RECIPE = {
@@ -506,6 +521,35 @@ def test_rows_of_one_training_share_the_model(tmp_path):
         lengths.append(found.values["beir document length"])
     assert lengths[1] == 3 < lengths[0]
     assert len(list((tmp_path / "work" / "runs").iterdir())) == 1
+
+
+@pytest.mark.parametrize("vocabulary", ["corpus", "training"])
+def test_pretraining_counts_the_words_that_are_asked_for(tmp_path, monkeypatch, vocabulary):
+    from lexicept.experiments import trained
+    from lexicept.experiments.recipe import read_job
+    from lexicept.progress import silent
+
+    save_collection(tmp_path / "beir")
+    save_collection(tmp_path / "larger", documents=60)
+    seen = {}
+    monkeypatch.setattr(
+        trained, "pretrain", lambda corpus, out, **more: seen.update(more, of=corpus)
+    )
+    stage = {"corpus": "larger", "head": "expanded", "vocabulary": vocabulary, "words": 9}
+    content = {"config": short_training(2), "test": [{"name": "beir", "split": "dev"}]}
+    job = read_job({"training": {**content, "pretraining": stage}}, "row")
+    data = Data(tmp_path, {}, tmp_path)
+    config = trained.located(job.config, data)
+    out = Path(trained._pretrained(job, config, data, tmp_path / "work", silent).model.start)
+    assert out.parent == tmp_path / "work" / "pretrained"
+    assert (seen["of"], seen["size"], seen["head"]) == (str(tmp_path / "larger"), 9, "expanded")
+    if vocabulary == "corpus":
+        assert seen["vocabulary"] is None
+        return
+    texts = [document.content for document in read_documents(tmp_path / "beir")]
+    texts += [query.text for query in read_queries(tmp_path / "beir", "train")]
+    assert list(seen["vocabulary"]) == texts
+    assert len(texts) == 40 + 20
 
 
 def test_tasks_of_mteb_go_on_after_one_that_failed(tmp_path, monkeypatch):

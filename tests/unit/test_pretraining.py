@@ -644,3 +644,23 @@ def test_decoders_that_can_t_be_pretrained(decoder: Any) -> None:
         pretrain(backbone, head.random(5), SENTENCES, replace(SMALL, masking="mntp"))
     with pytest.raises(InputError, match="the texts have no sub-words to mask"):
         pretrain(backbone, head, ["", "</s>"], replace(SMALL, masking="mntp"))
+
+
+def test_texts_are_cut_and_so_is_no_word(model: Any) -> None:
+    """Of 8 tokens two are special; "lovely" is lov, ##e, ##ly, and is cut after 6 others or 5."""
+    backbone, head = model()
+    terms = list(head.terms)
+    settings = replace(SMALL, batch_size=1, max_tokens=8)
+    texts = ["the cat sat on lovely mats", "a dog ran on a lovely dog", "the cat sat on a mat"]
+    found = {}
+    stream = WindowStream(backbone, head, texts, settings)
+    for _, (example,) in islice(stream.batches(Position()), 9):
+        assert len(example.token_ids) <= 8
+        found[tuple(example.token_ids)] = [terms[span.dimension] for span in example.spans]
+    ids = backbone.tokenizer.convert_tokens_to_ids
+    cut = [["the", "cat", "sat", "on"], ["a", "dog", "ran", "on", "a"]]
+    whole = ["the", "cat", "sat", "on", "a", "mat"]
+    pieces = (["lov", "##e"], ["lov"], [])
+    assert found == {
+        (2, *ids(words + more), 3): words for words, more in zip([*cut, whole], pieces, strict=True)
+    }

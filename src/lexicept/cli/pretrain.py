@@ -67,8 +67,16 @@ HeadOption = Annotated[
 SizeOption = Annotated[
     int | None,
     typer.Option(
-        help="Number of words that become dimensions, the corpus's most frequent; 100,000 by "
-        "default. Requires --masking words."
+        help="Number of words that become dimensions, the most frequent ones; 100,000 by default. "
+        "Requires --masking words."
+    ),
+]
+VocabularyOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="CORPUS",
+        help="Documents to count these words in, such as those of a later training. Default: the "
+        "corpus.",
     ),
 ]
 MaskingOption = Annotated[
@@ -82,6 +90,13 @@ MaskingOption = Annotated[
 ShareOption = Annotated[
     float | None,
     typer.Option(help="Share of units to mask. Default: 0.2 for mntp, otherwise 0.15."),
+]
+MaxTokensOption = Annotated[
+    int | None,
+    typer.Option(
+        help="Tokens at which texts are cut (ESPLADE: 64). Default: long texts have several "
+        "windows."
+    ),
 ]
 LearningRateOption = Annotated[
     float,
@@ -127,11 +142,15 @@ def pretrain(
     layer: LayerOption = None,
     head: HeadOption = HeadChoice.mlm,
     size: SizeOption = None,
+    vocabulary: VocabularyOption = None,
     masking: MaskingOption = None,
     mask_share: ShareOption = None,
     steps: Annotated[int, typer.Option(help="Optimiser steps.")] = 1000,
     batch_size: Annotated[int, typer.Option(help="Windows of text per step.")] = 32,
+    max_tokens: MaxTokensOption = None,
     learning_rate: LearningRateOption = 1e-3,
+    warmup_steps: Annotated[int, typer.Option(help="Steps of linear warm-up.")] = 100,
+    weight_decay: Annotated[float, typer.Option(help="AdamW's weight decay.")] = 0.01,
     trained: TrainedOption = TrainedChoice.head,
     lora_rank: Annotated[int, typer.Option(help="Rank of the adapters of --trained lora.")] = 64,
     bf16: Annotated[bool, typer.Option("--bf16", help="Compute in bfloat16.")] = False,
@@ -163,13 +182,17 @@ def pretrain(
         layer=layer,
         head=head.value,
         size=size,
+        vocabulary=vocabulary,
         masking=None if masking is None else masking.value,
         mask_share=mask_share,
         trained=trained.value,
         lora_rank=lora_rank,
         steps=steps,
         batch_size=batch_size,
+        max_tokens=max_tokens,
         learning_rate=learning_rate,
+        warmup_steps=warmup_steps,
+        weight_decay=weight_decay,
         bf16=bf16,
         dtype=None if dtype is None else dtype.value,
         attn_implementation=None if attention is None else attention.value,

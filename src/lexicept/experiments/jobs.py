@@ -119,14 +119,19 @@ class PretrainingStage:
     """Initial rows of the head: the backbone's own, means over words' sub-words (ESPLADE), or
     random."""
     words: Count | None = None
-    """Number of words that are dimensions, the most frequent of the corpus, with masking ``words``;
-    null for the default."""
+    """Number of words that are dimensions, the most frequent ones, with masking ``words``; null for
+    the default."""
+    vocabulary: Literal["corpus", "training"] = "corpus"
+    """Texts to count these words in: the corpus, or the documents and queries that the training
+    learns from (ESPLADE, 3.1.3)."""
     settings: PretrainingSettings = field(default_factory=PretrainingSettings)
 
     def __post_init__(self) -> None:
         if not self.corpus:
             raise InputError("corpus is missing: the dataset of the texts")
-        words_of(masking_of(self.head, self.settings.masking), self.words)
+        words = words_of(masking_of(self.head, self.settings.masking), self.words)
+        if self.vocabulary == "training" and words is None:
+            raise InputError("vocabulary: training requires masking: words")
 
 
 @settings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from itertools import islice
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from lexicept.corpora import read_documents
+from lexicept.corpora import read_documents, read_queries
 from lexicept.evaluation.runs import run_of_rows
 from lexicept.experiments.data import Data, fetching, judged
 from lexicept.experiments.jobs import DatasetSettings, OverlapJob, PooledJob, TrainingJob
@@ -221,22 +221,32 @@ def _pretrained(
     assert stage is not None
     source = data.find(stage.corpus)
     model, settings = config.model, stage.settings
-    out = work / "pretrained" / key([asdict(stage), source, model.backbone])
+    of_training = stage.vocabulary == "training"
+    learned = [config.data.corpus, config.data.queries, config.data.split] if of_training else []
+    out = work / "pretrained" / key([asdict(stage), source, model.backbone, *learned])
     if not out.exists():
         with fetching(stage.corpus, data):
-            documents = list(read_documents(source))
-        pretrain(
-            documents,
-            out,
-            backbone=model.backbone,
-            head=stage.head,
-            size=stage.words,
-            **asdict(settings),
-            progress=progress,
-        )
+            pretrain(
+                source,
+                out,
+                backbone=model.backbone,
+                head=stage.head,
+                size=stage.words,
+                vocabulary=_learned_texts(config) if of_training else None,
+                **asdict(settings),
+                progress=progress,
+            )
     if settings.shifted:
         return replace(config, model=replace(model, backbone=str(out)))
     return replace(config, model=replace(model, start=str(out)))
+
+
+def _learned_texts(config: TrainingConfig) -> Iterator[str]:
+    """Yield the documents and queries that a training learns from."""
+    yield from (document.content for document in read_documents(config.data.corpus))
+    if config.data.queries is not None:
+        for query in read_queries(config.data.queries, config.data.split):
+            yield query.text
 
 
 def encoded(

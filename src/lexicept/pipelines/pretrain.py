@@ -28,12 +28,14 @@ def pretrain(
     layer: int | None = None,
     head: Literal["mlm", "expanded", "random"] = "mlm",
     size: int | None = None,
+    vocabulary: Documents | None = None,
     masking: Literal["subwords", "words", "mntp", "causal"] | None = None,
     mask_share: float | None = None,
     trained: Literal["head", "lora", "all"] = "head",
     lora_rank: int = 64,
     steps: int = 1000,
     batch_size: int = 32,
+    max_tokens: int | None = None,
     learning_rate: float = 1e-3,
     warmup_steps: int = 100,
     weight_decay: float = 0.01,
@@ -60,8 +62,10 @@ def pretrain(
         layer: number of its blocks to run; all by default.
         head: initial rows of the head: the backbone's own language head's (``mlm``), means of these
             over the sub-words of each word (``expanded``), or random ones (``random``).
-        size: number of words that are dimensions, the most frequent of the corpus, with masking
-            ``words``; 100,000 by default.
+        size: number of words that are dimensions, the most frequent ones, with masking ``words``;
+            100,000 by default.
+        vocabulary: texts to count these words in, such as those that the model is trained on later
+            (ESPLADE, 3.1.3); the corpus by default.
         masking: what is masked and predicted; words by default for the head ``expanded``,
             sub-words for the others. See ``PretrainingSettings`` for it and the settings below.
         mask_share: share that is masked; 0.2 by default for ``mntp``, 0.15 for the others.
@@ -69,6 +73,7 @@ def pretrain(
         lora_rank: rank of the adapters.
         steps: optimiser steps.
         batch_size: windows of text in a step.
+        max_tokens: tokens at which a text is cut; by default longer texts have several windows.
         learning_rate: the highest learning rate.
         warmup_steps: steps of linear warm-up.
         weight_decay: AdamW's weight decay, on matrices.
@@ -103,6 +108,7 @@ def pretrain(
         lora_rank=lora_rank,
         steps=steps,
         batch_size=batch_size,
+        max_tokens=max_tokens,
         learning_rate=learning_rate,
         warmup_steps=warmup_steps,
         weight_decay=weight_decay,
@@ -113,17 +119,20 @@ def pretrain(
         gradient_checkpointing=gradient_checkpointing,
         seed=seed,
     )
+    if vocabulary is not None and words is None:
+        raise InputError(f"vocabulary, a source of words, requires masking words, not {masked}")
     if overwrite and Path(out).exists() and not (Path(out) / "modules.json").exists():
         raise InputError(f"{out}: not a model; overwrite replaces models only")
     start = {"backbone": backbone, "layer": layer, "head": head, "size": words}
     workspace = Workspace(out, "pretrain", restart=restart, overwrite=overwrite)
     with workspace as work, reporting(progress) as report:
-        _pretrain(corpus, work, start, settings, report)
+        _pretrain(corpus, vocabulary, work, start, settings, report)
     return Path(out)
 
 
 def _pretrain(
     corpus: Documents,
+    vocabulary: Documents | None,
     work: Workspace,
     start: dict[str, Any],
     settings: PretrainingSettings,
@@ -135,12 +144,16 @@ def _pretrain(
     from lexicept.training.settings import to_mapping
 
     staged = work.staged()
-    if not TextStore.write(staged / "texts", (d.content for d in as_documents(corpus))):
-        raise InputError("pretraining: the corpus has no documents")
-    files = {name: sha256(staged / name) for name in ("texts.bin", "texts.offsets.npy")}
-    work.check({**start, **to_mapping(settings), **files})
+    stores = {"texts": corpus} | ({} if vocabulary is None else {"vocabulary": vocabulary})
+    for name, documents in stores.items():
+        if not TextStore.write(staged / name, (d.content for d in as_documents(documents))):
+            source = "corpus" if name == "texts" else name
+            raise InputError(f"pretraining: the {source} has no documents")
+    names = [f"{name}{end}" for name in stores for end in (".bin", ".offsets.npy")]
+    work.check({**start, **to_mapping(settings), **{n: sha256(staged / n) for n in names}})
     texts = TextStore(staged / "texts")
-    encoder = initial_encoder(**start, texts=texts, settings=settings)
+    words = texts if vocabulary is None else TextStore(staged / "vocabulary")
+    encoder = initial_encoder(**start, texts=words, settings=settings)
     pretrain(encoder.backbone, encoder.head, texts, settings, work.kept("training"), progress)
     encoder.save(str(staged / "model"), create_model_card=False)
     work.publish(staged / "model")

@@ -23,8 +23,9 @@ EXPANDED_SIZE = 100_000
 class PretrainingSettings:
     """Training on masked texts.
 
-    ESPLADE (3.1.3): 600,000 steps of 1024 titles, everything learns, a learning rate of 1.6e-4
-    after 10,000 steps of warm-up. SPLARE (4): masking ``mntp``, 10,000 steps, adapters.
+    ESPLADE (3.1): 600,000 steps of 1024 titles of at most 64 tokens, everything learns, a learning
+    rate of 1.6e-4 after 10,000 steps of warm-up. SPLARE (4): masking ``mntp``, 10,000 steps,
+    adapters.
     """
 
     masking: Masking = "words"
@@ -44,6 +45,9 @@ class PretrainingSettings:
     """Optimiser steps."""
     batch_size: Count = 32
     """Windows of text in a step."""
+    max_tokens: Annotated[Count, Field(ge=8)] | None = None
+    """Tokens at which a text is cut, special tokens included, as ESPLADE's titles are at 64; null
+    reads texts of any length, in windows as long as the backbone's."""
     learning_rate: Positive = 1e-3
     """AdamW's learning rate after warm-up; it falls linearly to 0. A backbone needs less than a
     head, such as 1.6e-4."""

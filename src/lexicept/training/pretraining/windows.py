@@ -72,11 +72,11 @@ class WindowStream:
             order = self._random(1, epoch).permutation(len(texts))
             for first in range(document, len(texts), read):
                 together = [texts[int(i)] for i in order[first : first + read]]
-                windows = self._backbone.windows(together)
+                windows = self._backbone.windows(together, self._settings.max_tokens)
                 shuffled = self._random(2, epoch, first).permutation(len(windows))
                 parts = np.array_split(shuffled, -(-len(windows) // size))
                 for number in range(batch, len(parts)):
-                    if examples := self._examples(windows, parts[number]):
+                    if examples := self._examples(together, windows, parts[number]):
                         any_example = True
                         yield Position(epoch, first, number + 1), examples
                 batch = 0
@@ -88,13 +88,18 @@ class WindowStream:
     def _random(self, *key: int) -> np.random.Generator:
         return np.random.default_rng((self._settings.seed, *key))
 
-    def _examples(self, windows: Sequence[Window], numbers: np.ndarray) -> list[Example]:
+    def _examples(
+        self, texts: Sequence[str], windows: Sequence[Window], numbers: np.ndarray
+    ) -> list[Example]:
         examples = []
         for number in numbers.tolist():
             window = windows[number]
             if self._settings.masking == "words":
                 cut_start = number > 0 and windows[number - 1].text == window.text
                 cut_end = number + 1 < len(windows) and windows[number + 1].text == window.text
+                if self._settings.max_tokens is not None:
+                    before, after = _left_out(window, texts[window.text])
+                    cut_start, cut_end = cut_start or before, cut_end or after
                 spans = self._finder.spans(window, cut_start=cut_start, cut_end=cut_end)
             else:
                 first = int(self._settings.shifted)  # nothing is before the first token
@@ -104,3 +109,13 @@ class WindowStream:
             if spans:
                 examples.append(Example(window.token_ids, spans))
         return examples
+
+
+def _left_out(window: Window, text: str) -> tuple[bool, bool]:
+    """Return whether a text has anything before a window, and after it."""
+    places = zip(window.offsets, window.special, strict=True)
+    own = [place for place, special in places if not special]
+    if not own:
+        return False, False
+    first, last = min(start for start, _ in own), max(end for _, end in own)
+    return bool(text[:first].strip()), bool(text[last:].strip())
