@@ -87,6 +87,7 @@ GROUPS: dict[str, tuple[str, Panels]] = {
         {
             "Commands": {
                 "pseudo-queries": data.pseudo_queries,
+                "import": data.import_texts,
                 "mine": data.mine,
                 "score": data.score,
             }

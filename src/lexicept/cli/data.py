@@ -1,4 +1,4 @@
-"""Commands that make training data: pseudo-queries, mine, score."""
+"""Commands that make training data: pseudo-queries, import, mine, score."""
 
 from __future__ import annotations
 
@@ -68,6 +68,30 @@ def pseudo_queries(
 
     count = write(out, generate(read_documents(corpus), kind.value, per_document, seed))
     print_report({"queries": count, "folder": str(out)}, as_json)
+
+
+def import_texts(
+    source: Annotated[
+        str,
+        typer.Argument(
+            help="JSON Lines file, folder of such files, or Hugging Face dataset by its folder or "
+            "name. Columns: query, pos, neg, pos_scores, neg_scores (BGE), or query, positive, "
+            "negative, score (sentence-transformers)."
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="New BEIR folder, with lists.jsonl in it.")],
+    split: Annotated[str, typer.Option(help="Split of a Hugging Face dataset.")] = "train",
+    subset: Annotated[str | None, typer.Option(help="Subset of a dataset on the hub.")] = None,
+    scored_only: Annotated[
+        bool, typer.Option("--scored-only", help="Leave out rows without scores (SPLARE).")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Turn a dataset of texts into a BEIR folder with candidate lists."""
+    from lexicept.training.candidates.text_datasets import import_texts as run
+
+    lists = run(source, out, split=split, config=subset, scored_only=scored_only)
+    print_report({"lists": len(lists), "folder": str(out)}, as_json)
 
 
 def mine(

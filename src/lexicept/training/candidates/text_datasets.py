@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import sha256
 from importlib import import_module
@@ -18,12 +17,9 @@ from lexicept.training.candidates.lists import (
     CandidateList,
     Lists,
     assemble,
-    finite_score,
     write_lists,
 )
-
-_QUERIES = ("query", "anchor")
-_SCORES = ("score", "scores", "label", "labels")
+from lexicept.training.candidates.text_rows import read_row_files, to_row
 
 
 def read_texts_dataset(
@@ -38,10 +34,8 @@ def read_texts_dataset(
         datasets = import_module("datasets")
     except ImportError:
         raise InputError("Hugging Face datasets need `pip install datasets`") from None
-    folder = Path(name_or_path)
-    saved = [folder / name for name in ("dataset_info.json", "dataset_dict.json")]
     try:
-        if any(path.is_file() for path in saved):
+        if _saved(Path(name_or_path)):
             dataset = datasets.load_from_disk(name_or_path)
             rows = dataset[split] if isinstance(dataset, datasets.DatasetDict) else dataset
         else:
@@ -51,21 +45,67 @@ def read_texts_dataset(
         raise InputError(f"dataset {name_or_path!r}, split {split!r}: {error}") from None
 
 
-def write_texts_dataset(rows: Iterable[Mapping[str, Any]], folder: str | os.PathLike[str]) -> Lists:
+def _saved(folder: Path) -> bool:
+    """Return whether ``save_to_disk`` wrote a folder."""
+    return any((folder / name).is_file() for name in ("dataset_info.json", "dataset_dict.json"))
+
+
+def import_texts(
+    source: str,
+    folder: str | os.PathLike[str],
+    *,
+    split: str = "train",
+    config: str | None = None,
+    scored_only: bool = False,
+) -> Lists:
+    """Write a dataset of texts as ``write_texts_dataset`` does.
+
+    Args:
+        source: a JSON Lines file or a folder of them, a folder of ``save_to_disk``, or a hub name.
+        split, config: of a Hugging Face dataset.
+        scored_only: leave out rows without scores.
+
+    Raises:
+        InputError: a source that can't be read, or as ``write_texts_dataset``.
+    """
+    path = Path(source)
+    if path.exists() and not _saved(path):
+        return write_placed_rows(read_row_files(path), folder, scored_only=scored_only)
+    return write_texts_dataset(
+        read_texts_dataset(source, split, config), folder, scored_only=scored_only
+    )
+
+
+def write_texts_dataset(
+    rows: Iterable[Mapping[str, Any]], folder: str | os.PathLike[str], *, scored_only: bool = False
+) -> Lists:
     """Write rows of texts as a BEIR folder with lists, so that training sees ids only.
 
-    The columns are those of sentence-transformers: ``query`` or ``anchor``; ``positive``;
-    ``negative``, ``negative_1``, ...; and maybe ``score``, ``scores``, ``label`` or ``labels``:
-    either a score for each document or, as for margin losses, the margins of the positive over
-    each negative. Ids are hashes of the texts.
+    Ids are hashes of the texts.
+
+    Args:
+        rows: columns in the layout of sentence-transformers or of BGE; see ``text_rows.to_row``.
+        scored_only: leave out rows without scores, as SPLARE does (Appendix A).
 
     Returns:
         The lists, one for each row, in ``lists.jsonl`` beside ``corpus.jsonl``, ``queries.jsonl``
         and ``qrels/train.tsv``.
 
     Raises:
-        InputError: naming the row that has other columns; or the folder exists.
+        InputError: naming the row that has other columns; no rows; or the folder exists.
     """
+    source = f"rows for {Path(folder)}"
+    placed = ((Place(source, number, "row"), row) for number, row in enumerate(rows, 1))
+    return write_placed_rows(placed, folder, scored_only=scored_only)
+
+
+def write_placed_rows(
+    rows: Iterable[tuple[Place, Mapping[str, Any]]],
+    folder: str | os.PathLike[str],
+    *,
+    scored_only: bool = False,
+) -> Lists:
+    """Write rows as ``write_texts_dataset`` does; errors name each row's place."""
     target = Path(folder)
     with new_folder(target, "dataset") as new:
         (new / "qrels").mkdir()
@@ -74,31 +114,32 @@ def write_texts_dataset(rows: Iterable[Mapping[str, Any]], folder: str | os.Path
             (new / "queries.jsonl").open("w", encoding="utf-8") as queries,
             (new / "qrels" / "train.tsv").open("w", encoding="utf-8") as qrels,
         ):
-            lists = _rows_to_lists(rows, str(target), _once(corpus), _once(queries), qrels)
+            lists = _rows_to_lists(rows, scored_only, _once(corpus), _once(queries), qrels)
             write_lists(new / "lists.jsonl", lists)
     return Lists.open(target / "lists.jsonl")
 
 
 def _rows_to_lists(
-    rows: Iterable[Mapping[str, Any]],
-    target: str,
+    rows: Iterable[tuple[Place, Mapping[str, Any]]],
+    scored_only: bool,
     write_document: Callable[[str], str],
     write_query: Callable[[str], str],
     qrels: TextIO,
 ) -> Iterator[CandidateList]:
     judged: set[tuple[str, str]] = set()
     qrels.write("query-id\tcorpus-id\tscore\n")
-    for number, row in enumerate(rows, 1):
-        place = Place(f"rows for {target}", number, "row")
-        query, texts = _texts(place, row)
-        ids = [write_document(text) for text in texts]
-        scores = _scores(place, row, len(texts))
-        values = ids if scores is None else list(zip(ids, scores, strict=True))
-        item = assemble(place, write_query(query), values[:1], values[1:])
-        pair = (item.query_id, ids[0])
-        if pair not in judged:
-            judged.add(pair)
-            qrels.write(f"{pair[0]}\t{pair[1]}\t1\n")
+    for place, fields in rows:
+        row = to_row(place, fields)
+        if scored_only and row.scores is None:
+            continue
+        ids = [write_document(text) for text in row.texts]
+        values = ids if row.scores is None else list(zip(ids, row.scores, strict=True))
+        query = write_query(row.query)
+        item = assemble(place, query, values[: row.relevant], values[row.relevant :])
+        for document in item.documents[: item.relevant]:
+            if (query, document) not in judged:
+                judged.add((query, document))
+                qrels.write(f"{query}\t{document}\t1\n")
         yield item
 
 
@@ -115,33 +156,3 @@ def _once(file: TextIO) -> Callable[[str], str]:
         return digest.hex()
 
     return write
-
-
-def _texts(place: Place, row: Mapping[str, Any]) -> tuple[str, list[str]]:
-    """Return the query, and the positive and the negatives of a row."""
-    columns = [next((name for name in _QUERIES if name in row), _QUERIES[0]), "positive"]
-    columns += [name for name in row if re.fullmatch(r"negative(_\d+)?", name)]
-    texts = []
-    for name in columns:
-        text = row.get(name)
-        if not isinstance(text, str):
-            raise place.error(f"the column {name} must hold a text; columns: {', '.join(row)}")
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise place.error(f"the column {name}: {error.reason}") from None
-        texts.append(text)
-    return texts[0], texts[1:]
-
-
-def _scores(place: Place, row: Mapping[str, Any], documents: int) -> list[float] | None:
-    """Return a score for each document; the positive has 0 where there are margins."""
-    value = next((row[name] for name in _SCORES if name in row), None)
-    if value is None:
-        return None
-    values = [finite_score(place, v) for v in (value if isinstance(value, list) else [value])]
-    if values and len(values) == documents - 1:
-        return [0.0, *(-margin for margin in values)]
-    if len(values) != documents:
-        raise place.error(f"{len(values)} scores for {documents} documents")
-    return values
