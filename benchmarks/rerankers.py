@@ -93,7 +93,7 @@ def scored(collection: Collection, work: Path) -> Iterator[tuple[Query, Floats, 
 def late_interaction(collection: Collection, work: Path) -> LateInteraction:
     """Read the token states of queries and documents, which ``work`` keeps."""
     backbone = Backbone.from_pretrained(DEFAULT_BACKBONE)
-    backbone.max_tokens = MAX_TOKENS
+    backbone.cut(MAX_TOKENS, MAX_TOKENS)
     with ProgressBars() as progress:
         asked, documents = (
             CachedStates.build(work / "states", backbone, texts, progress)

@@ -228,7 +228,7 @@ def test_a_model_as_the_hub_has_them(masked: Path, tmp_path: Path) -> None:
     config = '{"pooling_strategy": "max", "word_embedding_dimension": null}'
     (folder / "1_SpladePooling" / "config.json").write_text(config)
     encoder = read(folder)
-    assert encoder.backbone.max_tokens == 7
+    assert encoder.backbone.max_query_tokens == encoder.backbone.max_document_tokens == 7
     assert_same(both(encoder), both(SparseEncoder(str(folder))))
 
 

@@ -96,7 +96,7 @@ def plain(masked: Path) -> SparseEncoder:
 def own(masked: Path) -> Encoder:
     """The same weights as an encoder that reads long texts in windows."""
     encoder = read_model(masked, Kind.splade)
-    encoder.backbone.max_tokens = None
+    encoder.backbone.cut(None, None)
     return encoder
 
 

@@ -163,9 +163,12 @@ def test_a_model_is_what_the_run_validated(unbroken, places, trained, run: Run, 
 @pytest.mark.parametrize(("pooling", "pruning"), [("sum", "weight"), ("sqrt_sum", "impact")])
 def test_a_pruned_model_is_what_the_run_validated(places, run: Run, tmp_path, pooling, pruning):
     limits = {"query_max_active_dims": 3, "document_max_active_dims": 8, "pruning": pruning}
-    model = {"trained": "all", "pooling": pooling, **limits}
+    lengths = {"max_query_tokens": 8, "max_document_tokens": 12}
+    model = {"trained": "all", "pooling": pooling, **limits, **lengths}
     config = configuration(places, model=model, loss={"words": 0.0})
     train(config, tmp_path / "run")
+    backbone = Encoder.load(tmp_path / "run" / "model").backbone
+    assert (backbone.max_query_tokens, backbone.max_document_tokens) == (8, 12)
     best = max(metrics(tmp_path / "run")[1::2], key=lambda line: line["eval_selection"])
     assert (best["eval_query_length"], best["eval_document_length"]) == (3, 8)
     index, beir = tmp_path / "index", str(places / "beir")
@@ -433,6 +436,12 @@ def test_the_best_checkpoint_is_saved(places, tmp_path, monkeypatch, budget, bes
     assert saved_step(tmp_path / "run", seen) == best
 
 
+def test_the_last_checkpoint_is_saved_as_in_the_papers(places, tmp_path, monkeypatch):
+    seen = scripted(monkeypatch, REPORTS)
+    train(quick(places, checkpoint="last"), tmp_path / "run")
+    assert saved_step(tmp_path / "run", seen) == 10
+
+
 @pytest.mark.parametrize(
     ("settings", "best"),
     [
@@ -440,14 +449,18 @@ def test_the_best_checkpoint_is_saved(places, tmp_path, monkeypatch, budget, bes
         ({"max_qd_flops": 5.0}, 6),  # the best of those within the budget
         ({"max_qd_flops": 0.5}, 8),  # none is: the nearest to it
         ({"max_qd_flops": 100.0}, 2),
-        ({"select": "e2"}, 10),
-        ({"select": "e2", "max_qd_flops": 0.5}, 10),
+        ({"select": "E2"}, 10),
+        ({"select": "E2", "max_qd_flops": 0.5}, 10),
+        ({"select": "R@10"}, 4),
+        ({"select": "R@10", "max_qd_flops": 1.0}, 8),
     ],
 )
 def test_selection(places, settings, best):
     evaluator = make_evaluator(places, **settings)
     selections = {
-        step: evaluator.selection({"ndcg": ndcg, "qd_flops": flops, "e2": ndcg - 0.05 * flops})
+        step: evaluator.selection(
+            {"ndcg": ndcg, "qd_flops": flops, "e2": ndcg - 0.05 * flops, "R@10": 1 - ndcg}
+        )
         for step, (ndcg, flops) in REPORTS.items()
     }
     assert max(selections, key=lambda step: selections[step]) == best
@@ -524,6 +537,8 @@ def test_a_validation_finds_what_scores_most(places):
     gains = [1 / math.log2(rank + 1) if rank <= 10 else 0.0 for rank in ranks]
     report = evaluator(encoder)
     assert report["ndcg"] == pytest.approx(float(np.mean(gains)))
+    recalled = make_evaluator(places, select="R@3")(encoder)
+    assert recalled["R@3"] == recalled["selection"] == pytest.approx(np.mean(np.array(ranks) <= 3))
     assert report["mrr"] == pytest.approx(np.mean([1 / r if r <= 10 else 0.0 for r in ranks]))
     assert 0 < report["ndcg"] < 1
 

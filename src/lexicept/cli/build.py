@@ -150,6 +150,18 @@ TokensOption = Annotated[
     typer.Option(help="Tokens to train the SAE on.", show_default="1000000"),
 ]
 SeedOption = Annotated[int | None, typer.Option(help="Seed of the SAE training.", show_default="0")]
+QueryTokensOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Tokens after which the model cuts queries. Default: the model's length, or none: "
+        "long texts are read in windows.",
+    ),
+]
+DocumentTokensOption = Annotated[
+    int | None,
+    typer.Option(min=1, help="Tokens after which the model cuts documents. Default: likewise."),
+]
 WeightingOption = Annotated[
     WeightingChoice | None,
     typer.Option(
@@ -208,6 +220,8 @@ def build(
     k: KOption = None,
     architecture: ArchitectureOption = None,
     train_tokens: TokensOption = None,
+    max_query_tokens: QueryTokensOption = None,
+    max_document_tokens: DocumentTokensOption = None,
     weighting: WeightingOption = None,
     query_max_active_dims: QueryLimitOption = None,
     query_max_qd_flops: QueryCostOption = None,
@@ -246,6 +260,8 @@ def build(
             layer=layer,
             bidirectional=bidirectional,
             precision=precision.value,
+            max_query_tokens=max_query_tokens,
+            max_document_tokens=max_document_tokens,
             weighting=None if weighting is None else weighting.value,
             query_max_active_dims=query_max_active_dims,
             query_max_qd_flops=query_max_qd_flops,

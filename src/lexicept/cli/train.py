@@ -37,8 +37,8 @@ def train(
     from accelerate import PartialState
 
     from lexicept.pipelines.train import train as run
-    from lexicept.training.report import best_validation
+    from lexicept.training.report import saved_validation
 
     model = run(config, out, changes=changes or (), restart=restart, progress=True)
     if PartialState().is_main_process:
-        print_report({"model": str(model), **best_validation(out)}, as_json)
+        print_report({"model": str(model), **saved_validation(out)}, as_json)

@@ -140,6 +140,15 @@ def _bm25_e2(
     return e2(mrr, qd_flops(vectors, derived.engine.matrix()))
 
 
+def depth_of(measure: str) -> int:
+    """Return how many documents of each query a measure looks at.
+
+    Raises:
+        InputError: ir_measures does not know the measure.
+    """
+    return int(_parse_measure(measure).params.get("cutoff", RUN_DEPTH))
+
+
 def _parse_measure(name: str) -> ir_measures.Measure:
     try:
         measure = ir_measures.parse_measure(name)

@@ -40,6 +40,8 @@ class DatasetSettings:
     """Largest number of judged queries, drawn once; null takes all."""
     language: Text = "en"
     """Language of BM25's words."""
+    max_query_tokens: Count | None = None
+    """Tokens at which a trained model cuts its queries; null for the model's own length."""
     column: Text | None = None
     """Name of its values, where vectors of one dataset are in several folders; null for
     ``name``."""

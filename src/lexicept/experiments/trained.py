@@ -78,6 +78,7 @@ def run_training(
     ]
     model = folders[0] if len(folders) == 1 else _averaged(folders, work)
     encoder, measurements = Encoder.load(model), Measurements()
+    lengths = (encoder.backbone.max_query_tokens, encoder.backbone.max_document_tokens)
     frozen = config.model.trained == "head"
     limits = encoder.head.settings
     query_dims = job.query_max_active_dims or limits.query_max_active_dims
@@ -86,6 +87,7 @@ def run_training(
         with fetching(dataset.name, data):
             source = data.find(dataset.name)
             states = work / "states" / _backbone_key(config) if frozen else None
+            encoder.backbone.cut(dataset.max_query_tokens or lengths[0], lengths[1])
             collection = encoded(encoder, model, source, dataset, states, config, progress)
         ignored = data.ignores_identical_ids(dataset.name)
         collection = replace(collection, ignore_identical_ids=ignored)
@@ -95,6 +97,7 @@ def run_training(
             measure_latency(shown, measurements)
         if "anisotropy" in metrics and isinstance(encoder.head, SAEHead):
             measurements.values |= _anisotropy(encoder, config, source, dataset.title)
+    encoder.backbone.cut(*lengths)
     if job.mteb:
         from lexicept.experiments.mteb_tasks import evaluate_tasks
 
@@ -199,7 +202,8 @@ def _shared(config: TrainingConfig, folder: Path) -> dict[str, Path]:
     model, optimizer = config.model, config.optimizer
     prepared = [asdict(config.data), asdict(config.teacher), asdict(config.validation)]
     common = folder / key([*prepared, optimizer.seed, optimizer.bf16, _backbone_key(config)])
-    sae = key([asdict(model.sae), model.sae_input, model.sae_queries, model.trained == "head"])
+    read = [model.sae_input, model.sae_queries, model.max_document_tokens]
+    sae = key([asdict(model.sae), *read, model.trained == "head"])
     return {name: common / name for name in SHARED} | {"sae": common / f"sae-{sae}"}
 
 
@@ -276,7 +280,9 @@ def encoded(
         if states is not None and not (encoder.lookup and task == "query"):
             folder = states / fingerprint(some)[:16]
             bf16 = config.optimizer.bf16
-            given = CachedStates.build(folder, encoder.backbone, some, progress, bf16=bf16)
+            given = CachedStates.build(
+                folder, encoder.backbone, some, progress, bf16=bf16, task=task
+            )
         return evaluator.encode(encoder, given, task)
 
     place = model.parent / "vectors" / fingerprint(texts[1])[:16]

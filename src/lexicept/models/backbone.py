@@ -14,7 +14,7 @@ from sentence_transformers.util import get_device_name
 from torch import Tensor, nn
 from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 
-from lexicept.errors import InputError
+from lexicept.errors import InputError, check_count
 from lexicept.models.blocks import count_positions, find_blocks, listening, tell
 from lexicept.models.known_states import KnownStates, read_known
 from lexicept.models.loading import no_remote_code, places, quiet_transformers
@@ -75,8 +75,9 @@ class Backbone(Transformer):  # type: ignore[misc]
             use float32.
         special_tokens: whether special tokens count like any other token (SPLADE; SAE-SPLADE,
             section 3: H = (h_0, …, h_N)). Explanations have no characters for them.
-        max_tokens: the length, special tokens included, after which a text is cut: the window that
-            reaches it is the last; None reads texts of any length.
+        max_query_tokens, max_document_tokens: the length, special tokens included, after which a
+            query or a document is cut: the window that reaches it is the last; None reads texts of
+            any length.
 
     Raises:
         InputError: the model can't attend as wanted (which is tested on a few tokens), its
@@ -85,7 +86,7 @@ class Backbone(Transformer):  # type: ignore[misc]
 
     config_keys = [  # noqa: RUF012
         *Transformer.config_keys, "overlap", "bidirectional", "dtype", "precision",
-        "special_tokens", "max_tokens",
+        "special_tokens", "max_query_tokens", "max_document_tokens",
     ]  # fmt: skip
 
     def __init__(
@@ -97,7 +98,8 @@ class Backbone(Transformer):  # type: ignore[misc]
         dtype: str = "float32",
         precision: str = "float32",
         special_tokens: bool = False,
-        max_tokens: int | None = None,
+        max_query_tokens: int | None = None,
+        max_document_tokens: int | None = None,
         **kwargs: Any,
     ) -> None:
         for name, value, known in (("dtype", dtype, DTYPES), ("precision", precision, PRECISIONS)):
@@ -127,7 +129,7 @@ class Backbone(Transformer):  # type: ignore[misc]
         self.overlap = overlap
         self.precision = precision
         self.special_tokens = special_tokens
-        self.max_tokens = max_tokens
+        self.cut(max_query_tokens, max_document_tokens)
         self.known: KnownStates | None = None
         """States of documents that ``token_states`` takes instead of running the blocks."""
         self.adapters: Path | None = None
@@ -267,7 +269,26 @@ class Backbone(Transformer):  # type: ignore[misc]
         _, middle, last, *_ = (states[0] - states[1]).norm(dim=1).tolist()
         return bool(middle > 1e-3 * last)  # rounding may differ between the rows of a batch
 
-    def windows(self, texts: Sequence[str], max_tokens: int | None = None) -> list[Window]:
+    def cut(self, max_query_tokens: int | None, max_document_tokens: int | None) -> None:
+        """Set the lengths after which texts are cut; None reads texts of any length.
+
+        Raises:
+            InputError: a length that is no whole number of at least 1.
+        """
+        check_count("max_query_tokens", 1 if max_query_tokens is None else max_query_tokens)
+        check_count(
+            "max_document_tokens", 1 if max_document_tokens is None else max_document_tokens
+        )
+        self.max_query_tokens = max_query_tokens
+        self.max_document_tokens = max_document_tokens
+
+    def max_tokens(self, task: str | None) -> int | None:
+        """Return the length after which texts are cut: queries, or documents and all others."""
+        return self.max_query_tokens if task == "query" else self.max_document_tokens
+
+    def windows(
+        self, texts: Sequence[str], max_tokens: int | None = None, task: str | None = None
+    ) -> list[Window]:
         """Cut texts into overlapping windows, each with its own special tokens.
 
         An empty text has one window, without any token where the tokenizer adds none.
@@ -275,10 +296,11 @@ class Backbone(Transformer):  # type: ignore[misc]
         Args:
             max_tokens: the length, special tokens included, after which a text is cut: the window
                 that reaches it is the last, and no window is longer. The backbone's by default.
+            task: query or document, whose length is the default.
         """
         if not texts:
             return []
-        max_tokens = max_tokens or self.max_tokens
+        max_tokens = max_tokens or self.max_tokens(task)
         length = min(self.window, max_tokens or self.window)
         windows = cut_windows(
             texts,
@@ -359,7 +381,7 @@ class Backbone(Transformer):  # type: ignore[misc]
             if not isinstance(text, str):
                 raise InputError(f"expected texts, not {type(text).__name__}: {text!r:.80}")
         texts = self._prepend_prompt(list(inputs), prompt) if prompt else list(inputs)
-        windows = self.windows(texts, max_length)
+        windows = self.windows(texts, max_length, kwargs.get("task"))
         return join_windows(windows, self._padding) if windows else {}
 
     def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:

@@ -63,6 +63,7 @@ class CachedStates:
         progress: Progress = silent,
         *,
         bf16: bool = False,
+        task: str = "document",
     ) -> CachedStates:
         """Open the states of texts, which are computed where they are absent or damaged; an
         interrupted call is resumed by calling it again.
@@ -70,11 +71,12 @@ class CachedStates:
         Args:
             folder: a cache; the states of other backbones, texts or precisions are kept apart.
             bf16: run the backbone in low precision.
+            task: query or document, whose length the texts are cut at.
 
         Raises:
             InputError: another process is computing the same states.
         """
-        key = _fingerprint(backbone, texts, bf16)
+        key = _fingerprint(backbone, texts, bf16, task)
         out = folder / key[:16]
 
         def make() -> None:
@@ -85,7 +87,7 @@ class CachedStates:
                         with torch.autocast(
                             backbone.model.device.type, torch.bfloat16, enabled=bf16
                         ):
-                            arrays = _states(backbone, texts[start : start + SHARD])
+                            arrays = _states(backbone, texts[start : start + SHARD], task)
                         ends = ("", ".starts", ".windows")
                         files = [shards.folder / f"{number:06d}{end}.npy" for end in ends]
                         for file, values in zip(files, arrays, strict=True):
@@ -169,10 +171,12 @@ def cached_reader(
     return read
 
 
-def _states(backbone: Backbone, texts: Sequence[str]) -> tuple[np.ndarray, Integers, Integers]:
+def _states(
+    backbone: Backbone, texts: Sequence[str], task: str
+) -> tuple[np.ndarray, Integers, Integers]:
     """Return the states [tokens, d] of texts, the place of each text's first token [texts + 1], and
     for each window its key and the place after its last token [windows, 3]."""
-    windows = backbone.windows(texts)
+    windows = backbone.windows(texts, task=task)
     parts: list[np.ndarray] = [np.empty((0, 0), np.float16)] * len(windows)
     for numbers, states in backbone.token_states(windows):
         lengths = [len(windows[i].special) - sum(windows[i].special) for i in numbers]
@@ -193,7 +197,7 @@ def _key(window: Window) -> tuple[int, int]:
     return first, second
 
 
-def _fingerprint(backbone: Backbone, texts: Sequence[str], bf16: bool) -> str:
+def _fingerprint(backbone: Backbone, texts: Sequence[str], bf16: bool, task: str) -> str:
     low = "bfloat16" if bf16 else backbone.precision
     digest = hashlib.sha256(b"bf16" if low == "bfloat16" else b"")
     for parameter in backbone.parameters():
@@ -202,8 +206,8 @@ def _fingerprint(backbone: Backbone, texts: Sequence[str], bf16: bool) -> str:
         digest.update(b"causal")
     if backbone.special_tokens:
         digest.update(b"special tokens")
-    if backbone.max_tokens is not None:
-        digest.update(f"cut at {backbone.max_tokens}".encode())
+    if (length := backbone.max_tokens(task)) is not None:
+        digest.update(f"cut at {length}".encode())
     for text in texts:
         digest.update(hashlib.sha256(text.encode()).digest())
     return digest.hexdigest()

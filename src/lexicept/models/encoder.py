@@ -301,7 +301,7 @@ class Encoder(SparseEncoder):  # type: ignore[misc]
         The backbone runs as they are iterated. Offsets count from the prompt's start.
         """
         prompt = self.prompt(task)
-        windows = self.backbone.windows([prompt + text for text in texts])
+        windows = self.backbone.windows([prompt + text for text in texts], task=task)
         return TokenStates(windows, self.backbone.token_states(windows, task))
 
     def token_shares(

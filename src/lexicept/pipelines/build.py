@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from lexicept.engines.exact import check_weight_bits
-from lexicept.errors import InputError
+from lexicept.errors import InputError, check_count
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import VocabularySettings
 from lexicept.pipelines.arguments import checked_arguments
@@ -47,6 +47,8 @@ def build(
     layer: int | None = None,
     bidirectional: bool | None = None,
     precision: Literal["float32", "bfloat16"] = "bfloat16",
+    max_query_tokens: int | None = None,
+    max_document_tokens: int | None = None,
     weighting: Literal["bm25", "splade"] | None = None,
     query_max_active_dims: int | None = None,
     query_max_qd_flops: float | None = None,
@@ -91,6 +93,9 @@ def build(
             pretrained SAE was trained, where it does not say to earlier tokens only, and for an SAE
             that is trained here to both sides.
         precision: number format of the backbone while it reads documents.
+        max_query_tokens, max_document_tokens: the tokens, special ones included, after which the
+            model cuts queries and documents; by default the model's own lengths. lexicept-mini, and
+            any model without lengths, reads whole texts, in windows.
         weighting: how concept activations become weights; by default as their model was trained.
         query_max_active_dims: the most concepts of a query; by default the model's limit.
         query_max_qd_flops: the most QD-FLOPs of a query's concepts: the shares of all documents
@@ -123,6 +128,8 @@ def build(
         layer,
         precision,
         bidirectional,
+        max_query_tokens,
+        max_document_tokens,
         train_concepts,
     )
     check_parameters(
@@ -133,6 +140,8 @@ def build(
             "concepts": concepts,
             "width": width,
             "explanations": explanations,
+            "max_query_tokens": max_query_tokens,
+            "max_document_tokens": max_document_tokens,
             "weighting": weighting,
             "query_max_active_dims": query_max_active_dims,
             "query_max_qd_flops": query_max_qd_flops,
@@ -141,6 +150,11 @@ def build(
         },
     )
     check_weight_bits(weight_bits)
+    for name, length in (
+        ("max_query_tokens", max_query_tokens),
+        ("max_document_tokens", max_document_tokens),
+    ):
+        check_count(name, 1 if length is None else length)
     # Refused before any work: an unknown language, and limits out of range.
     words = WordVectorizer(language)
     limits = VocabularySettings(

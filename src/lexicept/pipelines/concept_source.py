@@ -49,6 +49,10 @@ class ConceptSource:
     layer: int | None
     precision: str
     bidirectional: bool | None
+    max_query_tokens: int | None
+    """Tokens at which queries are cut; None for the model's own length."""
+    max_document_tokens: int | None
+    """Tokens at which documents are cut; None for the model's own length."""
     training: dict[str, Any] | None
     """The settings of an SAE that is trained on the documents, those that differ from the
     defaults."""
@@ -64,6 +68,8 @@ class ConceptSource:
         layer: int | None,
         precision: str,
         bidirectional: bool | None,
+        max_query_tokens: int | None,
+        max_document_tokens: int | None,
         train_concepts: bool | SAESettings,
     ) -> ConceptSource:
         """Return the source that the parameters of ``build`` name."""
@@ -80,6 +86,8 @@ class ConceptSource:
             layer=layer,
             precision=precision,
             bidirectional=bidirectional,
+            max_query_tokens=max_query_tokens,
+            max_document_tokens=max_document_tokens,
             training=training,
         )
 
@@ -93,6 +101,17 @@ class ConceptSource:
         Raises:
             InputError: no such model, SAE or backbone, or an SAE that does not fit the backbone.
         """
+        from lexicept.models.backbone import Backbone
+
+        loaded = self._load()
+        backbone = loaded if isinstance(loaded, Backbone) else loaded.encoder.backbone
+        backbone.cut(
+            self.max_query_tokens or backbone.max_query_tokens,
+            self.max_document_tokens or backbone.max_document_tokens,
+        )
+        return loaded
+
+    def _load(self) -> ConceptVectorizer | Backbone:
         from lexicept.models.backbone import Backbone
         from lexicept.vectorizers.concepts import BackboneSettings, ConceptVectorizer
 

@@ -154,7 +154,7 @@ def _convert_model(source: str, folder: Path, kind: Kind, to: str, out: Path) ->
             encoder.save(str(staged), create_model_card=False)
             (staged / CARD).write_text(make_card(encoder, out.name, source))
     backbone, head = encoder.backbone, encoder.head
-    windows = to == "lexicept" and backbone.max_tokens is None
+    windows = to == "lexicept" and backbone.max_document_tokens is None
     return {
         "found": kind.value,
         "source": source,

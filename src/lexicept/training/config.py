@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from lexicept.errors import InputError
+from lexicept.evaluation.effectiveness import depth_of
 from lexicept.models.heads.settings import Pooling
 from lexicept.models.sae.pretrained import USUAL_L0
 from lexicept.models.sources import DEFAULT_BACKBONE, AttentionKernel, Dtype
@@ -24,6 +25,9 @@ from lexicept.training.settings import (
     settings,
 )
 from lexicept.vectors import Pruning
+
+E2 = "E2"
+"""E² (SAE-SPLADE) as a measure of checkpoints."""
 
 Length = Annotated[Count, Field(ge=8)]
 """Tokens that a text may be cut to; special tokens count."""
@@ -101,6 +105,11 @@ class ModelSettings:
     Null keeps all."""
     document_max_active_dims: Count | None = None
     """Largest number of dimensions of a document of the trained model; null keeps all."""
+    max_query_tokens: Length | None = None
+    """Tokens, special ones included, at which the trained model cuts queries, as papers do when
+    they evaluate. Null reads whole queries, in windows, or as the model to start from does."""
+    max_document_tokens: Length | None = None
+    """Tokens at which it cuts documents, also while its SAE is trained; null likewise."""
     pruning: Pruning | None = None
     """Dimensions of a query that its limit keeps: those of the largest ``weight`` or, in an index,
     of the largest ``impact``, the weight times the dimension's largest document weight; null for
@@ -177,9 +186,9 @@ class DataSettings:
     """Share of samples with their query's relevant document; the others have one more candidate
     instead, from which only a teacher can be learned."""
     max_query_tokens: Length = 64
-    """Tokens at which training cuts queries."""
+    """Tokens at which training cuts queries; see also ``model.max_query_tokens``."""
     max_document_tokens: Length = 256
-    """Tokens at which training cuts documents."""
+    """Tokens at which training cuts documents; see also ``model.max_document_tokens``."""
 
 
 @settings
@@ -330,16 +339,23 @@ class ValidationSettings:
     """Largest number of queries, drawn with the seed."""
     every: Count = 250
     """Steps between two validations, and two checkpoints."""
-    select: Literal["ndcg", "e2"] = "ndcg"
-    """Measure of the best checkpoint: nDCG@10 within ``max_qd_flops``, or E²."""
+    checkpoint: Literal["last", "best"] = "best"
+    """Checkpoint that becomes the model: the last, as in the papers, or the best."""
+    select: Text = "nDCG@10"
+    """Measure of the best checkpoint: one of ir_measures', such as ``R@10``, or ``E2``."""
     max_qd_flops: NotNegative | None = None
-    """Budget of QD-FLOPs: within it the largest nDCG@10 wins, above it the nearest to it."""
+    """Budget of QD-FLOPs: within it the largest value of ``select`` wins, above it the nearest to
+    it; not with ``E2``, which counts the cost itself."""
     query_max_active_dims: Count | None = None
     """Largest number of dimensions of a query in validation; null for the model's own."""
     document_max_active_dims: Count | None = None
     """Largest number of dimensions of a document in validation; null for the model's own."""
     patience: Count | None = None
     """Validations without a better one after which training stops; null never stops."""
+
+    def __post_init__(self) -> None:
+        if self.select not in (E2, "nDCG@10"):
+            depth_of(self.select)
 
 
 @settings

@@ -43,6 +43,7 @@ def initial_encoder(run: RunFolder, data: TrainingData) -> Encoder:
     if any(encoder.prompts.values()):
         raise InputError(f"{settings.start}: it puts prompts before texts, which training does not")
     backbone, head, lookup = encoder.backbone, encoder.head, encoder.lookup
+    _cut(backbone, settings)
     if settings.start is not None and settings.dtype is not None:
         cast_weights(backbone, settings.dtype)
     if settings.attn_implementation is not None:
@@ -59,6 +60,14 @@ def initial_encoder(run: RunFolder, data: TrainingData) -> Encoder:
     if settings.initial_active_dims is not None:
         head.calibrate(_sample(backbone, data.documents), settings.initial_active_dims)
     return encoder
+
+
+def _cut(backbone: Backbone, settings: ModelSettings) -> None:
+    """Set the lengths at which the model cuts texts; those not given stay."""
+    backbone.cut(
+        settings.max_query_tokens or backbone.max_query_tokens,
+        settings.max_document_tokens or backbone.max_document_tokens,
+    )
 
 
 def _head_changes(settings: ModelSettings) -> dict[str, Any]:
@@ -89,6 +98,7 @@ def _new_encoder(run: RunFolder, data: TrainingData) -> Encoder:
         precision="bfloat16" if run.config.optimizer.bf16 else None,
         special_tokens=settings.special_tokens,
     )
+    _cut(backbone, settings)
     if pretrained is not None:
         sae = pretrained.load(settings.pretrained_scale, backbone)
         return Encoder.of(backbone, SAEHead(sae))

@@ -11,6 +11,7 @@ from lexicept.corpora.json_lines import read_objects
 from lexicept.models.encoder import Encoder
 from lexicept.models.model_card import make_card
 from lexicept.storage.files import replace_file, replacing
+from lexicept.storage.yaml_text import read_yaml
 from lexicept.training.config import TrainingConfig
 from lexicept.training.settings import to_mapping
 
@@ -31,9 +32,13 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     return [fields for _, fields in read_objects(str(path))]
 
 
-def best_validation(run: Path) -> dict[str, float]:
-    """Return the step and the measures of a run's best checkpoint; nothing without validation."""
+def saved_validation(run: Path) -> dict[str, float]:
+    """Return the step and the measures of the checkpoint that became a run's model; nothing without
+    validation."""
     lines = [line for line in read_metrics(run / "metrics.jsonl") if "eval_ndcg" in line]
+    config = read_yaml(run / "config.yaml")
+    if config["validation"]["checkpoint"] == "last":
+        lines = lines[-1:]
     best = max(lines, key=lambda line: float(line["eval_selection"]), default={})
     names = ("step", "eval_ndcg", "eval_mrr", "eval_qd_flops", "eval_e2")
     return {name: best[name] for name in names if name in best}

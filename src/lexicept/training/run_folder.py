@@ -38,10 +38,15 @@ class RunFolder:
         return self.path / "work"
 
     def states(self, backbone: Backbone, texts: Sequence[str], name: str) -> CachedStates:
-        """Return the cached token states of texts, computed where they are missing."""
+        """Return the cached token states of texts, computed where they are missing.
+
+        Args:
+            name: of the cache; of queries it ends so.
+        """
         folder = self.prepared / "states" / name
         bf16 = self.config.optimizer.bf16
-        return CachedStates.build(folder, backbone, texts, self.progress, bf16=bf16)
+        task = "query" if name.endswith("queries") else "document"
+        return CachedStates.build(folder, backbone, texts, self.progress, bf16=bf16, task=task)
 
     def record(self) -> None:
         """Write the configuration, which the folder holds for people."""

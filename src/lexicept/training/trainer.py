@@ -93,6 +93,7 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
         """Step of each side's last count of document frequencies."""
         self._query_id = query_id
         settings, validation = config.optimizer, config.validation
+        self._keep_best = validation.checkpoint == "best"
         arguments = SparseEncoderTrainingArguments(
             output_dir=str(folder / "checkpoints"),
             max_steps=settings.steps,
@@ -144,7 +145,8 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
         )
 
     def fit(self) -> None:
-        """Train, from the last checkpoint where there is one, and go back to the best one.
+        """Train, from the last checkpoint where there is one, and go back to the best one, unless
+        the last is wanted.
 
         Raises:
             NotFiniteError: a loss, with the ids of the batch's queries.
@@ -152,7 +154,7 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
         folder = Path(self.args.output_dir)
         self.train(resume_from_checkpoint=last_checkpoint(folder))
         self.accelerator.wait_for_everyone()  # the first process may still be writing
-        if self.state.best_global_step:
+        if self._keep_best and self.state.best_global_step:
             self._load_from_checkpoint(str(folder / f"checkpoint-{self.state.best_global_step}"))
 
     def _run_epoch(self, **arguments: Any) -> None:

@@ -18,12 +18,15 @@ from lexicept.index.impacts import VocabularySettings
 from lexicept.measures import e2, mean_length, qd_flops
 from lexicept.models.cached_states import CachedStates
 from lexicept.models.encoder import Encoder
-from lexicept.training.config import ValidationSettings
+from lexicept.training.config import E2, ValidationSettings
 from lexicept.vectors import stack_columns
 from lexicept.weighting import Unchanged
 
 BATCH = 64
 """Number of texts whose cached states are pooled together."""
+
+MEASURES = ("nDCG@10", "RR@10")
+"""Measures of every validation."""
 
 Texts = Sequence[str] | CachedStates
 
@@ -70,7 +73,8 @@ class RetrievalEvaluator(BaseEvaluator):  # type: ignore[misc]
 
     def __call__(self, model: Encoder, *_: Any, **__: Any) -> dict[str, float]:
         """Return ``ndcg``, ``mrr``, ``qd_flops``, ``query_length``, ``document_length``, ``e2`` and
-        ``selection``, of which the largest is the best checkpoint."""
+        ``selection``, of which the largest is the best checkpoint, and the selecting measure under
+        its own name."""
         documents = self.encode(model, self.documents, "document")
         queries = self.encode(model, self.queries, "query")
         own = model.head.settings
@@ -88,21 +92,26 @@ class RetrievalEvaluator(BaseEvaluator):  # type: ignore[misc]
         if self.words is not None:
             queries = stack_columns([self.words.queries, queries * self.words.query_scale()])
             documents = stack_columns([self.words.documents, documents])
-        hits = ExactEngine.build(documents).search(queries, 10)
+        measures = list(MEASURES)
+        if self.settings.select != E2:
+            measures.append(self.settings.select)
+        depth = min(max(map(effectiveness.depth_of, measures)), len(self.document_ids))
+        hits = ExactEngine.build(documents).search(queries, depth)
         run = run_of_rows(self.query_ids, hits, self.document_ids)
-        values = effectiveness.evaluate(self.qrels, run, ["nDCG@10", "RR@10"])
+        values = effectiveness.evaluate(self.qrels, run, list(dict.fromkeys(measures)))
         cost = qd_flops(queries, documents)
         report = {"ndcg": values["nDCG@10"], "mrr": values["RR@10"], "qd_flops": cost, **lengths}
+        report |= {name: values[name] for name in values if name not in MEASURES}
         report["e2"] = e2(values["RR@10"], cost)
         return report | {"selection": self.selection(report)}
 
     def selection(self, report: dict[str, float]) -> float:
         """Return the value that is largest for the best checkpoint."""
-        if self.settings.select == "e2":
+        select, budget = self.settings.select, self.settings.max_qd_flops
+        if select == E2:
             return report["e2"]
-        budget = self.settings.max_qd_flops
         over = 0.0 if budget is None else report["qd_flops"] - budget
-        return report["ndcg"] if over <= 0 else -over
+        return report["ndcg" if select == "nDCG@10" else select] if over <= 0 else -over
 
     def encode(self, model: Encoder, texts: Texts, task: str) -> sp.csr_array:
         """Return the weights [n, V] of texts, unpruned."""

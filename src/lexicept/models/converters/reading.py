@@ -207,7 +207,8 @@ def _backbone(path: Path, length: int, *, bidirectional: bool) -> Backbone:
         str(path),
         bidirectional=bidirectional,
         special_tokens=True,
-        max_tokens=length,
+        max_query_tokens=length,
+        max_document_tokens=length,
         model_kwargs={"use_safetensors": True},
     )
     backbone.max_seq_length = length

@@ -1,0 +1,129 @@
+"""Lengths at which a model cuts queries and documents (SAE-SPLADE, appendix A: 32 and 256)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sentence_transformers import SparseEncoder
+
+from lexicept.errors import InputError
+from lexicept.experiments.jobs import OverlapJob, TrainingJob
+from lexicept.experiments.recipe import find_recipes, load_recipe
+from lexicept.experiments.report import RECIPES
+from lexicept.index.reader import IndexReader
+from lexicept.models.cached_states import CachedStates
+from lexicept.models.encoder import Encoder
+from lexicept.models.index_settings import IndexSettings
+from support.commands import Run
+from support.heads import sae_head
+from support.tiny import text, tiny_backbone
+
+LONG = text(*range(100))
+TEXTS = [LONG, text(4), ""]
+SPECIAL = 2  # [CLS] and [SEP]
+
+
+@pytest.fixture
+def encoder(tmp_path: Path) -> Encoder:
+    """Queries of 8 tokens, documents of 20; its windows have 64."""
+    encoder = Encoder.of(
+        tiny_backbone(tmp_path / "bert"), sae_head(), index_settings=IndexSettings("splade")
+    )
+    encoder.backbone.cut(8, 20)
+    return encoder
+
+
+@pytest.mark.parametrize(("task", "length"), [("query", 8), ("document", 20)])
+def test_a_text_is_cut_as_a_tokenizer_truncates(encoder: Encoder, task: str, length: int) -> None:
+    backbone = encoder.backbone
+    (window,) = backbone.windows([LONG], task=task)
+    truncated = backbone.tokenizer(LONG, truncation=True, max_length=length)["input_ids"]
+    assert window.token_ids == truncated
+    assert len(truncated) == length
+    cut = text(*range(length - SPECIAL))
+    kept, same = encoder.encode_activations([LONG, cut], task).toarray()
+    np.testing.assert_array_equal(kept, same)
+    backbone.cut(None, None)
+    (whole,) = encoder.encode_activations([LONG], task).toarray()
+    assert not np.allclose(whole, kept)
+    assert len(backbone.windows([LONG])) == 3
+
+
+def test_a_saved_model_keeps_its_lengths(encoder: Encoder, tmp_path: Path) -> None:
+    encoder.save(str(tmp_path / "model"), create_model_card=False)
+    queries, documents = (
+        encode(TEXTS).to_dense() for encode in (encoder.encode_query, encoder.encode_document)
+    )
+    assert not np.allclose(queries[0], documents[0])
+    plain = SparseEncoder(str(tmp_path / "model"), trust_remote_code=True, device="cpu")
+    for loaded in (Encoder.load(tmp_path / "model"), plain):
+        np.testing.assert_array_equal(loaded.encode_query(TEXTS).to_dense(), queries)
+        np.testing.assert_array_equal(loaded.encode_document(TEXTS).to_dense(), documents)
+
+
+def test_an_index_reads_as_much_as_the_model(encoder: Encoder, run: Run, tmp_path: Path) -> None:
+    encoder.save(str(tmp_path / "model"), create_model_card=False)
+    lines = [json.dumps({"id": str(n), "text": t}) for n, t in enumerate(TEXTS[:2])]
+    (tmp_path / "texts.jsonl").write_text("\n".join(lines))
+    given = ("--max-query-tokens", 10, "--max-document-tokens", 12)
+    for name, options in (("own", ()), ("given", given)):
+        command = ("build", tmp_path / "texts.jsonl", "--out", tmp_path / name, "--model")
+        rest = ("--vocabulary", "concepts", "--precision", "float32", *options)
+        assert run(*command, tmp_path / "model", *rest).code == 0
+        index = IndexReader.open(tmp_path / name)
+        documents = encoder.encode_document(TEXTS[:2]).to_dense()
+        vectors = index.document_vectors().weights.toarray()
+        np.testing.assert_allclose(vectors, documents, atol=1e-5)
+        queries = encoder.encode_query(TEXTS).to_dense()
+        np.testing.assert_allclose(index.query_vectors(TEXTS).toarray(), queries, atol=1e-5)
+        # Nothing beyond the length fires a dimension.
+        end = len(text(*range(12 - SPECIAL))) if options else len(text(*range(20 - SPECIAL)))
+        spans = [
+            span
+            for contribution in index.explain(LONG, "0").contributions
+            for span in contribution.document_spans
+        ]
+        assert max(stop for _, stop in spans) == end
+        encoder.backbone.cut(10, 12)
+
+
+def test_states_are_cut_as_queries_or_documents(encoder: Encoder, tmp_path: Path) -> None:
+    lengths = [
+        len(CachedStates.build(tmp_path, encoder.backbone, TEXTS, task=task).read([0])[0])
+        for task in ("query", "document")
+    ]
+    assert lengths == [8 - SPECIAL, 20 - SPECIAL]
+
+
+@pytest.mark.parametrize("length", [0, -1, "8", 2.5])
+def test_impossible_lengths(encoder: Encoder, length: object) -> None:
+    for lengths in ((length, None), (None, length)):
+        with pytest.raises(InputError, match=r"max_(query|document)_tokens must be"):
+            encoder.backbone.cut(*lengths)  # type: ignore[arg-type]
+
+
+LENGTHS = {"sae_splade": (32, 256), "splare": (512, 512), "esplade": (64, 64), "splade": (64, 256)}
+"""SAE-SPLADE, appendix A; SPLARE, table 4; ESPLADE, section 3.1; of SPLADE, MS MARCO's."""
+
+BY_RECALL = ("esplade/table5", "esplade/table6", "esplade/table7")
+
+
+@pytest.mark.parametrize("name", [n for n in find_recipes(RECIPES) if not n.startswith("rra")])
+def test_recipes_read_choose_and_prune_as_the_papers(name: str) -> None:
+    for row in load_recipe(RECIPES, name).rows:
+        for size, job in row.jobs.items():
+            if not isinstance(job, TrainingJob | OverlapJob):
+                continue
+            config = job.config if isinstance(job, TrainingJob) else job.model
+            if config is None:
+                continue
+            model, validation = config.model, config.validation
+            lengths = (model.max_query_tokens, model.max_document_tokens)
+            trained = (config.data.max_query_tokens, config.data.max_document_tokens)
+            assert lengths == (LENGTHS[name.split("/")[0]] if size == "full" else trained)
+            chosen = ("best", "R@10") if name in BY_RECALL else ("last", "nDCG@10")
+            assert (validation.checkpoint, validation.select) == chosen
+            assert model.pruning == "weight"
