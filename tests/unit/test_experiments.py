@@ -1,5 +1,6 @@
 """Recipes: all are valid, damaged ones are refused, and a run that was killed goes on."""
 
+import dataclasses
 import json
 import shutil
 import sys
@@ -116,13 +117,12 @@ def test_esplade_is_pretrained_as_the_paper_says(name):
         assert (kept.learning_rate, kept.warmup_steps, kept.weight_decay) == (1.6e-4, 10_000, 0.01)
 
 
+TINY = {"datasets": [{"name": "tiny"}], "system": "bm25"}
 RECIPE = {
     "title": "Three systems",
     "claim": "RRA changes scores.",
     "kind": "measured",
-    "sizes": {
-        size: {"retrieval": {"datasets": [{"name": "tiny"}], "system": "bm25"}} for size in SIZES
-    },
+    "sizes": {size: {"retrieval": TINY} for size in SIZES},
     "rows": [
         {"name": "bm25"},
         {
@@ -196,6 +196,9 @@ DAMAGES = {
     "pruned.against: unknown row 'bm52'; the nearest is 'bm25'": lambda c: c["rows"][1].update(
         against="bm52"
     ),
+    "rows[1].like: unknown row above 'large'; the nearest is": lambda c: c["rows"][1].update(
+        like="large"
+    ),
     "no job for the size full, and no reason why": lambda c: c["sizes"].pop("full"),
     "unknown job 'retrival'; the nearest is 'retrieval'": lambda c: c["rows"][0].update(
         small={"retrival": {}}
@@ -205,6 +208,26 @@ DAMAGES = {
     ),
     "checks[0]: set either rising or row": lambda c: c["checks"][0].pop("rising"),
 }
+
+
+def test_a_row_is_like_another_but_for_what_it_says(recipes):
+    path = recipes / "paper" / "table1" / "recipe.yaml"
+    rows = [
+        *RECIPE["rows"],
+        {"name": "copied", "like": "large"},
+        {"name": "small_too", "like": "large", "small": {"retrieval": TINY}},
+        {"name": "b", "like": "pruned", "set": {"retrieval": {"b": 0}}},
+        {"name": "b_long", "like": "b", "full": {"retrieval": {"document_max_active_dims": 9}}},
+    ]
+    path.write_text(yaml.safe_dump({**RECIPE, "rows": rows}))
+    made = {row.name: row.jobs for row in load_recipe(recipes, "paper/table1").rows}
+    assert made["copied"] == made["large"]
+    assert made["large"]["small"] == "too large"
+    assert made["small_too"]["small"] == made["small_too"]["full"] == made["bm25"]["full"]
+    for size in SIZES:
+        assert made["b"][size] == dataclasses.replace(made["pruned"][size], b=0)
+    assert made["b_long"]["small"] == made["b"]["small"]
+    assert made["b_long"]["full"].document_max_active_dims == 9
 
 
 @pytest.mark.parametrize("message", DAMAGES)

@@ -1,7 +1,9 @@
 """Recipes: what a paper's table or figure claims, the rows that test it, and the paper's numbers.
 
 A recipe is a folder ``<paper>/<table>`` with ``recipe.yaml``, ``expected.json`` and ``README.md``.
-Nothing in it is code.
+Nothing in it is code. In ``recipe.yaml``, ``sizes`` has a job for each size, small and full. A row
+starts from these, or from those of the row above that ``like`` names; ``set`` has its changes to
+both, ``small`` and ``full`` those to one, or the reason why nothing is run.
 """
 
 from __future__ import annotations
@@ -212,7 +214,7 @@ def _expected_row(content: Any, name: str, columns: Mapping[str, Column]) -> Exp
 
 
 _FIELDS = ("title", "claim", "kind", "sizes", "rows", "checks", "figure", "not_comparable")
-_ROW_FIELDS = ("name", "label", "set", *SIZES, "against", "at", "series")
+_ROW_FIELDS = ("name", "label", "like", "set", *SIZES, "against", "at", "series")
 
 
 def _recipe(name: str, folder: Path, content: Any, expected: Expected) -> Recipe:
@@ -220,7 +222,8 @@ def _recipe(name: str, folder: Path, content: Any, expected: Expected) -> Recipe
     sizes = _mapping(content.get("sizes", {}), "sizes")
     for size in sizes:
         _known(size, SIZES, "sizes", "size")
-    rows = tuple(_row(row, sizes, n) for n, row in enumerate(content.get("rows", [])))
+    bases: dict[str | None, Any] = {None: sizes}
+    rows = tuple(_row(row, bases, n) for n, row in enumerate(content.get("rows", [])))
     checks = tuple(
         from_mapping(Check, check, f"checks[{n}]")
         for n, check in enumerate(content.get("checks", []))
@@ -234,23 +237,33 @@ def _recipe(name: str, folder: Path, content: Any, expected: Expected) -> Recipe
     return Recipe(name, folder, *texts, kind, rows, checks, expected, drawn, reason)
 
 
-def _row(content: Any, sizes: Mapping[str, Any], number: int) -> Row:
+def _row(content: Any, bases: dict[str | None, Any], number: int) -> Row:
+    """Read a row, and add its jobs to ``bases``, by its name; None has those of ``sizes``."""
     place = f"rows[{number}]"
     _only(content, _ROW_FIELDS, place, required=("name",))
-    name = str(content["name"])
+    name, like = str(content["name"]), content.get("like")
+    if like is not None:
+        _known(like, [row for row in bases if row is not None], f"{place}.like", "row above")
+    own = {size: content.get(size, {}) for size in SIZES}
+    bases[name] = made = {
+        size: _changed(bases[like].get(size, {}), content.get("set", {}), own[size])
+        for size in SIZES
+    }
     jobs: dict[str, Job | str] = {}
-    for size in SIZES:
-        own = content.get(size, {})
-        if isinstance(own, str):
-            jobs[size] = own
-        elif size in sizes or own:
-            merged = _override(_override(sizes.get(size, {}), content.get("set", {})), own)
-            jobs[size] = read_job(merged, f"{name}.{size}")
-        else:
+    for size, job in made.items():
+        if not job:
             raise InputError(f"{place} ({name}): no job for the size {size}, and no reason why")
+        jobs[size] = job if isinstance(job, str) else read_job(job, f"{name}.{size}")
     at = content.get("at")
     label, series = str(content.get("label", name)), str(content.get("series", ""))
     return Row(name, label, jobs, content.get("against"), None if at is None else float(at), series)
+
+
+def _changed(base: Any, both: Any, own: Any) -> Any:
+    """Return a job with the changes of a row, or the reason why there is none."""
+    if isinstance(own, str) or (isinstance(base, str) and not own):
+        return own or base
+    return _override(_override({} if isinstance(base, str) else base, both), own)
 
 
 def _override(base: Any, own: Any) -> Any:
