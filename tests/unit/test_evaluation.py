@@ -19,7 +19,7 @@ from lexicept.evaluation.effectiveness import (
     evaluate_queries,
 )
 from lexicept.evaluation.runs import read_run, without_identical_ids, write_run
-from lexicept.evaluation.significance import paired_t_test
+from lexicept.evaluation.significance import holm, paired_t_test
 from support.indexes import build
 from support.strategies import read_bytes
 
@@ -185,6 +185,14 @@ def test_identical_runs_do_not_differ() -> None:
 def test_the_same_difference_everywhere_is_certain(sign: int) -> None:
     better = {"1": 0.5 + sign * 0.25, "2": 0.25 + sign * 0.25}
     assert paired_t_test(better, {"1": 0.5, "2": 0.25}) == (sign * 0.25, sign * inf, 0.0)
+
+
+def test_holm_s_correction() -> None:
+    # .005 · 4, .01 · 3, .03 · 2, and .04 · 1, which is raised to the one before.
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.02]) == [0.02]
+    assert holm([0.6, 0.7]) == [1.0, 1.0]
+    assert holm([]) == []
 
 
 @pytest.mark.parametrize(

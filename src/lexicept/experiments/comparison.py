@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from lexicept.evaluation.significance import paired_t_test
+from lexicept.evaluation.significance import holm, paired_t_test
 from lexicept.experiments.recipe import Check, Column, Expected, Recipe
 from lexicept.experiments.run import Outcome, Result
 from lexicept.storage.files import replace_file, write_json
+
+SIGNIFICANT = 0.05
+"""Largest p-value of a mark (SAE-SPLADE, Tables 1, 5 and 6)."""
 
 
 class Cell(NamedTuple):
@@ -39,13 +42,38 @@ class Cell(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """The paired test of two rows that ran here."""
+    """The paired test of two rows that ran here, on one dataset."""
 
     row: str
     against: str
     measure: str
+    """``<dataset> <measure>``."""
     difference: float
     p: float
+
+
+class Marks(NamedTuple):
+    """The datasets of a column on which a row differs significantly from another (SAE-SPLADE,
+    Table 1: ↑ and ↓), by two-sided paired t-tests at ``SIGNIFICANT``."""
+
+    row: str
+    against: str
+    column: str
+    tested: int
+    """Number of datasets."""
+    better: int
+    worse: int
+    better_corrected: int
+    """The same after Holm's correction for the column's datasets."""
+    worse_corrected: int
+
+    @property
+    def shown(self) -> str:
+        """The marks as the papers print them, and what the correction leaves of them."""
+        plain = _arrows(self.better, self.worse)
+        if self.tested == 1:
+            return plain
+        return f"{plain} of {self.tested}, corrected {_arrows(*self[-2:])}"
 
 
 class Checked(NamedTuple):
@@ -71,6 +99,7 @@ class Comparison(NamedTuple):
 
     cells: list[Cell]
     pairs: list[Pair]
+    marks: list[Marks]
     checks: list[Checked]
     verdict: Verdict
 
@@ -78,9 +107,10 @@ class Comparison(NamedTuple):
 def compare(recipe: Recipe, size: str, outcome: Outcome) -> Comparison:
     """Return cells, paired tests, checks and the verdict."""
     cells = _cells(recipe, size, outcome.results)
-    pairs = _pairs(recipe, outcome.results)
+    pairs = _pairs(recipe, size, outcome.results)
     checks = [_check(c, outcome.results) for c in recipe.checks if c.size == size]
-    return Comparison(cells, pairs, checks, _verdict(recipe, outcome, cells, checks))
+    verdict = _verdict(recipe, outcome, cells, checks)
+    return Comparison(cells, pairs, marks(recipe, size, pairs), checks, verdict)
 
 
 def _cells(recipe: Recipe, size: str, results: Mapping[str, Result]) -> list[Cell]:
@@ -114,26 +144,62 @@ def cell_value(
 def _value(column: Column, size: str, result: Result | None) -> float | None:
     if result is None:
         return None
-    metric, datasets = column.metric, column.datasets
-    if size == "small":
-        if column.small is None:
-            return None
-        metric, datasets = column.small.metric, column.small.datasets
-    names = [f"{dataset} {metric}" for dataset in datasets] or [metric]
-    if any(name not in result.values for name in names):
+    names = _measures(column, size)
+    if not names or any(name not in result.values for name in names):
         return None
     return column.scale * float(np.mean([result.values[name] for name in names]))
 
 
-def _pairs(recipe: Recipe, results: Mapping[str, Result]) -> list[Pair]:
+def marks(recipe: Recipe, size: str, pairs: Sequence[Pair]) -> list[Marks]:
+    """Count, for every column and pair of rows, the datasets with a significant difference."""
+    tests = {(pair.row, pair.measure): pair for pair in pairs}
+    counted = []
+    for row in recipe.rows:
+        for name, column in recipe.expected.columns.items():
+            measures = _measures(column, size) if column.over is None else []
+            known = [tests[row.name, m] for m in measures if (row.name, m) in tests]
+            if not known:
+                continue
+            corrected = holm([pair.p for pair in known])
+            plain = [(pair.difference, pair.p) for pair in known]
+            adjusted = [(pair.difference, p) for pair, p in zip(known, corrected, strict=True)]
+            sides = (*_significant(plain), *_significant(adjusted))
+            counted.append(Marks(row.name, known[0].against, name, len(known), *sides))
+    return counted
+
+
+def _significant(tests: Sequence[tuple[float, float]]) -> tuple[int, int]:
+    """Return how many differences are significantly above 0, and below."""
+    signs = [np.sign(difference) for difference, p in tests if p < SIGNIFICANT]
+    return signs.count(1), signs.count(-1)
+
+
+def _arrows(better: int, worse: int) -> str:
+    parts = [f"{arrow}{count}" for arrow, count in (("↑", better), ("↓", worse)) if count]
+    return " ".join(parts) or "–"
+
+
+def _measures(column: Column, size: str) -> list[str]:
+    """Return the names of a column's values."""
+    source = column.small if size == "small" else column
+    if source is None or not source.metric:
+        return []
+    return [f"{dataset} {source.metric}" for dataset in source.datasets] or [source.metric]
+
+
+def _pairs(recipe: Recipe, size: str, results: Mapping[str, Result]) -> list[Pair]:
+    """Test nDCG@10 and whatever the table prints, on every dataset."""
     pairs = []
+    columns = recipe.expected.columns.values()
+    printed = {name for column in columns for name in _measures(column, size)}
     for row in recipe.rows:
         if row.against is None or row.name not in results or row.against not in results:
             continue
         first, second = results[row.name].per_query, results[row.against].per_query
         for measure in first:
             same = measure in second and first[measure].keys() == second[measure].keys()
-            if measure.endswith(" nDCG@10") and same and len(first[measure]) > 1:
+            wanted = measure in printed or measure.endswith(" nDCG@10")
+            if wanted and same and len(first[measure]) > 1:
                 test = paired_t_test(first[measure], second[measure])
                 pairs.append(Pair(row.name, row.against, measure, test.difference, test.p))
     return pairs
@@ -202,6 +268,15 @@ def markdown(recipe: Recipe, size: str, outcome: Outcome, compared: Comparison) 
             word = {True: "yes", False: "no", None: "not run"}[checked.holds]
             lines.append(f"| {checked.check.says} | {word} | {checked.shown} |")
         lines.append("")
+    if compared.marks:
+        lines += [
+            f"Datasets with a significant difference (p < {SIGNIFICANT:g}, two-sided paired t-test, "
+            "and with Holm's correction for the datasets of a column):",
+            "",
+            *("| row | against | column | datasets |", "| --- " * 4 + "|"),
+        ]
+        lines += [f"| {m.row} | {m.against} | {m.column} | {m.shown} |" for m in compared.marks]
+        lines.append("")
     if compared.pairs:
         lines += ["| row | against | measure | difference | p |", "| --- " * 5 + "|"]
         for pair in compared.pairs:
@@ -252,6 +327,7 @@ def to_json(compared: Comparison, outcome: Outcome) -> dict[str, Any]:
             if c.ours is not None
         ],
         "pairs": [pair._asdict() for pair in compared.pairs],
+        "marks": [one._asdict() for one in compared.marks],
         "checks": [
             {"says": c.check.says, "holds": c.holds, "values": c.shown} for c in compared.checks
         ],

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lexicept.errors import InputError
-from lexicept.experiments.comparison import Comparison, Verdict, compare
+from lexicept.experiments.comparison import Comparison, Pair, Verdict, compare, marks
 from lexicept.experiments.recipe import SIZES, Recipe, find_recipes, load_recipe
 from lexicept.experiments.run import Outcome, Result, job_fingerprint
 from lexicept.storage.files import read_json, replace_file, write_json
@@ -112,7 +112,7 @@ def _section(recipe: Recipe, outcomes: dict[str, Any]) -> str:
     for size in SIZES:
         outcome, compared, pairs = outcomes[size]
         if outcome.results:
-            lines += _findings(size, outcome, compared, pairs)
+            lines += _findings(recipe, size, outcome, compared, pairs)
     return "\n".join(lines)
 
 
@@ -145,16 +145,23 @@ def _number(value: Any) -> bool:
 
 
 def _findings(
-    size: str, outcome: Outcome, compared: Comparison, pairs: list[dict[str, Any]]
+    recipe: Recipe,
+    size: str,
+    outcome: Outcome,
+    compared: Comparison,
+    pairs: list[dict[str, Any]],
 ) -> list[str]:
     lines = [f"What the {size} run found:", ""]
-    for one in compared.checks:
-        word = {True: "yes", False: "**no**", None: "not run"}[one.holds]
-        lines.append(f"- {one.check.says}: {word} ({one.shown})")
-    for pair in pairs:
+    for checked in compared.checks:
+        word = {True: "yes", False: "**no**", None: "not run"}[checked.holds]
+        lines.append(f"- {checked.check.says}: {word} ({checked.shown})")
+    tested = [Pair(**pair) for pair in pairs]
+    for one in marks(recipe, size, tested):
+        lines.append(f"- {one.row} against {one.against}, {one.column}: {one.shown}")
+    for pair in tested:
         lines.append(
-            f"- {pair['row']} against {pair['against']}, {pair['measure']}: "
-            f"{pair['difference']:+.4f}, p {pair['p']:.2g}"
+            f"- {pair.row} against {pair.against}, {pair.measure}: "
+            f"{pair.difference:+.4f}, p {pair.p:.2g}"
         )
     for result in outcome.results.values():
         lines += [f"- {result.row}: {note}" for note in result.notes]
