@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import shutil
 import sys
 from itertools import product
@@ -14,13 +15,14 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import yaml
+from scipy.stats import ttest_rel
 
 import lexicept
 from lexicept.corpora import Qrel, read_documents, read_queries
 from lexicept.errors import InputError
 from lexicept.experiments import data as data_module
 from lexicept.experiments import run as run_module
-from lexicept.experiments.comparison import compare, write_comparison
+from lexicept.experiments.comparison import Pair, compare, markdown, marks, write_comparison
 from lexicept.experiments.data import (
     Data,
     MissingDataError,
@@ -34,7 +36,7 @@ from lexicept.experiments.jobs import TrainingJob
 from lexicept.experiments.measuring import Collection, Measurements
 from lexicept.experiments.recipe import SIZES, find_recipes, load_recipe
 from lexicept.experiments.report import RECIPES, record, recorded, write_report
-from lexicept.experiments.run import known_results, run_recipe, validate
+from lexicept.experiments.run import Outcome, Result, known_results, run_recipe, validate
 from support.collections import write_beir
 from support.commands import Run, assert_error
 from support.tiny import save_collection
@@ -453,6 +455,66 @@ def test_the_table_compares_and_the_verdict_needs_a_run(recipes, here, tmp_path)
     page = (tmp_path / "page.md").read_text()
     assert "[paper/table1](#papertable1)" in page
     assert "pruned against bm25, tiny nDCG@10" in page
+
+
+def test_marks_are_those_of_sae_splade_s_table_1(tmp_path):
+    """k = 4 against SPLADE: MSM ↓1, LoTTE ↓1, BEIR ↑7."""
+    recipe = load_recipe(RECIPES, "sae_splade/table1")
+    columns = recipe.expected.columns
+    random = np.random.default_rng(0)
+    shift = {"MSM": [-0.2], "TREC-DL": [0, 0], "LoTTE": [0, 0, -0.2, 0, 0]}
+    shift["BEIR"] = [0.2] * 7 + [0] * 6
+    splade, sparse, p_values = {}, {}, {}
+    for column, shifts in shift.items():
+        for dataset, by in zip(columns[column].datasets, shifts, strict=True):
+            values, noise = random.uniform(0.3, 0.7, 60), random.normal(0, 0.01, 60)
+            name = f"{dataset} {columns[column].metric}"
+            splade[name] = {str(q): float(v) for q, v in enumerate(values)}
+            # Without a shift the differences cancel each other, so that p is 1.
+            moved = values + (by + noise if by else np.resize([0.01, -0.01], 60))
+            sparse[name] = {str(q): float(v) for q, v in enumerate(moved)}
+            p_values[name] = ttest_rel(moved, values).pvalue
+    results = {
+        name: Result(name, "", {}, (), 0.0, "", {}, "", per_query)
+        for name, per_query in (("splade", splade), ("sae_splade_k4", sparse))
+    }
+    compared = compare(recipe, "full", Outcome(results, {}))
+    assert {pair.measure: pytest.approx(pair.p) for pair in compared.pairs} == p_values
+    shown = {one.column: one.shown for one in compared.marks if one.row == "sae_splade_k4"}
+    assert shown == {
+        "MSM": "↓1",
+        "TREC-DL": "– of 2, corrected –",
+        "LoTTE": "↓1 of 5, corrected ↓1",
+        "BEIR": "↑7 of 13, corrected ↑7",
+    }
+    page = markdown(recipe, "full", Outcome(results, {}), compared)
+    assert "| sae_splade_k4 | splade | BEIR | ↑7 of 13, corrected ↑7 |" in page
+
+
+def test_a_correction_takes_marks_away():
+    recipe = load_recipe(RECIPES, "sae_splade/table1")
+    lotte = recipe.expected.columns["LoTTE"].datasets
+    pairs = [
+        Pair("sae_splade_k8", "splade", f"{dataset} Success@5", sign * 0.1, p)
+        for dataset, sign, p in zip(
+            lotte, (1, 1, -1, 1, -1), (0.001, 0.02, 0.03, 0.2, 0.9), strict=True
+        )
+    ]
+    (one,) = marks(recipe, "full", pairs)
+    assert one.shown == "↑2 ↓1 of 5, corrected ↑1"
+
+
+def test_the_chapter_s_example_is_computed(here, tmp_path):
+    recipe = load_recipe(RECIPES, "splade/example")
+    outcome = run_recipe(recipe, "small", here, tmp_path)
+    compared = compare(recipe, "small", outcome)
+    assert compared.verdict == ("agrees", "15 claims and values hold")
+    values = outcome.results["γ(d)"].values
+    gamma = [math.log(1.5), math.log(1.8), math.log(2) + math.log(1.3)]
+    assert [values[f"γ{n}"] for n in (1, 2, 3)] == pytest.approx(gamma, rel=1e-12)
+    assert [values[f"p{n}"] for n in (1, 2, 3)] == pytest.approx([0.254, 0.305, 0.441], abs=5e-4)
+    assert values["L1"] == pytest.approx(0.1 * sum(gamma), rel=1e-12)
+    assert values["FLOPS"] == pytest.approx(sum(w * w for w in gamma), rel=1e-12)
 
 
 def test_published_vectors_are_read(tmp_path):

@@ -229,7 +229,25 @@ class E2Job:
     """BM25's QD-FLOPs."""
 
 
-Job = RetrievalJob | TrainingJob | PooledJob | OverlapJob | EffectJob | E2Job
+@settings
+class ExampleJob:
+    """The numbers of a worked example (the SPLADE chapter)."""
+
+    heads: Items[Items[Number]] = ()
+    """Masked-language heads X_i of a document's tokens: γ is pooled from them."""
+    weights: Items[Items[Number]] = ()
+    """Weights γ of a batch of documents, in place of ``heads``."""
+    l1_weight: NotNegative = 1.0
+    """λ of L1."""
+
+    def __post_init__(self) -> None:
+        if bool(self.heads) == bool(self.weights):
+            raise InputError("an example needs either heads or weights")
+        if len({len(row) for row in self.heads or self.weights}) != 1:
+            raise InputError("all tokens or documents need as many terms")
+
+
+Job = RetrievalJob | TrainingJob | PooledJob | OverlapJob | EffectJob | E2Job | ExampleJob
 
 JOBS: dict[str, type[Job]] = {
     "retrieval": RetrievalJob,
@@ -238,5 +256,6 @@ JOBS: dict[str, type[Job]] = {
     "overlap": OverlapJob,
     "effect": EffectJob,
     "e2": E2Job,
+    "example": ExampleJob,
 }
 """Name of a job in a recipe → its settings."""

@@ -25,6 +25,7 @@ from lexicept.experiments.jobs import (
     DatasetSettings,
     E2Job,
     EffectJob,
+    ExampleJob,
     Job,
     OverlapJob,
     PooledJob,
@@ -196,6 +197,10 @@ def run_row(
 def _run(job: Job, recipe: Recipe, data: Data, work: Path, progress: Progress) -> Measurements:
     if isinstance(job, E2Job):
         return run_e2(job, recipe.folder.parents[1])
+    if isinstance(job, ExampleJob):
+        from lexicept.experiments.example import run_example
+
+        return run_example(job)
     from lexicept.experiments import systems, trained
 
     match job:
@@ -314,7 +319,7 @@ def datasets_of(job: Job) -> list[DatasetSettings]:
             return [DatasetSettings(job.dataset), *learned]
         case EffectJob():
             return [DatasetSettings(job.dataset)]
-        case E2Job():
+        case E2Job() | ExampleJob():
             return []
 
 
