@@ -844,3 +844,15 @@ def test_clsr_is_bm25_over_latents_of_pooled_vectors(tmp_path, monkeypatch):
     assert collection.documents.data == pytest.approx(idf * documents.data / (documents.data + 0.6))
     assert collection.queries.data == pytest.approx(queries.data / (queries.data + 1.5))
     assert found[True]["beir nDCG@10"] > 0.1
+
+
+@pytest.mark.parametrize("table", ["sae_splade/table8", "sae_splade/table9"])
+def test_pairs_are_of_table_1_s_models(table):
+    """The same trainings, so that a run of both tables trains each model once."""
+    models = {row.name: row.jobs for row in load_recipe(RECIPES, "sae_splade/table1").rows}
+    (row,) = load_recipe(RECIPES, table).rows
+    for size, job in row.jobs.items():
+        for side, name in ((job.tokens, "splade"), (job.latents, "sae_splade_k8")):
+            assert side.config == models[name][size].config
+            assert side.pretraining == models[name][size].pretraining
+    assert row.jobs["full"].documents == 10_000

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 
 from lexicept.analysis import pairs
-from lexicept.analysis.pairs import Pair, dimension_pairs
+from lexicept.analysis.pairs import Pair, dimension_pairs, senses, synonyms
 from lexicept.errors import InputError
 from lexicept.vectors import SparseVectors, Vocabulary
 
@@ -46,6 +46,19 @@ def test_the_three_relations_by_hand() -> None:
     assert found.associated == len(found) == 5
     synonym = found[1]
     assert (synonym.latent_given_token, synonym.token_given_latent, synonym.lift) == (1, 0.4, 2)
+
+
+def test_groups_are_those_of_tables_8_and_9() -> None:
+    """Latent 0 covers tokens 0 and 1; token 2 has latents 1 and 2."""
+    tokens = np.stack([column((0, 8)), column((8, 16)), column((20, 40))], axis=1)
+    latents = np.stack([column((0, 20)), column((20, 28)), column((28, 36))], axis=1)
+    found = dimension_pairs(vectors(tokens), vectors(latents))
+    (covering,) = synonyms(found)
+    assert covering.dimension == 0
+    assert [pair.token for pair in covering.pairs] == [0, 1]
+    (several,) = senses(found)
+    assert several.dimension == 2
+    assert [(pair.latent, pair.token_given_latent) for pair in several.pairs] == [(1, 1), (2, 1)]
 
 
 def test_a_probability_of_a_tenth_is_enough() -> None:

@@ -1,4 +1,4 @@
-"""Pairs of associated dimensions of two vocabularies, for example words and latents.
+"""Pairs of associated dimensions of two vocabularies, such as SPLADE's tokens and SAE latents.
 
 SAE-SPLADE, appendix E: for a token t and a latent l over the same documents, P(l|t) and P(t|l)
 say whether the latent covers more than the token (synonymy), less (polysemy), or just as much
@@ -65,6 +65,14 @@ class Pair(NamedTuple):
     def token_given_latent(self) -> float:
         """P(t|l)."""
         return self.both / self.latent_count
+
+
+class Group(NamedTuple):
+    """A dimension, and its pairs of one relation."""
+
+    dimension: int
+    pairs: tuple[Pair, ...]
+    """Those of the most documents first."""
 
 
 @dataclass(frozen=True)
@@ -155,6 +163,37 @@ def dimension_pairs(tokens: SparseVectors, latents: SparseVectors) -> Pairs:
     t, l, k = t[order], l[order], k[order]  # noqa: E741
     numbers, counts = (t_numbers[t], l_numbers[l]), (t_counts[t], l_counts[l])
     return Pairs(*numbers, *counts, k, relation[order], relation.size, T.shape[0])
+
+
+def synonyms(pairs: Pairs) -> list[Group]:
+    """Group pairs of synonymy by their latent: each covers several tokens (SAE-SPLADE, Table 8).
+
+    Returns:
+        Latents with two tokens and more, those with most first.
+    """
+    return _groups(pairs, "synonymy", "latent")
+
+
+def senses(pairs: Pairs) -> list[Group]:
+    """Group pairs of polysemy by their token: each has several latents (SAE-SPLADE, Table 9).
+
+    Returns:
+        Tokens with two latents and more, those with most first.
+    """
+    return _groups(pairs, "polysemy", "token")
+
+
+def _groups(pairs: Pairs, relation: Relation, side: Literal["token", "latent"]) -> list[Group]:
+    groups: dict[int, list[Pair]] = {}
+    for number in np.flatnonzero(pairs.relation == RELATIONS.index(relation)).tolist():
+        pair = pairs[number]
+        groups.setdefault(getattr(pair, side), []).append(pair)
+    found = [
+        Group(dimension, tuple(sorted(of_one, key=lambda pair: -pair.both)))
+        for dimension, of_one in groups.items()
+        if len(of_one) > 1
+    ]
+    return sorted(found, key=lambda group: (-len(group.pairs), group.dimension))
 
 
 def _by_frequency(matrix: sp.csr_array) -> tuple[Integers, Integers, sp.csr_array]:

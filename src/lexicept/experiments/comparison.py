@@ -270,7 +270,7 @@ def markdown(recipe: Recipe, size: str, outcome: Outcome, compared: Comparison) 
         lines.append("")
     if compared.marks:
         lines += [
-            f"Datasets with a significant difference (p < {SIGNIFICANT:g}, two-sided paired t-test, "
+            f"Datasets with a significant difference (paired t-test, p < {SIGNIFICANT:g}, "
             "and with Holm's correction for the datasets of a column):",
             "",
             *("| row | against | column | datasets |", "| --- " * 4 + "|"),

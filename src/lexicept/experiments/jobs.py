@@ -195,6 +195,20 @@ class OverlapJob:
 
 
 @settings
+class PairsJob:
+    """Pairs of one model's tokens and another's latents (SAE-SPLADE, Tables 8 and 9)."""
+
+    dataset: Text
+    """Dataset of the documents that both encode."""
+    tokens: TrainingJob
+    """Training of the model whose dimensions are tokens."""
+    latents: TrainingJob
+    """Training of the model whose dimensions are latents."""
+    documents: Count = 10_000
+    """Number of documents, drawn once (appendix E: 10,000)."""
+
+
+@settings
 class EffectJob:
     """The effect of RRA on weights (RRA, the case study)."""
 
@@ -247,7 +261,9 @@ class ExampleJob:
             raise InputError("all tokens or documents need as many terms")
 
 
-Job = RetrievalJob | TrainingJob | PooledJob | OverlapJob | EffectJob | E2Job | ExampleJob
+Job = (
+    RetrievalJob | TrainingJob | PooledJob | OverlapJob | EffectJob | E2Job | ExampleJob | PairsJob
+)
 
 JOBS: dict[str, type[Job]] = {
     "retrieval": RetrievalJob,
@@ -257,5 +273,6 @@ JOBS: dict[str, type[Job]] = {
     "effect": EffectJob,
     "e2": E2Job,
     "example": ExampleJob,
+    "pairs": PairsJob,
 }
 """Name of a job in a recipe → its settings."""

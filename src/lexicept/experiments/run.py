@@ -28,6 +28,7 @@ from lexicept.experiments.jobs import (
     ExampleJob,
     Job,
     OverlapJob,
+    PairsJob,
     PooledJob,
     RetrievalJob,
     TrainingJob,
@@ -215,6 +216,10 @@ def _run(job: Job, recipe: Recipe, data: Data, work: Path, progress: Progress) -
             return trained.run_pooled(job, data, work, progress)
         case OverlapJob():
             return trained.run_overlap(job, data, work, progress)
+        case PairsJob():
+            from lexicept.experiments.model_pairs import run_pairs
+
+            return run_pairs(job, data, work, progress)
 
 
 def run_e2(job: E2Job, recipes: Path) -> Measurements:
@@ -292,6 +297,8 @@ def read_by(job: Job | str) -> set[str]:
     """Return the names of all datasets and models that a job reads."""
     if isinstance(job, str):
         return set()
+    if isinstance(job, PairsJob):
+        return {job.dataset} | read_by(job.tokens) | read_by(job.latents)
     names = {dataset.name for dataset in datasets_of(job)}
     match job:
         case TrainingJob(config=config) | OverlapJob(model=TrainingConfig() as config):
@@ -319,6 +326,12 @@ def datasets_of(job: Job) -> list[DatasetSettings]:
             return [DatasetSettings(job.dataset), *learned]
         case EffectJob():
             return [DatasetSettings(job.dataset)]
+        case PairsJob():
+            return [
+                DatasetSettings(job.dataset),
+                *datasets_of(job.tokens),
+                *datasets_of(job.latents),
+            ]
         case E2Job() | ExampleJob():
             return []
 

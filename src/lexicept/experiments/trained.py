@@ -69,14 +69,7 @@ def run_training(
     Raises:
         MissingDataError: a dataset or model that is not here.
     """
-    config = located(job.config, data)
-    if job.pretraining is not None:
-        config = _pretrained(job, config, data, work, progress)
-    folders = [
-        trained(replace(config, optimizer=replace(config.optimizer, seed=seed)), work, progress)
-        for seed in job.seeds or (config.optimizer.seed,)
-    ]
-    model = folders[0] if len(folders) == 1 else _averaged(folders, work)
+    config, model = model_of(job, data, work, progress)
     encoder, measurements = Encoder.load(model), Measurements()
     lengths = (encoder.backbone.max_query_tokens, encoder.backbone.max_document_tokens)
     frozen = config.model.trained == "head"
@@ -106,6 +99,20 @@ def run_training(
             encoder, job.mteb, query_dims, document_dims, kept, progress
         )
     return measurements
+
+
+def model_of(
+    job: TrainingJob, data: Data, work: Path, progress: Progress
+) -> tuple[TrainingConfig, Path]:
+    """Return a job's configuration with the paths here, and its model, trained where missing."""
+    config = located(job.config, data)
+    if job.pretraining is not None:
+        config = _pretrained(job, config, data, work, progress)
+    folders = [
+        trained(replace(config, optimizer=replace(config.optimizer, seed=seed)), work, progress)
+        for seed in job.seeds or (config.optimizer.seed,)
+    ]
+    return config, folders[0] if len(folders) == 1 else _averaged(folders, work)
 
 
 def _anisotropy(encoder: Any, config: TrainingConfig, source: str, title: str) -> dict[str, float]:
