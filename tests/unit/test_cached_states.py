@@ -32,13 +32,13 @@ def folders(path):
 
 
 def states_of(backbone, one):
-    """The states of a text's tokens, window by window, without special tokens."""
+    """The states of a text's tokens, window by window, each once."""
     parts = []
     for window in backbone.windows([one]):
         ids = torch.tensor([window.token_ids])
         with torch.no_grad():
             states = backbone.states(ids, torch.ones_like(ids))[0]
-        parts.append(states[torch.tensor(window.special) == 0])
+        parts.append(states[torch.tensor(window.left_out) == 0])
     return torch.cat(parts)
 
 
@@ -52,7 +52,7 @@ def test_cached_states_are_the_backbone_s_in_half_precision(bert, tmp_path):
         assert torch.allclose(states[place == number], expected, rtol=2e-3, atol=1e-4)
     windows = bert.windows([TEXTS[2]])
     assert len(windows) == 3  # of 62 tokens, neighbours sharing 32
-    assert (place == 2).sum() == sum(len(w.special) - 2 for w in windows)
+    assert (place == 2).sum() == len(TEXTS[2].split())
     assert np.load(folders(tmp_path)[0] / "000000.npy").dtype == np.float16
 
 
@@ -227,7 +227,7 @@ def test_windows_are_found_by_their_tokens(bert, tmp_path):
     (empty,), (other,) = bert.windows([""]), bert.windows([text(1, 2)])
     assert cached.find(empty) is None
     assert cached.find(other) is None
-    marked = windows[3]._replace(special=[0, *windows[3].special[1:]])
+    marked = windows[3]._replace(left_out=[0, *windows[3].left_out[1:]])
     assert cached.find(marked) is None
 
 
@@ -239,7 +239,7 @@ def test_the_blocks_are_run_for_unknown_windows_of_documents_only(bert, tmp_path
     def read(task):
         parts = [None] * len(windows)
         for numbers, states in bert.token_states(windows, task):
-            lengths = [windows[i].special.count(0) for i in numbers]
+            lengths = [windows[i].left_out.count(0) for i in numbers]
             for number, part in zip(numbers, states.split(lengths), strict=True):
                 parts[number] = part
         return parts

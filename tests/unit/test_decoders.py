@@ -196,14 +196,14 @@ def test_every_window_begins_as_a_text_does(folders: dict[str, str]) -> None:
     assert [window.text for window in windows] == [0, 0, 0, 0, 1]
     for window in windows:
         assert window.token_ids[0] == 1
-        assert window.special == [1] + [0] * (len(window.token_ids) - 1)
+        assert window.left_out == [1] + [0] * (len(window.token_ids) - 1)
 
 
 def test_borders_are_special_even_where_a_text_spells_them(folders: dict[str, str]) -> None:
     backbone = Backbone.from_pretrained(folders["Llama"])
     (window,) = backbone.windows(["bade</s> baki<s>"])
     assert window.token_ids[2::2] == [2, 1]
-    assert window.special == [1, 0, 1, 0, 1]
+    assert window.left_out == [1, 0, 1, 0, 1]
     features = backbone.preprocess(["bade</s> baki<s>"])
     assert features["token_mask"].tolist() == [[False, True, False, True, False]]
 

@@ -48,7 +48,7 @@ def brute_force(encoder: Encoder, texts: Sequence[str]) -> tuple[Fired, dict[int
     tokens = 0
     for window in encoder[0].windows(texts):
         for _, states in encoder[0].token_states([window]):
-            places = [p for p, special in enumerate(window.special) if not special]
+            places = [p for p, left_out in enumerate(window.left_out) if not left_out]
             tokens += len(places)
             for place, acts, latents in zip(places, *encoder[1].encode(states), strict=True):
                 same = [p for p in places if window.words[p] == window.words[place]]
@@ -110,7 +110,7 @@ def test_word_vectors_are_brute_force(tiny: Encoder) -> None:
     states: dict[str, list[torch.Tensor]] = {}
     for window in tiny.backbone.windows(TEXTS):
         for _, batch in tiny.backbone.token_states([window]):
-            places = [p for p, special in enumerate(window.special) if not special]
+            places = [p for p, left_out in enumerate(window.left_out) if not left_out]
             for place, state in zip(places, batch, strict=True):
                 same = [p for p in places if window.words[p] == window.words[place]]
                 start, end = window.offsets[same[0]][0], window.offsets[same[-1]][1]

@@ -130,7 +130,7 @@ def dense_reference(encoder, text):
     for window in backbone.windows([text]):
         ids = torch.tensor([window.token_ids])
         states = backbone.states(ids, torch.ones_like(ids))[0]
-        real = states[torch.tensor(window.special) == 0]
+        real = states[torch.tensor(window.left_out) == 0]
         pre = torch.relu((real - sae.b_dec) @ sae.W_enc.T + sae.b_enc)
         values, latents = pre.topk(sae.k, dim=1)
         best = (

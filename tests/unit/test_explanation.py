@@ -66,8 +66,8 @@ def token_by_token(encoder, content, task):
         ((_, states),) = backbone.token_states([window])
         with torch.inference_mode():
             parts.append(head.pool(states, torch.arange(len(states)), len(states), task))
-        words = zip(word_spans(window), window.special, strict=True)
-        places += [place for place, special in words if not special]
+        words = zip(word_spans(window), window.left_out, strict=True)
+        places += [place for place, left_out in words if not left_out]
     return torch.cat(parts).double(), places
 
 

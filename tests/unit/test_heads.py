@@ -49,8 +49,8 @@ def plain(encoder, query, k=None, pooling="max"):
     for window in backbone.windows([query]):
         ids = torch.tensor([window.token_ids])
         states = backbone.states(ids, torch.ones_like(ids))[0]
-        for state, special in zip(states, window.special, strict=True):
-            if special:
+        for state, left_out in zip(states, window.left_out, strict=True):
+            if left_out:
                 continue
             acts = activations(head, state)
             if k is not None:

@@ -116,7 +116,7 @@ def cross_entropy(backbone, head, layer, change, shifted):
     total, count = 0.0, 0
     for window in backbone.windows(TEXTS):
         ids = torch.tensor([window.token_ids])
-        real = torch.tensor(window.special) == 0
+        real = torch.tensor(window.left_out) == 0
         hidden = backbone.model(ids, output_hidden_states=True).hidden_states
         states = hidden[layer or backbone.num_layers].clone()
         if layer is not None:

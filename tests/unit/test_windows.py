@@ -2,7 +2,7 @@
 
 import json
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,24 @@ def test_windows_are_those_of_the_tokenizer(
     assert [window.token_ids for window in windows] == expected["input_ids"]
     assert [window.offsets for window in windows] == expected["offset_mapping"]
     assert fast.backend_tokenizer.truncation is None
+    pairs = [(w.text, *pair) for w in windows for pair in zip(w.offsets, w.left_out, strict=True)]
+    whole = fast(texts, return_offsets_mapping=True)["offset_mapping"]
+    spans = [(text, span) for text, of in enumerate(whole) for span in of if span != (0, 0)]
+    assert sorted((text, span) for text, span, left_out in pairs if not left_out) == spans
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_a_token_of_two_windows_counts_where_it_has_more_context(side: str) -> None:
+    fast = tokenizer("two special tokens", side)
+    keep_whole(fast)
+    cut = partial(cut_windows, [" ".join(WORDS[:9])], fast, 8, leave_out_special=True)
+    first, second = sorted(cut(overlap=3), key=lambda window: window.offsets[1])
+    assert first.token_ids[1:7] == [5, 6, 7, 8, 9, 10]
+    assert second.token_ids[1:7] == [8, 9, 10, 11, 12, 13]
+    assert first.left_out == [1, 0, 0, 0, 0, 1, 1, 1]
+    assert second.left_out == [1, 1, 0, 0, 0, 0, 0, 1]
+    (only,) = cut(overlap=3, most=1)
+    assert only.left_out == [1, 0, 0, 0, 0, 0, 0, 1]
 
 
 @given(TEXTS, st.integers(4, 30))

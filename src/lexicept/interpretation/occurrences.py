@@ -21,9 +21,8 @@ def word_occurrences(
 ) -> Iterator[Occurrence]:
     """Return every occurrence of a word, spelled like this in either case, in document order.
 
-    A latent's activation is its largest on the word's tokens, and where overlapping windows both
-    have the word, on all of them. Spans are of ``Document.content``. Documents without the word
-    are not encoded.
+    A latent's activation is its largest on the word's tokens. Spans are of ``Document.content``.
+    Documents without the word are not encoded.
 
     Raises:
         InputError: an empty word, or one with spaces.

@@ -30,7 +30,6 @@ from lexicept.models.windows import (
     LONGEST_WINDOW,
     Window,
     cut_windows,
-    first_windows,
     join_windows,
     keep_whole,
     longest_input,
@@ -57,8 +56,8 @@ class Backbone(Transformer):  # type: ignore[misc]
     A module of sentence-transformers. Texts longer than the model's limit are cut into overlapping
     windows. ``preprocess`` returns them with one row per text (see ``windows.join_windows``).
     ``forward`` returns ``token_embeddings`` [windows, length, d], the output of the last block that
-    was kept, before any final norm; ``token_mask`` [windows, length], False for padding and special
-    tokens; and ``window_text`` [windows], the text that each window is from.
+    was kept, before any final norm; ``token_mask`` [windows, length], False for padding, special tokens
+    and those that another window counts; and ``window_text`` [windows], the text that each window is from.
 
     Threads may share a backbone: no call changes it or its tokenizer.
 
@@ -302,14 +301,14 @@ class Backbone(Transformer):  # type: ignore[misc]
             return []
         max_tokens = max_tokens or self.max_tokens(task)
         length = min(self.window, max_tokens or self.window)
-        windows = cut_windows(
+        return cut_windows(
             texts,
             self.tokenizer,
             length,
             overlap=min(self.overlap, max(0, length - 8)),
             leave_out_special=not self.special_tokens,
+            most=None if max_tokens is None else -(-max_tokens // length),
         )
-        return windows if max_tokens is None else first_windows(windows, -(-max_tokens // length))
 
     def save(self, output_path: str, *args: Any, **kwargs: Any) -> None:
         """Write the blocks that are run, or the adapters alone, and the tokenizer."""
@@ -427,7 +426,7 @@ class Backbone(Transformer):  # type: ignore[misc]
     def token_states(
         self, windows: Sequence[Window], task: str = "document"
     ) -> Iterator[tuple[list[int], Tensor]]:
-        """Compute the states of tokens that windows do not mark as special, without gradient.
+        """Compute the states of all tokens that windows do not leave out, without gradient.
 
         Args:
             task: query or document; only documents are read in a lower ``precision``.

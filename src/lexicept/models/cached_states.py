@@ -114,8 +114,8 @@ class CachedStates:
         return states, torch.repeat_interleave(torch.arange(len(parts)), lengths)
 
     def find(self, window: Window) -> Tensor | None:
-        """Return the states [tokens, d] of a window's tokens without special ones, in single
-        precision; None where no text has this window, or where it has no such tokens."""
+        """Return the states [tokens, d] of the tokens that a window does not leave out, in single
+        precision; None where no text has this window, or where it leaves all tokens out."""
         shard, start, end = self._places.get(_key(window), (0, 0, 0))
         if start == end:
             return None
@@ -179,7 +179,7 @@ def _states(
     windows = backbone.windows(texts, task=task)
     parts: list[np.ndarray] = [np.empty((0, 0), np.float16)] * len(windows)
     for numbers, states in backbone.token_states(windows):
-        lengths = [len(windows[i].special) - sum(windows[i].special) for i in numbers]
+        lengths = [len(windows[i].left_out) - sum(windows[i].left_out) for i in numbers]
         for number, part in zip(numbers, states.split(lengths), strict=True):
             parts[number] = part.half().cpu().numpy()
     starts = np.zeros(len(texts) + 1, np.int64)
@@ -192,7 +192,7 @@ def _states(
 
 def _key(window: Window) -> tuple[int, int]:
     """Return a hash of 128 bits of what a window's states depend on: its tokens."""
-    content = array("q", [*window.token_ids, *window.special]).tobytes()
+    content = array("q", [*window.token_ids, *window.left_out]).tobytes()
     first, second = array("q", hashlib.blake2b(content, digest_size=16).digest())
     return first, second
 

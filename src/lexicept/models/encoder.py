@@ -276,7 +276,7 @@ class Encoder(SparseEncoder):  # type: ignore[misc]
         return tf, sums.result()
 
     def token_activations(self, windows: Sequence[Window]) -> Iterator[TokenActivations]:
-        """Compute the most active dimensions of every token of windows, special tokens left out.
+        """Compute the most active dimensions of every token that windows do not leave out.
 
         Yields:
             Batches of windows, on the CPU.
@@ -287,12 +287,12 @@ class Encoder(SparseEncoder):  # type: ignore[misc]
             start = 0
             tokens: list[tuple[int, int]] = []
             for number in numbers:
-                special = windows[number].special
-                if tokens and len(tokens) + len(special) > limit:
+                left_out = windows[number].left_out
+                if tokens and len(tokens) + len(left_out) > limit:
                     yield _encode_tokens(head, states[start : start + len(tokens)], tokens)
                     start += len(tokens)
                     tokens = []
-                tokens += [(number, place) for place, one in enumerate(special) if not one]
+                tokens += [(number, place) for place, one in enumerate(left_out) if not one]
             yield _encode_tokens(head, states[start:], tokens)
 
     def read(self, texts: Sequence[str], task: str) -> TokenStates:
@@ -310,7 +310,7 @@ class Encoder(SparseEncoder):  # type: ignore[misc]
         """Find the tokens that make up the pooled activation of each dimension in each text.
 
         With max pooling this is the token of the largest activation, alone; with the other poolings
-        every token that activates the dimension, also twice where two windows overlap.
+        every token that activates the dimension.
 
         Args:
             read: the texts, as ``read`` returns them.
@@ -324,7 +324,7 @@ class Encoder(SparseEncoder):  # type: ignore[misc]
             start = 0
             for number in numbers:
                 window = read.windows[number]
-                places = [place for place, special in enumerate(window.special) if not special]
+                places = [place for place, one in enumerate(window.left_out) if not one]
                 own = states[start : start + len(places)]
                 start += len(places)
                 wanted = dimensions[window.text]

@@ -15,8 +15,8 @@ class KnownStates(Protocol):
     """States that need not be computed again."""
 
     def find(self, window: Window) -> Tensor | None:
-        """Return the states [tokens, d] of a window's tokens without special ones; None for a
-        window that is not known."""
+        """Return the states [tokens, d] of the tokens that a window does not leave out; None for
+        a window that is not known."""
 
 
 def read_known(

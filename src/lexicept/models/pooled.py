@@ -95,7 +95,7 @@ def pooled_activations(
     k = head.settings.k(task)
     for numbers, states in read.batches:
         windows = [read.windows[number] for number in numbers]
-        tokens = [window.text for window in windows for one in window.special if not one]
+        tokens = [window.text for window in windows for one in window.left_out if not one]
         texts = torch.tensor(tokens, dtype=torch.long)
         with torch.inference_mode():
             if k is None:
@@ -135,6 +135,6 @@ def _to_pool(head: Head | TopKHead, states: Tensor, k: int) -> tuple[Floats, Int
 
 
 def _token_ids(windows: Sequence[Window]) -> Integers:
-    """Return the ids of the windows' tokens without special ones."""
-    pairs = (pair for w in windows for pair in zip(w.token_ids, w.special, strict=True))
-    return np.array([token for token, special in pairs if not special], np.int64)
+    """Return the ids of the tokens that the windows do not leave out."""
+    pairs = (pair for w in windows for pair in zip(w.token_ids, w.left_out, strict=True))
+    return np.array([token for token, left_out in pairs if not left_out], np.int64)

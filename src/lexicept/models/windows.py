@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
@@ -25,8 +25,9 @@ class Window(NamedTuple):
     text: int
     """Number of the window's text."""
     token_ids: list[int]
-    special: list[int]
-    """1 for each special token, which vectors leave out; 0 for any other token."""
+    left_out: list[int]
+    """1 for each token that vectors leave out, 0 for any other: special tokens, and those that the
+    text's window before or after counts, where two overlap."""
     words: list[int | None]
     """Number of each token's word; neighbouring tokens of one word share it. None: no word."""
     offsets: list[tuple[int, int]]
@@ -60,18 +61,26 @@ def longest_input(tokenizer: Any) -> int:
 
 
 def cut_windows(
-    texts: Sequence[str], tokenizer: Any, length: int, *, overlap: int, leave_out_special: bool
+    texts: Sequence[str],
+    tokenizer: Any,
+    length: int,
+    *,
+    overlap: int,
+    leave_out_special: bool,
+    most: int | None = None,
 ) -> list[Window]:
     """Cut texts into overlapping windows, each with its own special tokens.
 
     An empty text has one window, without any token where the tokenizer adds none. Windows begin at
-    the end of the text if the tokenizer truncates on the left.
+    the end of the text if the tokenizer truncates on the left. A token in two windows counts in
+    the one that has more context of it: where they overlap, each leaves the half at its edge out.
 
     Args:
         tokenizer: a fast tokenizer of transformers that ``keep_whole`` has set.
         length: of a window at most, in tokens.
         overlap: tokens that neighbouring windows share.
-        leave_out_special: whether special tokens are marked as such.
+        leave_out_special: whether vectors leave out special tokens.
+        most: the most windows of a text, the first; None for all.
 
     Raises:
         InputError: the special tokens that the tokenizer adds leave no room for others.
@@ -85,18 +94,23 @@ def cut_windows(
         # The tokenizer's mask marks only the tokens that it added itself, by its template.
         added, offsets = encoded["special_tokens_mask"][text], encoded["offset_mapping"][text]
         words = split_words(texts[text], encoded.word_ids(text), offsets)
-        special = [0] * len(ids)
+        left_out = [0] * len(ids)
         if leave_out_special:
-            special = [int(one or i in borders) for one, i in zip(added, ids, strict=True)]
+            left_out = [int(one or i in borders) for one, i in zip(added, ids, strict=True)]
         first = added.index(0) if 0 in added else len(ids)
         last = len(ids) - (added[::-1].index(0) if 0 in added else 0)
         room = length - first - (len(ids) - last)
         if room < min(1, last - first):
             raise InputError(f"windows of {length} tokens have no room beside the special tokens")
-        for start, end in _runs(last - first, room, overlap, tokenizer.truncation_side == "left"):
+        left = tokenizer.truncation_side == "left"
+        runs = _runs(last - first, room, overlap, left)[:most]
+        for (start, end), (begin, stop) in zip(runs, _counted(runs), strict=True):
             places = [*range(first), *range(first + start, first + end), *range(last, len(ids))]
-            parts = ([values[i] for i in places] for values in (ids, special, words, offsets))
-            windows.append(Window(text, *parts))
+            parts = ([values[i] for i in places] for values in (ids, left_out, words, offsets))
+            window = Window(text, *parts)
+            window.left_out[first : first + begin - start] = [1] * (begin - start)
+            window.left_out[first + stop - start : first + end - start] = [1] * (end - stop)
+            windows.append(window)
     return windows
 
 
@@ -109,22 +123,21 @@ def _runs(count: int, room: int, overlap: int, left: bool) -> list[tuple[int, in
     return [(count - end, count - start) for start, end in runs] if left else runs
 
 
-def first_windows(windows: Sequence[Window], count: int) -> list[Window]:
-    """Return the first ``count`` windows of each text."""
-    kept, seen = [], Counter[int]()
-    for window in windows:
-        seen[window.text] += 1
-        if seen[window.text] <= count:
-            kept.append(window)
-    return kept
+def _counted(runs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the part of each run whose tokens count in it: up to the middle of an overlap."""
+    ordered = sorted(runs)
+    middles = [(after[0] + before[1]) // 2 for before, after in pairwise(ordered)]
+    parts = zip([ordered[0][0], *middles], [*middles, ordered[-1][1]], strict=True)
+    counted = dict(zip(ordered, parts, strict=True))
+    return [counted[run] for run in runs]
 
 
 def pad_windows(windows: Sequence[Window], padding: int) -> dict[str, Tensor]:
     """Return windows as tensors of one length, padded at the end with the token ``padding``.
 
     Returns:
-        ``input_ids``, ``attention_mask`` and ``token_mask`` (False for special tokens and padding),
-        all [windows, length].
+        ``input_ids``, ``attention_mask`` and ``token_mask`` (False for tokens that are left out and
+        for padding), all [windows, length].
     """
     return _stack([_attended(window, padding) for window in windows], padding)
 
@@ -146,12 +159,12 @@ def join_windows(windows: Sequence[Window], padding: int) -> dict[str, Tensor]:
     rows: list[_Row] = []
     starts: list[list[int]] = []
     for window in windows:
-        ids, special = _attended(window, padding)
+        ids, left_out = _attended(window, padding)
         if window.text == len(rows):
             rows.append(_Row([], []))
             starts.append([])
         rows[-1].ids.extend(ids)
-        rows[-1].special.extend(special)
+        rows[-1].left_out.extend(left_out)
         starts[-1] += [1] + [0] * (len(ids) - 1)
     features = _stack(rows, padding)
     start = torch.zeros_like(features["token_mask"])
@@ -188,12 +201,12 @@ def split_rows(features: Mapping[str, Tensor], padding: int) -> dict[str, Tensor
 
 class _Row(NamedTuple):
     ids: list[int]
-    special: list[int]
+    left_out: list[int]
 
 
 def _attended(window: Window, padding: int) -> _Row:
     """Return a window's tokens, or one place of padding: no attention at all is NaN."""
-    return _Row(window.token_ids, window.special) if window.token_ids else _Row([padding], [1])
+    return _Row(window.token_ids, window.left_out) if window.token_ids else _Row([padding], [1])
 
 
 def _stack(rows: Sequence[_Row], padding: int) -> dict[str, Tensor]:
@@ -205,7 +218,7 @@ def _stack(rows: Sequence[_Row], padding: int) -> dict[str, Tensor]:
         size = len(row.ids)
         ids[place, :size] = torch.tensor(row.ids)
         attention[place, :size] = 1
-        real[place, :size] = torch.tensor(row.special) == 0
+        real[place, :size] = torch.tensor(row.left_out) == 0
     return {"input_ids": ids, "attention_mask": attention, "token_mask": real}
 
 

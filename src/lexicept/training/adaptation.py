@@ -166,7 +166,7 @@ def sample(backbone: Backbone, texts: Sequence[str], prompt: str = "") -> Sample
         block = [prompt + texts[number] for number in numbers]
         counts = np.zeros(len(block), np.int64)
         for window in backbone.windows(block):
-            counts[window.text] += window.special.count(0)
+            counts[window.text] += window.left_out.count(0)
         for number, text, count in zip(numbers, block, counts.tolist(), strict=True):
             if tokens < SAMPLE_TOKENS and text not in chosen:
                 chosen[text] = number

@@ -98,7 +98,7 @@ class WindowStream:
                 cut_start = number > 0 and windows[number - 1].text == window.text
                 cut_end = number + 1 < len(windows) and windows[number + 1].text == window.text
                 if self._settings.max_tokens is not None:
-                    before, after = _left_out(window, texts[window.text])
+                    before, after = _beyond(window, texts[window.text])
                     cut_start, cut_end = cut_start or before, cut_end or after
                 spans = self._finder.spans(window, cut_start=cut_start, cut_end=cut_end)
             else:
@@ -111,10 +111,10 @@ class WindowStream:
         return examples
 
 
-def _left_out(window: Window, text: str) -> tuple[bool, bool]:
+def _beyond(window: Window, text: str) -> tuple[bool, bool]:
     """Return whether a text has anything before a window, and after it."""
-    places = zip(window.offsets, window.special, strict=True)
-    own = [place for place, special in places if not special]
+    places = zip(window.offsets, window.left_out, strict=True)
+    own = [place for place, left_out in places if not left_out]
     if not own:
         return False, False
     first, last = min(start for start, _ in own), max(end for _, end in own)
