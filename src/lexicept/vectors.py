@@ -7,9 +7,8 @@ that its V dimensions come from, side by side: words first, say, then concepts.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import copy
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -128,14 +127,15 @@ def canonical_csr(weights: Any, ids: Sequence[str] | None = None) -> sp.csr_arra
     matrix = weights if isinstance(weights, sp.csr_array) else sp.csr_array(weights, copy=False)
     if matrix.dtype.kind != "f":
         matrix = matrix.astype(np.float32)
-    bad = np.flatnonzero(~(np.isfinite(matrix.data) & (matrix.data >= 0)))
-    if bad.size:
+    smallest, largest = matrix.data.min(initial=np.inf), matrix.data.max(initial=0)
+    if not (smallest >= 0 and largest < np.inf):  # nor is a NaN
+        bad = np.flatnonzero(~(np.isfinite(matrix.data) & (matrix.data >= 0)))
         row = int(np.searchsorted(matrix.indptr, bad[0], side="right")) - 1
         name = f"{ids[row]!r} (row {row})" if ids is not None and row < len(ids) else f"row {row}"
         raise InputError(
             f"weight {matrix.data[bad[0]]} in {name}: weights must be finite and not negative"
         )
-    if not matrix.has_canonical_format or not matrix.data.all():
+    if not matrix.has_canonical_format or smallest == 0:
         matrix = matrix.copy()
         matrix.sum_duplicates()
         matrix.eliminate_zeros()
@@ -163,15 +163,15 @@ def place_columns(parts: Sequence[tuple[int, sp.csr_array]], num_columns: int) -
         ((start, only),) = parts
         if only.shape[1] == num_columns:
             return only
-        placed = with_entries(only, only.data, only.indices + start, only.indptr)
-        placed.resize((only.shape[0], num_columns))
+        placed = canonical_entries(only.data, only.indices + start, only.indptr, num_columns)
+        placed.has_canonical_format = only.has_canonical_format
         return placed
     if parts[0][1].shape[0] == 1:
         data = np.concatenate([matrix.data for _, matrix in parts])
         indices = np.concatenate([matrix.indices + start for start, matrix in parts])
-        row = with_entries(parts[0][1], data, indices, np.array([0, data.size], indices.dtype))
+        indptr = np.array([0, data.size], indices.dtype)
+        row = canonical_entries(data, indices, indptr, num_columns)
         row.has_canonical_format = all(matrix.has_canonical_format for _, matrix in parts)
-        row.resize((1, num_columns))
         return row
     lengths = np.stack([np.diff(matrix.indptr) for _, matrix in parts]).astype(np.int64)
     indptr = np.concatenate([[0], np.cumsum(lengths.sum(axis=0))])
@@ -193,9 +193,23 @@ def with_entries(
 ) -> sp.csr_array:
     """Return a matrix of the same shape with other entries, as canonical as it is, without SciPy's
     checks, which take longer than a search."""
-    other = copy(matrix)  # of the object, not its arrays
-    other.data, other.indices, other.indptr = data, indices, indptr
+    other = sp.csr_array.__new__(sp.csr_array)
+    other.__dict__.update(matrix.__dict__, data=data, indices=indices, indptr=indptr)
     return other
+
+
+def canonical_entries(
+    data: Floats, indices: Integers, indptr: Integers, num_columns: int
+) -> sp.csr_array:
+    """Return CSR [n, num_columns] of entries that are canonical, likewise."""
+    return with_entries(_no_entries(indptr.size - 1, num_columns), data, indices, indptr)
+
+
+@lru_cache(maxsize=16)
+def _no_entries(num_rows: int, num_columns: int) -> sp.csr_array:
+    empty = sp.csr_array((num_rows, num_columns), dtype=np.float32)
+    empty.has_canonical_format = True
+    return empty
 
 
 def row_numbers(matrix: sp.csr_array) -> Integers:
@@ -228,35 +242,6 @@ def prune_rows(
     indptr = np.zeros_like(matrix.indptr)
     np.cumsum(np.minimum(lengths, max_active_dims), out=indptr[1:])
     return with_entries(matrix, matrix.data[kept], matrix.indices[kept], indptr)
-
-
-def prune_within(
-    matrix: sp.csr_array, budget: float, costs: Floats, importance: Floats | None = None
-) -> sp.csr_array:
-    """Keep the most important dimensions of every row whose costs add up to at most ``budget``.
-
-    The largest comes first; one that costs more than is left is passed over, and smaller ones that
-    fit are kept. Ties go to the lower dimension.
-
-    Args:
-        matrix: CSR [n, V].
-        costs: of each dimension [V].
-        importance: a factor per dimension [V] for the comparison only; the weights stay.
-    """
-    kept: list[int] = []
-    ends = [0]
-    impact = matrix.data if importance is None else matrix.data * importance[matrix.indices]
-    cost = costs[matrix.indices]
-    for start, end in pairwise(matrix.indptr.tolist()):
-        left, of_row = budget, cost[start:end].tolist()
-        for place in np.argsort(-impact[start:end], kind="stable").tolist():
-            if of_row[place] <= left:
-                left -= of_row[place]
-                kept.append(start + place)
-        ends.append(len(kept))
-    places = np.sort(np.array(kept, np.int64))
-    indptr = np.array(ends, matrix.indptr.dtype)
-    return with_entries(matrix, matrix.data[places], matrix.indices[places], indptr)
 
 
 def largest_weights(matrix: sp.csr_array) -> Floats:

@@ -8,7 +8,6 @@ its activation, so that words and concepts share one scoring function, one idf a
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from copy import copy
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -16,7 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from lexicept.errors import InputError
-from lexicept.vectors import Floats, Integers, row_numbers
+from lexicept.vectors import Floats, Integers, row_numbers, with_entries
 
 
 @dataclass(frozen=True)
@@ -181,6 +180,5 @@ def _lengths(tf: sp.csr_array) -> Floats:
 
 
 def _with_data(matrix: sp.csr_array, data: Floats) -> sp.csr_array:
-    weights = copy(matrix)  # of the object, not its arrays: SciPy would check them again
-    weights.data = data.astype(np.float32, copy=False)
-    return weights
+    single = data.astype(np.float32, copy=False)
+    return with_entries(matrix, single, matrix.indices, matrix.indptr)

@@ -99,7 +99,7 @@ def test_special_tokens_count_where_they_are_wanted(tmp_path):
     assert (left_out.backbone.special_tokens, counted.backbone.special_tokens) == (False, True)
     content = "baba dede kiki"
     (window,) = counted.backbone.windows([content])
-    assert window.special == [0] * 5
+    assert window.left_out == [0] * 5
     ids = torch.tensor([window.token_ids])
     with torch.inference_mode():
         states = counted.backbone.states(ids, torch.ones_like(ids))[0]

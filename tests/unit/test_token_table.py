@@ -9,9 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
 from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
-from tokenizers.pre_tokenizers import Whitespace
+from tokenizers.models import WordLevel, WordPiece
+from tokenizers.normalizers import BertNormalizer
+from tokenizers.pre_tokenizers import BertPreTokenizer, Whitespace
 
 import lexicept
 from lexicept.errors import IndexFormatError, InputError
@@ -76,6 +79,19 @@ def test_a_query_combines_the_means_of_its_tokens(
     several = made.queries(["b", query, "", query]).toarray().tolist()
     assert several[1] == several[3] == expected
     assert several[2] == [0.0] * 4
+
+
+@given(st.text("aBé\u0301 \t\u00a0.-[MASK]\u4e2d\x1c", max_size=20))
+def test_words_are_remembered_where_spaces_part_tokens(query: str) -> None:
+    pieces = ["[UNK]", "[MASK]", "a", "b", "##a", "##b", "e", "##e", ".", "-", "[", "]", "mask"]
+    made = Tokenizer(WordPiece({p: n for n, p in enumerate(pieces)}, unk_token="[UNK]"))
+    made.normalizer, made.pre_tokenizer = BertNormalizer(), BertPreTokenizer()
+    made.add_special_tokens(["[MASK]"])
+    rows = sp.csr_array(np.eye(len(pieces), dtype=np.float32))
+    counted = np.bincount(made.encode(query, add_special_tokens=False).ids, minlength=len(pieces))
+    remembering = TokenTable(made, rows, "sum")
+    for _ in range(2):
+        assert remembering.queries([query]).toarray().tolist() == [counted.tolist()]
 
 
 def test_a_token_keeps_its_largest_means() -> None:

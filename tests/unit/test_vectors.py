@@ -13,7 +13,6 @@ from lexicept.vectors import (
     canonical_csr,
     place_columns,
     prune_rows,
-    prune_within,
     row_numbers,
     stack_columns,
 )
@@ -143,26 +142,6 @@ def test_prune_rows_keeps_each_rows_best(
 def test_prune_ties_go_to_the_lower_dimension() -> None:
     pruned = prune_rows(sp.csr_array([[1.0, 2, 1, 2, 2]]), 2)
     assert pruned.toarray().tolist() == [[0, 2, 0, 2, 0]]
-
-
-@given(sparse_matrices(), st.sampled_from([0.0, 0.4, 1.0, 2.5]), st.data())
-def test_prune_within_takes_the_most_important_that_fit(
-    matrix: sp.csr_array, budget: float, data: st.DataObject
-) -> None:
-    width = matrix.shape[1]
-    steps = st.lists(st.integers(0, 4), min_size=width, max_size=width)
-    costs = np.array(data.draw(steps), np.float64) / 4
-    importance = np.array(data.draw(steps), np.float64)
-    expected = np.zeros(matrix.shape)
-    for row, weights in enumerate(matrix.toarray()):
-        left = budget
-        for t in sorted(np.flatnonzero(weights), key=lambda t: (-weights[t] * importance[t], t)):
-            if costs[t] <= left:
-                left -= costs[t]
-                expected[row, t] = weights[t]
-    pruned = prune_within(matrix, budget, costs, importance)
-    assert pruned.toarray().tolist() == expected.tolist()
-    assert pruned.has_canonical_format
 
 
 def test_importance_decides_and_weights_stay() -> None:

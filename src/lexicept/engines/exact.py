@@ -289,7 +289,7 @@ class ExactEngine(Engine):
 
     def matches(self, dimensions: Integers) -> bool:
         """Return whether any document has any of these dimensions."""
-        return bool(self.present(dimensions).any())
+        return bool(self.lengths[:, dimensions].any())
 
     def document_weights(self, document: int, dimensions: Integers) -> Floats:
         """Return the weights of one document on some dimensions, f64 [dimensions].

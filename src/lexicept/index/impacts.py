@@ -23,6 +23,7 @@ from lexicept.engines import ExactEngine
 from lexicept.engines.exact import PostingsWriter
 from lexicept.engines.interface import single_precision
 from lexicept.errors import IndexFormatError, InputError, check_count
+from lexicept.ops.queries import prune_within
 from lexicept.parallel.shards import Over, Rows, Shard, over, shards_of
 from lexicept.storage.arrays import load_array, save_array
 from lexicept.vectors import (
@@ -32,7 +33,6 @@ from lexicept.vectors import (
     canonical_csr,
     largest_weights,
     prune_rows,
-    prune_within,
     stack_columns,
 )
 from lexicept.weighting import Statistics, Unchanged, Weighting, from_settings
@@ -108,12 +108,11 @@ class VocabularySettings:
             df: documents that have each dimension [V].
         """
         importance = bounds if self.pruning == "impact" else None
+        most = self.query_max_active_dims
         if self.query_max_qd_flops is not None:
-            shares = df / max(num_documents, 1)
-            weights = prune_within(weights, self.query_max_qd_flops, shares, importance)
-        if self.query_max_active_dims is not None:
-            weights = prune_rows(weights, self.query_max_active_dims, importance)
-        return weights
+            postings = self.query_max_qd_flops * max(num_documents, 1)
+            return prune_within(weights, postings, df, importance, most or weights.shape[1])
+        return weights if most is None else prune_rows(weights, most, importance)
 
     def prune(
         self, queries: sp.csr_array, documents: sp.csr_array

@@ -56,8 +56,9 @@ class Backbone(Transformer):  # type: ignore[misc]
     A module of sentence-transformers. Texts longer than the model's limit are cut into overlapping
     windows. ``preprocess`` returns them with one row per text (see ``windows.join_windows``).
     ``forward`` returns ``token_embeddings`` [windows, length, d], the output of the last block that
-    was kept, before any final norm; ``token_mask`` [windows, length], False for padding, special tokens
-    and those that another window counts; and ``window_text`` [windows], the text that each window is from.
+    was kept, before any final norm; ``token_mask`` [windows, length], False for padding, special
+    tokens and those that another window counts; and ``window_text`` [windows], the text that each
+    window is from.
 
     Threads may share a backbone: no call changes it or its tokenizer.
 

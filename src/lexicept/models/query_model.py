@@ -122,11 +122,11 @@ class QueryModel:
 
     def _cut(self, number: int, encoded: Encoding) -> Window:
         pairs = zip(encoded.special_tokens_mask, encoded.ids, strict=True)
-        special = [int(added or token in self._borders) for added, token in pairs]
-        return Window(number, encoded.ids, special, encoded.word_ids, encoded.offsets)
+        left_out = [int(added or token in self._borders) for added, token in pairs]
+        return Window(number, encoded.ids, left_out, encoded.word_ids, encoded.offsets)
 
     def _states(self, window: Window) -> Tensor:
-        ordinary = torch.tensor(window.special) == 0
+        ordinary = torch.tensor(window.left_out) == 0
         return self._bert.states(torch.tensor(window.token_ids))[ordinary]
 
 

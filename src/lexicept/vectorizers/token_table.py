@@ -12,23 +12,38 @@ from typing import Literal
 import numpy as np
 import scipy.sparse as sp
 from tokenizers import Encoding, Tokenizer
+from tokenizers.normalizers import BertNormalizer
+from tokenizers.pre_tokenizers import BertPreTokenizer
 
 from lexicept.errors import IndexFormatError
 from lexicept.explanation.contributions import Sources, whole
 from lexicept.models.word_spans import split_words, whole_words
+from lexicept.ops.queries import combine_rows
 from lexicept.storage.arrays import load_csr, save_csr
 from lexicept.storage.files import read_json, write_json
 from lexicept.vectorizers.interface import EncodedQuery
-from lexicept.vectors import canonical_csr, prune_rows, with_entries
+from lexicept.vectorizers.words import LONGEST_REMEMBERED
+from lexicept.vectors import canonical_csr, canonical_entries, prune_rows
 
 Combine = Literal["max", "sum"]
 
 LATENTS = 8
 """Latents of a token, those of the largest means."""
 
+REMEMBERED = 2**16
+"""Words whose tokens are kept: some 15 MB."""
+
 OUT_OF_CONTEXT = 0.25
 """Part of the mean that counts with pooling ``sqrt_sum``: a token that is looked up is less certain
 than one that was read in its context. Chosen on CACM and Vaswani."""
+
+
+def _splits_at_spaces(tokenizer: Tokenizer) -> bool:
+    """Return whether the tokens of a text are those of what stands between its spaces, as BERT's
+    are, so that these can be remembered."""
+    bert = (tokenizer.normalizer, BertNormalizer), (tokenizer.pre_tokenizer, BertPreTokenizer)
+    added = tokenizer.get_added_tokens_decoder().values()
+    return all(isinstance(*pair) for pair in bert) and not any(" " in one.content for one in added)
 
 
 class TokenTable:
@@ -50,9 +65,8 @@ class TokenTable:
         tokenizer.no_truncation()
         tokenizer.no_padding()
         self._tokenizer, self._rows, self._combine = tokenizer, rows, combine
-        self._read: dict[int, list[tuple[int, float]]] = {}
-        self._empty = sp.csr_array((1, self.size), dtype=np.float32)
-        self._empty.has_canonical_format = True
+        self._apart = _splits_at_spaces(tokenizer)
+        self._seen: dict[str, list[int]] = {}
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, sums: sp.csr_array, pooling: str) -> TokenTable:
@@ -76,13 +90,13 @@ class TokenTable:
 
     def queries(self, texts: Sequence[str]) -> sp.csr_array:
         """Return what the texts' tokens stand for [n, size]."""
-        return self._combined([self._encoded(text).ids for text in texts])
+        return self._combined(texts)
 
     def encode_query(self, text: str) -> EncodedQuery:
         """Encode a query; the sources of a dimension are the words whose tokens have it."""
         encoded = self._encoded(text)
         return EncodedQuery(
-            self._combined([encoded.ids]),
+            self._combined([text]),
             lambda dimensions: self._sources(text, encoded, dimensions),
         )
 
@@ -103,43 +117,38 @@ class TokenTable:
         # One by one: a batch starts threads, which a server's workers would multiply.
         return self._tokenizer.encode(text, add_special_tokens=False)
 
-    def _combined(self, texts: Sequence[Sequence[int]]) -> sp.csr_array:
-        """Return the combined rows of each text's tokens [n, size].
+    def _combined(self, texts: Sequence[str]) -> sp.csr_array:
+        """Return the combined rows of each text's tokens [n, size]."""
+        rows, largest = self._rows, self._combine == "max"
+        table = (rows.indptr, rows.indices, rows.data, self.size, largest)
+        parts = [combine_rows(np.array(self._ids(text), np.int64), *table) for text in texts]
+        if len(parts) == 1:
+            ((indices, data),) = parts
+            return canonical_entries(data, indices, np.array([0, indices.size]), self.size)
+        ends = np.cumsum([0, *(indices.size for indices, _ in parts)])
+        indices = np.concatenate([np.empty(0, np.int32), *(indices for indices, _ in parts)])
+        data = np.concatenate([np.empty(0, np.float32), *(data for _, data in parts)])
+        return canonical_entries(data, indices, ends, self.size)
 
-        A query has so few that Python's dictionaries are faster than NumPy.
-        """
-        columns: list[int] = []
-        values: list[float] = []
-        ends = [0]
-        for ids in texts:
-            found: dict[int, float] = {}
-            for token in ids:
-                for latent, mean in self._row(token):
-                    if latent not in found:
-                        found[latent] = mean
-                    elif self._combine == "sum":
-                        found[latent] += mean
-                    elif mean > found[latent]:
-                        found[latent] = mean
-            order = sorted(found)
-            columns += order
-            values += map(found.__getitem__, order)
-            ends.append(len(columns))
-        empty = self._empty if len(texts) == 1 else sp.csr_array((len(texts), self.size))
-        data, indices = np.array(values, np.float32), np.array(columns, np.int32)
-        return with_entries(empty, data, indices, np.array(ends, np.int32))
+    def _ids(self, text: str) -> list[int]:
+        """Return the tokens of a text that the table has."""
+        if not self._apart:
+            return self._known(text)
+        ids: list[int] = []
+        for part in text.split(" "):
+            of_part = self._seen.get(part)
+            if of_part is None:
+                of_part = self._known(part)
+                if len(part) <= LONGEST_REMEMBERED:
+                    if len(self._seen) >= REMEMBERED:  # a server sees new words for ever
+                        self._seen.clear()
+                    self._seen[part] = of_part
+            ids += of_part
+        return ids
 
-    def _row(self, token: int) -> list[tuple[int, float]]:
-        """Return the latents of a token and their means."""
-        row = self._read.get(token)
-        if row is None:
-            row = []
-            if token < self._rows.shape[0]:  # a damaged tokenizer may know more
-                span = slice(*self._rows.indptr[token : token + 2].tolist())
-                latents, means = self._rows.indices[span], self._rows.data[span]
-                row = list(zip(latents.tolist(), means.tolist(), strict=True))
-            self._read[token] = row
-        return row
+    def _known(self, text: str) -> list[int]:
+        # A damaged tokenizer may know more.
+        return [token for token in self._encoded(text).ids if token < self._rows.shape[0]]
 
     def _sources(
         self, text: str, encoded: Encoding, dimensions: Sequence[int]

@@ -22,6 +22,7 @@ from lexicept.explanation.contributions import Sources, Span, whole
 from lexicept.storage.files import read_json, write_json
 from lexicept.storage.texts import TextStore
 from lexicept.vectorizers.interface import EncodedQuery
+from lexicept.vectors import canonical_entries
 
 STEMMERS = {
     "ar": "arabic", "ca": "catalan", "da": "danish", "de": "german", "el": "greek",
@@ -213,8 +214,8 @@ class WordVectorizer:
                 columns.append(number)
                 counts.append(count)
             indptr.append(len(columns))
-        parts = (np.array(counts, np.float32), np.array(columns, np.int32), np.array(indptr))
-        return sp.csr_array(parts, shape=(len(texts), self.size))
+        data, indices = np.array(counts, np.float32), np.array(columns, np.int32)
+        return canonical_entries(data, indices, np.array(indptr, np.int32), self.size)
 
     def save(self, folder: Path) -> None:
         """Write the language and the terms into a folder."""

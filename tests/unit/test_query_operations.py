@@ -1,0 +1,92 @@
+"""The kernels for queries and their references."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lexicept.ops.queries import (
+    combine_rows,
+    combine_rows_reference,
+    kept_within,
+    kept_within_reference,
+    prune_within,
+)
+from support.strategies import sparse_matrices
+
+COMBINE = pytest.mark.parametrize("combine", [combine_rows, combine_rows_reference])
+CHOOSE = pytest.mark.parametrize("choose", [kept_within, kept_within_reference])
+
+
+@COMBINE
+@pytest.mark.parametrize(("largest", "values"), [(False, [7.0, 2.0, 2.0]), (True, [3.0, 2.0, 1.0])])
+def test_rows_by_hand(combine: Callable[..., Any], largest: bool, values: list[float]) -> None:
+    table = sp.csr_array(np.array([[3, 0, 0, 1], [1, 0, 2, 0], [0, 5, 0, 0]], np.float32))
+    parts = (table.indptr, table.indices, table.data, 4, largest)
+    columns, found = combine(np.array([0, 1, 0]), *parts)
+    assert (columns.tolist(), found.tolist()) == ([0, 2, 3], values)
+    columns, found = combine(np.empty(0, np.int64), *parts)
+    assert (columns.tolist(), found.tolist()) == ([], [])
+
+
+@given(sparse_matrices(st.integers(1, 8)), st.lists(st.integers(0, 7)), st.booleans())
+def test_combined_rows_are_the_reference(
+    table: sp.csr_array, numbers: list[int], largest: bool
+) -> None:
+    rows = np.array([number % table.shape[0] for number in numbers], np.int64)
+    parts = (table.indptr, table.indices, table.data, table.shape[1], largest)
+    columns, values = combine_rows(rows, *parts)
+    expected_columns, expected = combine_rows_reference(rows, *parts)
+    assert (columns.tolist(), values.tolist()) == (expected_columns.tolist(), expected.tolist())
+    assert (columns.dtype, values.dtype) == (np.int32, np.float32)
+
+
+@CHOOSE
+@pytest.mark.parametrize(
+    ("budget", "most", "kept"),
+    [
+        (9.0, 9, [0, 1, 2, 3, 4]),
+        (5.0, 9, [1, 2, 3, 4]),  # the first row's largest costs 4, the next 2, the last 1
+        (7.0, 2, [0, 1, 3, 4]),
+        (4.0, 9, [1, 3, 4]),
+        (1.0, 1, [2, 3]),
+        (0.0, 9, []),
+    ],
+)
+def test_what_fits_a_budget_by_hand(
+    choose: Callable[..., Any], budget: float, most: int, kept: list[int]
+) -> None:
+    impact = np.array([2.0, 3.0, 1.0, 5.0, 5.0], np.float32)
+    columns, indptr = np.array([0, 1, 2, 3, 4]), np.array([0, 3, 5])
+    costs = np.array([2, 4, 1, 1, 1])
+    places, ends = choose(impact, columns, indptr, costs, budget, most)
+    assert places.tolist() == kept
+    assert ends.tolist() == [0, sum(place < 3 for place in kept), len(kept)]
+
+
+@given(
+    sparse_matrices(),
+    st.sampled_from([0.0, 0.4, 1.0, 2.5]),
+    st.integers(1, 4),
+    st.data(),
+)
+def test_pruned_rows_are_the_reference(
+    matrix: sp.csr_array, budget: float, most: int, data: st.DataObject
+) -> None:
+    width = matrix.shape[1]
+    steps = st.lists(st.integers(0, 4), min_size=width, max_size=width)
+    costs = np.array(data.draw(steps), np.float64) / 4
+    importance = np.array(data.draw(steps), np.float32)
+    expected = np.zeros(matrix.shape)
+    impact = matrix.data * importance[matrix.indices]
+    parts = (matrix.indices, matrix.indptr, costs, budget, most)
+    kept, indptr = kept_within_reference(impact, *parts)
+    rows = np.repeat(np.arange(matrix.shape[0]), np.diff(indptr))
+    expected[rows, matrix.indices[kept]] = matrix.data[kept]
+    pruned = prune_within(matrix, budget, costs, importance, most)
+    assert pruned.toarray().tolist() == expected.tolist()
+    assert pruned.has_canonical_format
