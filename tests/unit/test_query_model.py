@@ -109,6 +109,12 @@ def test_many_queries_and_long_ones_are_left_to_the_encoder(tmp_path: Path) -> N
     assert model.queries(["baba"] * (MOST_TEXTS + 1)) is None
     assert model.queries(["baba " * 62]) is not None  # 64 positions, two of them special tokens'
     assert model.queries(["baba " * 63]) is None
+    with edited(tmp_path / "model" / "sentence_bert_config.json") as content:
+        content.update(max_query_tokens=16)
+    model = QueryModel.load(tmp_path / "model")
+    assert model is not None
+    assert model.queries(["baba " * 14]) is not None
+    assert model.queries(["baba " * 15]) is None
 
 
 @pytest.mark.parametrize(

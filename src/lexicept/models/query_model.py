@@ -96,10 +96,10 @@ class QueryModel:
         head = LatentHead(SAE.load(folder / entries[1]["path"]), settings)
         tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         names = read_json(folder / "tokenizer_config.json")
-        lengths = (names["model_max_length"], own.get("max_seq_length"), own.get("max_tokens"))
+        limits = (own.get("max_seq_length"), own.get("max_query_tokens"), names["model_max_length"])
         texts = read_json(folder / "config_sentence_transformers.json")
         prompt = prompt_for("query", texts.get("prompts", {}), texts.get("default_prompt_name"))
-        window = min(bert.positions, *(length for length in lengths if length is not None))
+        window = min(bert.positions, *(limit for limit in limits if limit is not None))
         return cls(bert, head, tokenizer, _borders(tokenizer, names), window, prompt)
 
     @property
