@@ -15,6 +15,7 @@ DEFAULT = (
     "query",
     "memory",
     "search",
+    "filters",
     "scaling",
     "rra",
     "start_up",

@@ -32,7 +32,16 @@ HOSTILE = Document(
 )
 DOCUMENTS = [
     *(
-        Document(f"d{n}", text(*((n + 1) * i + n // 25 * i * i for i in range(1, 9))))
+        Document(
+            f"d{n}",
+            text(*((n + 1) * i + n // 25 * i * i for i in range(1, 9))),
+            "",
+            {
+                "number": n,
+                "part": ["all", "odd" if n % 2 else "even"],
+                "day": f"2020-01-{n + 1:02}",
+            },
+        )
         for n in range(30)
     ),
     HOSTILE,

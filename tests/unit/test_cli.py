@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -121,9 +122,42 @@ def test_no_results(index: Path, run: Run) -> None:
         "query": "zebra",
         "unmatched_words": ["zebra"],
         "note": "no document contains: zebra",
+        "facets": {},
         "results": [],
     }
     assert run("search", index, "").out.startswith("no results")
+
+
+def test_filters_and_counts(tmp_path: Path, run: Run) -> None:
+    lines = [
+        {"id": "a", "text": "apple", "year": 2019, "tag": ["red", "old"]},
+        {"id": "b", "text": "apple pie", "year": 2021, "tag": ["red"]},
+        {"id": "c", "text": "cherry", "year": 2021},
+    ]
+    corpus = tmp_path / "c.jsonl"
+    corpus.write_text("\n".join(map(json.dumps, lines)))
+    built = run("build", corpus, "--vocabulary", "words", "--out", tmp_path / "x", "--json").json
+    assert built["fields"] == {"year": "number", "tag": "list of keywords"}
+    assert "tag: list of keywords" in run("index", "info", tmp_path / "x").out
+    chosen = ("--filter", "year > 2020", "--facet", "tag", "--facet", "year")
+    found = run("search", tmp_path / "x", "apple", *chosen, "--json").json
+    assert [(row["id"], row["fields"]) for row in found["results"]] == [
+        ("b", {"year": 2021, "tag": ["red"]})
+    ]
+    assert found["facets"] == {
+        "tag": [{"value": "red", "documents": 1}],
+        "year": [{"value": 2021, "documents": 1}],
+    }
+    table = run("search", tmp_path / "x", "apple", "--facet", "tag").out
+    assert "year 2019 · tag red, old" in table
+    assert re.search(r"tag +2 +red", table)
+    nothing = run("search", tmp_path / "x", "cherry", "--filter", "tag = 'red'").out
+    assert nothing.startswith("no results: the query has no word or concept that a document has")
+    assert_error(
+        run("search", tmp_path / "x", "apple", "--filter", "year >"),
+        "filter at character 7: expected a number",
+    )
+    assert_error(run("search", tmp_path / "x", "apple", "--facet", "colour"), "no field 'colour'")
 
 
 def test_vocabulary_that_is_not_there(index: Path, beir: Path, run: Run) -> None:

@@ -1,6 +1,7 @@
 """Exports read back by readers that are not lexicept's: json, protobuf, a Qdrant client."""
 
 import json
+import math
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lexicept.corpora import Query
+from lexicept.corpora import Document, Query
 from lexicept.engines.wrapped import Vector
 from lexicept.errors import InputError
 from lexicept.exports import Format, Source, export_index, folder
@@ -20,9 +21,13 @@ from lexicept.exports.ciff import CIFF, varints
 from lexicept.exports.elastic import Elasticsearch, OpenSearch
 from lexicept.exports.qdrant import Qdrant
 from lexicept.exports.source import json_vector, query_impacts
-from lexicept.index.impacts import RRASettings
+from lexicept.fields.values import parse_date
+from lexicept.index.builder import IndexBuilder
+from lexicept.index.impacts import RRASettings, VocabularySettings
 from lexicept.index.reader import IndexReader
 from lexicept.storage.workspace import Units
+from lexicept.vectorizers.words import WordVectorizer
+from lexicept.weighting import BM25
 from support.commands import Run, assert_error
 from support.indexes import build
 from support.processes import stops_at
@@ -282,6 +287,138 @@ def test_qdrant_finds_the_same(index: IndexReader) -> None:
         everything = {hit.id: hit.score for hit in index.search(text, 100)}
         for point in found:
             assert everything[point.payload["id"]] == pytest.approx(point.score, rel=1e-5)
+
+
+FIELDS = [
+    {"n": 2**53 + 1, "x": 0.5, "tag": ["a", "b"], "day": "2020-02-29T00:00:00Z"},
+    {"n": 2**53, "x": 2, "tag": ["b"], "day": "2020-03-01T00:00:00Z", "my field": "c"},
+    {"n": -5, "day": "2021-01-01T12:00:00Z"},
+    {},
+]
+FILTERS = [
+    {},
+    "tag = 'b'",
+    "tag in ['a', 'z']",
+    "tag = 'z'",
+    "tag != 'a'",
+    "n = 9007199254740993",
+    "n < 0.5",
+    "n >= -5 and not x exists",
+    "day < 0001 or day > 9999",
+    "n = 0.5",
+    "x > 0.5 or x < 0",
+    "x in [0.5, 2]",
+    "day = 2020",
+    "day in [2020-02, 2021]",
+    "day > 2020-02 and day <= 2021-01-01T12:00:00Z",
+    "`my field` exists or not (tag exists or n exists)",
+    {"or": []},
+    {"tag": []},
+]
+
+
+def with_fields(path: Path) -> IndexReader:
+    documents = [Document(f"d{n}", "cat", "", fields) for n, fields in enumerate(FIELDS)]
+    builder = IndexBuilder(path)
+    builder.add_documents(documents, {})
+    builder.add_vocabulary(WordVectorizer("en"), VocabularySettings(BM25()))
+    return builder.commit()
+
+
+@pytest.mark.filterwarnings("ignore:.*Payload indexes have no effect.*")
+def test_qdrant_filters_the_same(tmp_path: Path) -> None:
+    client = pytest.importorskip("qdrant_client", reason="needs qdrant-client")
+    index = with_fields(tmp_path / "index")
+    server, models = client.QdrantClient(":memory:"), client.models
+    sparse = {"text": models.SparseVectorParams()}
+    server.create_collection("c", vectors_config={}, sparse_vectors_config=sparse)
+    for number, chosen in enumerate(FILTERS):
+        out = tmp_path / str(number)
+        export_index(index, Qdrant(chosen), out, queries=[Query("q", "cat")])
+        if not number:
+            points = json.loads((out / "points" / "000000.json").read_text())["points"]
+            server.upsert("c", [models.PointStruct(**point) for point in points])
+            assert [point["payload"].get("fields", {}) for point in points] == FIELDS
+        body = json.loads((out / "queries.jsonl").read_text())["body"]
+        found = server.query_points(
+            "c",
+            query=models.SparseVector(**body["query"]),
+            using=body["using"],
+            query_filter=models.Filter(**body["filter"]),
+        ).points
+        expected = [hit.number for hit in index.search("cat", filter=chosen)]
+        assert sorted(point.id for point in found) == expected, chosen
+
+
+def meets(fields: dict[str, Any], query: dict[str, Any]) -> bool:
+    """Evaluate a query of Elasticsearch on the fields of a document."""
+    ((clause, body),) = query.items()
+    if clause == "bool":
+        should = [meets(fields, part) for part in body.get("should", ())]
+        return (
+            all(meets(fields, part) for part in body.get("filter", ()))
+            and not any(meets(fields, part) for part in body.get("must_not", ()))
+            and sum(should) >= body.get("minimum_should_match", 0)
+        )
+    if clause in ("match_all", "match_none"):
+        return clause == "match_all"
+    if clause == "exists":
+        return body["field"].removeprefix("fields.") in fields
+    ((path, wanted),) = body.items()
+    value = fields.get(path.removeprefix("fields."), [])
+    values = value if isinstance(value, list) else [value]
+    if clause == "terms":
+        return any(one in wanted for one in values)
+    assert clause == "range"
+    times = [parse_date(one) if isinstance(one, str) else one for one in values]
+    ends = {n: parse_date(end) if isinstance(end, str) else end for n, end in wanted.items()}
+    return any(
+        ends.get("gte", -math.inf) <= one <= ends.get("lte", math.inf)  # type: ignore[operator]
+        for one in times
+    )
+
+
+@pytest.mark.parametrize("form", [OpenSearch, Elasticsearch])
+def test_elasticsearch_filters_the_same(tmp_path: Path, form: Any) -> None:
+    index = with_fields(tmp_path / "index")
+    for number, chosen in enumerate(FILTERS):
+        out = tmp_path / str(number)
+        export_index(index, form(chosen), out, queries=[Query("q", "cat")])
+        rows = [json.loads(line) for line in lines(out / "documents")][1::2]
+        assert [row.get("fields", {}) for row in rows] == FIELDS
+        query = json.loads((out / "queries.jsonl").read_text())["body"]["query"]["bool"]
+        assert [len(query["must"]), len(query["filter"])] == [1, 1]
+        found = [n for n, row in enumerate(FIELDS) if meets(row, query["filter"][0])]
+        assert found == [hit.number for hit in index.search("cat", filter=chosen)], chosen
+    mapping = json.loads((out / "mapping.json").read_text())["mappings"]["properties"]
+    assert mapping["fields"] == {
+        "properties": {
+            "n": {"type": "long"},
+            "x": {"type": "double"},
+            "tag": {"type": "keyword"},
+            "day": {"type": "date"},
+            "my field": {"type": "keyword"},
+        }
+    }
+
+
+def test_filters_that_can_not_be_exported(tmp_path: Path, run: Run) -> None:
+    index = with_fields(tmp_path / "index")
+    with pytest.raises(InputError, match="there is no field 'colour'"):
+        export_index(index, OpenSearch("colour = 1"), tmp_path / "out")
+    with pytest.raises(InputError, match="Qdrant compares 'n' in double precision"):
+        export_index(index, Qdrant("n > 9007199254740992"), tmp_path / "out")
+    with pytest.raises(InputError, match="there is no field 'colour'"):
+        export_index(index, Qdrant("colour = 1"), tmp_path / "out")
+    arguments = ("index", "export", index.path, "--out", tmp_path / "out", "--filter", "n = 1")
+    assert_error(run(*arguments, "--format", "ciff"), "--filter: ciff keeps no fields")
+    assert run(*arguments, "--format", "qdrant", "--json").json["documents"] == 4
+    index.release()
+    long = IndexBuilder(tmp_path / "long")
+    long.add_documents([Document("d", "cat", "", {"tag": "x" * 32_767})], {})
+    long.add_vocabulary(WordVectorizer("en"), VocabularySettings(BM25()))
+    with pytest.raises(InputError, match="takes texts of up to 32,766 bytes in fields, unlike 'ta"):
+        export_index(long.commit(), Elasticsearch(), tmp_path / "elastic")
 
 
 def test_the_vocabulary_says_what_dimensions_are(index: IndexReader) -> None:

@@ -17,6 +17,7 @@ from lexicept.fields.columns import Columns
 from lexicept.fields.values import FieldKind, iso, parse_date, plain
 from lexicept.fields.writing import FieldWriter
 from lexicept.index.verification import verify
+from lexicept.ops.counting import count_values, count_values_reference
 from lexicept.pipelines.index import Index
 
 pytestmark = pytest.mark.usefixtures("_no_leaks")
@@ -222,6 +223,53 @@ def test_a_filter_sees_changes(tmp_path: Path) -> None:
     assert [hit.id for hit in index.search("sleep", filter="year = 2021")] == ["cats", "dogs"]
     index.reweight(1.0)
     assert [hit.id for hit in index.search("sleep", filter="tag = 'fur'")] == ["cats"]
+
+
+# Counts
+
+
+def test_values_are_counted(tmp_path: Path) -> None:
+    more = {"id": "cows", "text": "cows graze", "year": 2019, "tag": ["farm", "farm"]}
+    index = build(tmp_path / "i", CATS, DOGS, BATS, more)
+    assert index.facets(["tag", "year", "seen", "lang"]) == {
+        "tag": [("pet", 2), ("farm", 1), ("fur", 1)],
+        "year": [(2019, 2), (2021, 1)],
+        "seen": [("2020-02-29", 1), ("2021-01-01", 1)],
+        "lang": [("en", 1)],
+    }
+    assert index.facets(["tag"], query="sleep", most=1) == {"tag": [("pet", 2)]}
+    assert index.facets(["year"], query="sleep") == {"year": [(2019, 1), (2021, 1)]}
+    assert index.facets(["year"], query="unknown") == {"year": []}
+    assert index.facets(["tag"], filter="year = 2019", query="graze") == {"tag": [("farm", 1)]}
+    index.reweight(1.25)
+    found = {hit.id for hit in index.search("sleep", 10)}
+    assert sum(one.documents for one in index.facets(["year"], query="sleep")["year"]) == len(
+        found - {"bats"}
+    )
+    with pytest.raises(InputError, match="there is no field 'colour', only: year, tag, seen, lang"):
+        index.facets(["colour"])
+    with pytest.raises(InputError, match="fields must be a list of names"):
+        index.facets("tag")
+    with pytest.raises(InputError, match="most must be at least 1"):
+        index.facets(["tag"], most=0)
+
+
+@settings(deadline=None)
+@given(
+    lists=st.lists(st.lists(st.integers(-1, 4), max_size=4), max_size=6),
+    data=st.data(),
+)
+def test_counting_and_its_reference_are_twins(lists: list[list[int]], data: st.DataObject) -> None:
+    allowed = np.array([data.draw(st.booleans()) for _ in lists], bool)
+    codes = np.array([code for own in lists for code in own], np.int64)
+    offsets = np.cumsum([0, *map(len, lists)])
+    counts = count_values(codes, offsets, allowed, 5)
+    assert counts.tolist() == count_values_reference(codes, offsets, allowed, 5).tolist()
+    for code in range(5):
+        having = [
+            code in own for own, counts_here in zip(lists, allowed, strict=True) if counts_here
+        ]
+        assert counts[code] == sum(having)
 
 
 # Changes

@@ -18,9 +18,9 @@ from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
 
 PETS = [
-    Document("d1", "Cats sleep all day.", "On cats"),
+    Document("d1", "Cats sleep all day.", "On cats", {"year": 2019, "tag": ["pet"]}),
     Document("d2", "Dogs and cats fight."),
-    Document("d3", "Dogs bark."),
+    Document("d3", "Dogs bark.", "", {"year": 2021}),
 ]
 
 
@@ -150,7 +150,13 @@ class TestLangChain:
         (document,) = retriever.invoke("sleeping cats")
         (hit,) = index.search("sleeping cats", 1)
         assert (document.id, document.page_content) == ("d1", "Cats sleep all day.")
-        assert document.metadata == {"id": "d1", "title": "On cats", "score": hit.score}
+        assert document.metadata == {
+            "id": "d1",
+            "title": "On cats",
+            "score": hit.score,
+            "year": 2019,
+            "tag": ["pet"],
+        }
         assert asyncio.run(retriever.ainvoke("sleeping cats")) == [document]
         assert retriever.batch(["bark", "", "sleep"]) == [
             *map(retriever.invoke, ["bark", "", "sleep"])
@@ -167,6 +173,16 @@ class TestLangChain:
             assert retriever.batch(["dogs cats"], k=k) == [everything[:k]]
         with pytest.raises(InputError, match="top_k must be at least 1"):
             retriever.invoke("dogs cats", k=0)
+
+    def test_a_filter(self, index: Index) -> None:
+        retriever = self.retriever(index=index, filter="year exists")
+        assert [found.id for found in retriever.invoke("dogs cats")] == ["d1", "d3"]
+        for given in ("year > 2020", {"year": {">": 2020}}):
+            assert [found.id for found in retriever.invoke("dogs cats", filter=given)] == ["d3"]
+            found = asyncio.run(retriever.ainvoke("dogs cats", filter=given))
+            assert [document.id for document in found] == ["d3"]
+        with pytest.raises(InputError, match="there is no field 'colour', only: year, tag"):
+            retriever.invoke("dogs", filter="colour = 1")
 
     def test_a_pickled_retriever_opens_its_index_again(self, index: Index) -> None:
         retriever = self.retriever(index=index, top_k=2, vocabulary="words")
@@ -193,10 +209,15 @@ class TestLlamaIndex:
         assert [(n.node.node_id, n.score) for n in found] == [
             (hit.id, hit.score) for hit in index.search("cats", 2)
         ]
-        assert [n.node.metadata for n in found] == [{"title": "On cats"}, {}]
+        known = {"year": 2019, "tag": ["pet"], "title": "On cats"}
+        assert [n.node.metadata for n in found] == [known, {}]
         assert [n.text for n in found] == ["Cats sleep all day.", "Dogs and cats fight."]
         assert asyncio.run(retriever.aretrieve("cats")) == found
         assert retriever.retrieve("") == []
+
+    def test_a_filter(self, index: Index) -> None:
+        retriever = self.retriever(index, filter={"year": {">": 2020}})
+        assert [found.node.node_id for found in retriever.retrieve("dogs cats")] == ["d3"]
 
     def test_bad_input(self, index: Index) -> None:
         with pytest.raises(InputError, match="no vocabulary 'concepts'"):

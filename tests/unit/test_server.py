@@ -41,7 +41,7 @@ QUERY = "bade kilo muki"
 BASE = "http://127.0.0.1"
 MALFORMED = ("/search", "/query", "/explain", "/concepts", "/concepts/{number}")
 """Addresses that take more than a text."""
-ADDRESSES = (*MALFORMED, "/documents/{document_id}", "/health", "/metrics")
+ADDRESSES = (*MALFORMED, "/documents/{document_id}", "/fields", "/health", "/metrics")
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +90,35 @@ def test_search_is_the_indexs(
     for one in found["results"]:
         document = index.document(one["id"])
         assert (one["title"], one["excerpt"]) == (document.title, document.text)
+        assert one["fields"] == document.fields
+
+
+@pytest.mark.parametrize("vocabulary", [None, "words"])
+def test_filters_and_counts(client: TestClient, index: IndexReader, vocabulary: str | None) -> None:
+    chosen = {} if vocabulary is None else {"vocabulary": vocabulary}
+    given = "number < 20 and part in ['odd']"
+    found = get(client, "/search", query=QUERY, filter=given, facet=["part", "day"], **chosen)
+    everything = index.search(QUERY, 31, vocabulary)
+    odd = [hit for hit in everything if hit.number < 20 and hit.number % 2]
+    expected = [(hit.id, hit.score) for hit in odd][:10]
+    assert [(one["id"], one["score"]) for one in found["results"]] == expected
+    assert found["results"][0]["fields"] == odd[0].fields
+    assert found["facets"]["part"] == [
+        {"value": value, "documents": len(odd)} for value in ("all", "odd")
+    ]
+    days = sorted(f"2020-01-{hit.number + 1:02}" for hit in odd)
+    assert found["facets"]["day"] == [{"value": day, "documents": 1} for day in days]
+    assert get(client, "/search", query=QUERY)["facets"] == {}
+
+
+def test_fields(client: TestClient) -> None:
+    assert get(client, "/fields")["fields"] == [
+        {"name": "number", "kind": "number", "many": False, "documents": 30},
+        {"name": "part", "kind": "keyword", "many": True, "documents": 30},
+        {"name": "day", "kind": "date", "many": False, "documents": 30},
+    ]
+    document = get(client, "/documents/d3")
+    assert document["fields"] == {"number": 3, "part": ["all", "odd"], "day": "2020-01-04"}
 
 
 def test_search_names_the_words_that_no_document_contains(client: TestClient) -> None:
@@ -245,6 +274,9 @@ BAD = [
     ("/search?query=a&steer=words:1:-2", 422, "steer.0"),
     ("/search?query=a&steer=concepts:64:0", 404, "no number 64 in concepts, which are 0 to 63"),
     ("/search?query=a" + "&steer=words:1:2" * 101, 422, "steer"),
+    ("/search?query=a&filter=number+~+1", 422, "filter at character 8: unexpected '~ 1'"),
+    ("/search?query=a&filter=colour+=+1", 422, "there is no field 'colour', only: number, part"),
+    ("/search?query=a&facet=colour", 404, "this index has no field 'colour'"),
     ("/query", 422, "query: Field required"),
     ("/explain?query=a", 422, "document_id: Field required"),
     ("/explain?query=a&document_id=d99", 404, "no document of that id"),
@@ -341,10 +373,12 @@ def test_searches_answered_together_are_those_answered_alone(index: IndexReader)
         Search("", 3, None, None),
         Search("kilo", 2, "concepts", None),
         Search("bade", 3, None, None),
+        Search("kilo muki", 3, None, None, "number > 12"),
+        Search("kilo muki", 3, None, None, "number > 20"),
     ]
     found = reader.search_together([reader.Waiting(index, one, None) for one in searches])  # type: ignore[arg-type]
     for search, hits in zip(searches, found, strict=True):
-        alone = index.search(*search)
+        alone = index.search(*search[:4], filter=search.filter)
         assert [hit.id for hit in hits] == [hit.id for hit in alone]
         assert [hit.score for hit in hits] == pytest.approx([hit.score for hit in alone])
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import re
+import textwrap
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from rich.console import Group
@@ -21,6 +22,7 @@ from lexicept.explanation.contributions import (
     strong_and_weak,
 )
 from lexicept.explanation.explanation import Explanation
+from lexicept.fields.facets import ValueCount
 from lexicept.index.stored import Hit
 from lexicept.sanitize import safe
 
@@ -52,12 +54,37 @@ def results_table(query: str, hits: Sequence[Hit]) -> Table:
         document, explanation = hit.document, hit.explanation
         in_title, in_text = _marks(document, explanation, query)
         body = _heading(document, in_title).append("\n")
+        if document.fields:
+            known = textwrap.shorten(_known(document), SNIPPET, placeholder="…")
+            body.append(f"{known}\n", style="dim")
         body.append(_snippet(document.text, in_text))
         if explanation is not None:
             body.append("\n")
             body.append(_largest(explanation))
         table.add_row(str(hit.rank), f"{hit.score:.3f}", body)
     return table
+
+
+def facets_table(counts: Mapping[str, Sequence[ValueCount]]) -> Table:
+    """Return the values of fields, each with the number of documents that have it."""
+    table = Table(show_header=False, box=None, padding=(0, 1))
+    table.add_column(style="dim")
+    table.add_column(justify="right", style="green")
+    table.add_column(overflow="fold")
+    for name, found in counts.items():
+        for number, (value, documents) in enumerate(found):
+            heading = "" if number else safe(name)
+            table.add_row(Text(heading), f"{documents:,}", Text(safe(str(value))))
+    return table
+
+
+def _known(document: Document) -> str:
+    """Return a document's fields in one line."""
+    parts = (
+        f"{name} {', '.join(map(str, value)) if isinstance(value, list) else value}"
+        for name, value in document.fields.items()
+    )
+    return safe(" · ".join(parts))
 
 
 def explanation_view(explanation: Explanation, document: Document) -> Group:

@@ -10,6 +10,7 @@ import typer
 
 from lexicept.cli.common import IndexArgument, JsonOption, RestartOption, print_report
 from lexicept.cli.configuration import ConfigOption
+from lexicept.errors import InputError
 
 
 class FormatChoice(StrEnum):
@@ -40,6 +41,14 @@ def export(
         ),
     ] = None,
     split: Annotated[str, typer.Option(help="Split of --queries.")] = "test",
+    filter_: Annotated[
+        str | None,
+        typer.Option(
+            "--filter",
+            help="Which documents the written --queries may find, by their fields; for "
+            "opensearch, elasticsearch and qdrant.",
+        ),
+    ] = None,
     config: ConfigOption = None,
     restart: RestartOption = False,
     as_json: JsonOption = False,
@@ -57,8 +66,11 @@ def export(
     from lexicept.index.reader import IndexReader
     from lexicept.progress import ProgressBars
 
-    kinds: list[type[Format]] = [Anserini, CIFF, Elasticsearch, OpenSearch, Qdrant]
-    form = {kind.name: kind for kind in kinds}[format_.value]()
+    filtered: list[Format] = [Elasticsearch(filter_), OpenSearch(filter_), Qdrant(filter_)]
+    forms: list[Format] = filtered if filter_ is not None else [Anserini(), CIFF(), *filtered]
+    form = {form.name: form for form in forms}.get(format_.value)
+    if form is None:
+        raise InputError(f"--filter: {format_.value} keeps no fields")
     opened = IndexReader.open(index)
     asked = [] if queries is None else list(read_queries(queries, split))
     with ProgressBars() as progress:

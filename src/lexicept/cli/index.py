@@ -158,6 +158,8 @@ def print_info(index: Index, as_json: bool) -> None:
             rows.append(("", f"at most {entry['query_max_qd_flops']:g} QD-FLOPs in a query"))
         if entry["query_max_active_dims"] is not None or entry["query_max_qd_flops"] is not None:
             rows.append(("", f"queries are pruned by {entry['pruning']}"))
+    for name, kind in report["fields"].items():
+        rows.append(("field", f"{name}: {kind}"))
     if report["rra"] is not None:
         rows.append(("rra", ", ".join(f"{k} {v}" for k, v in report["rra"].items())))
     rows.append(("postings", f"{report['postings']:,}"))

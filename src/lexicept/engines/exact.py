@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from lexicept.engines.interface import Engine, checked_offsets, single_precision
+from lexicept.engines.interface import Engine, checked, checked_offsets, single_precision
 from lexicept.engines.mask import EVERYTHING, Mask, Segments
 from lexicept.errors import IndexFormatError, InputError
-from lexicept.ops.postings import search_postings
+from lexicept.ops.postings import all_scores, search_postings
 from lexicept.storage.arrays import ArrayWriter, load_array, save_array
 from lexicept.vectors import Floats, Integers, largest_weights
 
@@ -281,6 +281,24 @@ class ExactEngine(Engine):
             *allowed,
         )
         return ranking
+
+    def found(self, queries: Any, query_offsets: npt.ArrayLike | None = None) -> Mask:
+        """Return the documents that are results of one query [1, V], however many there are.
+
+        Raises:
+            InputError: what ``search`` refuses.
+            IndexFormatError: a posting of a document that is not there.
+        """
+        matrix, factors = checked(queries, self.num_dimensions, 1, query_offsets)
+        if not self.matches(matrix.indices):
+            return Mask(np.zeros(self.num_documents, bool))
+        arrays = [getattr(self, field.name) for field in fields(self)[1:]]
+        own = [matrix.indices.astype(np.int64), matrix.data, float(factors[0])]
+        try:
+            scores = all_scores(SEGMENT, self._share, self.lengths, self._starts, *[*arrays, *own])
+        except IndexError:
+            raise IndexFormatError(DAMAGED) from None
+        return Mask(scores > 0)
 
     def present(self, dimensions: Integers) -> npt.NDArray[np.bool_]:
         """Return whether any document has each of these dimensions."""

@@ -64,7 +64,7 @@ class Engine(ABC):
                 offsets, weights whose product is not finite, or a mask of another N or one that the
                 engine can't search exactly with.
         """
-        matrix, factors = _checked(queries, self.num_dimensions, top_k, query_offsets)
+        matrix, factors = checked(queries, self.num_dimensions, top_k, query_offsets)
         if mask is not None and mask.allowed.shape != (self.num_documents,):
             raise InputError(f"a mask of {mask.allowed.shape} for {self.num_documents} documents")
         rankings = self._rank(matrix, factors, top_k, threads, mask)
@@ -100,7 +100,7 @@ def checked_queries(queries: Any, num_dimensions: int) -> sp.csr_array:
     return matrix
 
 
-def _checked(
+def checked(
     queries: Any, num_dimensions: int, top_k: int, query_offsets: npt.ArrayLike | None
 ) -> tuple[sp.csr_array, Floats]:
     """Return query weights [n, V] in single precision and the factors on offsets [n].

@@ -6,8 +6,10 @@ import json
 
 from lexicept.corpora import Query
 from lexicept.engines.wrapped import Vector
+from lexicept.exports.conditions import GROUP, qdrant_condition
 from lexicept.exports.folder import write_parts
 from lexicept.exports.source import Source
+from lexicept.fields.filters import Filter
 from lexicept.progress import Progress
 from lexicept.storage.files import write_json
 from lexicept.storage.workspace import Units
@@ -22,14 +24,23 @@ class Qdrant:
     name = "qdrant"
     queries_file = "queries.jsonl"
 
+    def __init__(self, filter: Filter | None = None) -> None:  # noqa: A002
+        self._filter = filter
+        self._condition = ""
+
     def write(self, source: Source, parts: Units, progress: Progress) -> None:
+        if self._filter is not None:
+            condition = qdrant_condition(self._filter, source.index.fields)
+            self._condition = f',"filter":{json.dumps(condition)}'
         write_json(
             parts.folder / "collection.json", {"vectors": {}, "sparse_vectors": {VECTOR: {}}}
         )
 
         def point(number: int) -> str:
             stored = source.index.stored(number)
-            payload = json.dumps({"id": stored.id, "title": stored.title, "text": stored.text})
+            known = {GROUP: stored.fields} if stored.fields else {}
+            texts = {"id": stored.id, "title": stored.title, "text": stored.text}
+            payload = json.dumps({**texts, **known})
             vector = f'{{"{VECTOR}":{_sparse(source.document(number))}}}'
             return f'{{"id":{number},"vector":{vector},"payload":{payload}}}'
 
@@ -37,8 +48,8 @@ class Qdrant:
         write_parts(source, parts, "points/{:06d}.json", point, progress, around)
 
     def query(self, query: Query, vector: Vector) -> str:
-        body = f'{{"query":{_sparse(vector)},"using":"{VECTOR}","with_payload":true}}'
-        return f'{{"id":{json.dumps(query.id)},"body":{body}}}'
+        asked = f'"query":{_sparse(vector)},"using":"{VECTOR}","with_payload":true'
+        return f'{{"id":{json.dumps(query.id)},"body":{{{asked}{self._condition}}}}}'
 
 
 def _sparse(vector: Vector) -> str:

@@ -56,9 +56,18 @@ def _condition(condition: Condition, columns: Columns) -> Passing:
     elif kind == "keyword":
         places = _keywords(condition, column)
     else:
-        intervals = _number_intervals if kind == "number" else _date_intervals
         places = _within(column.values, intervals(condition, column))
     return places if column.offsets is None else _any(places, column.offsets)
+
+
+def intervals(condition: Condition, column: Column) -> list[Interval]:
+    """Return the numbers, or the microseconds of dates, that meet a condition.
+
+    Raises:
+        FilterError: a value that they are not compared with.
+    """
+    numbers = column.kind.kind == "number"
+    return (_number_intervals if numbers else _date_intervals)(condition, column)
 
 
 def _any(places: Passing, offsets: Integers) -> Passing:
@@ -106,14 +115,14 @@ def _keywords(condition: Condition, column: Column) -> Passing:
 
 
 def _number_intervals(condition: Condition, column: Column) -> list[Interval]:
-    intervals = []
+    found = []
     for position, value in enumerate(condition.values):
         if isinstance(value, str):
             raise _refuse(condition, position, f"number, not a text such as {value!r:.40}")
         whole = column.values.dtype == np.int64
         ends = _whole_interval if whole else _fraction_interval
-        intervals.append(ends(condition.operator, value))
-    return intervals
+        found.append(ends(condition.operator, value))
+    return found
 
 
 def _whole_interval(operator: str, value: float) -> Interval:
@@ -145,7 +154,7 @@ def _fraction_interval(operator: str, value: float) -> Interval:
 
 
 def _date_intervals(condition: Condition, column: Column) -> list[Interval]:
-    intervals = []
+    found = []
     for position, value in enumerate(condition.values):
         period = _period(value)
         if period is None:
@@ -153,7 +162,7 @@ def _date_intervals(condition: Condition, column: Column) -> list[Interval]:
             raise _refuse(condition, position, problem)
         start, last = period
         earliest, latest = MISSING + 1, LARGEST_INTEGER
-        intervals.append(
+        found.append(
             {
                 "<": (earliest, start - 1),
                 "<=": (earliest, last),
@@ -161,7 +170,7 @@ def _date_intervals(condition: Condition, column: Column) -> list[Interval]:
                 ">=": (start, latest),
             }.get(condition.operator, (start, last))
         )
-    return intervals
+    return found
 
 
 def _period(value: Scalar) -> tuple[int, int] | None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache, partial
 
+import numpy as np
+
 from lexicept.engines.mask import Mask
+from lexicept.errors import InputError
 from lexicept.fields.columns import Columns
-from lexicept.fields.filters import Expression, Filter, parse
+from lexicept.fields.facets import ValueCount, value_counts
+from lexicept.fields.filters import Condition, Expression, Filter, parse
 from lexicept.fields.matching import matching
 
 KEPT = 16
@@ -19,6 +24,7 @@ class Masks:
     def __init__(self, columns: Columns) -> None:
         # Not a method: the cycle would keep the index, and its generation, for longer.
         self._of = lru_cache(KEPT)(partial(_mask, columns))
+        self._columns = columns
 
     def of(self, given: Filter | None) -> Mask | None:
         """Return the documents that a filter lets pass; None without one.
@@ -27,6 +33,28 @@ class Masks:
             InputError: no filter, or one that does not fit the fields.
         """
         return None if given is None else self._of(parse(given))
+
+    def having(self, name: str) -> int:
+        """Return how many documents have a field."""
+        return self._of(Condition(name, "exists", ())).count
+
+    def counts(
+        self, names: Sequence[str], masks: Sequence[Mask | None], most: int
+    ) -> dict[str, list[ValueCount]]:
+        """Return the most frequent values of fields among the documents that all masks allow.
+
+        Raises:
+            InputError: no such field.
+        """
+        allowed = np.ones(self._columns.num_documents, bool)
+        for mask in masks:
+            if mask is not None:
+                allowed &= mask.allowed
+        for name in names:
+            if name not in self._columns:
+                known = ", ".join(self._columns) or "none"
+                raise InputError(f"there is no field {name!r}, only: {known}")
+        return {name: value_counts(self._columns[name], allowed, most) for name in names}
 
 
 def _mask(columns: Columns, expression: Expression) -> Mask:

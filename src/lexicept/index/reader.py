@@ -370,6 +370,12 @@ class IndexReader:
             for documents, scores in results
         ]
 
+    def found(self, query: str, vocabulary: str | None, steering: Steering | None) -> Mask:
+        """Return all documents that are results of a query; see ``search``."""
+        vectors = self.query_vectors([query], vocabulary, steering)
+        factors = None if self.rra is None else vectors @ self.derived.background
+        return self.engine.found(vectors, factors)
+
     def explain(
         self,
         query: str,

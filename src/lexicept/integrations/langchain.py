@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from langchain_core.callbacks import (
     AsyncCallbackManagerForRetrieverRun,
     CallbackManagerForRetrieverRun,
@@ -15,10 +17,11 @@ from lexicept.pipelines.index import Index
 
 
 class LexiceptRetriever(BaseRetriever):
-    """Documents with ``id``, ``title`` and ``score`` in their metadata, best first.
+    """Documents with ``id``, ``title``, ``score`` and fields in their metadata, best first.
 
     ``invoke`` raises InputError for what ``Index.search`` refuses. Its ``k``, the name that
-    LangChain's own retrievers have for it, takes the place of ``top_k`` for one call. Changes of
+    LangChain's own retrievers have for it, takes the place of ``top_k`` for one call, and its
+    ``filter`` that of the retriever's. Changes of
     the index show once it has made or refreshed them. A pickled retriever opens the index again, by
     its path.
     """
@@ -29,6 +32,8 @@ class LexiceptRetriever(BaseRetriever):
     """Documents per query, at least 1."""
     vocabulary: str | None = None
     """Search in one vocabulary only; None searches all of them at once."""
+    filter: str | dict[str, Any] | None = None
+    """Which documents may be results, by their fields; see ``Index.search``."""
 
     def _get_relevant_documents(
         self,
@@ -36,11 +41,12 @@ class LexiceptRetriever(BaseRetriever):
         *,
         run_manager: CallbackManagerForRetrieverRun,
         k: int | None = None,
+        filter: str | dict[str, Any] | None = None,  # noqa: A002
     ) -> list[Document]:
         top_k = self.top_k if k is None else k
-        return [
-            _document(hit) for hit in self.index.search(query, top_k, vocabulary=self.vocabulary)
-        ]
+        chosen = self.filter if filter is None else filter
+        hits = self.index.search(query, top_k, vocabulary=self.vocabulary, filter=chosen)
+        return [_document(hit) for hit in hits]
 
     async def _aget_relevant_documents(
         self,
@@ -48,15 +54,16 @@ class LexiceptRetriever(BaseRetriever):
         *,
         run_manager: AsyncCallbackManagerForRetrieverRun,
         k: int | None = None,
+        filter: str | dict[str, Any] | None = None,  # noqa: A002
     ) -> list[Document]:
-        # LangChain's own does the same, but drops k.
+        # LangChain's own does the same, but drops k and filter.
         manager = run_manager.get_sync()
         documents: list[Document] = await run_in_executor(
-            None, self._get_relevant_documents, query, run_manager=manager, k=k
+            None, self._get_relevant_documents, query, run_manager=manager, k=k, filter=filter
         )
         return documents
 
 
 def _document(hit: Hit) -> Document:
-    metadata = {"id": hit.id, "title": hit.title, "score": hit.score}
+    metadata = {**hit.fields, "id": hit.id, "title": hit.title, "score": hit.score}
     return Document(hit.text, id=hit.id, metadata=metadata)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from llama_index.core.retrievers import BaseRetriever
 from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 
+from lexicept.fields.filters import Filter
 from lexicept.index.stored import Hit
 from lexicept.pipelines.index import Index
 
@@ -19,22 +20,30 @@ class LexiceptRetriever(BaseRetriever):
         index: an opened index.
         top_k: nodes per query, at least 1.
         vocabulary: search in one vocabulary only; None searches all of them at once.
+        filter: which documents may be results, by their fields; see ``Index.search``.
     """
 
-    def __init__(self, index: Index, top_k: int = 10, vocabulary: str | None = None) -> None:
+    def __init__(
+        self,
+        index: Index,
+        top_k: int = 10,
+        vocabulary: str | None = None,
+        filter: Filter | None = None,  # noqa: A002
+    ) -> None:
         super().__init__()
         self.index = index
         self.top_k = top_k
         self.vocabulary = vocabulary
+        self.filter = filter
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         query = query_bundle.query_str
-        hits = self.index.search(query, self.top_k, vocabulary=self.vocabulary)
+        hits = self.index.search(query, self.top_k, vocabulary=self.vocabulary, filter=self.filter)
         return [_node(hit) for hit in hits]
 
 
 def _node(hit: Hit) -> NodeWithScore:
     # Prompts show all metadata, and would show an empty title.
-    metadata = {"title": hit.title} if hit.title else {}
+    metadata = {**hit.fields, **({"title": hit.title} if hit.title else {})}
     node = TextNode(id_=hit.id, text=hit.text, metadata=metadata)
     return NodeWithScore(node=node, score=hit.score)

@@ -59,6 +59,32 @@ def search_postings_reference(
     Returns:
         Document numbers and scores; equal scores in document order.
     """
+    scores = all_scores(
+        segment, share, lengths, starts, documents, weights, table, scales, offsets,
+        dimensions, query_weights, query_offset,
+    )  # fmt: skip
+    if allowed.size:
+        scores[~allowed] = 0
+    best = np.lexsort((np.arange(scores.size), -scores))[:top_k]
+    best = best[scores[best] > 0]
+    return best, scores[best]
+
+
+def all_scores(
+    segment: int,
+    share: int,
+    lengths: Integers,
+    starts: Integers,
+    documents: Integers,
+    weights: Floats,
+    table: Floats,
+    scales: Floats,
+    offsets: Floats,
+    dimensions: Integers,
+    query_weights: Floats,
+    query_offset: float,
+) -> Floats:
+    """Return the scores of all documents [N], f32; see ``search_postings_reference``."""
     scores = (offsets * np.float32(query_offset)).astype(np.float32)
     for first in range(0, scores.size, segment):
         part = scores[first : first + segment]
@@ -71,11 +97,7 @@ def search_postings_reference(
             else:
                 span = slice(start, start + length)
                 part[documents[span]] += factor * weights[span]
-    if allowed.size:
-        scores[~allowed] = 0
-    best = np.lexsort((np.arange(scores.size), -scores))[:top_k]
-    best = best[scores[best] > 0]
-    return best, scores[best]
+    return scores
 
 
 @compiled()

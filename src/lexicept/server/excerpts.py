@@ -22,13 +22,14 @@ NOT_FINITE = "its weights give scores that are not finite"
 """JSON has no infinity."""
 
 
-def summary(document: Document) -> dict[str, str]:
-    """Return a document's id, title and the beginning of its text."""
+def summary(document: Document) -> dict[str, Any]:
+    """Return a document's id, title, fields and the beginning of its text."""
     # Four times as much leaves enough where the text is indented and has empty lines.
     beginning = " ".join(document.text[: 4 * EXCERPT].split())
     cut = len(beginning) > EXCERPT or len(document.text) > 4 * EXCERPT
     excerpt = beginning[:EXCERPT] + ("…" if cut else "")
-    return {"id": document.id, "title": document.title, "excerpt": excerpt}
+    known = {"id": document.id, "title": document.title, "fields": document.fields}
+    return {**known, "excerpt": excerpt}
 
 
 def to_json(content: Any) -> str:

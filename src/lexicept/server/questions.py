@@ -15,6 +15,9 @@ MAX_TOP_K = 1_000
 MAX_STEERED = 100
 """Most dimensions that one request steers."""
 
+MAX_FACETS = 20
+"""Most fields that one request counts."""
+
 TopK = Annotated[int, Query(ge=1, le=MAX_TOP_K, description="Results at most.")]
 Factor = Annotated[
     str, StringConstraints(pattern=r"^(words|concepts):[0-9]{1,9}:[0-9]{1,3}(\.[0-9]{1,6})?$")
@@ -40,6 +43,17 @@ class Searched(Question):
     """Parameters of a search."""
 
     top_k: TopK = 10
+    filter: str | None = Field(
+        None,
+        max_length=MAX_QUERY,
+        description="Which documents may be results, by their fields.",
+        examples=["year >= 2020 and tag in ['bio']"],
+    )
+    facet: list[str] = Field(
+        [],
+        max_length=MAX_FACETS,
+        description="Fields whose most frequent values among all results are counted.",
+    )
 
 
 class Explained(Question):

@@ -70,6 +70,7 @@ class Search(NamedTuple):
     top_k: int
     vocabulary: str | None
     steering: Steering | None
+    filter: str | None = None
 
 
 @dataclass(frozen=True)
@@ -164,7 +165,7 @@ class Reader:
             BusyError: it needs the thread, and ``MOST_WAITING`` requests are waiting.
         """
         if search.vocabulary == "words" or not needs_model(index):
-            return index.search(*search)
+            return index.search(*search[:4], filter=search.filter)
         with self._place_in_line():
             waiting = Waiting(index, search, asyncio.get_running_loop().create_future())
             self._waiting.append(waiting)
@@ -274,15 +275,18 @@ def search_together(batch: Sequence[Waiting]) -> list[list[Hit]]:
     """Return the results of each search; searches that differ only in their query are one batch."""
     alike: dict[object, list[int]] = {}
     for place, waiting in enumerate(batch):
-        _, top_k, vocabulary, steering = waiting.search
+        _, *others, steering, given = waiting.search
         factors = None if steering is None else frozenset(steering.items())
-        alike.setdefault((waiting.index, top_k, vocabulary, factors), []).append(place)
+        alike.setdefault((waiting.index, *others, factors, given), []).append(place)
     answers: list[list[Hit]] = [[]] * len(batch)
     for places in alike.values():
-        index, (_, top_k, vocabulary, steering) = batch[places[0]].index, batch[places[0]].search
+        first = batch[places[0]]
+        index, (_, top_k, vocabulary, steering, given) = first.index, first.search
+        mask = index.masks.of(given)
         queries = [batch[place].search.query for place in places]
         vectors = index.query_vectors(queries, vocabulary, steering)
-        for place, hits in zip(places, index.search_vectors(vectors, top_k), strict=True):
+        rankings = index.search_vectors(vectors, top_k, mask=mask)
+        for place, hits in zip(places, rankings, strict=True):
             answers[place] = hits
     return answers
 

@@ -13,8 +13,10 @@ from typing import Annotated, Any
 from fastapi import APIRouter, HTTPException, Query, Request, Response
 
 from lexicept.corpora import Document
+from lexicept.engines.mask import Mask
 from lexicept.errors import IndexFormatError, InputError
 from lexicept.explanation.contributions import Contribution, QueryTerm, Sources
+from lexicept.fields.facets import ValueCount
 from lexicept.index.hits import Hits
 from lexicept.index.queries import Steering
 from lexicept.index.reader import IndexReader
@@ -38,6 +40,9 @@ BUSY: dict[int | str, dict[str, Any]] = {
     }
 }
 
+FACET_VALUES = 50
+"""Most values of a field that are counted."""
+
 router = APIRouter()
 
 
@@ -53,7 +58,17 @@ async def search(request: Request, asked: Annotated[Searched, Query()]) -> Respo
     reader = reader_of(request)
     generation = reader.generation
     index, cards = generation.index, generation.cards
-    wanted = Search(asked.query, asked.top_k, asked.vocabulary, steered(index, asked))
+    steering, facets = steered(index, asked), "{}"
+    mask = filtered(index, asked)
+    wanted = Search(asked.query, asked.top_k, asked.vocabulary, steering, asked.filter)
+    if asked.facet:
+
+        def count() -> dict[str, list[ValueCount]]:
+            masks = [mask, index.found(asked.query, asked.vocabulary, steering)]
+            return index.masks.counts(asked.facet, masks, FACET_VALUES)
+
+        counts = await reader.run(count)
+        facets = to_json({name: [one._asdict() for one in found] for name, found in counts.items()})
     hits = Hits(await reader.search(index, wanted), index, asked.query, asked.vocabulary)
     if not all(isfinite(hit.score) for hit in hits):
         raise IndexFormatError(NOT_FINITE)
@@ -61,7 +76,8 @@ async def search(request: Request, asked: Annotated[Searched, Query()]) -> Respo
         f'{{"rank":{hit.rank},"score":{hit.score},{cards.of(hit.id)}}}' for hit in hits
     )
     words = f'"unmatched_words":{to_json(hits.unmatched_words)},"note":{to_json(hits.note)}'
-    return send_json(f'{{"query":{to_json(asked.query)},{words},"results":[{results}]}}')
+    parts = f'{words},"facets":{facets},"results":[{results}]'
+    return send_json(f'{{"query":{to_json(asked.query)},{parts}}}')
 
 
 @router.get("/query", response_model=schema.Terms, responses=BUSY)
@@ -141,6 +157,20 @@ async def document(request: Request, document_id: str) -> Response:
     return as_json(stored(reader_of(request).generation.index, document_id)._asdict())
 
 
+@router.get("/fields", response_model=schema.Fields, responses=DAMAGED)
+async def fields(request: Request) -> Response:
+    """Return the fields of the documents, by which searches are filtered."""
+    index = reader_of(request).generation.index
+    return as_json(
+        {
+            "fields": [
+                {"name": name, **kind._asdict(), "documents": index.masks.having(name)}
+                for name, kind in index.fields.kinds.items()
+            ]
+        }
+    )
+
+
 @router.get("/health")
 async def health(request: Request) -> schema.Health:
     """Return the server's version, the size of its index, and its state."""
@@ -188,6 +218,18 @@ def steered(index: IndexReader, asked: Question) -> Steering | None:
         require_dimension(index, name, int(number))
         factors[name, int(number)] = float(factor)
     return factors or None
+
+
+def filtered(index: IndexReader, asked: Searched) -> Mask | None:
+    """Return the documents that a request's filter lets pass. Raises HTTPException for a bad one,
+    and for a facet that is no field."""
+    for name in asked.facet:
+        if name not in index.fields:
+            raise HTTPException(404, f"this index has no field {name!r}")
+    try:
+        return index.masks.of(asked.filter)
+    except InputError as error:
+        raise HTTPException(422, str(error)) from None
 
 
 def stored(index: IndexReader, document_id: str) -> Document:

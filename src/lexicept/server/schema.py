@@ -34,11 +34,15 @@ class Health(BaseModel):
     vocabularies: list[VocabularySize]
 
 
+FieldValue = str | float | list[str] | list[float]
+
+
 class Card(BaseModel):
     """A document's summary."""
 
     id: str
     title: str
+    fields: dict[str, FieldValue] = Field(description="Dates are in ISO 8601.")
     excerpt: str = Field(description="The beginning of the text.")
 
 
@@ -47,6 +51,28 @@ class Result(Card):
 
     rank: int = Field(ge=1)
     score: float
+
+
+class ValueCount(BaseModel):
+    """A value of a field."""
+
+    value: str | float
+    documents: int = Field(description="Number of documents with it.")
+
+
+class FieldSummary(BaseModel):
+    """A field of the documents."""
+
+    name: str
+    kind: Literal["keyword", "number", "date"]
+    many: bool = Field(description="Whether documents have lists of them.")
+    documents: int = Field(description="Number of documents with it.")
+
+
+class Fields(BaseModel):
+    """The fields of the documents."""
+
+    fields: list[FieldSummary]
 
 
 class Results(BaseModel):
@@ -58,6 +84,10 @@ class Results(BaseModel):
     )
     note: str = Field(
         description="A sentence about unmatched words and results from concepts only; may be empty."
+    )
+    facets: dict[str, list[ValueCount]] = Field(
+        description="The most frequent values of the fields that were asked for, among all "
+        "documents that share a word or concept with the query and pass the filter."
     )
     results: list[Result]
 
@@ -124,6 +154,7 @@ class StoredDocument(BaseModel):
     id: str
     title: str
     text: str
+    fields: dict[str, FieldValue]
 
 
 class ConceptSummary(BaseModel):

@@ -1,0 +1,136 @@
+"""Filters in the languages of other engines, with the same meaning."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, TypeAlias
+
+from lexicept.errors import InputError
+from lexicept.fields.columns import MISSING, Columns
+from lexicept.fields.filters import All, Condition, Expression, Filter, Not, Some, parse
+from lexicept.fields.matching import Interval, intervals, matching
+from lexicept.fields.values import LARGEST_INTEGER, iso
+from lexicept.fields.writing import EXACT
+
+JSON: TypeAlias = dict[str, Any]
+
+GROUP = "fields"
+"""The object of an exported document that has its fields."""
+
+UNBOUNDED = (-math.inf, math.inf, -LARGEST_INTEGER, MISSING + 1, LARGEST_INTEGER)
+
+
+def elastic_condition(given: Filter, columns: Columns) -> JSON:
+    """Return a filter as a query of Elasticsearch and OpenSearch.
+
+    Raises:
+        InputError: no filter, or one that does not fit the fields.
+    """
+    expression = parse(given)
+    matching(expression, columns)  # refuses what does not fit
+    return _elastic(expression, columns)
+
+
+def _elastic(expression: Expression, columns: Columns) -> JSON:
+    if isinstance(expression, Not):
+        return {"bool": {"must_not": [_elastic(expression.part, columns)]}}
+    if isinstance(expression, All):
+        parts = [_elastic(part, columns) for part in expression.parts]
+        return {"bool": {"filter": parts}} if parts else {"match_all": {}}
+    if isinstance(expression, Some):
+        return _elastic_some([_elastic(part, columns) for part in expression.parts])
+    path = f"{GROUP}.{expression.field}"
+    if expression.operator == "exists":
+        return {"exists": {"field": path}}
+    if columns[expression.field].kind.kind == "keyword":
+        return {"terms": {path: list(expression.values)}}
+    return _elastic_some([{"range": {path: ends}} for ends in _ranges(expression, columns)])
+
+
+def _elastic_some(parts: Sequence[JSON]) -> JSON:
+    if len(parts) == 1:
+        return parts[0]
+    return {"bool": {"should": parts, "minimum_should_match": 1}} if parts else {"match_none": {}}
+
+
+def qdrant_condition(given: Filter, columns: Columns) -> JSON:
+    """Return a filter as one of Qdrant.
+
+    Raises:
+        InputError: no filter, one that does not fit the fields, or the name of a field that Qdrant
+            can't be asked for.
+    """
+    expression = parse(given)
+    matching(expression, columns)  # refuses what does not fit
+    found = _qdrant(expression, columns)
+    return found if found.keys() <= {"must", "should", "must_not"} else {"must": [found]}
+
+
+def _qdrant(expression: Expression, columns: Columns) -> JSON:
+    if isinstance(expression, Not):
+        return {"must_not": [_qdrant(expression.part, columns)]}
+    if isinstance(expression, All):
+        return {"must": [_qdrant(part, columns) for part in expression.parts]}
+    if isinstance(expression, Some):
+        return _qdrant_some([_qdrant(part, columns) for part in expression.parts])
+    key = _qdrant_key(expression.field)
+    if expression.operator == "exists":
+        return {"must_not": [{"is_empty": {"key": key}}]}
+    column = columns[expression.field]
+    if column.kind.kind == "keyword":
+        return {"key": key, "match": {"any": list(expression.values)}}
+    if column.values.dtype.kind == "i" and column.kind.kind == "number":
+        found = intervals(expression, column)
+        return _qdrant_some([_qdrant_whole(expression.field, key, one) for one in found])
+    ranges = _ranges(expression, columns)
+    return _qdrant_some([{"key": key, "range": ends} for ends in ranges])
+
+
+def _qdrant_some(parts: Sequence[JSON]) -> JSON:
+    if len(parts) == 1:
+        return parts[0]
+    return {"should": parts} if parts else {"must": [{"has_id": []}]}
+
+
+def _qdrant_whole(name: str, key: str, interval: Interval) -> JSON:
+    """Return a condition on whole numbers. Raises InputError where a range would round them."""
+    least, largest = interval
+    if least == largest:
+        return {"key": key, "match": {"value": least}}
+    ends = _ends(interval, _same)
+    if any(abs(end) > EXACT for end in ends.values()):
+        raise InputError(f"Qdrant compares {name!r} in double precision, which {interval} exceeds")
+    return {"key": key, "range": ends}
+
+
+def _qdrant_key(name: str) -> str:
+    if re.fullmatch(r"[A-Za-z0-9_-]+", name):
+        return f"{GROUP}.{name}"
+    if '"' in name:
+        raise InputError(f"Qdrant can't be asked for a field whose name has quotes: {name!r}")
+    return f'{GROUP}."{name}"'
+
+
+def _ranges(condition: Condition, columns: Columns) -> list[JSON]:
+    """Return the ends of a condition's intervals, both inside; none for what is never met."""
+    column = columns[condition.field]
+    dates = column.kind.kind == "date"
+    written: Callable[[Any], Any] = (lambda end: iso(end, days=False)) if dates else _same
+    found = []
+    for one in intervals(condition, column):
+        if one[0] <= one[1]:
+            with suppress(OverflowError):  # before the year 1, or after 9999: no date is there
+                found.append(_ends(one, written))
+    return found
+
+
+def _same(end: Any) -> Any:
+    return end
+
+
+def _ends(interval: Interval, written: Callable[[Any], Any]) -> JSON:
+    ends = dict(zip(("gte", "lte"), interval, strict=True))
+    return {name: written(end) for name, end in ends.items() if end not in UNBOUNDED}

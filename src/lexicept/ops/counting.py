@@ -1,0 +1,46 @@
+"""Counts of values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from lexicept.ops.compiled import compiled
+from lexicept.vectors import Integers
+
+
+def count_values_reference(codes: Any, offsets: Any, allowed: Any, size: int) -> Integers:
+    """Return how many documents have each value [size].
+
+    Args:
+        codes: numbers of values, below ``size``; negative for missing ones [values].
+        offsets: where the values of each document begin, and the last end [N + 1].
+        allowed: which documents count, bool [N].
+    """
+    counts = np.zeros(size, np.int64)
+    for document in np.flatnonzero(allowed):
+        own = np.unique(codes[offsets[document] : offsets[document + 1]])
+        counts[own[own >= 0]] += 1
+    return counts
+
+
+@compiled()
+def count_values(codes, offsets, allowed, size):  # pragma: no cover - compiled
+    """Compiled version of ``count_values_reference``. A value that a document has twice counts
+    once."""
+    counts = np.zeros(size, np.int64)
+    for document in range(allowed.size):
+        if not allowed[document]:
+            continue
+        first, end = offsets[document], offsets[document + 1]
+        for place in range(first, end):
+            code = codes[place]
+            if code < 0 or code >= size:
+                continue
+            before = first
+            while codes[before] != code:
+                before += 1
+            if before == place:
+                counts[code] += 1
+    return counts
