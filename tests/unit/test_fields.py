@@ -17,7 +17,7 @@ from lexicept.fields.columns import Columns
 from lexicept.fields.values import FieldKind, iso, parse_date, plain
 from lexicept.fields.writing import FieldWriter
 from lexicept.index.verification import verify
-from lexicept.ops.counting import count_values, count_values_reference
+from lexicept.ops.counting import any_of, any_of_reference, count_values, count_values_reference
 from lexicept.pipelines.index import Index
 
 pytestmark = pytest.mark.usefixtures("_no_leaks")
@@ -265,6 +265,9 @@ def test_counting_and_its_reference_are_twins(lists: list[list[int]], data: st.D
     offsets = np.cumsum([0, *map(len, lists)])
     counts = count_values(codes, offsets, allowed, 5)
     assert counts.tolist() == count_values_reference(codes, offsets, allowed, 5).tolist()
+    places = codes > 2
+    assert any_of(places, offsets).tolist() == any_of_reference(places, offsets).tolist()
+    assert any_of(places, offsets).tolist() == [any(code > 2 for code in own) for own in lists]
     for code in range(5):
         having = [
             code in own for own, counts_here in zip(lists, allowed, strict=True) if counts_here

@@ -17,6 +17,7 @@ from lexicept.fields.columns import MISSING, Column, Columns
 from lexicept.fields.filters import ORDERS, All, Condition, Expression, FilterError, Not
 from lexicept.fields.values import LARGEST_INTEGER, Scalar, microseconds_of, parse_date
 from lexicept.fields.writing import DAY
+from lexicept.ops.counting import any_of
 from lexicept.vectors import Integers
 
 Passing = npt.NDArray[np.bool_]
@@ -72,8 +73,7 @@ def intervals(condition: Condition, column: Column) -> list[Interval]:
 
 def _any(places: Passing, offsets: Integers) -> Passing:
     """Return whether any of each document's values is in ``places`` [N]."""
-    before = np.concatenate([[0], np.cumsum(places, dtype=np.int64)])
-    passing: Passing = before[offsets[1:]] > before[offsets[:-1]]
+    passing: Passing = any_of(places, offsets)
     return passing
 
 
@@ -111,7 +111,10 @@ def _keywords(condition: Condition, column: Column) -> Passing:
     if len(codes) == 1:
         found: Passing = column.values == codes[0]
         return found
-    return np.isin(column.values, np.array(codes, np.int32))
+    wanted = np.zeros(len(column.terms) + 1, bool)  # the last one is that of missing values
+    wanted[codes] = True
+    members: Passing = np.take(wanted, column.values, mode="wrap")
+    return members
 
 
 def _number_intervals(condition: Condition, column: Column) -> list[Interval]:

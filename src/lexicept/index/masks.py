@@ -8,7 +8,7 @@ from functools import lru_cache, partial
 import numpy as np
 
 from lexicept.engines.mask import Mask
-from lexicept.errors import InputError
+from lexicept.errors import InputError, check_count
 from lexicept.fields.columns import Columns
 from lexicept.fields.facets import ValueCount, value_counts
 from lexicept.fields.filters import Condition, Expression, Filter, parse
@@ -44,8 +44,11 @@ class Masks:
         """Return the most frequent values of fields among the documents that all masks allow.
 
         Raises:
-            InputError: no such field.
+            InputError: no such field, or ``most`` below 1.
         """
+        check_count("most", most)
+        if isinstance(names, str) or not isinstance(names, Sequence):
+            raise InputError(f"fields must be a list of names, not {names!r:.80}")
         allowed = np.ones(self._columns.num_documents, bool)
         for mask in masks:
             if mask is not None:

@@ -151,8 +151,7 @@ class IndexReader:
         if not folder.is_dir():
             return None
         (concepts,) = (v for v in self.vocabularies if v.name == "concepts")
-        span = self.span("concepts")
-        df = self.engine.df[span]
+        df = self.engine.df[self.span("concepts")]
         # Not a method of this index: a cycle would keep it, and its generation, for longer.
         return Atlas(folder, concepts.terms or (), df, self._stored.content)
 
@@ -310,8 +309,8 @@ class IndexReader:
         """
         mask = self.masks.of(filter)  # bad ones are refused before a model runs
         if not explain:
-            vectors = self.query_vectors([query], vocabulary, steering)
-            return self.search_vectors(vectors, top_k, mask=mask)[0]
+            vector = self.query_vectors([query], vocabulary, steering)
+            return self.search_vectors(vector, top_k, mask=mask)[0]
         encoded = self.encode(query, vocabulary, steering)
         (hits,) = self.search_vectors(encoded.vector, top_k, mask=mask)
         explanations = self._explained(encoded, [hit.number for hit in hits], spans=True)
@@ -352,8 +351,7 @@ class IndexReader:
         mask: Mask | None = None,
     ) -> list[list[Hit]]:
         """Return the best documents for query weights [n, V]; see ``search_many``."""
-        if threads is not None:
-            check_count("threads", threads)
+        check_count("threads", 1 if threads is None else threads)
         check_count("top_k", top_k)
         top_k = min(top_k, max(len(self), 1))  # the compiled search takes 64 bits
         if self.rra is not None:
@@ -370,11 +368,10 @@ class IndexReader:
             for documents, scores in results
         ]
 
-    def found(self, query: str, vocabulary: str | None, steering: Steering | None) -> Mask:
+    def found(self, query: str, vocabulary: str | None, steering: Steering | None = None) -> Mask:
         """Return all documents that are results of a query; see ``search``."""
         vectors = self.query_vectors([query], vocabulary, steering)
-        factors = None if self.rra is None else vectors @ self.derived.background
-        return self.engine.found(vectors, factors)
+        return self.engine.found(vectors, vectors @ self.derived.background)
 
     def explain(
         self,

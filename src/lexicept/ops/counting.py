@@ -1,7 +1,8 @@
-"""Counts of values."""
+"""Values of documents, counted and summed up."""
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -44,3 +45,25 @@ def count_values(codes, offsets, allowed, size):  # pragma: no cover - compiled
             if before == place:
                 counts[code] += 1
     return counts
+
+
+def any_of_reference(places: Any, offsets: Any) -> Any:
+    """Return whether any value of each document is chosen, bool [N].
+
+    Args:
+        places: which values are chosen, bool [values].
+        offsets: where the values of each document begin, and the last end [N + 1].
+    """
+    return np.array([places[a:b].any() for a, b in pairwise(offsets.tolist())], bool)
+
+
+@compiled()
+def any_of(places, offsets):  # pragma: no cover - compiled
+    """Compiled version of ``any_of_reference``."""
+    found = np.zeros(offsets.size - 1, np.bool_)
+    for document in range(found.size):
+        for place in range(offsets[document], offsets[document + 1]):
+            if places[place]:
+                found[document] = True
+                break
+    return found

@@ -148,15 +148,15 @@ def search_postings(  # pragma: no cover - compiled
         if chosen.size > 0:
             for i in range(chosen.size):
                 scores[chosen[i]] = offsets[first + np.int64(chosen[i])] * offset
-        elif filtered:
-            for document in range(count):
-                start_score = offsets[first + document] * offset
-                scores[document] = start_score if allowed[first + document] else -np.inf
         elif offset == 0:
             scores[:count] = 0
         else:
             for document in range(count):
                 scores[document] = offsets[first + document] * offset
+        if filtered and chosen.size == 0 and counts[number] < count:
+            part = allowed[first : first + count]
+            for document in range(part.size):
+                scores[document] = scores[document] if part[document] else -np.inf
         for i in range(dimensions.size):
             length = lengths[number, dimensions[i]]
             start = starts[number, dimensions[i]]

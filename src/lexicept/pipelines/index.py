@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from lexicept.corpora import Document
-from lexicept.errors import InputError, LexiceptWarning, ParameterError, check_count
+from lexicept.errors import InputError, LexiceptWarning, ParameterError
 from lexicept.explanation.explanation import Explanation
 from lexicept.fields.facets import ValueCount
 from lexicept.fields.filters import Filter
@@ -190,30 +190,24 @@ class Index:
         filter: Filter | None = None,  # noqa: A002
         most: int = 10,
         vocabulary: str | None = None,
-        steering: Steering | None = None,
         query_encoder: Literal["model", "lookup"] = "model",
     ) -> dict[str, list[ValueCount]]:
-        """Return the most frequent values of fields, and the number of documents with each.
+        """Return the most frequent values of some fields, and how many documents have each.
 
         Args:
-            fields: their names.
-            query: count among the documents that share a word or concept with it; None: all.
-            filter: count among the documents that it lets pass, as in ``search``.
+            query: count documents that share a word or concept with it only; None: all.
+            filter: count documents that it lets pass only, as in ``search``.
             most: values of a field, at most.
             vocabulary: as in ``search``.
-            steering: as in ``search``.
             query_encoder: as in ``search``.
 
         Raises:
             InputError: no such field, ``most`` below 1, or what ``search`` refuses.
         """
-        check_count("most", most)
-        if isinstance(fields, str) or not isinstance(fields, Sequence):
-            raise InputError(f"fields must be a list of names, not {fields!r:.80}")
         reader = self._searched().using(query_encoder)
         masks = [reader.masks.of(filter)]
         if query is not None:
-            masks.append(reader.found(query, vocabulary, steering))
+            masks.append(reader.found(query, vocabulary))
         return reader.masks.counts(fields, masks, most)
 
     def explain(
