@@ -9,7 +9,8 @@ import torch.nn.functional as F
 
 from lexicept.cli.build import ArchitectureChoice
 from lexicept.models.sae.model import SAE
-from lexicept.training.sae.objectives import CONTROL, OBJECTIVES, Count, Jump, Outcome, equal_shares
+from lexicept.ops.jump import Count, Jump
+from lexicept.training.sae.objectives import CONTROL, OBJECTIVES, Outcome, equal_shares
 from lexicept.training.sae.settings import Architecture, SAESettings
 from lexicept.training.sae.trainer import SAETask, initial_sae, train_on_states
 from support.tiny import save_bert, text
@@ -279,13 +280,17 @@ def test_dead_latents_learn_through_the_auxiliary_loss(architecture, dead):
 
 def test_equal_shares_by_hand():
     pre = torch.tensor([[1.0, 9.0, -1.0], [3.0, 7.0, -2.0], [2.0, 8.0, -3.0], [4.0, 6.0, -4.0]])
-    found = equal_shares(pre, 2)  # of 3 latents: 2.67, so 3 of the 4 tokens
+
+    def shares(pre, k):
+        return equal_shares(pre, torch.eye(pre.shape[1]), torch.zeros(pre.shape[1]), k)
+
+    found = shares(pre, 2)  # of 3 latents: 2.67, so 3 of the 4 tokens
     assert torch.allclose(found, torch.tensor([2.0, 7.0, 0.0]), rtol=2e-3, atol=1e-5)
     assert ((pre > found).sum(0)[:2] == 3).all()
-    assert torch.allclose(equal_shares(pre[:1], 1)[:2], pre[0, :2], rtol=2e-3)
-    assert equal_shares(pre[:1], 1)[2] > 0
+    assert torch.allclose(shares(pre[:1], 1)[:2], pre[0, :2], rtol=2e-3)
+    assert shares(pre[:1], 1)[2] > 0
     rare = torch.arange(40.0).reshape(4, 10) + 1  # .4 tokens per latent: one at least
-    assert torch.allclose(equal_shares(rare, 1), 0.999 * rare[3])
+    assert torch.allclose(shares(rare, 1), 0.999 * rare[3])
 
 
 @pytest.mark.parametrize("architecture", ["relu", "jumprelu", "gated"])
@@ -337,8 +342,9 @@ def test_jumprelu_begins_with_half_of_two_alike():
 
 def test_gated_begins_with_magnitudes_that_are_not_scaled_or_shifted():
     made = begun("gated", 1)
-    acts, _, _ = made.activate(5 + torch.tensor([[0.5], [2.0]]))
-    assert acts.tolist() == [[0.0], [2.0]]
+    sums, active, _, _ = made.activate(5 + torch.tensor([[0.5], [2.0]]))
+    assert sums.tolist() == [[0.0], [2.0]]
+    assert active.tolist() == [1]
 
 
 def test_a_beginning_in_other_directions_leaves_the_encoder():
@@ -356,8 +362,9 @@ def test_a_gate_at_0_is_shut():
     with torch.no_grad():
         made.sae.b_enc.zero_()
         made.b_mag.fill_(1.0)
-        acts, _, _ = made.activate(made.sae.b_dec[None])  # all gates are 0, all magnitudes 1
-    assert not acts.any()
+        sums, active, _, _ = made.activate(made.sae.b_dec[None])  # gates are 0, magnitudes 1
+    assert not sums.any()
+    assert not active.any()
 
 
 def test_bandwidths_are_shares_of_thresholds():
@@ -367,8 +374,9 @@ def test_bandwidths_are_shares_of_thresholds():
         made.sae.b_enc.fill_(2.0)
         made.log_threshold.fill_(log(2.2))  # ε = 1.1: 2 is within .55 of 2.2
         made.log_threshold[12:].fill_(log(3.0))  # ε = 1.5: 2 is not within .75 of 3
-    _, penalty, _ = made.activate(states(5))
-    penalty.backward()  # of log θ: θ times that of θ, −1 / ε, of every token
+    made.activate(
+        states(5)
+    ).penalty.backward()  # of log θ: θ times that of θ, −1 / ε, of every token
     expected = torch.tensor([-2.2 / 1.1] * 12 + [0.0] * 12).double()
     assert torch.allclose(made.log_threshold.grad, expected)
 

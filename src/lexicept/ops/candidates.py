@@ -172,6 +172,117 @@ def dot_products(x, rows, columns, products, first, last):  # pragma: no cover -
 
 
 @compiled()
+def ragged_dots(x, rows, starts, columns, products, first, last):  # pragma: no cover - compiled
+    """Return ``x_i · rows[columns_p]`` for the places p from ``starts[i]`` to ``starts[i + 1]``."""
+    for i in range(first, last):
+        for place in range(starts[i], starts[i + 1]):
+            products[place] = _dot(x[i], rows[columns[place]])
+
+
+@compiled()
+def count_above(bits, errors, row_errors, counts, first, last):  # pragma: no cover - compiled
+    """Count the bfloat16 scores of each token that may stand for numbers above 0.
+
+    Args:
+        bits, errors, row_errors: see ``keep_largest_of_halves``.
+        counts: the results [n].
+    """
+    keys = np.empty(bits.shape[1], np.int16)
+    for i in range(first, last):
+        error = errors[i, 0] * row_errors[0] + errors[i, 1] * row_errors[1] + row_errors[2]
+        least = _key_below(np.float32(0), error)
+        _keys(bits[i], keys)
+        above = 0
+        for j in range(keys.size):
+            above += keys[j] > least
+        counts[i] = above
+
+
+@compiled()
+def fill_above(
+    bits, errors, row_errors, x, rows, bias, floor, starts, counts, columns, first, last
+):  # pragma: no cover - compiled
+    """Write the columns of each token whose exact scores are above a floor.
+
+    Args:
+        bits, errors, row_errors: see ``count_above``.
+        x: tokens [n, d].
+        rows, bias, floor: of the tile [T, d], [T] and [T].
+        starts: place of each token's first column [n + 1], with room for every candidate.
+        counts: number of each token's columns [n], a result.
+        columns: the columns, a result.
+    """
+    keys = np.empty(bits.shape[1], np.int16)
+    for i in range(first, last):
+        counts[i] = 0
+        if starts[i] == starts[i + 1]:
+            continue
+        error = errors[i, 0] * row_errors[0] + errors[i, 1] * row_errors[1] + row_errors[2]
+        least = _key_below(np.float32(0), error)
+        _keys(bits[i], keys)
+        for begin in range(0, keys.size, BLOCK):
+            part = keys[begin : begin + BLOCK]
+            above = 0
+            for j in range(part.size):
+                above += part[j] > least
+            if above == 0:
+                continue
+            for j in range(begin, begin + part.size):
+                if keys[j] > least and _dot(x[i], rows[j]) + bias[j] > floor[j]:
+                    columns[starts[i] + counts[i]] = j
+                    counts[i] += 1
+
+
+@compiled()
+def add_near(
+    bits,
+    errors,
+    row_errors,
+    x,
+    rows,
+    bias,
+    threshold,
+    distance,
+    values,
+    sums,
+    counts,
+    first,
+    last,
+):  # pragma: no cover - compiled
+    """Add the values of tokens to each column, ``first`` to ``last``, whose threshold their exact
+    score is near.
+
+    Args:
+        bits, errors, row_errors: scores less thresholds, see ``count_above``.
+        x: tokens [n, d].
+        rows, bias, threshold, distance: of the tile [T, d] and [T].
+        values: [n, v].
+        sums, counts: the results [T, v] and [T].
+    """
+    words = np.empty(STRIP, np.uint32)
+    scores = words.view(np.float32)
+    for begin in range(first, last, STRIP):  # whose rows stay in the cache
+        width = min(STRIP, last - begin)
+        for i in range(bits.shape[0]):
+            error = errors[i, 0] * row_errors[0] + errors[i, 1] * row_errors[1] + row_errors[2]
+            for j in range(width):
+                words[j] = np.uint32(np.uint16(bits[i, begin + j])) << np.uint32(16)
+            for j in range(width):
+                column = begin + j
+                score = scores[j]
+                off = abs(score) * HALF + error
+                if abs(score) - off >= distance[column]:
+                    continue
+                if abs(score) + off >= distance[column]:
+                    exact = _dot(x[i], rows[column]) + bias[column]
+                    if not abs(exact - threshold[column]) < distance[column]:
+                        continue
+                counts[column] += 1
+                for c in range(values.shape[1]):
+                    sums[column, c] += values[i, c]
+
+
+@compiled()
 def exact_maxima(
     bits, errors, x, bounds, rows, bias, row_errors, maxima, tokens, first, last
 ):  # pragma: no cover - compiled

@@ -7,16 +7,18 @@ over d and averaged over tokens.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lexicept.models.sae.model import SAE, fold_gate
-from lexicept.ops.linear_topk import top_activations
-from lexicept.ops.topk import top_columns
+from lexicept.ops.entries import Entries, entries_above, entry_outputs, sum_entries
+from lexicept.ops.jump import jump_sums
+from lexicept.ops.linear_topk import tiles, top_activations
 from lexicept.training.sae.settings import SAESettings
 
 ESTIMATE_DECAY = 0.95
@@ -28,6 +30,9 @@ CONTROL = 0.03
 OWN_RATE = 10.0
 """Factor on the learning rate of an objective's own parameters: Adam moves all by the same step,
 and a threshold has further to go than an entry of a unit row."""
+
+FLOOR_TOKENS = 32
+"""Tokens that a floor of a batch's largest activations is estimated from."""
 
 
 class Outcome(NamedTuple):
@@ -116,22 +121,18 @@ class BatchTopK(TopK):
 
     def forward(self, x: Tensor, dead: Tensor) -> Outcome:
         sae = self.sae
-        with torch.no_grad():
-            flat = sae.pre_acts(x).view(-1)
-        kept = top_columns(flat[None], self.settings.k * len(x)).ravel()
-        kept = kept[flat[kept] > 0].sort().values
-        token, latents = kept // sae.num_latents, kept % sae.num_latents
-        rows = F.embedding(latents, sae.W_enc)
-        acts = F.relu((sae.centre(x)[token] * rows).sum(dim=1) + sae.b_enc[latents])
-        starts = torch.searchsorted(token, torch.arange(len(x), device=x.device))
-        sums = F.embedding_bag(latents, sae.W_dec, starts, mode="sum", per_sample_weights=acts)
-        error = x - sums - sae.b_dec
+        given = (sae.centre(x), sae.W_enc, sae.b_enc)
+        entries, smallest = largest_entries(*given, self.settings.k * len(x))
+        acts = F.relu(entry_outputs(*given, entries))
+        error = x - sum_entries(acts, entries, sae.W_dec) - sae.b_dec
         assert sae.threshold is not None
-        if len(kept):
+        if smallest > 0:
             known = bool(sae.threshold.any())
-            sae.threshold.lerp_(flat[kept].min(), 1 - ESTIMATE_DECAY if known else 1.0)
+            sae.threshold.lerp_(
+                sae.threshold.new_tensor(smallest), 1 - ESTIMATE_DECAY if known else 1.0
+            )
         loss = _squared(error) + self._revival(x, error, dead)
-        return Outcome(loss, error, self._counts(acts, latents))
+        return Outcome(loss, error, self._counts(acts, entries.columns))
 
 
 class HierarchicalTopK(TopK):
@@ -171,6 +172,19 @@ class MatryoshkaTopK(TopK):
         return Outcome(loss + self._revival(x, error, dead), error, self._counts(acts, latents))
 
 
+class Activity(NamedTuple):
+    """Latents that are above their thresholds."""
+
+    sums: Tensor
+    """``Σ_j z_ij W_dec_j`` [n, d]."""
+    active: Tensor
+    """Number of tokens that each latent is active on [num_latents]."""
+    penalty: Tensor
+    """The penalty []."""
+    extra: Tensor
+    """The loss's other terms []."""
+
+
 class Penalised(Objective):
     """Latents that are active above a threshold, as few of them as λ makes it.
 
@@ -191,11 +205,12 @@ class Penalised(Objective):
 
     @torch.no_grad()
     def begin(self, x: Tensor) -> None:
-        threshold = equal_shares(self.sae.pre_acts(x), self.settings.k)
+        sae = self.sae
+        threshold = equal_shares(sae.centre(x), sae.W_enc, sae.b_enc, self.settings.k)
         self.weight.copy_(self.first_weight(threshold.mean()))
         self.start(threshold)
         # Many rows are alike at first and would add up to far more than x.
-        x_hat = self.activate(x)[0] @ self.sae.W_dec
+        x_hat = self.activate(x).sums
         fit = (x_hat * (x - self.sae.b_dec)).sum() / x_hat.square().sum()
         if 0 < fit < 1:
             self.sae.W_enc.mul_(fit)
@@ -210,15 +225,15 @@ class Penalised(Objective):
         return self.settings.sparsity * threshold
 
     def forward(self, x: Tensor, dead: Tensor) -> Outcome:
-        acts, penalty, extra = self.activate(x)
-        error = x - acts @ self.sae.W_dec - self.sae.b_dec
+        sums, active, penalty, extra = self.activate(x)
+        error = x - sums - self.sae.b_dec
         warm = min(1.0, (int(self.step) + 1) / max(1, self.settings.sparsity_warmup_steps))
         loss = _squared(error) + warm * self.weight * penalty + extra
-        return Outcome(loss, error, (acts.detach() > 0).sum(dim=0))
+        return Outcome(loss, error, active)
 
     @abstractmethod
-    def activate(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return activations [n, num_latents], the penalty [], and the loss's other terms []."""
+    def activate(self, x: Tensor) -> Activity:
+        """Activate latents above their thresholds."""
 
     def after_step(self, outcome: Outcome) -> None:
         super().after_step(outcome)
@@ -233,17 +248,21 @@ class ReLU(Penalised):
     def start(self, threshold: Tensor) -> None:
         self.sae.b_enc.copy_(-threshold)
 
-    def activate(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        acts = F.relu(self.sae.pre_acts(x))
-        return acts, acts.sum(dim=1).mean(), x.new_zeros(())
+    def activate(self, x: Tensor) -> Activity:
+        sae = self.sae
+        given = (sae.centre(x), sae.W_enc, sae.b_enc)
+        entries = entries_above(*given, sae.b_enc.new_zeros(()))
+        acts = F.relu(entry_outputs(*given, entries))
+        sums = sum_entries(acts, entries, sae.W_dec)
+        active = torch.bincount(entries.columns, minlength=sae.num_latents)
+        return Activity(sums, active, acts.sum() / len(x), x.new_zeros(()))
 
 
 class JumpReLU(Penalised):
     """``z = p · H(p − θ)`` with learned θ, and as penalty ‖z‖₀ (Rajamanoharan et al. 2024b).
 
-    θ learns by pseudo-derivatives with a rectangle kernel K of bandwidth ε (equations 11 and 12):
-    ``−(θ/ε) K((p − θ)/ε)`` of z and ``−(1/ε) K((p − θ)/ε)`` of ‖z‖₀, which has no gradient of p.
-    ε is a multiple of each θ (in the paper, of the first θ), as states may have any scale.
+    θ learns by pseudo-derivatives with a rectangle kernel of bandwidth ε, see ``ops.jump``; ε is a
+    multiple of each θ (in the paper, of the first θ), as states may have any scale.
     """
 
     def __init__(self, sae: SAE, settings: SAESettings) -> None:
@@ -256,13 +275,12 @@ class JumpReLU(Penalised):
     def first_weight(self, threshold: Tensor) -> Tensor:
         return self.settings.sparsity * threshold.square() / 20
 
-    def activate(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        threshold = self.log_threshold.exp()
+    def activate(self, x: Tensor) -> Activity:
+        sae, threshold = self.sae, self.log_threshold.exp()
         bandwidth = self.settings.bandwidth * threshold.detach()
-        parts = (self.sae.pre_acts(x), threshold, bandwidth)
-        acts: Tensor = Jump.apply(*parts)  # type: ignore[no-untyped-call]
-        active: Tensor = Count.apply(*parts)  # type: ignore[no-untyped-call]
-        return acts, active / len(x), x.new_zeros(())
+        given = (sae.centre(x), sae.W_enc, sae.b_enc)
+        jumps = jump_sums(*given, threshold, bandwidth, sae.W_dec)
+        return Activity(jumps.sums, jumps.active, jumps.number / len(x), x.new_zeros(()))
 
     def finish(self) -> None:
         assert self.sae.threshold is not None
@@ -286,14 +304,21 @@ class Gated(Penalised):
     def start(self, threshold: Tensor) -> None:
         self.sae.b_enc.copy_(-threshold)
 
-    def activate(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def activate(self, x: Tensor) -> Activity:
         sae = self.sae
-        gate = sae.pre_acts(x)
-        magnitude = self.r.exp() * (gate - sae.b_enc) + self.b_mag
-        acts = (gate > 0) * F.relu(magnitude)
-        opened = F.relu(gate)
-        by_gate = x - opened @ sae.W_dec.detach() - sae.b_dec.detach()
-        return acts, opened.sum(dim=1).mean(), _squared(by_gate)
+        given = (sae.centre(x), sae.W_enc, sae.b_enc)
+        entries = entries_above(*given, sae.b_enc.new_zeros(()))
+        opened = F.relu(entry_outputs(*given, entries))
+        # index_select, as the gradient of an index in brackets is far slower.
+        r, b_gate, b_mag = (
+            part.index_select(0, entries.columns) for part in (self.r.exp(), sae.b_enc, self.b_mag)
+        )
+        acts = F.relu(r * (opened - b_gate) + b_mag)
+        sums = sum_entries(acts, entries, sae.W_dec)
+        by_gate = x - sum_entries(opened, entries, sae.W_dec.detach()) - sae.b_dec.detach()
+        fired = entries.columns[acts.detach() > 0]
+        active = torch.bincount(fired, minlength=sae.num_latents)
+        return Activity(sums, active, opened.sum() / len(x), _squared(by_gate))
 
     def finish(self) -> None:
         sae = self.sae
@@ -303,44 +328,44 @@ class Gated(Penalised):
             sae.b_enc.copy_(self.b_mag)
 
 
-class Jump(torch.autograd.Function):
-    """z [n, M] from p [n, M], θ [M] and ε [M]."""
-
-    @staticmethod
-    def forward(ctx: Any, pre: Tensor, threshold: Tensor, bandwidth: Tensor) -> Tensor:
-        ctx.save_for_backward(pre, threshold, bandwidth)
-        return pre * (pre > threshold)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        pre, threshold, bandwidth = ctx.saved_tensors
-        (gradient,) = gradients
-        near = (pre - threshold).abs() < bandwidth / 2
-        of_threshold = -threshold / bandwidth * (near * gradient).sum(dim=0)
-        return gradient * (pre > threshold), of_threshold, None
-
-
-class Count(torch.autograd.Function):
-    """Number of p [n, M] above θ [M], with bandwidth ε [M]: one number []."""
-
-    @staticmethod
-    def forward(ctx: Any, pre: Tensor, threshold: Tensor, bandwidth: Tensor) -> Tensor:
-        ctx.save_for_backward(pre, threshold, bandwidth)
-        return (pre > threshold).sum().to(pre.dtype)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        pre, threshold, bandwidth = ctx.saved_tensors
-        near = (pre - threshold).abs() < bandwidth / 2
-        return None, -gradients[0] / bandwidth * near.sum(dim=0), None
+def largest_entries(x: Tensor, rows: Tensor, bias: Tensor, count: int) -> tuple[Entries, float]:
+    """Return the ``count`` largest outputs above 0 of all tokens together, and the smallest of
+    them, 0 if there are none; see ``ops.entries``."""
+    zero = bias.new_zeros(())
+    for floor in (_likely_floor(x, rows, bias, count), zero):
+        entries = entries_above(x, rows, bias, floor)
+        if len(entries.columns) >= count or not floor > 0:
+            break
+    with torch.no_grad():
+        values = entry_outputs(x, rows, bias, entries)
+    if len(values) > count:
+        kept = torch.zeros(len(values), dtype=torch.bool, device=values.device)
+        kept[torch.topk(values, count, sorted=False).indices] = True
+        entries, values = entries.where(kept), values[kept]
+    return entries, float(values.min()) if len(values) else 0.0
 
 
-def equal_shares(pre: Tensor, k: int) -> Tensor:
-    """Return thresholds [M] that all latents exceed on the same share of tokens, on average k per
-    token as far as the number of tokens allows; from pre-activations [n, M]."""
-    count = min(len(pre), max(1, round(k * len(pre) / pre.shape[1])))
-    reached = torch.topk(pre, count, dim=0).values[-1]
-    return (reached * (1 - 1e-3)).clamp_min(1e-6)
+@torch.no_grad()
+def _likely_floor(x: Tensor, rows: Tensor, bias: Tensor, count: int) -> Tensor:
+    """Return a floor [] that somewhat more than ``count`` outputs of all tokens are above, as some
+    tokens say; at least 0."""
+    some = x[:: max(1, len(x) // FLOOR_TOKENS)]
+    pre = torch.addmm(bias, some, rows.T).ravel()
+    wanted = math.ceil(1.5 * count * len(some) / len(x)) + FLOOR_TOKENS
+    return F.relu(torch.topk(pre, min(wanted, len(pre))).values[-1])
+
+
+@torch.no_grad()
+def equal_shares(x: Tensor, rows: Tensor, bias: Tensor, k: int) -> Tensor:
+    """Return thresholds [M] that all outputs of ``rows · x_i + bias`` exceed on the same share of
+    tokens, on average k per token as far as the number of tokens allows."""
+    n, M = len(x), len(rows)
+    count = min(n, max(1, round(k * n / M)))
+    reached = [
+        torch.topk(torch.addmm(bias[part, None], rows[part], x.T), count).values[:, -1]
+        for part in tiles(n, M)
+    ]
+    return (torch.cat(reached) * (1 - 1e-3)).clamp_min(1e-6)
 
 
 OBJECTIVES: dict[str, type[Objective]] = {

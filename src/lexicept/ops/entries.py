@@ -1,0 +1,239 @@
+"""Outputs of a linear map above a floor, as entries (token, output) instead of an array of tokens ×
+outputs, and sums over such entries.
+
+Time and memory of all but the search are in proportion to the entries.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from lexicept.ops.candidates import count_above, fill_above, over_rows, ragged_dots
+from lexicept.ops.chosen import GATHERED, sum_by_group
+from lexicept.ops.linear_topk import (
+    CHUNK_CELLS,
+    MANY,
+    TOKENS,
+    Halves,
+    multiplies_bfloat16,
+    narrowed,
+    tiles,
+)
+
+
+class Entries(NamedTuple):
+    """Some outputs of every token, token by token."""
+
+    starts: Tensor
+    """Place of each token's first entry, and the number of entries [n + 1]."""
+    columns: Tensor
+    """Number of each entry's output."""
+
+    @property
+    def tokens(self) -> Tensor:
+        """The token of each entry."""
+        numbers = torch.arange(len(self.starts) - 1, device=self.starts.device)
+        return numbers.repeat_interleave(self.starts.diff())
+
+    @classmethod
+    def of(cls, tokens: Tensor, columns: Tensor, n: int) -> Entries:
+        """Group entries in any order by their tokens, which are below n."""
+        order = torch.argsort(tokens, stable=True)
+        ends = torch.bincount(tokens, minlength=n).cumsum(0)
+        return cls(F.pad(ends, (1, 0)), columns[order])
+
+    def where(self, kept: Tensor) -> Entries:
+        """Return the entries that a mask keeps."""
+        counted = F.pad(kept.long().cumsum(0), (1, 0))
+        return Entries(counted[self.starts], self.columns[kept])
+
+
+def entries_above_reference(x: Tensor, rows: Tensor, bias: Tensor, floor: Tensor) -> Entries:
+    """Return the entries with ``rows[j] · x_i + bias[j] > floor[j]``, columns ascending.
+
+    Args:
+        x: tokens [n, d].
+        rows, bias: [M, d] and [M].
+        floor: [M] or [].
+    """
+    tokens, columns = (torch.addmm(bias, x, rows.T) > floor).nonzero(as_tuple=True)
+    return Entries.of(tokens, columns, len(x))
+
+
+@torch.no_grad()
+def entries_above(x: Tensor, rows: Tensor, bias: Tensor, floor: Tensor) -> Entries:
+    """Fast version of ``entries_above_reference``, without gradient.
+
+    A token with a NaN among its outputs has an entry for the first one, so that it does not get
+    lost.
+    """
+    x, rows, bias = (part.detach().contiguous() for part in (x, rows, bias))
+    with torch.autocast(x.device.type, enabled=False):
+        single = x.dtype == rows.dtype == torch.float32 and x.device.type == "cpu"
+        if single and multiplies_bfloat16() and len(x) >= MANY:
+            floor = floor.detach().expand(len(rows)).contiguous()
+            found = [_by_halves(part, rows, bias, floor) for part in x.split(TOKENS)]
+            if all(part is not None for part in found):
+                return _joined([part for part in found if part is not None])
+        return _by_slices(x, rows, bias, floor)
+
+
+def _by_slices(x: Tensor, rows: Tensor, bias: Tensor, floor: Tensor) -> Entries:
+    parts = []
+    for some in x.split(max(1, CHUNK_CELLS // len(rows))):
+        pre = torch.addmm(bias, some, rows.T)
+        above = pre > floor
+        if bool((lost := pre.isnan()).any()):
+            above |= lost & (lost.cumsum(1) == 1)
+        tokens, columns = above.nonzero(as_tuple=True)
+        parts.append(Entries.of(tokens, columns, len(some)))
+    if not parts:
+        none = torch.zeros(0, dtype=torch.long, device=x.device)
+        return Entries.of(none, none, 0)
+    return _joined(parts)
+
+
+def _joined(parts: list[Entries]) -> Entries:
+    """Return the entries of several parts of the tokens, one after another."""
+    counts = torch.cat([part.starts.diff() for part in parts])
+    return Entries(F.pad(counts.cumsum(0), (1, 0)), torch.cat([part.columns for part in parts]))
+
+
+def _by_halves(x: Tensor, rows: Tensor, bias: Tensor, floor: Tensor) -> Entries | None:
+    """Search tiles, with bfloat16 to choose the candidates; None where a number is not finite."""
+    halves, threads = narrowed(x), torch.get_num_threads()
+    tokens, columns = [], []
+    for part in tiles(len(x), len(rows)):
+        tile, lifted = narrowed(rows[part]), bias[part] - floor[part]
+        if not bool((halves.norms.max() + tile.norms.max() + lifted.abs().max()).isfinite()):
+            return None
+        scores = compare_halves(halves, tile, lifted)
+        counts = np.zeros(len(x), np.int64)
+        over_rows(count_above, len(x), threads, *scores, counts)
+        starts = np.concatenate([[0], np.cumsum(counts)])
+        found = np.empty(starts[-1], np.int64)
+        arrays = [array.numpy() for array in (x, rows[part], bias[part], floor[part])]
+        over_rows(fill_above, len(x), threads, *scores, *arrays, starts, counts, found)
+        kept = np.arange(starts[-1]) - np.repeat(starts[:-1], np.diff(starts))
+        kept = kept < np.repeat(counts, np.diff(starts))
+        columns.append(found[kept] + part.start)
+        tokens.append(np.repeat(np.arange(len(x)), counts))
+    found_tokens, found_columns = np.concatenate(tokens), np.concatenate(columns)
+    return Entries.of(torch.from_numpy(found_tokens), torch.from_numpy(found_columns), len(x))
+
+
+def compare_halves(halves: Halves, tile: Halves, lifted: Tensor) -> list[np.ndarray]:
+    """Compute outputs less a number each in bfloat16, for the kernels of ``ops.candidates``.
+
+    Args:
+        halves, tile: tokens [n, d] and rows [T, d].
+        lifted: biases less those numbers [T].
+
+    Returns:
+        Scores as signed integers [n, T], and the bounds of their errors [n, 2] and [3].
+    """
+    rounded = lifted.bfloat16()
+    scores = F.linear(halves.numbers, tile.numbers, rounded).view(torch.int16)
+    # Single precision adds the bias and compares: two roundings that ``lifted`` does not have.
+    lost = (lifted - rounded).abs().max() + lifted.abs().max() * 2.0**-22
+    worst = torch.stack([tile.norms.max(), tile.errors.max(), lost])
+    return [part.numpy() for part in (scores, halves.factors(), worst)]
+
+
+def entry_outputs_reference(x: Tensor, rows: Tensor, bias: Tensor, entries: Entries) -> Tensor:
+    """Return ``rows[j] · x_i + bias[j]`` of entries."""
+    products = (x[entries.tokens] * rows[entries.columns]).sum(dim=1)
+    return products + bias[entries.columns]
+
+
+def entry_outputs(x: Tensor, rows: Tensor, bias: Tensor, entries: Entries) -> Tensor:
+    """Fast version of ``entry_outputs_reference``."""
+    outputs: Tensor = _Outputs.apply(x, rows, bias, *entries)  # type: ignore[no-untyped-call]
+    return outputs
+
+
+def sum_entries_reference(weights: Tensor, entries: Entries, rows: Tensor) -> Tensor:
+    """Return the sum of ``weights_p · rows[columns_p]`` over each token's entries p, [n, d]."""
+    sums = rows.new_zeros(len(entries.starts) - 1, rows.shape[1])
+    return sums.index_add(0, entries.tokens, weights[:, None] * rows[entries.columns])
+
+
+def sum_entries(weights: Tensor, entries: Entries, rows: Tensor) -> Tensor:
+    """Fast version of ``sum_entries_reference``."""
+    sums: Tensor = _Sums.apply(weights, *entries, rows)  # type: ignore[no-untyped-call]
+    return sums
+
+
+class _Outputs(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, rows: Tensor, bias: Tensor, starts: Tensor, columns: Tensor
+    ) -> Tensor:
+        ctx.save_for_backward(x, rows, starts, columns)
+        return _dots(x, rows, Entries(starts, columns)) + bias[columns]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        x, rows, starts, columns = ctx.saved_tensors
+        of_x, of_rows, of_bias, *_ = ctx.needs_input_grad
+        entries = Entries(starts, columns)
+        zeros = gradient.new_zeros(len(rows))
+        return (
+            _sums(gradient, entries, rows) if of_x else None,
+            _spread(gradient, entries, x, len(rows)) if of_rows else None,
+            zeros.index_add(0, columns, gradient) if of_bias else None,
+            None,
+            None,
+        )
+
+
+class _Sums(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, weights: Tensor, starts: Tensor, columns: Tensor, rows: Tensor) -> Tensor:
+        ctx.save_for_backward(weights, starts, columns, rows)
+        return _sums(weights, Entries(starts, columns), rows)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        weights, starts, columns, rows = ctx.saved_tensors
+        entries = Entries(starts, columns)
+        of_weights, *_, of_rows = ctx.needs_input_grad
+        return (
+            _dots(gradient, rows, entries) if of_weights else None,
+            None,
+            None,
+            _spread(weights, entries, gradient, len(rows)) if of_rows else None,
+        )
+
+
+def _dots(x: Tensor, rows: Tensor, entries: Entries) -> Tensor:
+    """Return ``x_i · rows[j]`` of entries."""
+    if x.dtype == rows.dtype == torch.float32 and x.device.type == "cpu":
+        products = np.empty(len(entries.columns), np.float32)
+        arrays = [part.detach().contiguous().numpy() for part in (x, rows, *entries)]
+        over_rows(ragged_dots, len(x), torch.get_num_threads(), *arrays, products)
+        return torch.from_numpy(products)
+    step = max(1, GATHERED // x.shape[1])
+    both = zip(entries.tokens.split(step), entries.columns.split(step), strict=True)
+    parts = [torch.einsum("pd,pd->p", x[token], rows[column]) for token, column in both]
+    return torch.cat(parts) if parts else x.new_zeros(0)
+
+
+def _sums(weights: Tensor, entries: Entries, rows: Tensor) -> Tensor:
+    """Return ``Σ_p weights_p · rows[columns_p]`` over each token's entries p [n, d]."""
+    return F.embedding_bag(
+        entries.columns, rows, entries.starts[:-1], mode="sum", per_sample_weights=weights
+    )
+
+
+def _spread(weights: Tensor, entries: Entries, x: Tensor, size: int) -> Tensor:
+    """Return for row j the sum of ``weights_p · x_i`` over its entries p [size, d]."""
+    return sum_by_group(weights, entries.columns, entries.tokens, x.contiguous(), size)

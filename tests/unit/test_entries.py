@@ -1,0 +1,145 @@
+"""Entries above a floor and sums over them are their references, whatever the processor."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lexicept.ops import entries as entries_module
+from lexicept.ops import linear_topk
+from lexicept.ops.entries import (
+    Entries,
+    entries_above,
+    entries_above_reference,
+    entry_outputs,
+    entry_outputs_reference,
+    sum_entries,
+    sum_entries_reference,
+)
+from support.tensors import few_numbers
+
+halves = pytest.mark.parametrize("halves", [False, True])
+
+
+def draw(n, d, size, seed=0, dtype=torch.float32):
+    generator = torch.Generator().manual_seed(seed)
+    shapes = ((n, d), (size, d), (size,), (size,))
+    return [torch.randn(*shape, generator=generator, dtype=dtype) for shape in shapes]
+
+
+def as_set(found):
+    return set(zip(found.tokens.tolist(), found.columns.tolist(), strict=True))
+
+
+def assert_same(found, expected):
+    assert torch.equal(found.starts, expected.starts)
+    assert as_set(found) == as_set(expected)
+
+
+def use_halves(patch, wanted):
+    """As on a processor that multiplies bfloat16, or on one that does not."""
+    patch.setattr(entries_module, "multiplies_bfloat16", lambda: wanted)
+
+
+def test_by_hand(monkeypatch):
+    x = torch.tensor([[1.0, 0.0], [0.0, 0.0], [0.0, 2.0]])
+    rows, bias = torch.tensor([[1.0, 1.0], [-1.0, 3.0]]), torch.tensor([0.5, 0.0])
+    found = entries_above(x, rows, bias, torch.tensor([1.0, 5.0]))  # of 1.5, −1; .5, 0; 2.5, 6
+    assert found.starts.tolist() == [0, 1, 1, 3]
+    assert found.columns.tolist() == [0, 0, 1]
+    assert found.tokens.tolist() == [0, 2, 2]
+    outputs = entry_outputs(x, rows, bias, found)
+    assert outputs.tolist() == [1.5, 2.5, 6.0]
+    sums = sum_entries(outputs, found, rows)
+    assert sums.tolist() == [[1.5, 1.5], [0.0, 0.0], [2.5 - 6.0, 2.5 + 18.0]]
+    kept = found.where(outputs > 2)
+    assert (kept.starts.tolist(), kept.columns.tolist()) == ([0, 0, 0, 2], [0, 1])
+
+
+@halves
+@pytest.mark.parametrize("floor", [0.0, 3.0, -100.0, 100.0])
+@pytest.mark.parametrize(("n", "size"), [(200, 400), (64, 1), (3, 400), (0, 7)])
+def test_tiles_find_what_all_outputs_have(monkeypatch, halves, floor, n, size):
+    use_halves(monkeypatch, halves)
+    monkeypatch.setattr(linear_topk, "CHUNK_CELLS", 20_000)
+    x, rows, bias, floors = draw(n, 24, size)
+    for each in (torch.tensor(floor), floor + floors):
+        found = entries_above(x, rows, bias, each)
+        expected = entries_above_reference(x, rows, bias, each)
+        close = (torch.addmm(bias, x, rows.T) - each).abs() < 1e-5
+        differ = as_set(found) ^ as_set(expected)
+        assert all(close[token, column] for token, column in differ)
+        assert len(differ) <= 2
+        assert found.starts[-1] == len(found.columns)
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), halved=st.booleans())
+def test_any_numbers(data, halved):
+    """Of one dimension, so that no order of a sum rounds differently."""
+    draw_some = few_numbers(data)
+    n, size = data.draw(st.sampled_from([1, 3, 70])), data.draw(st.integers(1, 40))
+    x, rows, bias, floor = draw_some(n, 1), draw_some(size, 1), draw_some(size), draw_some(size)
+    with pytest.MonkeyPatch.context() as patch:
+        use_halves(patch, halved)
+        found = as_set(entries_above(x, rows, bias, floor))
+    products = (x @ rows.T).double() + bias.double()
+    for token in range(n):
+        for column in range(size):
+            above = float(products[token, column] - floor[column].double())
+            if abs(above) > 1e-4:
+                assert ((token, column) in found) == (above > 0)
+
+
+@halves
+def test_a_floor_closer_than_rounding_is_told_apart(monkeypatch, halves):
+    use_halves(monkeypatch, halves)
+    x, rows, bias, _ = draw(100, 8, 300)
+    outputs = entry_outputs(x, rows, bias, everything(100, 300)).view(100, 300)
+    floor = outputs.median(dim=0).values  # that of a token: neither above nor below
+    found = as_set(entries_above(x, rows, bias, floor))
+    wanted = {(token, column) for token, column in (outputs > floor).nonzero().tolist()}
+    assert len(found ^ wanted) <= 300  # each output at its own floor, in another order of sums
+    for token, column in found ^ wanted:
+        assert abs(outputs[token, column] - floor[column]) < 1e-5
+
+
+def everything(n, size):
+    tokens = torch.arange(n).repeat_interleave(size)
+    return Entries.of(tokens, torch.arange(size).repeat(n), n)
+
+
+@halves
+@pytest.mark.parametrize("part", [0, 1, 2])
+def test_what_is_no_number_is_not_lost(monkeypatch, halves, part):
+    use_halves(monkeypatch, halves)
+    x, rows, bias, floor = draw(80, 8, 300)
+    broken = (x, rows, bias)[part]
+    broken[5] = torch.nan
+    found = entries_above(x, rows, bias, floor + 100)
+    tokens = [5] if part == 0 else list(range(80))
+    column = 0 if part == 0 else 5
+    assert as_set(found) == {(token, column) for token in tokens}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("gathered", [1, 10**6])
+@pytest.mark.parametrize(("n", "size", "floor"), [(6, 9, 0.0), (70, 100, 2.0), (5, 9, 99.0)])
+def test_outputs_and_sums_with_gradients(monkeypatch, dtype, gathered, n, size, floor):
+    monkeypatch.setattr(entries_module, "GATHERED", gathered)
+    x, rows, bias, other = draw(n, 5, size, dtype=dtype)
+    entries = entries_above(x, rows, bias, torch.tensor(floor, dtype=dtype))
+    found = []
+    for outputs_of, sums_of in (
+        (entry_outputs, sum_entries),
+        (entry_outputs_reference, sum_entries_reference),
+    ):
+        inputs = [part.clone().requires_grad_() for part in (x, rows, bias, rows + other[:, None])]
+        outputs = outputs_of(*inputs[:3], entries)
+        sums = sums_of(outputs.square(), entries, inputs[3])
+        direction = torch.linspace(-1, 2, sums.numel(), dtype=dtype).view_as(sums)
+        found.append([outputs, sums, *torch.autograd.grad((sums * direction).sum(), inputs)])
+    for ours, expected in zip(*found, strict=True):
+        assert ours.dtype == expected.dtype
+        torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-4)
+    assert len(entries.columns) == 0 or found[0][2].any()
