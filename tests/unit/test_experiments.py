@@ -14,6 +14,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import torch
 import yaml
 from scipy.stats import ttest_rel
 
@@ -811,10 +812,9 @@ def test_layers_have_the_anisotropy_of_what_an_sae_reads(tmp_path, trained, read
 
 
 def test_clsr_is_bm25_over_latents_of_pooled_vectors(tmp_path, monkeypatch):
-    from lexicept.experiments import trained
+    from lexicept.experiments import pooled
     from lexicept.experiments.measuring import measure
     from lexicept.experiments.recipe import read_job
-    from lexicept.experiments.trained import run_pooled
     from lexicept.progress import silent
     from support.tiny import save_bert
 
@@ -822,22 +822,23 @@ def test_clsr_is_bm25_over_latents_of_pooled_vectors(tmp_path, monkeypatch):
     save_collection(tmp_path / "beir")
     sae = {"num_latents": 60, "k": 4, "tokens": 2000, "batch_size": 40, "warmup_steps": 1}
     searched, latents, found = [], [], {}
-    of_vectors = trained._latents
+    of_vectors = pooled.latents_of
 
     def spy(*of):
         latents.append(of_vectors(*of))
         return latents[-1]
 
-    monkeypatch.setattr(trained, "_latents", spy)
-    monkeypatch.setattr(trained, "measure", lambda *of: searched.append(of[0]) or measure(*of))
+    monkeypatch.setattr(pooled, "latents_of", spy)
+    monkeypatch.setattr(pooled, "measure", lambda *of: searched.append(of[0]) or measure(*of))
+    monkeypatch.setattr(pooled, "BLOCK", 7)
     for dense in (True, False):
         content = {"datasets": [{"name": "beir", "split": "dev"}], "model": "bert", "sae": sae}
         job = read_job({"pooled": {**content, "dense": dense}}, "row")
         data = Data(tmp_path, {}, tmp_path)
-        found[dense] = run_pooled(job, data, tmp_path / "work", silent).values
+        found[dense] = pooled.run_pooled(job, data, tmp_path / "work", silent).values
     assert found[True].keys() < found[False].keys()
     assert found[False]["beir document length"] <= 4
-    assert 0 <= found[False]["beir FVU"] < 1
+    assert 0 <= found[False]["beir FVU"] < found[False]["beir unseen FVU"]
     (collection,), (queries, documents) = searched, latents
     df = np.bincount(documents.indices, minlength=60)
     idf = np.log1p((40 - df + 0.5) / (df + 0.5))[documents.indices]
@@ -856,3 +857,31 @@ def test_pairs_are_of_table_1_s_models(table):
             assert side.config == models[name][size].config
             assert side.pretraining == models[name][size].pretraining
     assert row.jobs["full"].documents == 10_000
+
+
+def test_vectors_that_are_read_in_blocks(tmp_path, monkeypatch):
+    """Products, latents and unexplained variance are those of all vectors at once."""
+    from lexicept.experiments import pooled
+    from lexicept.models.sae.model import SAE
+    from lexicept.training.losses import fraction_unexplained
+
+    monkeypatch.setattr(pooled, "BLOCK", 7)
+    random = np.random.default_rng(0)
+    np.save(tmp_path / "d.npy", random.normal(size=(40, 6)).astype(np.float16))
+    D, Q = np.load(tmp_path / "d.npy", mmap_mode="r"), random.normal(size=(3, 6))
+    every = torch.from_numpy(np.array(D, np.float32))
+    found = list(pooled.nearest(Q, D, 9))
+    scores = Q @ D.T.astype(np.float64)
+    for (rows, values), of_query in zip(found, scores, strict=True):
+        assert rows.tolist() == np.argsort(-of_query)[:9].tolist()
+        assert values == pytest.approx(np.sort(of_query)[::-1][:9], rel=1e-4)
+    sae = SAE(6, 20, 3).requires_grad_(False)
+    acts, latents = sae.encode(every)
+    expected = torch.zeros(40, 20).scatter(1, latents, acts)
+    assert pooled.latents_of(sae, D, 3).toarray() == pytest.approx(expected.numpy(), rel=1e-4)
+    rows = np.arange(3, 33)
+    share = fraction_unexplained(every[3:33], sae(every[3:33]))
+    assert pooled.unexplained(sae, D, rows) == pytest.approx(float(share), rel=1e-4)
+    parts = pooled.Parts.of(40, 0.25)
+    assert (len(parts.learned), len(parts.unseen)) == (30, 10)
+    assert sorted([*parts.learned, *parts.unseen]) == list(range(40))

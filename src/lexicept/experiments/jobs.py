@@ -23,6 +23,7 @@ from lexicept.training.settings import (
     Number,
     Positive,
     Seed,
+    Share,
     Text,
     settings,
 )
@@ -173,6 +174,8 @@ class PooledJob:
     model: Text
     """Dense retriever, a ``SentenceTransformer``."""
     sae: SAESettings = field(default_factory=SAESettings)
+    unseen: Share = 0.1
+    """Share of the documents that the SAE does not learn from, to see what it explains of them."""
     query_k: Count | None = None
     """Number of latents of a query; null for the SAE's k."""
     document_k: Count | None = None

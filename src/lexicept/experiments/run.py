@@ -202,7 +202,7 @@ def _run(job: Job, recipe: Recipe, data: Data, work: Path, progress: Progress) -
         from lexicept.experiments.example import run_example
 
         return run_example(job)
-    from lexicept.experiments import systems, trained
+    from lexicept.experiments import pooled, systems, trained
 
     match job:
         case RetrievalJob():
@@ -213,7 +213,7 @@ def _run(job: Job, recipe: Recipe, data: Data, work: Path, progress: Progress) -
             metrics = {column.metric for column in recipe.expected.columns.values()}
             return trained.run_training(job, data, work, progress, metrics)
         case PooledJob():
-            return trained.run_pooled(job, data, work, progress)
+            return pooled.run_pooled(job, data, work, progress)
         case OverlapJob():
             return trained.run_overlap(job, data, work, progress)
         case PairsJob():

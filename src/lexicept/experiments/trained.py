@@ -6,27 +6,17 @@ import json
 import shutil
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import asdict, replace
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import scipy.sparse as sp
 
 from lexicept.corpora import read_documents, read_queries
-from lexicept.evaluation.runs import run_of_rows
 from lexicept.experiments.data import Data, fetching, judged
-from lexicept.experiments.jobs import DatasetSettings, OverlapJob, PooledJob, TrainingJob
+from lexicept.experiments.jobs import DatasetSettings, OverlapJob, TrainingJob
 from lexicept.experiments.latency import METRIC, measure_latency
-from lexicept.experiments.measuring import (
-    DEPTH,
-    Collection,
-    Measurements,
-    measure,
-    measure_run,
-    pruned,
-)
+from lexicept.experiments.measuring import Collection, Measurements, measure, pruned
 from lexicept.experiments.systems import known_items
 from lexicept.models.backbone import Backbone
 from lexicept.models.cached_states import CachedStates
@@ -40,18 +30,11 @@ from lexicept.progress import Progress
 from lexicept.storage.arrays import load_csr, save_csr
 from lexicept.storage.files import fingerprint, write_json
 from lexicept.training.config import TrainingConfig, ValidationSettings
-from lexicept.training.losses import fraction_unexplained
 from lexicept.training.run import train
-from lexicept.training.sae.trainer import train_on_states
 from lexicept.training.validation import RetrievalEvaluator, Texts
-from lexicept.weighting import BM25
 
 SHARED = ("words", "lists.jsonl", "teacher", "states", "validation-words")
 """Files and folders that trainings prepare of data, teacher and backbone, for any head and loss."""
-
-CLSR = BM25(k1=0.6, b=0.0, k3=1.5)
-"""CL-SR's weighting, without its code's b of 2, on numbers of latents that k makes equal, and its
-idf, which is below 0 for latents of more than half of the documents."""
 
 ANISOTROPY_TEXTS = 1000
 """Number of documents, the first ones, whose tokens are compared."""
@@ -300,65 +283,6 @@ def encoded(
     weights = load_csr(place, encoder.head.size)
     known = known_items(None, documents, lambda some: evaluator.encode(encoder, some, "query"))
     return Collection(dataset.title, ids[1], weights, ids[0], read(texts[0], "query"), qrels, known)
-
-
-def run_pooled(job: PooledJob, data: Data, work: Path, progress: Progress) -> Measurements:
-    """CL-SR: an SAE learns to rebuild documents' pooled vectors, and BM25 searches its latents.
-
-    Raises:
-        MissingDataError: a dataset or model that is not here.
-    """
-    import torch
-
-    from lexicept.training.candidates.neural_teachers import embeddings
-
-    measurements = Measurements()
-    for dataset in job.datasets:
-        with fetching(dataset.name, data):
-            source = data.find(dataset.name)
-            documents = list(read_documents(source))
-            queries, qrels = judged(source, dataset.split, dataset.queries)
-        texts = [[q.text for q in queries], [d.content for d in documents]]
-        name = data.place(job.model)
-        dense = embeddings(name, texts[0], texts[1], work / "embeddings", progress)
-        # A copy: the files are not to be written to.
-        Q, D = (torch.from_numpy(np.array(part, np.float32)) for part in dense)
-        ids = ([d.id for d in documents], [q.id for q in queries])
-        ignored = data.ignores_identical_ids(dataset.name)
-        if job.dense:
-            depth = min(DEPTH + ignored, len(D))
-            scores, rows = (Q @ D.T).topk(depth, dim=1)
-            run = run_of_rows(ids[1], zip(rows, scores, strict=True), ids[0])
-            measure_run(dataset.title, run, qrels, measurements, ignored)
-            continue
-        place = work / "pooled" / key([asdict(job.sae), name, fingerprint(texts[1])])
-        place.mkdir(parents=True, exist_ok=True)
-        sae = train_on_states(partial(_rows, D), len(D), job.sae, place, progress)
-        limits = ((Q, job.query_k or sae.k), (D, job.document_k or sae.k))
-        asked, indexed = (_latents(sae, vectors, k) for vectors, k in limits)
-        weights = CLSR.documents(indexed), CLSR.queries(asked)
-        collection = Collection(dataset.title, ids[0], weights[0], ids[1], weights[1], qrels)
-        measure(replace(collection, ignore_identical_ids=ignored), measurements)
-        with torch.inference_mode():
-            measurements.values[f"{dataset.title} FVU"] = float(fraction_unexplained(D, sae(D)))
-    return measurements
-
-
-def _rows(states: Any, rows: Sequence[int]) -> Any:
-    return states[list(rows)]
-
-
-def _latents(sae: Any, states: Any, k: int | None) -> sp.csr_array:
-    """Return the k largest activations of each vector, all where k is None: CSR f32 [n, M]."""
-    import torch
-
-    with torch.inference_mode():
-        values, columns = sae.encode(states, k)
-    rows = np.repeat(np.arange(len(states)), values.shape[1])
-    places = (rows, columns.numpy().ravel())
-    matrix = sp.csr_array((values.numpy().ravel(), places), shape=(len(states), sae.num_latents))
-    matrix.eliminate_zeros()
-    return matrix
 
 
 def run_overlap(job: OverlapJob, data: Data, work: Path, progress: Progress) -> Measurements:
