@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from itertools import cycle
 from statistics import median
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -17,6 +18,9 @@ from lexicept.training.sae.settings import SAESettings
 from lexicept.training.sae.trainer import SAETask, remove_parallel_gradient
 
 Step = Callable[[Tensor], object]
+
+THRESHOLDS = ("batch_topk", "relu", "gated", "jumprelu")
+"""Architectures whose number of active latents differs from token to token."""
 
 
 def synthetic_states(tokens: int, d: int, num_features: int = 4096, active: int = 8) -> Tensor:
@@ -31,7 +35,7 @@ def synthetic_states(tokens: int, d: int, num_features: int = 4096, active: int 
     return states + 0.02 * torch.randn(tokens, d, generator=generator)
 
 
-def lexicept_step(states: Tensor, num_latents: int, k: int, **settings: int) -> Step:
+def lexicept_step(states: Tensor, num_latents: int, k: int, **settings: Any) -> Step:
     """Return lexicept's training step."""
     chosen = SAESettings(num_latents=num_latents, k=k, batch_size=len(states), **settings)
     return Loop(SAETask.begin(states, chosen)).step
@@ -107,6 +111,9 @@ def run(d: int = 384, k: int = 8, batch: int = 2048, rounds: int = 5) -> list[Ta
         "textbook autograd": textbook_step(first, small, k),
         "sparsify": sparsify_step(first, small, k),
     }
+    for architecture in THRESHOLDS:
+        step = lexicept_step(first, small, k, architecture=architecture)
+        trainers[f"lexicept, {architecture}"] = step
     rows = _rows(f"M {small:,}", trainers, states, 4, rounds)
     del trainers
     trainers = {

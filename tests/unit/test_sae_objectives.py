@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from lexicept.cli.build import ArchitectureChoice
 from lexicept.models.sae.model import SAE
 from lexicept.ops.jump import Count, Jump
-from lexicept.training.sae.objectives import CONTROL, OBJECTIVES, Outcome, equal_shares
+from lexicept.training.sae.objectives import CONTROL, OBJECTIVES, equal_shares
 from lexicept.training.sae.settings import Architecture, SAESettings
 from lexicept.training.sae.trainer import SAETask, initial_sae, train_on_states
 from support.tiny import save_bert, text
@@ -391,7 +391,7 @@ def test_lambda_warms_up_step_by_step():
         outcome = made(x, NONE)
         extra = outcome.loss.detach() - loss_of(made.sae, x, z).detach()
         shares.append(float(extra) / (0.5 * penalty))
-        made.after_step(outcome._replace(active=torch.tensor([K * len(x)])))  # λ stays
+        made.after_step(K)  # λ stays
     assert shares == pytest.approx([0.25, 0.5, 0.75, 1.0, 1.0, 1.0])
 
 
@@ -403,8 +403,7 @@ def test_lambda_follows_l0(active, change):
     made.weight.fill_(0.5)
     with torch.no_grad():
         made.sae.W_dec.mul_(3.0)
-    counts = torch.zeros(M).index_fill(0, torch.tensor([4]), 10.0 * active)
-    made.after_step(Outcome(torch.zeros(()), torch.zeros(10, D), counts))
+    made.after_step(active)
     assert float(made.weight) == pytest.approx(0.5 * change)
     assert torch.allclose(made.sae.W_dec.norm(dim=1), torch.ones(M, dtype=torch.float64))
 

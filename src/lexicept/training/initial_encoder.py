@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 import torch
+from accelerate import PartialState
 from torch import Tensor
 from torch.utils.data import ConcatDataset
 
@@ -108,7 +109,7 @@ def _new_encoder(run: RunFolder, data: TrainingData) -> Encoder:
 
 
 def _sae_head(run: RunFolder, backbone: Backbone, data: TrainingData) -> Head:
-    """Return a head over an SAE that is trained on the run's texts."""
+    """Return a head over an SAE that all processes train on the run's texts."""
     settings = run.config.model
     inner = language_head(settings.backbone) if settings.sae_input != "states" else None
     transform = None if inner is None else inner.transform
@@ -116,14 +117,15 @@ def _sae_head(run: RunFolder, backbone: Backbone, data: TrainingData) -> Head:
     texts = [getattr(data, side) for side in sides]
     to = (settings.sae, run.prepared / "sae", run.progress)
     if settings.trained == "head":  # the states are read once, for the SAE and the head
-        caches = [run.states(backbone, *of) for of in zip(texts, sides, strict=True)]
+        with PartialState().main_process_first():
+            caches = [run.states(backbone, *of) for of in zip(texts, sides, strict=True)]
         device = backbone.model.device
         reader = cached_reader(caches, device, transform)
-        sae = train_on_states(reader, sum(map(len, texts)), *to, device=device)
+        sae = train_on_states(reader, sum(map(len, texts)), *to, device=device, together=True)
         sae.origin = origin_of(backbone, transformed=inner is not None)
     else:
         both = cast(Sequence[str], ConcatDataset(texts))
-        sae = train_sae(backbone, both, *to, transform=transform)
+        sae = train_sae(backbone, both, *to, transform=transform, together=True)
     return SAEHead(sae, inner=inner)
 
 

@@ -56,7 +56,7 @@ def train(
     is the same encoder as adapters and head alone.
 
     Under a launcher (``torchrun``) the first of its processes prepares and writes everything, and
-    a step is the mean of all processes' batches.
+    a step is the mean of all processes' batches; a step of an SAE is one batch that they share.
 
     Args:
         prepared: folder of data and states, in place of the run's ``work``: runs that differ in
@@ -83,7 +83,12 @@ def train(
     run = RunFolder(config, path, shared, progress if writes else silent, writes)
     with claimed(config, path, restart=restart) if writes else nullcontext():
         with processes.main_process_first():
-            ready = _prepare(run)
+            everything = read_run_data(run)
+            if writes:
+                run.record()
+        encoder = initial_encoder(run, everything.training)  # all processes train its SAE
+        with processes.main_process_first():
+            ready = _prepare(run, everything, encoder)
         torch.manual_seed(config.optimizer.seed)  # whether or not an SAE was trained just now
         set_trainable(ready.encoder, config)
         _trainer(run, ready).fit()
@@ -105,13 +110,8 @@ class _Prepared(NamedTuple):
     evaluator: RetrievalEvaluator | None
 
 
-def _prepare(run: RunFolder) -> _Prepared:
-    config = run.config
-    everything = read_run_data(run)
-    if run.writes:
-        run.record()
-    data = everything.training
-    encoder = initial_encoder(run, data)
+def _prepare(run: RunFolder, everything: RunData, encoder: Encoder) -> _Prepared:
+    config, data = run.config, everything.training
     backbone, head, lookup = encoder.backbone, encoder.head, encoder.lookup
     source: Backbone | tuple[CachedStates | None, CachedStates] = backbone
     model = encoder

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING
 
 from lexicept.models.backbone import Backbone
 from lexicept.models.sae.hooks import layer_of
+from lexicept.vectors import Integers
 
 READ = 512
 """Documents read together: enough of them that texts of similar length share a batch."""
@@ -24,6 +25,17 @@ Models")."""
 
 Reader = Callable[[Sequence[int]], Tensor]
 """A function that returns the token states [n, d] of texts, given their numbers."""
+
+
+class ShareReading(Protocol):
+    """Reading that several processes share."""
+
+    @property
+    def count(self) -> int:
+        """Number of processes."""
+
+    def __call__(self, reader: Reader, runs: Sequence[Sequence[int]]) -> list[Tensor]:
+        """Return the states of as many runs of texts as there are processes, on each of them."""
 
 
 def backbone_reader(
@@ -95,6 +107,7 @@ class StateStream:
         seed: seed of the random orders.
         filling: called with the number of tokens in the buffer while it fills.
         drop_sinks: whether attention sinks (see ``SINK``) are left out of every buffer.
+        share: the processes that share the reading, if there are several.
     """
 
     def __init__(
@@ -107,6 +120,7 @@ class StateStream:
         filling: Callable[[int], None],
         *,
         drop_sinks: bool,
+        share: ShareReading | None = None,
     ) -> None:
         self._reader = reader
         self._count = count
@@ -115,6 +129,9 @@ class StateStream:
         self._seed = seed
         self._filling = filling
         self._drop_sinks = drop_sinks
+        self._share = share
+        self._ahead: dict[tuple[int, int], Tensor] = {}
+        """States that were read by now, by the epoch and the place of their first document."""
         self._whole: Tensor | None = None
 
     def batches(self, start: Position) -> Iterator[tuple[Position, Tensor]]:
@@ -154,9 +171,8 @@ class StateStream:
         parts: list[Tensor] = []
         tokens, place = 0, start
         while tokens < self._buffer_tokens and place < len(order):
-            numbers = order[place : place + READ].tolist()
-            place += len(numbers)
-            states = self._reader(numbers)
+            states = self._read(order, position.epoch, place)
+            place = min(place + READ, len(order))
             if len(states):
                 parts.append(states)
                 tokens += len(states)
@@ -167,6 +183,19 @@ class StateStream:
         if start == 0 and place == len(order):
             self._whole = states
         return states, place - start
+
+    def _read(self, order: Integers, epoch: int, place: int) -> Tensor:
+        """Return the states of the next documents of an epoch."""
+        if self._share is None:
+            return self._reader(order[place : place + READ].tolist())
+        if (epoch, place) not in self._ahead:
+            size = READ * self._share.count
+            first = place // size * size  # the same round on every process, also when resumed
+            starts = range(first, first + size, READ)
+            runs = [order[start : start + READ].tolist() for start in starts]
+            parts = self._share(self._reader, runs)
+            self._ahead = {(epoch, start): part for start, part in zip(starts, parts, strict=True)}
+        return self._ahead.pop((epoch, place))
 
 
 def without_sinks(states: Tensor) -> Tensor:

@@ -19,6 +19,7 @@ from lexicept.models.sae.model import SAE, fold_gate
 from lexicept.ops.entries import Entries, entries_above, entry_outputs, sum_entries
 from lexicept.ops.jump import jump_sums
 from lexicept.ops.linear_topk import tiles, top_activations
+from lexicept.training.sae.processes import Processes
 from lexicept.training.sae.settings import SAESettings
 
 ESTIMATE_DECAY = 0.95
@@ -60,6 +61,8 @@ class Objective(nn.Module, ABC):
         super().__init__()
         self.sae = sae
         self.settings = settings
+        self.processes = Processes()
+        """Those that share every batch."""
 
     def begin(self, x: Tensor) -> None:
         """Initialise what depends on the scale of states from a first batch [n, d]."""
@@ -73,8 +76,9 @@ class Objective(nn.Module, ABC):
         inside = {id(parameter) for parameter in self.sae.parameters()}
         return [parameter for parameter in self.parameters() if id(parameter) not in inside]
 
-    def after_step(self, outcome: Outcome) -> None:
-        """Normalise the decoder rows after an optimiser step."""
+    def after_step(self, l0: float) -> None:
+        """Normalise the decoder rows after an optimiser step, whose tokens had ``l0`` active
+        latents on average."""
         with torch.no_grad():
             self.sae.W_dec.copy_(F.normalize(self.sae.W_dec, dim=1))
 
@@ -122,7 +126,8 @@ class BatchTopK(TopK):
     def forward(self, x: Tensor, dead: Tensor) -> Outcome:
         sae = self.sae
         given = (sae.centre(x), sae.W_enc, sae.b_enc)
-        entries, smallest = largest_entries(*given, self.settings.k * len(x))
+        count = self.settings.k * self.processes.total(len(x))
+        entries, smallest = largest_entries(*given, count, self.processes)
         acts = F.relu(entry_outputs(*given, entries))
         error = x - sum_entries(acts, entries, sae.W_dec) - sae.b_dec
         assert sae.threshold is not None
@@ -235,10 +240,9 @@ class Penalised(Objective):
     def activate(self, x: Tensor) -> Activity:
         """Activate latents above their thresholds."""
 
-    def after_step(self, outcome: Outcome) -> None:
-        super().after_step(outcome)
+    def after_step(self, l0: float) -> None:
+        super().after_step(l0)
         self.step += 1
-        l0 = float(outcome.active.sum()) / len(outcome.error)
         self.weight *= max(l0 / self.settings.k, 0.01) ** CONTROL
 
 
@@ -328,9 +332,11 @@ class Gated(Penalised):
             sae.b_enc.copy_(self.b_mag)
 
 
-def largest_entries(x: Tensor, rows: Tensor, bias: Tensor, count: int) -> tuple[Entries, float]:
-    """Return the ``count`` largest outputs above 0 of all tokens together, and the smallest of
-    them, 0 if there are none; see ``ops.entries``."""
+def largest_entries(
+    x: Tensor, rows: Tensor, bias: Tensor, count: int, processes: Processes
+) -> tuple[Entries, float]:
+    """Return this process's entries among the ``count`` largest outputs above 0 of all tokens of
+    all processes, and the smallest of those, 0 if there are none; see ``ops.entries``."""
     zero = bias.new_zeros(())
     for floor in (_likely_floor(x, rows, bias, count), zero):
         entries = entries_above(x, rows, bias, floor)
@@ -338,11 +344,24 @@ def largest_entries(x: Tensor, rows: Tensor, bias: Tensor, count: int) -> tuple[
             break
     with torch.no_grad():
         values = entry_outputs(x, rows, bias, entries)
-    if len(values) > count:
-        kept = torch.zeros(len(values), dtype=torch.bool, device=values.device)
-        kept[torch.topk(values, count, sorted=False).indices] = True
-        entries, values = entries.where(kept), values[kept]
-    return entries, float(values.min()) if len(values) else 0.0
+    kept = _among_largest(values, count)
+    everyone = processes.gather(values[kept])
+    if not len(everyone):
+        return entries, 0.0
+    best = _among_largest(everyone, count)
+    smallest = everyone[best].min()
+    if processes.count > 1:
+        kept &= values >= smallest
+    return entries.where(kept), float(smallest)
+
+
+def _among_largest(values: Tensor, count: int) -> Tensor:
+    """Return which of some values [entries] are the ``count`` largest."""
+    if len(values) <= count:
+        return torch.ones(len(values), dtype=torch.bool, device=values.device)
+    kept = torch.zeros(len(values), dtype=torch.bool, device=values.device)
+    kept[torch.topk(values, count, sorted=False).indices] = True
+    return kept
 
 
 @torch.no_grad()

@@ -20,11 +20,10 @@ from lexicept.models.sae.states import Position, Reader, StateStream, backbone_r
 from lexicept.progress import Progress, silent
 from lexicept.training.loop import Checkpoint, Loop, StepLoss, Task
 from lexicept.training.sae.objectives import OBJECTIVES, OWN_RATE, Objective, Outcome
+from lexicept.training.sae.processes import CPU, Processes
 from lexicept.training.sae.settings import SAESettings
 
 Batches = Iterator[tuple[Position, Tensor]]
-
-CPU = torch.device("cpu")
 
 
 def train_sae(
@@ -35,6 +34,7 @@ def train_sae(
     progress: Progress = silent,
     *,
     transform: Callable[[Tensor], Tensor] | None = None,
+    together: bool = False,
 ) -> SAE:
     """Train an SAE on the states of a corpus' tokens, special ones where the backbone counts them.
 
@@ -45,13 +45,15 @@ def train_sae(
         texts: any sequence, such as one that reads from disk; documents, or documents and queries.
         transform: [n, d] to [n, d], applied to states before the SAE reads them: a language head's
             ``transform``, whose head an ``SAEHead`` gets as its inner one.
+        together: see ``train_on_states``.
 
     Returns:
         The SAE; its ``origin`` names the states that it reads.
     """
     reader = backbone_reader(backbone, texts, transform)
+    to = (settings, checkpoints, progress)
     device = backbone.model.device
-    sae = train_on_states(reader, len(texts), settings, checkpoints, progress, device=device)
+    sae = train_on_states(reader, len(texts), *to, device=device, together=together)
     sae.origin = origin_of(backbone, transformed=transform is not None)
     return sae
 
@@ -65,6 +67,7 @@ def train_on_states(
     *,
     start: SAE | None = None,
     device: torch.device = CPU,
+    together: bool = False,
 ) -> SAE:
     """Train an SAE on token states that are read text by text.
 
@@ -80,6 +83,9 @@ def train_on_states(
         start: an SAE whose training goes on, with the settings' k; it is left as it is. A fresh one
             by default.
         device: that of the states, to train on. A checkpoint may be of another.
+        together: whether all processes of a launcher train this SAE, each on a share of the texts
+            and of every batch. Its weights are those of one process, but for rounding; the first
+            process writes checkpoints.
 
     Raises:
         InputError: texts without a single token, or a start that has thresholds, another number of
@@ -90,6 +96,7 @@ def train_on_states(
     position = Position()
     if start is not None:
         _check_start(start, settings)
+    processes = Processes.current(device) if together else Processes(device=device)
     checkpoint = Checkpoint.find(checkpoints, settings, device)
     if checkpoint is not None:
         loop, position = resume(checkpoint, settings, start)
@@ -106,6 +113,7 @@ def train_on_states(
         settings.seed,
         filling,
         drop_sinks=settings.drop_sinks,
+        share=processes if processes.count > 1 else None,
     )
     batches = stream.batches(position)
     if loop is None and start is not None:
@@ -113,8 +121,9 @@ def train_on_states(
     elif loop is None:
         task, batches = _begin(batches, settings)
         loop = Loop(task)
-    loop.run(batches, checkpoints, progress)
     assert isinstance(loop.task, SAETask)
+    loop.task.share(processes)
+    loop.run(batches, checkpoints if processes.rank == 0 else None, progress)
     loop.task.objective.finish()
     return loop.task.sae.eval().requires_grad_(False)
 
@@ -175,8 +184,12 @@ class SAETask(Task[Tensor]):
         device = self.sae.W_dec.device
         self._quiet = torch.zeros(settings.num_latents, dtype=torch.long, device=device)
         """Tokens since each latent was active."""
-        self._last: tuple[Tensor, Outcome] | None = None
-        """States and outcome of the step that is being taken."""
+        self._last: tuple[Tensor, Outcome, int] | None = None
+        """States, outcome and number of tokens, in all processes, of the step that is taken."""
+
+    def share(self, processes: Processes) -> None:
+        """Compute this process's share of every batch."""
+        self.objective.processes = processes
 
     @classmethod
     def begin(cls, states: Tensor, settings: SAESettings) -> SAETask:
@@ -203,24 +216,30 @@ class SAETask(Task[Tensor]):
         return self.objective.parameters()
 
     def backward(self, batch: Tensor, step: int) -> StepLoss:
-        x = self.sae.normalise(batch)
+        processes = self.objective.processes
+        x = self.sae.normalise(processes.share(batch))
         dead = torch.nonzero(self._quiet >= self.settings.dead_tokens).ravel()
         outcome = self.objective(x, dead)
-        outcome.loss.backward()
+        loss = outcome.loss * (len(x) / len(batch))
+        loss.backward()
+        if processes.count > 1:
+            for parameter in self.parameters():
+                own = parameter.grad
+                parameter.grad = processes.add(torch.zeros_like(parameter) if own is None else own)
         remove_parallel_gradient(self.sae.W_dec)
-        self._last = x, outcome
-        return StepLoss(float(outcome.loss.detach()), len(batch))
+        self._last = x, outcome._replace(active=processes.add(outcome.active)), len(batch)
+        return StepLoss(float(processes.add(loss.detach())), len(batch))
 
     def after_step(self) -> str:
         assert self._last is not None
-        (x, outcome), self._last = self._last, None
-        self.objective.after_step(outcome)
-        self._quiet += len(x)
+        (x, outcome, tokens), self._last = self._last, None
+        l0 = float(outcome.active.sum()) / tokens
+        self.objective.after_step(l0)
+        self._quiet += tokens
         self._quiet[outcome.active > 0] = 0
-        self.tokens += len(x)
+        self.tokens += tokens
         variance = float((x - x.mean(dim=0)).square().sum())
         fvu = float(outcome.error.detach().square().sum()) / variance if variance > 0 else 0.0
-        l0 = float(outcome.active.sum()) / len(x)
         dead = float((self._quiet >= self.settings.dead_tokens).float().mean())
         return f"FVU {fvu:.3f}  l0 {l0:.1f}  dead {dead:.1%}"
 

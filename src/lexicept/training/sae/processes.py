@@ -1,0 +1,86 @@
+"""The processes that train one SAE together: each computes a share of every batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from lexicept.errors import InputError
+from lexicept.models.sae.states import Reader
+
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class Processes:
+    """Processes under a launcher (``torchrun``), whose default group is initialised, or one alone.
+
+    All take the same steps: batches, gradients and counts are those of one process, but for the
+    order of sums.
+    """
+
+    rank: int = 0
+    count: int = 1
+    device: torch.device = CPU
+    """Device of the tensors that they exchange."""
+
+    @classmethod
+    def current(cls, device: torch.device) -> Processes:
+        """Return the processes of the default group, or this one alone where there is none."""
+        if not (dist.is_available() and dist.is_initialized()):
+            return cls(device=device)
+        return cls(dist.get_rank(), dist.get_world_size(), device)
+
+    def share(self, batch: Tensor) -> Tensor:
+        """Return this process's part of a batch [n, d].
+
+        Raises:
+            InputError: there are more processes than tokens.
+        """
+        if len(batch) < self.count:
+            raise InputError(f"a batch of {len(batch)} tokens can't be shared by {self.count}")
+        return batch.tensor_split(self.count)[self.rank]
+
+    def __call__(self, reader: Reader, runs: Sequence[Sequence[int]]) -> list[Tensor]:
+        """Return the states of as many runs of texts as there are processes, one read by each."""
+        own = reader(runs[self.rank]) if runs[self.rank] else torch.empty(0, 0)
+        own = own.to(self.device)
+        return [self.spread(own if rank == self.rank else None, rank) for rank in range(self.count)]
+
+    def add(self, values: Tensor) -> Tensor:
+        """Add up the processes' values, in place."""
+        if self.count > 1:
+            dist.all_reduce(values)
+        return values
+
+    def total(self, number: int) -> int:
+        """Return the sum of the processes' numbers."""
+        return int(self.add(torch.tensor(number, device=self.device)))
+
+    def spread(self, values: Tensor | None, rank: int) -> Tensor:
+        """Return the values [n, d] that one process has, which gives None elsewhere."""
+        shape = torch.zeros(2, dtype=torch.long, device=self.device)
+        if values is not None:
+            shape += torch.tensor(values.shape, device=self.device)
+        dist.broadcast(shape, rank)
+        n, d = shape.tolist()
+        if values is None:
+            values = torch.empty(n, d, device=self.device)
+        if n:
+            values = values.contiguous()
+            dist.broadcast(values, rank)
+        return values
+
+    def gather(self, values: Tensor) -> Tensor:
+        """Return the values of all processes [entries], in the order of their ranks."""
+        if self.count == 1:
+            return values
+        parts = [
+            self.spread(values[:, None] if rank == self.rank else None, rank)
+            for rank in range(self.count)
+        ]
+        return torch.cat([part[:, 0] for part in parts if len(part)] or [values])
