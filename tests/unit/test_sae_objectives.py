@@ -6,10 +6,13 @@ from math import log
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from lexicept.cli.build import ArchitectureChoice
 from lexicept.models.sae.model import SAE
+from lexicept.ops import entries, jump, linear_topk
 from lexicept.ops.jump import Count, Jump
+from lexicept.training.loop import Loop
 from lexicept.training.sae.objectives import CONTROL, OBJECTIVES, equal_shares
 from lexicept.training.sae.settings import Architecture, SAESettings
 from lexicept.training.sae.trainer import SAETask, initial_sae, train_on_states
@@ -427,6 +430,33 @@ def test_every_architecture_learns_sparse_directions(architecture):
     assert float(error) < (0.45 if architecture == "relu" else 0.2)  # ReLU's penalty shrinks
     assert torch.allclose(sae.W_dec.norm(dim=1), torch.ones(64), atol=1e-6)
     assert not any(parameter.requires_grad for parameter in sae.parameters())
+
+
+class Sizes(TorchDispatchMode):
+    """Record how many numbers the largest result has."""
+
+    largest = 0
+
+    def __torch_dispatch__(self, function, types, arguments=(), named=None):
+        results = function(*arguments, **(named or {}))
+        for result in results if isinstance(results, tuple | list) else [results]:
+            if isinstance(result, torch.Tensor):
+                self.largest = max(self.largest, result.numel())
+        return results
+
+
+@pytest.mark.parametrize("architecture", ["batch_topk", "relu", "jumprelu", "gated"])
+@pytest.mark.parametrize("halves", [False, True])
+def test_no_array_of_tokens_and_latents_is_made(architecture, halves, monkeypatch):
+    for module in (linear_topk, entries):
+        monkeypatch.setattr(module, "CHUNK_CELLS", 20_000)
+    for module in (entries, jump):
+        monkeypatch.setattr(module, "multiplies_bfloat16", lambda: halves)
+    x = states(1024, 8).float()
+    with Sizes() as sizes:
+        task = SAETask.begin(x, SAESettings(512, 4, architecture=architecture))
+        Loop(task).step(x)
+    assert 1024 * 8 <= sizes.largest <= 1024 * 512 / 8
 
 
 class KilledError(Exception):
