@@ -106,6 +106,9 @@ def test_a_small_collection_s_concepts_are_those_of_the_package(
     fixed = lexicept.build(TEXTS, tmp_path / "fixed", concepts="fixed")
     assert contents(tmp_path / "small") == contents(tmp_path / "fixed")
     assert fixed.reader.settings["concepts"].adapted is None
+    atlas = fixed.reader.atlas
+    assert atlas is not None
+    assert any(concept.words for concept in atlas)
     assert list(concepts_of(fixed).terms) == list(ConceptVectorizer.load(MINI).terms)
     assert concepts_of(lexicept.build(TEXTS, tmp_path / "third")).head.settings == HEAD
 
@@ -235,22 +238,19 @@ def test_models_that_can_t_be_adapted_are_refused_before_any_work(
     assert not list(tmp_path.glob("index*"))
 
 
-def test_the_sample_has_so_many_tokens_of_the_whole_collection(
-    bert: Backbone, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_sample_has_so_many_tokens_of_the_whole_collection(bert: Backbone) -> None:
     texts = [text(n // 25, n % 25) for n in range(500)]
-    documents, everything, tokens = sample(bert, texts)
+    documents, everything, tokens = sample(bert, texts, 2000)
     assert (sorted(everything), tokens) == (sorted(texts), 1000)
     assert [texts[n] for n in documents] == everything
-    monkeypatch.setattr(adaptation, "SAMPLE_TOKENS", 99)
-    places, some, tokens = sample(bert, texts)
+    places, some, tokens = sample(bert, texts, 99)
     assert (len(some), tokens) == (50, 100)
-    assert sample(bert, texts) == (places, some, tokens)
+    assert sample(bert, texts, 99) == (places, some, tokens)
     assert [texts[n] for n in places] == some
     assert min(places) < 100
     assert max(places) >= 400
-    assert sample(bert, ["", text(1), text(1), ""]).tokens == 1
-    assert sample(bert, [text(1)], text(2) + " ") == ([0], [f"{text(2)} {text(1)}"], 2)
+    assert sample(bert, ["", text(1), text(1), ""], 9).tokens == 1
+    assert sample(bert, [text(1)], 9, text(2) + " ") == ([0], [f"{text(2)} {text(1)}"], 2)
 
 
 def test_the_command_has_the_choice(run: Run, tmp_path: Path) -> None:

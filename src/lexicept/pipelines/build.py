@@ -190,13 +190,13 @@ def _add_concepts(
     labels: Mapping[int, str] | None,
     progress: Progress,
 ) -> None:
-    """Encode the documents, and describe concepts that have no labels."""
+    """Encode the documents, and describe concepts that have no labels, and lexicept-mini's."""
     from lexicept.interpretation.describe import describe
     from lexicept.interpretation.kept_names import names_for
 
     concepts = fitted.concepts
     activations = builder.add_vocabulary(concepts, settings, progress)
-    if concepts.named and labels is None:
+    if concepts.named and labels is None and fitted.names is None:
         return
     findings = describe(
         concepts.encoder,

@@ -29,9 +29,9 @@ class Fitted(NamedTuple):
     effort: Effort | None = None
     """Effort of their adaptation; None where they were not adapted."""
     names: Sequence[str] | None = None
-    """Names of the concepts before their adaptation, if any."""
+    """Names that concepts keep where their documents say nothing about them, if any."""
     rows: Tensor | None = None
-    """Encoder rows before it [M, d]."""
+    """Encoder rows of the concepts with these names [M, d]."""
     read: Sequence[int] | None = None
     """Documents whose states the backbone knows, if it knows any."""
 
@@ -143,7 +143,7 @@ class ConceptSource:
     ) -> Fitted:
         """Train or adapt what was loaded to the builder's documents, where that is asked for."""
         from lexicept.models.backbone import Backbone
-        from lexicept.training.adaptation import adapt
+        from lexicept.training.adaptation import adapt, read_to_describe
         from lexicept.training.concepts import train_concepts
         from lexicept.training.sae.settings import SAESettings
         from lexicept.vectorizers.concepts import ConceptVectorizer
@@ -152,14 +152,17 @@ class ConceptSource:
             folder = builder.work.kept("training")
             settings = SAESettings(**(self.training or {}))
             return Fitted(train_concepts(builder.contents, loaded, settings, folder, progress))
-        if not self.adapted:
+        packaged = self.model is None and self.sae is None
+        if not (self.adapted or packaged):
             return Fitted(loaded)
-        folder, packaged = builder.work.kept("adaptation"), self.model is None
         encoder, rows = loaded.encoder, loaded.head.rows.detach().clone()
-        done = adapt(encoder, builder.contents, folder, progress, configure=packaged)
-        if done is None:
-            return Fitted(loaded)
         names = loaded.terms if loaded.named else None
+        to = (encoder, builder.contents, builder.work.kept("adaptation"), progress)
+        if not self.adapted:
+            return Fitted(loaded, None, names, rows, read_to_describe(*to))
+        done = adapt(*to, configure=packaged)
+        if done.effort is None and not packaged:
+            names = None  # they are its own
         return Fitted(ConceptVectorizer(encoder), done.effort, names, rows, done.documents)
 
 

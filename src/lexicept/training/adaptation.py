@@ -28,6 +28,9 @@ from lexicept.training.sae.trainer import train_on_states
 SAMPLE_TOKENS = 1_000_000
 """Most tokens of the sample of a collection: .8 GB on disk, while the index is built."""
 
+DESCRIBED_TOKENS = 200_000
+"""Most tokens of the sample of which concepts that are not adapted are described."""
+
 FEWEST_TOKENS = 50_000
 """Tokens of a collection below which its model stays as it is: on 100 answers of MedQuAD, 31,000
 tokens, there was nothing to gain; on 300 a little."""
@@ -76,7 +79,8 @@ class Effort:
 class Adaptation(NamedTuple):
     """Size of an adaptation, and the documents that it read."""
 
-    effort: Effort
+    effort: Effort | None
+    """None where the collection is too small, and the encoder was left as it was."""
     documents: list[int]
     """Numbers of the documents of its sample, whose states the backbone knows."""
 
@@ -106,8 +110,8 @@ def adapt(
     progress: Progress = silent,
     *,
     configure: bool,
-) -> Adaptation | None:
-    """Adapt an encoder to a collection, in place; it has no names then, and its backbone knows the
+) -> Adaptation:
+    """Adapt an encoder to a collection, in place; it has no names then. Its backbone knows the
     states of the sample.
 
     Calling it again with the same arguments resumes an interrupted adaptation, and ends with the
@@ -120,15 +124,15 @@ def adapt(
             lexicept-mini, instead of keeping its own.
 
     Returns:
-        What it took and read; None where the collection is too small, and the encoder was left as
-        it was.
+        What it took and read.
     """
     head, backbone = encoder.head, encoder.backbone
     assert isinstance(head, SAEHead)
-    chosen = sample(backbone, texts, encoder.prompt("document"))
-    if chosen.tokens < FEWEST_TOKENS:
-        return None
+    chosen = sample(backbone, texts, SAMPLE_TOKENS, encoder.prompt("document"))
     states = CachedStates.build(folder / "states", backbone, chosen.texts, progress)
+    backbone.known = states
+    if chosen.tokens < FEWEST_TOKENS:
+        return Adaptation(None, chosen.documents)
     settings = SAESettings(
         num_latents=head.sae.num_latents,
         k=TRAINED_K if configure else head.settings.document_k or head.sae.k or 1,
@@ -146,19 +150,31 @@ def adapt(
     if configure:
         encoder.index_settings = INDEX
     encoder.names = None
-    backbone.known = states
     return Adaptation(Effort(chosen.tokens, settings.steps), chosen.documents)
 
 
-def sample(backbone: Backbone, texts: Sequence[str], prompt: str = "") -> Sample:
-    """Draw distinct texts at random until they have ``SAMPLE_TOKENS`` tokens.
+def read_to_describe(
+    encoder: Encoder, texts: Sequence[str], folder: Path, progress: Progress = silent
+) -> list[int]:
+    """Let an encoder's backbone know the states of a sample of a collection, so that describing
+    the concepts does not compute them again; return the numbers of the sample's documents.
+
+    Args:
+        folder: keeps the states.
+    """
+    chosen = sample(encoder.backbone, texts, DESCRIBED_TOKENS, encoder.prompt("document"))
+    known = CachedStates.build(folder / "states", encoder.backbone, chosen.texts, progress)
+    encoder.backbone.known = known
+    return chosen.documents
+
+
+def sample(backbone: Backbone, texts: Sequence[str], most: int, prompt: str = "") -> Sample:
+    """Draw distinct texts at random until they have ``most`` tokens.
 
     Args:
         prompt: put before every text.
     """
-    order = np.random.default_rng(SEED).choice(
-        len(texts), min(len(texts), SAMPLE_TOKENS), replace=False
-    )
+    order = np.random.default_rng(SEED).choice(len(texts), min(len(texts), most), replace=False)
     chosen: dict[str, int] = {}
     tokens = 0
     for start in range(0, len(order), READ):
@@ -168,9 +184,9 @@ def sample(backbone: Backbone, texts: Sequence[str], prompt: str = "") -> Sample
         for window in backbone.windows(block):
             counts[window.text] += window.left_out.count(0)
         for number, text, count in zip(numbers, block, counts.tolist(), strict=True):
-            if tokens < SAMPLE_TOKENS and text not in chosen:
+            if tokens < most and text not in chosen:
                 chosen[text] = number
                 tokens += count
-        if tokens >= SAMPLE_TOKENS:
+        if tokens >= most:
             break
     return Sample(list(chosen.values()), list(chosen), tokens)
