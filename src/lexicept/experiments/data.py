@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -23,6 +23,11 @@ from lexicept.corpora.pseudo_queries import write_judged
 from lexicept.errors import InputError, LexiceptError
 from lexicept.storage.files import fingerprint, read_json, replace_file, sha256, write_json
 from lexicept.storage.yaml_text import read_yaml
+from lexicept.training.candidates.clustered_sets import (
+    SPLITS,
+    ClusteringSettings,
+    clustered_sets,
+)
 from lexicept.training.settings import Count, Items, Text, from_mapping, settings
 
 
@@ -52,6 +57,8 @@ class Source:
     the beginning of their names."""
     subset: Subset | None = None
     """The part of another folder that this one is, made when it is needed."""
+    clustered: ClusteringSettings | None = None
+    """The collection whose clustered sets this folder holds, made when they are needed."""
     ignore_identical_ids: Items[Text] = ()
     """The collections in this folder whose queries are documents: a hit whose id is its query's is
     left out, as BEIR's evaluation does."""
@@ -82,6 +89,8 @@ class Data:
         source = source_of(name, self.sources)
         if source is not None and source.subset is not None:
             return self._part(name, source.subset)
+        if source is not None and source.clustered is not None:
+            return self._set(name, source.clustered)
         known = ir_datasets_name(name, self.sources)
         if known is not None and find_spec("ir_datasets") is not None:
             return known
@@ -108,6 +117,19 @@ class Data:
             check_unchanged(self.folder / name, self.work / "sources" / f"{name}.json")
         elif source is not None and source.subset is not None:
             self.check_unchanged(source.subset.source)
+        elif source is not None and source.clustered is not None:
+            self.check_unchanged(source.clustered.source)
+
+    def _set(self, name: str, clustered: ClusteringSettings) -> str:
+        folder, _, inside = name.partition("/")
+        if inside not in SPLITS:
+            raise InputError(f"dataset {name!r}: clustered sets are {', '.join(SPLITS)}")
+        path = self.work / "datasets" / folder
+        if not path.exists():
+            source = self.find(clustered.source)
+            with fetching(clustered.source, self):
+                clustered_sets(replace(clustered, source=source), path)
+        return str(path / inside)
 
     def _part(self, name: str, subset: Subset) -> str:
         path = self.work / "datasets" / name
@@ -308,6 +330,12 @@ def check_dataset(name: str, split: str, sources: Mapping[str, Source]) -> None:
     source = source_of(name, sources)
     if source is not None and source.subset is not None:
         check_dataset(source.subset.source, source.subset.split, sources)
+        return
+    if source is not None and source.clustered is not None:
+        inside = name.partition("/")[2]
+        if inside not in SPLITS:
+            raise InputError(f"dataset {name!r}: clustered sets are {', '.join(SPLITS)}")
+        check_dataset(source.clustered.source, source.clustered.split, sources)
         return
     known = ir_datasets_name(name, sources)
     if known is None or find_spec("ir_datasets") is None:
