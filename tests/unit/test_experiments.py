@@ -577,6 +577,25 @@ def test_sizes_and_names_do_not_repeat_a_run():
         assert len(set(kept)) == len(kept)
 
 
+def test_a_check_may_be_of_a_column(recipes):
+    """The mean over a column's datasets, in the paper's units."""
+    place = recipes / "paper" / "table1"
+    content = {**RECIPE, "checks": [{"says": "b", "value": "mean", "rising": ["bm25", "pruned"]}]}
+    (place / "recipe.yaml").write_text(yaml.safe_dump(content))
+    own = {"metric": "RR@10", "datasets": ["a", "b"]}
+    column = {**own, "scale": 100, "small": own}
+    expected = {**EXPECTED, "columns": {**EXPECTED["columns"], "mean": column}}
+    (place / "expected.json").write_text(json.dumps(expected))
+    recipe = load_recipe(recipes, "paper/table1")
+    values = {"bm25": {"a RR@10": 0.2, "b RR@10": 0.4}, "pruned": {"a RR@10": 0.5, "b RR@10": 0.3}}
+    results = {
+        row: run_module.Result(row, "", found, (), 0.0, "", {}, "", {})
+        for row, found in values.items()
+    }
+    (checked,) = compare(recipe, "small", run_module.Outcome(results, {})).checks
+    assert (checked.holds, checked.shown) == (True, "bm25 30, pruned 40")
+
+
 def short_training(steps):
     """Return a training of the tiny backbone in ``bert`` on the collection in ``beir``."""
     return {

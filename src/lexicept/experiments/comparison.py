@@ -108,7 +108,7 @@ def compare(recipe: Recipe, size: str, outcome: Outcome) -> Comparison:
     """Return cells, paired tests, checks and the verdict."""
     cells = _cells(recipe, size, outcome.results)
     pairs = _pairs(recipe, size, outcome.results)
-    checks = [_check(c, outcome.results) for c in recipe.checks if c.size == size]
+    checks = [_check(c, recipe.expected, outcome.results) for c in recipe.checks if c.size == size]
     verdict = _verdict(recipe, outcome, cells, checks)
     return Comparison(cells, pairs, marks(recipe, size, pairs), checks, verdict)
 
@@ -205,9 +205,12 @@ def _pairs(recipe: Recipe, size: str, results: Mapping[str, Result]) -> list[Pai
     return pairs
 
 
-def _check(check: Check, results: Mapping[str, Result]) -> Checked:
+def _check(check: Check, expected: Expected, results: Mapping[str, Result]) -> Checked:
     names = check.rising or (str(check.row),)
-    values = [results[name].values.get(check.value) if name in results else None for name in names]
+    if check.value in expected.columns:
+        values = [cell_value(expected, n, check.value, check.size, results) for n in names]
+    else:
+        values = [results[n].values.get(check.value) if n in results else None for n in names]
     shown = ", ".join(
         f"{name} {'–' if v is None else f'{v:.4g}'}" for name, v in zip(names, values, strict=True)
     )

@@ -49,7 +49,7 @@ class Check:
     says: Text
     """The claim, in words."""
     value: Text
-    """A value's name: ``scifact nDCG@10``."""
+    """A value's name, ``scifact nDCG@10``, or a column's."""
     size: Literal["small", "full"] = "small"
     rising: Items[Text] = ()
     """Rows of which every one has more than the one before."""
