@@ -60,11 +60,18 @@ def command(*arguments: object) -> Callable[[], None]:
 
 
 def documents(count: int, word: str = "cat") -> list[Document]:
-    return [Document(f"d{i}", f"{word} n{i} n{i % 7}", "A title") for i in range(count)]
+    known = [
+        {"number": i, "tag": [word, f"t{i % 3}"], "day": f"2020-01-{i % 28 + 1:02}"}
+        for i in range(count)
+    ]
+    return [
+        Document(f"d{i}", f"{word} n{i} n{i % 7}", "A title", fields)
+        for i, fields in enumerate(known)
+    ]
 
 
 def write_documents(path: Path, count: int, word: str = "cat") -> None:
-    lines = [{"_id": d.id, "title": d.title, "text": d.text} for d in documents(count, word)]
+    lines = [d._asdict() for d in documents(count, word)]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 

@@ -19,7 +19,7 @@ import torch
 
 import lexicept.vectorizers.interface
 from lexicept.corpora import Document, read_documents, read_qrels, read_queries
-from lexicept.errors import LexiceptError
+from lexicept.errors import InputError, LexiceptError
 from lexicept.evaluation.effectiveness import evaluate
 from lexicept.evaluation.runs import read_run
 from lexicept.evaluation.sweep import Point, Setting, read_points
@@ -87,7 +87,12 @@ def exhaust(items: Iterable[object]) -> None:
 
 def write_index(folder: Path) -> None:
     builder = IndexBuilder(folder / "index")
-    documents = [Document(f"d{i}", text, "a title"[: 4 * i]) for i, text in enumerate(TEXTS)]
+    known = [{"n": i, "tag": ["a", f"b{i}"], "day": f"2020-01-0{i + 1}"} for i in range(len(TEXTS))]
+    known[-1] = {"x": 0.5}
+    documents = [
+        Document(f"d{i}", text, "a title"[: 4 * i], fields)
+        for i, (text, fields) in enumerate(zip(TEXTS, known, strict=True))
+    ]
     with closing(builder):
         builder.add_documents(documents, {})
         builder.add_vocabulary(WordVectorizer(), VocabularySettings(BM25(), 9, 9))
@@ -103,6 +108,10 @@ def use_index(folder: Path) -> None:
     for query in ("cats dog", "größe a"):
         for hit in islice(index.search(query, 10), 3):
             index.explain(query, hit.id).to_json()
+    given = {"n": {"<": 2}, "tag": ["a", "b0"], "day": {">": "2019"}, "x": {"exists": False}}
+    with suppress(InputError):  # a field may be gone
+        exhaust(hit.fields for hit in index.search("cats dog", filter=given))
+    index.masks.counts(list(index.fields), [index.found("cats dog", None)], 5)
     index.query_terms("owl")
     exhaust(concept.to_json() for concept in index.atlas or ())
     if index.atlas is not None:

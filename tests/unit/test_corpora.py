@@ -10,6 +10,7 @@ import sys
 import sysconfig
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from datetime import date
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -346,6 +347,52 @@ def test_a_long_text_in_csv(write: Write) -> None:
     """The standard library's own limit is 131,072 characters."""
     (document,) = read_documents(write("c.csv", f"id,text\na,{'x' * 200_000}\n"))
     assert len(document.text) == 200_000
+
+
+# Parquet
+
+
+@pytest.fixture
+def write_table(tmp_path: Path) -> Callable[..., Path]:
+    """Writes columns as a Parquet file."""
+    arrow = pytest.importorskip("pyarrow", reason="needs lexicept[parquet]")
+    from pyarrow import parquet
+
+    def write(**columns: Any) -> Path:
+        path = tmp_path / "c.parquet"
+        parquet.write_table(arrow.table(columns), path)
+        return path
+
+    return write
+
+
+def test_parquet(write_table: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lexicept.corpora.parquet.BATCH", 2)
+    path = write_table(
+        id=["a", "b", "c"],
+        text=["x", "y", ""],
+        title=["T", None, ""],
+        year=[2019, None, 2021],
+        score=[0.5, float("nan"), None],
+        tag=[["s", "t"], [], None],
+        day=[date(2020, 2, 29), None, date(2020, 3, 1)],
+        __index_level_0__=[0, 1, 2],
+    )
+    assert list(read_documents(path)) == [
+        Document(
+            "a", "x", "T", {"year": 2019, "score": 0.5, "tag": ["s", "t"], "day": "2020-02-29"}
+        ),
+        Document("b", "y"),
+        Document("c", "", "", {"year": 2021, "day": "2020-03-01"}),
+    ]
+
+
+def test_parquet_refused(write_table: Callable[..., Path], write: Write) -> None:
+    path = write_table(id=["a", "b"], text=["x", None])
+    message = f"{path}, row 2: the object has none of the keys text, contents, body"
+    assert refusal(lambda: read_documents(path)) == message
+    broken = write("broken.parquet", b"PAR1 and nothing more")
+    assert refusal(lambda: read_documents(broken)).startswith(f"{broken}: cannot be read: ")
 
 
 # BEIR folders

@@ -52,8 +52,9 @@ class QueryEncoder(StrEnum):
 CorpusArgument = Annotated[
     str,
     typer.Argument(
-        help="Documents: a BEIR folder, a .jsonl, .json, .csv or .tsv file, a folder of .txt and "
-        ".md files, an ir_datasets name, or python-docs (docstrings of the standard library)."
+        help="Documents: a BEIR folder, a .jsonl, .json, .csv, .tsv or .parquet file, a folder of "
+        ".txt and .md files, an ir_datasets name, or python-docs (docstrings of the standard "
+        "library)."
     ),
 ]
 DatasetArgument = Annotated[

@@ -9,6 +9,7 @@ from lexicept.corpora import (
     comma_separated,
     ir_datasets_reader,
     json_lines,
+    parquet,
     python_docs,
     text_folder,
     tsv,
@@ -21,7 +22,8 @@ __all__ = ["Document", "Qrel", "Query", "read_documents", "read_qrels", "read_qu
 
 _DOCUMENT_SOURCES = (
     "python-docs, a BEIR folder, a folder of .txt and .md files, a .jsonl, .ndjson, .json, .csv "
-    "or .tsv file (each may end in .gz), a name that ir_datasets knows (such as beir/scifact)"
+    "or .tsv file (each may end in .gz), a .parquet file, a name that ir_datasets knows (such as "
+    "beir/scifact)"
 )
 _QUERY_SOURCES = "a BEIR folder, a name that ir_datasets knows (such as beir/scifact)"
 _DATASET_PREFIX = "ir_datasets:"
@@ -98,6 +100,8 @@ def _read_documents(source: str, skipped: Skipped) -> Records[Document]:
                 return comma_separated.read_documents(source)
             case ".tsv":
                 return tsv.read_documents(source)
+            case ".parquet":
+                return parquet.read_documents(source)
     return ir_datasets_reader.read_documents(_dataset(source, _DOCUMENT_SOURCES))
 
 

@@ -1,0 +1,58 @@
+"""Parquet files: documents, one in a row (extra ``parquet``)."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+from lexicept.corpora.json_lines import to_document
+from lexicept.corpora.records import Document, Place, Records, readable
+from lexicept.errors import InputError, require
+
+BATCH = 1_024
+"""Rows in memory at once."""
+
+_INDEX = "__index_level_"
+"""Beginning of the names of columns that pandas adds."""
+
+
+def read_documents(path: str) -> Records[Document]:
+    """Yield the documents of a file with the columns id, text and, optionally, title.
+
+    Other columns are fields.
+
+    Raises:
+        InputError: pyarrow is missing, or the file can't be read; from the function of a row, a
+            value that is missing or of the wrong type.
+    """
+    require("parquet", "pyarrow")
+    parquet = import_module("pyarrow.parquet")
+    with _sound(path), parquet.ParquetFile(path) as file:
+        number = 0
+        for batch in file.iter_batches(BATCH):
+            for row in batch.to_pylist():
+                number += 1
+                place = Place(path, number, "row")
+                yield place, partial(_document, place, row)
+
+
+@contextmanager
+def _sound(path: str) -> Iterator[None]:
+    """Turn the errors of pyarrow into InputError."""
+    arrow = import_module("pyarrow")
+    try:
+        with readable(path):
+            yield
+    except arrow.ArrowException as error:
+        raise InputError(f"{path}: cannot be read: {' '.join(str(error).split())}") from None
+
+
+def _document(place: Place, row: dict[str, Any]) -> Document:
+    known = {
+        name: value
+        for name, value in row.items()
+        # Nothing else differs from itself.
+        if not (value is None or value != value or name.startswith(_INDEX))
+    }
+    return to_document(place, known)
