@@ -9,6 +9,7 @@ from itertools import product
 from pathlib import Path
 from string import ascii_lowercase
 from types import SimpleNamespace
+from typing import ClassVar
 from unittest.mock import Mock
 
 import numpy as np
@@ -742,6 +743,107 @@ def test_latency_is_of_what_seismic_finds(tmp_path):
     }
     assert measurements.values["tiny Seismic RR@10"] == pytest.approx(1 / 3)
     assert measurements.values[f"tiny {METRIC}"] > 0
+
+
+class BruteForceBMP:
+    """The interface of the package bmp, over dictionaries."""
+
+    documents: ClassVar[dict[str, dict[str, int]]] = {}
+
+    class Indexer:
+        def __init__(self, path, bsize, compress_range):
+            BruteForceBMP.documents = {}
+
+        def add_document(self, name, vector):
+            assert all(type(weight) is int and 1 <= weight <= 255 for weight in vector.values())
+            BruteForceBMP.documents[name] = vector
+
+        def finish(self):
+            pass
+
+    class Searcher:
+        def __init__(self, path):
+            self.known = set().union(*BruteForceBMP.documents.values())
+
+        def search(self, query, k, alpha, beta):
+            assert self.known >= query.keys(), "BMP panics"
+            scores = {
+                name: sum(weight * vector.get(term, 0) for term, weight in query.items())
+                for name, vector in BruteForceBMP.documents.items()
+            }
+            best = sorted((name for name in scores if scores[name]), key=lambda n: -scores[n])[:k]
+            return best, [scores[name] for name in best]
+
+
+@pytest.mark.parametrize("real", [False, True])
+def test_latency_is_of_what_bmp_finds(tmp_path, monkeypatch, real):
+    from lexicept.experiments.latency import measure_bmp
+
+    if real:
+        pytest.importorskip("bmp", reason="needs lexicept[bmp]")
+    else:
+        monkeypatch.setitem(sys.modules, "bmp", BruteForceBMP)
+    random = np.random.default_rng(0)
+    count, terms = 400, 60
+    dense = random.random((count, terms)) * (random.random((count, terms)) < 0.2)
+    dense[:, 7] = 0  # a term that no document has
+    asked_for = random.uniform(1, 2, (5, terms)) * (random.random((5, terms)) < 0.1)
+    asked_for[0, 7] = 1.0
+    documents, queries = sp.csr_array(dense), sp.csr_array(asked_for)
+    names = [f"d{number}" for number in range(count)]
+    levels = np.rint(documents.toarray() * 255 / documents.data.max())
+    best = (levels @ queries.toarray().T).argmax(axis=0)
+    asked = [f"q{number}" for number in range(5)]
+    qrels = [Qrel(query, names[row], 1) for query, row in zip(asked, best, strict=True)]
+    measurements = Measurements()
+    measure_bmp(Collection("some", names, documents, asked, queries, qrels), measurements)
+    values = measurements.values
+    assert values.keys() == {"some BMP nDCG@10", "some BMP RR@10", "some BMP ms"}
+    assert values["some BMP ms"] > 0
+    # BMP rounds queries too: the best document may come second.
+    assert values["some BMP RR@10"] >= (0.9 if real else 1)
+
+
+def test_bmp_that_is_not_installed_costs_a_row_nothing_else(monkeypatch):
+    from lexicept.experiments.latency import measure_bmp
+
+    monkeypatch.setitem(sys.modules, "bmp", None)
+    nothing, measurements = sp.csr_array((1, 1)), Measurements()
+    measure_bmp(Collection("some", ["d"], nothing, ["q"], nothing, []), measurements)
+    assert not measurements.values
+    assert measurements.notes == ["BMP ms is not measured: pip install 'lexicept[bmp]'"]
+
+
+def test_pairs_of_two_trained_models(tmp_path):
+    """Table 8 and 9's job: two trainings, their tokens and latents over the same documents."""
+    from lexicept.experiments.model_pairs import run_pairs
+    from lexicept.experiments.recipe import read_job
+    from lexicept.experiments.run import read_by
+    from lexicept.progress import silent
+    from support.tiny import save_bert
+
+    save_bert(tmp_path / "bert")
+    save_collection(tmp_path / "beir")
+    tokens, latents = short_training(1), short_training(1)
+    latents["model"] = {"backbone": "bert", "head": "random", "size": 30}
+    side = {"test": [{"name": "beir", "split": "dev"}]}
+    content = {
+        "dataset": "beir",
+        "documents": 25,
+        "tokens": {"config": tokens, **side},
+        "latents": {"config": latents, **side},
+    }
+    job, data = read_job({"pairs": content}, "row"), Data(tmp_path, {}, tmp_path)
+    assert read_by(job) == {"beir", "bert"}
+    found = run_pairs(job, data, tmp_path / "work", silent)
+    assert found.values["documents"] == 25
+    counts = [found.values[name] for name in ("synonymy", "polysemy", "identity")]
+    assert 0 <= sum(counts) <= found.values["associated"]
+    same = {**content, "latents": {"config": tokens, **side}}
+    of_itself = run_pairs(read_job({"pairs": same}, "row"), data, tmp_path / "work", silent)
+    # Every dimension that occurs in some documents, but not in nearly all, is its own identity.
+    assert of_itself.values["identity"] >= 1
+    assert of_itself.values["synonymy"] == of_itself.values["polysemy"]
 
 
 def test_a_table_with_latency_has_it_measured(tmp_path):

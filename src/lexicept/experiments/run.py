@@ -210,7 +210,12 @@ def _run(job: Job, recipe: Recipe, data: Data, work: Path, progress: Progress) -
         case EffectJob():
             return systems.run_effect(job, data)
         case TrainingJob():
-            metrics = {column.metric for column in recipe.expected.columns.values()}
+            metrics = set[str]()
+            for column in recipe.expected.columns.values():
+                metrics.add(column.metric)
+                for source in (column, column.small):
+                    datasets = () if source is None else source.datasets
+                    metrics |= {f"{dataset} {column.metric}" for dataset in datasets}
             return trained.run_training(job, data, work, progress, metrics)
         case PooledJob():
             return pooled.run_pooled(job, data, work, progress)

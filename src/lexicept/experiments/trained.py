@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from lexicept.corpora import read_documents, read_queries
 from lexicept.experiments.data import Data, fetching, judged
 from lexicept.experiments.jobs import DatasetSettings, OverlapJob, TrainingJob
-from lexicept.experiments.latency import METRIC, measure_latency
+from lexicept.experiments.latency import BMP_METRIC, METRIC, measure_bmp, measure_latency
 from lexicept.experiments.measuring import Collection, Measurements, measure, pruned
 from lexicept.experiments.systems import known_items
 from lexicept.models.backbone import Backbone
@@ -47,7 +47,8 @@ def run_training(
 
     Args:
         metrics: measures that a table has, among those that are not always taken: ``anisotropy``
-            of the states that an SAE reads (SAE-SPLADE, Table 2), and ``latency.METRIC``.
+            of the states that an SAE reads (SAE-SPLADE, Table 2), ``latency.METRIC`` of every
+            dataset, and ``<dataset> latency.BMP_METRIC``.
 
     Raises:
         MissingDataError: a dataset or model that is not here.
@@ -68,6 +69,9 @@ def run_training(
         ignored = data.ignores_identical_ids(dataset.name)
         collection = replace(collection, ignore_identical_ids=ignored)
         measure(collection, measurements, job.rra, query_dims, document_dims, limits.pruning)
+        if f"{dataset.title} {BMP_METRIC}" in metrics:
+            shown = pruned(collection, query_dims, document_dims, limits.pruning)
+            measure_bmp(shown, measurements)
         if METRIC in metrics:
             shown = pruned(collection, query_dims, document_dims, limits.pruning)
             measure_latency(shown, measurements)
