@@ -259,9 +259,12 @@ def test_recipes_make_the_sets_where_they_are_needed(source: Path, tmp_path: Pat
     described = {"source": "clicks", "titles": True, **SMALL}
     path = tmp_path / "datasets.yaml"
     path.write_text(json.dumps({"logs": {"get": "made here", "clustered": described}}))
-    data = Data(source.parent, load_sources(path), tmp_path / "work")
+    seen: set[str] = set()
+    sources = load_sources(path)
+    data = Data(source.parent, sources, tmp_path / "work", lambda stage, *_: seen.add(stage))
     place = data.find("logs/test")
     assert place == str(tmp_path / "work" / "datasets" / "logs" / "test")
+    assert seen == {"clustering", "matching"}
     assert data.find("logs/dev") == str(Path(place).with_name("dev"))
     assert len(list(read_queries(place, "test"))) == 24
     with pytest.raises(InputError, match="clustered sets are train, dev, test, evaluation"):

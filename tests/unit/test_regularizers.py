@@ -257,6 +257,22 @@ def test_documents_are_counted_beyond_what_single_precision_can():
     assert df.count.item() == 2**24 + 1
 
 
+def test_a_recount_replaces_the_shares(monkeypatch):
+    """Of 3, 1 and 2 of four documents, and of those of another process."""
+    df = DocumentFrequencies(3, window=2)
+    df.update(active([1, 1, 1]))
+    df.recount([active([1, 0, 2], [1, 0, 0], [0, 5, 0]), active([1, 0, 1])])
+    assert (df.ratios.tolist(), df.count.item()) == ([3 / 4, 1 / 4, 2 / 4], 4)
+    monkeypatch.setattr("torch.distributed.is_initialized", lambda: True)
+    others = torch.tensor([0, 3, 4, 4])  # active documents of each dimension, documents
+    monkeypatch.setattr("torch.distributed.all_reduce", lambda counts: counts.add_(others))
+    df.recount([active([1, 0, 2], [1, 0, 0]), active([1, 1, 0], [0, 0, 1])])
+    assert (df.ratios.tolist(), df.count.item()) == ([3 / 8, 4 / 8, 6 / 8], 8)
+    monkeypatch.undo()
+    df.recount([])
+    assert (df.ratios.tolist(), df.count.item()) == ([0, 0, 0], 0)
+
+
 def test_the_documents_of_all_processes_count(monkeypatch):
     """As in the first of two processes, whose other has the same documents but for the first."""
     monkeypatch.setattr("torch.distributed.is_initialized", lambda: True)

@@ -21,6 +21,7 @@ from lexicept.corpora.json_lines import read_objects
 from lexicept.corpora.lines import read_lines
 from lexicept.corpora.pseudo_queries import write_judged
 from lexicept.errors import InputError, LexiceptError
+from lexicept.progress import Progress, silent
 from lexicept.storage.files import fingerprint, read_json, replace_file, sha256, write_json
 from lexicept.storage.yaml_text import read_yaml
 from lexicept.training.candidates.clustered_sets import (
@@ -72,11 +73,13 @@ class Data:
         folder: what the user has; None for nothing but what ir_datasets can fetch.
         sources: see ``load_sources``.
         work: where subsets are written, and what the folders held when they were first read.
+        progress: told of sets that take long to make.
     """
 
     folder: Path | None
     sources: Mapping[str, Source]
     work: Path
+    progress: Progress = silent
 
     def find(self, name: str) -> str:
         """Return a folder, or a name that ir_datasets knows.
@@ -128,7 +131,7 @@ class Data:
         if not path.exists():
             source = self.find(clustered.source)
             with fetching(clustered.source, self):
-                clustered_sets(replace(clustered, source=source), path)
+                clustered_sets(replace(clustered, source=source), path, self.progress)
         return str(path / inside)
 
     def _part(self, name: str, subset: Subset) -> str:

@@ -79,8 +79,9 @@ def reproduce(
     recipe = load_recipe(folder, name)
     local = None if data is None else Path(data)
     place = root / recipe.name / size
-    sources = Data(local, load_sources(folder / "datasets.yaml"), root / "work")
+    known = load_sources(folder / "datasets.yaml")
     with reporting(progress) as shown:
+        sources = Data(local, known, root / "work", shown)
         outcome = run_recipe(recipe, size, sources, root, tuple(rows), restart, shown)
     compared = write_comparison(recipe, size, outcome, place)
     write_figure(recipe, outcome, place / "figure.png")
