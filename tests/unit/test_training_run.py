@@ -822,9 +822,9 @@ def test_an_sae_on_transformed_states_of_documents_and_queries(
 ):
     seen = []
 
-    def spy(reader, count, *arguments):
+    def spy(reader, count, *arguments, **named):
         seen.append(reader(range(count)))
-        return train_on_states(reader, count, *arguments)
+        return train_on_states(reader, count, *arguments, **named)
 
     # From cached states, or from the backbone.
     for module in ("training.initial_encoder", "training.sae.trainer"):
@@ -924,8 +924,8 @@ def test_a_head_may_begin_with_few_dimensions(places, tmp_path):
 def test_a_decoder_learns_where_an_sae_also_reconstructs(places, tmp_path, monkeypatch, weight):
     trained = []
 
-    def spy(*arguments):
-        sae = train_on_states(*arguments)
+    def spy(*arguments, **named):
+        sae = train_on_states(*arguments, **named)
         trained.append(sae.W_dec.clone())
         return sae
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 
 from lexicept.errors import InputError, check_count
-from lexicept.models.blocks import count_positions, find_blocks, listening, tell
+from lexicept.models.blocks import count_positions, find_blocks, listening, sees_ahead, tell, trim
 from lexicept.models.known_states import KnownStates, read_known
 from lexicept.models.loading import no_remote_code, places, quiet_transformers
 from lexicept.models.lora import (
@@ -30,6 +30,7 @@ from lexicept.models.windows import (
     LONGEST_WINDOW,
     Window,
     cut_windows,
+    group_windows,
     join_windows,
     keep_whole,
     longest_input,
@@ -137,11 +138,7 @@ class Backbone(Transformer):  # type: ignore[misc]
         upon their base's."""
         if not getattr(self.tokenizer, "is_fast", False):
             raise InputError(f"{model_name_or_path}: its tokenizer has no offsets (not a fast one)")
-        # These lists still have an entry for each block that was cut, which the library can't save.
-        for kinds in ("layer_types", "mlp_layer_types"):
-            if getattr(self.model.config, kinds, None) is not None:
-                kept = getattr(self.model.config, kinds)[: self.num_layers]
-                setattr(self.model.config, kinds, kept)
+        trim(self.model.config, self.num_layers)
         keep_whole(self.tokenizer)
         self._positions = count_positions(self.model)
         try:
@@ -150,7 +147,7 @@ class Backbone(Transformer):  # type: ignore[misc]
             raise InputError(f"{model_name_or_path}: {error}") from None
         for block in self._blocks:
             block.register_forward_hook(tell)
-        self.bidirectional = self._sees_ahead(0) if bidirectional is None else bidirectional
+        self.bidirectional = sees_ahead(self, 0) if bidirectional is None else bidirectional
         self.check_attention()
 
     @classmethod
@@ -196,12 +193,8 @@ class Backbone(Transformer):  # type: ignore[misc]
             raise InputError(f"layer {layer}: {name} has blocks 1 to {num_layers}")
         cut = {} if layer is None else {"num_hidden_layers": layer}
         kwargs = cls._load_init_kwargs(path, config_kwargs=cut)
-        wanted = {
-            "bidirectional": bidirectional,
-            "dtype": dtype,
-            "precision": precision,
-            "special_tokens": special_tokens,
-        }
+        wanted = {"bidirectional": bidirectional, "dtype": dtype, "precision": precision}
+        wanted |= {"special_tokens": special_tokens}
         kwargs |= {key: value for key, value in wanted.items() if value is not None}
         if as_trained:
             kwargs.setdefault("bidirectional", None)
@@ -253,21 +246,7 @@ class Backbone(Transformer):  # type: ignore[misc]
 
     def _attends_as_wanted(self) -> bool:
         # Both are tested: without padding the library may leave masking to the kernel.
-        return all(self._sees_ahead(padding) == self.bidirectional for padding in (0, 1))
-
-    def _sees_ahead(self, padding: int) -> bool:
-        """Return whether a state depends on the token after it, tested on three tokens."""
-        special = set(self.tokenizer.all_special_ids)
-        ordinary = [token for token in range(len(self.tokenizer)) if token not in special]
-        one, other = ordinary[len(ordinary) // 3], ordinary[2 * len(ordinary) // 3]
-        ids = torch.full((2, 3 + padding), one, device=self.model.device)
-        ids[1, 2] = other
-        mask = torch.ones_like(ids)
-        mask[:, 3:] = 0
-        with torch.no_grad():
-            states = self.states(ids, mask)
-        _, middle, last, *_ = (states[0] - states[1]).norm(dim=1).tolist()
-        return bool(middle > 1e-3 * last)  # rounding may differ between the rows of a batch
+        return all(sees_ahead(self, padding) == self.bidirectional for padding in (0, 1))
 
     def cut(self, max_query_tokens: int | None, max_document_tokens: int | None) -> None:
         """Set the lengths after which texts are cut; None reads texts of any length.
@@ -275,10 +254,9 @@ class Backbone(Transformer):  # type: ignore[misc]
         Raises:
             InputError: a length that is no whole number of at least 1.
         """
-        check_count("max_query_tokens", 1 if max_query_tokens is None else max_query_tokens)
-        check_count(
-            "max_document_tokens", 1 if max_document_tokens is None else max_document_tokens
-        )
+        lengths = {"max_query_tokens": max_query_tokens, "max_document_tokens": max_document_tokens}
+        for name, length in lengths.items():
+            check_count(name, 1 if length is None else length)
         self.max_query_tokens = max_query_tokens
         self.max_document_tokens = max_document_tokens
 
@@ -459,13 +437,9 @@ class Backbone(Transformer):  # type: ignore[misc]
         Yields:
             The numbers of the windows, and the features that ``forward`` takes.
         """
-        order = sorted(range(len(windows)), key=lambda i: -len(windows[i].token_ids))
-        while order:
-            count = max(1, BATCH_TOKENS // max(1, len(windows[order[0]].token_ids)))
-            batch, order = order[:count], order[count:]
-            features = pad_windows([windows[i] for i in batch], self._padding)
-            device = self.model.device
-            yield batch, {name: value.to(device) for name, value in features.items()}
+        for numbers in group_windows(windows, BATCH_TOKENS):
+            features = pad_windows([windows[i] for i in numbers], self._padding)
+            yield numbers, {name: value.to(self.model.device) for name, value in features.items()}
 
     @property
     def _padding(self) -> int:

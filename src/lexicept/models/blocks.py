@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from lexicept.errors import InputError
@@ -68,3 +69,31 @@ def listening(block: nn.Module, change: Change) -> Iterator[None]:
         yield
     finally:
         _LISTENERS.reset(added)
+
+
+def trim(config: Any, num_layers: int) -> None:
+    """Shorten the lists of a configuration that still have an entry for each block that was cut,
+    which transformers can't save."""
+    for kinds in ("layer_types", "mlp_layer_types"):
+        if getattr(config, kinds, None) is not None:
+            setattr(config, kinds, getattr(config, kinds)[:num_layers])
+
+
+def sees_ahead(backbone: Any, padding: int) -> bool:
+    """Return whether a state depends on the token after it, tested on three tokens.
+
+    Args:
+        backbone: with a ``tokenizer``, and ``states`` of token ids and an attention mask.
+        padding: places of padding after the three tokens.
+    """
+    special = set(backbone.tokenizer.all_special_ids)
+    ordinary = [token for token in range(len(backbone.tokenizer)) if token not in special]
+    one, other = ordinary[len(ordinary) // 3], ordinary[2 * len(ordinary) // 3]
+    ids = torch.full((2, 3 + padding), one, device=backbone.model.device)
+    ids[1, 2] = other
+    mask = torch.ones_like(ids)
+    mask[:, 3:] = 0
+    with torch.no_grad():
+        states = backbone.states(ids, mask)
+    _, middle, last, *_ = (states[0] - states[1]).norm(dim=1).tolist()
+    return bool(middle > 1e-3 * last)  # rounding may differ between the rows of a batch

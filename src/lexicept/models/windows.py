@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -130,6 +130,16 @@ def _counted(runs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     parts = zip([ordered[0][0], *middles], [*middles, ordered[-1][1]], strict=True)
     counted = dict(zip(ordered, parts, strict=True))
     return [counted[run] for run in runs]
+
+
+def group_windows(windows: Sequence[Window], tokens: int) -> Iterator[list[int]]:
+    """Yield the numbers of windows of similar length, the longest first: one window, or several of
+    at most ``tokens`` tokens with their padding."""
+    order = sorted(range(len(windows)), key=lambda i: -len(windows[i].token_ids))
+    while order:
+        count = max(1, tokens // max(1, len(windows[order[0]].token_ids)))
+        yield order[:count]
+        order = order[count:]
 
 
 def pad_windows(windows: Sequence[Window], padding: int) -> dict[str, Tensor]:
