@@ -259,27 +259,48 @@ def add_near(
         values: [n, v].
         sums, counts: the results [T, v] and [T].
     """
-    words = np.empty(STRIP, np.uint32)
-    scores = words.view(np.float32)
+    maybe = np.zeros(STRIP, np.uint8)
+    eights = maybe.view(np.uint64)
     for begin in range(first, last, STRIP):  # whose rows stay in the cache
         width = min(STRIP, last - begin)
+        maybe[width:] = 0
         for i in range(bits.shape[0]):
             error = errors[i, 0] * row_errors[0] + errors[i, 1] * row_errors[1] + row_errors[2]
-            for j in range(width):
-                words[j] = np.uint32(np.uint16(bits[i, begin + j])) << np.uint32(16)
-            for j in range(width):
-                column = begin + j
-                score = scores[j]
-                off = abs(score) * HALF + error
-                if abs(score) - off >= distance[column]:
+            _mark(bits[i, begin : begin + width], distance[begin : begin + width], error, maybe)
+            for eight in range(eights.size):
+                if eights[eight] == 0:
                     continue
-                if abs(score) + off >= distance[column]:
-                    exact = _dot(x[i], rows[column]) + bias[column]
-                    if not abs(exact - threshold[column]) < distance[column]:
+                for j in range(8 * eight, 8 * eight + 8):
+                    if maybe[j] == 0:
                         continue
-                counts[column] += 1
-                for c in range(values.shape[1]):
-                    sums[column, c] += values[i, c]
+                    column = begin + j
+                    if maybe[j] == 1:
+                        exact = _dot(x[i], rows[column]) + bias[column]
+                        if not abs(exact - threshold[column]) < distance[column]:
+                            continue
+                    counts[column] += 1
+                    _add(sums[column], values[i])
+
+
+@compiled()
+def _mark(bits, distance, error, maybe):  # pragma: no cover - compiled
+    """Write 0 for bfloat16 numbers that can't be nearer to 0 than a distance, 2 for those that must
+    be, and 1 for others."""
+    half = np.float32(HALF)
+    one = np.empty(bits.size, np.uint32)
+    numbers = one.view(np.float32)
+    for j in range(bits.size):
+        one[j] = np.uint32(np.uint16(bits[j]) & np.uint16(0x7FFF)) << np.uint32(16)
+    for j in range(bits.size):
+        off = numbers[j] * half + error
+        low, high = numbers[j] - off < distance[j], numbers[j] + off < distance[j]
+        maybe[j] = np.uint8(low) + np.uint8(high)
+
+
+@compiled()
+def _add(sums, values):  # pragma: no cover - compiled
+    for c in range(values.size):
+        sums[c] += values[c]
 
 
 @compiled()
