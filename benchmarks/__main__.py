@@ -38,7 +38,11 @@ def main() -> None:
     names = arguments.names or DEFAULT
     if unknown := set(names) - {*DEFAULT, "effectiveness"}:
         parser.error(f"no benchmark {', '.join(sorted(unknown))}")
-    given = {"encoding": [arguments.data], "effectiveness": [arguments.data, arguments.index]}
+    given = {
+        "encoding": [arguments.data],
+        "rra": [arguments.data],
+        "effectiveness": [arguments.data, arguments.index],
+    }
     for name in names:
         print(f"{name} ...", flush=True)
         tables = import_module(f"benchmarks.{name}").run(*given.get(name, []))

@@ -20,9 +20,10 @@ from benchmarks.start_up import LEXICEPT
 from lexicept.corpora import Qrel, pseudo_queries, read_documents, read_qrels, read_queries
 from lexicept.engines import ExactEngine
 from lexicept.evaluation import effectiveness, significance
+from lexicept.evaluation.alpha import KnownItems, choose_alpha, known_item_ndcg
 from lexicept.experiments.data import read_vectors
 from lexicept.index.builder import Contents
-from lexicept.index.impacts import ALPHAS, Derived, RRASettings, VocabularySettings
+from lexicept.index.impacts import Derived, RRASettings, VocabularySettings
 from lexicept.index.reader import IndexReader
 from lexicept.measures import qd_flops
 from lexicept.vectorizers.words import WordVectorizer
@@ -114,9 +115,10 @@ def pruning(folder: Path, path: Path, budget: float = 4.0) -> Table:
         kept = prune_rows(concepts, limits[1])
         asked = prune_rows(pseudo_concepts, limits[0], largest_weights(kept))
         # Words find nearly every sentence's document: only concepts alone tell limits apart.
-        rankings = [documents for documents, _ in ExactEngine.build(kept).search(asked, 10)]
+        items, nothing = KnownItems(sources, asked), np.zeros(asked.shape[0])
+        found = known_item_ndcg(ExactEngine.build(kept), items, nothing).mean()
         cost = qd_flops(asked, kept) + qd_flops(pseudo_words, words)
-        tried.append((pseudo_queries.known_item_ndcg(rankings, sources), cost, limits))
+        tried.append((found, cost, limits))
     value, cost, limits = max(entry for entry in tried if entry[1] <= budget)
     limited = copy(index)
     setting = replace(
@@ -136,20 +138,22 @@ def pruning(folder: Path, path: Path, budget: float = 4.0) -> Table:
 def rra(folder: Path, vocabulary: Path, fixed: float = 1.25) -> Table:
     """Measure RRA on SPLADE-v3 vectors, at a fixed α and at one chosen by pseudo-queries."""
     ids, X, query_ids, Q, _ = read_vectors(folder, vocabulary, 0.01)
-    sources, pseudo = pseudo_queries.from_vectors(X)
-    qrels, derived, known_item = list(read_qrels(folder)), {}, {}
-    for alpha in (None, *dict.fromkeys((fixed, *ALPHAS))):
-        derived[alpha] = Derived.reweighted(X, alpha and RRASettings(alpha))
-        rankings = search(derived[alpha], pseudo)
-        known_item[alpha] = pseudo_queries.known_item_ndcg([hits for hits, _ in rankings], sources)
-    chosen = max(ALPHAS, key=lambda alpha: known_item[alpha])
+    items = KnownItems.mismatched(*pseudo_queries.from_vectors(X))
+    qrels = list(read_qrels(folder))
+    choice = choose_alpha(lambda settings: Derived.reweighted(X, settings), items)
     rows, plain = [], {}
-    for name, alpha in (("no RRA", None), (f"α {fixed}", fixed), (f"α {chosen}, chosen", chosen)):
-        values = ndcg(query_ids, ids, search(derived[alpha], Q), qrels)
+    for name, alpha in (
+        ("no RRA", None),
+        (f"α {fixed}", fixed),
+        (f"α {choice.alpha:g}, chosen", choice.alpha),
+    ):
+        derived = Derived.reweighted(X, alpha and RRASettings(alpha))
+        values = ndcg(query_ids, ids, search(derived, Q), qrels)
         plain = plain or values
         test = significance.paired_t_test(values, plain)
         shown = ["–", "–"] if alpha is None else [f"{test.difference:+.4f}", f"{test.p:.4f}"]
-        rows.append([name, f"{known_item[alpha]:.4f}", f"{mean(values.values()):.4f}", *shown])
+        known = choice.without if alpha is None else choice.tried[alpha]
+        rows.append([name, f"{known:.4f}", f"{mean(values.values()):.4f}", *shown])
     columns = ["NFCorpus, SPLADE-v3", "pseudo-queries", NDCG, "difference", "p"]
     return Table("rra_effectiveness", columns, rows)
 

@@ -48,11 +48,14 @@ def mean_length(vectors: Any) -> float:
     return float(matrix.nnz / matrix.shape[0]) if matrix.shape[0] else 0.0
 
 
-def e2(mrr: float, flops: float) -> float:
+def e2(mrr: float, flops: float, tau: float = E2_TAU) -> float:
     """Return E² = ``MRR@10 − μ1 F − μ2 softplus_β(F − τ)`` with F = QD-FLOPs (SAE-SPLADE).
 
     ``softplus_β(x) = log(1 + exp(βx)) / β``. ΔE² is a difference of two of these on the same
     collection, usually against BM25; papers print 100 × it.
+
+    Args:
+        tau: the QD-FLOPs from which cost is penalised steeply; 5 is meant for MS MARCO.
     """
-    penalty = np.logaddexp(0, E2_BETA * (flops - E2_TAU)) / E2_BETA
+    penalty = np.logaddexp(0, E2_BETA * (flops - tau)) / E2_BETA
     return float(mrr - E2_MU1 * flops - E2_MU2 * penalty)

@@ -17,14 +17,15 @@ import pytest
 import scipy.sparse as sp
 import torch
 import yaml
-from scipy.stats import ttest_rel
+from scipy.stats import norm, ttest_rel
 
 import lexicept
 from lexicept.corpora import Qrel, read_documents, read_queries
 from lexicept.errors import InputError
 from lexicept.experiments import data as data_module
 from lexicept.experiments import run as run_module
-from lexicept.experiments.comparison import Pair, compare, markdown, marks, write_comparison
+from lexicept.experiments.answers import Contrast
+from lexicept.experiments.comparison import compare, markdown, marks, write_comparison
 from lexicept.experiments.data import (
     Data,
     MissingDataError,
@@ -36,7 +37,7 @@ from lexicept.experiments.data import (
 )
 from lexicept.experiments.jobs import TrainingJob
 from lexicept.experiments.measuring import Collection, Measurements
-from lexicept.experiments.recipe import SIZES, find_recipes, load_recipe
+from lexicept.experiments.recipe import SIZES, find_recipes, load_recipe, to_json
 from lexicept.experiments.report import RECIPES, record, recorded, write_report
 from lexicept.experiments.run import Outcome, Result, known_results, run_recipe, validate
 from support.collections import write_beir
@@ -407,12 +408,12 @@ def test_recorded_rows_stay_until_they_are_run_again(recipes, here, tmp_path):
     recipe = load_recipe(recipes, "paper/table1")
     whole = run_recipe(recipe, "small", here, tmp_path)
     record(recipe, "small", whole, compare(recipe, "small", whole))
-    assert len(recorded(recipe, "small")[1]) == 1
+    assert len(recorded(recipe, "small")[1]) == 2  # nDCG@10, and the check's QD-FLOPs
     alone = run_recipe(recipe, "small", here, tmp_path / "other", ("pruned",))
     record(recipe, "small", alone, compare(recipe, "small", alone))
-    outcome, pairs = recorded(recipe, "small")
+    outcome, tests = recorded(recipe, "small")
     assert outcome.results.keys() == {"bm25", "pruned"}
-    assert not pairs  # of the row as it was
+    assert not tests  # of the row as it was
 
 
 def test_a_row_computed_from_a_table_changes_with_it(tmp_path):
@@ -444,11 +445,11 @@ def test_the_table_compares_and_the_verdict_needs_a_run(recipes, here, tmp_path)
     (cell,) = [cell for cell in compared.cells if cell.ours is not None]
     assert cell.ours == outcome.results["bm25"].values["tiny QD-FLOPs"]
     assert compared.verdict.word == "agrees"
-    ((_, _, measure, difference, p),) = compared.pairs
-    assert measure == "tiny nDCG@10"
+    measure = "tiny nDCG@10"
+    (test,) = [test for test in compared.tests if test.value == measure]
     means = [outcome.results[name].values[measure] for name in ("pruned", "bm25")]
-    assert difference == pytest.approx(means[0] - means[1], abs=1e-4)
-    assert 0 <= p <= 1
+    assert test.difference == pytest.approx(means[0] - means[1], abs=1e-4)
+    assert test.error > 0
     assert "| bm25 | QD | 1.5 |" in (tmp_path / "out" / "table.md").read_text()
     record(recipe, "small", outcome, compared)
     verdicts = write_report(recipes, tmp_path / "page.md")
@@ -477,11 +478,11 @@ def test_marks_are_those_of_sae_splade_s_table_1(tmp_path):
             sparse[name] = {str(q): float(v) for q, v in enumerate(moved)}
             p_values[name] = ttest_rel(moved, values).pvalue
     results = {
-        name: Result(name, "", {}, (), 0.0, "", {}, "", per_query)
+        name: Result(name, {}, "", {}, (), 0.0, "", {}, "", per_query)
         for name, per_query in (("splade", splade), ("sae_splade_k4", sparse))
     }
     compared = compare(recipe, "full", Outcome(results, {}))
-    assert {pair.measure: pytest.approx(pair.p) for pair in compared.pairs} == p_values
+    assert {t.value: pytest.approx(t.found.p()) for t in compared.tests} == p_values
     shown = {one.column: one.shown for one in compared.marks if one.row == "sae_splade_k4"}
     assert shown == {
         "MSM": "↓1",
@@ -496,13 +497,17 @@ def test_marks_are_those_of_sae_splade_s_table_1(tmp_path):
 def test_a_correction_takes_marks_away():
     recipe = load_recipe(RECIPES, "sae_splade/table1")
     lotte = recipe.expected.columns["LoTTE"].datasets
-    pairs = [
-        Pair("sae_splade_k8", "splade", f"{dataset} Success@5", sign * 0.1, p)
+    tests = [
+        # The error that gives the p-value, by the normal distribution.
+        Contrast(
+            "sae_splade_k8", "splade", f"{dataset} Success@5",
+            sign * 0.1, 0.1 / norm.isf(p / 2), 1e9,
+        )
         for dataset, sign, p in zip(
             lotte, (1, 1, -1, 1, -1), (0.001, 0.02, 0.03, 0.2, 0.9), strict=True
         )
-    ]
-    (one,) = marks(recipe, "full", pairs)
+    ]  # fmt: skip
+    (one,) = marks(recipe, "full", tests)
     assert one.shown == "↑2 ↓1 of 5, corrected ↑1"
 
 
@@ -510,7 +515,9 @@ def test_the_chapter_s_example_is_computed(here, tmp_path):
     recipe = load_recipe(RECIPES, "splade/example")
     outcome = run_recipe(recipe, "small", here, tmp_path)
     compared = compare(recipe, "small", outcome)
-    assert compared.verdict == ("agrees", "15 claims and values hold")
+    assert compared.verdict.word == "agrees"
+    assert {checked.answer for checked in compared.checks} == {"holds"}
+    assert {cell.agrees for cell in compared.cells if cell.ours is not None} == {True}
     values = outcome.results["γ(d)"].values
     gamma = [math.log(1.5), math.log(1.8), math.log(2) + math.log(1.3)]
     assert [values[f"γ{n}"] for n in (1, 2, 3)] == pytest.approx(gamma, rel=1e-12)
@@ -570,11 +577,10 @@ def test_reproduce_from_python(recipes, here, tmp_path):
 
 
 def test_sizes_and_names_do_not_repeat_a_run():
-    """Rows with the same job are one training: fingerprints are of the job alone."""
+    """Rows with the same job are one training."""
     for name, size in product(("sae_splade/table1", "esplade/figure1"), SIZES):
-        recipe = load_recipe(RECIPES, name)
-        jobs = [row.jobs[size] for row in recipe.rows]
-        kept = [run_module.job_fingerprint(job, recipe) for job in jobs if not isinstance(job, str)]
+        jobs = [row.jobs[size] for row in load_recipe(RECIPES, name).rows]
+        kept = [json.dumps(to_json(job)) for job in jobs if not isinstance(job, str)]
         assert len(set(kept)) == len(kept)
 
 
@@ -590,11 +596,25 @@ def test_a_check_may_be_of_a_column(recipes):
     recipe = load_recipe(recipes, "paper/table1")
     values = {"bm25": {"a RR@10": 0.2, "b RR@10": 0.4}, "pruned": {"a RR@10": 0.5, "b RR@10": 0.3}}
     results = {
-        row: run_module.Result(row, "", found, (), 0.0, "", {}, "", {})
+        row: run_module.Result(row, {}, "", found, (), 0.0, "", {}, "", {})
         for row, found in values.items()
     }
     (checked,) = compare(recipe, "small", run_module.Outcome(results, {})).checks
-    assert (checked.holds, checked.shown) == (True, "bm25 30, pruned 40")
+    assert (checked.answer, checked.shown) == ("holds", "bm25 30, pruned 40")
+
+
+def test_a_setting_that_is_newer_than_a_result_keeps_it(recipes, here, tmp_path):
+    recipe = load_recipe(recipes, "paper/table1")
+    run_recipe(recipe, "small", here, tmp_path)
+    path = tmp_path / "paper/table1/small/rows/bm25.json"
+    content = json.loads(path.read_text())
+    assert content["job"]["retrieval"].pop("curve") is False
+    path.write_text(json.dumps(content))
+    assert "bm25" in known_results(recipe, "small", path.parents[1]).results
+    content["job"]["retrieval"]["removed"] = True  # a setting that is no longer there
+    path.write_text(json.dumps(content))
+    missing = known_results(recipe, "small", path.parents[1]).missing
+    assert "another configuration" in missing["bm25"]
 
 
 def short_training(steps):
@@ -656,6 +676,113 @@ def test_pretraining_counts_the_words_that_are_asked_for(tmp_path, monkeypatch, 
     texts += [query.text for query in read_queries(tmp_path / "beir", "train")]
     assert list(seen["vocabulary"]) == texts
     assert len(texts) == 40 + 20
+
+
+def test_seeds_are_separate_trainings_on_shared_states(tmp_path):
+    from lexicept.experiments.recipe import read_job
+    from lexicept.experiments.trained import run_training
+    from lexicept.progress import silent
+    from support.tiny import save_bert
+
+    places = tmp_path / "data"
+    places.mkdir()
+    save_bert(places / "bert")
+    save_collection(places / "beir")
+    config = short_training(2)
+    config["model"]["trained"] = "head"
+    test = [{"name": "beir", "split": "dev", "column": "tiny"}]
+    tuning = {"vary": ["optimizer.learning_rate=0.0001,0.01"], "steps": 1}
+    content = {"config": config, "test": test, "curve": True, "tuning": tuning, "seeds": [0, 1, 2]}
+    job = read_job({"training": content}, "row")
+    found = run_training(job, Data(places, {}, tmp_path), tmp_path / "work", silent)
+    assert [training["seed"] for training in found.trainings] == [0, 1, 2]
+    name = "tiny document length"
+    each = [training["values"][name] for training in found.trainings]
+    assert len(set(each)) > 1
+    assert found.values[name] == pytest.approx(np.mean(each))
+    (note,) = [note for note in found.notes if note.startswith("chosen on held-out")]
+    assert "optimizer.learning_rate=" in note
+    work = tmp_path / "work"
+    assert len(list((work / "runs").iterdir())) == 3
+    assert len(list((work / "prepared").glob("*/states"))) == 1
+    dearest = [t["values"]["tiny nDCG@10 at 8"] for t in found.trainings]
+    assert found.values["tiny nDCG@10 at 8"] == pytest.approx(np.mean(dearest))
+    with pytest.raises(InputError, match="set either"):
+        read_job({"training": {**content, "averaged": [0, 1]}}, "row")
+
+
+def test_a_curve_ends_at_the_unpruned_collection():
+    from lexicept.experiments.measuring import measure, measure_curve
+
+    random = np.random.default_rng(0)
+    documents, queries = (
+        sp.csr_array(sp.random_array((n, 40), density=0.3, rng=random, dtype=np.float32))
+        for n in (30, 12)
+    )
+    ids = [f"d{number}" for number in range(30)]
+    asked = [f"q{number}" for number in range(12)]
+    qrels = [Qrel(name, f"d{number}", 1) for number, name in enumerate(asked)]
+    collection = Collection("tiny", ids, documents, asked, queries, qrels)
+    curve, whole = Measurements(), Measurements()
+    measure_curve(collection, curve)
+    measure(collection, whole)
+    assert whole.values["tiny QD-FLOPs"] < 8
+    assert curve.values["tiny nDCG@10 at 8"] >= whole.values["tiny nDCG@10"] - 1e-9
+    assert curve.per_query["tiny nDCG@10 at 8"].keys() == set(asked)
+    at = [v for name, v in curve.values.items() if " at " in name]
+    assert at == sorted(at)
+
+
+def test_alpha_of_a_query_is_chosen_on_others():
+    """Judgements of one fold change nothing about its own run."""
+    from lexicept.experiments import measuring
+    from lexicept.experiments.jobs import RRAChoice
+
+    random = np.random.default_rng(0)
+    documents, queries = (
+        sp.csr_array(sp.random_array((n, 60), density=0.2, rng=random, dtype=np.float32))
+        for n in (50, 20)
+    )
+    ids = [f"d{number}" for number in range(50)]
+    asked = [f"q{number:02}" for number in range(20)]
+    fold = dict(zip(asked, (np.random.default_rng(0).permutation(20) % 4).tolist(), strict=True))
+    runs = []
+    for shift in (0, 7):
+        qrels = [
+            Qrel(name, f"d{(n + shift * (fold[name] == 2)) % 50}", 1)
+            for n, name in enumerate(asked)
+        ]
+        collection = Collection("tiny", ids, documents, asked, queries, qrels)
+        runs.append(measuring._cross_validated(collection, RRAChoice(folds=4), Measurements()))
+    assert runs[0].keys() == runs[1].keys() == set(asked)
+    for name in asked:
+        if fold[name] == 2:
+            assert runs[0][name] == runs[1][name]
+
+
+def test_alpha_is_the_best_of_another_split():
+    from lexicept.experiments.jobs import RRAChoice
+    from lexicept.experiments.measuring import JudgedVectors, measure
+    from lexicept.index.impacts import Derived, RRASettings
+
+    random = np.random.default_rng(1)
+    documents = sp.csr_array(sp.random_array((50, 60), density=0.2, rng=random, dtype=np.float32))
+    queries = sp.csr_array(sp.random_array((20, 60), density=0.2, rng=random, dtype=np.float32))
+    ids = [f"d{number}" for number in range(50)]
+    asked = [f"q{number}" for number in range(20)]
+    derived = Derived.reweighted(documents, RRASettings(3.0))
+    hits = derived.engine.search(queries, 1, queries @ derived.background)
+    best = [Qrel(name, f"d{int(rows[0])}", 1) for name, (rows, _) in zip(asked, hits, strict=True)]
+    other = [Qrel(name, f"d{n}", 1) for n, name in enumerate(asked)]
+    collection = Collection(
+        "tiny", ids, documents, asked, queries, other,
+        split=lambda split: JudgedVectors(asked, queries, best if split == "train" else other),
+    )  # fmt: skip
+    measurements = Measurements()
+    measure(collection, measurements, RRAChoice(split="train"))
+    assert measurements.values["tiny α"] == 3.0
+    with pytest.raises(InputError, match="only one of"):
+        RRAChoice(alpha=1.0, folds=3)
 
 
 def test_tasks_of_mteb_go_on_after_one_that_failed(tmp_path, monkeypatch):

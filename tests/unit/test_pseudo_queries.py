@@ -1,8 +1,7 @@
-"""Pseudo-queries: where they come from, their seed, and known-item nDCG by hand."""
+"""Pseudo-queries: where they come from, and their seed."""
 
 import os
 from collections import Counter
-from math import log2
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,6 @@ from lexicept.corpora.pseudo_queries import (
     from_texts,
     from_vectors,
     generate,
-    known_item_ndcg,
     write,
 )
 from lexicept.errors import InputError
@@ -38,24 +36,6 @@ SENTENCES = {
 }
 
 
-def test_known_item_ndcg_by_hand() -> None:
-    found = [np.array([7, 3]), np.array([3, 7, 1]), np.array([1, 2]), np.array([], int)]
-    # Ranks 1 and 2, not found, nothing found.
-    assert known_item_ndcg(found, np.array([7, 7, 7, 7])) == pytest.approx((1 + 1 / log2(3)) / 4)
-
-
-def test_known_item_ndcg_ends_at_rank_10() -> None:
-    ranking = np.arange(12)
-    assert known_item_ndcg([ranking], np.array([9])) == pytest.approx(1 / log2(11))
-    assert known_item_ndcg([ranking], np.array([10])) == 0.0
-    assert known_item_ndcg([], np.zeros(0, np.int64)) == 0.0
-
-
-def test_known_item_ndcg_needs_one_source_per_query() -> None:
-    with pytest.raises(ValueError, match="longer"):
-        known_item_ndcg([np.array([1])], np.array([1, 2]))
-
-
 @pytest.mark.parametrize("seed", range(5))
 def test_every_query_is_a_sentence_of_its_document(seed: int) -> None:
     sources, queries = from_texts(TEXTS, seed=seed)
@@ -75,6 +55,17 @@ def test_texts_count_and_seed() -> None:
     again = from_texts(TEXTS, count=2, seed=1)
     assert (sources.tolist(), queries) == (again[0].tolist(), again[1])
     assert len({tuple(from_texts(TEXTS, seed=seed)[0].tolist()) for seed in range(10)}) > 1
+
+
+def test_half_of_a_sentence_keeps_the_order_of_its_words() -> None:
+    sources, queries = from_texts(TEXTS, share=0.5)
+    assert sorted(map(len, map(str.split, queries))) == [3, 3, 3, 15]
+    for source, query in zip(sources.tolist(), queries, strict=True):
+        words = query.split()
+        assert any(
+            words == [word for word in sentence.split() if word in words]
+            for sentence in SENTENCES[source]
+        )
 
 
 @pytest.mark.parametrize("texts", [[], ["", "short"]])

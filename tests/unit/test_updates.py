@@ -12,7 +12,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import numpy as np
 import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
@@ -25,7 +24,7 @@ from lexicept.index import term_frequencies
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import RRASettings, VocabularySettings
 from lexicept.index.reader import IndexReader
-from lexicept.index.updates import choose_alpha, delete, reweight, update
+from lexicept.index.updates import delete, reweight, update
 from lexicept.storage.generations import generation_name, generation_number
 from lexicept.storage.locks import lock
 from lexicept.vectorizers.words import WordVectorizer
@@ -332,28 +331,6 @@ def test_reweight_leaves_an_unfinished_build_alone(
         reweight(tmp_path / "plain", tmp_path / "out", RRASettings())
     build_five(tmp_path / "out")
     assert Vowels.encoded == ["emu"]
-
-
-def test_choose_alpha_is_deterministic(tmp_path: Path) -> None:
-    words = ["river", "stone", "lake", "moss", "fern", "owl", "peak", "sand"]
-    random = np.random.default_rng(3)
-    texts = {f"d{i}": f"{' '.join(random.choice(words, 8))}. Short one." for i in range(15)}
-    index = build(tmp_path / "index", texts)
-    alpha, tried = choose_alpha(index)
-    assert sorted(tried) == [0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0]
-    assert tried[alpha] == max(tried.values())
-    assert 0 < min(tried.values()) <= max(tried.values()) <= 1
-    assert choose_alpha(IndexReader.open(tmp_path / "index")) == (alpha, tried)
-    # What the index was re-weighted by before plays no part.
-    out = reweight(tmp_path / "index", tmp_path / "out", RRASettings(3.0))
-    assert choose_alpha(out) == (alpha, tried)
-
-
-def test_choose_alpha_without_sentences(tmp_path: Path) -> None:
-    _, tried = choose_alpha(build(tmp_path / "index", {"a": "cat", "b": "dog", "c": ""}))
-    assert set(tried.values()) == {1.0}
-    alpha, tried = choose_alpha(build(tmp_path / "empty", {"a": "", "b": "the"}))
-    assert (alpha, set(tried.values())) == (1.0, {0.0})  # the usual one where all are equal
 
 
 # Builds that are refused, or go on.

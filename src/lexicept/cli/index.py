@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -61,6 +62,12 @@ def reweight(
         str,
         typer.Option(help="RRA's strength: a number above 0, or auto to choose on pseudo-queries."),
     ] = "auto",
+    generator: Annotated[
+        str | None,
+        typer.Option(
+            help="Causal language model that writes the pseudo-queries (hub name or folder)."
+        ),
+    ] = None,
     iterations: Annotated[int, typer.Option(min=1, help="Rounds of RRA.")] = 1,
     transform: Annotated[
         str, typer.Option(help="Transform f of weights (RRA, equation 1).")
@@ -79,21 +86,21 @@ def reweight(
     report: dict[str, Any] = {}
     workspace.refuse_existing(out)
     given = None if alpha == "auto" else _number("--alpha", alpha)
-    with option_names(), working("re-weighting"):
-        opened = lexicept.open(index)
-        if given is None:
-            chosen, tried = opened.choose_alpha(iterations=iterations, transform=transform)
-            report["pseudo_query_nDCG@10"] = {str(value): tried[value] for value in tried}
-        else:
-            chosen = given
-        opened.reweight(
-            chosen,
-            iterations=iterations,
-            transform=transform,
-            out=out,
-            ray=ray,
-            ray_workers=ray_workers,
-        )
+    if given is not None and generator is not None:
+        raise InputError("--generator requires --alpha auto")
+    settings: dict[str, Any] = {"iterations": iterations, "transform": transform}
+    with option_names():
+        opened, chosen = lexicept.open(index), given
+        if chosen is None:
+            with nullcontext() if generator else working("choosing alpha"):
+                choice = opened.choose_alpha(
+                    **settings, generator=generator, progress=generator is not None
+                )
+            tried = {str(value): ndcg for value, ndcg in sorted(choice.tried.items())}
+            report["pseudo_query_nDCG@10"] = {"without": choice.without, **tried}
+            chosen = choice.alpha
+        with working("re-weighting"):
+            opened.reweight(chosen, **settings, out=out, ray=ray, ray_workers=ray_workers)
     print_report({"alpha": chosen, **report}, as_json)
 
 

@@ -163,6 +163,9 @@ def _run(
 
 def _show(result: Reproduction) -> None:
     print(safe(f"{result.name}: {result.verdict}: {result.reason}"))
+    for check in result.comparison["checks"]:
+        why = f": {check['reason']}" if check["reason"] else ""
+        print(safe(f"  {check['answer']}{why}: {check['says']} ({check['values']})"))
     for row, reason in result.missing.items():
         if reason != "not run":
             print(safe(f"  {row}: {reason}"))

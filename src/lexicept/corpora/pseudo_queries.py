@@ -23,8 +23,13 @@ _MIN_WORDS, _MAX_WORDS = 5, 30
 _MAX_SPAN = 15
 
 
-def from_texts(texts: Sequence[str], count: int = 500, seed: int = 0) -> tuple[Integers, list[str]]:
+def from_texts(
+    texts: Sequence[str], count: int = 500, seed: int = 0, share: float = 1.0
+) -> tuple[Integers, list[str]]:
     """Take one random sentence each of up to ``count`` random documents.
+
+    Args:
+        share: of a sentence's words that its query has, 3 at least, in the sentence's order.
 
     Returns:
         The number of the document that each query comes from, and the queries. Documents without
@@ -39,9 +44,12 @@ def from_texts(texts: Sequence[str], count: int = 500, seed: int = 0) -> tuple[I
         sentences = [s.split() for s in _SENTENCE_END.split(texts[int(document)])]
         candidates = [words for words in sentences if len(words) >= _MIN_WORDS]
         if candidates:
-            words = candidates[random.integers(len(candidates))]
+            words = candidates[random.integers(len(candidates))][:_MAX_WORDS]
+            if share < 1:
+                kept = random.permutation(len(words))[: max(3, round(share * len(words)))]
+                words = [words[place] for place in sorted(kept)]
             sources.append(int(document))
-            queries.append(" ".join(words[:_MAX_WORDS]))
+            queries.append(" ".join(words))
     return np.array(sources, dtype=np.int64), queries
 
 
@@ -193,12 +201,3 @@ def write_judged(folder: Path, split: str, judged: Iterable[tuple[Query, Iterabl
         if not count:
             raise InputError(f"{queries}: there are no queries to write")
     return count
-
-
-def known_item_ndcg(rankings: Sequence[Integers], sources: Integers) -> float:
-    """Return the mean nDCG@10 for one relevant document per query: ``1 / log2(1 + rank)``."""
-    gains = []
-    for documents, source in zip(rankings, sources, strict=True):
-        rank = np.flatnonzero(np.asarray(documents[:10]) == source)
-        gains.append(1 / np.log2(2 + rank[0]) if rank.size else 0.0)
-    return float(np.mean(gains)) if gains else 0.0

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from lexicept.evaluation.significance import holm, paired_t_test
-from lexicept.experiments.recipe import Check, Column, Expected, Recipe
+from lexicept.evaluation.significance import holm
+from lexicept.experiments.answers import LEVEL, Answered, Contrast, answers, deviation, run_tests
+from lexicept.experiments.recipe import Column, Expected, Recipe, measures_of
 from lexicept.experiments.run import Outcome, Result
 from lexicept.storage.files import replace_file, write_json
 
-SIGNIFICANT = 0.05
-"""Largest p-value of a mark (SAE-SPLADE, Tables 1, 5 and 6)."""
+ANSWERS = ("holds", "fails", "undecided")
+AT_COST = "nDCG@10 at "
+"""Part of the names of values at equal cost."""
 
 
 class Cell(NamedTuple):
@@ -41,20 +42,9 @@ class Cell(NamedTuple):
         return abs(self.ours - self.paper) <= self.tolerance + 1e-9
 
 
-class Pair(NamedTuple):
-    """The paired test of two rows that ran here, on one dataset."""
-
-    row: str
-    against: str
-    measure: str
-    """``<dataset> <measure>``."""
-    difference: float
-    p: float
-
-
 class Marks(NamedTuple):
     """The datasets of a column on which a row differs significantly from another (SAE-SPLADE,
-    Table 1: ↑ and ↓), by two-sided paired t-tests at ``SIGNIFICANT``."""
+    Table 1: ↑ and ↓), by two-sided tests at ``LEVEL``."""
 
     row: str
     against: str
@@ -76,21 +66,11 @@ class Marks(NamedTuple):
         return f"{plain} of {self.tested}, corrected {_arrows(*self[-2:])}"
 
 
-class Checked(NamedTuple):
-    """A check and its outcome."""
-
-    check: Check
-    holds: bool | None
-    """Whether it holds; None if a row has not run."""
-    shown: str
-    """The compared values."""
-
-
 class Verdict(NamedTuple):
     """The verdict of a run on a recipe's claim."""
 
     word: str
-    """agrees, disagrees, not comparable, not run here, settings or examples."""
+    """agrees, disagrees, undecided, not run here, settings or examples."""
     reason: str
 
 
@@ -98,19 +78,25 @@ class Comparison(NamedTuple):
     """The comparison of a recipe at one size."""
 
     cells: list[Cell]
-    pairs: list[Pair]
+    tests: list[Contrast]
     marks: list[Marks]
-    checks: list[Checked]
+    checks: list[Answered]
     verdict: Verdict
 
 
-def compare(recipe: Recipe, size: str, outcome: Outcome) -> Comparison:
-    """Return cells, paired tests, checks and the verdict."""
+def compare(
+    recipe: Recipe, size: str, outcome: Outcome, tests: Sequence[Contrast] | None = None
+) -> Comparison:
+    """Return cells, tests, answered checks and the verdict.
+
+    Args:
+        tests: of results that are kept without the values of queries; None runs them.
+    """
     cells = _cells(recipe, size, outcome.results)
-    pairs = _pairs(recipe, size, outcome.results)
-    checks = [_check(c, recipe.expected, outcome.results) for c in recipe.checks if c.size == size]
+    run = run_tests(recipe, size, outcome.results) if tests is None else list(tests)
+    checks = answers(recipe, size, outcome, run)
     verdict = _verdict(recipe, outcome, cells, checks)
-    return Comparison(cells, pairs, marks(recipe, size, pairs), checks, verdict)
+    return Comparison(cells, run, marks(recipe, size, run), checks, verdict)
 
 
 def _cells(recipe: Recipe, size: str, results: Mapping[str, Result]) -> list[Cell]:
@@ -144,25 +130,26 @@ def cell_value(
 def _value(column: Column, size: str, result: Result | None) -> float | None:
     if result is None:
         return None
-    names = _measures(column, size)
+    names = measures_of(column, size)
     if not names or any(name not in result.values for name in names):
         return None
     return column.scale * float(np.mean([result.values[name] for name in names]))
 
 
-def marks(recipe: Recipe, size: str, pairs: Sequence[Pair]) -> list[Marks]:
+def marks(recipe: Recipe, size: str, tests: Sequence[Contrast]) -> list[Marks]:
     """Count, for every column and pair of rows, the datasets with a significant difference."""
-    tests = {(pair.row, pair.measure): pair for pair in pairs}
+    rivals = {row.name: row.against for row in recipe.rows}
+    known_tests = {(t.row, t.value): t for t in tests if rivals.get(t.row) == t.against}
     counted = []
     for row in recipe.rows:
         for name, column in recipe.expected.columns.items():
-            measures = _measures(column, size) if column.over is None else []
-            known = [tests[row.name, m] for m in measures if (row.name, m) in tests]
+            measures = measures_of(column, size) if column.over is None else []
+            known = [known_tests[row.name, m] for m in measures if (row.name, m) in known_tests]
             if not known:
                 continue
-            corrected = holm([pair.p for pair in known])
-            plain = [(pair.difference, pair.p) for pair in known]
-            adjusted = [(pair.difference, p) for pair, p in zip(known, corrected, strict=True)]
+            corrected = holm([test.found.p() for test in known])
+            plain = [(test.difference, test.found.p()) for test in known]
+            adjusted = [(test.difference, p) for test, p in zip(known, corrected, strict=True)]
             sides = (*_significant(plain), *_significant(adjusted))
             counted.append(Marks(row.name, known[0].against, name, len(known), *sides))
     return counted
@@ -170,7 +157,7 @@ def marks(recipe: Recipe, size: str, pairs: Sequence[Pair]) -> list[Marks]:
 
 def _significant(tests: Sequence[tuple[float, float]]) -> tuple[int, int]:
     """Return how many differences are significantly above 0, and below."""
-    signs = [np.sign(difference) for difference, p in tests if p < SIGNIFICANT]
+    signs = [np.sign(difference) for difference, p in tests if p < LEVEL]
     return signs.count(1), signs.count(-1)
 
 
@@ -179,76 +166,39 @@ def _arrows(better: int, worse: int) -> str:
     return " ".join(parts) or "–"
 
 
-def _measures(column: Column, size: str) -> list[str]:
-    """Return the names of a column's values."""
-    source = column.small if size == "small" else column
-    if source is None or not source.metric:
-        return []
-    return [f"{dataset} {source.metric}" for dataset in source.datasets] or [source.metric]
+def _verdict(
+    recipe: Recipe, outcome: Outcome, cells: list[Cell], checks: list[Answered]
+) -> Verdict:
+    """Return agrees where every check holds, disagrees where one fails, and else undecided.
 
-
-def _pairs(recipe: Recipe, size: str, results: Mapping[str, Result]) -> list[Pair]:
-    """Test nDCG@10 and whatever the table prints, on every dataset."""
-    pairs = []
-    columns = recipe.expected.columns.values()
-    printed = {name for column in columns for name in _measures(column, size)}
-    for row in recipe.rows:
-        if row.against is None or row.name not in results or row.against not in results:
-            continue
-        first, second = results[row.name].per_query, results[row.against].per_query
-        for measure in first:
-            same = measure in second and first[measure].keys() == second[measure].keys()
-            wanted = measure in printed or measure.endswith(" nDCG@10")
-            if wanted and same and len(first[measure]) > 1:
-                test = paired_t_test(first[measure], second[measure])
-                pairs.append(Pair(row.name, row.against, measure, test.difference, test.p))
-    return pairs
-
-
-def _check(check: Check, expected: Expected, results: Mapping[str, Result]) -> Checked:
-    names = check.rising or (str(check.row),)
-    if check.value in expected.columns:
-        values = [cell_value(expected, n, check.value, check.size, results) for n in names]
-    else:
-        values = [results[n].values.get(check.value) if n in results else None for n in names]
-    shown = ", ".join(
-        f"{name} {'–' if v is None else f'{v:.4g}'}" for name, v in zip(names, values, strict=True)
-    )
-    known = [value for value in values if value is not None]
-    if len(known) < len(values):
-        return Checked(check, None, shown)
-    if check.rising:
-        holds = all(b > a - check.slack for a, b in pairwise(known))
-    else:
-        least = -np.inf if check.least is None else check.least
-        most = np.inf if check.most is None else check.most
-        holds = bool(least <= known[0] <= most)
-    return Checked(check, holds, shown)
-
-
-def _verdict(recipe: Recipe, outcome: Outcome, cells: list[Cell], checks: list[Checked]) -> Verdict:
+    Numbers beside the paper's decide only in a table without checks: they have no test.
+    """
     if recipe.kind != "measured":
         return Verdict(recipe.kind, "nothing to measure")
     if not outcome.results:
         reasons = sorted(set(outcome.missing.values()))
         return Verdict("not run here", "; ".join(reasons[:2]))
+    near = [cell.agrees for cell in cells if cell.agrees is not None]
     if recipe.not_comparable is not None:
-        return Verdict("not comparable", recipe.not_comparable)
-    wrong = [f"not so: {c.check.says} ({c.shown})" for c in checks if c.holds is False]
-    wrong += [
-        f"{c.row}, {c.column}: {c.ours:.4g} where the paper has {c.paper:g}"
-        for c in cells
-        if c.agrees is False
-    ]
-    right = sum(c.holds is True for c in checks) + sum(c.agrees is True for c in cells)
-    part = ""
+        near = []
+    parts = [f"{sum(near)} of {len(near)} numbers are the paper's"] if near else []
     if outcome.missing:
-        part = f"; {len(outcome.results)} of {len(recipe.rows)} rows ran"
-    if wrong:
-        return Verdict("disagrees", "; ".join(wrong[:3]) + part)
-    if not right:
-        return Verdict("not comparable", "no claim could be tested by the rows that ran" + part)
-    return Verdict("agrees", f"{right} claims and values hold{part}")
+        parts.append(f"{len(outcome.results)} of {len(recipe.rows)} rows ran")
+    if recipe.not_comparable is not None:
+        parts.append(f"numbers are not comparable: {recipe.not_comparable}")
+    rest = "".join(f"; {part}" for part in parts)
+    if not checks:
+        word = "agrees" if near and all(near) else "undecided"
+        return Verdict(word, f"the table has no check{rest}")
+    counts = {word: [c for c in checks if c.answer == word] for word in ANSWERS}
+    said = ", ".join(f"{len(each)} {word}" for word, each in counts.items() if each)
+    failed = [f"not so: {c.check.says} ({c.shown})" for c in counts["fails"][:3]]
+    if failed:
+        return Verdict("disagrees", f"checks: {said}; {'; '.join(failed)}{rest}")
+    if not counts["undecided"]:
+        return Verdict("agrees", f"checks: {said}{rest}")
+    reasons = list(dict.fromkeys(c.reason for c in counts["undecided"]))
+    return Verdict("undecided", f"checks: {said} ({'; '.join(reasons[:3])}){rest}")
 
 
 def markdown(recipe: Recipe, size: str, outcome: Outcome, compared: Comparison) -> str:
@@ -266,26 +216,25 @@ def markdown(recipe: Recipe, size: str, outcome: Outcome, compared: Comparison) 
             )
         lines.append("")
     if compared.checks:
-        lines += ["| claim | holds | values |", "| --- " * 3 + "|"]
-        for checked in compared.checks:
-            word = {True: "yes", False: "no", None: "not run"}[checked.holds]
-            lines.append(f"| {checked.check.says} | {word} | {checked.shown} |")
+        lines += ["| claim | answer | values |", "| --- " * 3 + "|"]
+        lines += [f"| {c.check.says} | {spoken(c)} | {c.shown} |" for c in compared.checks]
         lines.append("")
     if compared.marks:
         lines += [
-            f"Datasets with a significant difference (paired t-test, p < {SIGNIFICANT:g}, "
-            "and with Holm's correction for the datasets of a column):",
+            f"Datasets with a significant difference (p < {LEVEL:g}, and with Holm's correction "
+            "for the datasets of a column):",
             "",
             *("| row | against | column | datasets |", "| --- " * 4 + "|"),
         ]
         lines += [f"| {m.row} | {m.against} | {m.column} | {m.shown} |" for m in compared.marks]
         lines.append("")
-    if compared.pairs:
-        lines += ["| row | against | measure | difference | p |", "| --- " * 5 + "|"]
-        for pair in compared.pairs:
+    if compared.tests:
+        lines += ["| row | against | value | difference | 95 % interval | p |", "| --- " * 6 + "|"]
+        for test in compared.tests:
+            low, high = test.found.interval()
             lines.append(
-                f"| {pair.row} | {pair.against} | {pair.measure} | {pair.difference:+.4f} "
-                f"| {pair.p:.3g} |"
+                f"| {test.row} | {test.against} | {test.value} | {test.difference:+.4f} "
+                f"| {low:+.4f} to {high:+.4f} | {test.found.p():.3g} |"
             )
         lines.append("")
     lines += _values(outcome)
@@ -296,6 +245,11 @@ def markdown(recipe: Recipe, size: str, outcome: Outcome, compared: Comparison) 
     return "\n".join(lines)
 
 
+def spoken(answered: Answered) -> str:
+    """Return the answer, and why it is undecided."""
+    return answered.answer + (f": {answered.reason}" if answered.reason else "")
+
+
 def _values(outcome: Outcome) -> list[str]:
     """Return a line of values for each row: the usual ones, or all of a row without queries."""
     shown = ("nDCG@10", "RR@10", "QD-FLOPs", "document length", "E²", "posting mean", "α")
@@ -304,11 +258,16 @@ def _values(outcome: Outcome) -> list[str]:
         values = {
             key: value
             for key, value in result.values.items()
-            if key.endswith(shown) or not result.per_query
+            if key.endswith(shown) or AT_COST in key or not (result.per_query or result.trainings)
         }
-        text = ", ".join(f"{key} {value:.4g}" for key, value in values.items())
+        text = ", ".join(_with_spread(result, key) for key in values)
         lines.append(f"- **{name}** ({result.seconds:.0f} s): {text}")
     return [*lines, ""] if lines else []
+
+
+def _with_spread(result: Result, name: str) -> str:
+    spread = deviation(result, name)
+    return f"{name} {result.values[name]:.4g}" + ("" if spread is None else f" ± {spread:.2g}")
 
 
 def write_comparison(recipe: Recipe, size: str, outcome: Outcome, folder: Path) -> Comparison:
@@ -329,10 +288,11 @@ def to_json(compared: Comparison, outcome: Outcome) -> dict[str, Any]:
             for c in compared.cells
             if c.ours is not None
         ],
-        "pairs": [pair._asdict() for pair in compared.pairs],
+        "tests": [test._asdict() for test in compared.tests],
         "marks": [one._asdict() for one in compared.marks],
         "checks": [
-            {"says": c.check.says, "holds": c.holds, "values": c.shown} for c in compared.checks
+            {"says": c.check.says, "answer": c.answer, "reason": c.reason, "values": c.shown}
+            for c in compared.checks
         ],
         "missing": dict(outcome.missing),
     }

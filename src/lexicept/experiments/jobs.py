@@ -43,6 +43,8 @@ class DatasetSettings:
     """Language of BM25's words."""
     max_query_tokens: Count | None = None
     """Tokens at which a trained model cuts its queries; null for the model's own length."""
+    tau: NotNegative = 5.0
+    """E²'s τ: the QD-FLOPs from which cost is penalised steeply; 5 is meant for MS MARCO."""
     column: Text | None = None
     """Name of its values, where vectors of one dataset are in several folders; null for
     ``name``."""
@@ -58,12 +60,17 @@ class RRAChoice:
     """Rational Retrieval Acts over the whole collection."""
 
     alpha: Positive | None = None
-    """α; null chooses the best one on known-item queries."""
+    """α; null chooses it on known-item queries, see ``evaluation.alpha``."""
+    folds: Count | None = None
+    """Parts of the judged queries; each is searched with the α that is best on the others, so that
+    α is never chosen on the query that it serves; null for none."""
+    split: Text | None = None
+    """Another split of the judgements, such as ``train``, whose best α is taken; null for none."""
     documents: Count = 500
     """Documents to choose α on, with one query each (RRA, section 3.1)."""
     generator: Text | None = None
-    """Causal language model that writes these queries; null takes a sentence of the document or,
-    where there are vectors alone, some of its strongest dimensions."""
+    """Causal language model that writes these queries (RRA: Llama 3 8B); null takes half of the
+    words of a sentence or, where there are vectors alone, some of the strongest dimensions."""
     iterations: Count = 1
     """Pairs of speaker and listener."""
     transform: Text = "1+x"
@@ -73,6 +80,11 @@ class RRAChoice:
         if self.transform not in TRANSFORMS:
             known = ", ".join(TRANSFORMS)
             raise InputError(f"transform is one of {known}, not {self.transform!r}")
+        ways = ("alpha", "folds", "split", "generator")
+        if len(set_ := [name for name in ways if getattr(self, name) is not None]) > 1:
+            raise InputError(f"{' and '.join(set_)}: only one of {', '.join(ways)} sets α")
+        if self.folds == 1:
+            raise InputError("folds must be at least 2: the others choose α")
 
 
 @settings
@@ -102,6 +114,9 @@ class RetrievalJob:
     """Largest number of dimensions of a query; null keeps all."""
     document_max_active_dims: Count | None = None
     """Largest number of dimensions of a document; null keeps all."""
+    curve: Flag = False
+    """Whether to search with many limits of dimensions too, for values at equal cost:
+    ``NAME nDCG@10 at 2`` (QD-FLOPs); see ``evaluation.curves``."""
 
     def __post_init__(self) -> None:
         if not (self.datasets or self.mteb):
@@ -110,6 +125,8 @@ class RetrievalJob:
             raise InputError("model requires system: encoder, and system: encoder requires a model")
         if self.mteb and self.system != "encoder":
             raise InputError("mteb requires system: encoder")
+        if self.system == "vectors" and self.rra is not None and self.rra.generator:
+            raise InputError("rra.generator needs texts, which the system vectors does not have")
 
 
 @settings
@@ -138,8 +155,24 @@ class PretrainingStage:
 
 
 @settings
+class TuningChoice:
+    """Values chosen on held-out training queries, with the first seed."""
+
+    vary: Items[Text] = ()
+    """``NAME=VALUE,VALUE,...`` each, such as ``optimizer.learning_rate=0.0003,0.001``; every
+    combination is tried."""
+    steps: Count = 100
+    """Optimiser steps of a trial."""
+
+    def __post_init__(self) -> None:
+        if not self.vary:
+            raise InputError("vary is missing: the values to try")
+
+
+@settings
 class TrainingJob:
-    """The training of a model, or of several whose mean is the model, and its retrieval.
+    """The training of a model, or of several whose mean is the model, and its retrieval; with
+    ``seeds`` all of it several times.
 
     Rows of one ``config`` share the model; rows that differ in model or loss alone share prepared
     data.
@@ -153,17 +186,27 @@ class TrainingJob:
     """Pretraining before the training; its model is the training's start or, for a decoder, its
     backbone."""
     seeds: Items[Seed] = ()
-    """Seeds of the trainings whose mean is the model; empty for the config's own seed alone."""
+    """Seeds of separate trainings, from the SAE or the pretraining on, whose values are averaged;
+    empty for the config's own seed alone. Data and token states are shared."""
+    averaged: Items[Seed] = ()
+    """Seeds of the trainings whose mean is the model (SPLARE); empty for the config's own alone."""
+    tuning: TuningChoice | None = None
+    """Values chosen by short trainings before; null takes the config's."""
     rra: RRAChoice | None = None
     """Re-weighting of the documents by RRA; null for none."""
     query_max_active_dims: Count | None = None
     """Largest number of dimensions of a query; null for the model's own."""
     document_max_active_dims: Count | None = None
     """Largest number of dimensions of a document; null for the model's own."""
+    curve: Flag = False
+    """Whether to search with many limits of dimensions too, for values at equal cost:
+    ``NAME nDCG@10 at 2`` (QD-FLOPs); see ``evaluation.curves``."""
 
     def __post_init__(self) -> None:
         if not (self.test or self.mteb):
             raise InputError("a training needs test or mteb")
+        if self.seeds and self.averaged:
+            raise InputError("seeds are of separate trainings, averaged of one model: set either")
 
 
 @settings

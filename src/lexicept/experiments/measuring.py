@@ -2,29 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
 from lexicept.analysis.posting_lists import posting_lists
 from lexicept.corpora import Qrel
+from lexicept.errors import InputError
+from lexicept.evaluation.alpha import ALPHAS, KnownItems, choose_alpha
+from lexicept.evaluation.curves import COSTS, CostCurve, curve_limits
 from lexicept.evaluation.effectiveness import evaluate_queries
 from lexicept.evaluation.runs import Run, run_of_rows, without_identical_ids
 from lexicept.experiments.jobs import RRAChoice
-from lexicept.index.impacts import Derived, RRASettings, VocabularySettings, best_alpha
-from lexicept.measures import e2, mean_length, qd_flops
-from lexicept.vectors import Integers, Pruning
+from lexicept.index.impacts import Derived, RRASettings, VocabularySettings
+from lexicept.measures import E2_TAU, e2, mean_length, qd_flops
+from lexicept.vectors import Pruning
 from lexicept.weighting import Unchanged
 
 MEASURES = ("nDCG@10", "RR@10", "R@10", "R@100", "Success@5")
 DEPTH = 100
 """Documents per query in a run."""
 
-Known = Callable[[int], tuple[Integers, sp.csr_array]]
-"""Function from a number n of known-item queries to their documents' rows and vectors [n, V]."""
+Known = Callable[[int], KnownItems]
+"""Function from a number of known-item queries to them."""
+
+
+class JudgedVectors(NamedTuple):
+    """Judged queries of a split."""
+
+    ids: Sequence[str]
+    queries: sp.csr_array
+    """Query weights, unpruned, CSR [n, V]."""
+    qrels: Sequence[Qrel]
 
 
 @dataclass
@@ -37,6 +49,20 @@ class Measurements:
     """Value by ``<dataset> <measure>`` and query, for measures of effectiveness."""
     notes: list[str] = field(default_factory=list)
     """Remarks on how the values were measured."""
+    trainings: list[dict[str, Any]] = field(default_factory=list)
+    """``seed``, ``values`` and ``per_query`` of separate trainings, whose means the values are."""
+
+    @classmethod
+    def mean_of(cls, trainings: Mapping[int, Measurements]) -> Measurements:
+        """Return the means over trainings by seed, of the values that all of them have."""
+        parts = list(trainings.values())
+        names = [name for name in parts[0].values if all(name in p.values for p in parts)]
+        values = {name: float(np.mean([p.values[name] for p in parts])) for name in names}
+        kept = [
+            {"seed": seed, "values": one.values, "per_query": one.per_query}
+            for seed, one in trainings.items()
+        ]
+        return cls(values, {}, list(dict.fromkeys(n for p in parts for n in p.notes)), kept)
 
 
 @dataclass(frozen=True)
@@ -55,6 +81,10 @@ class Collection:
     """Known-item queries, on which RRA's α is chosen."""
     ignore_identical_ids: bool = False
     """Whether a hit whose id is its query's is left out."""
+    split: Callable[[str], JudgedVectors] | None = None
+    """Function from the name of another split to its queries, on which RRA's α is chosen."""
+    tau: float = E2_TAU
+    """E²'s τ."""
 
 
 def pruned(
@@ -80,11 +110,15 @@ def measure(
     """Search exactly, and add effectiveness, cost and posting lists to the measurements."""
     collection = pruned(collection, query_dims, document_dims, pruning)
     documents, queries, name = collection.documents, collection.queries, collection.name
-    settings = None if rra is None else _settings(collection, documents, rra, measurements)
-    derived = Derived.reweighted(documents, settings)
-    depth = DEPTH + collection.ignore_identical_ids
-    hits = derived.engine.search(queries, depth, queries @ derived.background)
-    run = run_of_rows(collection.query_ids, hits, collection.document_ids)
+    if rra is None or rra.folds is None:
+        settings = None
+        if rra is not None:
+            limits = VocabularySettings(Unchanged(), query_dims, pruning=pruning)
+            alpha = _alpha(collection, rra, limits, measurements)
+            settings = RRASettings(alpha, rra.iterations, rra.transform)
+        run = _search(collection, collection.query_ids, queries, settings)
+    else:
+        run = _cross_validated(collection, rra, measurements)
     measure_run(name, run, collection.qrels, measurements, collection.ignore_identical_ids)
     cost = qd_flops(queries, documents)
     lists = posting_lists(documents)
@@ -92,7 +126,7 @@ def measure(
         f"{name} QD-FLOPs": cost,
         f"{name} query length": mean_length(queries),
         f"{name} document length": mean_length(documents),
-        f"{name} E²": e2(measurements.values[f"{name} RR@10"], cost),
+        f"{name} E²": e2(measurements.values[f"{name} RR@10"], cost, collection.tau),
         f"{name} posting mean": lists.mean,
         f"{name} posting variance": lists.variance,
         f"{name} posting std": lists.std,
@@ -121,22 +155,109 @@ def measure_run(
         measurements.per_query[f"{name} {measured}"] = {q: round(v, 5) for q, v in values.items()}
 
 
-def _settings(
-    collection: Collection, documents: sp.csr_array, rra: RRAChoice, measurements: Measurements
-) -> RRASettings:
+def _search(
+    collection: Collection, ids: Sequence[str], queries: sp.csr_array, settings: RRASettings | None
+) -> Run:
+    derived = Derived.reweighted(collection.documents, settings)
+    depth = DEPTH + collection.ignore_identical_ids
+    hits = derived.engine.search(queries, depth, queries @ derived.background)
+    return run_of_rows(ids, hits, collection.document_ids)
+
+
+def _alpha(
+    collection: Collection,
+    rra: RRAChoice,
+    limits: VocabularySettings,
+    measurements: Measurements,
+) -> float:
+    """Return the given α, the best one on another split, or one chosen on known items."""
     if rra.alpha is not None:
-        return RRASettings(rra.alpha, rra.iterations, rra.transform)
-    assert collection.known is not None
-    sources, queries = collection.known(rra.documents)
-    best, _ = best_alpha(
-        lambda settings: Derived.reweighted(documents, settings),
-        sources,
-        queries,
-        rra.iterations,
-        rra.transform,
+        return rra.alpha
+    if rra.split is not None:
+        if collection.split is None:
+            raise InputError(f"{collection.name}: rra.split needs texts of queries")
+        judged = collection.split(rra.split)
+        asked, _ = limits.prune(judged.queries, collection.documents)
+        gains = _gains(collection, rra, judged._replace(queries=asked))
+        chosen = max(ALPHAS, key=lambda alpha: float(np.mean(list(gains[alpha].values()))))
+    else:
+        assert collection.known is not None
+        chosen = choose_alpha(
+            lambda settings: Derived.reweighted(collection.documents, settings),
+            collection.known(rra.documents),
+            rra.iterations,
+            rra.transform,
+        ).alpha
+    measurements.values[f"{collection.name} α"] = chosen
+    return chosen
+
+
+def _gains(
+    collection: Collection, rra: RRAChoice, judged: JudgedVectors
+) -> dict[float, dict[str, float]]:
+    """Return α → query → nDCG@10."""
+    gains = {}
+    for alpha in ALPHAS:
+        settings = RRASettings(alpha, rra.iterations, rra.transform)
+        run = _search(collection, judged.ids, judged.queries, settings)
+        if collection.ignore_identical_ids:
+            run = without_identical_ids(run, DEPTH)
+        gains[alpha] = evaluate_queries(judged.qrels, run, ["nDCG@10"])["nDCG@10"]
+    return gains
+
+
+def _cross_validated(collection: Collection, rra: RRAChoice, measurements: Measurements) -> Run:
+    """Return the runs of random parts of the queries, each with the best α of the other parts."""
+    assert rra.folds is not None
+    ids = list(collection.query_ids)
+    gains = _gains(collection, rra, JudgedVectors(ids, collection.queries, collection.qrels))
+    judged = sorted(gains[ALPHAS[0]])
+    fold = dict(
+        zip(judged, np.random.default_rng(0).permutation(len(judged)) % rra.folds, strict=True)
     )
-    measurements.values[f"{collection.name} α"] = best
-    return RRASettings(best, rra.iterations, rra.transform)
+    run: dict[str, Mapping[str, float]] = {}
+    used = []
+    for part in range(rra.folds):
+        others = [name for name in judged if fold[name] != part]
+        alpha = max(ALPHAS, key=lambda a: float(np.mean([gains[a][name] for name in others])))
+        rows = [row for row, name in enumerate(ids) if fold.get(name, 0) == part]
+        settings = RRASettings(alpha, rra.iterations, rra.transform)
+        asked = rows_of(collection.queries, rows)
+        run |= _search(collection, [ids[row] for row in rows], asked, settings)
+        used.append(alpha)
+    measurements.values[f"{collection.name} α"] = float(np.median(used))
+    shown = ", ".join(f"{alpha:g} ({used.count(alpha)})" for alpha in sorted(set(used)))
+    measurements.notes.append(f"{collection.name}: α (parts of the queries) {shown}")
+    return run
+
+
+def measure_curve(
+    collection: Collection, measurements: Measurements, pruning: Pruning = "weight"
+) -> None:
+    """Search with many limits of dimensions, and add nDCG@10 at the costs that models share."""
+    name, costs, values = collection.name, [], []
+    order: list[str] = []
+    for query_dims, document_dims in curve_limits():
+        one = pruned(collection, query_dims, document_dims, pruning)
+        run = _search(one, one.query_ids, one.queries, None)
+        if one.ignore_identical_ids:
+            run = without_identical_ids(run, DEPTH)
+        found = evaluate_queries(one.qrels, run, ["nDCG@10"])["nDCG@10"]
+        order = sorted(found)
+        costs.append(qd_flops(one.queries, one.documents))
+        values.append([found[query] for query in order])
+    curve = CostCurve.of(costs, values)
+    readings = {f"{name} nDCG@10 at {cost:g}": curve.at(cost) for cost in COSTS}
+    low, high = COSTS[0], COSTS[-1]
+    readings[f"{name} nDCG@10 from {low:g} to {high:g}"] = curve.mean_over(low, high)
+    for title, reading in readings.items():
+        if reading is None:
+            measurements.notes.append(f"{title}: its cheapest point costs {curve.costs[0]:.3g}")
+            continue
+        measurements.values[title] = float(reading.mean())
+        measurements.per_query[title] = {
+            query: round(float(v), 5) for query, v in zip(order, reading, strict=True)
+        }
 
 
 def rows_of(matrix: Any, rows: Sequence[int]) -> sp.csr_array:

@@ -23,6 +23,7 @@ from lexicept.storage.yaml_text import read_yaml
 from lexicept.training.settings import Flag, Items, Number, Text, from_mapping, settings
 
 SIZES = ("small", "full")
+BASELINE = "bm25"
 Kind = Literal["measured", "settings", "examples", "quoted"]
 
 
@@ -35,7 +36,7 @@ class Row:
     jobs: Mapping[str, Job | str]
     """Size → what is computed, or why it is not at this size."""
     against: str | None = None
-    """A row that this one is compared with, query by query, by a paired t-test."""
+    """A row that this one is compared with, query by query."""
     at: float | None = None
     """The row's position on a figure's x axis."""
     series: str = ""
@@ -44,7 +45,7 @@ class Row:
 
 @settings
 class Check:
-    """A claim of the table, as an inequality of measured values."""
+    """A claim of the table, as an inequality of measured values; see ``experiments.answers``."""
 
     says: Text
     """The claim, in words."""
@@ -108,6 +109,14 @@ class Column:
     small: Substitute | None = None
 
 
+def measures_of(column: Column, size: str) -> list[str]:
+    """Return the names of a column's values."""
+    source = column.small if size == "small" else column
+    if source is None or not source.metric:
+        return []
+    return [f"{dataset} {source.metric}" for dataset in source.datasets] or [source.metric]
+
+
 @dataclass(frozen=True)
 class ExpectedRow:
     """A row of the paper's table."""
@@ -140,7 +149,10 @@ class Recipe:
     expected: Expected
     figure: FigureSettings | None = None
     not_comparable: str | None = None
-    """Why neither size can be compared with the paper's numbers."""
+    """Why neither size can be compared with the paper's numbers; checks are answered all the
+    same."""
+    baseline: str | None = None
+    """The row that trained models must not be below: ``bm25`` where there is one."""
 
 
 def find_recipes(folder: Path) -> list[str]:
@@ -234,7 +246,8 @@ def _recipe(name: str, folder: Path, content: Any, expected: Expected) -> Recipe
         raise InputError(f"kind is measured, settings or examples, not {content['kind']!r}")
     texts = (str(content["title"]), " ".join(str(content["claim"]).split()))
     kind, reason = content["kind"], content.get("not_comparable")
-    return Recipe(name, folder, *texts, kind, rows, checks, expected, drawn, reason)
+    baseline = BASELINE if any(row.name == BASELINE for row in rows) else None
+    return Recipe(name, folder, *texts, kind, rows, checks, expected, drawn, reason, baseline)
 
 
 def _row(content: Any, bases: dict[str | None, Any], number: int) -> Row:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from lexicept.errors import InputError
-from lexicept.experiments.comparison import Comparison, Pair, Verdict, compare, marks
+from lexicept.experiments.answers import Contrast
+from lexicept.experiments.comparison import Comparison, Verdict, compare, spoken
 from lexicept.experiments.recipe import SIZES, Recipe, find_recipes, load_recipe
-from lexicept.experiments.run import Outcome, Result, job_fingerprint
+from lexicept.experiments.run import Outcome, Result
 from lexicept.storage.files import read_json, replace_file, write_json
 
 RECIPES = Path(__file__).parent / "recipes"
@@ -19,10 +21,13 @@ _HEAD = """# The papers' tables, reproduced
 
 Written by `lexicept reproduce --all --report docs/reproduction.md` from the recipes and the results
 that their folders keep (`small.json`, `full.json`). A verdict concerns one run:
-*agrees* and *disagrees* say that the rows which ran bear out the table's claims, or do not;
-*not comparable*, that the run can't decide; *not run here*, that there is no result. A small run
-measures on other, smaller data than the papers unless a column says otherwise: what it can bear
-out is a claim's direction, not a number.
+*agrees* says that all of the table's checks hold, *disagrees* that one fails, *undecided* anything
+else, and *not run here* that there is no result. A check holds or fails beyond chance only: over
+queries and, for models that are trained here, over at least three trainings each, with Holm's
+correction over the table's checks. It is undecided within chance, where a row that it needs is
+missing, and where a trained model finds less than BM25. A small run measures on other, smaller data
+than the papers unless a column says otherwise: what it can bear out is a claim's direction, not a
+number.
 """
 
 
@@ -30,7 +35,7 @@ def record(recipe: Recipe, size: str, outcome: Outcome, compared: Comparison) ->
     """Keep results in the recipe's folder, without the values of single queries, beside those that
     it has of other rows.
 
-    Paired tests need those of both rows, so that they are kept too.
+    Tests need those of both rows, so that they are kept too.
     """
     path = recipe.folder / f"{size}.json"
     before, tested = recorded(recipe, size)
@@ -38,24 +43,26 @@ def record(recipe: Recipe, size: str, outcome: Outcome, compared: Comparison) ->
     for row in recipe.rows:
         result = outcome.results.get(row.name) or before.results.get(row.name)
         if result is not None:
-            rows[row.name] = {**asdict(result), "per_query": {}}
-            values = {key: float(f"{v:.6g}") for key, v in result.values.items()}
-            rows[row.name]["values"] = values
-    pairs = [
-        pair
-        for pair in tested
-        if pair["row"] not in outcome.results and pair["against"] not in outcome.results
-    ]
-    pairs += [pair._asdict() for pair in compared.pairs]
-    write_json(path, {"rows": rows, "pairs": pairs})
+            trainings = [
+                {**training, "values": _rounded(training["values"]), "per_query": {}}
+                for training in result.trainings
+            ]
+            changes = {"values": _rounded(result.values), "trainings": trainings, "per_query": {}}
+            rows[row.name] = {**asdict(result), **changes}
+    names = outcome.results.keys()
+    tests = [test for test in tested if test.row not in names and test.against not in names]
+    write_json(path, {"rows": rows, "tests": [t._asdict() for t in (*tests, *compared.tests)]})
     return path
 
 
-def recorded(recipe: Recipe, size: str) -> tuple[Outcome, list[dict[str, Any]]]:
-    """Return the recorded results that belong to the recipe's present jobs, and their paired
-    tests."""
+def _rounded(values: Mapping[str, float]) -> dict[str, float]:
+    return {key: float(f"{value:.6g}") for key, value in values.items()}
+
+
+def recorded(recipe: Recipe, size: str) -> tuple[Outcome, list[Contrast]]:
+    """Return the recorded results that belong to the recipe's present jobs, and their tests."""
     path = recipe.folder / f"{size}.json"
-    content = read_json(path) if path.exists() else {"rows": {}, "pairs": []}
+    content = read_json(path) if path.exists() else {"rows": {}, "tests": []}
     results, missing = {}, {}
     for row in recipe.rows:
         job = row.jobs[size]
@@ -64,12 +71,17 @@ def recorded(recipe: Recipe, size: str) -> tuple[Outcome, list[dict[str, Any]]]:
             missing[row.name] = job
         elif kept is None:
             missing[row.name] = "not run"
-        elif kept["fingerprint"] != job_fingerprint(job, recipe):
-            missing[row.name] = "run with another configuration than the recipe has now"
+        elif (result := Result.from_json(kept, path)).belongs_to(job, recipe):
+            results[row.name] = result
         else:
-            results[row.name] = Result.from_json(kept, path)
-    pairs = [p for p in content["pairs"] if p["row"] in results and p["against"] in results]
-    return Outcome(results, missing), pairs
+            missing[row.name] = "run with another configuration than the recipe has now"
+    names = {row.name for row in recipe.rows}
+    tests = [
+        test
+        for test in (Contrast(**fields) for fields in content["tests"])
+        if test.row in results and (test.against in results or test.against not in names)
+    ]
+    return Outcome(results, missing), tests
 
 
 def write_report(recipes: Path, path: Path) -> dict[str, dict[str, Verdict]]:
@@ -80,8 +92,8 @@ def write_report(recipes: Path, path: Path) -> dict[str, dict[str, Verdict]]:
         recipe = load_recipe(recipes, name)
         outcomes = {}
         for size in SIZES:
-            outcome, pairs = recorded(recipe, size)
-            outcomes[size] = (outcome, compare(recipe, size, outcome), pairs)
+            outcome, tests = recorded(recipe, size)
+            outcomes[size] = (outcome, compare(recipe, size, outcome, tests))
         verdicts[name] = {size: one[1].verdict for size, one in outcomes.items()}
         sections.append(_section(recipe, outcomes))
     lines = ["| table | claim | small run | full run |", "| --- " * 4 + "|"]
@@ -110,9 +122,9 @@ def _section(recipe: Recipe, outcomes: dict[str, Any]) -> str:
     lines.append("")
     lines += _table(recipe, outcomes)
     for size in SIZES:
-        outcome, compared, pairs = outcomes[size]
+        outcome, compared = outcomes[size]
         if outcome.results:
-            lines += _findings(recipe, size, outcome, compared, pairs)
+            lines += _findings(size, outcome, compared)
     return "\n".join(lines)
 
 
@@ -144,24 +156,15 @@ def _number(value: Any) -> bool:
     return isinstance(value, int | float)
 
 
-def _findings(
-    recipe: Recipe,
-    size: str,
-    outcome: Outcome,
-    compared: Comparison,
-    pairs: list[dict[str, Any]],
-) -> list[str]:
+def _findings(size: str, outcome: Outcome, compared: Comparison) -> list[str]:
     lines = [f"What the {size} run found:", ""]
-    for checked in compared.checks:
-        word = {True: "yes", False: "**no**", None: "not run"}[checked.holds]
-        lines.append(f"- {checked.check.says}: {word} ({checked.shown})")
-    tested = [Pair(**pair) for pair in pairs]
-    for one in marks(recipe, size, tested):
-        lines.append(f"- {one.row} against {one.against}, {one.column}: {one.shown}")
-    for pair in tested:
+    lines += [f"- {c.check.says}: **{spoken(c)}** ({c.shown})" for c in compared.checks]
+    lines += [f"- {m.row} against {m.against}, {m.column}: {m.shown}" for m in compared.marks]
+    for test in compared.tests:
+        low, high = test.found.interval()
         lines.append(
-            f"- {pair.row} against {pair.against}, {pair.measure}: "
-            f"{pair.difference:+.4f}, p {pair.p:.2g}"
+            f"- {test.row} against {test.against}, {test.value}: {test.difference:+.4f} "
+            f"({low:+.4f} to {high:+.4f}), p {test.found.p():.2g}"
         )
     for result in outcome.results.values():
         lines += [f"- {result.row}: {note}" for note in result.notes]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import time
@@ -34,7 +33,7 @@ from lexicept.experiments.jobs import (
     TrainingJob,
 )
 from lexicept.experiments.measuring import Measurements
-from lexicept.experiments.recipe import Recipe, Row, load_expected, to_json
+from lexicept.experiments.recipe import Recipe, Row, load_expected, read_job, to_json
 from lexicept.measures import e2
 from lexicept.progress import Progress, silent
 from lexicept.storage.files import fingerprint, read_json, sha256, write_json
@@ -50,8 +49,11 @@ class Result:
     """A row's measurements, and the job that they belong to."""
 
     row: str
+    job: Mapping[str, Any]
+    """The job, as JSON values: a row whose job has changed runs again. A setting that is newer than
+    the result has its default, which must do what was done before."""
     fingerprint: str
-    """Fingerprint of the job: a row whose job has changed runs again."""
+    """Fingerprint of what else the values depend on; see ``job_fingerprint``."""
     values: Mapping[str, float]
     notes: tuple[str, ...]
     seconds: float
@@ -60,15 +62,27 @@ class Result:
     date: str
     per_query: Mapping[str, Mapping[str, float]]
     """Value by measure and query; empty in the recipe's folder."""
+    trainings: tuple[Mapping[str, Any], ...] = ()
+    """``seed``, ``values`` and ``per_query`` of separate trainings, whose means the values are."""
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any], path: Path) -> Result:
         """Read a result. Raises InputError for any other content."""
         try:
             fields = {name: content[name] for name in cls.__dataclass_fields__}
-            return cls(**{**fields, "notes": tuple(fields["notes"])})
+            lists = {name: tuple(fields[name]) for name in ("notes", "trainings")}
+            return cls(**{**fields, **lists})
         except (KeyError, TypeError):
             raise InputError(f"{path}: not a result; remove it to run its row again") from None
+
+    def belongs_to(self, job: Job, recipe: Recipe) -> bool:
+        """Return whether it is what a job gives now."""
+        try:
+            return read_job(self.job, self.row) == job and self.fingerprint == job_fingerprint(
+                job, recipe
+            )
+        except InputError:  # a setting that is no longer there
+            return False
 
 
 @dataclass(frozen=True)
@@ -150,7 +164,7 @@ def known_results(recipe: Recipe, size: str, folder: Path) -> Outcome:
             missing[row.name] = "not run"
         else:
             result = Result.from_json(read_json(path), path)
-            if result.fingerprint == job_fingerprint(job, recipe):
+            if result.belongs_to(job, recipe):
                 results[row.name] = result
             else:
                 missing[row.name] = "run with another configuration than the recipe has now"
@@ -158,9 +172,9 @@ def known_results(recipe: Recipe, size: str, folder: Path) -> Outcome:
 
 
 def job_fingerprint(job: Job, recipe: Recipe) -> str:
-    """Return the fingerprint of a job, its defaults, another table that it reads, and the datasets
-    in which hits of the query's own id are left out."""
-    content = [json.dumps(to_json(job), sort_keys=True)]
+    """Return the fingerprint of another table that a job reads, and of the datasets in which hits
+    of the query's own id are left out."""
+    content = []
     folder = recipe.folder.parents[1]
     if isinstance(job, E2Job):
         content.append(sha256(expected_of(job, folder)))
@@ -184,6 +198,7 @@ def run_row(
     seconds = round(time.perf_counter() - start, 1)
     return Result(
         row.name,
+        to_json(job),
         job_fingerprint(job, recipe),
         measurements.values,
         tuple(measurements.notes),
@@ -192,6 +207,7 @@ def run_row(
         versions(),
         date.today().isoformat(),
         measurements.per_query,
+        tuple(measurements.trainings),
     )
 
 
@@ -312,6 +328,8 @@ def read_by(job: Job | str) -> set[str]:
             models = [job.model]
         case _:
             models = []
+    if isinstance(job, RetrievalJob | TrainingJob) and job.rra is not None:
+        models.append(job.rra.generator)
     return names | {name for name in models if name}
 
 

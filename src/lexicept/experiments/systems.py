@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +13,23 @@ import scipy.sparse as sp
 
 from lexicept.corpora import Document, pseudo_queries, read_documents, read_qrels
 from lexicept.errors import InputError
+from lexicept.evaluation.alpha import QUERY_SHARE, KnownItems
 from lexicept.experiments.data import Data, MissingDataError, fetching, judged, read_vectors
 from lexicept.experiments.jobs import DatasetSettings, EffectJob, RetrievalJob, RRAChoice
-from lexicept.experiments.measuring import Collection, Known, Measurements, measure
+from lexicept.experiments.measuring import (
+    Collection,
+    JudgedVectors,
+    Known,
+    Measurements,
+    measure,
+    measure_curve,
+)
 from lexicept.progress import Progress
 from lexicept.rra import Dialogue, converse, hear, read
 from lexicept.storage.arrays import load_csr, save_csr
 from lexicept.storage.files import fingerprint, write_json
 from lexicept.vectorizers.words import WordVectorizer
-from lexicept.vectors import Floats, Integers
+from lexicept.vectors import Floats
 from lexicept.weighting import BM25
 
 
@@ -37,9 +47,12 @@ def run_retrieval(job: RetrievalJob, data: Data, work: Path, progress: Progress)
             if job.system == "vectors":
                 collection = vectors_collection(job, dataset, data)
             elif job.system == "bm25":
-                collection = words_collection(job, dataset, data)
+                collection = words_collection(job, dataset, data, work)
             else:
                 collection = _encoded(encoder, str(job.model), dataset, data, work, job.rra)
+        collection = replace(collection, tau=dataset.tau)
+        if job.curve:
+            measure_curve(collection, measurements)
         measure(
             collection,
             measurements,
@@ -57,7 +70,9 @@ def run_retrieval(job: RetrievalJob, data: Data, work: Path, progress: Progress)
     return measurements
 
 
-def words_collection(job: RetrievalJob, dataset: DatasetSettings, data: Data) -> Collection:
+def words_collection(
+    job: RetrievalJob, dataset: DatasetSettings, data: Data, work: Path
+) -> Collection:
     """Return a dataset with BM25 weights."""
     source = data.find(dataset.name)
     documents = list(read_documents(source))
@@ -66,7 +81,7 @@ def words_collection(job: RetrievalJob, dataset: DatasetSettings, data: Data) ->
     weights = BM25(job.k1, job.b).documents(vectorizer.documents(texts))
     queries, qrels = judged(source, dataset.split, dataset.queries)
     asked = vectorizer.queries([query.text for query in queries])
-    known = known_items(job.rra, documents, lambda texts: vectorizer.queries(texts))
+    known = known_items(job.rra, documents, vectorizer.queries, data, work)
     return Collection(
         dataset.title,
         [document.id for document in documents],
@@ -76,36 +91,40 @@ def words_collection(job: RetrievalJob, dataset: DatasetSettings, data: Data) ->
         qrels,
         known,
         data.ignores_identical_ids(dataset.name),
+        partial(judged_vectors, source, vectorizer.queries),
     )
 
 
-def known_items(rra: RRAChoice | None, documents: Sequence[Document], vectors: Any) -> Known:
-    """Known-item queries for RRA's α: a sentence each, or what a language model writes."""
+def judged_vectors(source: str, vectors: Any, split: str) -> JudgedVectors:
+    """Return the queries that another split judges, with their vectors."""
+    queries, qrels = judged(source, split, None)
+    return JudgedVectors(
+        [query.id for query in queries], vectors([query.text for query in queries]), qrels
+    )
+
+
+def known_items(
+    rra: RRAChoice | None, documents: Sequence[Document], vectors: Any, data: Data, work: Path
+) -> Known:
+    """Return a function to known-item queries for RRA's α: half of a sentence each, or what a
+    language model writes, which is kept in ``work``."""
     generator = None if rra is None else rra.generator
 
-    def known(count: int) -> tuple[Integers, sp.csr_array]:
-        texts = [document.content for document in documents]
+    def known(count: int) -> KnownItems:
         if generator is None:
-            rows, queries = pseudo_queries.from_texts(texts, count)
-            return rows, vectors(queries)
-        return _generated(generator, documents, count, vectors)
+            texts = [document.content for document in documents]
+            rows, queries = pseudo_queries.from_texts(texts, count, share=QUERY_SHARE)
+            return KnownItems.mismatched(rows, vectors(queries))
+        from lexicept.training.candidates.query_generation import generate_known_items
+
+        folder = work / "generated"
+        folder.mkdir(parents=True, exist_ok=True)
+        rows, queries = generate_known_items(
+            data.place(generator), len(documents), lambda row: documents[row], folder, count
+        )
+        return KnownItems(rows, vectors(queries))
 
     return known
-
-
-def _generated(
-    generator: str, documents: Sequence[Document], count: int, vectors: Any
-) -> tuple[Integers, sp.csr_array]:
-    from tempfile import TemporaryDirectory
-
-    from lexicept.training.candidates.query_generation import generate_with_model
-
-    chosen = np.random.default_rng(0).permutation(len(documents))[:count]
-    sample = [documents[row] for row in chosen]
-    with TemporaryDirectory() as folder:
-        pairs = generate_with_model(generator, sample, Path(folder) / "queries.jsonl")
-    row = {document.id: int(number) for number, document in zip(chosen, sample, strict=True)}
-    return np.array([row[name] for name, _ in pairs]), vectors([query for _, query in pairs])
 
 
 def vectors_collection(
@@ -125,7 +144,7 @@ def vectors_collection(
         [vectors.query_ids[row] for row in rows],
         sp.csr_array(vectors.queries[rows]),
         qrels,
-        lambda count: pseudo_queries.from_vectors(vectors.documents, count),
+        lambda count: KnownItems.mismatched(*pseudo_queries.from_vectors(vectors.documents, count)),
         data.ignores_identical_ids(dataset.name),
     )
 
@@ -174,8 +193,9 @@ def _encoded(
         [query.id for query in queries],
         _encode(encoder.encode_query, [query.text for query in queries]),
         qrels,
-        known_items(rra, documents, lambda texts: _encode(encoder.encode_query, texts)),
+        known_items(rra, documents, partial(_encode, encoder.encode_query), data, work),
         data.ignores_identical_ids(dataset.name),
+        partial(judged_vectors, source, partial(_encode, encoder.encode_query)),
     )
 
 

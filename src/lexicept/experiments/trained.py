@@ -6,18 +6,26 @@ import json
 import shutil
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import scipy.sparse as sp
+import yaml
 
 from lexicept.corpora import read_documents, read_queries
 from lexicept.experiments.data import Data, fetching, judged
-from lexicept.experiments.jobs import DatasetSettings, OverlapJob, TrainingJob
+from lexicept.experiments.jobs import DatasetSettings, OverlapJob, TrainingJob, TuningChoice
 from lexicept.experiments.latency import BMP_METRIC, METRIC, measure_bmp, measure_latency
-from lexicept.experiments.measuring import Collection, Measurements, measure, pruned
-from lexicept.experiments.systems import known_items
+from lexicept.experiments.measuring import (
+    Collection,
+    Measurements,
+    measure,
+    measure_curve,
+    pruned,
+)
+from lexicept.experiments.systems import judged_vectors, known_items
 from lexicept.models.backbone import Backbone
 from lexicept.models.cached_states import CachedStates
 from lexicept.models.encoder import Encoder
@@ -28,9 +36,12 @@ from lexicept.models.soup import soup
 from lexicept.pipelines.pretrain import pretrain
 from lexicept.progress import Progress
 from lexicept.storage.arrays import load_csr, save_csr
-from lexicept.storage.files import fingerprint, write_json
+from lexicept.storage.files import fingerprint, replace_file, write_json
 from lexicept.training.config import TrainingConfig, ValidationSettings
+from lexicept.training.config_file import load_config
 from lexicept.training.run import train
+from lexicept.training.settings import to_mapping
+from lexicept.training.tuning import tune
 from lexicept.training.validation import RetrievalEvaluator, Texts
 
 SHARED = ("words", "lists.jsonl", "teacher", "states", "validation-words")
@@ -53,9 +64,82 @@ def run_training(
     Raises:
         MissingDataError: a dataset or model that is not here.
     """
-    config, model = model_of(job, data, work, progress)
+    config, changes = _chosen(job, data, work, progress)
+    if not job.seeds:
+        return _trained_and_tested(job, config, changes, data, work, progress, metrics)
+    trainings = {}
+    for number, seed in enumerate(job.seeds):
+        progress("trainings", number, len(job.seeds), f"seed {seed}")
+        trainings[seed] = _trained_and_tested(
+            job, seeded(config, seed), changes, data, work, progress, metrics
+        )
+    return Measurements.mean_of(trainings)
+
+
+def model_of(
+    job: TrainingJob, data: Data, work: Path, progress: Progress
+) -> tuple[TrainingConfig, Path]:
+    """Return a job's configuration with the paths here, and its model, trained where missing; that
+    of the first seed where it has several."""
+    config, changes = _chosen(job, data, work, progress)
+    if job.seeds:
+        config = seeded(config, job.seeds[0])
+    return _model(job, config, changes, data, work, progress)
+
+
+def _chosen(
+    job: TrainingJob, data: Data, work: Path, progress: Progress
+) -> tuple[TrainingConfig, list[str]]:
+    """Return a job's configuration with the paths here, and the values that tuning chooses."""
+    config = located(job.config, data)
+    if job.tuning is None:
+        return config, []
+    first = seeded(config, job.seeds[0]) if job.seeds else config
+    begun = _pretrained(job, first, data, work, progress)
+    return config, _tuned(begun, job.tuning, work, progress)
+
+
+def _model(
+    job: TrainingJob,
+    config: TrainingConfig,
+    changes: Sequence[str],
+    data: Data,
+    work: Path,
+    progress: Progress,
+) -> tuple[TrainingConfig, Path]:
+    """Train a model, or several and average them."""
+    config = load_config(_pretrained(job, config, data, work, progress), changes)
+    folders = [
+        trained(replace(config, optimizer=replace(config.optimizer, seed=seed)), work, progress)
+        for seed in job.averaged or (config.optimizer.seed,)
+    ]
+    return config, folders[0] if len(folders) == 1 else _averaged(folders, work)
+
+
+def seeded(config: TrainingConfig, seed: int) -> TrainingConfig:
+    """Return a configuration whose training has another seed, from the SAE on, on the same data."""
+    return replace(
+        config,
+        data=replace(config.data, seed=config.data_seed),
+        model=replace(config.model, sae=replace(config.model.sae, seed=seed)),
+        optimizer=replace(config.optimizer, seed=seed),
+    )
+
+
+def _trained_and_tested(
+    job: TrainingJob,
+    config: TrainingConfig,
+    changes: Sequence[str],
+    data: Data,
+    work: Path,
+    progress: Progress,
+    metrics: Container[str],
+) -> Measurements:
+    """Measure a model, trained where it is missing, on the job's datasets."""
+    config, model = _model(job, config, changes, data, work, progress)
     encoder, measurements = Encoder.load(model), Measurements()
     lengths = (encoder.backbone.max_query_tokens, encoder.backbone.max_document_tokens)
+    measurements.notes += [f"chosen on held-out queries: {', '.join(changes)}"] if changes else []
     frozen = config.model.trained == "head"
     limits = encoder.head.settings
     query_dims = job.query_max_active_dims or limits.query_max_active_dims
@@ -67,7 +151,14 @@ def run_training(
             encoder.backbone.cut(dataset.max_query_tokens or lengths[0], lengths[1])
             collection = encoded(encoder, model, source, dataset, states, config, progress)
         ignored = data.ignores_identical_ids(dataset.name)
-        collection = replace(collection, ignore_identical_ids=ignored)
+        collection = replace(collection, ignore_identical_ids=ignored, tau=dataset.tau)
+        if job.curve:
+            measure_curve(collection, measurements, limits.pruning)
+        if job.rra is not None and job.rra.alpha is None:
+            documents, vectors = list(read_documents(source)), partial(_queries, encoder)
+            known = known_items(job.rra, documents, vectors, data, work)
+            split = partial(judged_vectors, source, vectors)
+            collection = replace(collection, known=known, split=split)
         measure(collection, measurements, job.rra, query_dims, document_dims, limits.pruning)
         if f"{dataset.title} {BMP_METRIC}" in metrics:
             shown = pruned(collection, query_dims, document_dims, limits.pruning)
@@ -86,20 +177,6 @@ def run_training(
             encoder, job.mteb, query_dims, document_dims, kept, progress
         )
     return measurements
-
-
-def model_of(
-    job: TrainingJob, data: Data, work: Path, progress: Progress
-) -> tuple[TrainingConfig, Path]:
-    """Return a job's configuration with the paths here, and its model, trained where missing."""
-    config = located(job.config, data)
-    if job.pretraining is not None:
-        config = _pretrained(job, config, data, work, progress)
-    folders = [
-        trained(replace(config, optimizer=replace(config.optimizer, seed=seed)), work, progress)
-        for seed in job.seeds or (config.optimizer.seed,)
-    ]
-    return config, folders[0] if len(folders) == 1 else _averaged(folders, work)
 
 
 def _anisotropy(encoder: Any, config: TrainingConfig, source: str, title: str) -> dict[str, float]:
@@ -174,17 +251,10 @@ def trained(config: TrainingConfig, work: Path, progress: Progress) -> Path:
     if (folder / "model").exists():
         return folder / "model"
     prepared = folder.with_name(f"{folder.name}.prepared")
-    prepared.mkdir(parents=True, exist_ok=True)
     shared = _shared(config, work / "prepared")
-    for name, place in shared.items():
-        if place.exists() and not (prepared / name).exists():
-            (prepared / name).symlink_to(place.resolve())
+    _link(shared, prepared)
     train(config, folder, progress, prepared)
-    for name, place in shared.items():
-        own = prepared / name
-        if own.exists() and not own.is_symlink() and not place.exists():
-            place.parent.mkdir(parents=True, exist_ok=True)
-            own.rename(place)
+    _keep(shared, prepared)
     shutil.rmtree(prepared)
     shutil.rmtree(folder / "work")
     return folder / "model"
@@ -195,7 +265,7 @@ def _shared(config: TrainingConfig, folder: Path) -> dict[str, Path]:
     those with the same settings of it."""
     model, optimizer = config.model, config.optimizer
     prepared = [asdict(config.data), asdict(config.teacher), asdict(config.validation)]
-    common = folder / key([*prepared, optimizer.seed, optimizer.bf16, _backbone_key(config)])
+    common = folder / key([*prepared, config.data_seed, optimizer.bf16, _backbone_key(config)])
     read = [model.sae_input, model.sae_queries, model.max_document_tokens]
     sae = key([asdict(model.sae), *read, model.trained == "head"])
     return {name: common / name for name in SHARED} | {"sae": common / f"sae-{sae}"}
@@ -210,13 +280,46 @@ def _averaged(models: Sequence[Path], work: Path) -> Path:
     return out
 
 
+def _tuned(
+    config: TrainingConfig, tuning: TuningChoice, work: Path, progress: Progress
+) -> list[str]:
+    """Return the best ``NAME=VALUE`` of short trainings; long ones share what they prepare."""
+    place = work / "tuned" / key([asdict(config), asdict(tuning)])
+    place.mkdir(parents=True, exist_ok=True)
+    path, out = place / "config.yaml", place / "trials"
+    replace_file(path, yaml.safe_dump(to_mapping(config), sort_keys=False).encode())
+    best = tune(path, tuning.vary, tuning.steps, out, progress=progress)[0]
+    _keep(_shared(config, work / "prepared"), out / "work")
+    return best.changes
+
+
+def _link(shared: dict[str, Path], prepared: Path) -> None:
+    """Link what other trainings have prepared into a folder."""
+    prepared.mkdir(parents=True, exist_ok=True)
+    for name, place in shared.items():
+        if place.exists() and not (prepared / name).exists():
+            (prepared / name).symlink_to(place.resolve())
+
+
+def _keep(shared: dict[str, Path], prepared: Path) -> None:
+    """Move what a training has prepared to where others find it."""
+    for name, place in shared.items():
+        own = prepared / name
+        if own.exists() and not own.is_symlink() and not place.exists():
+            place.parent.mkdir(parents=True, exist_ok=True)
+            own.rename(place)
+
+
 def _pretrained(
     job: TrainingJob, config: TrainingConfig, data: Data, work: Path, progress: Progress
 ) -> TrainingConfig:
     """Return the configuration with the pretrained model as its start or, for a decoder, its
-    backbone."""
+    backbone; the same where the job pretrains none."""
     stage = job.pretraining
-    assert stage is not None
+    if stage is None:
+        return config
+    if job.seeds:
+        stage = replace(stage, settings=replace(stage.settings, seed=config.optimizer.seed))
     source = data.find(stage.corpus)
     model, settings = config.model, stage.settings
     of_training = stage.vocabulary == "training"
@@ -285,8 +388,12 @@ def encoded(
         save_csr(place, read(texts[1], "document"))
         write_json(whole, {"documents": len(documents)})
     weights = load_csr(place, encoder.head.size)
-    known = known_items(None, documents, lambda some: evaluator.encode(encoder, some, "query"))
-    return Collection(dataset.title, ids[1], weights, ids[0], read(texts[0], "query"), qrels, known)
+    return Collection(dataset.title, ids[1], weights, ids[0], read(texts[0], "query"), qrels)
+
+
+def _queries(encoder: Any, texts: Sequence[str]) -> sp.csr_array:
+    evaluator = RetrievalEvaluator([], [], [], [], [], ValidationSettings())
+    return evaluator.encode(encoder, texts, "query")
 
 
 def run_overlap(job: OverlapJob, data: Data, work: Path, progress: Progress) -> Measurements:

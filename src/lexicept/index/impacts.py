@@ -7,7 +7,7 @@ and derived again after every change of the collection.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
@@ -18,7 +18,6 @@ import numpy as np
 import scipy.sparse as sp
 
 from lexicept import rra
-from lexicept.corpora.pseudo_queries import known_item_ndcg
 from lexicept.engines import ExactEngine
 from lexicept.engines.exact import PostingsWriter
 from lexicept.engines.interface import single_precision
@@ -36,9 +35,6 @@ from lexicept.vectors import (
     stack_columns,
 )
 from lexicept.weighting import Statistics, Unchanged, Weighting, from_settings
-
-ALPHAS = (1.0, 1.25, 0.75, 1.5, 0.5, 2.0, 3.0)
-"""The values that ``best_alpha`` tries; of equal ones the first, the nearest to the paper's 1."""
 
 
 @dataclass(frozen=True)
@@ -282,31 +278,6 @@ class Derived:
             if not np.isfinite(values).all():
                 raise IndexFormatError(f"{folder}: {name} that are not finite")
         return cls(engine, bounds, background)
-
-
-def best_alpha(
-    derive: Callable[[RRASettings], Derived],
-    sources: Integers,
-    queries: sp.csr_array,
-    iterations: int = 1,
-    transform: str = "1+x",
-) -> tuple[float, dict[float, float]]:
-    """Choose RRA's α without judgements: the best nDCG@10 on known-item queries.
-
-    Args:
-        derive: re-weights the collection.
-        sources: the row of the document that each query looks for [n].
-        queries: their weights [n, V].
-
-    Returns:
-        The first best of ``ALPHAS``, and the nDCG@10 of each.
-    """
-    values = {}
-    for alpha in ALPHAS:
-        derived = derive(RRASettings(alpha, iterations, transform))
-        results = derived.engine.search(queries, 10, queries @ derived.background)
-        values[alpha] = known_item_ndcg([rows for rows, _ in results], sources)
-    return max(values, key=lambda alpha: values[alpha]), values
 
 
 def _statistics(shard: Shard, vocabulary: int) -> Statistics:

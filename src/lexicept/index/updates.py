@@ -28,7 +28,7 @@ from lexicept.index.generations import (
     next_generation,
     publish,
 )
-from lexicept.index.impacts import Derived, RRASettings, best_alpha
+from lexicept.index.impacts import RRASettings
 from lexicept.index.reader import IndexReader
 from lexicept.index.term_frequencies import write_tf
 from lexicept.parallel.ray import Cluster
@@ -192,29 +192,6 @@ def _with_known_names(index: IndexReader, findings: Findings) -> Findings:
     return replace(findings, labels=unique_labels(labels, kept), sources=sources)
 
 
-def choose_alpha(
-    index: IndexReader, iterations: int = 1, transform: str = "1+x", seed: int = 0
-) -> tuple[float, dict[float, float]]:
-    """RRA's α without labels: the best nDCG@10 on pseudo-queries.
-
-    The pseudo-queries are a random sentence each of 500 random documents, or the strongest
-    dimensions of documents that have no sentences.
-
-    Returns:
-        The first best of ``ALPHAS``, and the nDCG@10 of each.
-    """
-    settings = list(index.settings.values())
-    weights = Derived.compute(index.tf(), settings, None).engine
-    sources, queries = _pseudo_queries(index, weights, seed)
-    return best_alpha(
-        lambda rra: Derived.compute(index.tf(), settings, rra),
-        sources,
-        queries,
-        iterations,
-        transform,
-    )
-
-
 def add_engine(
     path: str | os.PathLike[str],
     name: str,
@@ -244,21 +221,17 @@ def add_engine(
     engine = index.engine
     arguments = {"documents": engine.matrix(), "offsets": engine.offsets, **settings}
     if settings.get("recall", 1.0) != 1.0:
-        encoded = index.query_vectors(queries) if queries else _pseudo_queries(index, engine)[1]
+        encoded = index.query_vectors(queries) if queries else _pseudo_queries(index, engine)
         arguments |= {"queries": encoded, "query_offsets": encoded @ index.derived.background}
     folder = index.engine_folder(name)
     arguments["progress"] = progress
     return store.build(folder, name, index.postings, arguments, restart=restart)
 
 
-def _pseudo_queries(
-    index: IndexReader, weights: ExactEngine, seed: int = 0
-) -> tuple[Integers, sp.csr_array]:
-    """The documents that 500 queries come from, and their weights [n, V]."""
-    sources, texts = pseudo_queries.from_texts(Contents(index.folder), seed=seed)
-    if texts:
-        return sources, index.query_vectors(texts)
-    return pseudo_queries.from_vectors(weights.matrix(), seed=seed)
+def _pseudo_queries(index: IndexReader, weights: ExactEngine) -> sp.csr_array:
+    """Return the weights of 500 queries [n, V]."""
+    _, texts = pseudo_queries.from_texts(Contents(index.folder))
+    return index.query_vectors(texts) if texts else pseudo_queries.from_vectors(weights.matrix())[1]
 
 
 def _rewrite(

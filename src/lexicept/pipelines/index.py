@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from lexicept.corpora import Document
-from lexicept.errors import InputError, LexiceptWarning, ParameterError
+from lexicept.errors import InputError, LexiceptWarning, ParameterError, require
+from lexicept.evaluation.alpha import AlphaChoice, KnownItems, choose_index_alpha
 from lexicept.explanation.explanation import Explanation
 from lexicept.fields.facets import ValueCount
 from lexicept.fields.filters import Filter
@@ -32,6 +33,9 @@ from lexicept.progress import Progress, reporting
 if TYPE_CHECKING:
     from lexicept.pipelines.evaluate import Evaluation
 
+
+GENERATING = ("torch", "transformers")
+"""The packages that a generator of queries needs."""
 
 LOOK_SECONDS = 1.0
 """Seconds between looks of searches at whether the index on disk has changed."""
@@ -342,7 +346,7 @@ class Index:
 
         Args:
             alpha: how sharply the speaker prefers what sets a document apart, above 0; "auto"
-                chooses the value with the best nDCG@10 on pseudo-queries.
+                chooses it on pseudo-queries, see ``choose_alpha``.
             iterations: rounds of listener and speaker, at least 1.
             transform: f of a weight (RRA, equation 1).
             out: write a re-weighted copy here and return that; None changes this index.
@@ -369,22 +373,49 @@ class Index:
 
     @checked_arguments
     def choose_alpha(
-        self, *, iterations: int = 1, transform: str = "1+x"
-    ) -> tuple[float, dict[float, float]]:
-        """Return the α that ``reweight`` chooses, and the pseudo-query nDCG@10 of each α tried.
+        self,
+        *,
+        iterations: int = 1,
+        transform: str = "1+x",
+        generator: str | None = None,
+        progress: bool | Progress = False,
+    ) -> AlphaChoice:
+        """Choose RRA's α without judgements; return it and the nDCG@10 of each α tried.
+
+        A pseudo-query has half of the words of a sentence, and its document is scored as if it
+        lacked 40 % of them. α is 1 unless another is better beyond chance. With a generator the
+        queries are the model's, and the α with the best nDCG@10 is taken, as in the paper.
 
         Args:
             iterations: as in ``reweight``.
             transform: as in ``reweight``.
+            generator: a causal language model that writes a query each for 500 documents, a hub
+                name or a folder. The queries are kept beside the index, in
+                ``queries-*.jsonl``; an interrupted call is resumed by calling it again.
+            progress: True shows a bar on standard error.
+
+        Raises:
+            InputError: settings out of range, or the generator can't be loaded or writes nothing.
         """
-        return updates.choose_alpha(self.reader, iterations, transform)
+        reader, items = self.reader, None
+        RRASettings(iterations=iterations, transform=transform)
+        if generator is not None:
+            require("train", *GENERATING)
+            from lexicept.training.candidates.query_generation import generate_known_items
+
+            with reporting(progress) as shown:
+                sources, texts = generate_known_items(
+                    generator, len(reader), reader.stored, self.path.parent, progress=shown
+                )
+            items = KnownItems(sources, reader.query_vectors(texts))
+        return choose_index_alpha(reader, iterations, transform, items)
 
     @staticmethod
     def _rra(
         reader: IndexReader, alpha: float | str, iterations: int, transform: str
     ) -> RRASettings:
         if alpha == "auto":
-            alpha, _ = updates.choose_alpha(reader, iterations, transform)
+            alpha = choose_index_alpha(reader, iterations, transform).alpha
         return RRASettings(float(alpha), iterations, transform)
 
     def _changeable(self) -> Path:

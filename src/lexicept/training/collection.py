@@ -89,7 +89,7 @@ def _training_queries(run: RunFolder, index: IndexReader) -> tuple[dict[str, str
     else:
         queries, qrels = _pseudo_queries(run, index)
     if data.count is not None:
-        random = np.random.default_rng(run.config.optimizer.seed)
+        random = np.random.default_rng(run.config.data_seed)
         names = list(queries)
         drawn = sorted(random.permutation(len(names))[: data.count])
         queries = {names[i]: queries[names[i]] for i in drawn}
@@ -98,7 +98,7 @@ def _training_queries(run: RunFolder, index: IndexReader) -> tuple[dict[str, str
 
 def _pseudo_queries(run: RunFolder, index: IndexReader) -> tuple[dict[str, str], Relevant]:
     data = run.config.data
-    seed = run.config.optimizer.seed
+    seed = run.config.data_seed
     pairs = pseudo_queries.generate(index.documents(), "mixed", data.pseudo_queries, seed)
     queries, sources = {}, {}
     for name, document, text in pseudo_queries.named(pairs):
@@ -113,7 +113,7 @@ def _split(
 ) -> tuple[HeldOut, dict[str, str], Relevant]:
     """Return validation's queries, and the queries and judgements left for training."""
     settings = run.config.validation
-    random = np.random.default_rng(run.config.optimizer.seed)
+    random = np.random.default_rng(run.config.data_seed)
     if settings.queries is not None:
         texts = {q.id: q.text for q in read_queries(settings.queries, settings.split)}
         chosen = sorted(texts)

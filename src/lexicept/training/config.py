@@ -189,6 +189,9 @@ class DataSettings:
     """Tokens at which training cuts queries; see also ``model.max_query_tokens``."""
     max_document_tokens: Length = 256
     """Tokens at which training cuts documents; see also ``model.max_document_tokens``."""
+    seed: Seed | None = None
+    """Seed of what is drawn once: pseudo-queries, held-out queries and documents; null for the
+    optimizer's, with which trainings of other seeds share no prepared data."""
 
 
 @settings
@@ -318,7 +321,7 @@ class OptimizerSettings:
     bf16: Flag = False
     """Whether to train in mixed precision, where the processor has it."""
     seed: Seed = 0
-    """Seed of samples, dropout, adapters, pseudo-queries and the held-out queries."""
+    """Seed of samples, dropout and adapters, and of the data where they have no own."""
 
 
 @settings
@@ -371,6 +374,11 @@ class TrainingConfig:
     joint_regularizer: JointSettings = field(default_factory=JointSettings)
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
     validation: ValidationSettings = field(default_factory=ValidationSettings)
+
+    @property
+    def data_seed(self) -> int:
+        """The seed of pseudo-queries, held-out queries and their documents."""
+        return self.optimizer.seed if self.data.seed is None else self.data.seed
 
     def __post_init__(self) -> None:
         if not self.data.corpus:

@@ -176,8 +176,7 @@ def _evaluator(
     documents: Sequence[str] = Contents(index.folder)
     words = sp.csr_array(index.document_vectors().weights)
     if settings.documents is not None:
-        seed = run.config.optimizer.seed
-        rows = _drawn(ids, settings.documents, data.validation.qrels, seed)
+        rows = _drawn(ids, settings.documents, data.validation.qrels, run.config.data_seed)
         ids, documents = [ids[n] for n in rows], [documents[n] for n in rows]
         words = words[rows]
     both = None

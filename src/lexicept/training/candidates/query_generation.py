@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -20,6 +21,7 @@ from lexicept.progress import Progress, silent
 from lexicept.storage.files import fingerprint
 from lexicept.storage.workspace import Workspace
 from lexicept.training.candidates.neural_teachers import model_identity
+from lexicept.vectors import Integers
 
 PROMPT = (
     "Write one short question that the following text answers. "
@@ -96,7 +98,45 @@ def generate_with_model(
             part.append_lines(lines, start + len(batch))
             progress("generating", part.done, len(documents))
         work.publish(part.path)
-    with target.open(encoding="utf-8") as file:
+    return _read(target)
+
+
+def generate_known_items(
+    model_name_or_path: str,
+    num_documents: int,
+    document: Callable[[int], Document],
+    folder: Path,
+    count: int = 500,
+    progress: Progress = silent,
+) -> tuple[Integers, list[str]]:
+    """Write a query each for random documents; return the documents' rows and the queries.
+
+    Args:
+        document: returns the document of a row.
+        folder: keeps the queries, in a file named after the model and the documents: the same call
+            reads them again.
+        count: of the documents, at most; all the queries are different documents'.
+
+    Raises:
+        InputError: the model can't be loaded, or wrote no queries; see ``generate_with_model``.
+    """
+    rows = np.random.default_rng(0).permutation(num_documents)[:count]
+    sample = {d.id: (int(row), d) for row, d in ((row, document(int(row))) for row in rows)}
+    documents = [each for _, each in sample.values()]
+    parts = [json.dumps(model_identity(model_name_or_path)), PROMPT]
+    name = fingerprint([*parts, *(part for d in documents for part in (d.id, d.content))])[:16]
+    out = folder / f"queries-{name}.jsonl"
+    if out.exists():
+        pairs = _read(out)
+    else:
+        pairs = generate_with_model(model_name_or_path, documents, out, progress=progress)
+    if not pairs:
+        raise InputError(f"{model_name_or_path} wrote no queries")
+    return np.array([sample[name][0] for name, _ in pairs]), [query for _, query in pairs]
+
+
+def _read(path: Path) -> list[tuple[str, str]]:
+    with path.open(encoding="utf-8") as file:
         records = [json.loads(line) for line in file]
     return [(fields["document_id"], fields["query"]) for fields in records]
 
