@@ -232,6 +232,15 @@ def test_a_model_as_the_hub_has_them(masked: Path, tmp_path: Path) -> None:
     assert_same(both(encoder), both(SparseEncoder(str(folder))))
 
 
+def test_a_length_is_written_for_readers_without_windows(masked: Path, tmp_path: Path) -> None:
+    encoder = read_model(masked, Kind.splade)
+    encoder.backbone.cut(9, 9)
+    write_model(encoder, Kind.sentence_transformers, tmp_path / "out")
+    written = SparseEncoder(str(tmp_path / "out"))
+    assert written.max_seq_length == 9
+    assert_same(both(encoder), both(written))
+
+
 @pytest.mark.parametrize("file", ["idf.json", "query_token_weights.txt"])
 def test_opensearch_s_weights_of_tokens(file: str, masked: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(masked, tmp_path / "opensearch"))
@@ -388,6 +397,14 @@ REFUSED: dict[str, tuple[str, Callable[[Path], SparseEncoder], Kind]] = {
     "pruning": (
         "query_max_active_dims: limits",
         lambda masked: with_head(masked, head_of(masked, query_max_active_dims=3)),
+        Kind.sentence_transformers,
+    ),
+    "impact": (
+        "query_max_active_dims, document_max_active_dims, pruning: limits",
+        lambda masked: with_head(
+            masked,
+            head_of(masked, query_max_active_dims=3, document_max_active_dims=4, pruning="impact"),
+        ),
         Kind.sentence_transformers,
     ),
     "prompts": (

@@ -264,6 +264,11 @@ class Backbone(Transformer):  # type: ignore[misc]
         """Return the length after which texts are cut: queries, or documents and all others."""
         return self.max_query_tokens if task == "query" else self.max_document_tokens
 
+    @property
+    def one_window(self) -> int:
+        """The tokens of a document that a reader without windows takes."""
+        return min(self.window, self.max_document_tokens or self.window)
+
     def windows(
         self, texts: Sequence[str], max_tokens: int | None = None, task: str | None = None
     ) -> list[Window]:

@@ -155,6 +155,7 @@ def _convert_model(source: str, folder: Path, kind: Kind, to: str, out: Path) ->
             (staged / CARD).write_text(make_card(encoder, out.name, source))
     backbone, head = encoder.backbone, encoder.head
     windows = to == "lexicept" and backbone.max_document_tokens is None
+    cut = "windows of" if windows else "cut after"
     return {
         "found": kind.value,
         "source": source,
@@ -163,5 +164,5 @@ def _convert_model(source: str, folder: Path, kind: Kind, to: str, out: Path) ->
         "dimensions": head.size,
         "pooling": head.settings.pooling,
         "queries": "a table of weights" if encoder.lookup is not None else "the same model",
-        "long_texts": f"{'windows of' if windows else 'cut after'} {backbone.window} tokens",
+        "long_texts": f"{cut} {backbone.one_window} tokens",
     }

@@ -62,7 +62,7 @@ def write_model(encoder: Encoder, kind: Kind, folder: Path) -> None:
         tokenizer.save_pretrained(work)
         try:
             transformer = Transformer(
-                str(work), transformer_task="fill-mask", max_seq_length=backbone.window
+                str(work), transformer_task="fill-mask", max_seq_length=backbone.one_window
             )
         except Exception as error:  # transformers hides those of the disk
             reason = " ".join(str(error).split())
