@@ -76,6 +76,13 @@ def test_decoders_are_adapted_in_half_precision():
     assert {(own.dtype, own.gradient_checkpointing) for own in decoders} == {("bfloat16", True)}
 
 
+def test_workers_tokenise_at_full_size():
+    jobs = [row.jobs["full"] for name in NAMES for row in load_recipe(RECIPES, name).rows]
+    trained = [job.config.optimizer for job in jobs if isinstance(job, TrainingJob)]
+    assert len(trained) > 200
+    assert {optimizer.workers for optimizer in trained} == {4}
+
+
 def test_every_table_of_the_papers_has_a_recipe():
     wanted = {f"sae_splade/table{n}" for n in range(1, 10)} | {
         f"splare/table{n}" for n in range(1, 14)

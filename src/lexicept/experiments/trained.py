@@ -44,7 +44,10 @@ from lexicept.training.settings import to_mapping
 from lexicept.training.tuning import tune
 from lexicept.training.validation import RetrievalEvaluator, Texts
 
-SHARED = ("words", "lists.jsonl", "teacher", "states", "validation-words")
+SHARED = (
+    *("words", "documents", "validation-words", "validation-documents"),
+    *("lists.jsonl", "teacher", "states"),
+)
 """Files and folders that trainings prepare of data, teacher and backbone, for any head and loss."""
 
 ANISOTROPY_TEXTS = 1000

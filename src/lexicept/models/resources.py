@@ -30,6 +30,13 @@ def use_attention(backbone: Backbone, kernel: AttentionKernel) -> None:
         raise InputError(f"attn_implementation {kernel} can't be used here: {reason}") from None
 
 
+def check_checkpointing(backbone: Backbone) -> None:
+    """Raise InputError for a model whose class has no gradient checkpointing."""
+    if not backbone.model.supports_gradient_checkpointing:
+        kind = type(backbone.model).__name__
+        raise InputError(f"{backbone.source}: {kind} has no gradient checkpointing")
+
+
 def checkpoint_blocks(backbone: Backbone) -> None:
     """Let a backbone keep the inputs of its blocks alone for the backward pass, while it trains,
     and compute the rest again there (Chen et al. 2016): a third more time for far less memory.
@@ -37,17 +44,14 @@ def checkpoint_blocks(backbone: Backbone) -> None:
     Raises:
         InputError: the model's class has no gradient checkpointing.
     """
+    check_checkpointing(backbone)
     model: Any = backbone.model
     # Reentrant checkpoints would detach the states that the hook of the last block reads.
     arguments = {"use_reentrant": False}
-    try:
-        if hasattr(model, "activation_checkpointing_enable"):  # transformers of 2026
-            model.activation_checkpointing_enable(activation_checkpointing_kwargs=arguments)
-        else:
-            model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=arguments)
-    except ValueError as error:
-        reason = " ".join(str(error).split())
-        raise InputError(f"{backbone.source}: no gradient checkpointing: {reason}") from None
+    if hasattr(model, "activation_checkpointing_enable"):  # since transformers 5.23
+        model.activation_checkpointing_enable(activation_checkpointing_kwargs=arguments)
+    else:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=arguments)
 
 
 def cast(backbone: Backbone, dtype: Dtype) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,14 +13,17 @@ import scipy.sparse as sp
 
 from lexicept.corpora import Qrel, Query, pseudo_queries, read_documents, read_qrels, read_queries
 from lexicept.errors import InputError
-from lexicept.index.builder import Contents, IndexBuilder
+from lexicept.index.builder import Contents, IndexBuilder, write_documents
 from lexicept.index.impacts import VocabularySettings
 from lexicept.index.reader import IndexReader
+from lexicept.index.stored import StoredDocuments
 from lexicept.progress import Progress
 from lexicept.storage.cached import cached
+from lexicept.storage.workspace import new_folder
 from lexicept.training.candidates.lists import CandidateList, Lists, joined, write_lists
 from lexicept.training.candidates.mining import mine
 from lexicept.training.candidates.teacher_mining import teacher_lists
+from lexicept.training.config import TrainingConfig
 from lexicept.training.data import TeacherScores, TrainingData
 from lexicept.training.run_folder import RunFolder
 from lexicept.vectorizers.words import WordVectorizer
@@ -36,11 +40,40 @@ class HeldOut(NamedTuple):
     qrels: list[Qrel]
 
 
+@dataclass(frozen=True)
+class Corpus:
+    """Documents on disk, and the index of their words where something reads it."""
+
+    folder: Path
+    """Folder of the stored documents; see ``StoredDocuments``."""
+    index: IndexReader | None = None
+
+    @cached_property
+    def stored(self) -> StoredDocuments:
+        """The documents, by number."""
+        return StoredDocuments(self.folder)
+
+    @property
+    def ids(self) -> Sequence[str]:
+        return self.stored.ids
+
+    @cached_property
+    def contents(self) -> Contents:
+        """Titles and texts, as a model reads them."""
+        return Contents(self.folder)
+
+    @property
+    def words(self) -> IndexReader:
+        """The index of words. Raises InputError where the corpus was opened without it."""
+        if self.index is None:
+            raise InputError(f"{self.folder}: these documents have no index of words")
+        return self.index
+
+
 class RunData(NamedTuple):
     """Everything of a run that no model has seen yet."""
 
-    documents: IndexReader
-    """Index of the documents' words."""
+    documents: Corpus
     training: TrainingData
     validation: HeldOut
 
@@ -51,21 +84,87 @@ def read_run_data(run: RunFolder) -> RunData:
     Raises:
         InputError: data that do not fit together.
     """
-    index = word_index(run.config.data.corpus, run.prepared / "words", run.progress)
-    queries, qrels = _training_queries(run, index)
+    # What is quick to refuse comes first: storing and indexing millions of documents takes minutes.
+    settings, judged, given = run.config.data, None, None
+    check_corpora(run.config)
+    if settings.queries is not None:
+        judged = _judged_queries(settings.queries, settings.split)
+    if settings.lists is not None:
+        given = Lists.open(settings.lists)
+    corpus = open_corpus(settings.corpus, run.prepared, run.progress, words=needs_words(run.config))
+    queries, qrels = _training_queries(run, corpus, judged)
     held, queries, qrels = _split(run, queries, qrels)
-    data = _training_data(run, index, queries, qrels)
-    data.lists = _lists(run, index, queries, qrels, data)
-    return RunData(index, data, held)
+    data = _training_data(run, corpus, queries, qrels)
+    data.lists = _lists(run, corpus, queries, qrels, data, given)
+    data.check_lists()
+    return RunData(corpus, data, held)
 
 
-def word_index(corpus: str, path: Path, progress: Progress) -> IndexReader:
+def check_corpora(config: TrainingConfig) -> None:
+    """Read the first document, and the first query and judgement, of everything that a run names.
+
+    Raises:
+        InputError: one is missing, empty or of no known format.
+    """
+    data, validation = config.data, config.validation
+    for corpus in {data.corpus, validation.corpus or data.corpus}:
+        if next(iter(read_documents(corpus)), None) is None:
+            raise InputError(f"{corpus}: no documents")
+    for queries, split in ((data.queries, data.split), (validation.queries, validation.split)):
+        if queries is not None and next(iter(read_queries(queries, split)), None) is not None:
+            next(iter(read_qrels(queries, split)), None)
+
+
+def needs_words(config: TrainingConfig) -> bool:
+    """Return whether a run reads BM25 weights: to mine candidates, to teach, or in its score."""
+    data = config.data
+    judged_alone = not data.negatives and data.positive_share == 1
+    mines = data.lists is None and data.mining != "teacher" and not judged_alone
+    return bool(mines or config.teacher.bm25_weight or config.loss.words)
+
+
+def open_corpus(
+    corpus: str, folder: Path, progress: Progress, *, words: bool, prefix: str = ""
+) -> Corpus:
+    """Return a corpus on disk, stored where it is absent or damaged.
+
+    Args:
+        folder: where to keep it, as ``<prefix>words`` or ``<prefix>documents``.
+        words: whether to index its words, which takes most of the time.
+    """
+    if words:
+        index = word_index(corpus, folder / f"{prefix}words", progress)
+        return Corpus(index.folder, index)
+    return stored_documents(corpus, folder / f"{prefix}documents")
+
+
+def stored_documents(corpus: str, path: Path) -> Corpus:
+    """Return documents on disk, read and written one by one where they are absent or damaged.
+
+    Raises:
+        InputError: no documents, or a bad one.
+    """
+
+    def write() -> None:
+        with new_folder(path, "documents") as folder:
+            if not write_documents(folder, read_documents(corpus)):
+                raise InputError(f"{corpus}: no documents")
+
+    def read(folder: Path) -> Corpus:
+        corpus = Corpus(folder)
+        _ = corpus.stored  # raises the error of damaged files
+        return corpus
+
+    return cached(path, write, read)
+
+
+def word_index(corpus: str, path: Path, progress: Progress, language: str = "en") -> IndexReader:
     """Return an index of the documents' words, built where it is absent or damaged."""
 
     def build() -> None:
         with IndexBuilder(path) as builder:
             builder.add_documents(read_documents(corpus), {})
-            builder.add_vocabulary(WordVectorizer(), VocabularySettings(BM25()), progress)
+            builder.add_vocabulary(WordVectorizer(language), VocabularySettings(BM25()), progress)
             builder.commit()
 
     return cached(path, build, IndexReader.open)
@@ -80,14 +179,18 @@ def relevant(qrels: Iterable[Qrel]) -> Relevant:
     return documents
 
 
-def _training_queries(run: RunFolder, index: IndexReader) -> tuple[dict[str, str], Relevant]:
-    """Return the texts and relevant documents of the training queries."""
+def _judged_queries(queries: str, split: str) -> tuple[dict[str, str], Relevant]:
+    """Return the texts and relevant documents of judged queries."""
+    qrels = relevant(read_qrels(queries, split))
+    return {query.id: query.text for query in read_queries(queries, split)}, qrels
+
+
+def _training_queries(
+    run: RunFolder, corpus: Corpus, judged: tuple[dict[str, str], Relevant] | None
+) -> tuple[dict[str, str], Relevant]:
+    """Return the texts and relevant documents of the training queries, judged or made."""
     data = run.config.data
-    if data.queries is not None:
-        qrels = relevant(read_qrels(data.queries, data.split))
-        queries = {query.id: query.text for query in read_queries(data.queries, data.split)}
-    else:
-        queries, qrels = _pseudo_queries(run, index)
+    queries, qrels = _pseudo_queries(run, corpus) if judged is None else judged
     if data.count is not None:
         random = np.random.default_rng(run.config.data_seed)
         names = list(queries)
@@ -96,10 +199,11 @@ def _training_queries(run: RunFolder, index: IndexReader) -> tuple[dict[str, str
     return queries, qrels
 
 
-def _pseudo_queries(run: RunFolder, index: IndexReader) -> tuple[dict[str, str], Relevant]:
+def _pseudo_queries(run: RunFolder, corpus: Corpus) -> tuple[dict[str, str], Relevant]:
     data = run.config.data
-    seed = run.config.data_seed
-    pairs = pseudo_queries.generate(index.documents(), "mixed", data.pseudo_queries, seed)
+    seed, stored = run.config.data_seed, corpus.stored
+    documents = map(stored.document, range(len(stored.ids)))
+    pairs = pseudo_queries.generate(documents, "mixed", data.pseudo_queries, seed)
     queries, sources = {}, {}
     for name, document, text in pseudo_queries.named(pairs):
         queries[name], sources[name] = text, [document]
@@ -141,22 +245,22 @@ def _split(
 
 def _lists(
     run: RunFolder,
-    index: IndexReader,
+    corpus: Corpus,
     queries: dict[str, str],
     qrels: Relevant,
     training: TrainingData,
+    given: Lists | None,
 ) -> Sequence[CandidateList]:
     data, path = run.config.data, run.prepared / "lists.jsonl"
     if data.lists is None and not data.negatives and data.positive_share == 1:
         return _judged_alone(training)
-    if data.lists is not None and data.count is None and run.config.validation.queries is not None:
-        return Lists.open(data.lists)
+    if given is not None and data.count is None and run.config.validation.queries is not None:
+        return given
 
     def make() -> Lists:
-        if data.lists is not None:  # some queries were left out, so that their lists are too
-            given = Lists.open(data.lists)
+        if given is not None:  # some queries were left out, so that their lists are too
             return write_lists(path, (one for one in given if one.query_id in queries))
-        return _mined(run, index, queries, qrels, training)
+        return _mined(run, corpus, queries, qrels, training)
 
     return cached(path, make, Lists.open)
 
@@ -173,7 +277,7 @@ def _judged_alone(training: TrainingData) -> list[CandidateList]:
 
 def _mined(
     run: RunFolder,
-    index: IndexReader,
+    corpus: Corpus,
     queries: dict[str, str],
     qrels: Relevant,
     training: TrainingData,
@@ -183,7 +287,7 @@ def _mined(
     path = run.prepared / "lists.jsonl"
 
     def by_words(out: Path) -> Lists:
-        return mine(index, queries, qrels, out, depth=depth, progress=progress)
+        return mine(corpus.words, queries, qrels, out, depth=depth, progress=progress)
 
     def by_teacher(out: Path) -> Lists:
         return teacher_lists(training, qrels, out, depth, progress)
@@ -200,20 +304,21 @@ def _mined(
 
 
 def _training_data(
-    run: RunFolder, index: IndexReader, queries: dict[str, str], qrels: Relevant
+    run: RunFolder, corpus: Corpus, queries: dict[str, str], qrels: Relevant
 ) -> TrainingData:
     """Return texts and teacher; until candidates are mined, lists hold relevant documents alone."""
-    documents = Contents(index.folder)
     texts = list(queries.values())
     words: tuple[sp.csr_array | None, sp.csr_array | None] = (None, None)
     if run.config.teacher.bm25_weight or run.config.loss.words:
+        index = corpus.words
         words = (index.query_vectors(texts), sp.csr_array(index.document_vectors().weights))
     known = [
         CandidateList(query, tuple(qrels.get(query, ())), len(qrels.get(query, ())))
         for query in queries
     ]
-    teacher = _teacher(run, texts, documents)
-    return TrainingData(list(queries), texts, index.ids, documents, known, *words, teacher)
+    teacher = _teacher(run, texts, corpus.contents)
+    ids = (list(queries), corpus.ids)
+    return TrainingData(ids[0], texts, ids[1], corpus.contents, known, *words, teacher)
 
 
 def _teacher(

@@ -15,9 +15,13 @@ from lexicept.errors import InputError
 from lexicept.models.backbone import Backbone
 from lexicept.models.cached_states import CachedStates
 from lexicept.models.lookup import Lookup
+from lexicept.storage.sequences import NumberOf
 from lexicept.training.candidates.late_interaction import LateInteraction
 from lexicept.training.candidates.lists import CandidateList
 from lexicept.vectors import Floats
+
+CHECKED_LISTS = 1000
+"""Lists whose queries and documents are looked up before a training begins."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +74,8 @@ class TrainingData:
         self.lists = lists
         self.word_queries, self.word_documents = word_queries, word_documents
         self.teacher = teacher
-        self._query_rows = {name: row for row, name in enumerate(query_ids)}
-        self._document_rows = {name: row for row, name in enumerate(document_ids)}
+        self._query_rows = NumberOf(query_ids)
+        self._document_rows = NumberOf(document_ids)
 
     def query_row(self, query_id: str) -> int:
         """Return a query's row. Raises InputError for an unknown id."""
@@ -80,6 +84,18 @@ class TrainingData:
     def document_rows(self, document_ids: Sequence[str]) -> list[int]:
         """Return documents' rows. Raises InputError for an unknown id."""
         return [_row(self._document_rows, name, "document") for name in document_ids]
+
+    def check_lists(self, count: int = CHECKED_LISTS) -> None:
+        """Look up the queries and documents of lists that are spread evenly over all.
+
+        Raises:
+            InputError: an unknown one, which training would meet when it draws the list.
+        """
+        step = max(1, len(self.lists) // count)
+        for number in range(0, len(self.lists), step):
+            one = self.lists[number]
+            self.query_row(one.query_id)
+            self.document_rows(one.documents)
 
     def words(self, queries: Sequence[int], documents: Sequence[int]) -> Tensor:
         """Return BM25's score of every pair [queries, documents]."""
@@ -105,10 +121,11 @@ class TrainingData:
         return scores
 
 
-def _row(rows: dict[str, int], name: str, kind: str) -> int:
-    if name not in rows:
+def _row(rows: NumberOf, name: str, kind: str) -> int:
+    row = rows.find(name)
+    if row is None:
         raise InputError(f"a candidate list names the {kind} {name!r}, which is unknown")
-    return rows[name]
+    return row
 
 
 class Sample(NamedTuple):

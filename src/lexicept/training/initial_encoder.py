@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from accelerate import PartialState
@@ -17,13 +17,15 @@ from lexicept.models.cached_states import cached_reader
 from lexicept.models.encoder import Encoder
 from lexicept.models.heads.base import Head
 from lexicept.models.heads.sae import SAEHead
+from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.models.language_heads import language_head
 from lexicept.models.lookup import Lookup
 from lexicept.models.lora import add_adapters
 from lexicept.models.resources import cast as cast_weights
-from lexicept.models.resources import checkpoint_blocks, use_attention
+from lexicept.models.resources import check_checkpointing, checkpoint_blocks, use_attention
 from lexicept.models.sae.pretrained import find_pretrained_sae
 from lexicept.models.sae.states import origin_of
+from lexicept.training.candidates.neural_teachers import check_dense
 from lexicept.training.config import ModelSettings, TrainingConfig
 from lexicept.training.data import TrainingData
 from lexicept.training.run_folder import RunFolder
@@ -33,22 +35,79 @@ CALIBRATION_TOKENS = 1000
 """Number of tokens that initial biases are measured on."""
 
 
-def initial_encoder(run: RunFolder, data: TrainingData) -> Encoder:
-    """Return the encoder to train, as the configuration says; an SAE may be trained first.
+class Loaded(NamedTuple):
+    """The models that a run starts from, loaded before its data are read."""
+
+    backbone: Backbone
+    head: Head | None = None
+    """Pretrained SAE or language head; None for an SAE that the run trains."""
+    inner: VocabularyHead | None = None
+    """Language head whose transform an SAE reads; see ``sae_input``."""
+    start: Encoder | None = None
+    """Saved encoder that backbone and head belong to."""
+
+
+def load_models(config: TrainingConfig) -> Loaded:
+    """Load the models that a configuration names, all of them: what is missing, pickled, damaged or
+    of the wrong kind is refused before minutes of work on the data.
 
     Raises:
         InputError: a model that can't be loaded, or settings that do not fit it.
     """
-    settings = run.config.model
-    encoder = _new_encoder(run, data) if settings.start is None else Encoder.load(settings.start)
+    settings = config.model
+    loaded = _load_start(settings) if settings.start is not None else _load_parts(config)
+    _cut(loaded.backbone, settings)
+    if settings.attn_implementation is not None:
+        use_attention(loaded.backbone, settings.attn_implementation)
+    if config.optimizer.gradient_checkpointing and settings.trained != "head":
+        check_checkpointing(loaded.backbone)
+    if config.teacher.dense is not None:
+        check_dense(config.teacher.dense)
+    return loaded
+
+
+def _load_start(settings: ModelSettings) -> Loaded:
+    assert settings.start is not None
+    encoder = Encoder.load(settings.start)
     if any(encoder.prompts.values()):
         raise InputError(f"{settings.start}: it puts prompts before texts, which training does not")
+    if settings.dtype is not None:
+        cast_weights(encoder.backbone, settings.dtype)
+    return Loaded(encoder.backbone, encoder.head, start=encoder)
+
+
+def _load_parts(config: TrainingConfig) -> Loaded:
+    settings, pretrained = config.model, None
+    layer = settings.layer
+    if settings.pretrained is not None:
+        wanted = (settings.pretrained, layer, settings.pretrained_width)
+        pretrained = find_pretrained_sae(*wanted, l0=settings.pretrained_l0)
+        layer = layer or pretrained.layer
+    backbone = Backbone.from_pretrained(
+        settings.backbone,
+        layer,
+        bidirectional=settings.bidirectional,
+        dtype=settings.dtype,
+        precision="bfloat16" if config.optimizer.bf16 else None,
+        special_tokens=settings.special_tokens,
+    )
+    if pretrained is not None:
+        return Loaded(backbone, SAEHead(pretrained.load(settings.pretrained_scale, backbone)))
+    if settings.head != "sae":
+        return Loaded(backbone, language_head(settings.backbone))
+    transformed = settings.sae_input != "states"
+    return Loaded(backbone, inner=language_head(settings.backbone) if transformed else None)
+
+
+def initial_encoder(run: RunFolder, data: TrainingData, loaded: Loaded) -> Encoder:
+    """Return the encoder to train, as the configuration says; an SAE may be trained first.
+
+    Raises:
+        InputError: settings that do not fit the models.
+    """
+    settings = run.config.model
+    encoder = loaded.start or Encoder.of(loaded.backbone, _head(run, loaded, data))
     backbone, head, lookup = encoder.backbone, encoder.head, encoder.lookup
-    _cut(backbone, settings)
-    if settings.start is not None and settings.dtype is not None:
-        cast_weights(backbone, settings.dtype)
-    if settings.attn_implementation is not None:
-        use_attention(backbone, settings.attn_implementation)
     if settings.query == "lookup" and lookup is None:
         lookup = Lookup.for_head(head, backbone.tokenizer)
         lookup.set_idf(data.documents)
@@ -84,34 +143,20 @@ def _head_changes(settings: ModelSettings) -> dict[str, Any]:
     return changes
 
 
-def _new_encoder(run: RunFolder, data: TrainingData) -> Encoder:
-    settings, pretrained = run.config.model, None
-    layer = settings.layer
-    if settings.pretrained is not None:
-        wanted = (settings.pretrained, layer, settings.pretrained_width)
-        pretrained = find_pretrained_sae(*wanted, l0=settings.pretrained_l0)
-        layer = layer or pretrained.layer
-    backbone = Backbone.from_pretrained(
-        settings.backbone,
-        layer,
-        bidirectional=settings.bidirectional,
-        dtype=settings.dtype,
-        precision="bfloat16" if run.config.optimizer.bf16 else None,
-        special_tokens=settings.special_tokens,
-    )
-    _cut(backbone, settings)
-    if pretrained is not None:
-        sae = pretrained.load(settings.pretrained_scale, backbone)
-        return Encoder.of(backbone, SAEHead(sae))
-    if settings.head == "sae":
-        return Encoder.of(backbone, _sae_head(run, backbone, data))
-    return Encoder.of(backbone, _language_head(run, backbone, data))
+def _head(run: RunFolder, loaded: Loaded, data: TrainingData) -> Head:
+    """Return the head as it was loaded, or made of that and of the run's texts."""
+    if loaded.head is None:
+        return _sae_head(run, loaded.backbone, loaded.inner, data)
+    if isinstance(loaded.head, VocabularyHead):
+        return _language_head(run, loaded.backbone, loaded.head, data)
+    return loaded.head
 
 
-def _sae_head(run: RunFolder, backbone: Backbone, data: TrainingData) -> Head:
+def _sae_head(
+    run: RunFolder, backbone: Backbone, inner: VocabularyHead | None, data: TrainingData
+) -> Head:
     """Return a head over an SAE that all processes train on the run's texts."""
     settings = run.config.model
-    inner = language_head(settings.backbone) if settings.sae_input != "states" else None
     transform = None if inner is None else inner.transform
     sides = ["documents", "queries"] if settings.sae_queries else ["documents"]
     texts = [getattr(data, side) for side in sides]
@@ -129,10 +174,11 @@ def _sae_head(run: RunFolder, backbone: Backbone, data: TrainingData) -> Head:
     return SAEHead(sae, inner=inner)
 
 
-def _language_head(run: RunFolder, backbone: Backbone, data: TrainingData) -> Head:
+def _language_head(
+    run: RunFolder, backbone: Backbone, head: VocabularyHead, data: TrainingData
+) -> Head:
     """Return the backbone's own language head, or one made of it."""
     settings = run.config.model
-    head = language_head(settings.backbone)
     if settings.head == "mlm":
         return head
     size = settings.size or 0

@@ -17,7 +17,6 @@ from accelerate import PartialState
 
 from lexicept.corpora import Qrel
 from lexicept.errors import InputError
-from lexicept.index.builder import Contents
 from lexicept.models.backbone import Backbone
 from lexicept.models.cached_states import CachedStates
 from lexicept.models.encoder import Encoder
@@ -25,10 +24,10 @@ from lexicept.models.lora import has_adapters, merge_adapters
 from lexicept.progress import Progress, silent
 from lexicept.storage.files import disk_errors, move, remove, replace_file, sync_folder
 from lexicept.training.candidates.late_interaction import LateInteraction
-from lexicept.training.collection import RunData, read_run_data, word_index
+from lexicept.training.collection import RunData, open_corpus, read_run_data
 from lexicept.training.config import TrainingConfig
 from lexicept.training.data import Collator, Sampler, TrainingData
-from lexicept.training.initial_encoder import initial_encoder, set_trainable
+from lexicept.training.initial_encoder import initial_encoder, load_models, set_trainable
 from lexicept.training.objective import Objective
 from lexicept.training.report import read_metrics, write_card, write_curves
 from lexicept.training.run_folder import RunFolder, claimed
@@ -83,10 +82,11 @@ def train(
     run = RunFolder(config, path, shared, progress if writes else silent, writes)
     with claimed(config, path, restart=restart) if writes else nullcontext():
         with processes.main_process_first():
+            loaded = load_models(config)
             everything = read_run_data(run)
             if writes:
                 run.record()
-        encoder = initial_encoder(run, everything.training)  # all processes train its SAE
+        encoder = initial_encoder(run, everything.training, loaded)  # all processes train its SAE
         with processes.main_process_first():
             ready = _prepare(run, everything, encoder)
         torch.manual_seed(config.optimizer.seed)  # whether or not an SAE was trained just now
@@ -166,22 +166,25 @@ def _evaluator(
     run: RunFolder, data: RunData, encoder: Encoder, objective: Objective
 ) -> RetrievalEvaluator | None:
     """Return the evaluator of the held-out queries; None where there are none."""
-    settings, index = run.config.validation, data.documents
+    settings, corpus = run.config.validation, data.documents
     if not data.validation.queries:
         return None
+    in_score = run.config.loss.words > 0
     if settings.corpus is not None:
-        index = word_index(settings.corpus, run.prepared / "validation-words", run.progress)
+        to = (run.prepared, run.progress)
+        corpus = open_corpus(settings.corpus, *to, words=in_score, prefix="validation-")
     texts = list(data.validation.queries.values())
-    ids: Sequence[str] = index.ids
-    documents: Sequence[str] = Contents(index.folder)
-    words = sp.csr_array(index.document_vectors().weights)
+    ids: Sequence[str] = corpus.ids
+    documents: Sequence[str] = corpus.contents
+    rows = None
     if settings.documents is not None:
         rows = _drawn(ids, settings.documents, data.validation.qrels, run.config.data_seed)
         ids, documents = [ids[n] for n in rows], [documents[n] for n in rows]
-        words = words[rows]
     both = None
-    if run.config.loss.words:
-        both = Words(index.query_vectors(texts), words, lambda: objective.query_scale)
+    if in_score:
+        words = sp.csr_array(corpus.words.document_vectors().weights)
+        words = words if rows is None else words[rows]
+        both = Words(corpus.words.query_vectors(texts), words, lambda: objective.query_scale)
     queries, read = _validation_texts(run, encoder, texts, documents)
     return RetrievalEvaluator(
         list(data.validation.queries),
@@ -211,9 +214,11 @@ def _validation_texts(
 
 def _drawn(ids: Sequence[str], count: int, qrels: Sequence[Qrel], seed: int) -> list[int]:
     """Return the rows of some documents: the relevant ones first, then any."""
-    relevant = {qrel.document_id for qrel in qrels if qrel.relevance > 0}
-    order = np.random.default_rng(seed).permutation(len(ids)).tolist()
-    return sorted(sorted(order, key=lambda row: ids[row] not in relevant)[:count])
+    wanted = {qrel.document_id for qrel in qrels if qrel.relevance > 0}
+    relevant = np.fromiter((name in wanted for name in ids), bool, len(ids))
+    order = np.random.default_rng(seed).permutation(len(ids))
+    chosen = np.concatenate([order[relevant[order]], order[~relevant[order]]])[:count]
+    return [int(row) for row in np.sort(chosen)]
 
 
 def _finish(run: RunFolder, encoder: Encoder, objective: Objective) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -117,6 +118,7 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
             logging_nan_inf_filter=False,
             remove_unused_columns=False,
             dataloader_drop_last=True,
+            dataloader_num_workers=settings.workers,
             dataloader_pin_memory=torch.cuda.is_available(),
             use_cpu=not torch.accelerator.is_available(),
             report_to="none",
@@ -190,8 +192,19 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
         """Return batches in order: the sampler behind the collator shuffles."""
         sampler = SequentialSampler(self.train_dataset)
         batches = BatchSampler(sampler, self.args.train_batch_size, drop_last=True)
+        workers = self.args.dataloader_num_workers
+        more: dict[str, Any] = {}
+        if workers:
+            # Forked, they share the texts and the tokenizer; a forked tokenizer's threads hang.
+            os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+            more = {"multiprocessing_context": "fork", "worker_init_fn": _one_thread}
         loader = DataLoader(
-            self.train_dataset, batch_sampler=batches, collate_fn=self.data_collator
+            self.train_dataset,
+            batch_sampler=batches,
+            collate_fn=self.data_collator,
+            num_workers=workers,
+            pin_memory=self.args.dataloader_pin_memory,
+            **more,
         )
         return self.accelerator.prepare(loader)
 
@@ -297,6 +310,11 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
 
     def _learned(self) -> dict[str, Tensor]:
         return {name: value for name, value in self.model.named_parameters() if value.requires_grad}
+
+
+def _one_thread(_: int) -> None:
+    """Let the tokenizer of a forked process run without threads."""
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 
 def checkpoints(folder: Path) -> list[tuple[int, Path]]:

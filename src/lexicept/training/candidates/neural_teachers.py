@@ -208,6 +208,11 @@ def _single(vectors: Floats) -> torch.Tensor:
     return torch.from_numpy(vectors.astype(np.float32))
 
 
+def check_dense(name: str) -> None:
+    """Raise InputError where a dense teacher can't be loaded."""
+    _load(SentenceTransformer, name)
+
+
 def _load(kind: Callable[..., Any], name: str, dtype: Dtype | None = None) -> Any:
     try:
         with quiet_transformers():

@@ -1,0 +1,159 @@
+"""Training at full size: no index without need, all is checked first, and workers tokenise."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import load_file
+
+from lexicept.errors import InputError
+from lexicept.storage import sequences
+from lexicept.storage.sequences import NumberOf
+from lexicept.training import collection
+from lexicept.training.config import TrainingConfig
+from lexicept.training.run import train
+from lexicept.training.settings import from_mapping
+from support.runs import assert_same_model, configuration, metrics
+from support.tiny import save_bert
+
+pytestmark = pytest.mark.usefixtures("_hasty")
+
+
+@pytest.fixture
+def lists(places: Path, tmp_path: Path) -> str:
+    """Lists with scores, in ColBERT's layout: each query's document and the two after it."""
+    rows = [
+        [f"q{n}", [f"d{n}", 9.0], [f"d{n + 1}", 2.0 + n / 10], [f"d{n + 2}", 1.0]]
+        for n in range(20)
+    ]
+    path = tmp_path / "lists.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def scored(places: Path, lists: str, **sections: dict[str, Any]) -> TrainingConfig:
+    """Return the configuration of a run that learns from scored lists alone."""
+    beir = str(places / "beir")
+    content: dict[str, dict[str, Any]] = {
+        "data": {"corpus": beir, "queries": beir, "lists": lists, "negatives": 2},
+        "model": {"start": str(places / "start"), "trained": "all"},
+        "optimizer": {"steps": 4, "batch_size": 3, "warmup_steps": 1},
+        "validation": {"queries": beir, "every": 2},
+    }
+    for name, values in sections.items():
+        content[name] = {**content.get(name, {}), **values}
+    return from_mapping(TrainingConfig, content)
+
+
+def never(*_: Any, **__: Any) -> None:
+    raise AssertionError("minutes of work")
+
+
+@pytest.fixture
+def _no_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fails where documents are stored or indexed."""
+    monkeypatch.setattr(collection, "write_documents", never)
+    monkeypatch.setattr(collection, "IndexBuilder", never)
+
+
+def test_words_are_not_indexed_where_lists_have_scores(
+    places: Path, lists: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collection, "IndexBuilder", never)
+    train(scored(places, lists), tmp_path / "run")
+    assert not (tmp_path / "run" / "work" / "words").exists()
+    assert (tmp_path / "run" / "work" / "documents" / "texts.bin").exists()
+    with pytest.raises(AssertionError, match="minutes of work"):
+        train(scored(places, lists, teacher={"bm25_weight": 1.0}), tmp_path / "taught")
+
+
+@pytest.mark.parametrize(
+    ("sections", "expected"),
+    [
+        ({}, True),
+        ({"data": {"lists": "x"}}, False),
+        ({"data": {"mining": "teacher"}}, False),
+        ({"data": {"mining": "both"}}, True),
+        ({"data": {"negatives": 0}}, False),
+        ({"data": {"negatives": 0, "positive_share": 0.5}}, True),
+        ({"data": {"lists": "x"}, "teacher": {"bm25_weight": 0.5}}, True),
+        ({"data": {"lists": "x"}, "loss": {"words": 0.5}}, True),
+    ],
+)
+def test_what_needs_words(sections: dict[str, Any], expected: bool) -> None:
+    content = {"teacher": {"dense": "x"}, **sections}
+    content["data"] = {"corpus": "x", **sections.get("data", {})}
+    assert collection.needs_words(from_mapping(TrainingConfig, content)) == expected
+
+
+def pickled(folder: Path) -> str:
+    """Save a BERT as a pickle alone."""
+    save_bert(folder)
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+    return str(folder)
+
+
+@pytest.mark.usefixtures("_no_work")
+@pytest.mark.parametrize(
+    ("section", "name", "problem"),
+    [
+        ("model", "backbone", "backbone '.*pickled' can't be loaded"),
+        ("model", "pretrained", "nowhere"),
+        ("teacher", "dense", "teacher '.*nowhere' can't be loaded"),
+        ("data", "lists", "nowhere"),
+        ("data", "queries", "nowhere"),
+        ("data", "corpus", "nowhere"),
+        ("validation", "queries", "nowhere"),
+        ("validation", "corpus", "nowhere"),
+    ],
+)
+def test_what_is_missing_is_found_before_any_work(
+    places: Path, lists: str, tmp_path: Path, section: str, name: str, problem: str
+) -> None:
+    bad = pickled(tmp_path / "pickled") if "pickled" in problem else str(tmp_path / "nowhere")
+    sections: dict[str, dict[str, Any]] = {section: {name: bad}}
+    if section == "model":
+        sections["model"] |= {"start": None, "head": "mlm" if name == "backbone" else "sae"}
+        sections["model"].setdefault("backbone", str(places / "bert"))
+    with pytest.raises(InputError, match=problem):
+        train(scored(places, lists, **sections), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_lists_of_another_collection_are_found_before_training(
+    places: Path, lists: str, tmp_path: Path
+) -> None:
+    Path(lists).write_text(Path(lists).read_text().replace('"d7"', '"e7"'))
+    with pytest.raises(InputError, match="names the document 'e7', which is unknown"):
+        train(scored(places, lists), tmp_path / "run")
+    assert not (tmp_path / "run" / "work" / "checkpoints").exists()
+
+
+def test_workers_make_the_same_batches(places: Path, tmp_path: Path) -> None:
+    for workers in (0, 2):
+        settings = {"trained": "all"}
+        optimizer = {"steps": 5, "workers": workers}
+        train(configuration(places, model=settings, optimizer=optimizer), tmp_path / str(workers))
+    assert_same_model(tmp_path / "2" / "model", tmp_path / "0" / "model")
+    assert metrics(tmp_path / "2") == metrics(tmp_path / "0")
+
+
+@given(st.lists(st.text(max_size=3), unique=True), st.text(max_size=3))
+def test_numbers_of_texts_are_those_of_the_sequence(texts: list[str], other: str) -> None:
+    number = NumberOf(texts)
+    assert [number.find(text) for text in texts] == list(range(len(texts)))
+    assert number.find(other) == (texts.index(other) if other in texts else None)
+
+
+def test_texts_of_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sequences, "_hash", len)
+    number = NumberOf(["ab", "c", "cd", "ef"])
+    assert [number.find(text) for text in ("ef", "cd", "ab", "c", "xy", "z", "")] == [
+        *(3, 2, 0, 1),
+        *(None, None, None),
+    ]
