@@ -37,7 +37,11 @@ ListOption = Annotated[bool, typer.Option("--list", help="List all recipes.")]
 AllOption = Annotated[bool, typer.Option("--all", help="Run all recipes.")]
 DryOption = Annotated[
     bool,
-    typer.Option("--dry-run", help="Check recipes, datasets and tasks without running anything."),
+    typer.Option(
+        "--dry-run",
+        help="Check recipes, datasets and tasks, and print what each full-size row takes: data, "
+        "backbone, steps, GPU memory, hours, and what is private or missing. Runs nothing.",
+    ),
 ]
 RestartOption = Annotated[
     bool, typer.Option("--restart", help="Run rows again that have a result.")
@@ -89,7 +93,7 @@ def reproduce(
             raise InputError("name one recipe, or --all; --list shows them")
         names = find_recipes(folder) if recipe is None else [recipe]
         if dry_run:
-            _validate(folder, names)
+            _plan(folder, names, data, as_json)
         else:
             chosen = tuple(name.strip() for name in rows.split(",") if name.strip())
             _run(folder, names, size.value, data, out, chosen, restart, record, as_json)
@@ -108,11 +112,21 @@ def _list(folder: Path, as_json: bool) -> None:
         print(safe(f"{one.name:<{name}}  {one.expected.reference:<{reference}}  {one.title}"))
 
 
-def _validate(folder: Path, names: list[str]) -> None:
-    from lexicept.experiments.recipe import load_recipe
-    from lexicept.experiments.run import validate
+def _plan(folder: Path, names: list[str], data: Path | None, as_json: bool) -> None:
+    from lexicept.experiments.reproduce import plan
 
-    jobs = sum(validate(load_recipe(folder, name), folder) for name in names)
+    jobs, plans = plan(names, data=data, recipes=folder)
+    if as_json:
+        print_json({f"{one.recipe} {one.row}": one.to_json() for one in plans})
+        return
+    for one in plans:
+        memory = "-" if one.gigabytes is None else f"{one.gigabytes:.0f} GB"
+        hours = "-" if one.hours is None else f"{one.hours:,.1f} h"
+        steps = f"{one.steps:,} steps" if one.stages else "no training"
+        print(safe(f"{one.recipe} {one.row}: {one.backbone or '-'}, {steps}, {memory}, {hours}"))
+        print(safe(f"  data: {', '.join(one.data) or '-'}"))
+        for reason in one.missing:
+            print(safe(f"  missing: {reason}"))
     print(f"{len(names)} recipes, {jobs} jobs: all valid")
     for package, unchecked in (("ir_datasets", "datasets"), ("mteb", "tasks")):
         if find_spec(package) is None:

@@ -6,11 +6,14 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from lexicept.errors import InputError, require
 from lexicept.pipelines.arguments import checked_arguments
 from lexicept.progress import Progress, reporting
+
+if TYPE_CHECKING:
+    from lexicept.experiments.plan import RowPlan
 
 MODULES = ("sentence_transformers", "accelerate", "peft", "matplotlib")
 """The packages that recipes import."""
@@ -30,6 +33,45 @@ class Reproduction:
     """The whole comparison, as JSON values."""
     folder: Path
     """The folder of ``table.md``, ``table.json`` and the figure."""
+
+
+def plan(
+    names: Sequence[str],
+    *,
+    data: str | os.PathLike[str] | None = None,
+    recipes: str | os.PathLike[str] | None = None,
+) -> tuple[int, list[RowPlan]]:
+    """Check recipes, and plan their rows at full size, without running or fetching anything.
+
+    Memory and hours are estimates for one GPU (an H100 of 80 GB); ``lexicept.training.plan``
+    documents their formula.
+
+    Args:
+        names: the recipes, such as "splare/table1".
+        data: see ``reproduce``; what is in it is not reported as missing.
+        recipes: see ``reproduce``.
+
+    Returns:
+        The number of jobs that were checked, and the plan of each row that has a job at full size.
+
+    Raises:
+        InputError: a recipe that is not valid.
+    """
+    require("train", *MODULES)
+    from lexicept.experiments import report
+    from lexicept.experiments.data import Data, load_sources
+    from lexicept.experiments.plan import plan_recipe, read_backbones
+    from lexicept.experiments.recipe import load_recipe
+    from lexicept.experiments.run import validate
+
+    folder = report.recipes_folder(None if recipes is None else Path(recipes))
+    loaded = [load_recipe(folder, name) for name in names]
+    local = None if data is None else Path(data)
+    sources = Data(local, load_sources(folder / "datasets.yaml"), folder)
+    sizes = folder / "backbones.yaml"
+    backbones = read_backbones(sizes) if sizes.exists() else {}
+    jobs = sum(validate(recipe, folder) for recipe in loaded)
+    return jobs, [one for recipe in loaded for one in plan_recipe(recipe, sources, backbones)]
 
 
 @checked_arguments

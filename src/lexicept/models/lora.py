@@ -30,15 +30,20 @@ def add_adapters(model: PreTrainedModel, base: str, rank: int, alpha: int | None
             and B [out, r] zero at first.
         alpha: twice the rank by default.
     """
-    from peft import LoraConfig, get_peft_model
-
-    settings = LoraConfig(r=rank, lora_alpha=alpha or 2 * rank, target_modules="all-linear")
-    with _quiet_peft():
-        adapted = get_peft_model(model, settings)
+    adapted = adapters_of(model, rank, alpha)
     adapted.active_peft_config.base_model_name_or_path = (
         os.path.abspath(base) if os.path.isdir(base) else base
     )
     return adapted
+
+
+def adapters_of(model: PreTrainedModel, rank: int, alpha: int | None = None) -> Any:
+    """Return a frozen model with adapters, on ``meta`` where the model is there."""
+    from peft import LoraConfig, get_peft_model
+
+    settings = LoraConfig(r=rank, lora_alpha=alpha or 2 * rank, target_modules="all-linear")
+    with _quiet_peft():
+        return get_peft_model(model, settings, low_cpu_mem_usage=model.device.type == "meta")
 
 
 def has_adapters(model: nn.Module) -> bool:
