@@ -1,6 +1,7 @@
 """Training at full size: no index without need, all is checked first, and workers tokenise."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 from lexicept.errors import InputError
+from lexicept.pipelines.pretrain import pretrain
 from lexicept.storage import sequences
 from lexicept.storage.sequences import NumberOf
 from lexicept.training import collection
@@ -123,6 +125,16 @@ def test_what_is_missing_is_found_before_any_work(
     with pytest.raises(InputError, match=problem):
         train(scored(places, lists, **sections), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_pretraining_loads_its_model_before_it_stores_texts(tmp_path: Path) -> None:
+    def texts() -> Iterator[str]:
+        raise AssertionError("minutes of work")
+        yield ""
+
+    with pytest.raises(InputError, match="can't be loaded"):
+        pretrain(texts(), tmp_path / "out", backbone=pickled(tmp_path / "bert"))
+    assert not (tmp_path / "out").exists()
 
 
 def test_lists_of_another_collection_are_found_before_training(
