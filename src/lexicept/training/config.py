@@ -306,8 +306,8 @@ class OptimizerSettings:
     """Texts that go through the model at once (gradient caching, for batches larger than memory);
     null for the whole batch."""
     workers: Whole = 0
-    """Processes that read and tokenise the next batches while the model works, two batches each; 0
-    does it between steps. The batches are the same."""
+    """Processes that read and tokenise the next batches while the model works, two batches each, at
+    most one for each core; 0 does it between steps. The batches are the same."""
     gradient_checkpointing: Flag = False
     """Whether the backward pass computes the backbone's blocks again instead of keeping their
     activations: about a third more time, for far less memory."""

@@ -192,7 +192,7 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
         """Return batches in order: the sampler behind the collator shuffles."""
         sampler = SequentialSampler(self.train_dataset)
         batches = BatchSampler(sampler, self.args.train_batch_size, drop_last=True)
-        workers = self.args.dataloader_num_workers
+        workers = min(self.args.dataloader_num_workers, _cores())
         more: dict[str, Any] = {}
         if workers:
             # Forked, they share the texts and the tokenizer; a forked tokenizer's threads hang.
@@ -310,6 +310,12 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
 
     def _learned(self) -> dict[str, Tensor]:
         return {name: value for name, value in self.model.named_parameters() if value.requires_grad}
+
+
+def _cores() -> int:
+    """Return the number of cores that this process may use."""
+    allowed = getattr(os, "sched_getaffinity", None)  # not on macOS
+    return len(allowed(0)) if allowed is not None else os.cpu_count() or 1
 
 
 def _one_thread(_: int) -> None:
