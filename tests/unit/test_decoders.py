@@ -196,7 +196,9 @@ def test_every_window_begins_as_a_text_does(folders: dict[str, str]) -> None:
     assert [window.text for window in windows] == [0, 0, 0, 0, 1]
     for window in windows:
         assert window.token_ids[0] == 1
-        assert window.left_out == [1] + [0] * (len(window.token_ids) - 1)
+        assert window.left_out[0] == 1
+    own = backbone.tokenizer(text(*range(150)), add_special_tokens=False)["input_ids"]
+    assert sum(window.left_out.count(0) for window in windows) == len(own)  # overlaps count once
 
 
 def test_borders_are_special_even_where_a_text_spells_them(folders: dict[str, str]) -> None:
