@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from lexicept.corpora import Document
-from lexicept.errors import InputError, LexiceptWarning, ParameterError, require
-from lexicept.evaluation.alpha import AlphaChoice, KnownItems, choose_index_alpha
+from lexicept.errors import InputError, LexiceptWarning, ParameterError
+from lexicept.evaluation.alpha import AlphaChoice
 from lexicept.explanation.explanation import Explanation
 from lexicept.fields.facets import ValueCount
 from lexicept.fields.filters import Filter
@@ -25,6 +25,7 @@ from lexicept.index.impacts import RRASettings
 from lexicept.index.queries import Steering
 from lexicept.index.reader import IndexReader
 from lexicept.index.verification import Verification, verify
+from lexicept.pipelines.alpha import choose, rra_settings
 from lexicept.pipelines.arguments import checked_arguments
 from lexicept.pipelines.cluster import joined
 from lexicept.pipelines.documents import Documents, as_documents, skippable
@@ -33,9 +34,6 @@ from lexicept.progress import Progress, reporting
 if TYPE_CHECKING:
     from lexicept.pipelines.evaluate import Evaluation
 
-
-GENERATING = ("torch", "transformers")
-"""The packages that a generator of queries needs."""
 
 LOOK_SECONDS = 1.0
 """Seconds between looks of searches at whether the index on disk has changed."""
@@ -363,11 +361,11 @@ class Index:
                     raise ParameterError("{0} requires {1}", name, "out")
             with self._changing:
                 path = self._changeable()
-                chosen = self._rra(self.reader, alpha, iterations, transform)
+                chosen = rra_settings(self.reader, alpha, iterations, transform)
                 updates.reweight_in_place(path, chosen)
                 self._move_on()
             return self
-        chosen = self._rra(self.reader, alpha, iterations, transform)
+        chosen = rra_settings(self.reader, alpha, iterations, transform)
         with joined(ray, ray_workers) as cluster:
             return Index(updates.reweight(self.path, out, chosen, cluster))
 
@@ -380,43 +378,16 @@ class Index:
         generator: str | None = None,
         progress: bool | Progress = False,
     ) -> AlphaChoice:
-        """Choose RRA's α without judgements; return it and the nDCG@10 of each α tried.
-
-        A pseudo-query has half of the words of a sentence, and its document is scored as if it
-        lacked 40 % of them. α is 1 unless another is better beyond chance. With a generator the
-        queries are the model's, and the α with the best nDCG@10 is taken, as in the paper.
+        """Choose RRA's α without judgements: 1 unless another is better beyond chance.
 
         Args:
-            iterations: as in ``reweight``.
-            transform: as in ``reweight``.
-            generator: a causal language model that writes a query each for 500 documents, a hub
-                name or a folder. The queries are kept beside the index, in
-                ``queries-*.jsonl``; an interrupted call is resumed by calling it again.
+            iterations, transform: as in ``reweight``.
+            generator: a causal language model that writes the queries, a hub name or a folder;
+                the best α on them is taken. They stay beside the index (``queries-*.jsonl``).
             progress: True shows a bar on standard error.
-
-        Raises:
-            InputError: settings out of range, or the generator can't be loaded or writes nothing.
         """
-        reader, items = self.reader, None
-        RRASettings(iterations=iterations, transform=transform)
-        if generator is not None:
-            require("train", *GENERATING)
-            from lexicept.training.candidates.query_generation import generate_known_items
-
-            with reporting(progress) as shown:
-                sources, texts = generate_known_items(
-                    generator, len(reader), reader.stored, self.path.parent, progress=shown
-                )
-            items = KnownItems(sources, reader.query_vectors(texts))
-        return choose_index_alpha(reader, iterations, transform, items)
-
-    @staticmethod
-    def _rra(
-        reader: IndexReader, alpha: float | str, iterations: int, transform: str
-    ) -> RRASettings:
-        if alpha == "auto":
-            alpha = choose_index_alpha(reader, iterations, transform).alpha
-        return RRASettings(float(alpha), iterations, transform)
+        settings = RRASettings(iterations=iterations, transform=transform)
+        return choose(self.reader, settings, generator, progress)
 
     def _changeable(self) -> Path:
         """Return the path of the index to change. Raise InputError for another engine."""
