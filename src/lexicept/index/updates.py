@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -43,9 +43,18 @@ BLOCK = 2**14
 """Rows that a change copies at once."""
 
 
+class Added(NamedTuple):
+    """The number of documents that ``update`` stored."""
+
+    added: int
+    """Documents with new ids."""
+    replaced: int
+    """Documents whose ids the index had."""
+
+
 def update(
     path: str | os.PathLike[str], documents: Iterable[Document], progress: Progress = silent
-) -> tuple[int, int]:
+) -> Added:
     """Add documents, and replace those whose ids are there; return how many of each.
 
     A replaced document keeps its place. The other documents' tf are copied; weights, RRA and
@@ -70,7 +79,7 @@ def update(
             with next_generation(index) as folder:
                 _rewrite(index, folder, list(fresh.values()), np.array(order), progress)
     added = len(order) - len(known)
-    return added, len(fresh) - added
+    return Added(added, len(fresh) - added)
 
 
 def delete(path: str | os.PathLike[str], document_ids: Iterable[str]) -> int:

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 from lexicept.corpora import Document
 from lexicept.errors import InputError, LexiceptWarning, ParameterError
@@ -37,15 +37,6 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 1.0
 """Seconds between looks of searches at whether the index on disk has changed."""
-
-
-class Added(NamedTuple):
-    """The number of documents that ``Index.add`` stored."""
-
-    added: int
-    """Documents with new ids."""
-    replaced: int
-    """Documents whose ids the index had."""
 
 
 class Index:
@@ -292,7 +283,7 @@ class Index:
         *,
         skip_errors: bool = False,
         progress: bool | Progress = False,
-    ) -> Added:
+    ) -> updates.Added:
         """Add documents, and replace those whose ids the index has; return how many of each.
 
         Weights, RRA and postings are derived again.
@@ -311,7 +302,7 @@ class Index:
                 documents, first=len(known) + 1, taken=known, skip_errors=skip_errors
             )
             with skippable(), reporting(progress) as report:
-                counts = Added(*updates.update(path, fresh, report))
+                counts = updates.update(path, fresh, report)
             self._move_on()
         return counts
 
