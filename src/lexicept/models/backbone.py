@@ -277,9 +277,8 @@ class Backbone(Transformer):  # type: ignore[misc]
         An empty text has one window, without any token where the tokenizer adds none.
 
         Args:
-            max_tokens: the length, special tokens included, after which a text is cut: the window
-                that reaches it is the last, and no window is longer. The backbone's by default.
-            task: query or document, whose length is the default.
+            max_tokens: the length after which a text is cut, and that no window exceeds.
+            task: query or document, whose own length is the default.
         """
         if not texts:
             return []
