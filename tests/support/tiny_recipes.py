@@ -182,7 +182,7 @@ def splare_rows() -> dict[str, Changes]:
                 "pretraining": {
                     "settings": {"steps": 3, "batch_size": 4, "warmup_steps": 1, "lora_rank": 2}
                 },
-                "seeds": [0, 1],
+                "averaged": [0, 1],
                 "test": dropped(SPLARE, "splare", LANGUAGES),
             }
         }
@@ -258,11 +258,11 @@ def save_vectors(folder: Path, random: np.random.Generator, largest: float) -> N
 
 
 def rra_rows() -> dict[str, Changes]:
-    """Every kind of vectors with RRA and without, on one collection."""
-    found = {}
+    """Every kind of vectors with RRA and without, on one collection; no language model."""
+    found: dict[str, Changes] = {}
     for row, name in KINDS.items():
         kept = {"datasets": [{"name": name, "column": "beir/nfcorpus/test"}]}
-        found[row] = {"retrieval": kept}
+        found[row] = {"retrieval": {**kept, "rra": {"generator": None}}}
         found[row.removesuffix("_rra")] = {"retrieval": kept}
     return found
 

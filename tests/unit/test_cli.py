@@ -44,7 +44,7 @@ def test_build(beir: Path, tmp_path: Path, run: Run) -> None:
             "query_max_active_dims": None,
             "document_max_active_dims": None,
             "query_max_qd_flops": None,
-            "pruning": "weight",
+            "pruning": "impact",
             "adapted": None,
         }
     ]

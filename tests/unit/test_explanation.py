@@ -395,7 +395,8 @@ def shown(renderable) -> tuple[str, str]:
 
 
 def hit(document: Document, explanation: Explanation) -> Hit:
-    stored = SimpleNamespace(titles=[document.title], texts=[document.text])
+    fields = SimpleNamespace(of=lambda number: {})
+    stored = SimpleNamespace(titles=[document.title], texts=[document.text], fields=fields)
     return Hit(1, 4.0, document.id, stored, 0, explanation)
 
 

@@ -255,11 +255,10 @@ def test_what_points_share_is_computed_once(
         Splade, "documents", lambda self, f: weighed.append(f.nnz) or documents(self, f)
     )
     limits: list[int] = []
-    for module in ("evaluation.sweep", "index.impacts"):
-        monkeypatch.setattr(
-            f"lexicept.{module}.prune_rows",
-            lambda w, n, *i: limits.append(n) or prune_rows(w, n, *i),
-        )
+    monkeypatch.setattr(
+        "lexicept.index.impacts.prune_rows",
+        lambda w, n, *i: limits.append(n) or prune_rows(w, n, *i),
+    )
     Vowels.encoded.clear()
     sweep(index, QUERIES, QRELS, GRID, tmp_path / "out")
     rra = [None, RRASettings(0.5, 2, "exp(x)"), RRASettings(1.25, 2, "exp(x)")]

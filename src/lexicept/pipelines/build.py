@@ -175,7 +175,9 @@ def build(
             builder.add_documents(fresh, asdict(source) if "concepts" in names else {})
         fitted = None if loaded is None else source.fit(loaded, builder, report)
         if "words" in names:
-            builder.add_vocabulary(words, VocabularySettings(BM25()), report)
+            # BM25's queries count words: their weights say little about which matter.
+            settings = VocabularySettings(BM25(), pruning="impact")
+            builder.add_vocabulary(words, settings, report)
         if fitted is not None:
             settings = _settings(fitted, weighting, pruning, limits)
             _add_concepts(builder, fitted, settings, language, labels, report)
