@@ -10,7 +10,6 @@ from pathlib import Path
 from string import ascii_lowercase
 from types import SimpleNamespace
 from typing import ClassVar
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -21,7 +20,7 @@ from scipy.stats import norm, ttest_rel
 
 import lexicept
 from lexicept.corpora import Qrel, read_documents, read_queries
-from lexicept.errors import InputError
+from lexicept.errors import InputError, LexiceptWarning
 from lexicept.experiments import data as data_module
 from lexicept.experiments import run as run_module
 from lexicept.experiments.answers import Contrast
@@ -760,7 +759,8 @@ def test_alpha_of_a_query_is_chosen_on_others():
             for n, name in enumerate(asked)
         ]
         collection = Collection("tiny", ids, documents, asked, queries, qrels)
-        runs.append(measuring._cross_validated(collection, RRAChoice(folds=4), Measurements()))
+        limited = measuring._Limited.of(collection, None, None, "weight")
+        runs.append(measuring._cross_validated(limited, RRAChoice(folds=4), Measurements()))
     assert runs[0].keys() == runs[1].keys() == set(asked)
     for name in asked:
         if fold[name] == 2:
@@ -821,7 +821,7 @@ def test_averaged_models_keep_their_vectors_apart(tmp_path, monkeypatch):
     assert found[0].parent != found[1].parent
 
 
-def test_vectors_that_were_half_written_are_made_again(tmp_path, monkeypatch):
+def test_damaged_vectors_are_made_again(tmp_path, monkeypatch):
     from lexicept.experiments import systems
     from lexicept.experiments.recipe import read_job
     from lexicept.progress import silent
@@ -829,16 +829,12 @@ def test_vectors_that_were_half_written_are_made_again(tmp_path, monkeypatch):
     save_collection(tmp_path / "beir")
     content = {"system": "encoder", "model": "m", "datasets": [{"name": "beir", "split": "dev"}]}
     job, data = read_job({"retrieval": content}, "row"), Data(tmp_path, {}, tmp_path)
-    with monkeypatch.context() as patch:
-        patch.setattr(systems, "load_hub_encoder", lambda name: Letters())
-        patch.setattr(systems, "write_json", Mock(side_effect=KeyboardInterrupt))
-        with pytest.raises(KeyboardInterrupt):
-            systems.run_retrieval(job, data, tmp_path / "work", silent)
-        (half,) = (tmp_path / "work" / "vectors").glob("*.data.npy")
-        half.write_bytes(half.read_bytes()[:-8])
-        patch.undo()
-        patch.setattr(systems, "load_hub_encoder", lambda name: Letters())
-        assert systems.run_retrieval(job, data, tmp_path / "work", silent).values
+    monkeypatch.setattr(systems, "load_hub_encoder", lambda name: Letters())
+    expected = systems.run_retrieval(job, data, tmp_path / "work", silent).values
+    (half,) = (tmp_path / "work" / "vectors").glob("*/rows.data.npy")
+    half.write_bytes(half.read_bytes()[:-8])
+    with pytest.warns(LexiceptWarning, match="made again"):
+        assert systems.run_retrieval(job, data, tmp_path / "work", silent).values == expected
 
 
 class Letters:

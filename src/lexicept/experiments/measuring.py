@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
-from lexicept.analysis.posting_lists import posting_lists
+from lexicept.analysis.posting_lists import PostingLists
 from lexicept.corpora import Qrel
 from lexicept.errors import InputError
 from lexicept.evaluation.alpha import ALPHAS, KnownItems, choose_alpha
@@ -17,10 +21,11 @@ from lexicept.evaluation.curves import COSTS, CostCurve, curve_limits
 from lexicept.evaluation.effectiveness import evaluate_queries
 from lexicept.evaluation.runs import Run, run_of_rows, without_identical_ids
 from lexicept.experiments.jobs import RRAChoice
-from lexicept.index.impacts import Derived, RRASettings, VocabularySettings
-from lexicept.measures import E2_TAU, e2, mean_length, qd_flops
-from lexicept.vectors import Pruning
-from lexicept.weighting import Unchanged
+from lexicept.index.impacts import Derived, RRASettings, VocabularySettings, Weigher, weigher_of
+from lexicept.measures import E2_TAU, e2, mean_length, posting_list_flops
+from lexicept.parallel.shards import Rows, Shard, over, shards_of
+from lexicept.vectors import Floats, Integers, Pruning, largest_weights
+from lexicept.weighting import Unchanged, Weighting
 
 MEASURES = ("nDCG@10", "RR@10", "R@10", "R@100", "Success@5")
 DEPTH = 100
@@ -71,8 +76,9 @@ class Collection:
 
     name: str
     document_ids: Sequence[str]
-    documents: sp.csr_array
-    """Document weights, unpruned, CSR [N, V]."""
+    documents: Rows
+    """Document weights, unpruned [N, V], or what ``weighting`` makes weights of; in memory, or on
+    disk where they may be too large for it."""
     query_ids: Sequence[str]
     queries: sp.csr_array
     """Query weights, unpruned, CSR [n, V]."""
@@ -85,6 +91,82 @@ class Collection:
     """Function from the name of another split to its queries, on which RRA's α is chosen."""
     tau: float = E2_TAU
     """E²'s τ."""
+    weighting: Weighting = field(default_factory=Unchanged)
+    """The weighting of the documents."""
+    folder: Path | None = None
+    """Where postings are kept while they are searched; None for memory."""
+
+
+@dataclass(frozen=True)
+class _Limited:
+    """A collection searched with limits of dimensions."""
+
+    collection: Collection
+    """With pruned queries; its documents are pruned as they are searched."""
+    limits: VocabularySettings
+    lengths: Integers
+    """Documents that have each dimension after weighting and pruning, before RRA [V]."""
+    bounds: Floats
+    """The largest weight of each dimension in the same documents [V]."""
+
+    @classmethod
+    def of(
+        cls,
+        collection: Collection,
+        query_dims: int | None,
+        document_dims: int | None,
+        pruning: Pruning,
+    ) -> _Limited:
+        limits = VocabularySettings(
+            collection.weighting, query_dims, document_dims, pruning=pruning
+        )
+        shards = shards_of([collection.documents])
+        counted = over(partial(_lengths_and_bounds, weigher_of(shards, [limits])), shards)
+        lengths, bounds = next(counted)
+        for more, largest in counted:
+            lengths, bounds = lengths + more, np.maximum(bounds, largest)
+        one = cls(collection, limits, lengths, bounds)
+        return replace(one, collection=replace(collection, queries=one.prune(collection.queries)))
+
+    @property
+    def count(self) -> int:
+        """The number of documents."""
+        return len(self.collection.document_ids)
+
+    @property
+    def cost(self) -> float:
+        """QD-FLOPs of the collection's queries."""
+        return posting_list_flops(self.collection.queries, self.lengths, self.count)
+
+    def prune(self, queries: sp.csr_array) -> sp.csr_array:
+        """Prune query weights [n, V]."""
+        return self.limits.prune_queries(queries, self.bounds, self.lengths, self.count)
+
+    @contextmanager
+    def derived(self, settings: RRASettings | None) -> Iterator[Derived]:
+        """Yield the postings, in memory or in a folder that is removed afterwards."""
+        rows, limits = [self.collection.documents], [self.limits]
+        if self.collection.folder is None:
+            yield Derived.compute(rows, limits, settings)
+            return
+        self.collection.folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=self.collection.folder) as place:
+            yield Derived.compute(rows, limits, settings, Path(place) / "postings")
+
+    def search(
+        self, ids: Sequence[str], queries: sp.csr_array, settings: RRASettings | None
+    ) -> Run:
+        """Search pruned queries exactly, ``DEPTH`` documents each; one more where a query's own id
+        is left out."""
+        depth = DEPTH + self.collection.ignore_identical_ids
+        with self.derived(settings) as derived:
+            hits = derived.engine.search(queries, depth, queries @ derived.background)
+            return run_of_rows(ids, hits, self.collection.document_ids)
+
+
+def _lengths_and_bounds(weigher: Weigher, shard: Shard) -> tuple[Integers, Floats]:
+    weights = weigher.plain(shard)
+    return np.bincount(weights.indices, minlength=weights.shape[1]), largest_weights(weights)
 
 
 def pruned(
@@ -93,10 +175,12 @@ def pruned(
     document_dims: int | None,
     pruning: Pruning = "weight",
 ) -> Collection:
-    """Prune documents and queries as an index with these limits would; None keeps all."""
+    """Weigh and prune documents and queries in memory, as an index with these limits would; None
+    keeps all."""
     limits = VocabularySettings(Unchanged(), query_dims, document_dims, pruning=pruning)
-    queries, documents = limits.prune(collection.queries, collection.documents)
-    return replace(collection, documents=documents, queries=queries)
+    (rows,) = Shard((collection.documents,)).load()
+    queries, documents = limits.prune(collection.queries, collection.weighting.documents(rows))
+    return replace(collection, documents=documents, queries=queries, weighting=Unchanged())
 
 
 def measure(
@@ -108,25 +192,23 @@ def measure(
     pruning: Pruning = "weight",
 ) -> None:
     """Search exactly, and add effectiveness, cost and posting lists to the measurements."""
-    collection = pruned(collection, query_dims, document_dims, pruning)
-    documents, queries, name = collection.documents, collection.queries, collection.name
+    limited = _Limited.of(collection, query_dims, document_dims, pruning)
+    queries, name = limited.collection.queries, collection.name
     if rra is None or rra.folds is None:
         settings = None
         if rra is not None:
-            limits = VocabularySettings(Unchanged(), query_dims, pruning=pruning)
-            alpha = _alpha(collection, rra, limits, measurements)
+            alpha = _alpha(limited, rra, measurements)
             settings = RRASettings(alpha, rra.iterations, rra.transform)
-        run = _search(collection, collection.query_ids, queries, settings)
+        run = limited.search(collection.query_ids, queries, settings)
     else:
-        run = _cross_validated(collection, rra, measurements)
+        run = _cross_validated(limited, rra, measurements)
     measure_run(name, run, collection.qrels, measurements, collection.ignore_identical_ids)
-    cost = qd_flops(queries, documents)
-    lists = posting_lists(documents)
+    lists = PostingLists(np.sort(limited.lengths)[::-1], limited.count)
     measurements.values |= {
-        f"{name} QD-FLOPs": cost,
+        f"{name} QD-FLOPs": limited.cost,
         f"{name} query length": mean_length(queries),
-        f"{name} document length": mean_length(documents),
-        f"{name} E²": e2(measurements.values[f"{name} RR@10"], cost, collection.tau),
+        f"{name} document length": float(limited.lengths.sum() / max(limited.count, 1)),
+        f"{name} E²": e2(measurements.values[f"{name} RR@10"], limited.cost, collection.tau),
         f"{name} posting mean": lists.mean,
         f"{name} posting variance": lists.variance,
         f"{name} posting std": lists.std,
@@ -155,62 +237,51 @@ def measure_run(
         measurements.per_query[f"{name} {measured}"] = {q: round(v, 5) for q, v in values.items()}
 
 
-def _search(
-    collection: Collection, ids: Sequence[str], queries: sp.csr_array, settings: RRASettings | None
-) -> Run:
-    derived = Derived.reweighted(collection.documents, settings)
-    depth = DEPTH + collection.ignore_identical_ids
-    hits = derived.engine.search(queries, depth, queries @ derived.background)
-    return run_of_rows(ids, hits, collection.document_ids)
-
-
-def _alpha(
-    collection: Collection,
-    rra: RRAChoice,
-    limits: VocabularySettings,
-    measurements: Measurements,
-) -> float:
+def _alpha(limited: _Limited, rra: RRAChoice, measurements: Measurements) -> float:
     """Return the given α, the best one on another split, or one chosen on known items."""
     if rra.alpha is not None:
         return rra.alpha
+    collection = limited.collection
     if rra.split is not None:
         if collection.split is None:
             raise InputError(f"{collection.name}: rra.split needs texts of queries")
         judged = collection.split(rra.split)
-        asked, _ = limits.prune(judged.queries, collection.documents)
-        gains = _gains(collection, rra, judged._replace(queries=asked))
+        gains = _gains(limited, rra, judged._replace(queries=limited.prune(judged.queries)))
         chosen = max(ALPHAS, key=lambda alpha: float(np.mean(list(gains[alpha].values()))))
     else:
         assert collection.known is not None
-        chosen = choose_alpha(
-            lambda settings: Derived.reweighted(collection.documents, settings),
-            collection.known(rra.documents),
-            rra.iterations,
-            rra.transform,
-        ).alpha
+        with ExitStack() as kept:
+
+            def derive(settings: RRASettings | None) -> Derived:
+                kept.close()  # one value's postings are on disk at a time
+                return kept.enter_context(limited.derived(settings))
+
+            items = collection.known(rra.documents)
+            chosen = choose_alpha(derive, items, rra.iterations, rra.transform).alpha
     measurements.values[f"{collection.name} α"] = chosen
     return chosen
 
 
 def _gains(
-    collection: Collection, rra: RRAChoice, judged: JudgedVectors
+    limited: _Limited, rra: RRAChoice, judged: JudgedVectors
 ) -> dict[float, dict[str, float]]:
     """Return α → query → nDCG@10."""
     gains = {}
     for alpha in ALPHAS:
         settings = RRASettings(alpha, rra.iterations, rra.transform)
-        run = _search(collection, judged.ids, judged.queries, settings)
-        if collection.ignore_identical_ids:
+        run = limited.search(judged.ids, judged.queries, settings)
+        if limited.collection.ignore_identical_ids:
             run = without_identical_ids(run, DEPTH)
         gains[alpha] = evaluate_queries(judged.qrels, run, ["nDCG@10"])["nDCG@10"]
     return gains
 
 
-def _cross_validated(collection: Collection, rra: RRAChoice, measurements: Measurements) -> Run:
+def _cross_validated(limited: _Limited, rra: RRAChoice, measurements: Measurements) -> Run:
     """Return the runs of random parts of the queries, each with the best α of the other parts."""
     assert rra.folds is not None
+    collection = limited.collection
     ids = list(collection.query_ids)
-    gains = _gains(collection, rra, JudgedVectors(ids, collection.queries, collection.qrels))
+    gains = _gains(limited, rra, JudgedVectors(ids, collection.queries, collection.qrels))
     judged = sorted(gains[ALPHAS[0]])
     fold = dict(
         zip(judged, np.random.default_rng(0).permutation(len(judged)) % rra.folds, strict=True)
@@ -223,7 +294,7 @@ def _cross_validated(collection: Collection, rra: RRAChoice, measurements: Measu
         rows = [row for row, name in enumerate(ids) if fold.get(name, 0) == part]
         settings = RRASettings(alpha, rra.iterations, rra.transform)
         asked = rows_of(collection.queries, rows)
-        run |= _search(collection, [ids[row] for row in rows], asked, settings)
+        run |= limited.search([ids[row] for row in rows], asked, settings)
         used.append(alpha)
     measurements.values[f"{collection.name} α"] = float(np.median(used))
     shown = ", ".join(f"{alpha:g} ({used.count(alpha)})" for alpha in sorted(set(used)))
@@ -238,13 +309,13 @@ def measure_curve(
     name, costs, values = collection.name, [], []
     order: list[str] = []
     for query_dims, document_dims in curve_limits():
-        one = pruned(collection, query_dims, document_dims, pruning)
-        run = _search(one, one.query_ids, one.queries, None)
-        if one.ignore_identical_ids:
+        limited = _Limited.of(collection, query_dims, document_dims, pruning)
+        run = limited.search(collection.query_ids, limited.collection.queries, None)
+        if collection.ignore_identical_ids:
             run = without_identical_ids(run, DEPTH)
-        found = evaluate_queries(one.qrels, run, ["nDCG@10"])["nDCG@10"]
+        found = evaluate_queries(collection.qrels, run, ["nDCG@10"])["nDCG@10"]
         order = sorted(found)
-        costs.append(qd_flops(one.queries, one.documents))
+        costs.append(limited.cost)
         values.append([found[query] for query in order])
     curve = CostCurve.of(costs, values)
     readings = {f"{name} nDCG@10 at {cost:g}": curve.at(cost) for cost in COSTS}

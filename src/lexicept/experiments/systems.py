@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from lexicept.corpora import Document, pseudo_queries, read_documents, read_qrels
+from lexicept.corpora import pseudo_queries, read_qrels
 from lexicept.errors import InputError
 from lexicept.evaluation.alpha import QUERY_SHARE, KnownItems
 from lexicept.experiments.data import Data, MissingDataError, fetching, judged, read_vectors
@@ -24,11 +25,11 @@ from lexicept.experiments.measuring import (
     measure,
     measure_curve,
 )
+from lexicept.experiments.stored import documents_of, encoded_rows, words_of
 from lexicept.progress import Progress
 from lexicept.rra import Dialogue, converse, hear, read
-from lexicept.storage.arrays import load_csr, save_csr
-from lexicept.storage.files import fingerprint, write_json
-from lexicept.vectorizers.words import WordVectorizer
+from lexicept.storage.files import fingerprint
+from lexicept.training.collection import Corpus
 from lexicept.vectors import Floats
 from lexicept.weighting import BM25
 
@@ -47,9 +48,9 @@ def run_retrieval(job: RetrievalJob, data: Data, work: Path, progress: Progress)
             if job.system == "vectors":
                 collection = vectors_collection(job, dataset, data)
             elif job.system == "bm25":
-                collection = words_collection(job, dataset, data, work)
+                collection = words_collection(job, dataset, data, work, progress)
             else:
-                collection = _encoded(encoder, str(job.model), dataset, data, work, job.rra)
+                collection = _encoded(encoder, job, dataset, data, work, progress)
         collection = replace(collection, tau=dataset.tau)
         if job.curve:
             measure_curve(collection, measurements)
@@ -71,27 +72,25 @@ def run_retrieval(job: RetrievalJob, data: Data, work: Path, progress: Progress)
 
 
 def words_collection(
-    job: RetrievalJob, dataset: DatasetSettings, data: Data, work: Path
+    job: RetrievalJob, dataset: DatasetSettings, data: Data, work: Path, progress: Progress
 ) -> Collection:
     """Return a dataset with BM25 weights."""
     source = data.find(dataset.name)
-    documents = list(read_documents(source))
-    texts = [document.content for document in documents]
-    vectorizer = WordVectorizer(dataset.language)
-    weights = BM25(job.k1, job.b).documents(vectorizer.documents(texts))
+    corpus, tf, vectorizer = words_of(source, dataset.language, work, progress)
     queries, qrels = judged(source, dataset.split, dataset.queries)
     asked = vectorizer.queries([query.text for query in queries])
-    known = known_items(job.rra, documents, vectorizer.queries, data, work)
     return Collection(
         dataset.title,
-        [document.id for document in documents],
-        sp.csr_array(weights),
+        corpus.ids,
+        tf,
         [query.id for query in queries],
         asked,
         qrels,
-        known,
+        known_items(job.rra, corpus, vectorizer.queries, data, work),
         data.ignores_identical_ids(dataset.name),
         partial(judged_vectors, source, vectorizer.queries),
+        weighting=BM25(job.k1, job.b),
+        folder=work / "postings",
     )
 
 
@@ -104,7 +103,7 @@ def judged_vectors(source: str, vectors: Any, split: str) -> JudgedVectors:
 
 
 def known_items(
-    rra: RRAChoice | None, documents: Sequence[Document], vectors: Any, data: Data, work: Path
+    rra: RRAChoice | None, corpus: Corpus, vectors: Any, data: Data, work: Path
 ) -> Known:
     """Return a function to known-item queries for RRA's α: half of a sentence each, or what a
     language model writes, which is kept in ``work``."""
@@ -112,15 +111,14 @@ def known_items(
 
     def known(count: int) -> KnownItems:
         if generator is None:
-            texts = [document.content for document in documents]
-            rows, queries = pseudo_queries.from_texts(texts, count, share=QUERY_SHARE)
+            rows, queries = pseudo_queries.from_texts(corpus.contents, count, share=QUERY_SHARE)
             return KnownItems.mismatched(rows, vectors(queries))
         from lexicept.training.candidates.query_generation import generate_known_items
 
         folder = work / "generated"
         folder.mkdir(parents=True, exist_ok=True)
         rows, queries = generate_known_items(
-            data.place(generator), len(documents), lambda row: documents[row], folder, count
+            data.place(generator), len(corpus.ids), corpus.stored.document, folder, count
         )
         return KnownItems(rows, vectors(queries))
 
@@ -173,29 +171,31 @@ def load_hub_encoder(name: str) -> Any:
 
 
 def _encoded(
-    encoder: Any, name: str, dataset: DatasetSettings, data: Data, work: Path, rra: RRAChoice | None
+    encoder: Any,
+    job: RetrievalJob,
+    dataset: DatasetSettings,
+    data: Data,
+    work: Path,
+    progress: Progress,
 ) -> Collection:
     """Return a dataset encoded by an encoder; documents are encoded once for all rows."""
     source = data.find(dataset.name)
-    documents = list(read_documents(source))
-    texts = [document.content for document in documents]
+    corpus = documents_of(source, work)
     queries, qrels = judged(source, dataset.split, dataset.queries)
-    place = work / "vectors" / fingerprint([name, *texts])[:16]
-    if not (whole := place.with_name(f"{place.name}.json")).exists():
-        place.parent.mkdir(parents=True, exist_ok=True)
-        save_csr(place, _encode(encoder.encode_document, texts))
-        write_json(whole, {"documents": len(texts)})
-    weights = load_csr(place, int(encoder.get_embedding_dimension()))
+    place = work / "vectors" / fingerprint(chain([str(job.model)], corpus.contents))[:16]
+    size = int(encoder.get_embedding_dimension())
+    encode = partial(_encode, encoder.encode_document)
     return Collection(
         dataset.title,
-        [document.id for document in documents],
-        weights,
+        corpus.ids,
+        encoded_rows(place, corpus.contents, size, encode, progress),
         [query.id for query in queries],
         _encode(encoder.encode_query, [query.text for query in queries]),
         qrels,
-        known_items(rra, documents, partial(_encode, encoder.encode_query), data, work),
+        known_items(job.rra, corpus, partial(_encode, encoder.encode_query), data, work),
         data.ignores_identical_ids(dataset.name),
         partial(judged_vectors, source, partial(_encode, encoder.encode_query)),
+        folder=work / "postings",
     )
 
 

@@ -25,6 +25,7 @@ from lexicept.experiments.measuring import (
     measure_curve,
     pruned,
 )
+from lexicept.experiments.stored import documents_of, encoded_rows
 from lexicept.experiments.systems import judged_vectors, known_items
 from lexicept.models.backbone import Backbone
 from lexicept.models.cached_states import CachedStates
@@ -35,8 +36,7 @@ from lexicept.models.sae.quality import anisotropy
 from lexicept.models.soup import soup
 from lexicept.pipelines.pretrain import pretrain
 from lexicept.progress import Progress
-from lexicept.storage.arrays import load_csr, save_csr
-from lexicept.storage.files import fingerprint, replace_file, write_json
+from lexicept.storage.files import fingerprint, replace_file
 from lexicept.training.config import TrainingConfig, ValidationSettings
 from lexicept.training.config_file import load_config
 from lexicept.training.run import train
@@ -152,14 +152,14 @@ def _trained_and_tested(
             source = data.find(dataset.name)
             states = work / "states" / _backbone_key(config) if frozen else None
             encoder.backbone.cut(dataset.max_query_tokens or lengths[0], lengths[1])
-            collection = encoded(encoder, model, source, dataset, states, config, progress)
+            collection = encoded(encoder, model, source, dataset, states, config, work, progress)
         ignored = data.ignores_identical_ids(dataset.name)
         collection = replace(collection, ignore_identical_ids=ignored, tau=dataset.tau)
         if job.curve:
             measure_curve(collection, measurements, limits.pruning)
         if job.rra is not None and job.rra.alpha is None:
-            documents, vectors = list(read_documents(source)), partial(_queries, encoder)
-            known = known_items(job.rra, documents, vectors, data, work)
+            corpus, vectors = documents_of(source, work), partial(_queries, encoder)
+            known = known_items(job.rra, corpus, vectors, data, work)
             split = partial(judged_vectors, source, vectors)
             collection = replace(collection, known=known, split=split)
         measure(collection, measurements, job.rra, query_dims, document_dims, limits.pruning)
@@ -360,19 +360,20 @@ def encoded(
     dataset: DatasetSettings,
     states: Path | None,
     config: TrainingConfig,
+    work: Path,
     progress: Progress,
 ) -> Collection:
-    """Encode a dataset with a trained encoder; the documents' weights are kept beside it.
+    """Encode a dataset with a trained encoder; the documents' activations are kept beside it.
 
     Args:
         model: the encoder's folder.
         source: where the dataset is.
         states: a folder for cached states, where the backbone is frozen.
     """
-    documents = list(read_documents(source))
+    corpus = documents_of(source, work)
     queries, qrels = judged(source, dataset.split, dataset.queries)
-    ids = ([query.id for query in queries], [document.id for document in documents])
-    texts = ([query.text for query in queries], [document.content for document in documents])
+    names, asked = [query.id for query in queries], [query.text for query in queries]
+    weighting = encoder.weighting
     evaluator = RetrievalEvaluator([], [], [], [], [], ValidationSettings())
 
     def read(some: Sequence[str], task: str) -> sp.csr_array:
@@ -383,15 +384,16 @@ def encoded(
             given = CachedStates.build(
                 folder, encoder.backbone, some, progress, bf16=bf16, task=task
             )
-        return evaluator.encode(encoder, given, task)
+        return evaluator.pooled(encoder, given, task)
 
-    place = model.parent / "vectors" / fingerprint(texts[1])[:16]
-    if not (whole := place.with_name(f"{place.name}.json")).exists():
-        place.parent.mkdir(exist_ok=True)
-        save_csr(place, read(texts[1], "document"))
-        write_json(whole, {"documents": len(documents)})
-    weights = load_csr(place, encoder.head.size)
-    return Collection(dataset.title, ids[1], weights, ids[0], read(texts[0], "query"), qrels)
+    contents = corpus.contents
+    place = model.parent / "vectors" / fingerprint(contents)[:16]
+    rows = encoded_rows(
+        place, contents, encoder.head.size, lambda some: read(some, "document"), progress
+    )
+    queried = weighting.queries(read(asked, "query"))
+    kept = {"weighting": weighting, "folder": work / "postings"}
+    return Collection(dataset.title, corpus.ids, rows, names, queried, qrels, **kept)
 
 
 def _queries(encoder: Any, texts: Sequence[str]) -> sp.csr_array:

@@ -115,21 +115,23 @@ class RetrievalEvaluator(BaseEvaluator):  # type: ignore[misc]
 
     def encode(self, model: Encoder, texts: Texts, task: str) -> sp.csr_array:
         """Return the weights [n, V] of texts, unpruned."""
+        weighting, pooled = model.weighting, self.pooled(model, texts, task)
+        return weighting.queries(pooled) if task == "query" else weighting.documents(pooled)
+
+    def pooled(self, model: Encoder, texts: Texts, task: str) -> sp.csr_array:
+        """Return the pooled activations [n, V] of texts, before any weighting."""
         head = model.head
         if not isinstance(texts, CachedStates):
-            pooled = model.encode_activations(texts, task)
-        else:
-            parts = []
-            device = head.rows.device
-            for start in range(0, len(texts), BATCH):
-                numbers = range(start, min(start + BATCH, len(texts)))
-                states, text = (part.to(device) for part in texts.read(numbers))
-                with (
-                    torch.inference_mode(),
-                    torch.autocast(device.type, torch.bfloat16, enabled=self.bf16),
-                ):
-                    part = head.finish(head.pool(states, text, len(numbers), task))
-                parts.append(sp.csr_array(part.float().cpu().numpy()))
-            pooled = sp.csr_array(sp.vstack(parts, format="csr"))
-        weighting = model.weighting
-        return weighting.queries(pooled) if task == "query" else weighting.documents(pooled)
+            return model.encode_activations(texts, task)
+        parts = []
+        device = head.rows.device
+        for start in range(0, len(texts), BATCH):
+            numbers = range(start, min(start + BATCH, len(texts)))
+            states, text = (part.to(device) for part in texts.read(numbers))
+            with (
+                torch.inference_mode(),
+                torch.autocast(device.type, torch.bfloat16, enabled=self.bf16),
+            ):
+                part = head.finish(head.pool(states, text, len(numbers), task))
+            parts.append(sp.csr_array(part.float().cpu().numpy()))
+        return sp.csr_array(sp.vstack(parts, format="csr"))
