@@ -142,12 +142,13 @@ def _table(recipe: Recipe, outcomes: dict[str, Any]) -> list[str]:
         for column in columns:
             printed = row.values.get(column)
             text = "–" if printed is None else f"{printed:g}" if _number(printed) else str(printed)
-            for size in SIZES:
-                cell = cells.get((size, name, column))
-                if cell is not None and cell.ours is not None:
-                    mark = "" if cell.comparable else "*"
-                    text += f" [{size} {cell.ours:.4g}{mark}]"
-            texts.append(text)
+            found = [(size, cells.get((size, name, column))) for size in SIZES]
+            ours = [
+                f"{size} {cell.ours:.4g}{'' if cell.comparable else '*'}"
+                for size, cell in found
+                if cell is not None and cell.ours is not None
+            ]
+            texts.append(f"{text} ({', '.join(ours)})" if ours else text)
         lines.append(f"| {name} | {' | '.join(texts)} | {row.kind} |")
     return [*lines, "", "\\* on other data than the paper's.", ""]
 

@@ -93,9 +93,10 @@ def build(
             pretrained SAE was trained, where it does not say to earlier tokens only, and for an SAE
             that is trained here to both sides.
         precision: number format of the backbone while it reads documents.
-        max_query_tokens, max_document_tokens: the tokens, special ones included, after which the
-            model cuts queries and documents; by default the model's own lengths. lexicept-mini, and
-            any model without lengths, reads whole texts, in windows.
+        max_query_tokens: the tokens, special ones included, after which the model cuts queries; by
+            default the model's own length. lexicept-mini, and any model without lengths, reads
+            whole texts, in windows.
+        max_document_tokens: the tokens after which it cuts documents, likewise.
         weighting: how concept activations become weights; by default as their model was trained.
         query_max_active_dims: the most concepts of a query; by default the model's limit.
         query_max_qd_flops: the most QD-FLOPs of a query's concepts: the shares of all documents

@@ -372,7 +372,8 @@ class Index:
         """Choose RRA's α without judgements: 1 unless another is better beyond chance.
 
         Args:
-            iterations, transform: as in ``reweight``.
+            iterations: as in ``reweight``.
+            transform: as in ``reweight``.
             generator: a causal language model that writes the queries, a hub name or a folder;
                 the best α on them is taken. They stay beside the index (``queries-*.jsonl``).
             progress: True shows a bar on standard error.
