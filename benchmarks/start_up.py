@@ -21,18 +21,26 @@ def call(*arguments: str) -> None:
     subprocess.run([LEXICEPT, *arguments], check=True, capture_output=True)
 
 
+def run_python(code: str) -> None:
+    """Run code in a process of its own."""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def run(num_documents: int = 500, rounds: int = 7) -> list[Table]:
-    """Time ``--help``, and a search in a small index of words."""
+    """Time ``--help``, searches in a small index of words and concepts, and importing torch."""
     with tempfile.TemporaryDirectory() as folder:
         corpus, index = str(Path(folder, "corpus.jsonl")), str(Path(folder, "index"))
         with open(corpus, "w", encoding="utf-8") as file:
             for document in islice(read_documents("python-docs"), num_documents):
                 file.write(json.dumps(document._asdict()) + "\n")
-        call("build", corpus, "--out", index, "--vocabulary", "words")
-        query = "open a file for reading"
+        call("build", corpus, "--out", index, "--concepts", "fixed")
+        search = ("search", index, "open a file for reading")
         cases = {
             "`lexicept --help`": lambda: call("--help"),
-            "`lexicept search`, words": lambda: call("search", index, query),
+            "`lexicept search`, words": lambda: call(*search, "--vocabulary", "words"),
+            "words and concepts, looked up": lambda: call(*search, "--query-encoder", "lookup"),
+            "words and concepts, by the model": lambda: call(*search),
+            "`python -c 'import torch'`": lambda: run_python("import torch"),
         }
         # The call that is not counted lets numba compile and cache, which happens once per install.
         times = interleaved(cases, rounds)
