@@ -18,7 +18,7 @@ class Document(NamedTuple):
     text: str
     title: str = ""
     fields: Fields = NOTHING
-    """What else is known of it, by name: texts, numbers, dates, or lists of one of these."""
+    """Fields of the document by name: texts, numbers, dates, or lists of one of these."""
 
     @property
     def content(self) -> str:

@@ -24,7 +24,7 @@ class Engine(ABC):
 
     name: ClassVar[str]
     exact: bool
-    """Whether the results are those of exact search, up to the precision of the weights."""
+    """True if the results are those of exact search, up to the precision of the weights."""
 
     @property
     @abstractmethod

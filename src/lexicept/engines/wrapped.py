@@ -48,7 +48,7 @@ class Extension:
 
     num_documents: int
     used: npt.NDArray[np.bool_]
-    """Whether any document has each dimension [V]."""
+    """True if any document has each dimension [V]."""
     scale: float
     """Factor on all document weights, so that none exceeds ``LARGEST``."""
     offset_scale: float

@@ -72,7 +72,7 @@ class _Step(NamedTuple):
     against: str | float
     least: float
     below: bool = False
-    """Whether the row's value is to be less instead."""
+    """True if the row's value is to be less instead."""
 
     @property
     def key(self) -> tuple[str, str]:

@@ -27,7 +27,7 @@ class Cell(NamedTuple):
     paper: float
     ours: float | None
     comparable: bool
-    """Whether both belong to the same collection and measure."""
+    """True if both belong to the same collection and measure."""
     tolerance: float
 
     @property
@@ -36,7 +36,7 @@ class Cell(NamedTuple):
 
     @property
     def agrees(self) -> bool | None:
-        """Whether both agree; None if they are not comparable."""
+        """True if both agree; None if they are not comparable."""
         if self.ours is None or not self.comparable:
             return None
         return abs(self.ours - self.paper) <= self.tolerance + 1e-9

@@ -115,7 +115,7 @@ class RetrievalJob:
     document_max_active_dims: Count | None = None
     """Largest number of dimensions of a document; null keeps all."""
     curve: Flag = False
-    """Whether to search with many limits of dimensions too, for values at equal cost:
+    """True searches with many limits of dimensions too, for values at equal cost:
     ``NAME nDCG@10 at 2`` (QD-FLOPs); see ``evaluation.curves``."""
 
     def __post_init__(self) -> None:
@@ -199,7 +199,7 @@ class TrainingJob:
     document_max_active_dims: Count | None = None
     """Largest number of dimensions of a document; null for the model's own."""
     curve: Flag = False
-    """Whether to search with many limits of dimensions too, for values at equal cost:
+    """True searches with many limits of dimensions too, for values at equal cost:
     ``NAME nDCG@10 at 2`` (QD-FLOPs); see ``evaluation.curves``."""
 
     def __post_init__(self) -> None:
@@ -224,7 +224,7 @@ class PooledJob:
     document_k: Count | None = None
     """Number of latents of a document; null for the SAE's k."""
     dense: Flag = False
-    """Whether to search the dense vectors themselves, the baseline."""
+    """True searches the dense vectors themselves, the baseline."""
 
 
 @settings

@@ -86,7 +86,7 @@ class Collection:
     known: Known | None = None
     """Known-item queries, on which RRA's α is chosen."""
     ignore_identical_ids: bool = False
-    """Whether a hit whose id is its query's is left out."""
+    """True if a hit whose id is its query's is left out."""
     split: Callable[[str], JudgedVectors] | None = None
     """Function from the name of another split to its queries, on which RRA's α is chosen."""
     tau: float = E2_TAU

@@ -24,7 +24,7 @@ CONTEXT = 1.0
 
 @dataclass(frozen=True)
 class RowPlan:
-    """What a row takes at full size."""
+    """Cost of a row at full size."""
 
     recipe: str
     row: str
@@ -38,7 +38,7 @@ class RowPlan:
     repeats: int
     """Trainings whose mean is the model."""
     missing: tuple[str, ...]
-    """What is not here and can't be fetched by name, private or gated, each with the reason."""
+    """Data and models that are not here and can't be fetched by name, each with the reason."""
 
     @property
     def steps(self) -> int:

@@ -75,7 +75,7 @@ class FigureSettings:
     label: Text = ""
     """The x axis' label."""
     log: Flag = False
-    """Whether the x axis is logarithmic."""
+    """True if the x axis is logarithmic."""
     contours: Flag = False
     """Lines of equal E², where x is QD-FLOPs and y MRR@10."""
 
@@ -87,7 +87,7 @@ class Substitute:
     metric: Text
     datasets: Items[Text]
     same: Flag = False
-    """Whether it is the paper's own collection and measure, so that the numbers are comparable."""
+    """True if it is the paper's own collection and measure, so that the numbers are comparable."""
 
 
 @settings

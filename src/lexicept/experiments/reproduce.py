@@ -25,7 +25,7 @@ class Reproduction:
 
     name: str
     verdict: str
-    """Whether the results agree with the paper, in a word or two."""
+    """Answer in a word or two: the results agree with the paper or not."""
     reason: str
     missing: dict[str, str]
     """The reason of each row that has no result."""

@@ -35,7 +35,7 @@ class Column:
 
     kind: FieldKind
     days: bool
-    """Whether all of its dates are whole days."""
+    """True if all of its dates are whole days."""
     values: Any
     """Numbers of terms (i32), numbers (i64 or f64), or microseconds from 1970 (i64) [values]."""
     offsets: Integers | None

@@ -49,7 +49,7 @@ class Condition:
 
 @dataclass(frozen=True)
 class Not:
-    """What documents must not meet."""
+    """Condition that documents must not meet."""
 
     part: Expression
 

@@ -33,7 +33,7 @@ class FieldKind(NamedTuple):
     kind: str
     """keyword, number or date."""
     many: bool = False
-    """Whether a document may have a list of them."""
+    """True if a document may have a list of them."""
 
     def __str__(self) -> str:
         return f"list of {self.kind}s" if self.many else self.kind

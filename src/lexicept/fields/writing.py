@@ -40,7 +40,7 @@ class _Seen:
     codes: dict[str, int] = field(default_factory=dict)
     """Its texts, numbered as they came."""
     dates: bool = True
-    """Whether all texts are dates."""
+    """True if all texts are dates."""
     fractions: bool = False
     large: tuple[str, int] | None = None
     """A document with a whole number that is not exact beside fractions, and the number."""

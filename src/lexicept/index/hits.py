@@ -46,7 +46,7 @@ class Hits(list[Hit]):
 
     @cached_property
     def _words(self) -> tuple[bool, tuple[str, ...]]:
-        """Whether a document has a word of the query, and the words that none has.
+        """True if a document has a word of the query, and the words that none has.
 
         Computed when it is asked for: the query has to be tokenised again.
         """

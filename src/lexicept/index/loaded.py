@@ -53,7 +53,7 @@ class LoadedVectorizers:
         self._locks = {name: RLock() for name in sizes}
         self._table_lock = RLock()
         self.has_table = f"{folder.name}/concepts/{TOKEN_TABLE}/table.json" in files
-        """Whether the concepts have a token table."""
+        """True if the concepts have a token table."""
 
     def lock(self, name: str) -> RLock:
         """Return the lock to hold while a vocabulary's vectorizer works."""

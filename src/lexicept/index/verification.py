@@ -1,4 +1,4 @@
-"""Whether an index is whole: what ``lexicept index verify`` looks at."""
+"""Verification of an index: what ``lexicept index verify`` looks at."""
 
 from __future__ import annotations
 

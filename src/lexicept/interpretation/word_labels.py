@@ -32,7 +32,7 @@ class _Meaning:
     place: int
     """Its place among the concept's words."""
     content: bool
-    """Whether it is no stop word."""
+    """True if it is no stop word."""
     evidence: float = 0.0
     """The sum of the squared z-scores of all forms."""
 

@@ -50,7 +50,7 @@ class Cache(NullCache):  # type: ignore[misc]
     """
 
     _warned = False
-    """Whether this process has warned."""
+    """True if this process has warned."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function

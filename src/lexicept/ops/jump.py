@@ -15,7 +15,7 @@ from lexicept.ops.linear_topk import MANY, TOKENS, multiplies_bfloat16, narrowed
 
 
 class Jumps(NamedTuple):
-    """What outputs above their thresholds make."""
+    """Sums over outputs above their thresholds."""
 
     sums: Tensor
     """``Σ_j z_ij · out_rows[j]`` [n, d]."""

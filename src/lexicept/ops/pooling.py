@@ -40,7 +40,7 @@ class Activations(NamedTuple):
 
     @property
     def all_count(self) -> bool:
-        """Whether all entries of a token count."""
+        """True if all entries of a token count."""
         return self.k is None or self.k >= len(self.rows)
 
     def dense(self) -> Tensor:

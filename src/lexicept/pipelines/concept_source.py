@@ -42,7 +42,7 @@ class ConceptSource:
 
     model: str | None
     adapted: bool
-    """Whether the model is adapted to the documents."""
+    """True if the model is adapted to the documents."""
     sae: str | None
     width: int | None
     backbone: str

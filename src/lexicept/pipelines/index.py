@@ -72,7 +72,7 @@ class Index:
 
     @property
     def stale(self) -> bool:
-        """Whether the index on disk has changed since the snapshot; ``refresh`` reads it anew."""
+        """True if the index on disk has changed since the snapshot; ``refresh`` reads it anew."""
         return self.reader.stale()
 
     def _searched(self) -> IndexReader:

@@ -40,7 +40,7 @@ class Questions:
     queries: Sequence[Query]
     qrels: Sequence[Qrel]
     judged: bool
-    """Whether the judgements were given; otherwise a query is a sentence of its only answer."""
+    """True if the judgements were given; otherwise a query is a sentence of its only answer."""
     total: int
     """Number of queries or documents that these were drawn from."""
 

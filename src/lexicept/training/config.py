@@ -47,7 +47,7 @@ class ModelSettings:
     layer: Count | None = None
     """Number of blocks to run; null for those before a pretrained SAE, or all."""
     bidirectional: Flag | None = None
-    """Whether a decoder's tokens attend to the tokens after them; null for the saved model's
+    """True if a decoder's tokens attend to the tokens after them; null for the saved model's
     setting, and true where it has none."""
     dtype: Dtype | None = None
     """Type of the backbone's weights, trained and saved; null for the saved model's, and float32
@@ -57,7 +57,7 @@ class ModelSettings:
     """Implementation of attention; null for transformers' choice, mostly sdpa. flash_attention_2
     requires a GPU, half precision and the package ``flash-attn``."""
     special_tokens: Flag | None = None
-    """Whether special tokens, such as [CLS] and [SEP], count like any other token in SAE training,
+    """True if special tokens, such as [CLS] and [SEP], count like any other token in SAE training,
     pooling and the saved model (SAE-SPLADE, section 3); null for the saved model's setting, and
     false where it has none."""
     head: Literal["sae", "mlm", "expanded", "random"] = "sae"
@@ -71,7 +71,7 @@ class ModelSettings:
     """Input of the SAE: states after the last block, or these states after the backbone's
     language head without its rows (SAE-SPLADE, Table 2: "+ T")."""
     sae_queries: Flag = False
-    """Whether the SAE is trained on the training queries too, after the documents."""
+    """True if the SAE is trained on the training queries too, after the documents."""
     pretrained: Text | None = None
     """Pretrained SAE for the head ``sae``: a folder or a hub name, of any layout that
     ``lexicept.models.sae.formats`` knows; requires ``layer`` where it holds several layers."""
@@ -128,7 +128,7 @@ class ModelSettings:
     """Parameters that learn: the head, on cached states of a frozen backbone; the head and
     low-rank adapters of the backbone; or all."""
     freeze_head: Flag = False
-    """Whether the backbone alone learns (SPLARE); requires ``trained: lora`` or ``all``."""
+    """True if the backbone alone learns (SPLARE); requires ``trained: lora`` or ``all``."""
     lora_rank: Count = 16
     """Rank r of the adapters."""
     lora_alpha: Count | None = None
@@ -223,7 +223,7 @@ class LossSettings:
     in_batch: NotNegative = 0.0
     """Weight of the softmax of the relevant document against all documents of the batch."""
     in_batch_known: Flag = False
-    """Whether other documents of the batch that are known to be relevant count as negatives there
+    """True if other documents of the batch that are known to be relevant count as negatives there
     (ESPLADE, equation 1)."""
     temperature: Positive = 1.0
     """Temperature of the student's scores, before the learnable scale."""
@@ -241,7 +241,7 @@ class LossSettings:
     document_top_k: Count | None = None
     """Number of largest document weights that the ranking loss uses, d_K; null uses all."""
     dual: Flag = True
-    """Whether the ranking loss counts on whole vectors as well as on vectors cut by top_k
+    """True if the ranking loss counts on whole vectors as well as on vectors cut by top_k
     (ESPLADE)."""
     mask_divergence: NotNegative = 0.0
     """Weight of the KL from the whole vectors' ranking to that of vectors cut by top_k."""
@@ -309,7 +309,7 @@ class OptimizerSettings:
     """Processes that read and tokenise the next batches while the model works, two batches each, at
     most one for each core; 0 does it between steps. The batches are the same."""
     gradient_checkpointing: Flag = False
-    """Whether the backward pass computes the backbone's blocks again instead of keeping their
+    """True if the backward pass computes the backbone's blocks again instead of keeping their
     activations: about a third more time, for far less memory."""
     learning_rate: Positive = 1e-3
     """Learning rate after warm-up."""
@@ -322,7 +322,7 @@ class OptimizerSettings:
     max_grad_norm: NotNegative = 1.0
     """Norm that the model's gradients are clipped to; 0 does not clip."""
     bf16: Flag = False
-    """Whether to train in mixed precision, where the processor has it."""
+    """True trains in mixed precision, where the processor has it."""
     seed: Seed = 0
     """Seed of samples, dropout and adapters, and of the data where they have no own."""
 
@@ -413,6 +413,6 @@ class TrainingConfig:
 
     @property
     def has_teacher(self) -> bool:
-        """Whether anything scores documents for KL and MarginMSE; scored lists may."""
+        """True if anything scores documents for KL and MarginMSE; scored lists may."""
         teacher = self.teacher
         return bool(teacher.dense or teacher.bm25_weight or teacher.max_sim or self.data.lists)

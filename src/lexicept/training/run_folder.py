@@ -30,7 +30,7 @@ class RunFolder:
     """Folder of data, teacher scores, cached states and SAE, which runs may share."""
     progress: Progress
     writes: bool
-    """Whether this process is the one that writes."""
+    """True if this process is the one that writes."""
 
     @property
     def work(self) -> Path:

@@ -41,7 +41,7 @@ class BackboneSettings:
     precision: str = "float32"
     """Precision for documents, float32 or bfloat16; see ``Backbone``."""
     bidirectional: bool | None = None
-    """Whether tokens attend to those after them; by default as the SAE was trained: if it does not
+    """True if tokens attend to those after them; by default as the SAE was trained: if it does not
     say, as the backbone was trained, a decoder to earlier tokens only."""
 
 
@@ -62,7 +62,7 @@ class ConceptVectorizer:
         own = self.head.terms if encoder.names is None else encoder.names
         terms = own if terms is None else terms
         self.named = terms is not None
-        """Whether the dimensions have names."""
+        """True if the dimensions have names."""
         self._terms = [unnamed(latent) for latent in range(self.size)] if terms is None else terms
 
     @classmethod
@@ -127,7 +127,7 @@ class ConceptVectorizer:
 
     @property
     def counts_tokens(self) -> bool:
-        """Whether a token table can stand in for the encoder: it is an SAE's with k, and has no
+        """True if a token table can stand in for the encoder: it is an SAE's with k, and has no
         lookup of its own."""
         k = self.head.settings.document_k
         return isinstance(self.head, SAEHead) and k is not None and self.encoder.lookup is None

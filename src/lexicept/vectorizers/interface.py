@@ -47,7 +47,7 @@ class Vectorizer(Protocol):
 
     name: str
     grows: bool
-    """Whether documents can add dimensions."""
+    """True if documents can add dimensions."""
 
     @property
     def size(self) -> int:
@@ -127,7 +127,7 @@ class TokenCounter(Protocol):
 
     @property
     def counts_tokens(self) -> bool:
-        """Whether its settings allow that."""
+        """True if its settings allow that."""
 
     def encode_documents(self, texts: Sequence[str]) -> EncodedDocuments:
         """Return the tf of documents, and the sums of their tokens."""

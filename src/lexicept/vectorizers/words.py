@@ -95,7 +95,7 @@ class Tokenizer:
 
     @property
     def bigrams(self) -> bool:
-        """Whether this language is cut into character bigrams."""
+        """True if this language is cut into character bigrams."""
         return self.language in BIGRAM_LANGUAGES
 
     def __call__(self, text: str) -> list[str]:

@@ -36,7 +36,7 @@ class HeadSettings:
     query_scale: float = 1.0
     """Factor on a query's weights, for a score that adds another vocabulary's."""
     double_log: bool = False
-    """Whether activations are ``log1p(ReLU(v))`` and so weights ``log1p(log1p(max_i v_ij))``
+    """True if activations are ``log1p(ReLU(v))`` and so weights ``log1p(log1p(max_i v_ij))``
     (OpenSearch's third generation, arXiv 2504.14839); with max pooling only."""
     pruning: Pruning = "weight"
     """Order in which limits keep a query's dimensions. Impacts are known in an index only, so that

@@ -70,7 +70,7 @@ class SAE(nn.Module):
         """The states that it reads (``hook``, ``model``, ``layer``), and where a pretrained SAE
         is from: names and numbers that JSON can hold."""
         self.decoder = True
-        """Whether W_dec is a decoder; otherwise its rows are those of W_enc at unit length."""
+        """True if W_dec is a decoder; otherwise its rows are those of W_enc at unit length."""
         W_dec = torch.empty(num_latents, d_in)
         if not W_dec.is_meta:  # random numbers there are none, and import torch's compiler
             W_dec = F.normalize(W_dec.normal_(), dim=1)

@@ -56,7 +56,7 @@ class LanguageModel(NamedTuple):
     backbone: Backbone
     head: LanguageHead
     shifted: bool
-    """Whether a token is predicted from the state before it, as by a decoder."""
+    """True if a token is predicted from the state before it, as by a decoder."""
 
 
 @dataclass(frozen=True)

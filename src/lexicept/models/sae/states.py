@@ -88,7 +88,7 @@ class Position(NamedTuple):
     batch: int = 0
     """Batches of the buffer that were used."""
     whole: bool = False
-    """Whether the buffer holds the whole corpus, and is kept from epoch to epoch."""
+    """True if the buffer holds the whole corpus, and is kept from epoch to epoch."""
 
 
 class StateStream:

@@ -17,7 +17,7 @@ PRECISIONS = (torch.float32, torch.float16, torch.bfloat16)
 
 
 def usable(*tensors: Tensor) -> bool:
-    """Whether the kernels take these: on an NVIDIA GPU since Ampere, with Triton installed."""
+    """True if the kernels take these: on an NVIDIA GPU since Ampere, with Triton installed."""
     return all(t.is_cuda and t.dtype in PRECISIONS and _runs(t.device) for t in tensors)
 
 

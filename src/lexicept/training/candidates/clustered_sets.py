@@ -43,7 +43,7 @@ class ClusteringSettings:
     clusters: Count = 10_000
     """Number of clusters."""
     titles: Flag = False
-    """Whether documents are their titles alone; those without a title are left out."""
+    """True if documents are their titles alone; those without a title are left out."""
     documents_per_query: Count = 2
     """Least number of relevant documents of a query; others are left out."""
     test_queries: Count = 30

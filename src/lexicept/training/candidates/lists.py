@@ -120,7 +120,7 @@ class _Format(NamedTuple):
 
     parse: Callable[[Place, str], CandidateList]
     plausible: Callable[[bytes], bool]
-    """Whether bytes look like such a line; what does not is parsed at once, to be refused."""
+    """True if bytes look like such a line; what does not is parsed at once, to be refused."""
 
 
 class Lists(LazySequence[CandidateList]):

@@ -58,14 +58,14 @@ class PretrainingSettings:
     max_grad_norm: Positive = 1.0
     """Norm that the gradients of all parameters together are clipped to."""
     bf16: Flag = False
-    """Whether matrices are multiplied in bfloat16; weights stay in ``dtype``."""
+    """True if matrices are multiplied in bfloat16; weights stay in ``dtype``."""
     dtype: Dtype | None = None
     """Type of the backbone's weights, trained and saved; null for the saved model's, and float32
     where it has none. Under adapters, whose own weights are float32, bfloat16 halves the memory."""
     attn_implementation: AttentionKernel | None = None
     """Implementation of attention; null for transformers' choice, mostly sdpa."""
     gradient_checkpointing: Flag = False
-    """Whether the backward pass computes the backbone's blocks again instead of keeping their
+    """True if the backward pass computes the backbone's blocks again instead of keeping their
     activations."""
     seed: Seed = 0
     """Seed of the order of texts, of what is masked, of dropout and of random rows."""
@@ -77,7 +77,7 @@ class PretrainingSettings:
 
     @property
     def shifted(self) -> bool:
-        """Whether tokens are predicted from the place before them."""
+        """True if tokens are predicted from the place before them."""
         return self.masking in ("mntp", "causal")
 
     @property
@@ -88,7 +88,7 @@ class PretrainingSettings:
 
     @property
     def bidirectional(self) -> bool | None:
-        """Whether a decoder's tokens attend to the tokens after them; None as saved."""
+        """True if a decoder's tokens attend to the tokens after them; None as saved."""
         return {"mntp": True, "causal": False}.get(self.masking)
 
 

@@ -55,7 +55,7 @@ class Objective(nn.Module, ABC):
     """
 
     thresholds: ClassVar[bool] = False
-    """Whether the trained SAE has thresholds instead of k."""
+    """True if the trained SAE has thresholds instead of k."""
 
     def __init__(self, sae: SAE, settings: SAESettings) -> None:
         super().__init__()

@@ -46,7 +46,7 @@ class SAESettings:
     warmup_steps: Whole = 50
     """Steps of linear warm-up."""
     decay: Flag = True
-    """Whether the learning rate falls linearly to 0 over the last fifth of the steps."""
+    """True if the learning rate falls linearly to 0 over the last fifth of the steps."""
     weight_decay: NotNegative = 0.01
     """AdamW's weight decay."""
     max_grad_norm: Positive = 1.0
@@ -70,7 +70,7 @@ class SAESettings:
     bandwidth: Positive = 1.0
     """For jumprelu: ε of its gradient's kernel, in units of each threshold."""
     normalise: Flag = False
-    """Whether states become (h − h̄) / σ, with the mean state h̄ [d] and the mean norm σ of the
+    """True if states become (h − h̄) / σ, with the mean state h̄ [d] and the mean norm σ of the
     states that training begins from (SAE-SPLADE, B.1)."""
     initialisation: Literal["data", "random"] = "data"
     """Decoder rows before training: states of random tokens, or random directions. The encoder
@@ -79,7 +79,7 @@ class SAESettings:
     """b_dec before training: the mean of the states that training begins from, or 0 (SAE-SPLADE,
     App. A)."""
     drop_sinks: Flag = True
-    """Whether attention sinks, states 10 times as long as the median, are left out of training."""
+    """True if attention sinks, states 10 times as long as the median, are left out of training."""
     buffer_tokens: Count = 2**19
     """Token states that are shuffled together; 4 d bytes each."""
     seed: Seed = 0
@@ -108,7 +108,7 @@ class SAESettings:
 
     @property
     def has_thresholds(self) -> bool:
-        """Whether the trained SAE has a threshold per latent instead of k."""
+        """True if the trained SAE has a threshold per latent instead of k."""
         return self.architecture not in ("topk", "hierarchical", "matryoshka")
 
     @property

@@ -80,7 +80,7 @@ class Layout(ABC):
     model: str | None = None
     """Name of the language model whose states it reads."""
     bidirectional: bool | None = None
-    """Whether the tokens of these states attend to those after them; None if unknown."""
+    """True if the tokens of these states attend to those after them; None if unknown."""
 
     def __init__(self, folder: Path, path: str) -> None:
         self.folder = folder
