@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from lexicept.pipelines.build import build as build
     from lexicept.pipelines.convert import convert as convert
     from lexicept.pipelines.evaluate import evaluate as evaluate
+    from lexicept.pipelines.explain import explain as explain
     from lexicept.pipelines.index import Index as Index
     from lexicept.pipelines.index import open as open  # noqa: A004
     from lexicept.pipelines.pretrain import pretrain as pretrain
@@ -34,6 +35,7 @@ _HOMES = {
     "build": "lexicept.pipelines.build",
     "convert": "lexicept.pipelines.convert",
     "evaluate": "lexicept.pipelines.evaluate",
+    "explain": "lexicept.pipelines.explain",
     "open": "lexicept.pipelines.index",
     "pretrain": "lexicept.pipelines.pretrain",
     "report": "lexicept.pipelines.report",
@@ -51,6 +53,7 @@ __all__ = [
     "build",
     "convert",
     "evaluate",
+    "explain",
     "open",
     "pretrain",
     "report",

@@ -102,7 +102,7 @@ def test_explain_one_document(index: Path, tmp_path: Path, run: Run) -> None:
     assert "67.6%" in shown
     assert "bananas" in shown
     page = tmp_path / "page.html"
-    assert run("explain", index, "<b>apples", "d1", "--html", page) == (0, "", "")
+    assert run("explain", index, "<b>apples", "d1", "--out", page) == (0, "", "")
     assert "&lt;b&gt;<mark>apples</mark>" in page.read_text()
     assert_error(run("explain", index, "apple", "d9"), "no document 'd9'")
     assert_error(

@@ -13,13 +13,10 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SparseEncoder
-from sentence_transformers.base.modules import Router
 from sentence_transformers.base.modules.transformer import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from sentence_transformers.sparse_encoder.modules import (
     SparseAutoEncoder,
-    SparseStaticEmbedding,
-    SpladePooling,
 )
 from transformers import AutoTokenizer
 
@@ -36,65 +33,11 @@ from lexicept.models.lookup import Lookup
 from lexicept.models.sae.model import SAE
 from lexicept.vectorizers.concepts import ConceptVectorizer
 from support.commands import Run, assert_error
+from support.library_models import inference_free, modules, save_library, save_masked
 from support.tiny import WORDS, save_bert, save_decoder
 
 TEXTS = ["bade kilo", "", " ".join(WORDS * 6), "kilo [SEP] muba", "? kiba"]
 SHORT = [TEXTS[0], TEXTS[1], *TEXTS[3:]]
-
-SIZES = {"vocab_size": 82, "max_position_embeddings": 64, "initializer_range": 0.3}
-ENCODERS: dict[str, tuple[str, dict[str, Any]]] = {
-    "BertForMaskedLM": (
-        "BertConfig",
-        {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
-        | {"intermediate_size": 64},
-    ),
-    "DistilBertForMaskedLM": (
-        "DistilBertConfig",
-        {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64},
-    ),
-    "ModernBertForMaskedLM": (
-        "ModernBertConfig",
-        {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 2}
-        | {"intermediate_size": 64, "pad_token_id": 0, "cls_token_id": 2, "sep_token_id": 3}
-        | {"bos_token_id": 2, "eos_token_id": 3},
-    ),
-}
-
-
-def save_masked(folder: Path, name: str = "BertForMaskedLM", **changes: Any) -> Path:
-    """A tiny masked language model whose weights are all random, with the tiny BERT's tokens."""
-    save_bert(folder)
-    kind, sizes = ENCODERS[name]
-    config = getattr(transformers, kind)(**{**SIZES, **sizes, **changes})
-    torch.manual_seed(1)
-    with quiet_transformers():
-        model = getattr(transformers, name)(config)
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.add_(0.1 * torch.randn_like(parameter))
-        model.save_pretrained(folder)
-    return folder
-
-
-def modules(folder: Path, *pooling: Any) -> list[Any]:
-    return [Transformer(str(folder), transformer_task="fill-mask"), SpladePooling(*pooling)]
-
-
-def table(folder: Path) -> SparseStaticEmbedding:
-    weight = torch.arange(82) / 10
-    return SparseStaticEmbedding(AutoTokenizer.from_pretrained(folder), weight, frozen=True)
-
-
-def save_library(folder: Path, content: list[Any], **settings: Any) -> Path:
-    with quiet_transformers():
-        made = SparseEncoder(modules=content, **settings)
-        made.save(str(folder), create_model_card=False)
-    return folder
-
-
-def inference_free(folder: Path, masked: Path, *pooling: Any) -> Path:
-    sides = Router.for_query_document([table(masked)], modules(masked, *pooling))
-    return save_library(folder, [sides])
 
 
 def both(encoder: SparseEncoder, texts: list[str] = TEXTS) -> torch.Tensor:

@@ -94,7 +94,6 @@ def test_commands(index: Path, beir: Path, tmp_path: Path, disk: Disk, run: Run)
         "explained.html": ("explain", index, "sleeping cats", "d1"),
         "rra": ("index", "reweight", index),
     }.items():
-        option = "--html" if name == "explained.html" else "--out"
-        result = run(*command, option, tmp_path / name)
+        result = run(*command, "--out", tmp_path / name)
         assert result.code == 0, result.err
         disk.assert_holds(tmp_path / name)

@@ -16,6 +16,7 @@ from lexicept.cli import (
     convert,
     data,
     engine,
+    explain,
     export,
     index,
     pairs,
@@ -48,7 +49,7 @@ PANELS: Panels = {
     "Search your documents": {
         "build": build.build,
         "search": search.search,
-        "explain": search.explain,
+        "explain": explain.explain,
         "add": index.add,
         "delete": index.delete,
         "serve": serve.serve,

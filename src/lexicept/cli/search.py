@@ -1,4 +1,4 @@
-"""Commands that search an index: search, explain, evaluate."""
+"""Commands that search an index: search, evaluate."""
 
 from __future__ import annotations
 
@@ -80,39 +80,6 @@ def search(
     Console().print(results_table(query, hits) if hits else nothing)
     if counts:
         Console().print(facets_table(counts))
-
-
-def explain(
-    index: IndexArgument,
-    query: QueryArgument,
-    document_id: Annotated[str, typer.Argument(help="Id of the document, as search shows it.")],
-    vocabulary: SearchVocabularyOption = None,
-    query_encoder: QueryEncoderOption = QueryEncoder.model,
-    html: Annotated[
-        Path | None, typer.Option(help="Write an HTML page to this file instead.")
-    ] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Explain a document's score: the share of every word and concept, and where each occurs."""
-    opened, name = open_to_search(index, vocabulary, query_encoder=query_encoder, one_query=False)
-    with working("explaining"):
-        explanation = opened.explain(
-            query, document_id, vocabulary=name, query_encoder=query_encoder.value
-        )
-        document = opened.document(document_id)
-    if html is not None:
-        from lexicept.explanation.html import explanation_page
-        from lexicept.storage.files import replace_file
-
-        replace_file(html, explanation_page(explanation, document).encode())
-    elif as_json:
-        print_json(explanation.to_json())
-    else:
-        from rich.console import Console
-
-        from lexicept.cli.display import explanation_view
-
-        Console().print(explanation_view(explanation, document))
 
 
 def evaluate(

@@ -135,7 +135,7 @@ def _causal(name: str, tokenizer: Any, model: Any, report: dict[str, Any]) -> Vo
     if norm is None:
         raise InputError(f"{name}: its head is not one RMSNorm and rows")
     eps: float = norm.eps if hasattr(norm, "eps") else norm.variance_epsilon
-    terms = _numbered(_readable(tokenizer), len(output.weight))
+    terms = readable_terms(tokenizer, len(output.weight))
     head = VocabularyHead(output.weight, output.bias, terms, None, eps, "rms")
     with torch.no_grad():
         head.final.get_parameter("weight").copy_(_plain_weight(name, norm, eps))
@@ -154,16 +154,18 @@ def _plain_weight(name: str, norm: nn.Module, eps: float) -> Tensor:
     raise InputError(f"{name}: its head is not one RMSNorm and rows")
 
 
-def _readable(tokenizer: Any) -> list[str]:
-    """Return tokens as text, with ▁ for a space; parts of characters stay as they are."""
+def readable_terms(tokenizer: Any, size: int) -> list[str]:
+    """Return the token of each of ``size`` rows as text, with ▁ for a space; parts of characters
+    stay as they are, and a row without a token has a number."""
     tokens = [token or "" for token in tokenizer.convert_ids_to_tokens(range(len(tokenizer)))]
     if "Ġ" not in tokenizer.get_vocab():  # byte-level tokenizers write a space so
-        return tokens
+        return _numbered(tokens, size)
     texts = [tokenizer.convert_tokens_to_string([token]).replace(" ", "▁") for token in tokens]
-    return [
+    readable = [
         text if text.isprintable() and "\ufffd" not in text else token
         for token, text in zip(tokens, texts, strict=True)
     ]
+    return _numbered(readable, size)
 
 
 def _numbered(terms: list[str], size: int) -> list[str]:

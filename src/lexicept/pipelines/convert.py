@@ -70,13 +70,7 @@ def convert(
     source, target = os.fspath(source), Path(out)
     refuse_existing(target)
     require("concepts", "sentence_transformers")
-    from lexicept.models.converters import recognise
-    from lexicept.models.hub import model_folder
-
-    kind = _kind_on_hub(source)
-    folder = Path(source) if kind is None else model_folder(source)
-    if folder.is_dir():
-        kind = recognise(folder)
+    folder, kind = find_model(source)
     if kind is None or (kind == "lexicept" and to in SAE_LIBRARIES):
         return _convert_sae(source, target, to, layer, width, l0, scale)
     if any(value is not None for value in (layer, width, l0, scale)):
@@ -84,15 +78,22 @@ def convert(
     return _convert_model(source, folder, kind, to, target)
 
 
-def _kind_on_hub(source: str) -> Kind | None:
-    """Return the layout of a hub's model; None for SAEs, which have a reader of their own."""
+def find_model(source: str) -> tuple[Path, Kind | None]:
+    """Return a model's folder, downloaded if it is on the hub, and its layout; None as the layout
+    of anything else, such as an SAE, which has a reader of its own.
+
+    Raises:
+        InputError: the model can't be loaded, or is none of sparse vectors.
+    """
     from lexicept.models.converters import recognise
     from lexicept.models.hub import is_name, model_folder
 
-    if not is_name(source):
-        return None
-    small = ("modules.json", "router_config.json", "config.json")
-    return recognise(model_folder(source, files=small))
+    kind = None
+    if is_name(source):
+        small = ("modules.json", "router_config.json", "config.json")
+        kind = recognise(model_folder(source, files=small))
+    folder = Path(source) if kind is None else model_folder(source)
+    return folder, recognise(folder) if folder.is_dir() else kind
 
 
 def _convert_sae(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import scipy.sparse as sp
+import torch
 from tokenizers import Tokenizer
 
 from lexicept.errors import InputError
@@ -15,13 +16,14 @@ from lexicept.models.backbone import Backbone
 from lexicept.models.encoder import Encoder, TokenShare
 from lexicept.models.heads.base import Head
 from lexicept.models.heads.sae import SAEHead
+from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.models.hub import model_folder
 from lexicept.models.pooled import TokenStates, pooled_activations
 from lexicept.models.sae.pretrained import find_pretrained_sae
 from lexicept.models.sources import DEFAULT_BACKBONE
 from lexicept.models.windows import Window, word_spans
 from lexicept.storage.texts import TextStore
-from lexicept.vectorizers.interface import EncodedDocuments, EncodedQuery
+from lexicept.vectorizers.interface import EncodedDocuments, EncodedQuery, WeightedText
 from lexicept.vectorizers.token_table import TokenTable
 
 MINI = "lexicept-mini"
@@ -114,6 +116,17 @@ class ConceptVectorizer:
         """The name of every dimension."""
         return self._terms
 
+    def term(self, dimension: int) -> str:
+        """Return the name of a dimension."""
+        return self._terms[dimension]
+
+    @property
+    def kind(self) -> str:
+        """Kind of the dimensions: concepts, sub-words or words."""
+        if not isinstance(self.head, VocabularyHead):
+            return self.name
+        return "sub-words" if self.size >= len(self.encoder.backbone.tokenizer) else "words"
+
     def documents(self, texts: Sequence[str]) -> sp.csr_array:
         """Return the pooled activation of every dimension in every document [n, size]."""
         return self.encoder.encode_activations(texts, "document")
@@ -183,6 +196,25 @@ class ConceptVectorizer:
             _sources(text, wanted, _words(read.windows, of_text), self.encoder.prompt("document"))
             for text, wanted, of_text in zip(texts, dimensions, tokens, strict=True)
         ]
+
+    def weigh(self, text: str, task: str) -> WeightedText:
+        """Encode a text as ``Encoder.encode_query`` or ``encode_document`` does: with the head's
+        own weights, not an index's.
+
+        Args:
+            task: query or document.
+        """
+        query = task == "query"
+        encode = self.encoder.encode_query if query else self.encoder.encode_document
+        vector = encode(text, convert_to_sparse_tensor=False).double().cpu()
+
+        def sources(dimensions: Sequence[int]) -> dict[int, Sources]:
+            if query:
+                return self.encode_query(text).sources(dimensions)
+            return self.document_sources([text], [dimensions])[0]
+
+        active = torch.nonzero(vector).ravel().tolist()
+        return WeightedText({number: float(vector[number]) for number in active}, sources)
 
     def save(self, folder: Path) -> None:
         """Write the encoder, into the folder ``model``, and the names of the dimensions."""

@@ -32,6 +32,15 @@ class EncodedQuery(NamedTuple):
     """Returns the characters that activate each of some dimensions."""
 
 
+class WeightedText(NamedTuple):
+    """The vector of a text, and what made it."""
+
+    weights: dict[int, float]
+    """The weights that are not 0, by dimension."""
+    sources: Callable[[Sequence[int]], dict[int, Sources]]
+    """Returns the characters of the text that made the weights of some dimensions."""
+
+
 class EncodedDocuments(NamedTuple):
     """Documents that were encoded together."""
 

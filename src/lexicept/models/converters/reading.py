@@ -115,10 +115,10 @@ def read_model(folder: Path, kind: Kind) -> Encoder:
         InputError: the model does not pool a language model's logits (CSR does not), has pickled
             weights, another similarity than the dot product or code of its own, or is damaged.
     """
-    _require_safetensors(folder)
     if kind is Kind.splade and _is_decoder(folder):
+        _require_safetensors(folder)
         return _read_decoder(folder)
-    source = _load(folder)
+    source = load_in_own_library(folder)
     model_parts = _parts(folder, source)
     length = min(model_parts.transformer.max_seq_length or LONGEST_WINDOW, LONGEST_WINDOW)
     model = model_parts.transformer.model
@@ -152,8 +152,17 @@ def _require_safetensors(folder: Path) -> None:
             raise InputError(f"{pickle}: a pickle is not read: save the model as safetensors")
 
 
-def _load(folder: Path) -> SparseEncoder:
-    """Load the model in its own library, without running code or unpickling."""
+def load_in_own_library(folder: Path) -> SparseEncoder:
+    """Load a model in sentence-transformers, without running its code or unpickling.
+
+    Raises:
+        InputError: it has pickled weights or code of its own, is damaged, or is a dense model, to
+            which the library would add an autoencoder of random weights.
+    """
+    _require_safetensors(folder)
+    listed = [_read(folder / name) for name in ("modules.json", "router_config.json")]
+    if listed[0] is not None and "sparse_encoder" not in str(listed):
+        raise InputError(f"{folder}: no module of it makes sparse vectors")
     safe = {"use_safetensors": True, "dtype": "float32"}
     try:
         with quiet_transformers():

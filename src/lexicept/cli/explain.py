@@ -1,0 +1,121 @@
+"""The command that explains a score, in an index or by a model alone: explain."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lexicept.cli.common import (
+    JsonOption,
+    QueryEncoder,
+    QueryEncoderOption,
+    SearchVocabularyOption,
+    WidthOption,
+    open_to_search,
+    option_names,
+    print_json,
+    working,
+)
+from lexicept.errors import InputError
+
+if TYPE_CHECKING:
+    from lexicept.corpora import Document
+    from lexicept.explanation.explanation import Explanation
+
+TextsArgument = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="[INDEX] QUERY DOCUMENT",
+        help="An index, a query, and the id of a document, as search shows it. With --model a "
+        "query and the text of a document.",
+        show_default=False,
+    ),
+]
+ModelOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Explain this model's score instead, without an index: a folder or Hugging Face name "
+        "of a SPLADE model, a SparseEncoder of sentence-transformers, a model of OpenSearch's or "
+        "lexicept's, or an SAE; or lexicept-mini."
+    ),
+]
+
+
+def explain(
+    texts: TextsArgument,
+    model: ModelOption = None,
+    vocabulary: SearchVocabularyOption = None,
+    query_encoder: QueryEncoderOption = QueryEncoder.model,
+    backbone: Annotated[
+        str | None,
+        typer.Option(help="Model whose states an SAE reads.", show_default="all-MiniLM-L6-v2"),
+    ] = None,
+    layer: Annotated[
+        int | None,
+        typer.Option(min=1, help="Blocks of the backbone to run. Default: those before the SAE."),
+    ] = None,
+    width: WidthOption = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write an HTML page to this file instead.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Explain a score: the share of every dimension, and the words that activate it."""
+    if len(texts) != (3 if model is None else 2):
+        form = "INDEX QUERY DOCUMENT_ID" if model is None else "QUERY DOCUMENT with --model"
+        raise InputError(f"explain takes {form}, not {len(texts)} arguments")
+    if model is None:
+        for name, value in (("backbone", backbone), ("layer", layer), ("width", width)):
+            if value is not None:
+                raise InputError(f"--{name} requires --model")
+        found = _of_index(Path(texts[0]), texts[1], texts[2], vocabulary, query_encoder)
+    else:
+        if vocabulary is not None or query_encoder != QueryEncoder.model:
+            raise InputError("--vocabulary and --query-encoder are for an index, not for --model")
+        from lexicept.corpora import Document
+        from lexicept.pipelines.explain import explain as explain_by_model
+
+        document = Document("document", texts[1])
+        with working("explaining"), option_names():
+            found = (
+                explain_by_model(
+                    texts[0], document, model, backbone=backbone, layer=layer, width=width
+                ),
+                document,
+            )
+    _show(*found, out, as_json)
+
+
+def _of_index(
+    path: Path,
+    query: str,
+    document_id: str,
+    vocabulary: SearchVocabularyOption,
+    query_encoder: QueryEncoder,
+) -> tuple[Explanation, Document]:
+    """Return the explanation of a document's score in an index, and the document."""
+    opened, name = open_to_search(path, vocabulary, query_encoder=query_encoder, one_query=False)
+    with working("explaining"), opened:
+        found = opened.explain(
+            query, document_id, vocabulary=name, query_encoder=query_encoder.value
+        )
+        return found, opened.document(document_id)
+
+
+def _show(explanation: Explanation, document: Document, out: Path | None, as_json: bool) -> None:
+    """Print an explanation, or write it as an HTML page."""
+    if out is not None:
+        from lexicept.explanation.html import explanation_page
+        from lexicept.storage.files import replace_file
+
+        replace_file(out, explanation_page(explanation, document).encode())
+    elif as_json:
+        print_json(explanation.to_json())
+    else:
+        from rich.console import Console
+
+        from lexicept.cli.display import explanation_view
+
+        Console().print(explanation_view(explanation, document))

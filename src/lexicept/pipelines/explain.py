@@ -1,0 +1,144 @@
+"""Explain the score that a model gives a document for a query, without an index."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from lexicept.corpora import Document
+from lexicept.errors import InputError, ParameterError, require
+from lexicept.explanation.contributions import Contribution
+from lexicept.explanation.explanation import Explanation
+from lexicept.pipelines.arguments import checked_arguments
+from lexicept.pipelines.convert import find_model
+from lexicept.pipelines.defaults import BACKBONE, MINI
+from lexicept.pipelines.documents import as_documents
+from lexicept.vectorizers.interface import WeightedText
+
+if TYPE_CHECKING:
+    from sentence_transformers import SparseEncoder
+
+
+class WeighingModel(Protocol):
+    """A model whose scores can be explained: texts → vectors, and what made each weight."""
+
+    @property
+    def kind(self) -> str:
+        """Kind of the dimensions: concepts, sub-words or words."""
+
+    def term(self, dimension: int) -> str:
+        """Return the name of a dimension."""
+
+    def weigh(self, text: str, task: str) -> WeightedText:
+        """Encode a text as a query or as a document."""
+
+
+@checked_arguments
+def explain(
+    query: str,
+    document: str | Mapping[str, Any] | Document,
+    model: str | os.PathLike[str] | SparseEncoder,
+    *,
+    backbone: str | os.PathLike[str] | None = None,
+    layer: int | None = None,
+    width: int | None = None,
+    bidirectional: bool | None = None,
+) -> Explanation:
+    """Explain the score that a model gives a document: each dimension's part, and what made it.
+
+    The score is the model's own, ``similarity(encode_query(query), encode_document(document))``,
+    and the contributions add up to it. Each weight is divided among the words whose tokens made
+    it: with max pooling the one of the largest activation, with sums all of them. Special tokens
+    and a prompt have no characters, so that their shares are missing. An autoencoder after mean
+    pooling (CSR) gets shares below 0 from tokens that speak against a latent; after other pooling
+    it reads the whole text at once, and its contributions have no words.
+
+    ``Index.explain`` explains scores in an index, whose weights are the collection's.
+
+    Args:
+        query: a text.
+        document: a text, a dict (``text``, and optionally ``id`` and ``title``) or a ``Document``.
+        model: a folder or a hub's name of a SPLADE model, of a sentence-transformers
+            ``SparseEncoder``, of a model of OpenSearch's or lexicept's, or of a pretrained SAE;
+            "lexicept-mini", the model in the package; or a loaded ``SparseEncoder``. An SAE's
+            weights are ``log1p`` of its latents' maxima over the tokens, as in SPLADE.
+        backbone: the Hugging Face model whose states an SAE reads; all-MiniLM-L6-v2 by default.
+        layer: the number of blocks of it before the SAE; by default the SAE's own.
+        width: the number of latents, to choose among several pretrained SAEs.
+        bidirectional: whether a decoder's tokens attend to those after them; by default as the SAE
+            was trained.
+
+    Raises:
+        InputError: no such model, one whose similarity is not a sum over dimensions, or parameters
+            of SAEs for a model that is none.
+    """
+    require("concepts", "sentence_transformers")
+    (read,) = as_documents([document])
+    given = {"backbone": backbone, "layer": layer, "width": width, "bidirectional": bidirectional}
+    loaded = _load(model, {name: value for name, value in given.items() if value is not None})
+    asked, matched = loaded.weigh(query, "query"), loaded.weigh(read.content, "document")
+    scores = {
+        dimension: weight * matched.weights[dimension]
+        for dimension, weight in asked.weights.items()
+        if dimension in matched.weights
+    }
+    shared = sorted(scores, key=lambda dimension: (-scores[dimension], dimension))
+    in_query, in_document = asked.sources(shared), matched.sources(shared)
+    parts = (
+        Contribution(
+            loaded.kind,
+            dimension,
+            loaded.term(dimension),
+            scores[dimension],
+            asked.weights[dimension],
+            matched.weights[dimension],
+            *in_query[dimension],
+            *in_document[dimension],
+        )
+        for dimension in shared
+    )
+    return Explanation(query, read.id, read.content, tuple(parts), 0.0)
+
+
+def _load(model: Any, of_sae: Mapping[str, Any]) -> WeighingModel:
+    """Return a model by its name, its folder, or as its library has loaded it."""
+    from sentence_transformers import SparseEncoder
+
+    from lexicept.models.converters import load_in_own_library, read_model
+    from lexicept.models.encoder import Encoder
+    from lexicept.vectorizers.concepts import BackboneSettings, ConceptVectorizer
+    from lexicept.vectorizers.library import LibraryModel
+
+    if isinstance(model, SparseEncoder):
+        _refuse(of_sae)
+        return ConceptVectorizer(model) if isinstance(model, Encoder) else LibraryModel(model)
+    source = os.fspath(model)
+    if source == MINI or (Path(source) / "model").is_dir():
+        _refuse(of_sae)
+        return ConceptVectorizer.load(source)
+    folder, kind = find_model(source)
+    if kind is None:
+        if "/" not in source and not folder.exists():
+            raise InputError(f"{source}: no such folder")
+        settings = BackboneSettings(
+            os.fspath(of_sae.get("backbone", BACKBONE)),
+            of_sae.get("layer"),
+            bidirectional=of_sae.get("bidirectional"),
+        )
+        return ConceptVectorizer.pretrained(source, settings, of_sae.get("width"))
+    _refuse(of_sae)
+    match kind.value:
+        case "lexicept":
+            return ConceptVectorizer.load(folder)
+        case "sentence-transformers":
+            return LibraryModel(load_in_own_library(folder))
+        case _:
+            return ConceptVectorizer(read_model(folder, kind))
+
+
+def _refuse(of_sae: Mapping[str, Any]) -> None:
+    """Raise ParameterError for a parameter of SAEs."""
+    for name in of_sae:
+        raise ParameterError("{0} is for SAEs, and this model has its own backbone", name)

@@ -1,0 +1,226 @@
+"""``lexicept.explain``: the model's own score, and the words that made it, without an index."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from sentence_transformers import SparseEncoder
+from sentence_transformers.base.modules.transformer import Transformer
+from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
+from sentence_transformers.sparse_encoder.modules import SparseAutoEncoder
+
+import lexicept
+from lexicept.errors import InputError, LexiceptError
+from lexicept.explanation.contributions import Span
+from lexicept.models.encoder import Encoder
+from lexicept.models.heads.sae import SAEHead
+from support.commands import Run, assert_error
+from support.heads import sae_head
+from support.library_models import inference_free, modules, save_library, save_masked
+from support.tiny import WORDS, save_bert, tiny_backbone
+
+QUERY = "bade kilo"
+DOCUMENTS = ["kilo muba kilobade", "", " ".join(WORDS * 6), "Kilo [SEP] muba? ", "bade"]
+"""One empty, one longer than the model reads, one of pieces of words."""
+
+
+@pytest.fixture(scope="module")
+def masked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_masked(tmp_path_factory.mktemp("masked"))
+
+
+def autoencoder(masked: Path, *between: Any, mode: str = "mean", **settings: Any) -> list[Any]:
+    torch.manual_seed(2)
+    sae = SparseAutoEncoder(32, 48, k=12, **settings)
+    with torch.no_grad():
+        for parameter in sae.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    return [Transformer(str(masked)), Pooling(32, mode), *between, sae]
+
+
+def similarity(model: SparseEncoder, query: str, documents: list[str]) -> torch.Tensor:
+    """The model's own scores [documents]; of dense vectors, since sparse ones of torch warn."""
+    vectors = model.encode_query([query], convert_to_sparse_tensor=False)
+    others = model.encode_document(documents, convert_to_sparse_tensor=False)
+    return model.similarity(vectors, others)[0]
+
+
+SOURCES: dict[str, Callable[[Path, Path], Path]] = {
+    "naver/splade": lambda folder, masked: Path(shutil.copytree(masked, folder)),
+    "maximum": lambda folder, masked: save_library(folder, modules(masked)),
+    "sum": lambda folder, masked: save_library(folder, modules(masked, "sum")),
+    "two logarithms": lambda folder, masked: save_library(
+        folder, modules(masked, "max", "log1p_relu")
+    ),
+    "cosine": lambda folder, masked: save_library(
+        folder, modules(masked), similarity_fn_name="cosine"
+    ),
+    "limited, with prompts": lambda folder, masked: save_library(
+        folder, modules(masked), max_active_dims=9, prompts={"query": "muba ", "passage": "debade "}
+    ),
+    "inference-free": inference_free,
+    "CSR": lambda folder, masked: save_library(folder, autoencoder(masked)),
+    "CSR, normalised": lambda folder, masked: save_library(
+        folder, autoencoder(masked, Normalize(), normalize=True)
+    ),
+    "CSR of [CLS]": lambda folder, masked: save_library(folder, autoencoder(masked, mode="cls")),
+}
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_the_score_is_the_models_own(source: str, masked: Path, tmp_path: Path) -> None:
+    folder = SOURCES[source](tmp_path / "model", masked)
+    model = SparseEncoder(str(folder))
+    # Encoded together, so that the shorter ones are padded.
+    expected = similarity(model, QUERY, DOCUMENTS)
+    for document, score in zip(DOCUMENTS, expected.tolist(), strict=True):
+        explained = lexicept.explain(QUERY, document, folder)
+        assert explained.score == pytest.approx(score, rel=1e-5, abs=1e-6)
+        parts = explained.contributions
+        assert math.fsum(part.score for part in parts) == explained.score
+        assert [part.score for part in parts] == [p.query_weight * p.document_weight for p in parts]
+        assert sorted(parts, key=lambda part: -part.score) == list(parts)
+        for part in parts:
+            for text, sources in ((QUERY, part.in_query), (document.strip(), part.in_document)):
+                assert all(text[start:end].strip() for start, end in sources.spans)
+                assert sum(sources.shares) <= 1 + 1e-6 or source.startswith("CSR")
+    (empty,) = similarity(model, "", [""]).tolist()
+    assert lexicept.explain("", "", folder).score == pytest.approx(empty, rel=1e-5, abs=1e-6)
+
+
+@pytest.mark.parametrize("pooling", ["max", "sum"])
+def test_shares_are_those_of_the_logits(pooling: str, masked: Path, tmp_path: Path) -> None:
+    folder = save_library(tmp_path / "model", modules(masked, pooling))
+    model = SparseEncoder(str(folder))
+    text = "kilo muba kilo"
+    features = model.preprocess([text])
+    with torch.inference_mode():
+        logits = model[0](features)["token_embeddings"][0]
+    parts = torch.log1p(torch.relu(logits.double()))
+    spans = [None, Span(0, 4), Span(5, 9), Span(10, 14), None]
+    assert len(parts) == len(spans)
+    explained = lexicept.explain(text, text, model)
+    assert len(explained.contributions) > 20
+    for part in explained.contributions:
+        column = parts[:, part.dimension]
+        shares: dict[Span, float] = {}
+        for place, span in enumerate(spans):
+            share = float(column[place] / column.sum())
+            if pooling == "max":
+                share = float(place == int(column.argmax()))
+            if span is not None and share:
+                shares[span] = shares.get(span, 0) + share
+        found = dict(zip(*part.in_document, strict=True))
+        assert found == pytest.approx(shares, rel=1e-4, abs=1e-6)
+        assert part.in_query == part.in_document
+        assert part.term == model.tokenizer.convert_ids_to_tokens(part.dimension)
+        assert part.vocabulary == "sub-words"
+
+
+def test_a_token_may_speak_against_a_latent(masked: Path, tmp_path: Path) -> None:
+    folder = save_library(tmp_path / "model", autoencoder(masked))
+    model = SparseEncoder(str(folder))
+    text = "kilo muba"
+    with torch.inference_mode():
+        states = model[0](model.preprocess([text]))["token_embeddings"][0].double()
+    explained = lexicept.explain(text, text, folder)
+    sae = model[2].double().requires_grad_(False)
+    assert explained.contributions
+    for part in explained.contributions:
+        row = sae.encoder.weight[part.dimension]
+        addends = (states @ row / len(states)).tolist()
+        rest = float(sae.latent_bias[part.dimension] - sae.pre_bias @ row)
+        assert sum(addends) + rest == pytest.approx(part.document_weight, rel=1e-4)
+        found = dict(zip(*part.in_document, strict=True))
+        wanted = {Span(0, 4): addends[1], Span(5, 9): addends[2]}
+        assert found == pytest.approx(
+            {span: addend / part.document_weight for span, addend in wanted.items()}, rel=1e-3
+        )
+        assert (part.vocabulary, part.term) == ("concepts", f"#{part.dimension}")
+    longer = lexicept.explain(text, " ".join(WORDS), folder)
+    shares = [share for part in longer.contributions for share in part.document_shares]
+    assert min(shares) < 0 < max(shares)
+
+
+def test_other_pooling_has_contributions_without_words(masked: Path, tmp_path: Path) -> None:
+    folder = save_library(tmp_path / "model", autoencoder(masked, mode="cls"))
+    explained = lexicept.explain("kilo", "kilo muba", folder)
+    assert explained.contributions
+    assert {part.document_spans for part in explained.contributions} == {()}
+
+
+def test_a_table_of_weights_has_tokens(masked: Path, tmp_path: Path) -> None:
+    folder = inference_free(tmp_path / "model", masked)
+    explained = lexicept.explain("kilo bade kilo", " ".join(WORDS), folder)
+    named = {part.term: part.in_query for part in explained.contributions}
+    assert named.keys() <= {"kilo", "bade"}
+    assert named["kilo"].spans == (Span(0, 4), Span(10, 14))
+    assert named["kilo"].shares == (0.5, 0.5)
+
+
+def test_an_sae_over_a_backbone(tmp_path: Path) -> None:
+    bert = save_bert(tmp_path / "bert")
+    sae = sae_head().sae
+    (tmp_path / "sae").mkdir()
+    sae.save(tmp_path / "sae")
+    explained = lexicept.explain("bade kilo", "kilo muba", tmp_path / "sae", backbone=bert, layer=2)
+    encoder = Encoder.of(tiny_backbone(tmp_path / "again"), SAEHead.of_concepts(sae))
+    (score,) = similarity(encoder, "bade kilo", ["kilo muba"]).tolist()
+    assert explained.score == pytest.approx(score, rel=1e-5)
+    assert {part.vocabulary for part in explained.contributions} == {"concepts"}
+    encoder.save(str(tmp_path / "saved"), create_model_card=False)
+    for model in (encoder, tmp_path / "saved"):
+        again = lexicept.explain("bade kilo", "kilo muba", model)
+        assert again.score == pytest.approx(explained.score, rel=1e-5)
+    with pytest.raises(LexiceptError, match="for SAEs"):
+        lexicept.explain("bade", "kilo", encoder, layer=1)
+
+
+def test_documents_have_titles(masked: Path) -> None:
+    whole = lexicept.explain("kilo", "muba kilo bade", masked)
+    split = lexicept.explain("kilo", {"id": "d", "title": "muba", "text": "kilo bade"}, masked)
+    assert (split.document_id, split.content) == ("d", "muba kilo bade")
+    assert split.contributions == whole.contributions
+
+
+def test_models_that_have_no_explanation(masked: Path, tmp_path: Path) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    dense = SentenceTransformer(modules=[Transformer(str(masked)), Pooling(32)])
+    dense.save(str(tmp_path / "dense"))
+    with pytest.raises(InputError, match="no module of it makes sparse vectors"):
+        lexicept.explain("kilo", "muba", tmp_path / "dense")
+    folder = save_library(tmp_path / "far", modules(masked), similarity_fn_name="euclidean")
+    with pytest.raises(InputError, match="similarity euclidean"):
+        lexicept.explain("kilo", "muba", folder)
+    with pytest.raises(InputError, match="absent: no such folder"):
+        lexicept.explain("kilo", "muba", "absent")
+    with pytest.raises(InputError, match="query must be a text"):
+        lexicept.explain(None, "muba", masked)  # type: ignore[arg-type]
+
+
+def test_the_command(masked: Path, tmp_path: Path, run: Run) -> None:
+    command = ("explain", "--model", masked, "kilo <b>", "muba kilo")
+    found = run(*command, "--json").json
+    assert found["score"] == pytest.approx(sum(part["score"] for part in found["contributions"]))
+    assert found["contributions"][0]["share"] == pytest.approx(
+        found["contributions"][0]["score"] / found["score"]
+    )
+    table = run(*command).out
+    assert "sub-word" in table
+    assert f"{found['score']:.4f}" in table
+    page = tmp_path / "why.html"
+    assert run(*command, "--out", page) == (0, "", "")
+    assert "&lt;" in page.read_text()
+    assert "<mark" in page.read_text()
+    assert_error(run("explain", "--model", masked, "one"), "QUERY DOCUMENT with --model, not 1")
+    assert_error(run("explain", "index", "query"), "INDEX QUERY DOCUMENT_ID, not 2")
+    assert_error(run("explain", "i", "q", "d", "--layer", "2"), "--layer requires --model")
+    assert_error(run(*command, "--layer", "2"), "--layer is for SAEs")
+    assert_error(run(*command, "--vocabulary", "words"), "are for an index")
