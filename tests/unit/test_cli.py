@@ -1,5 +1,6 @@
 """The command line: what it prints, its exit codes, and one line for every error."""
 
+import gzip
 import json
 import os
 import re
@@ -164,7 +165,7 @@ def test_vocabulary_that_is_not_there(index: Path, beir: Path, run: Run) -> None
     assert run("search", index, "apple", "--vocabulary", "words").code == 0
     for name in ("concepts", "both"):
         assert_error(run("search", index, "apple", "--vocabulary", name), "no concepts, only words")
-        assert_error(run("evaluate", index, beir, "--vocabulary", name), "no concepts, only words")
+        assert_error(run("evaluate", index, beir, "--system", name), "no concepts, only words")
     assert run("search", index, "apple", "--vocabulary", "colours").code == 2
 
 
@@ -186,10 +187,12 @@ def test_pruning_is_shown(tmp_path: Path, run: Run) -> None:
     assert "100% concept a" in alone
 
 
-def test_evaluate(index: Path, beir: Path, tmp_path: Path, run: Run) -> None:
+def test_evaluate(index: Path, beir: Path, run: Run) -> None:
     report = run("evaluate", index, beir, "--json", "--measure", "P@1").json
+    assert (report["queries"], report["ignore_identical_ids"]) == (2, False)
+    assert (report["comparisons"], list(report["systems"])) == ([], ["words"])
     # q1 finds d1 second, q2 finds d3 first; q1 shares a word with two documents, q2 with one.
-    assert report == {
+    assert report["systems"]["words"]["values"] == {
         "nDCG@10": pytest.approx((0.6309297535714575 + 1) / 2),
         "RR@10": pytest.approx(0.75),
         "R@100": pytest.approx(1),
@@ -200,12 +203,21 @@ def test_evaluate(index: Path, beir: Path, tmp_path: Path, run: Run) -> None:
         "document_length": pytest.approx(4 / 3),
         "e2": pytest.approx(0.744994447, rel=1e-8),  # 0.75 − 0.005 − 0.09 · ln(1 + e⁻⁹) / 2
         "delta_e2": 0,
-        "ignore_identical_ids": False,
     }
-    assert "2 queries" in run("evaluate", index, beir).out
+    # Of 1/2 and 1: the mean ± 12.7062 (Student's t, one degree of freedom) / 4.
+    assert report["systems"]["words"]["intervals"]["RR@10"] == [
+        pytest.approx(0.75 - 12.706204736 / 4),
+        pytest.approx(0.75 + 12.706204736 / 4),
+    ]
+    shown = run("evaluate", index, beir).out
+    assert "2 queries" in shown
+    assert "e2: RR@10 minus a penalty for cost: E² = RR@10 − 0.01 F − 0.09" in shown
+    assert "delta_e2: e2 minus that of BM25 (k1 1.5, b 0.75)" in shown
+    assert "differences" not in shown
     assert_error(run("evaluate", index, beir, "--measure", "nope"), "no measure 'nope'")
     assert_error(run("evaluate", index, beir, "--split", "dev"), "no split 'dev'")
     assert_error(run("evaluate", index, beir, "--split", "../test"), "bad split")
+    assert_error(run("evaluate", index, beir, "--curves"), "--curves requires --out")
 
 
 def test_queries_that_are_documents(tmp_path: Path, run: Run) -> None:
@@ -214,12 +226,16 @@ def test_queries_that_are_documents(tmp_path: Path, run: Run) -> None:
     judged = dict.fromkeys(("test", "dev"), "d1 0 d2 1\nd2 0 d1 1\n")
     dataset = write_beir(tmp_path / "dataset", documents, queries, judged)
     index = lexicept.build(dataset, tmp_path / "index", vocabulary="words").path
-    file, flag = tmp_path / "run.txt", "--ignore-identical-ids"
-    plain = run("evaluate", index, dataset, "--run", file, "--json").json
-    assert plain["nDCG@10"] == pytest.approx(0.6309297535714575)  # 1 / log2(3): the second place
-    report = run("evaluate", index, dataset, flag, "--compare", file, "--json").json
-    assert (report["nDCG@10"], report["ignore_identical_ids"]) == (1.0, True)
-    assert report["t_test"]["difference"] == 0  # hits are left out of the other run too
+    out, flag = tmp_path / "out", "--ignore-identical-ids"
+    plain = run("evaluate", index, dataset, "--out", out, "--json").json["systems"]["words"]
+    # 1 / log2(3): the second place
+    assert plain["values"]["nDCG@10"] == pytest.approx(0.6309297535714575)
+    systems = ("--system", "words", "--system", out / "runs" / "words.run.gz")
+    report = run("evaluate", index, dataset, flag, *systems, "--json").json
+    assert report["systems"]["words"]["values"]["nDCG@10"] == 1.0
+    assert report["ignore_identical_ids"] is True
+    # Hits are left out of the other run too.
+    assert report["comparisons"][0]["difference"] == 0
     shown = run("evaluate", index, dataset, flag).out
     assert "2 queries, without hits of the query's own id" in " ".join(shown.split())
     limits = ("--query-dims", "all", "--document-dims", "all", "--alpha", "none")
@@ -233,7 +249,7 @@ def test_queries_that_are_documents(tmp_path: Path, run: Run) -> None:
 def test_evaluate_with_rra_counts_the_offset(index: Path, beir: Path, run: Run) -> None:
     out = index.with_name("rra")
     assert run("index", "reweight", index, "--out", out, "--alpha", "1").code == 0
-    report = run("evaluate", out, beir, "--json").json
+    report = run("evaluate", out, beir, "--json").json["systems"]["words"]["values"]
     assert report["qd_flops"] == pytest.approx(0.5)
     assert report["qd_flops_with_offset"] == pytest.approx(1.5)
     # ΔE² is against BM25, not against the index's own weights.
@@ -241,36 +257,39 @@ def test_evaluate_with_rra_counts_the_offset(index: Path, beir: Path, run: Run) 
 
 
 def test_runs(index: Path, beir: Path, tmp_path: Path, run: Run) -> None:
-    file = tmp_path / "run.txt"
-    assert run("evaluate", index, beir, "--run", file).code == 0
+    assert run("evaluate", index, beir, "--out", tmp_path / "out").code == 0
     expected = {
         q: {hit.id: hit.score for hit in IndexReader.open(index).search(t)}
         for q, t in (("q1", "apple"), ("q2", "cherry"))
     }
+    file = tmp_path / "out" / "runs" / "words.run.gz"
     written = read_run(file)
     assert written.keys() == expected.keys()
     for query in expected:
         assert list(written[query]) == list(expected[query])
         assert written[query] == pytest.approx(expected[query], rel=1e-6)
-    assert file.read_text().splitlines()[0].startswith("q1 Q0 d2 1 0.2118")
+    assert gzip.decompress(file.read_bytes()).startswith(b"q1 Q0 d2 1 0.2118")
 
-    # Against itself, and against a run that is right: differences −0.369 and 0, so that t = −1.
-    same = run("evaluate", index, beir, "--compare", file, "--json").json["t_test"]
-    assert same["difference"] == 0
+    # Against a run that is right: differences .369 and 0, so that t = 1.
     best = tmp_path / "best.txt"
     best.write_text("q1 Q0 d1 1 2 x\nq2 Q0 d3 1 2 x\n")
-    test = run("evaluate", index, beir, "--compare", best, "--json").json["t_test"]
-    assert test == {
-        "difference": pytest.approx(-0.18453512321427),
-        "t": pytest.approx(-1),
-        "p": pytest.approx(0.5),
-    }
-    assert "t-test difference" in run("evaluate", index, beir, "--compare", best).out
+    systems = ("--system", "words", "--system", best)
+    test = run("evaluate", index, beir, *systems, "--json").json["comparisons"][0]
+    assert (test["measure"], test["system"], test["baseline"]) == ("nDCG@10", "best.txt", "words")
+    assert test["difference"] == pytest.approx(0.18453512321427)
+    assert test["t"] == pytest.approx(1)
+    assert test["p"] == test["p_holm"] == pytest.approx(0.5)
+    shown = run("evaluate", index, beir, *systems).out
+    assert "differences from words" in shown
+    assert "best.txt  +0.1845 ±2.3447" in shown
 
     best.write_text("q1 Q0 d1 1 2\n")
-    assert_error(run("evaluate", index, beir, "--compare", best), "line 1", "5 columns")
-    assert_error(run("evaluate", index, beir, "--compare", tmp_path / "none"), "none")
-    assert_error(run("evaluate", index, beir, "--run", beir / "corpus.jsonl" / "x"))
+    assert_error(run("evaluate", index, beir, *systems), "line 1", "5 columns")
+    best.write_text("q7 Q0 d1 1 2 x\n")
+    assert_error(run("evaluate", index, beir, *systems), "'best.txt' has results for no query")
+    nothing = ("--system", tmp_path / "none")
+    assert_error(run("evaluate", index, beir, *nothing), "no system", "none'", "the file of a TREC")
+    assert_error(run("evaluate", index, beir, "--out", beir / "corpus.jsonl"), "can't be created")
 
 
 def test_update_and_delete(index: Path, tmp_path: Path, run: Run) -> None:

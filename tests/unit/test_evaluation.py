@@ -1,5 +1,7 @@
 """Measures by hand and as ir_measures computes them, significance, and TREC runs."""
 
+import gzip
+import re
 from math import inf, log2
 from pathlib import Path
 
@@ -239,7 +241,8 @@ def test_any_bytes_are_a_run_or_refused(
     path = tmp_path_factory.mktemp("run") / "run"
     run = read_bytes(read_run, content, path, InputError)
     if run is not None:
-        lines = [line for line in content.decode().split("\n") if line.strip()]
+        lines = content.decode("utf-8-sig").split("\n")
+        lines = [line for line in lines if line.strip()]
         assert sum(map(len, run.values())) == len(lines)
 
 
@@ -251,7 +254,7 @@ def test_any_bytes_are_a_run_or_refused(
         (b"q Q0 a 1 1e999 t\n", "line 1: score '1e999' is not a finite number"),
         (b"q Q0 a 1 2.5 t\nq Q0 b 2 2.0\n", "line 2: 5 columns, a run has 6"),
         (b"q Q0 a 1 2 t\nr Q0 a 1 2 t\nq Q0 a 2 1 t\n", "line 3: 'a' again for query 'q'"),
-        (b"q Q0 \xff 1 2 t\n", "not UTF-8 at byte 5"),
+        (b"q Q0 \xff 1 2 t\n", "line 1: not UTF-8"),
     ],
 )
 def test_damaged_runs_name_the_line(tmp_path: Path, content: bytes, problem: str) -> None:
@@ -261,6 +264,23 @@ def test_damaged_runs_name_the_line(tmp_path: Path, content: bytes, problem: str
         read_run(path)
     assert str(path) in str(caught.value)
     assert problem in str(caught.value)
+
+
+def test_a_gzipped_run_is_read_back_and_is_the_same_file_each_time(tmp_path: Path) -> None:
+    run = {"q1": {"a": 2.0, "b": 0.5}}
+    for name in ("x.run.gz", "y.RUN.GZ"):
+        write_run(tmp_path / name, run, tag="my system")
+        assert read_run(tmp_path / name) == run
+    content = (tmp_path / "x.run.gz").read_bytes()
+    assert content == (tmp_path / "y.RUN.GZ").read_bytes()
+    assert gzip.decompress(content) == b"q1 Q0 a 1 2 my_system\nq1 Q0 b 2 0.5 my_system\n"
+
+
+def test_a_run_whose_gzip_is_broken_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.run.gz"
+    path.write_bytes(gzip.compress(b"q Q0 a 1 2 t\n")[:-4])
+    with pytest.raises(InputError, match=re.escape(f"{path}: cannot be read")):
+        read_run(path)
 
 
 def test_windows_line_ends_and_tabs_are_read(tmp_path: Path) -> None:

@@ -221,6 +221,8 @@ def test_an_explanation_is_readable(index: lexicept.Index) -> None:
 
 def test_evaluate(beir: Path, tmp_path: Path) -> None:
     index = lexicept.build(beir, tmp_path / "built", vocabulary="words")
-    found = index.evaluate(beir, "dev", run=tmp_path / "run")
+    found = index.evaluate(beir, "dev", out=tmp_path / "out")
     assert found == lexicept.evaluate(index.path, beir, "dev")
-    assert (tmp_path / "run").exists()
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        *("evaluation.json", "queries.csv", "runs"),
+    }

@@ -223,18 +223,29 @@ pets.evaluate(beir, "nosuch") -> no split 'nosuch'; splits here: test
 pets.evaluate(beir, None) -> split must be a text, not None
 pets.evaluate(beir, "../x") -> bad split '../x': a split is a plain name such as test
 pets.evaluate(beir, 5) -> split must be a text, not 5
-pets.evaluate(beir, vocabulary="x") -> has no vocabulary 'x', only: ['words']
 pets.evaluate(beir, measures="AP") -> measures must be a list, each item a text, not 'AP'
 pets.evaluate(beir, measures=["nope"]) -> no measure 'nope'; examples: nDCG@10, RR@10, R@100, Succes
 pets.evaluate(beir, measures=[5]) -> measures must be a list, each item a text, not [5]
 pets.evaluate(beir, measures=None) -> measures must be a list, each item a text, not None
 pets.evaluate(beir, measures=5) -> measures must be a list, each item a text, not 5
-pets.evaluate(beir, run=5) -> run must be a text, a path or None, not 5
-pets.evaluate(beir, run="") -> run must be a path, not ''
-pets.evaluate(beir, run=tmp) -> a folder, not a file to write
-pets.evaluate(beir, compare="no/such") -> no/such: No such file or directory
-pets.evaluate(beir, compare=5) -> compare must be a text, a path or None, not 5
-pets.evaluate(beir, compare=tmp) -> Is a directory
+pets.evaluate(beir, systems="words") -> systems must be a list, each item
+pets.evaluate(beir, systems=["x"]) -> no system 'x': it is words, concepts, both, bm25, bm25:k1=0.9,
+pets.evaluate(beir, systems=["concepts"]) -> has no concepts, only words
+pets.evaluate(beir, systems=["words", "words"]) -> system 'words' is there twice
+pets.evaluate(beir, systems=["bm25:k=1"]) -> 'k=1' is not k1=NUMBER or b=NUMBER, each at most once
+pets.evaluate(beir, systems=["bm25:b=2"]) -> k1 must be at least 0, b within 0 and 1
+pets.evaluate(beir, systems=[5]) -> an index is an opened one or its path, not 5
+pets.evaluate(beir, systems=[tmp]) -> no index, or one that was never finished
+pets.evaluate(beir, systems=[{}]) -> a run in memory needs a name: systems={'name': run}
+pets.evaluate(beir, systems={"": "words"}) -> the name of a system is a text, not ''
+pets.evaluate(beir, systems={"r": {"q1": 5}}) -> run 'r': query 'q1' has no documents with scores
+pets.evaluate(beir, systems={"r": {"q1": {"a b": 1}}}) -> run 'r': bad id 'a b': an id is a text wit
+pets.evaluate(beir, systems={"r": {"q1": {"d1": None}}}) -> score None of 'd1' is not a finite numbe
+pets.evaluate(beir, systems={"r": {}}) -> run 'r' has results for no query that
+pets.evaluate(beir, out=5) -> out must be a text, a path or None, not 5
+pets.evaluate(beir, out="") -> out must be a path, not ''
+pets.evaluate(beir, out=beir/"qrels"/"test.tsv") -> test.tsv can't be created: File exists
+pets.evaluate(beir, curves=True) -> curves requires out
 lexicept.evaluate(None, beir) -> an index is an opened one or its path, not None
 lexicept.evaluate(5, beir) -> an index is an opened one or its path, not 5
 lexicept.evaluate("no/such", beir) -> no/such: there is no index here

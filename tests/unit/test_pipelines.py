@@ -12,7 +12,7 @@ from support.commands import Run
 
 
 def test_evaluate(index: Path, beir: Path, tmp_path: Path, run: Run) -> None:
-    found = lexicept.evaluate(index, beir, "train", measures=["P@1"], run=tmp_path / "run")
+    found = lexicept.evaluate(index, beir, "train", measures=["P@1"], out=tmp_path / "out")
     # Two of three judged queries have a relevant document, and find it first.
     assert found.values["RR@10"] == found.values["P@1"] == 2 / 3
     assert {query: max(of, key=lambda d: of[d]) for query, of in found.run.items()}["q1"] == "d1"
@@ -20,12 +20,12 @@ def test_evaluate(index: Path, beir: Path, tmp_path: Path, run: Run) -> None:
         again = lexicept.evaluate(opened, beir, "train", measures=["P@1"])
     assert again == found
     shown = run("evaluate", index, beir, "--split", "train", "--measure", "P@1", "--json").json
-    assert shown == {**found.values, "ignore_identical_ids": False}
-    assert read_run(tmp_path / "run").keys() == {q for q, of in found.run.items() if of}
-    tested = lexicept.evaluate(index, beir, "train", compare=tmp_path / "run")
-    assert tested.t_test is not None
-    assert tested.t_test.difference == 0
-    assert "run=" not in repr(found)
+    assert shown == {**found.to_json(), "ignore_identical_ids": False}
+    written = tmp_path / "out" / "runs" / "words.run.gz"
+    assert read_run(written).keys() == {q for q, of in found.run.items() if of}
+    tested = lexicept.evaluate(index, beir, "train", systems=["words", written])
+    assert {one.difference for one in tested.comparisons} == {0}
+    assert "systems=" not in repr(found)
 
 
 def test_report(index: Path, beir: Path, tmp_path: Path, run: Run) -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from lexicept.corpora import Document, Qrel, Query
 from lexicept.errors import InputError
 from lexicept.evaluation.effectiveness import evaluate_index
+from lexicept.evaluation.plots import write_sweep
 from lexicept.evaluation.sweep import (
     Point,
     Setting,
@@ -21,7 +22,6 @@ from lexicept.evaluation.sweep import (
     pareto_front,
     read_points,
     sweep,
-    write_plot,
 )
 from lexicept.index import term_frequencies
 from lexicept.index.builder import Contents, IndexBuilder
@@ -458,7 +458,7 @@ def test_a_plot_shows_the_front_and_lines_of_equal_e2(tmp_path: Path, drawn: lis
 
     points = [point(0.5, 0.2, 0.3), point(2, 0.5, 0.4), point(8, 0.4, 0.45), point(40, 0.6, 0.5)]
     (tmp_path / "plot.png").write_text("old")
-    write_plot([*points, point(0, 0, 0)], tmp_path / "plot.png")
+    write_sweep([*points, point(0, 0, 0)], tmp_path / "plot.png")
     image = imread(tmp_path / "plot.png")
     assert image.shape == (600, 1560, 4)
     assert (image < 0.5).any()
@@ -483,7 +483,7 @@ def test_a_plot_shows_the_front_and_lines_of_equal_e2(tmp_path: Path, drawn: lis
 
 def test_a_colour_per_k_and_alpha(tmp_path: Path, drawn: list) -> None:
     settings = [Setting(None, 1, 1, None), Setting("all", 1, 1, 1.25), Setting("all", 2, 1, 1.25)]
-    write_plot([point(1, 0.5)._replace(setting=s) for s in settings], tmp_path / "plot.png")
+    write_sweep([point(1, 0.5)._replace(setting=s) for s in settings], tmp_path / "plot.png")
     left, _ = drawn[0].axes
     texts = [text.get_text() for text in left.get_legend().get_texts()]
     assert texts == ["k own, no RRA", "k all, α 1.25"]
@@ -491,7 +491,7 @@ def test_a_colour_per_k_and_alpha(tmp_path: Path, drawn: list) -> None:
 
 @pytest.mark.parametrize("points", [[], [point(0, 0)], [point(1, 0.5)], [point(1e5, 1, 1)] * 2])
 def test_any_points_can_be_plotted(points: list[Point], tmp_path: Path) -> None:
-    write_plot(points, tmp_path / "plot.png")
+    write_sweep(points, tmp_path / "plot.png")
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
 
 

@@ -178,6 +178,7 @@ def test_a_pruned_model_is_what_the_run_validated(places, run: Run, tmp_path, po
     assert run("build", beir, "--out", index, "--model", model_folder, *arguments).code == 0
     assert IndexReader.open(index).settings["concepts"].pruning == pruning
     found = run("evaluate", index, beir, "--split", "dev", "--json").json
+    found = found["systems"]["concepts"]["values"]
     assert found["nDCG@10"] == pytest.approx(best["eval_ndcg"], abs=1e-6)
     assert found["qd_flops"] == pytest.approx(best["eval_qd_flops"])
 

@@ -16,6 +16,7 @@ from lexicept.cli import (
     convert,
     data,
     engine,
+    evaluate,
     explain,
     export,
     index,
@@ -55,7 +56,7 @@ PANELS: Panels = {
         "serve": serve.serve,
     },
     "Measure and train": {
-        "evaluate": search.evaluate,
+        "evaluate": evaluate.evaluate,
         "report": report.report,
         "train": train.train,
         "reproduce": reproduce.reproduce,

@@ -1,25 +1,20 @@
-"""Commands that search an index: search, evaluate."""
+"""The command that searches an index: search."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lexicept.cli.common import (
-    DatasetArgument,
-    IgnoreIdenticalIdsOption,
     IndexArgument,
     JsonOption,
     QueryEncoder,
     QueryEncoderOption,
     SearchEngineOption,
     SearchVocabularyOption,
-    ignored_ids,
     open_to_search,
     print_json,
-    print_table,
     working,
 )
 from lexicept.cli.configuration import ConfigOption
@@ -80,56 +75,6 @@ def search(
     Console().print(results_table(query, hits) if hits else nothing)
     if counts:
         Console().print(facets_table(counts))
-
-
-def evaluate(
-    index: IndexArgument,
-    dataset: DatasetArgument,
-    split: Annotated[str, typer.Option(help="Split of the judged queries.")] = "test",
-    vocabulary: SearchVocabularyOption = None,
-    engine: SearchEngineOption = "exact",
-    query_encoder: QueryEncoderOption = QueryEncoder.model,
-    measure: Annotated[
-        list[str] | None,
-        typer.Option(help="Additional measure, such as AP or P@5 (ir_measures); may be repeated."),
-    ] = None,
-    run: Annotated[
-        Path | None, typer.Option(help="Write the results to this file, as a TREC run.")
-    ] = None,
-    compare: Annotated[
-        Path | None, typer.Option(help="TREC run to compare nDCG@10 with (paired t-test).")
-    ] = None,
-    ignore_identical_ids: IgnoreIdenticalIdsOption = False,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Measure effectiveness (nDCG@10 and others) and cost (QD-FLOPs) on judged queries."""
-    from lexicept.pipelines.evaluate import evaluate
-
-    opened, name = open_to_search(
-        index, vocabulary, engine=engine, query_encoder=query_encoder, one_query=False
-    )
-    with working("searching"), opened:
-        report = evaluate(
-            opened,
-            dataset,
-            split,
-            vocabulary=name,
-            measures=measure or (),
-            run=run,
-            compare=compare,
-            ignore_identical_ids=ignore_identical_ids,
-            query_encoder=query_encoder.value,
-        )
-    test = {} if report.t_test is None else report.t_test._asdict()
-    if as_json:
-        said = {"ignore_identical_ids": ignore_identical_ids}
-        print_json(report.values | said | ({"t_test": test} if test else {}))
-    else:
-        rows = [(key, f"{value:.4f}") for key, value in report.values.items()]
-        rows += [(f"t-test {key}", f"{value:.4f}") for key, value in test.items()]
-        title = f"{dataset}, {split}: {len(report.run)} queries"
-        print_table(title + ignored_ids(ignore_identical_ids), rows)
 
 
 def _to_json(hit: Hit) -> dict[str, Any]:

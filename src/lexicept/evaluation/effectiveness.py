@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import ir_measures
@@ -21,11 +21,16 @@ from lexicept.evaluation.runs import (
 from lexicept.index.builder import Contents
 from lexicept.index.impacts import Derived, VocabularySettings
 from lexicept.index.reader import IndexReader
-from lexicept.measures import e2, mean_length, qd_flops
+from lexicept.measures import E2_BETA, E2_MU1, E2_MU2, E2_TAU, e2, mean_length, qd_flops
 from lexicept.vectorizers.words import WordVectorizer
+from lexicept.vectors import canonical_csr, place_columns
 from lexicept.weighting import BM25
 
 MEASURES = ("nDCG@10", "RR@10", "R@100", "Success@5")
+"""Measures of every evaluation."""
+
+PLAIN_BM25 = BM25()
+"""The BM25 that ΔE² is against."""
 
 
 def evaluate(
@@ -36,8 +41,7 @@ def evaluate(
     Raises:
         InputError: a measure that ir_measures does not know.
     """
-    per_query = evaluate_queries(qrels, run, measures)
-    return {name: float(np.mean(list(values.values()))) for name, values in per_query.items()}
+    return _means(evaluate_queries(qrels, run, measures))
 
 
 def evaluate_queries(
@@ -61,11 +65,58 @@ def evaluate_queries(
     return values
 
 
-class IndexReport(NamedTuple):
-    """Effectiveness and cost of an index; see ``evaluate_index``."""
+EXPLAINED = {
+    "nDCG@10": "±: 95 % confidence interval of the mean over the queries (Student's t)",
+    "qd_flops": "qd_flops: dimensions that a query and a document share, the mean over all pairs",
+    "qd_flops_with_offset": "qd_flops_with_offset: with RRA's number per document as one more",
+    "query_length": "query_length, document_length: mean dimensions of a query and of a document",
+    "e2": f"e2: RR@10 minus a penalty for cost: E² = RR@10 − {E2_MU1:g} F − {E2_MU2:g} "
+    f"log(1 + exp({E2_BETA:g} (F − {E2_TAU:g}))) / {E2_BETA:g}, F = qd_flops (SAE-SPLADE)",
+    "delta_e2": f"delta_e2: e2 minus that of BM25 (k1 {PLAIN_BM25.k1:g}, b {PLAIN_BM25.b:g}) over "
+    "the same texts; papers print 100 times both",
+}
+"""An explanation in a line of each value that is not plain."""
+
+
+def explained(names: Container[str]) -> list[str]:
+    """Return the explanations of some values, in lines."""
+    return [line for name, line in EXPLAINED.items() if name in names]
+
+
+class SystemResults(NamedTuple):
+    """What a system returned for judged queries, and what that is worth."""
 
     values: dict[str, float]
-    run: dict[str, dict[str, float]]
+    """Means of the measures over the judged queries, and costs; see ``evaluate_index``."""
+    per_query: dict[str, dict[str, float]]
+    """Measure → query id → value, for every judged query."""
+    run: Run
+    """Query id → document id → score."""
+
+    @property
+    def without_results(self) -> int:
+        """The number of judged queries without results, which score 0."""
+        queries = next(iter(self.per_query.values()))
+        return sum(not self.run.get(query) for query in queries)
+
+
+def evaluate_run(
+    run: Run,
+    qrels: Sequence[Qrel],
+    measures: Sequence[str] = (),
+    *,
+    ignore_identical_ids: bool = False,
+) -> SystemResults:
+    """Measure the effectiveness of a run.
+
+    Args:
+        measures: more than ``MEASURES``, in ir_measures' notation.
+        ignore_identical_ids: drop a hit whose id is its query's (see ``without_identical_ids``).
+    """
+    if ignore_identical_ids:
+        run = without_identical_ids(run)
+    per_query = evaluate_queries(qrels, run, list(dict.fromkeys([*MEASURES, *measures])))
+    return SystemResults(_means(per_query), per_query, run)
 
 
 def evaluate_index(
@@ -76,13 +127,17 @@ def evaluate_index(
     measures: Sequence[str] = (),
     *,
     ignore_identical_ids: bool = False,
-) -> IndexReport:
+    vectors: sp.csr_array | None = None,
+    bm25: float | None = None,
+) -> SystemResults:
     """Measure effectiveness and cost of an index on judged queries.
 
     Args:
         vocabulary: search in one vocabulary only; None searches all of them.
         measures: more than ``MEASURES``, in ir_measures' notation.
         ignore_identical_ids: drop a hit whose id is its query's (see ``without_identical_ids``).
+        vectors: the queries' weights in all vocabularies [n, V]; None encodes them.
+        bm25: the E² of plain BM25 over the same texts; None searches by it.
 
     Returns:
         The measures; ``qd_flops`` (shared dimensions of a query and a document; with RRA also
@@ -91,37 +146,44 @@ def evaluate_index(
         ``delta_e2``, its difference from BM25 over the same texts. E² is in units of MRR: papers
         print 100 times that.
     """
-    vectors = index.query_vectors([query.text for query in queries], vocabulary)
+    if vectors is None:
+        vectors = index.query_vectors([query.text for query in queries], vocabulary)
+    elif vocabulary is not None:
+        span = index.span(vocabulary)
+        vectors = place_columns([(span.start, vectors[:, span])], vectors.shape[1])
     hits = index.search_vectors(vectors, RUN_DEPTH + ignore_identical_ids)
     run = run_of_hits([query.id for query in queries], hits)
-    if ignore_identical_ids:
-        run = without_identical_ids(run, RUN_DEPTH)
-    names = list(dict.fromkeys([*MEASURES, *measures]))
-    values = evaluate(qrels, run, names)
+    results = _cut(run, qrels, measures, ignore_identical_ids)
     documents = index.document_vectors()
     weights = documents.weights if vocabulary is None else documents.select(vocabulary).weights
     shown = vectors if vocabulary is None else vectors[:, documents.span(vocabulary)]
-    flops = qd_flops(shown, weights)
-    values |= {
-        "qd_flops": flops,
-        "query_length": mean_length(shown),
-        "document_length": mean_length(weights),
-        "e2": e2(values["RR@10"], flops),
-    }
+    results.values.update(_costs(shown, weights, results.values["RR@10"]))
     if index.rra is not None:
-        values["qd_flops_with_offset"] = flops + sum(map(bool, hits)) / max(len(hits), 1)
-    baseline = _bm25_e2(index, queries, qrels, ignore_identical_ids)
-    values["delta_e2"] = values["e2"] - baseline
-    return IndexReport(values, run)
+        offsets = sum(map(bool, hits)) / max(len(hits), 1)
+        results.values["qd_flops_with_offset"] = results.values["qd_flops"] + offsets
+    if bm25 is None:
+        plain = evaluate_bm25(index, queries, qrels, ignore_identical_ids=ignore_identical_ids)
+        bm25 = plain.values["e2"]
+    results.values["delta_e2"] = results.values["e2"] - bm25
+    return results
 
 
-def _bm25_e2(
+def evaluate_bm25(
     index: IndexReader,
     queries: Sequence[Query],
     qrels: Sequence[Qrel],
-    ignore_identical_ids: bool,
-) -> float:
-    """Return the E² of plain BM25 over the index's texts, whatever vocabularies it has."""
+    weighting: BM25 = PLAIN_BM25,
+    measures: Sequence[str] = (),
+    *,
+    ignore_identical_ids: bool = False,
+) -> SystemResults:
+    """Measure BM25 over the words of an index's texts, whatever vocabularies it has.
+
+    Args:
+        weighting: BM25 with the k1 and b to search by.
+        measures: as in ``evaluate_index``.
+        ignore_identical_ids: as in ``evaluate_index``.
+    """
     names = [vocabulary.name for vocabulary in index.vocabularies]
     vectorizer: WordVectorizer
     if "words" in names:
@@ -130,14 +192,37 @@ def _bm25_e2(
     else:
         vectorizer = WordVectorizer()
         tf = vectorizer.documents(Contents(index.folder))
-    derived = Derived.compute([tf], [VocabularySettings(BM25())], None)
-    vectors = sp.csr_array(vectorizer.queries([query.text for query in queries]))
-    rankings = derived.engine.search(vectors, 10 + ignore_identical_ids)
+    derived = Derived.compute([tf], [VocabularySettings(weighting)], None)
+    tf = vectorizer.queries([query.text for query in queries])
+    vectors = weighting.queries(canonical_csr(tf))
+    rankings = derived.engine.search(vectors, RUN_DEPTH + ignore_identical_ids)
     run = run_of_rows([query.id for query in queries], rankings, index.ids)
+    results = _cut(run, qrels, measures, ignore_identical_ids)
+    results.values.update(_costs(vectors, derived.engine.matrix(), results.values["RR@10"]))
+    return results
+
+
+def _cut(
+    run: Run, qrels: Sequence[Qrel], measures: Sequence[str], ignore_identical_ids: bool
+) -> SystemResults:
+    """Measure a run that has a hit more for each query if identical ids are ignored."""
     if ignore_identical_ids:
-        run = without_identical_ids(run, 10)
-    mrr = evaluate(qrels, run, ["RR@10"])["RR@10"]
-    return e2(mrr, qd_flops(vectors, derived.engine.matrix()))
+        run = without_identical_ids(run, RUN_DEPTH)
+    return evaluate_run(run, qrels, measures)
+
+
+def _costs(queries: sp.csr_array, documents: sp.csr_array, mrr: float) -> dict[str, float]:
+    flops = qd_flops(queries, documents)
+    return {
+        "qd_flops": flops,
+        "query_length": mean_length(queries),
+        "document_length": mean_length(documents),
+        "e2": e2(mrr, flops),
+    }
+
+
+def _means(per_query: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    return {name: float(np.mean(list(values.values()))) for name, values in per_query.items()}
 
 
 def depth_of(measure: str) -> int:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 
-from lexicept.errors import InputError
+from lexicept.corpora.lines import read_lines
 from lexicept.index.stored import Hit
 from lexicept.storage.files import replace_file
 from lexicept.vectors import Floats, Integers
@@ -69,44 +70,44 @@ def without_identical_ids(run: Run, depth: int | None = None) -> dict[str, dict[
 
 
 def write_run(path: str | os.PathLike[str], run: Run, tag: str = "lexicept") -> None:
-    """Write a TREC run: ``query Q0 document rank score tag``, best first, atomically."""
+    """Write a TREC run: ``query Q0 document rank score tag``, best first, atomically.
+
+    Args:
+        path: the file; gzipped if its name ends in .gz.
+        tag: the system's name; white space in it becomes underscores.
+    """
     lines = []
+    name = "_".join(tag.split()) or "lexicept"
     for query, documents in run.items():
         ranked = sorted(documents.items(), key=lambda item: -item[1])
         for rank, (document, score) in enumerate(ranked, 1):
-            lines.append(f"{query} Q0 {document} {rank} {score:.9g} {tag}\n")
-    replace_file(Path(path), "".join(lines).encode())
+            lines.append(f"{query} Q0 {document} {rank} {score:.9g} {name}\n")
+    content = "".join(lines).encode()
+    # The same run is the same file: gzip would write the time.
+    zipped = os.fspath(path).lower().endswith(".gz")
+    replace_file(Path(path), gzip.compress(content, mtime=0) if zipped else content)
 
 
 def read_run(path: str | os.PathLike[str]) -> dict[str, dict[str, float]]:
-    """Read a TREC run.
+    """Read a TREC run, gzipped if its name ends in .gz.
 
     Raises:
-        InputError: naming the line that has not six columns, a score that is no finite number, or
-            a document that its query has already.
+        InputError: the file can't be read; a line, which is named, has not six columns, a score
+            that is no finite number, or a document that its query has already.
     """
     run: dict[str, dict[str, float]] = {}
-    name = Path(path)
-    try:
-        text = name.read_bytes().decode()
-    except OSError as error:
-        raise InputError(f"{name}: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"{name}: not UTF-8 at byte {error.start}") from None
-    for number, line in enumerate(text.split("\n"), 1):
-        if not line.strip():
-            continue
+    for place, line in read_lines(os.fspath(path)):
         columns = line.split()
         if len(columns) != 6:
-            raise InputError(f"{name}, line {number}: {len(columns)} columns, a run has 6")
+            raise place.error(f"{len(columns)} columns, a run has 6")
         query, _, document, _, score, _ = columns
         try:
             value = float(score)
         except ValueError:
             value = math.nan
         if not math.isfinite(value):
-            raise InputError(f"{name}, line {number}: score {score!r} is not a finite number")
+            raise place.error(f"score {score!r} is not a finite number")
         if document in run.setdefault(query, {}):
-            raise InputError(f"{name}, line {number}: {document!r} again for query {query!r}")
+            raise place.error(f"{document!r} again for query {query!r}")
         run[query][document] = value
     return run

@@ -108,6 +108,21 @@ def seeded_difference(a: npt.ArrayLike, b: npt.ArrayLike) -> Difference:
     return _combined(float(per_query.mean()), variances)
 
 
+def mean_over_queries(values: npt.ArrayLike) -> Difference:
+    """Estimate a mean from a sample of queries: its difference from 0, with Student's t.
+
+    Args:
+        values: one for each query [n].
+
+    Raises:
+        InputError: fewer than two queries.
+    """
+    x = np.asarray(values, np.float64)
+    if x.ndim != 1 or x.size < 2:
+        raise InputError(f"an interval needs the values of at least two queries: {x.size} given")
+    return _combined(float(x.mean()), [(x.var(ddof=1) / x.size, x.size - 1)])
+
+
 def trainings_difference(a: npt.ArrayLike, b: npt.ArrayLike) -> Difference:
     """Compare a number of two models over their trainings, as Welch's t-test does.
 

@@ -33,6 +33,7 @@ from lexicept.progress import Progress, reporting
 
 if TYPE_CHECKING:
     from lexicept.pipelines.evaluate import Evaluation
+    from lexicept.pipelines.systems import Systems
 
 
 LOOK_SECONDS = 1.0
@@ -231,12 +232,14 @@ class Index:
         dataset: str | os.PathLike[str],
         split: str = "test",
         *,
-        vocabulary: str | None = None,
+        systems: Systems = (),
         measures: Sequence[str] = (),
-        run: str | os.PathLike[str] | None = None,
-        compare: str | os.PathLike[str] | None = None,
         ignore_identical_ids: bool = False,
         query_encoder: Literal["model", "lookup"] = "model",
+        out: str | os.PathLike[str] | None = None,
+        curves: bool = False,
+        restart: bool = False,
+        progress: bool | Progress = False,
     ) -> Evaluation:
         """Return effectiveness and cost on judged queries; see ``lexicept.evaluate``."""
         from lexicept.pipelines.evaluate import evaluate
@@ -245,12 +248,14 @@ class Index:
             self,
             dataset,
             split,
-            vocabulary=vocabulary,
+            systems=systems,
             measures=measures,
-            run=run,
-            compare=compare,
             ignore_identical_ids=ignore_identical_ids,
             query_encoder=query_encoder,
+            out=out,
+            curves=curves,
+            restart=restart,
+            progress=progress,
         )
 
     def document(self, document_id: str) -> Document:

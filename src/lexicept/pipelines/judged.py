@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Sequence
 
 from lexicept.corpora import Qrel, Query, read_qrels, read_queries
 from lexicept.errors import InputError, LexiceptWarning
@@ -21,9 +22,21 @@ def read_judged(
         InputError: no such dataset or split, no judgements, or none of a document in the index.
     """
     queries, qrels = list(read_queries(dataset, split)), list(read_qrels(dataset, split))
+    check_judged(index, qrels, f"{os.fspath(dataset)} ({split})")
+    return queries, qrels
+
+
+def check_judged(index: IndexReader, qrels: Sequence[Qrel], source: str) -> None:
+    """Warn of judged documents that the index does not have: no search can return them.
+
+    Args:
+        source: the name of the judgements in messages.
+
+    Raises:
+        InputError: it has none of them.
+    """
     documents = {qrel.document_id for qrel in qrels}
     missing = sum(document not in index for document in documents)
-    source = f"{os.fspath(dataset)} ({split})"
     if documents and missing == len(documents):
         raise InputError(
             f"{index.path}: none of the {missing:,} documents that {source} judges is in this "
@@ -34,6 +47,5 @@ def read_judged(
             f"{index.path}: {missing:,} of the {len(documents):,} documents that {source} judges "
             "are not in this index; no search can return them",
             LexiceptWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
-    return queries, qrels

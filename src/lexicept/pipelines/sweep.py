@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from lexicept.errors import require
+from lexicept.evaluation import plots
 from lexicept.evaluation import sweep as sweeping
 from lexicept.evaluation.sweep import Point, SweepGrid
 from lexicept.pipelines.arguments import checked_arguments
@@ -101,5 +102,5 @@ def sweep(
             ignore_identical_ids=ignore_identical_ids,
             restart=restart,
         )
-        sweeping.write_plot(points, folder / PLOT)
+        plots.write_sweep(points, folder / PLOT)
     return Sweep(points, sweeping.pareto_front(points), folder)

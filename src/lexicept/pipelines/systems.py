@@ -1,0 +1,160 @@
+"""The systems of an evaluation: vocabularies of an index, other indexes, BM25 and TREC runs."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Real
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+from lexicept.errors import InputError
+from lexicept.evaluation.runs import Run, read_run
+from lexicept.index.reader import IndexReader
+from lexicept.pipelines.opened import IndexLike, reader_of
+from lexicept.weighting import BM25
+
+System: TypeAlias = IndexLike | Run
+"""A name ("words", "concepts", "both", "bm25", "bm25:k1=0.9,b=0.4"), an opened index, the path of
+an index or of a TREC run, or a run in memory."""
+
+Systems: TypeAlias = Sequence[System] | Mapping[str, System]
+"""Systems that name themselves, or systems by name."""
+
+_NAMES = "words, concepts, both, bm25, bm25:k1=0.9,b=0.4"
+
+
+@dataclass(frozen=True)
+class Searched:
+    """An index to search, in one vocabulary or, for None, in all of them."""
+
+    reader: IndexReader
+    vocabulary: str | None
+
+
+Resolved: TypeAlias = Searched | BM25 | Run
+
+
+class _Named(NamedTuple):
+    """A system, its name, and what tells it from others of that name."""
+
+    name: str
+    whole: str
+    system: Resolved
+
+
+def resolved(systems: Systems, index: IndexReader) -> dict[str, Resolved]:
+    """Return what each system searches, by its name; without any, all vocabularies of the index.
+
+    A path is named by its last part, or as a whole where two have the same.
+
+    Raises:
+        InputError: no such system, a vocabulary that the index does not have, a malformed run, a
+            run in memory without a name, or a name that is there twice.
+        IndexFormatError: a folder that is no index.
+    """
+    if isinstance(systems, Mapping):
+        bad = [name for name in systems if not (isinstance(name, str) and name.strip())]
+        if bad:
+            raise InputError(f"the name of a system is a text, not {bad[0]!r:.80}")
+        named = {
+            name: _in_memory(name, system)
+            if isinstance(system, Mapping)
+            else _resolve(system, index).system
+            for name, system in systems.items()
+        }
+        return named or resolved([], index)
+    found = [_resolve(system, index) for system in systems]
+    found = found or [_vocabulary(_all(index), index)]
+    count = Counter(one.name for one in found)
+    names = [one.name if count[one.name] == 1 else one.whole for one in found]
+    check_different("system", names)
+    return {name: one.system for name, one in zip(names, found, strict=True)}
+
+
+def check_different(kind: str, names: Iterable[str]) -> None:
+    """Raise InputError for a name that is there twice."""
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise InputError(f"{kind} {twice[0]!r} is there twice")
+
+
+def needs_model(systems: Iterable[object]) -> bool:
+    """Return True unless all systems are known to search without a concept model."""
+    names = list(systems)
+    return not names or any(name in ("concepts", "both") for name in names)
+
+
+def _resolve(system: System, index: IndexReader) -> _Named:
+    if isinstance(system, Mapping):
+        raise InputError("a run in memory needs a name: systems={'name': run}")
+    if not isinstance(system, str | os.PathLike):
+        return _index(reader_of(system), index)
+    text = os.fspath(system)
+    if text in ("words", "concepts", "both"):
+        return _vocabulary(text, index)
+    if text.partition(":")[0] == "bm25":
+        return _Named(text, text, _bm25(text))
+    path = Path(text)
+    if path.is_dir():
+        return _index(IndexReader.open(path), index)
+    if not path.exists():
+        raise InputError(
+            f"no system {text!r}: it is {_NAMES}, the folder of an index or the file of a TREC run"
+        )
+    return _Named(path.name, text, read_run(path))
+
+
+def _in_memory(name: str, run: Run) -> Run:
+    """Return a run. Raises InputError for what is none, or what a TREC run can't hold."""
+    for query, documents in run.items():
+        if not isinstance(documents, Mapping):
+            raise InputError(f"run {name!r}: query {query!r} has no documents with scores")
+        for key in (query, *documents):
+            if not isinstance(key, str) or key.split() != [key]:
+                raise InputError(f"run {name!r}: bad id {key!r}: an id is a text without spaces")
+        for document, score in documents.items():
+            if not isinstance(score, Real) or not math.isfinite(score):
+                problem = f"score {score!r:.40} of {document!r} is not a finite number"
+                raise InputError(f"run {name!r}, query {query!r}: {problem}")
+    return run
+
+
+def _index(reader: IndexReader, like: IndexReader) -> _Named:
+    """Return another index, which is searched with the same query encoder."""
+    other = reader.using(like.query_encoder) if "concepts" in reader.settings else reader
+    return _Named(reader.path.name, str(reader.path), Searched(other, None))
+
+
+def _all(index: IndexReader) -> str:
+    names = [vocabulary.name for vocabulary in index.vocabularies]
+    return "both" if len(names) > 1 else names[0]
+
+
+def _vocabulary(name: str, index: IndexReader) -> _Named:
+    present = [vocabulary.name for vocabulary in index.vocabularies]
+    for wanted in ("words", "concepts") if name == "both" else (name,):
+        if wanted not in present:
+            raise InputError(f"{index.path} has no {wanted}, only {', '.join(present)}")
+    alone = None if name == "both" or len(present) == 1 else name
+    return _Named(name, name, Searched(index, alone))
+
+
+def _bm25(text: str) -> BM25:
+    """Read ``bm25`` or ``bm25:k1=NUMBER,b=NUMBER``, one of which may be left out."""
+    values: dict[str, float] = {}
+    for part in filter(None, text.removeprefix("bm25").removeprefix(":").split(",")):
+        found = re.fullmatch(r"\s*(k1|b)\s*=\s*([0-9.eE+-]+)\s*", part)
+        try:
+            if found is None or found[1] in values:
+                raise ValueError
+            values[found[1]] = float(found[2])
+        except ValueError:
+            raise InputError(
+                f"system {text!r}: {part!r} is not k1=NUMBER or b=NUMBER, each at most once"
+            ) from None
+    return BM25(**values)

@@ -1,0 +1,241 @@
+"""Evaluations of several systems: what they are, intervals, paired tests, files."""
+
+import csv
+import gzip
+import json
+from math import isnan, log2
+from pathlib import Path
+
+import ir_measures
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import ttest_1samp, ttest_rel
+
+import lexicept
+from lexicept.corpora import Document, Qrel
+from lexicept.errors import InputError
+from lexicept.evaluation.comparison import compare, intervals
+from lexicept.evaluation.effectiveness import evaluate_run
+from lexicept.evaluation.runs import read_run
+from lexicept.index.builder import IndexBuilder
+from lexicept.index.impacts import VocabularySettings
+from lexicept.index.reader import IndexReader
+from lexicept.pipelines.systems import needs_model, resolved
+from lexicept.vectorizers.words import WordVectorizer
+from lexicept.weighting import BM25, Splade
+from support.collections import write_beir
+from support.vowels import Vowels
+
+DOCUMENTS = {
+    "d1": "apple apple apple apple owl",
+    "d2": "apple emu",
+    "d3": "cherry fig",
+    "d4": "owl emu fig apple",
+}
+QUERIES = {"q1": "apple", "q2": "cherry owl", "q3": "fig emu", "q4": "owl"}
+JUDGED = "q1 0 d1 1\nq2 0 d3 2\nq2 0 d1 1\nq3 0 d4 1\nq4 0 d4 1\n"
+
+
+@pytest.fixture
+def beir(tmp_path: Path) -> Path:
+    return write_beir(tmp_path / "beir", DOCUMENTS, QUERIES, {"test": JUDGED})
+
+
+@pytest.fixture
+def both(tmp_path: Path, _vowels: None) -> Path:
+    """An index of words and of vowels as concepts."""
+    builder = IndexBuilder(tmp_path / "both.index")
+    builder.add_documents([Document(name, text) for name, text in DOCUMENTS.items()], {})
+    builder.add_vocabulary(WordVectorizer("en"), VocabularySettings(BM25()))
+    builder.add_vocabulary(Vowels(), VocabularySettings(Splade()))
+    builder.commit()
+    return tmp_path / "both.index"
+
+
+# Statistics
+
+VALUES = st.lists(st.tuples(*[st.integers(0, 8)] * 3), min_size=3, max_size=12)
+
+
+@given(VALUES)
+def test_intervals_and_tests_are_scipys(rows: list[tuple[int, int, int]]) -> None:
+    columns = [np.array(column) / 8 for column in zip(*rows, strict=True)]
+    systems = {
+        name: {"P@8": {str(n): float(v) for n, v in enumerate(column)}}
+        for name, column in zip("abc", columns, strict=True)
+    }
+    for name, column in zip("abc", columns, strict=True):
+        found = intervals(systems[name])["P@8"]
+        if np.ptp(column):
+            expected = ttest_1samp(column, 0).confidence_interval(0.95)
+            assert found == pytest.approx(tuple(expected), abs=1e-12)
+        else:
+            assert found == (column[0], column[0])
+    for one, column in zip(compare(systems), columns[1:], strict=True):
+        if np.ptp(column - columns[0]):
+            expected = ttest_rel(column, columns[0])
+            assert (one.t, one.p) == pytest.approx((expected.statistic, expected.pvalue))
+            assert one.interval == pytest.approx(tuple(expected.confidence_interval(0.95)))
+        assert one.difference == pytest.approx(float((column - columns[0]).mean()))
+
+
+def test_holm_corrects_for_the_systems_of_a_measure() -> None:
+    base = {"M": {"1": 0.0, "2": 0.0, "3": 0.0}, "N": {"1": 0.5, "2": 0.5, "3": 0.5}}
+    near = {"M": {"1": 0.1, "2": 0.2, "3": 0.3}, "N": base["N"]}
+    far = {"M": {"1": 0.3, "2": 0.3, "3": 0.4}, "N": base["N"]}
+    found = compare({"base": base, "near": near, "far": far})
+    assert [(one.measure, one.system) for one in found] == [
+        *(("M", "near"), ("M", "far"), ("N", "near"), ("N", "far")),
+    ]
+    first, second = found[:2]
+    assert first.p == pytest.approx(0.0741799)
+    assert second.p_holm == pytest.approx(2 * second.p)  # the smaller one
+    assert first.p_holm == first.p
+    assert [(one.p, one.p_holm) for one in found[2:]] == [(1, 1), (1, 1)]
+
+
+def test_one_query_has_neither_interval_nor_test() -> None:
+    (one,) = compare({"a": {"M": {"1": 0.5}}, "b": {"M": {"1": 0.75}}})
+    assert one.difference == 0.25
+    assert all(isnan(value) for value in (*one.interval, one.t, one.p, one.p_holm))
+    assert all(isnan(value) for value in intervals({"M": {"1": 0.5}})["M"])
+
+
+def test_a_run_is_measured_as_ir_measures_does() -> None:
+    run = {"q1": {"d1": 2.0, "d2": 3.0}, "q2": {"d3": 1.0}, "other": {"d1": 1.0}}
+    qrels = [Qrel("q1", "d1", 1), Qrel("q2", "d3", 2), Qrel("q3", "d1", 1)]
+    found = evaluate_run(run, qrels, ["AP"])
+    assert found.per_query["nDCG@10"] == pytest.approx({"q1": 1 / log2(3), "q2": 1, "q3": 0})
+    judged = {"q1": {"d1": 1}, "q2": {"d3": 2}, "q3": {"d1": 1}}
+    full = {**run, "q3": {"none": 1.0}}
+    expected = ir_measures.calc_aggregate([ir_measures.AP], judged, full)
+    assert found.values["AP"] == pytest.approx(expected[ir_measures.AP])
+    assert found.without_results == 1
+
+
+# Systems
+
+
+def test_every_kind_of_system(both: Path, beir: Path, tmp_path: Path) -> None:
+    index = lexicept.open(both)
+    index.reweight(1.0, out=tmp_path / "my.rra")
+    index.evaluate(beir, systems=["concepts"], out=tmp_path / "out")
+    run = tmp_path / "out" / "runs" / "concepts.run.gz"
+    systems = ["words", "concepts", "both", "bm25", "bm25:k1=0,b=0", tmp_path / "my.rra", run]
+    found = index.evaluate(beir, systems=systems)
+    names = ["words", "concepts", "both", "bm25", "bm25:k1=0,b=0", "my.rra", "concepts.run.gz"]
+    assert list(found.systems) == names
+    values = {name: results.values for name, results in found.systems.items()}
+    # The words of this index are weighed by BM25 with the usual constants.
+    assert values["words"] == pytest.approx(values["bm25"])
+    assert values["bm25"]["delta_e2"] == 0
+    # With k1 = 0 a word counts once, so that d1 loses its lead for "apple": ties are by id.
+    assert found.systems["bm25"].run["q1"]["d1"] > found.systems["bm25"].run["q1"]["d2"]
+    assert len(set(found.systems["bm25:k1=0,b=0"].run["q1"].values())) == 1
+    assert values["both"]["qd_flops"] == pytest.approx(
+        values["words"]["qd_flops"] + values["concepts"]["qd_flops"]
+    )
+    assert "qd_flops_with_offset" in values["my.rra"]
+    assert "qd_flops" not in values["concepts.run.gz"]
+    measured = found.systems["concepts"].per_query
+    assert found.systems["concepts.run.gz"].per_query == measured
+    # Each alone is what it is beside others.
+    for name, system in zip(names[:3], systems, strict=False):
+        assert index.evaluate(beir, systems=[system]).systems[name] == found.systems[name]
+
+
+def test_systems_have_names(both: Path, beir: Path, tmp_path: Path) -> None:
+    run = {"q1": {"d2": 1.0}}
+    named = lexicept.evaluate(both, beir, systems={"mine": run, "theirs": "words"})
+    assert list(named.systems) == ["mine", "theirs"]
+    assert named.systems["mine"].without_results == 3
+    assert named.values["RR@10"] == 0
+    copy = lexicept.open(both).reweight(1.0, out=tmp_path / "other" / both.name)
+    reader = IndexReader.open(both)
+    # Equal names are told apart by their paths.
+    assert list(resolved([both, copy], reader)) == [str(reader.path), str(copy.path)]
+    assert list(resolved([], reader)) == list(resolved({}, reader)) == ["both"]
+
+
+@given(st.text("bm25:k=1,.e- x", max_size=14).map("bm25:{}".format))
+def test_any_text_is_a_bm25_or_refused(text: str) -> None:
+    refused = ""
+    try:
+        (system,) = resolved([text], None).values()  # type: ignore[arg-type]
+    except InputError as error:
+        refused = str(error)
+    assert isinstance(system, BM25) if not refused else text in refused or "k1 must" in refused
+
+
+def test_bm25_has_the_constants_asked_for() -> None:
+    found = resolved(["bm25", "bm25:b=0.4", "bm25: k1=0.9, b=4e-1"], None)  # type: ignore[arg-type]
+    assert list(found.values()) == [BM25(), BM25(b=0.4), BM25(0.9, 0.4)]
+
+
+def test_a_model_is_needed_for_concepts() -> None:
+    assert not needs_model(["words", "bm25", "my.rra"])
+    assert all(map(needs_model, ([], ["words", "both"], ["concepts"])))
+
+
+def test_an_index_of_other_documents_is_refused(both: Path, beir: Path, tmp_path: Path) -> None:
+    other = lexicept.build(["apple"], tmp_path / "other", vocabulary="words")
+    with pytest.raises(InputError, match=r"other: none of the 3 documents .* is in this index"):
+        lexicept.evaluate(both, beir, systems=["words", other])
+
+
+# Files
+
+
+def test_what_is_written(both: Path, beir: Path, tmp_path: Path) -> None:
+    run = {"q1": {"d2": 1.0}, "q2": {"d3": 0.5}}
+    systems = {"words": "words", "a/b": run, "a b": run}
+    found = lexicept.evaluate(both, beir, systems=systems, out=tmp_path / "out")
+    with (tmp_path / "out" / "queries.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["system"], row["query"]) for row in rows[:5]] == [
+        *(("words", name) for name in QUERIES),
+        ("a/b", "q1"),
+    ]
+    assert [row["text"] for row in rows[:4]] == list(QUERIES.values())
+    for row in rows:
+        for measure, values in found.systems[row["system"]].per_query.items():
+            assert float(row[measure]) == values[row["query"]]
+    names = {path.name for path in (tmp_path / "out" / "runs").iterdir()}
+    assert names == {"words.run.gz", "a_b.run.gz", "a_b-2.run.gz"}
+    assert read_run(tmp_path / "out" / "runs" / "a_b-2.run.gz") == run
+    content = gzip.decompress((tmp_path / "out" / "runs" / "a_b-2.run.gz").read_bytes())
+    assert content.splitlines()[0] == b"q1 Q0 d2 1 1 a_b"
+    report = json.loads((tmp_path / "out" / "evaluation.json").read_text())
+    assert report == json.loads(json.dumps(found.to_json()))
+    assert "curves" not in report
+
+
+def test_curves(both: Path, beir: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    lexicept.open(both).reweight(1.25, out=tmp_path / "my.rra")
+    systems = {"words": "words", "rra": tmp_path / "my.rra", "run": {"q1": {"d1": 1.0}}}
+    out, stages = tmp_path / "out", []
+    found = lexicept.evaluate(
+        both,
+        beir,
+        systems=systems,
+        out=out,
+        curves=True,
+        progress=lambda stage, *_: stages.append(stage),
+    )
+    assert set(found.curves) == {"words", "rra"}
+    assert {point.setting.alpha for point in found.curves["rra"]} == {1.25}
+    for name, points in found.curves.items():
+        # The whole index is a point of its curve, or another one beats it.
+        own = found.systems[name].values
+        better = [p for p in points if p.ndcg >= own["nDCG@10"] and p.qd_flops <= own["qd_flops"]]
+        assert better
+    assert (out / "curves.png").read_bytes().startswith(b"\x89PNG")
+    assert set(stages) == {"evaluate", "sweep"}
+    # Another index needs a restart, as a sweep does.
+    lexicept.open(both).delete(["d2"])
+    with pytest.raises(InputError, match="restart"):
+        lexicept.evaluate(both, beir, systems=["words"], out=out, curves=True)
+    lexicept.evaluate(both, beir, systems=["words"], out=out, curves=True, restart=True)
