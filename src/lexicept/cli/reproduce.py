@@ -180,7 +180,7 @@ def _show(result: Reproduction) -> None:
     for check in result.comparison["checks"]:
         why = f": {check['reason']}" if check["reason"] else ""
         print(safe(f"  {check['answer']}{why}: {check['says']} ({check['values']})"))
-    for row, reason in result.missing.items():
-        if reason != "not run":
-            print(safe(f"  {row}: {reason}"))
+    for reason in dict.fromkeys(result.missing.values()):
+        rows = [row for row, why in result.missing.items() if why == reason]
+        print(safe(f"  no result of {', '.join(rows)}: {reason}"))
     print(safe(f"  {result.folder / 'table.md'}"))

@@ -116,7 +116,7 @@ def cell_value(
 ) -> float | None:
     """Return our value in the paper's units; None if the row has not measured it."""
     settings = expected.columns[column]
-    if settings.of:
+    if settings.of and not (size == "small" and settings.small is not None):
         parts = [cell_value(expected, row, part, size, results) for part in settings.of]
         known = [part for part in parts if part is not None]
         return float(np.mean(known)) if len(known) == len(parts) else None

@@ -98,7 +98,7 @@ class RetrievalJob:
     """BM25 over words; published sparse vectors, which the dataset's folder holds; or an encoder
     of sentence-transformers' ``SparseEncoder``."""
     model: Text | None = None
-    """Model of the system ``encoder``: a hub name or a folder."""
+    """Model of the system ``encoder``: a hub name, a folder, or ``lexicept-mini``."""
     vocabulary: Text | None = None
     """Dataset folder with ``vocab.txt``, for the system ``vectors``; null for the vectors' own
     terms."""

@@ -1,4 +1,4 @@
-"""The page of all tables: the papers' numbers, ours, and the verdicts."""
+"""The page of the papers' claims and tables: their numbers, ours, and the verdicts."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any
 
 from lexicept.errors import InputError
 from lexicept.experiments.answers import Contrast
+from lexicept.experiments.claim_page import claims_section
+from lexicept.experiments.claims import FILE
 from lexicept.experiments.comparison import Comparison, Verdict, compare, spoken
 from lexicept.experiments.recipe import SIZES, Recipe, find_recipes, load_recipe
 from lexicept.experiments.run import Outcome, Result
@@ -17,7 +19,7 @@ from lexicept.storage.files import read_json, replace_file, write_json
 RECIPES = Path(__file__).parent / "recipes"
 """Folder of the package's recipes."""
 
-_HEAD = """# The papers' tables, reproduced
+_HEAD = """# The papers' claims and tables, reproduced
 
 Written by `lexicept reproduce --all --report docs/reproduction.md` from the recipes and the results
 that their folders keep (`small.json`, `full.json`). A verdict concerns one run:
@@ -85,9 +87,11 @@ def recorded(recipe: Recipe, size: str) -> tuple[Outcome, list[Contrast]]:
 
 
 def write_report(recipes: Path, path: Path) -> dict[str, dict[str, Verdict]]:
-    """Write the page of all recipes; return the verdicts by recipe and size."""
+    """Write the page of all recipes, and the plots of claims, in a folder beside it with its name;
+    return the verdicts by recipe and size."""
     verdicts: dict[str, dict[str, Verdict]] = {}
-    sections = []
+    sections, known = [], {}
+    lines = ["## The tables", "", "| table | claim | small run | full run |", "| --- " * 4 + "|"]
     for name in find_recipes(recipes):
         recipe = load_recipe(recipes, name)
         outcomes = {}
@@ -95,13 +99,15 @@ def write_report(recipes: Path, path: Path) -> dict[str, dict[str, Verdict]]:
             outcome, tests = recorded(recipe, size)
             outcomes[size] = (outcome, compare(recipe, size, outcome, tests))
         verdicts[name] = {size: one[1].verdict for size, one in outcomes.items()}
+        known[name] = (recipe, *outcomes["small"])
         sections.append(_section(recipe, outcomes))
-    lines = ["| table | claim | small run | full run |", "| --- " * 4 + "|"]
-    for name, words in verdicts.items():
-        title = load_recipe(recipes, name).title
-        small, full = (_cell(words[size]) for size in SIZES)
-        lines.append(f"| [{name}](#{_anchor(name)}) | {title} | {small} | {full} |")
-    content = "\n".join([_HEAD, *lines, "", *sections])
+        small, full = (_cell(verdicts[name][size]) for size in SIZES)
+        lines.append(f"| [{name}](#{_anchor(name)}) | {recipe.title} | {small} | {full} |")
+    claims = []
+    if (recipes / FILE).exists():
+        now = [words["small"] for words in verdicts.values()]
+        claims = claims_section(recipes, path, known, now)
+    content = "\n".join([_HEAD, *claims, *lines, "", *sections])
     replace_file(path, (content.rstrip() + "\n").encode())
     return verdicts
 

@@ -148,7 +148,7 @@ def vectors_collection(
 
 
 def load_hub_encoder(name: str) -> Any:
-    """Load a ``SparseEncoder``, saved by lexicept or by others.
+    """Load a ``SparseEncoder``, saved by lexicept or by others, or the one in the package.
 
     Raises:
         MissingDataError: it can't be loaded.
@@ -157,7 +157,10 @@ def load_hub_encoder(name: str) -> Any:
 
     from lexicept.models.encoder import Encoder
     from lexicept.models.loading import quiet_transformers
+    from lexicept.vectorizers.concepts import MINI, ConceptVectorizer
 
+    if name == MINI:
+        return ConceptVectorizer.load(MINI).encoder
     path = Path(name)
     if (path / "modules.json").exists() and "lexicept" in (path / "modules.json").read_text():
         return Encoder.load(path)
