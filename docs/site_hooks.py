@@ -59,7 +59,10 @@ def command_line_reference() -> str:
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     """Name the public API, point links between files at the site's pages, drop the tests' marks."""
-    names = "\n\n".join(f"::: lexicept.{name}" for name in lexicept.__all__)
+    inherited = "\n    options:\n      inherited_members: true"
+    names = "\n\n".join(
+        f"::: lexicept.{name}{inherited if name == 'Index' else ''}" for name in lexicept.__all__
+    )
     markdown = markdown.replace("<!-- lexicept.__all__ -->", names)
     site = page.file.src_uri
     here = posixpath.dirname(ORIGINS.get(site, f"docs/{site}"))

@@ -122,6 +122,35 @@ RestartOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
+BoostOption = Annotated[
+    str | None,
+    typer.Option(
+        "--boost", help="Factors on the weights of whole vocabularies: words=1,concepts=.5."
+    ),
+]
+
+
+def read_boosts(given: str | None) -> dict[str, float] | None:
+    """Return the factor of each vocabulary in a text such as ``words=1,concepts=.5``.
+
+    Raises:
+        InputError: another text, or a vocabulary twice.
+    """
+    if given is None:
+        return None
+    boosts: dict[str, float] = {}
+    for part in given.split(","):
+        name, sign, factor = (one.strip() for one in part.partition("="))
+        try:
+            if not sign or name in boosts:
+                raise ValueError
+            boosts[name] = float(factor)
+        except ValueError:
+            problem = "factors such as words=1,concepts=.5 are needed"
+            raise InputError(f"--boost {given!r:.80}: {problem}") from None
+    return boosts
+
+
 @contextmanager
 def working(activity: str) -> Iterator[None]:
     """Show a spinner in a terminal while the block runs."""
@@ -211,9 +240,9 @@ def print_table(title: str, rows: list[tuple[str, str]]) -> None:
     Console().print(key_values(title, rows))
 
 
-def print_json(content: dict[str, Any]) -> None:
-    """Print JSON that a terminal can show."""
-    text = json.dumps(content, ensure_ascii=False, indent=1)
+def print_json(content: dict[str, Any], indent: int | None = 1) -> None:
+    """Print JSON that a terminal can show, in one line where ``indent`` is None."""
+    text = json.dumps(content, ensure_ascii=False, indent=indent)
     # JSON lets C1 controls through, which a terminal obeys, and marks that reorder text.
     print(
         re.sub(

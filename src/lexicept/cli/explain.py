@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lexicept.cli.common import (
+    BoostOption,
     JsonOption,
     QueryEncoder,
     QueryEncoderOption,
@@ -16,6 +18,7 @@ from lexicept.cli.common import (
     open_to_search,
     option_names,
     print_json,
+    read_boosts,
     working,
 )
 from lexicept.errors import InputError
@@ -48,6 +51,7 @@ def explain(
     model: ModelOption = None,
     vocabulary: SearchVocabularyOption = None,
     query_encoder: QueryEncoderOption = QueryEncoder.model,
+    boost: BoostOption = None,
     backbone: Annotated[
         str | None,
         typer.Option(help="Model whose states an SAE reads.", show_default="all-MiniLM-L6-v2"),
@@ -70,10 +74,11 @@ def explain(
         for name, value in (("backbone", backbone), ("layer", layer), ("width", width)):
             if value is not None:
                 raise InputError(f"--{name} requires --model")
-        found = _of_index(Path(texts[0]), texts[1], texts[2], vocabulary, query_encoder)
+        found = _of_index(texts, vocabulary, query_encoder, read_boosts(boost))
     else:
-        if vocabulary is not None or query_encoder != QueryEncoder.model:
-            raise InputError("--vocabulary and --query-encoder are for an index, not for --model")
+        if vocabulary or boost or query_encoder != QueryEncoder.model:
+            options = "--vocabulary, --boost and --query-encoder"
+            raise InputError(f"{options} are for an index, not for --model")
         from lexicept.corpora import Document
         from lexicept.pipelines.explain import explain as explain_by_model
 
@@ -89,17 +94,23 @@ def explain(
 
 
 def _of_index(
-    path: Path,
-    query: str,
-    document_id: str,
+    texts: Sequence[str],
     vocabulary: SearchVocabularyOption,
     query_encoder: QueryEncoder,
+    boosts: Mapping[str, float] | None,
 ) -> tuple[Explanation, Document]:
     """Return the explanation of a document's score in an index, and the document."""
-    opened, name = open_to_search(path, vocabulary, query_encoder=query_encoder, one_query=False)
+    path, query, document_id = texts
+    opened, name = open_to_search(
+        Path(path), vocabulary, query_encoder=query_encoder, one_query=False
+    )
     with working("explaining"), opened:
         found = opened.explain(
-            query, document_id, vocabulary=name, query_encoder=query_encoder.value
+            query,
+            document_id,
+            vocabulary=name,
+            boosts=boosts,
+            query_encoder=query_encoder.value,
         )
         return found, opened.document(document_id)
 

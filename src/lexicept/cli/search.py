@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lexicept.cli.common import (
+    BoostOption,
     IndexArgument,
     JsonOption,
     QueryEncoder,
@@ -15,19 +18,32 @@ from lexicept.cli.common import (
     SearchVocabularyOption,
     open_to_search,
     print_json,
+    read_boosts,
     working,
 )
 from lexicept.cli.configuration import ConfigOption
+from lexicept.errors import InputError
 
 if TYPE_CHECKING:
+    from lexicept.fields.facets import ValueCount
+    from lexicept.index.hits import Hits
     from lexicept.index.stored import Hit
+    from lexicept.pipelines.index import Index
 
-QueryArgument = Annotated[str, typer.Argument(help="Text to search for.")]
+BATCH = 256
+"""Queries of a file that are encoded together."""
+
+QueryArgument = Annotated[
+    str | None,
+    typer.Argument(
+        help='Text to search for. Syntax: "exact phrase", -word, field:value.', show_default=False
+    ),
+]
 
 
 def search(
     index: IndexArgument,
-    query: QueryArgument,
+    query: QueryArgument = None,
     top_k: Annotated[int, typer.Option(min=1, help="Number of results.")] = 10,
     vocabulary: SearchVocabularyOption = None,
     engine: SearchEngineOption = "exact",
@@ -41,6 +57,22 @@ def search(
             "--filter", help="Which documents may be results: year >= 2020 and tag in ['bio']."
         ),
     ] = None,
+    boost: BoostOption = None,
+    feedback: Annotated[
+        int | None,
+        typer.Option(min=1, help="Add what this many first results have in common to the query."),
+    ] = None,
+    relevant: Annotated[
+        list[str] | None,
+        typer.Option(help="Id of a relevant document, to add to the query; may be repeated."),
+    ] = None,
+    like: Annotated[
+        str | None, typer.Option(help="Id of a document: find documents like it.")
+    ] = None,
+    queries: Annotated[
+        Path | None,
+        typer.Option(help="File with several queries: a line each, or .jsonl or .tsv with ids."),
+    ] = None,
     facet: Annotated[
         list[str] | None,
         typer.Option(help="Field whose values to count among all results; may be repeated."),
@@ -49,29 +81,93 @@ def search(
     as_json: JsonOption = False,
 ) -> None:
     """Search an index and show the best documents."""
+    if feedback is not None and relevant:
+        raise InputError("--feedback and --relevant can't be combined")
+    one = queries is None
+    if (
+        (query is None and like is None)
+        if one
+        else (query or like or feedback or relevant or facet)
+    ):
+        raise InputError("search takes a query, --like with an id, or --queries with a file alone")
     opened, name = open_to_search(
-        index, vocabulary, engine=engine, query_encoder=query_encoder, one_query=not explain
+        index, vocabulary, engine=engine, query_encoder=query_encoder, one_query=one and not explain
     )
-    with working("searching"):
-        shared: Any = {"vocabulary": name, "query_encoder": query_encoder.value, "filter": filter_}
-        hits = opened.search(query, top_k, explain=explain, **shared)
-        counts = opened.facets(facet, query=query, **shared) if facet else {}
-    if as_json:
-        words = {"unmatched_words": hits.unmatched_words, "note": hits.note}
-        facets = {field: [one._asdict() for one in found] for field, found in counts.items()}
-        results = [_to_json(hit) for hit in hits]
-        print_json({"query": query, **words, "facets": facets, "results": results})
+    boosts = read_boosts(boost)
+    shared: Any = {"vocabulary": name, "query_encoder": query_encoder.value, "filter": filter_}
+    if queries is not None:
+        several = _results_of_file(opened, queries, top_k, boosts=boosts, **shared)
+        _print_several(several, as_json)
         return
+    with working("searching"):
+        asked = query or "" if like is None else opened.like(like, query or "")
+        marked = relevant or feedback
+        hits = opened.search(
+            asked, top_k, explain=explain, boosts=boosts, feedback=marked, **shared
+        )
+        counts = opened.facets(facet, query=hits.query, **shared) if facet else {}
+    shown = query or f"documents like {like}"
+    if as_json:
+        print_json(_results_json(shown, hits, counts))
+    else:
+        _print_results(shown, hits, counts)
+
+
+def _results_of_file(
+    index: Index, path: Path, top_k: int, **options: Any
+) -> Iterator[tuple[str, str, Hits]]:
+    """Yield the id, the text and the results of each query in a file, a batch at a time."""
+    from itertools import islice
+
+    from lexicept.corpora import read_query_file
+
+    given = read_query_file(path)
+    while batch := list(islice(given, BATCH)):
+        found = index.search_many([one.text for one in batch], top_k, **options)
+        yield from ((one.id, one.text, hits) for one, hits in zip(batch, found, strict=True))
+
+
+def _print_several(results: Iterable[tuple[str, str, Hits]], as_json: bool) -> None:
+    """Print the results of several queries: as JSON a line for each, or tables."""
+    for name, text, hits in results:
+        if as_json:
+            print_json({"id": name, **_results_json(text, hits, {})}, indent=None)
+        else:
+            _print_results(f"{name}: {text}", hits, {})
+
+
+def _results_json(
+    query: str, hits: Hits, counts: Mapping[str, Sequence[ValueCount]]
+) -> dict[str, Any]:
+    return {
+        "query": query,
+        "unmatched_words": hits.unmatched_words,
+        "note": hits.note,
+        "did_you_mean": hits.did_you_mean,
+        "added": [{**one._asdict()} for one in hits.added],
+        "facets": {field: [one._asdict() for one in found] for field, found in counts.items()},
+        "results": [_to_json(hit) for hit in hits],
+    }
+
+
+def _print_results(query: str, hits: Hits, counts: Mapping[str, Sequence[ValueCount]]) -> None:
+    """Print results with what the query lacked, and what feedback added to it."""
     from rich.console import Console
     from rich.text import Text
 
     from lexicept.cli.display import facets_table, results_table
     from lexicept.sanitize import safe
 
-    those = "a document has" if filter_ is None else "a document has that passes the filter"
-    nothing = f"no results: the query has no word or concept that {those}"
-    if hits.note:
-        Console(stderr=True).print(Text(safe(hits.note), style="yellow"))
+    conditions = " and meets its conditions" if any(hits.query.conditions) else ""
+    nothing = f"no results: no document has a word or concept of the query{conditions}"
+    notes = [hits.note] if hits.note else []
+    if hits.did_you_mean:
+        notes.append(f"did you mean: {hits.did_you_mean}")
+    for note in notes:
+        Console(stderr=True).print(Text(safe(note), style="yellow"))
+    if hits.added:
+        terms = ", ".join(f"{one.term} {one.weight:.2f}" for one in hits.added)
+        Console().print(Text(safe(f"added: {terms}"), style="dim"))
     Console().print(results_table(query, hits) if hits else nothing)
     if counts:
         Console().print(facets_table(counts))

@@ -14,11 +14,20 @@ from lexicept.corpora import (
     text_folder,
     tsv,
 )
+from lexicept.corpora.lines import read_lines
 from lexicept.corpora.records import Document, Qrel, Query, Records, checked
 from lexicept.corpora.skipped import Skipped
 from lexicept.errors import InputError
 
-__all__ = ["Document", "Qrel", "Query", "read_documents", "read_qrels", "read_queries"]
+__all__ = [
+    "Document",
+    "Qrel",
+    "Query",
+    "read_documents",
+    "read_qrels",
+    "read_queries",
+    "read_query_file",
+]
 
 _DOCUMENT_SOURCES = (
     "python-docs, a BEIR folder, a folder of .txt and .md files, a .jsonl, .ndjson, .json, .csv "
@@ -65,6 +74,24 @@ def read_queries(source: str | os.PathLike[str], split: str = "test") -> Iterato
     return (
         query for query in checked(_read_queries(os.fspath(source), split)) if query.id in judged
     )
+
+
+def read_query_file(path: str | os.PathLike[str]) -> Iterator[Query]:
+    """Open queries without judgements: a .jsonl file, a .tsv file of id and text, or a text file
+    with a query per line, whose ids are the lines' numbers.
+
+    Raises:
+        InputError: no such file (now), or bad queries (while iterating).
+    """
+    name = os.fspath(path)
+    if not os.path.isfile(name):
+        raise InputError(f"{name}: no file with queries")
+    match os.path.splitext(name.lower().removesuffix(".gz"))[1]:
+        case ".jsonl" | ".ndjson":
+            return checked(json_lines.read_queries(name))
+        case ".tsv":
+            return checked(tsv.read_queries(name))
+    return (Query(str(place.number), line) for place, line in read_lines(name))
 
 
 def read_qrels(source: str | os.PathLike[str], split: str = "test") -> Iterator[Qrel]:

@@ -15,7 +15,7 @@ A backslash in a quoted text takes the next character as it is.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
@@ -69,6 +69,11 @@ class Some:
 
 
 Expression: TypeAlias = Condition | Not | All | Some
+
+
+def all_of(parts: Sequence[Expression]) -> Expression:
+    """Return the condition of meeting all of some, of which there is at least one."""
+    return parts[0] if len(parts) == 1 else All(tuple(parts))
 
 
 class FilterError(InputError):
@@ -189,7 +194,7 @@ class _Parser:
         parts = [self._negated()]
         while self._took("word", "and"):
             parts.append(self._negated())
-        return parts[0] if len(parts) == 1 else All(tuple(parts))
+        return all_of(parts)
 
     def _negated(self) -> Expression:
         place = self._token.place

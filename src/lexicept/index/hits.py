@@ -7,8 +7,14 @@ from functools import cached_property
 
 import numpy as np
 
+from lexicept.explanation.contributions import QueryTerm
+from lexicept.fields.filters import Filter
+from lexicept.index.feedback import added_terms
+from lexicept.index.queries import Steering
 from lexicept.index.reader import IndexReader
+from lexicept.index.spelling import corrected
 from lexicept.index.stored import Hit
+from lexicept.queries.syntax import ParsedQuery
 from lexicept.vectorizers.words import WordVectorizer
 
 
@@ -18,15 +24,45 @@ class Hits(list[Hit]):
     Args:
         hits: the results.
         index: the index that was searched.
-        query: the query.
+        query: the query in its parts.
         vocabulary: the vocabulary that was searched; None for all.
+        steering: that of the search.
+        filter: that of the search.
+        written: the query as it was written.
     """
 
     def __init__(
-        self, hits: Iterable[Hit], index: IndexReader, query: str, vocabulary: str | None = None
+        self,
+        hits: Iterable[Hit],
+        index: IndexReader,
+        query: ParsedQuery,
+        vocabulary: str | None = None,
+        steering: Steering | None = None,
+        filter: Filter | None = None,  # noqa: A002
+        written: str = "",
     ) -> None:
         super().__init__(hits)
-        self._index, self._query, self._vocabulary = index, query, vocabulary
+        self.query = query
+        """The query in its parts, as it was searched."""
+        self._index, self._vocabulary = index, vocabulary
+        self._steering, self._filter, self._written = steering, filter, written
+
+    @cached_property
+    def total(self) -> int:
+        """The number of all documents that are results, of which these are the best."""
+        mask = self._index.mask(self.query, self._filter)
+        return self._index.found(self.query, self._vocabulary, self._steering, mask).count
+
+    @cached_property
+    def added(self) -> list[QueryTerm]:
+        """The dimensions that feedback or the caller added to the query, the largest first."""
+        return added_terms(self._index, self.query.added)
+
+    @cached_property
+    def did_you_mean(self) -> str:
+        """The query with words of the index in place of those that no document contains; "" where
+        none is near."""
+        return corrected(self._index, self._written or self.query.text, self.unmatched_words)
 
     @property
     def unmatched_words(self) -> tuple[str, ...]:
@@ -39,7 +75,8 @@ class Hits(list[Hit]):
         """A sentence about unmatched words and results from concepts only; may be empty."""
         matched, unmatched = self._words
         clauses = [f"no document contains: {', '.join(unmatched)}"] if unmatched else []
-        if self and not matched and self._vocabulary is None:
+        scored = bool(self.query.text.strip())
+        if self and scored and not matched and self._vocabulary is None:
             clauses = clauses or ["no word matched"]
             clauses.append("results are from concepts only")
         return "; ".join(clauses)
@@ -52,7 +89,7 @@ class Hits(list[Hit]):
         """
         if self._vocabulary == "concepts" or "words" not in self._index.settings:
             return True, ()
-        return _words(self._index, self._query)
+        return _words(self._index, self.query.text)
 
 
 def _words(index: IndexReader, query: str) -> tuple[bool, tuple[str, ...]]:

@@ -32,7 +32,11 @@ class Masks:
         Raises:
             InputError: no filter, or one that does not fit the fields.
         """
-        return None if given is None else self._of(parse(given))
+        return None if given is None else self.matching(parse(given))
+
+    def matching(self, expression: Expression) -> Mask:
+        """Return the documents that meet a condition. Raises InputError as ``of``."""
+        return self._of(expression)
 
     def having(self, name: str) -> int:
         """Return how many documents have a field."""

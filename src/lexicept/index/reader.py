@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import replace
 from itertools import accumulate
@@ -21,39 +21,36 @@ import scipy.sparse as sp
 
 from lexicept.corpora import Document
 from lexicept.engines import Engine, ExactEngine, store
-from lexicept.engines.interface import checked_queries
+from lexicept.engines.interface import checked_queries as valid_weights
 from lexicept.engines.mask import Mask
 from lexicept.errors import IndexFormatError, InputError, check_count
-from lexicept.explanation.contributions import Contribution, QueryTerm, Sources
+from lexicept.explanation.contributions import QueryTerm
 from lexicept.explanation.explanation import Explanation
 from lexicept.fields.filters import Filter
 from lexicept.index.atlas import Atlas
+from lexicept.index.conditions import Conditions, alike
+from lexicept.index.encoding import QueryEncoding
+from lexicept.index.explained import Explainer
 from lexicept.index.impacts import Derived, RRASettings, VocabularySettings
 from lexicept.index.loaded import LoadedVectorizers
 from lexicept.index.manifest import ENGINES, CurrentManifest, postings_fingerprint, resolved
 from lexicept.index.masks import Masks
 from lexicept.index.queries import (
     Steering,
-    Term,
     WeightedQuery,
     check_query_encoder,
-    checked_texts,
-    steer,
+    checked_queries,
+    checked_query,
 )
-from lexicept.index.sources import document_sources, query_sources
 from lexicept.index.stored import Hit, StoredDocuments
+from lexicept.queries.syntax import ParsedQuery, parse
 from lexicept.storage.arrays import load_csr
 from lexicept.storage.files import disk_errors
 from lexicept.storage.locks import hold
 from lexicept.storage.manifest import check_files
 from lexicept.storage.texts import TextStore
 from lexicept.vectorizers.interface import Vectorizer
-from lexicept.vectors import (
-    SparseVectors,
-    Vocabulary,
-    canonical_csr,
-    place_columns,
-)
+from lexicept.vectors import SparseVectors, Vocabulary
 
 
 class IndexReader:
@@ -95,6 +92,8 @@ class IndexReader:
         }
         sizes = {vocabulary.name: vocabulary.size for vocabulary in self.vocabularies}
         self.vectorizers = LoadedVectorizers(folder, sizes, manifest["files"])
+        parts = (self._stored, self.masks, self.engine, self.vectorizers)
+        self._conditions = Conditions(*parts, self._dimensions.get("words"))
         self.query_encoder = "model"
         """Encoder of the concepts of queries: "model", or "lookup" for the token table."""
         self._origin: IndexReader | None = None  # it holds the generation
@@ -214,7 +213,7 @@ class IndexReader:
 
     def query_vectors(
         self,
-        queries: Sequence[str],
+        queries: Sequence[str | ParsedQuery],
         vocabulary: str | None = None,
         steering: Steering | None = None,
     ) -> sp.csr_array:
@@ -229,44 +228,22 @@ class IndexReader:
                 index does not have, or a steering that names no dimension of it or has a factor
                 that is not from 0 to ``MAX_FACTOR``.
         """
-        queries = checked_texts(queries)
-        tf = {
-            name: self.vectorizers.queries(name, self.query_encoder, queries)
-            for name in self._chosen(vocabulary)
-        }
-        return self._weighted(tf, steering)
+        parsed = checked_queries(queries)
+        return self._encoding.vectors(parsed, vocabulary, steering)
 
     def encode(
-        self, query: str, vocabulary: str | None = None, steering: Steering | None = None
+        self,
+        query: str | ParsedQuery,
+        vocabulary: str | None = None,
+        steering: Steering | None = None,
     ) -> WeightedQuery:
         """Encode one query for search and explanation; see ``query_vectors``."""
-        checked_texts([query])
-        encoded = {}
-        for name in self._chosen(vocabulary):
-            with self.vectorizers.encoding(name, self.query_encoder) as encoder:
-                encoded[name] = encoder.encode_query(query)
-        vector = self._weighted({name: one.tf for name, one in encoded.items()}, steering)
-        return WeightedQuery(query, vector, {name: one.sources for name, one in encoded.items()})
+        return self._encoding.encode(checked_query(query), vocabulary, steering)
 
-    def _chosen(self, vocabulary: str | None) -> list[str]:
-        """Return the vocabularies to search. Raises InputError for an unknown one."""
-        if vocabulary is None:
-            return [entry.name for entry in self.vocabularies]
-        self.span(vocabulary)
-        return [vocabulary]
-
-    def _weighted(self, tf: Mapping[str, sp.csr_array], steering: Steering | None) -> sp.csr_array:
-        """Return the weights [n, V] of queries' term frequencies in each vocabulary."""
-        parts = []
-        for name, frequencies in tf.items():
-            span, setting = self.span(name), self.settings[name]
-            weights = setting.weighting.queries(canonical_csr(frequencies))
-            weights = setting.prune_queries(
-                weights, self.derived.bounds[span], self.engine.df[span], len(self)
-            )
-            parts.append((span.start, weights))
-        weights = place_columns(parts, self.engine.num_dimensions)
-        return steer(weights, steering, self.span) if steering else weights
+    @property
+    def _encoding(self) -> QueryEncoding:
+        parts = (self.settings, self.derived, self.vectorizers, self.query_encoder)
+        return QueryEncoding(*parts, self.span)
 
     def span(self, vocabulary: str) -> slice:
         """The dimensions of one vocabulary. Raises InputError for an unknown one."""
@@ -276,24 +253,34 @@ class IndexReader:
         return self._dimensions[vocabulary]
 
     def query_terms(
-        self, query: str, vocabulary: str | None = None, steering: Steering | None = None
+        self,
+        query: str | ParsedQuery,
+        vocabulary: str | None = None,
+        steering: Steering | None = None,
     ) -> list[QueryTerm]:
         """Return the dimensions of a query, largest weights first; see ``query_vectors``."""
-        encoded = self.encode(query, vocabulary, steering)
-        vector = encoded.vector
-        order = np.argsort(-vector.data, kind="stable")
-        terms = [self._term(int(dimension)) for dimension in vector.indices[order]]
-        parts = zip(
-            terms,
-            vector.data[order].tolist(),
-            query_sources(self.vectorizers, self.query_encoder, encoded, terms),
-            strict=True,
-        )
-        return [QueryTerm(*term, weight, *sources) for term, weight, sources in parts]
+        return self._explainer.terms(self.encode(query, vocabulary, steering))
+
+    def parse(self, query: str | ParsedQuery) -> ParsedQuery:
+        """Return a query in its parts; see ``queries.syntax``. One that is parsed stays as it is.
+
+        Raises:
+            InputError: a query that is no text, or that UTF-8 can't hold.
+        """
+        checked = checked_query(query)
+        return parse(checked.text, self.fields.kinds) if isinstance(query, str) else checked
+
+    def mask(self, query: str | ParsedQuery, filter: Filter | None = None) -> Mask | None:  # noqa: A002
+        """Return the documents that meet a query's conditions and a filter; None without any.
+
+        Raises:
+            InputError: see ``Conditions.of``.
+        """
+        return self._conditions.of(checked_query(query), filter)
 
     def search(
         self,
-        query: str,
+        query: str | ParsedQuery,
         top_k: int = 10,
         vocabulary: str | None = None,
         steering: Steering | None = None,
@@ -307,13 +294,13 @@ class IndexReader:
             steering: see ``query_vectors``.
             explain: whether each hit gets its explanation.
         """
-        mask = self.masks.of(filter)  # bad ones are refused before a model runs
         if not explain:
-            vector = self.query_vectors([query], vocabulary, steering)
-            return self.search_vectors(vector, top_k, mask=mask)[0]
-        encoded = self.encode(query, vocabulary, steering)
-        (hits,) = self.search_vectors(encoded.vector, top_k, mask=mask)
-        explanations = self._explained(encoded, [hit.number for hit in hits], spans=True)
+            return self.search_many([query], top_k, vocabulary, steering, filter=filter)[0]
+        parsed = checked_query(query)
+        mask = self.mask(parsed, filter)  # bad ones are refused before a model runs
+        encoded = self.encode(parsed, vocabulary, steering)
+        (hits,) = self.search_parsed([parsed], encoded.vector, top_k, mask=mask)
+        explanations = self._explainer.explained(encoded, [hit.number for hit in hits], spans=True)
         return [
             replace(hit, explanation=explanation)
             for hit, explanation in zip(hits, explanations, strict=True)
@@ -321,9 +308,10 @@ class IndexReader:
 
     def search_many(
         self,
-        queries: Sequence[str],
+        queries: Sequence[str | ParsedQuery],
         top_k: int = 10,
         vocabulary: str | None = None,
+        steering: Steering | None = None,
         *,
         threads: int | None = None,
         filter: Filter | None = None,  # noqa: A002
@@ -331,17 +319,55 @@ class IndexReader:
         """Return the best documents for each query, best first, ties in document order.
 
         Args:
-            queries: texts; one without a known word or concept has no results.
+            queries: texts, taken as they are, or parsed queries; one without a known word or
+                concept has no results.
             top_k: results per query, at least 1.
             vocabulary: search in one vocabulary only; None searches all of them at once.
+            steering: see ``query_vectors``.
             threads: threads that search, at least 1; one per processor by default.
             filter: the documents that may be results, by their fields.
 
         Raises:
             InputError: the index has no such vocabulary, a number below 1, or a bad filter.
         """
-        mask = self.masks.of(filter)
-        return self.search_vectors(self.query_vectors(queries, vocabulary), top_k, threads, mask)
+        parsed = checked_queries(queries)
+        groups = alike(parsed)
+        masks = [self.mask(parsed[places[0]], filter) for places in groups]
+        vectors = self.query_vectors(parsed, vocabulary, steering)
+        answers: list[list[Hit]] = [[]] * len(parsed)
+        for places, mask in zip(groups, masks, strict=True):
+            some = [parsed[place] for place in places]
+            own = vectors if len(groups) == 1 else vectors[places]
+            found = self.search_parsed(some, own, top_k, threads, mask)
+            for place, hits in zip(places, found, strict=True):
+                answers[place] = hits
+        return answers
+
+    def search_parsed(
+        self,
+        queries: Sequence[ParsedQuery],
+        vectors: sp.csr_array,
+        top_k: int = 10,
+        threads: int | None = None,
+        mask: Mask | None = None,
+    ) -> list[list[Hit]]:
+        """Return the best documents for queries of the same conditions; see ``search_many``.
+
+        Queries of conditions alone have all documents that meet them as results, in the order of
+        the index, with a score of 0.
+
+        Args:
+            vectors: the queries' weights [n, V].
+            mask: of their conditions.
+        """
+        results = self.search_vectors(vectors, top_k, threads, mask)
+        if mask is not None and any(query.conditions_alone for query in queries):
+            first = np.flatnonzero(mask.allowed)[:top_k].tolist()
+            listed = [self._hit(rank, 0.0, number) for rank, number in enumerate(first, 1)]
+            return [
+                listed if q.conditions_alone else r for q, r in zip(queries, results, strict=True)
+            ]
+        return results
 
     def search_vectors(
         self,
@@ -355,12 +381,12 @@ class IndexReader:
         check_count("top_k", top_k)
         top_k = min(top_k, max(len(self), 1))  # the compiled search takes 64 bits
         if self.rra is not None:
-            queries = checked_queries(queries, self.engine.num_dimensions)
+            queries = valid_weights(queries, self.engine.num_dimensions)
         factors = None if self.rra is None else queries @ self.derived.background
         results = self.searcher.search(queries, top_k, factors, threads, mask)
         return [
             [
-                Hit(rank, score, self.ids[number], self._stored, number)
+                self._hit(rank, score, number)
                 for rank, (number, score) in enumerate(
                     zip(documents.tolist(), scores.tolist(), strict=True), 1
                 )
@@ -368,14 +394,31 @@ class IndexReader:
             for documents, scores in results
         ]
 
-    def found(self, query: str, vocabulary: str | None, steering: Steering | None = None) -> Mask:
-        """Return all documents that are results of a query; see ``search``."""
-        vectors = self.query_vectors([query], vocabulary, steering)
-        return self.engine.found(vectors, vectors @ self.derived.background)
+    def _hit(self, rank: int, score: float, number: int) -> Hit:
+        return Hit(rank, score, self.ids[number], self._stored, number)
+
+    def found(
+        self,
+        query: str | ParsedQuery,
+        vocabulary: str | None = None,
+        steering: Steering | None = None,
+        mask: Mask | None = None,
+    ) -> Mask:
+        """Return all documents that are results of a query, however many there are.
+
+        Args:
+            mask: the documents that may be results; see ``mask``.
+        """
+        parsed = checked_query(query)
+        if parsed.conditions_alone and mask is not None:
+            return mask
+        vectors = self.query_vectors([parsed], vocabulary, steering)
+        found = self.engine.found(vectors, vectors @ self.derived.background)
+        return found if mask is None else Mask(found.allowed & mask.allowed)
 
     def explain(
         self,
-        query: str,
+        query: str | ParsedQuery,
         document_id: str,
         vocabulary: str | None = None,
         *,
@@ -394,55 +437,9 @@ class IndexReader:
         """
         number = self.document_number(document_id)
         encoded = self.encode(query, vocabulary, steering)
-        return self._explained(encoded, [number], spans=spans)[0]
+        return self._explainer.explained(encoded, [number], spans=spans)[0]
 
-    def _explained(
-        self, query: WeightedQuery, numbers: Sequence[int], *, spans: bool
-    ) -> list[Explanation]:
-        """Return the explanations of some documents' scores."""
-        vector = query.vector
-        query_weights = vector.data.astype(np.float64)
-        weights = [self.engine.document_weights(number, vector.indices) for number in numbers]
-        orders = []
-        for document_weights in weights:
-            scores = query_weights * document_weights
-            orders.append(np.argsort(-scores, kind="stable")[: np.count_nonzero(scores)])
-        terms = [[self._term(int(d)) for d in vector.indices[order]] for order in orders]
-        contents = [self.stored(number).content for number in numbers]
-        encoders = self.vectorizers, self.query_encoder
-        of_documents = document_sources(*encoders, contents, terms) if spans else None
-        # A search finds nothing for a query that matches no posting, whatever the priors.
-        matches = self.engine.matches(vector.indices)
-        factor = float((vector @ self.derived.background)[0]) if matches else 0.0
-        explanations = []
-        for place, (number, order) in enumerate(zip(numbers, orders, strict=True)):
-            nothing = [Sources()] * len(terms[place])
-            parts = zip(
-                terms[place],
-                (query_weights * weights[place])[order].tolist(),
-                query_weights[order].tolist(),
-                weights[place][order].tolist(),
-                query_sources(*encoders, query, terms[place]) if spans else nothing,
-                nothing if of_documents is None else of_documents[place],
-                strict=True,
-            )
-            explanations.append(
-                Explanation(
-                    query.text,
-                    self.ids[number],
-                    contents[place],
-                    tuple(Contribution(*term, *w, *q, *d) for term, *w, q, d in parts),
-                    float(self.engine.offsets[number]) * factor,
-                )
-            )
-        return explanations
-
-    def _term(self, dimension: int) -> Term:
-        """Return a dimension's vocabulary, and the term that people see for it."""
-        for vocabulary in self.vocabularies:
-            if dimension < vocabulary.size:
-                terms = vocabulary.terms
-                term = terms[dimension] if terms is not None else str(dimension)
-                return Term(vocabulary.name, dimension, term)
-            dimension -= vocabulary.size
-        raise IndexError(dimension)
+    @property
+    def _explainer(self) -> Explainer:
+        parts = (self.derived, self._stored, self.vocabularies, self.vectorizers)
+        return Explainer(*parts, self.query_encoder)

@@ -15,12 +15,16 @@ def query_sources(
     query: WeightedQuery,
     terms: Sequence[Term],
 ) -> list[Sources]:
-    """Return the characters of a query that activate each of these dimensions."""
+    """Return the characters of a query that activate each of these dimensions.
+
+    Added dimensions have none.
+    """
+    own = [term for term in terms if (term.vocabulary, term.dimension) in query.fired]
     found = {}
-    for name in {term.vocabulary for term in terms}:
+    for name in {term.vocabulary for term in own}:
         with vectorizers.encoding(name, query_encoder):
-            found[name] = query.sources[name](dimensions_in(terms, name))
-    return [found[term.vocabulary][term.dimension] for term in terms]
+            found[name] = query.sources[name](dimensions_in(own, name))
+    return [found[term.vocabulary][term.dimension] if term in own else Sources() for term in terms]
 
 
 def document_sources(

@@ -14,6 +14,7 @@ from langchain_core.runnables.config import run_in_executor
 
 from lexicept.index.stored import Hit
 from lexicept.pipelines.index import Index
+from lexicept.queries.syntax import ParsedQuery
 
 
 class LexiceptRetriever(BaseRetriever):
@@ -45,7 +46,9 @@ class LexiceptRetriever(BaseRetriever):
     ) -> list[Document]:
         top_k = self.top_k if k is None else k
         chosen = self.filter if filter is None else filter
-        hits = self.index.search(query, top_k, vocabulary=self.vocabulary, filter=chosen)
+        hits = self.index.search(
+            ParsedQuery(query), top_k, vocabulary=self.vocabulary, filter=chosen
+        )
         return [_document(hit) for hit in hits]
 
     async def _aget_relevant_documents(

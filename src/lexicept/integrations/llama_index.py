@@ -8,6 +8,7 @@ from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 from lexicept.fields.filters import Filter
 from lexicept.index.stored import Hit
 from lexicept.pipelines.index import Index
+from lexicept.queries.syntax import ParsedQuery
 
 
 class LexiceptRetriever(BaseRetriever):
@@ -38,7 +39,9 @@ class LexiceptRetriever(BaseRetriever):
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         query = query_bundle.query_str
-        hits = self.index.search(query, self.top_k, vocabulary=self.vocabulary, filter=self.filter)
+        hits = self.index.search(
+            ParsedQuery(query), self.top_k, vocabulary=self.vocabulary, filter=self.filter
+        )
         return [_node(hit) for hit in hits]
 
 

@@ -21,6 +21,7 @@ from lexicept.index.builder import IndexBuilder
 from lexicept.index.reader import IndexReader
 from lexicept.index.stored import Hit
 from lexicept.pipelines.opened import IndexLike, reader_of
+from lexicept.queries.syntax import ParsedQuery
 from lexicept.vectorizers.interface import Vectorizer
 from lexicept.vectorizers.words import WordVectorizer
 
@@ -115,7 +116,7 @@ class LexiceptSearch:
         """
         if self._corpus is None:
             raise InputError("search: no corpus was indexed")
-        texts = {row["id"]: _query(row) for row in queries}
+        texts = {row["id"]: ParsedQuery(_query(row)) for row in queries}
         if top_ranked is None:
             rankings = self._corpus.search_many(list(texts.values()), top_k)
             return {name: _scores(hits) for name, hits in zip(texts, rankings, strict=True)}

@@ -8,6 +8,7 @@ import pyterrier as pt
 
 from lexicept.evaluation.runs import RUN_DEPTH
 from lexicept.pipelines.index import Index
+from lexicept.queries.syntax import ParsedQuery
 
 
 class LexiceptRetriever(pt.Transformer):
@@ -44,9 +45,8 @@ class LexiceptRetriever(pt.Transformer):
             InputError: a query that is no text, and what ``Index.search_many`` raises.
         """
         pt.validate.query_frame(inp, extra_columns=["query"], context=self)
-        rankings = self.index.search_many(
-            inp["query"].tolist(), self.top_k, vocabulary=self.vocabulary
-        )
+        queries = [ParsedQuery(text) for text in inp["query"].tolist()]
+        rankings = self.index.search_many(queries, self.top_k, vocabulary=self.vocabulary)
         lengths = [len(hits) for hits in rankings]
         ranks = [np.arange(length) for length in [0, *lengths]]
         hits = [hit for of_topic in rankings for hit in of_topic]

@@ -15,20 +15,16 @@ from typing import TYPE_CHECKING, Any, Literal
 from lexicept.corpora import Document
 from lexicept.errors import InputError, LexiceptWarning, ParameterError
 from lexicept.evaluation.alpha import AlphaChoice
-from lexicept.explanation.explanation import Explanation
-from lexicept.fields.facets import ValueCount
-from lexicept.fields.filters import Filter
 from lexicept.index import updates
 from lexicept.index.generations import remove_unread
-from lexicept.index.hits import Hits
 from lexicept.index.impacts import RRASettings
-from lexicept.index.queries import Steering
 from lexicept.index.reader import IndexReader
 from lexicept.index.verification import Verification, verify
 from lexicept.pipelines.alpha import choose, rra_settings
 from lexicept.pipelines.arguments import checked_arguments
 from lexicept.pipelines.cluster import joined
 from lexicept.pipelines.documents import Documents, as_documents, skippable
+from lexicept.pipelines.searchable import Searchable
 from lexicept.progress import Progress, reporting
 
 if TYPE_CHECKING:
@@ -40,7 +36,7 @@ LOOK_SECONDS = 1.0
 """Seconds between looks of searches at whether the index on disk has changed."""
 
 
-class Index:
+class Index(Searchable):
     """An opened index.
 
     It reads one immutable snapshot, ``reader``. ``add``, ``delete`` and ``reweight`` write the next
@@ -110,122 +106,6 @@ class Index:
     def vocabularies(self) -> dict[str, int]:
         """The number of dimensions of each vocabulary, by name."""
         return {vocabulary.name: vocabulary.size for vocabulary in self.reader.vocabularies}
-
-    def search(
-        self,
-        query: str,
-        top_k: int = 10,
-        *,
-        vocabulary: str | None = None,
-        steering: Steering | None = None,
-        explain: bool = False,
-        query_encoder: Literal["model", "lookup"] = "model",
-        filter: Filter | None = None,  # noqa: A002
-    ) -> Hits:
-        """Return the best documents for a query, best first, ties in document order.
-
-        Args:
-            query: a text; one without a known word or concept has no results. ``note`` of the
-                results says which words no document contains.
-            top_k: the most results, at least 1.
-            vocabulary: "words" or "concepts"; None searches all that the index has.
-            steering: factors on the query's weights, by (vocabulary, dimension): 0 removes a
-                dimension, 2 doubles its weight.
-            explain: whether each hit gets the exact decomposition of its score.
-            query_encoder: "model" runs the concept model; "lookup" looks the query's tokens up in
-                a table of the index, in a tenth of the time and without torch, and finds less.
-            filter: which documents may be results, by their fields: a text such as
-                ``"year >= 2020 and tag in ['bio']"``, or a dict such as
-                ``{"year": {">=": 2020}, "tag": ["bio"]}``.
-
-        Raises:
-            InputError: a query that is no text, an unknown vocabulary, ``top_k`` below 1,
-                steering that names no dimension or has a factor out of range, no table, or a
-                filter that is none or does not fit the fields.
-        """
-        reader = self._searched().using(query_encoder)
-        hits = reader.search(query, top_k, vocabulary, steering, explain=explain, filter=filter)
-        return Hits(hits, reader, query, vocabulary)
-
-    def search_many(
-        self,
-        queries: Sequence[str],
-        top_k: int = 10,
-        *,
-        vocabulary: str | None = None,
-        threads: int | None = None,
-        query_encoder: Literal["model", "lookup"] = "model",
-        filter: Filter | None = None,  # noqa: A002
-    ) -> list[Hits]:
-        """Return the best documents for each query; see ``search``.
-
-        The queries are encoded together, then searched by threads, which the search lets run at
-        the same time (it releases Python's lock).
-
-        Args:
-            threads: threads that search, at least 1; one per processor by default.
-            query_encoder: as in ``search``.
-            filter: as in ``search``, for all queries.
-        """
-        reader = self._searched().using(query_encoder)
-        if not isinstance(queries, str) and isinstance(queries, Iterable):
-            queries = list(queries)  # they are read twice
-        results = reader.search_many(queries, top_k, vocabulary, threads=threads, filter=filter)
-        return [
-            Hits(hits, reader, query, vocabulary)
-            for query, hits in zip(queries, results, strict=True)
-        ]
-
-    def facets(
-        self,
-        fields: Sequence[str],
-        *,
-        query: str | None = None,
-        filter: Filter | None = None,  # noqa: A002
-        most: int = 10,
-        vocabulary: str | None = None,
-        query_encoder: Literal["model", "lookup"] = "model",
-    ) -> dict[str, list[ValueCount]]:
-        """Return the most frequent values of some fields, and how many documents have each.
-
-        Args:
-            query: count documents that share a word or concept with it only; None: all.
-            filter: count documents that it lets pass only, as in ``search``.
-            most: values of a field, at most.
-            vocabulary: as in ``search``.
-            query_encoder: as in ``search``.
-
-        Raises:
-            InputError: no such field, ``most`` below 1, or what ``search`` refuses.
-        """
-        reader = self._searched().using(query_encoder)
-        masks = [reader.masks.of(filter)]
-        if query is not None:
-            masks.append(reader.found(query, vocabulary))
-        return reader.masks.counts(fields, masks, most)
-
-    def explain(
-        self,
-        query: str,
-        document_id: str,
-        *,
-        vocabulary: str | None = None,
-        steering: Steering | None = None,
-        query_encoder: Literal["model", "lookup"] = "model",
-    ) -> Explanation:
-        """Return the exact decomposition of a document's score for a query.
-
-        Args:
-            vocabulary: as in ``search``.
-            steering: as in ``search``.
-            query_encoder: as in ``search``; "lookup" looks the document's tokens up too, so that
-                a concept that only their context fired has no words there.
-
-        Raises:
-            InputError: an unknown document, or what ``search`` refuses.
-        """
-        reader = self._searched().using(query_encoder)
-        return reader.explain(query, document_id, vocabulary, steering=steering)
 
     def evaluate(
         self,

@@ -15,6 +15,12 @@ MAX_TOP_K = 1_000
 MAX_STEERED = 100
 """Most dimensions that one request steers."""
 
+MAX_ADDED = 100
+"""Most dimensions that one request adds."""
+
+MAX_FEEDBACK = 20
+"""Most documents that feedback reads."""
+
 MAX_FACETS = 20
 """Most fields that one request counts."""
 
@@ -23,11 +29,16 @@ Factor = Annotated[
     str, StringConstraints(pattern=r"^(words|concepts):[0-9]{1,9}:[0-9]{1,3}(\.[0-9]{1,6})?$")
 ]
 
+Boost = Annotated[str, StringConstraints(pattern=r"^(words|concepts):[0-9]{1,3}(\.[0-9]{1,6})?$")]
+
 
 class Question(BaseModel):
-    """A query with its vocabulary and steering."""
+    """A query with its vocabulary, boosts and steering."""
 
-    query: str = Field(max_length=MAX_QUERY, description="The text to search with.")
+    query: str = Field(
+        max_length=MAX_QUERY,
+        description='The text to search with. "exact phrase", -word and field:value are syntax.',
+    )
     vocabulary: Literal["words", "concepts"] | None = Field(
         None, description="Of the search; all by default."
     )
@@ -37,12 +48,30 @@ class Question(BaseModel):
         description="vocabulary:dimension:factor multiplies a weight of the query; 0 removes it.",
         examples=[["concepts:7898:0"]],
     )
+    add: list[Factor] = Field(
+        [],
+        max_length=MAX_ADDED,
+        description="vocabulary:dimension:weight adds a dimension to the query, as `/feedback` "
+        "returns them.",
+        examples=[["concepts:7898:0.5"]],
+    )
+    like: str | None = Field(
+        None, description="A document's id: search with its largest dimensions, and leave it out."
+    )
+    boost: list[Boost] = Field(
+        [],
+        max_length=2,
+        description="vocabulary:factor multiplies all of a vocabulary's weights.",
+        examples=[["concepts:0.5"]],
+    )
 
 
 class Searched(Question):
     """Parameters of a search."""
 
     top_k: TopK = 10
+    offset: int = Field(0, ge=0, le=MAX_TOP_K, description="Results to leave out before the first.")
+    count: bool = Field(False, description="Whether to count all results, as `total`.")
     filter: str | None = Field(
         None,
         max_length=MAX_QUERY,
@@ -60,3 +89,17 @@ class Explained(Question):
     """Parameters of an explanation."""
 
     document_id: str = Field(description="As the index knows it.")
+
+
+class Feedback(Question):
+    """Parameters of relevance feedback."""
+
+    document_id: list[str] = Field(
+        [],
+        max_length=MAX_FEEDBACK,
+        description="Relevant documents; by default the first results.",
+    )
+    top_k: int = Field(
+        3, ge=1, le=MAX_FEEDBACK, description="First results, where no documents are named."
+    )
+    filter: str | None = Field(None, max_length=MAX_QUERY, description="Of the first results.")

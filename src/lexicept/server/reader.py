@@ -14,11 +14,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar
 
+from lexicept.engines.mask import Mask
 from lexicept.errors import IndexFormatError
 from lexicept.index.manifest import manifest_identity, resolved
 from lexicept.index.queries import Steering
 from lexicept.index.reader import IndexReader
 from lexicept.index.stored import Hit
+from lexicept.queries.syntax import ParsedQuery
 from lexicept.server.excerpts import Cards
 
 T = TypeVar("T")
@@ -64,13 +66,20 @@ class State(NamedTuple):
 
 
 class Search(NamedTuple):
-    """Arguments of ``IndexReader.search``."""
+    """A search of an index."""
 
-    query: str
+    query: ParsedQuery
     top_k: int
     vocabulary: str | None
     steering: Steering | None
-    filter: str | None = None
+    mask: Mask | None = None
+    """The documents that meet the query's conditions and the filter."""
+
+    def run(self, index: IndexReader) -> list[Hit]:
+        """Return the results."""
+        query, top_k, vocabulary, steering, mask = self
+        vectors = index.query_vectors([query], vocabulary, steering)
+        return index.search_parsed([query], vectors, top_k, mask=mask)[0]
 
 
 @dataclass(frozen=True)
@@ -165,7 +174,7 @@ class Reader:
             BusyError: it needs the thread, and ``MOST_WAITING`` requests are waiting.
         """
         if search.vocabulary == "words" or not needs_model(index):
-            return index.search(*search[:4], filter=search.filter)
+            return search.run(index)
         with self._place_in_line():
             waiting = Waiting(index, search, asyncio.get_running_loop().create_future())
             self._waiting.append(waiting)
@@ -275,17 +284,17 @@ def search_together(batch: Sequence[Waiting]) -> list[list[Hit]]:
     """Return the results of each search; searches that differ only in their query are one batch."""
     alike: dict[object, list[int]] = {}
     for place, waiting in enumerate(batch):
-        _, *others, steering, given = waiting.search
+        query, *others, steering, mask = waiting.search
         factors = None if steering is None else frozenset(steering.items())
-        alike.setdefault((waiting.index, *others, factors, given), []).append(place)
+        conditions = (query.conditions, id(mask))  # the same filter has the same mask
+        alike.setdefault((waiting.index, *others, factors, conditions), []).append(place)
     answers: list[list[Hit]] = [[]] * len(batch)
     for places in alike.values():
         first = batch[places[0]]
-        index, (_, top_k, vocabulary, steering, given) = first.index, first.search
-        mask = index.masks.of(given)
+        index, (_, top_k, vocabulary, steering, mask) = first.index, first.search
         queries = [batch[place].search.query for place in places]
         vectors = index.query_vectors(queries, vocabulary, steering)
-        rankings = index.search_vectors(vectors, top_k, mask=mask)
+        rankings = index.search_parsed(queries, vectors, top_k, mask=mask)
         for place, hits in zip(places, rankings, strict=True):
             answers[place] = hits
     return answers

@@ -6,6 +6,7 @@ searches that need the encoder wait for its thread.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib.metadata import version
 from math import isfinite
 from typing import Annotated, Any
@@ -16,15 +17,16 @@ from lexicept.corpora import Document
 from lexicept.engines.mask import Mask
 from lexicept.errors import IndexFormatError, InputError
 from lexicept.explanation.contributions import Contribution, QueryTerm, Sources
-from lexicept.fields.facets import ValueCount
+from lexicept.index.feedback import added_terms, like, with_feedback
 from lexicept.index.hits import Hits
 from lexicept.index.queries import Steering
 from lexicept.index.reader import IndexReader
+from lexicept.queries.syntax import ParsedQuery
 from lexicept.server import schema
 from lexicept.server.concepts import concept_detail, concept_list
 from lexicept.server.excerpts import NOT_FINITE, to_json
 from lexicept.server.metrics import Metrics
-from lexicept.server.questions import MAX_QUERY, Explained, Question, Searched, TopK
+from lexicept.server.questions import MAX_QUERY, Explained, Feedback, Question, Searched, TopK
 from lexicept.server.reader import Reader, Search
 
 DAMAGED: dict[int | str, dict[str, Any]] = {
@@ -58,26 +60,32 @@ async def search(request: Request, asked: Annotated[Searched, Query()]) -> Respo
     reader = reader_of(request)
     generation = reader.generation
     index, cards = generation.index, generation.cards
-    steering, facets = steered(index, asked), "{}"
-    mask = filtered(index, asked)
-    wanted = Search(asked.query, asked.top_k, asked.vocabulary, steering, asked.filter)
-    if asked.facet:
-
-        def count() -> dict[str, list[ValueCount]]:
-            masks = [mask, index.found(asked.query, asked.vocabulary, steering)]
-            return index.masks.counts(asked.facet, masks, FACET_VALUES)
-
-        counts = await reader.run(count)
-        facets = to_json({name: [one._asdict() for one in found] for name, found in counts.items()})
-    hits = Hits(await reader.search(index, wanted), index, asked.query, asked.vocabulary)
+    query, steering = parsed(index, asked), steered(index, asked)
+    mask = await filtered(reader, index, query, asked)
+    wanted = Search(query, asked.offset + asked.top_k, asked.vocabulary, steering, mask)
+    total, facets = None, {}
+    if asked.facet or asked.count:
+        found = await reader.run(lambda: index.found(query, asked.vocabulary, steering, mask))
+        total = found.count
+        counts = index.masks.counts(asked.facet, [found], FACET_VALUES)
+        facets = {name: [one._asdict() for one in values] for name, values in counts.items()}
+    results = (await reader.search(index, wanted))[asked.offset :]
+    hits = Hits(results, index, query, asked.vocabulary, written=asked.query)
     if not all(isfinite(hit.score) for hit in hits):
         raise IndexFormatError(NOT_FINITE)
-    results = ",".join(
+    meant = await reader.run(lambda: hits.did_you_mean) if hits.unmatched_words else ""
+    listed = ",".join(
         f'{{"rank":{hit.rank},"score":{hit.score},{cards.of(hit.id)}}}' for hit in hits
     )
-    words = f'"unmatched_words":{to_json(hits.unmatched_words)},"note":{to_json(hits.note)}'
-    parts = f'{words},"facets":{facets},"results":[{results}]'
-    return send_json(f'{{"query":{to_json(asked.query)},{parts}}}')
+    about = {
+        "query": asked.query,
+        "unmatched_words": hits.unmatched_words,
+        "note": hits.note,
+        "did_you_mean": meant,
+        "total": total,
+        "facets": facets,
+    }
+    return send_json(f'{to_json(about)[:-1]},"results":[{listed}]}}')
 
 
 @router.get("/query", response_model=schema.Terms, responses=BUSY)
@@ -85,10 +93,10 @@ async def query_terms(request: Request, asked: Annotated[Question, Query()]) -> 
     """Return a query's words and concepts with their weights."""
     reader = reader_of(request)
     index = reader.generation.index
-    steering = steered(index, asked)
-    fired = await reader.run(lambda: index.query_terms(asked.query, asked.vocabulary, steering))
+    query, steering = parsed(index, asked), steered(index, asked)
+    fired = await reader.run(lambda: index.query_terms(query, asked.vocabulary, steering))
     terms = [{**without_shares(term), "spans": spans(term.in_query)} for term in fired]
-    return as_json({"query": asked.query, "terms": terms})
+    return as_json({"query": asked.query, "text": query.text, "terms": terms})
 
 
 @router.get("/explain", response_model=schema.Explanation, responses=BUSY)
@@ -96,7 +104,7 @@ async def explain(request: Request, asked: Annotated[Explained, Query()]) -> Res
     """Return the contributions to a document's score."""
     reader = reader_of(request)
     index = reader.generation.index
-    query, document_id = asked.query, asked.document_id
+    query, document_id = parsed(index, asked), asked.document_id
     steering = steered(index, asked)
     title = stored(index, document_id).title
     explanation = await reader.run(
@@ -104,7 +112,8 @@ async def explain(request: Request, asked: Annotated[Explained, Query()]) -> Res
     )
     return as_json(
         {
-            "query": query,
+            "query": asked.query,
+            "text": query.text,
             "document_id": document_id,
             "title": title,
             "content": explanation.content,
@@ -120,6 +129,28 @@ async def explain(request: Request, asked: Annotated[Explained, Query()]) -> Res
             ],
         }
     )
+
+
+@router.get("/feedback", response_model=schema.Terms, responses=BUSY)
+async def feedback(request: Request, asked: Annotated[Feedback, Query()]) -> Response:
+    """Return the words and concepts that relevant documents add to a query, to be sent as `add`."""
+    reader = reader_of(request)
+    index = reader.generation.index
+    query, steering = parsed(index, asked), steered(index, asked)
+    for name in asked.document_id:
+        stored(index, name)
+    marked = asked.document_id or asked.top_k
+    options = (marked, asked.vocabulary, steering, asked.filter)
+
+    def find() -> list[QueryTerm]:
+        return added_terms(index, with_feedback(index, query, *options).added)
+
+    try:
+        terms = await reader.run(find)
+    except InputError as error:
+        raise HTTPException(422, str(error)) from None
+    described = [{**without_shares(term), "spans": []} for term in terms]
+    return as_json({"query": asked.query, "text": query.text, "terms": described})
 
 
 @router.get("/concepts", response_model=schema.Concepts, responses=BUSY)
@@ -220,14 +251,37 @@ def steered(index: IndexReader, asked: Question) -> Steering | None:
     return factors or None
 
 
-def filtered(index: IndexReader, asked: Searched) -> Mask | None:
-    """Return the documents that a request's filter lets pass. Raises HTTPException for a bad one,
+def parsed(index: IndexReader, asked: Question) -> ParsedQuery:
+    """Return a request's query in its parts."""
+    boosts = {}
+    for text in asked.boost:
+        name, factor = text.split(":")
+        require_vocabulary(index, name)
+        boosts[name] = float(factor)
+    added: dict[tuple[str, int], float] = {}
+    for text in asked.add:
+        name, number, weight = text.split(":")
+        require_dimension(index, name, int(number))
+        added[name, int(number)] = float(weight)
+    query = replace(index.parse(asked.query), boosts=boosts, added=added)
+    if asked.like is not None:
+        stored(index, asked.like)
+        query = like(index, asked.like, query)
+    return query
+
+
+async def filtered(
+    reader: Reader, index: IndexReader, query: ParsedQuery, asked: Searched
+) -> Mask | None:
+    """Return the documents that meet a request's conditions. Raises HTTPException for bad ones,
     and for a facet that is no field."""
     for name in asked.facet:
         if name not in index.fields:
             raise HTTPException(404, f"this index has no field {name!r}")
     try:
-        return index.masks.of(asked.filter)
+        if query.phrases or query.without:  # they read documents
+            return await reader.run(lambda: index.mask(query, asked.filter))
+        return index.mask(query, asked.filter)
     except InputError as error:
         raise HTTPException(422, str(error)) from None
 

@@ -85,6 +85,11 @@ class Results(BaseModel):
     note: str = Field(
         description="A sentence about unmatched words and results from concepts only; may be empty."
     )
+    did_you_mean: str = Field(
+        description="The query with words of the index in place of those that no document "
+        "contains; empty where none is near."
+    )
+    total: int | None = Field(description="Number of all results, where it was asked for.")
     facets: dict[str, list[ValueCount]] = Field(
         description="The most frequent values of the fields that were asked for, among all "
         "documents that share a word or concept with the query and pass the filter."
@@ -112,13 +117,14 @@ class Term(Dimension):
     """A dimension of the query."""
 
     weight: float = Field(description="After steering.")
-    spans: list[Span] = Field(description="Characters of the query, largest share first.")
+    spans: list[Span] = Field(description="Characters of the text, largest share first.")
 
 
 class Terms(BaseModel):
     """A query's dimensions, largest weight first."""
 
     query: str
+    text: str = Field(description="The words of the query without its syntax.")
     terms: list[Term]
 
 
@@ -128,7 +134,7 @@ class Contribution(Dimension):
     score: float = Field(description="query_weight · document_weight")
     query_weight: float
     document_weight: float
-    query_spans: list[Span]
+    query_spans: list[Span] = Field(description="Characters of the query's text.")
     document_spans: list[Span] = Field(
         description="Characters of the content, largest share first."
     )
@@ -138,6 +144,7 @@ class Explanation(BaseModel):
     """A score's parts: the contributions and the prior add up to it."""
 
     query: str
+    text: str = Field(description="The words of the query without its syntax.")
     document_id: str
     title: str
     content: str = Field(description="Title and text as they were indexed.")

@@ -88,6 +88,7 @@ class Tokenizer:
         # Without marks this is bm25s' pattern, on which the agreement of scores rests.
         pattern = rf"[\w{marks}]+" if self.bigrams else rf"(?<![\w{marks}])[\w{marks}]{{2,}}"
         object.__setattr__(self, "_pattern", re.compile(pattern))
+        object.__setattr__(self, "_every", re.compile(rf"[\w{marks}]+"))
         # Without the stemmer's own cache, which keeps long words too.
         stemmer = None if self.bigrams else Stemmer.Stemmer(STEMMERS[self.language], 0)
         object.__setattr__(self, "_stemmer", stemmer)
@@ -118,6 +119,18 @@ class Tokenizer:
                 term = token[start:end] if self.bigrams else self._stem(token)
                 if term is not None:
                     yield term, whole(text, origin[first + start], origin[first + end - 1] + 1)
+
+    def sequence(self, text: str) -> list[tuple[str, bool]]:
+        """Return every word of a text in order, and whether it is a term: stop words and single
+        letters, which are none, stand as they are spelled."""
+        found = []
+        for token in self._every.findall(text.lower()):  # type: ignore[attr-defined]
+            if self.bigrams:
+                found += [(token[start:end], True) for start, end in _bigrams(token)]
+                continue
+            stem = self._stem(token) if len(token) > 1 else None
+            found.append((token, False) if stem is None else (stem, True))
+        return found
 
     def _stem(self, token: str) -> str | None:
         """None for a stop word."""
@@ -190,6 +203,10 @@ class WordVectorizer:
     ) -> list[dict[int, Sources]]:
         """Return all occurrences of the terms in each document."""
         return [self._occurrences(*pair) for pair in zip(texts, dimensions, strict=True)]
+
+    def dimension(self, term: str) -> int | None:
+        """Return the dimension of a term; None for an unknown one."""
+        return self._dimensions.get(term)
 
     def terms_in(self, text: str) -> Iterator[tuple[int | None, Span]]:
         """Yield the dimension of each term, None for an unknown one, and its characters."""

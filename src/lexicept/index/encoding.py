@@ -1,0 +1,83 @@
+"""Queries as weights over an index's dimensions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+
+from lexicept.index.impacts import Derived, VocabularySettings
+from lexicept.index.loaded import LoadedVectorizers
+from lexicept.index.queries import Span, Steering, WeightedQuery, adjusted, steer
+from lexicept.queries.syntax import ParsedQuery
+from lexicept.vectors import canonical_csr, place_columns
+
+
+@dataclass(frozen=True)
+class QueryEncoding:
+    """Turns queries into weights: frequencies → weighting → pruning → added → boosts → steering."""
+
+    settings: Mapping[str, VocabularySettings]
+    derived: Derived
+    vectorizers: LoadedVectorizers
+    query_encoder: str
+    span: Span
+
+    def vectors(
+        self, queries: Sequence[ParsedQuery], vocabulary: str | None, steering: Steering | None
+    ) -> sp.csr_array:
+        """Return the weights of queries, in one vocabulary or all [n, V]."""
+        names = self._chosen(vocabulary)
+        texts = [query.text for query in queries]
+        if any(text.strip() for text in texts):
+            tf = {n: self.vectorizers.queries(n, self.query_encoder, texts) for n in names}
+            weights = self._weighted(tf)
+        else:  # dimensions alone need no model
+            shape = (len(texts), self.derived.engine.num_dimensions)
+            weights = sp.csr_array(shape, dtype=np.float32)
+        return self._changed(weights, queries, names, steering)
+
+    def encode(
+        self, query: ParsedQuery, vocabulary: str | None, steering: Steering | None
+    ) -> WeightedQuery:
+        """Encode one query for search and explanation."""
+        names = self._chosen(vocabulary)
+        encoded = {}
+        for name in names:
+            with self.vectorizers.encoding(name, self.query_encoder) as encoder:
+                encoded[name] = encoder.encode_query(query.text)
+        own = self._weighted({name: one.tf for name, one in encoded.items()})
+        vector = self._changed(own, [query], names, steering)
+        sources = {name: one.sources for name, one in encoded.items()}
+        fired = [(name, d) for name in names for d in own[:, self.span(name)].indices.tolist()]
+        return WeightedQuery(query.text, vector, sources, frozenset(fired))
+
+    def _chosen(self, vocabulary: str | None) -> list[str]:
+        """Return the vocabularies to search. Raises InputError for an unknown one."""
+        if vocabulary is not None:
+            self.span(vocabulary)
+        return list(self.settings) if vocabulary is None else [vocabulary]
+
+    def _changed(
+        self,
+        weights: sp.csr_array,
+        queries: Sequence[ParsedQuery],
+        names: Sequence[str],
+        steering: Steering | None,
+    ) -> sp.csr_array:
+        weights = adjusted(weights, queries, self.span, names)
+        return steer(weights, steering, self.span) if steering else weights
+
+    def _weighted(self, tf: Mapping[str, sp.csr_array]) -> sp.csr_array:
+        """Return the weights [n, V] of queries' term frequencies in each vocabulary."""
+        engine, parts = self.derived.engine, []
+        for name, frequencies in tf.items():
+            span, setting = self.span(name), self.settings[name]
+            weights = setting.weighting.queries(canonical_csr(frequencies))
+            weights = setting.prune_queries(
+                weights, self.derived.bounds[span], engine.df[span], engine.num_documents
+            )
+            parts.append((span.start, weights))
+        return place_columns(parts, engine.num_dimensions)

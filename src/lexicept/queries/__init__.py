@@ -1,0 +1,1 @@
+"""Queries as people write them: their syntax, spelling suggestions, relevance feedback."""

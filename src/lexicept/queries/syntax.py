@@ -1,0 +1,176 @@
+"""The syntax of queries: exact phrases, words to leave out, and conditions on fields.
+
+    query  = { phrase | "-" phrase | "-" word | field ":" value | "-" field ":" value | words }
+    phrase = a text in " or in “ and ”
+    field  = the name of a field of the index, in ` where it has spaces
+    value  = a word, or a text in quotes; for numbers and dates also <, <=, > or >= and a value, or
+             two values with ".." between them, of which one may be missing
+
+Everything else is plain words, and a query of plain words stays as it is.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from lexicept.fields.filters import Condition, Expression, Not, all_of
+from lexicept.fields.values import FieldKind, Scalar
+
+Weights: TypeAlias = Mapping[tuple[str, int], float]
+"""Weights of dimensions, by vocabulary and number."""
+
+_QUOTES = {'"': '"', "“": "”"}
+
+_START = re.compile(r"(?P<minus>-?)(?:(?P<field>`(?:\\.|[^`\\])+`|[^\W\d][\w.-]*):)?")
+
+_COMPARED = re.compile(r"(?P<operator><=|>=|<|>)(?P<value>.+)", re.DOTALL)
+
+_RANGE = re.compile(r"(?P<first>.*?)\.\.(?P<last>.*)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class ParsedQuery:
+    """A query in its parts.
+
+    ``lexicept.Index.search`` takes one in place of a text, and ``lexicept.Index.parse`` makes one
+    of a text. One with a text alone stands for these very words: nothing of them is syntax.
+    """
+
+    text: str
+    """The words and phrases that documents are scored by."""
+    phrases: tuple[str, ...] = ()
+    """Texts whose words documents must have side by side, in this order."""
+    without: tuple[str, ...] = ()
+    """Words and phrases that documents must not have."""
+    condition: Expression | None = None
+    """The condition that documents must meet by their fields."""
+    hidden: tuple[str, ...] = ()
+    """Ids of documents that may not be results."""
+    boosts: Mapping[str, float] = field(default_factory=dict)
+    """Factors on the weights of whole vocabularies, such as ``{"concepts": 0.5}``."""
+    added: Weights = field(default_factory=dict)
+    """Weights of dimensions that are searched beside the text's, and add to them."""
+
+    @property
+    def conditions(self) -> tuple[object, ...]:
+        """What documents must meet to be results; can be hashed."""
+        return self.phrases, self.without, self.condition, self.hidden
+
+    @property
+    def conditions_alone(self) -> bool:
+        """True if there is nothing to score documents by, but something to choose them by."""
+        return not self.text.strip() and not self.added and any(self.conditions)
+
+
+def parse(text: str, kinds: Mapping[str, FieldKind]) -> ParsedQuery:
+    """Return a query in its parts.
+
+    Args:
+        text: the query as somebody has written it.
+        kinds: the fields of the index. A name before a colon that is none of them is plain.
+    """
+    return _Parser(text, kinds).parsed()
+
+
+class _Parser:
+    def __init__(self, text: str, kinds: Mapping[str, FieldKind]) -> None:
+        self._text, self._kinds = text, kinds
+        self._words: list[str] = []
+        self._phrases: list[str] = []
+        self._without: list[str] = []
+        self._parts: list[Expression] = []
+        self._last = {opening: text.rfind(closing) for opening, closing in _QUOTES.items()}
+
+    def parsed(self) -> ParsedQuery:
+        place = 0
+        while (place := self._skip_spaces(place)) < len(self._text):
+            place = self._item(place)
+        if not (self._phrases or self._without or self._parts):
+            return ParsedQuery(self._text)
+        condition = all_of(self._parts) if self._parts else None
+        words = " ".join(self._words)
+        return ParsedQuery(words, tuple(self._phrases), tuple(self._without), condition)
+
+    def _skip_spaces(self, place: int) -> int:
+        while place < len(self._text) and self._text[place].isspace():
+            place += 1
+        return place
+
+    def _item(self, place: int) -> int:
+        """Take the item that starts here; return where it ends."""
+        start = _START.match(self._text, place)
+        assert start is not None  # all of it is optional
+        negated, name = bool(start["minus"]), _name(start["field"])
+        known = name is not None and name in self._kinds
+        after = start.end() if known else place + negated
+        end = self._closing_quote(after)
+        if end is not None and (known or name is None):
+            inner = self._text[after + 1 : end]
+            return self._take(inner, name, negated, quoted=True, place=place, end=end + 1)
+        end = after
+        while end < len(self._text) and not self._text[end].isspace():
+            end += 1
+        inner = self._text[after:end]
+        return self._take(inner, name if known else None, negated, False, place, end)
+
+    def _closing_quote(self, place: int) -> int | None:
+        """Return where the quote that opens here is closed; None where none opens or closes."""
+        opening = self._text[place : place + 1]
+        if opening not in _QUOTES or self._last[opening] <= place:
+            return None
+        return self._text.index(_QUOTES[opening], place + 1)
+
+    def _take(
+        self, inner: str, name: str | None, negated: bool, quoted: bool, place: int, end: int
+    ) -> int:
+        if name is not None and inner:
+            kind = self._kinds[name].kind
+            wanted = _condition(name, inner, kind) if not quoted else _equal(name, inner)
+            self._parts.append(Not(wanted) if negated else wanted)
+        elif quoted and re.search(r"\w", inner):
+            (self._without if negated else self._phrases).append(inner)
+            if not negated:
+                self._words.append(inner)
+        elif negated and not quoted and re.match(r"[^\W\d_]\w", inner):
+            self._without.append(inner)
+        else:
+            self._words.append(self._text[place:end])
+        return end
+
+
+def _name(given: str | None) -> str | None:
+    """Return a field's name without its backquotes."""
+    if given is None or not given.startswith("`"):
+        return given
+    return re.sub(r"\\(.)", r"\1", given[1:-1], flags=re.DOTALL)
+
+
+def _equal(name: str, value: Scalar) -> Condition:
+    return Condition(name, "=", (value,))
+
+
+def _condition(name: str, value: str, kind: str) -> Expression:
+    """Return what ``name:value`` says of a field of one kind."""
+    if kind == "keyword":
+        return _equal(name, value)
+    compared, between = _COMPARED.fullmatch(value), _RANGE.fullmatch(value)
+    if compared is not None:
+        return Condition(name, compared["operator"], (_scalar(compared["value"], kind),))
+    if between is not None and (between["first"] or between["last"]):
+        ends = ((">=", between["first"]), ("<=", between["last"]))
+        return all_of([Condition(name, sign, (_scalar(end, kind),)) for sign, end in ends if end])
+    return _equal(name, _scalar(value, kind))
+
+
+def _scalar(value: str, kind: str) -> Scalar:
+    """Return a number where one is meant and given; what is none is refused with the field."""
+    if kind == "number" and re.fullmatch(r"[+-]?[0-9]{1,40}", value):
+        return int(value)
+    if kind == "number" and re.fullmatch(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?\d+)?", value):
+        number = float(value)
+        return number if math.isfinite(number) else value
+    return value

@@ -1,0 +1,234 @@
+"""The syntax of queries: phrases, words to leave out, conditions on fields, boosts."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import lexicept
+from lexicept.corpora import Document
+from lexicept.errors import InputError
+from lexicept.fields.filters import All, Condition, Not
+from lexicept.fields.values import FieldKind
+from lexicept.index.builder import IndexBuilder
+from lexicept.index.impacts import VocabularySettings
+from lexicept.queries.syntax import ParsedQuery, parse
+from lexicept.weighting import Splade
+from support.commands import Run
+from support.indexes import build
+from support.vowels import Vowels
+
+KINDS = {
+    "year": FieldKind("number"),
+    "tag": FieldKind("keyword", True),
+    "seen": FieldKind("date"),
+    "my field": FieldKind("keyword"),
+}
+PETS = [
+    {"id": "a", "text": "A cat sleeps at the state of the art.", "year": 2019, "tag": ["bio"]},
+    {"id": "b", "text": "Sleeping cats, sleepy dogs.", "year": 2021, "tag": ["bio", "vet"]},
+    {"id": "c", "title": "Deep", "text": "sleep of dogs: state-art vitamin C", "year": 2022},
+    {"id": "d", "text": "Deep sleep, vitamin A and dogs", "tag": ["vet"]},
+]
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> lexicept.Index:
+    return lexicept.build(PETS, tmp_path / "index", vocabulary="words")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "how do cats sleep?",
+        "  spaces   stay \n",
+        "",
+        'a 5" disk',
+        'an unclosed "quote',
+        'x"inside a"word',
+        '""',
+        '"?!"',
+        "a - b -5 -40°C --force -x e-mail well-known -",
+        "title:cats http://example.org note: 10:30 year: :2019",
+        'other:"not a field"',
+        "“unclosed",
+        "year",
+    ],
+)
+def test_plain_words_stay_as_they_are(query: str) -> None:
+    assert parse(query, KINDS) == ParsedQuery(query)
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ('the "deep sleep" of cats', ParsedQuery("the deep sleep of cats", ("deep sleep",))),
+        ("“deep sleep”", ParsedQuery("deep sleep", ("deep sleep",))),
+        ('sleep -dogs -"big cats"', ParsedQuery("sleep", (), ("dogs", "big cats"))),
+        ("-well-known", ParsedQuery("", (), ("well-known",))),
+        ("a year:2019", ParsedQuery("a", condition=Condition("year", "=", (2019,)))),
+        ("year:>=1.5", ParsedQuery("", condition=Condition("year", ">=", (1.5,)))),
+        ("-tag:bio", ParsedQuery("", condition=Not(Condition("tag", "=", ("bio",))))),
+        ('tag:"a b" x', ParsedQuery("x", condition=Condition("tag", "=", ("a b",)))),
+        ("tag:>=x", ParsedQuery("", condition=Condition("tag", "=", (">=x",)))),
+        ("`my field`:x", ParsedQuery("", condition=Condition("my field", "=", ("x",)))),
+        ("seen:2024-02", ParsedQuery("", condition=Condition("seen", "=", ("2024-02",)))),
+        ("year:2019..", ParsedQuery("", condition=Condition("year", ">=", (2019,)))),
+        (
+            "year:2019..2021 seen:<2020",
+            ParsedQuery(
+                "",
+                condition=All(
+                    (
+                        All((Condition("year", ">=", (2019,)), Condition("year", "<=", (2021,)))),
+                        Condition("seen", "<", ("2020",)),
+                    )
+                ),
+            ),
+        ),
+    ],
+)
+def test_syntax(query: str, expected: ParsedQuery) -> None:
+    assert parse(query, KINDS) == expected
+
+
+@given(st.text(alphabet='ab "“”-:`\\.<>=1year', max_size=60))
+def test_any_text_is_a_query(query: str) -> None:
+    parsed = parse(query, KINDS)
+    if not any(parsed.conditions):
+        assert parsed.text == query
+    assert parse(query, {}).condition is None
+    # Nothing of what was written is lost but the signs of the syntax.
+    kept = parsed.text + "".join(parsed.phrases) + "".join(parsed.without)
+    assert set(kept) - {" "} <= set(query)
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("sleep", ["b", "a", "d", "c"]),
+        ('"sleeping cats"', ["b"]),
+        ('"cat sleep"', ["a"]),
+        ('"sleepy dog"', ["b"]),
+        ('"deep sleep"', ["d"]),  # not across title and text
+        ('"state of the art"', ["a"]),
+        ('"state art"', ["c"]),
+        ('"vitamin c"', ["c"]),
+        ('"vitamin"', ["c", "d"]),
+        ('"vitamin unheard"', []),
+        ("sleep -dogs", ["a"]),
+        ('sleep -"deep sleep" -cat', ["c"]),
+        ("sleep year:2021", ["b"]),
+        ("sleep year:2019..2021 -tag:vet", ["a"]),
+        ("sleep tag:vet -deep", ["b"]),
+        ("year:2019..2022 -tag:vet", ["a", "c"]),
+        ("-cats", ["c", "d"]),
+        ("-unheard", ["a", "b", "c", "d"]),
+    ],
+)
+def test_results_meet_the_conditions(
+    index: lexicept.Index, query: str, expected: list[str]
+) -> None:
+    hits = index.search(query)
+    assert sorted(hit.id for hit in hits) == sorted(expected)
+    (many,) = index.search_many([query])
+    assert [hit.id for hit in many] == [hit.id for hit in hits]
+    assert [hit.id for hit in index.search(query, explain=True)] == [hit.id for hit in hits]
+    counted = index.facets(["tag"], query=query)["tag"]
+    tags = [tag for pet in PETS if pet["id"] in expected for tag in pet.get("tag", [])]
+    assert {one.value: one.documents for one in counted} == {t: tags.count(t) for t in tags}
+
+
+def test_scores_are_those_of_the_words_alone(index: lexicept.Index) -> None:
+    plain = {hit.id: hit.score for hit in index.search("deep sleep vitamin")}
+    (hit,) = index.search('"deep sleep" vitamin -cats')
+    assert hit.score == plain["d"]
+    for text in ("what do sleepy dogs do?", 'a 5" disk'):
+        assert index.search(text) == index.search(ParsedQuery(text))
+
+
+def test_a_parsed_query_is_these_very_words(index: lexicept.Index) -> None:
+    assert [hit.id for hit in index.search(ParsedQuery("cats -dogs"))] != []
+    assert index.search(ParsedQuery("cats -dogs")) == index.search("cats dogs")
+    assert index.parse("cats -dogs") == ParsedQuery("cats", without=("dogs",))
+
+
+def test_conditions_alone_list_documents(index: lexicept.Index) -> None:
+    hits = index.search("tag:vet", top_k=1)
+    assert [(hit.id, hit.score, hit.rank) for hit in hits] == [("b", 0.0, 1)]
+    assert hits.note == ""
+    assert index.explain("tag:vet", "b").score == 0
+    many = index.search_many(["tag:vet", "cats", "tag:bio", "cats tag:vet"])
+    assert [[hit.id for hit in hits] for hits in many] == [
+        ["b", "d"],
+        ["a", "b"],
+        ["a", "b"],
+        ["b"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ('"to be or not"', "the phrase 'to be or not' has no word that is searched"),
+        ("cats -the", "the phrase 'the' has no word that is searched"),
+        ("year:soon", "the field 'year' is a number, not a text such as 'soon'"),
+        ("year:1e999", "the field 'year' is a number, not a text such as '1e999'"),
+        ("cats \ud800 -x", "the query is not valid UTF-8"),
+    ],
+)
+def test_what_can_not_be_looked_up(index: lexicept.Index, query: str, message: str) -> None:
+    with pytest.raises(InputError) as refused:
+        index.search(query)
+    assert message in str(refused.value)
+
+
+@pytest.mark.usefixtures("_vowels")
+def test_phrases_need_words(tmp_path: Path) -> None:
+    builder = IndexBuilder(tmp_path / "index")
+    builder.add_documents([Document("1", "cat")], {})
+    builder.add_vocabulary(Vowels(), VocabularySettings(Splade()))
+    index = lexicept.Index(builder.commit())
+    assert [hit.id for hit in index.search("a")] == ["1"]
+    with pytest.raises(
+        InputError, match="exact phrases and excluded words need an index with words"
+    ):
+        index.search('"cat"')
+
+
+@pytest.fixture
+def both(tmp_path: Path, _vowels: None) -> lexicept.Index:
+    """Words, and vowels as their concepts."""
+    texts = {"1": "cat aaa", "2": "cat cat", "3": "dog a"}
+    return lexicept.Index(build(tmp_path / "both", texts, concepts=VocabularySettings(Splade())))
+
+
+def test_boosts_multiply_a_vocabulary(both: lexicept.Index) -> None:
+    words = {hit.id: hit.score for hit in both.search("cat", vocabulary="words")}
+    concepts = {hit.id: hit.score for hit in both.search("cat", vocabulary="concepts")}
+    boosted = {
+        hit.id: hit.score for hit in both.search("cat", boosts={"words": 2, "concepts": 0.5})
+    }
+    assert boosted == {
+        name: pytest.approx(2 * words.get(name, 0) + concepts.get(name, 0) / 2) for name in concepts
+    }
+    assert both.search("cat", boosts={"concepts": 0}) == both.search("cat", vocabulary="words")
+    explained = both.explain("cat", "1", boosts={"words": 2, "concepts": 0.5})
+    assert explained.score == pytest.approx(boosted["1"])
+
+
+@pytest.mark.parametrize(
+    "boosts", [{"words": -1}, {"words": float("nan")}, {"x": 1}, [1], {"words": "a"}]
+)
+def test_boosts_out_of_range(both: lexicept.Index, boosts: object) -> None:
+    with pytest.raises(InputError):
+        both.search("cat", boosts=boosts)  # type: ignore[arg-type]
+
+
+def test_the_command_line(both: lexicept.Index, run: Run) -> None:
+    plain = run("search", str(both.path), '"cat cat" -dog', "--json")
+    assert [row["id"] for row in plain.json["results"]] == ["2"]
+    boosted = run("search", str(both.path), "cat", "--boost", "words=0, concepts=.5", "--json")
+    expected = both.search("cat", boosts={"words": 0, "concepts": 0.5})
+    assert [row["score"] for row in boosted.json["results"]] == [hit.score for hit in expected]
