@@ -20,6 +20,7 @@ from lexicept.interpretation.describe import describe
 from lexicept.models.encoder import Encoder
 from lexicept.models.index_settings import IndexSettings
 from lexicept.models.lora import add_adapters
+from lexicept.models.references import Reference
 from lexicept.models.sources import DEFAULT_BACKBONE
 from lexicept.progress import ProgressBars
 from lexicept.storage.files import replace_file, write_json
@@ -70,6 +71,7 @@ def without_weights(source: Path, out: str) -> None:
     encoder = Encoder.load(source)
     backbone = encoder.backbone
     backbone.model = add_adapters(backbone.model, DEFAULT_BACKBONE, rank=1)
+    backbone.reference = Reference.to(DEFAULT_BACKBONE)
     encoder.save(out, create_model_card=False)
 
 

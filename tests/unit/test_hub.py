@@ -21,6 +21,7 @@ from lexicept.models.heads.sae import SAEHead
 from lexicept.models.hub import model_folder, push_model
 from lexicept.models.language_heads import language_head
 from lexicept.models.model_card import make_card, published
+from lexicept.models.references import Reference
 from lexicept.models.sae.model import SAE
 from lexicept.vectorizers.concepts import ConceptVectorizer
 from support.commands import Run, assert_error
@@ -189,7 +190,9 @@ def test_a_model_comes_back(hub: Hub, model: Path, run: Run, monkeypatch: Any) -
         Encoder.load("team/other")
 
 
-def test_an_index_of_a_pulled_model(hub: Hub, model: Path, run: Run, tmp_path: Path) -> None:
+def test_an_index_of_a_pulled_model(
+    hub: Hub, model: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     push_model(model, "team/tiny", "")
     corpus = tmp_path / "corpus"
     corpus.mkdir()
@@ -197,7 +200,38 @@ def test_an_index_of_a_pulled_model(hub: Hub, model: Path, run: Run, tmp_path: P
     out = tmp_path / "index"
     made = ("--vocabulary", "concepts", "--model", "team/tiny", "--out", out)
     assert run("build", corpus, *made).code == 0
-    assert IndexReader.open(out).search("bade")[0].id
+    (hit,) = IndexReader.open(out).search("bade")
+    # It refers to the hub's weights, by the commit and their checksums.
+    folder = next(out.glob("generation-*/concepts/model"))
+    reference = json.loads((folder / "backbone.json").read_text())
+    assert (reference["name"], reference["revision"]) == ("team/tiny", hub.sha("team/tiny"))
+    weights = hub.models["team/tiny"]["model.safetensors"]
+    described = {"size": len(weights), "sha256": hashlib.sha256(weights).hexdigest()}
+    assert reference["files"] == {"model.safetensors": described}
+    assert not (folder / "model.safetensors").exists()
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    assert IndexReader.open(out).search("bade")[0].score == hit.score
+    copied = tmp_path / "copied"
+    made = (*made[:-1], copied, "--embed-model")
+    assert run("build", corpus, *made).code == 0
+    assert not [*copied.rglob("backbone.json")]
+    assert IndexReader.open(copied).search("bade")[0].score == hit.score
+
+
+def test_weights_that_have_changed_since(hub: Hub, model: Path, tmp_path: Path) -> None:
+    push_model(model, "team/tiny", "")
+    folder = model_folder("team/tiny")
+    reference = Reference.to("team/tiny")
+    assert reference is not None
+    reference.write(tmp_path)
+    assert Reference.read(tmp_path) == reference
+    assert reference.find() == folder
+    altered = {"model.safetensors": {**reference.files["model.safetensors"], "sha256": "0" * 64}}
+    other = Reference(reference.name, reference.revision, altered)
+    with pytest.raises(InputError, match=r"does not match the checksum of the backbone team/tiny"):
+        other.find()
+    with pytest.raises(InputError, match="its backbone can't be loaded: team/none"):
+        Reference("team/none", None, reference.files).find()
 
 
 def test_a_model_is_converted_by_its_name(hub: Hub, model: Path, run: Run, tmp_path: Path) -> None:

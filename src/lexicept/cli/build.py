@@ -162,6 +162,14 @@ DocumentTokensOption = Annotated[
     int | None,
     typer.Option(min=1, help="Tokens after which the model cuts documents. Default: likewise."),
 ]
+EmbedOption = Annotated[
+    bool,
+    typer.Option(
+        "--embed-model",
+        help="Copy the backbone into the index, which otherwise refers to one in a package or on "
+        "the hub by its name and checksum.",
+    ),
+]
 WeightingOption = Annotated[
     WeightingChoice | None,
     typer.Option(
@@ -222,6 +230,7 @@ def build(
     train_tokens: TokensOption = None,
     max_query_tokens: QueryTokensOption = None,
     max_document_tokens: DocumentTokensOption = None,
+    embed_model: EmbedOption = False,
     weighting: WeightingOption = None,
     query_max_active_dims: QueryLimitOption = None,
     query_max_qd_flops: QueryCostOption = None,
@@ -262,6 +271,7 @@ def build(
             precision=precision.value,
             max_query_tokens=max_query_tokens,
             max_document_tokens=max_document_tokens,
+            embed_model=embed_model,
             weighting=None if weighting is None else weighting.value,
             query_max_active_dims=query_max_active_dims,
             query_max_qd_flops=query_max_qd_flops,

@@ -15,9 +15,18 @@ from torch import Tensor, nn
 from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 
 from lexicept.errors import InputError, check_count
-from lexicept.models.blocks import count_positions, find_blocks, listening, sees_ahead, tell, trim
+from lexicept.models.blocks import (
+    check_attention,
+    check_blocks,
+    count_positions,
+    find_blocks,
+    listening,
+    sees_ahead,
+    tell,
+    trim,
+)
 from lexicept.models.known_states import KnownStates, read_known
-from lexicept.models.loading import no_remote_code, places, quiet_transformers
+from lexicept.models.loading import data_alone, no_remote_code, places, quiet_transformers
 from lexicept.models.lora import (
     copy_adapters,
     find_base,
@@ -25,6 +34,7 @@ from lexicept.models.lora import (
     load_adapters,
     save_adapters,
 )
+from lexicept.models.references import Reference
 from lexicept.models.sources import DEFAULT_BACKBONE, resolve
 from lexicept.models.windows import (
     LONGEST_WINDOW,
@@ -39,9 +49,6 @@ from lexicept.models.windows import (
 )
 from lexicept.ops.linear_topk import multiplies_bfloat16
 from lexicept.storage.files import disk_errors
-
-MOST_BLOCKS = 1000
-"""Limit on the blocks of a model: a damaged configuration could ask for billions."""
 
 DTYPES = ("float32", "bfloat16", "float16")
 
@@ -106,12 +113,7 @@ class Backbone(Transformer):  # type: ignore[misc]
         for name, value, known in (("dtype", dtype, DTYPES), ("precision", precision, PRECISIONS)):
             if value not in known:
                 raise InputError(f"{name} is one of {', '.join(known)}, not {value!r}")
-        given = kwargs.get("model_kwargs") or {}
-        # No pickled weights: loading a pickle can run any code.
-        wanted = {"dtype": given.get("torch_dtype", dtype), **given, "use_safetensors": True}
-        kwargs["model_kwargs"] = wanted
-        for name in ("config_kwargs", "model_kwargs", "processor_kwargs"):
-            kwargs[name] = {"trust_remote_code": False, **(kwargs.get(name) or {})}
+        kwargs |= data_alone(kwargs, dtype)
         try:
             with (
                 quiet_transformers(),
@@ -136,6 +138,9 @@ class Backbone(Transformer):  # type: ignore[misc]
         self.adapters: Path | None = None
         """Folder of adapters that ``save`` copies instead of writing weights, which must be theirs
         upon their base's."""
+        self.reference: Reference | None = None
+        """What ``save`` writes instead of weights, which must be those that it refers to; with
+        ``adapters`` those of their base."""
         if not getattr(self.tokenizer, "is_fast", False):
             raise InputError(f"{model_name_or_path}: its tokenizer has no offsets (not a fast one)")
         trim(self.model.config, self.num_layers)
@@ -148,7 +153,7 @@ class Backbone(Transformer):  # type: ignore[misc]
         for block in self._blocks:
             block.register_forward_hook(tell)
         self.bidirectional = sees_ahead(self, 0) if bidirectional is None else bidirectional
-        self.check_attention()
+        check_attention(self)
 
     @classmethod
     def from_pretrained(
@@ -232,22 +237,6 @@ class Backbone(Transformer):  # type: ignore[misc]
     def _blocks(self) -> nn.ModuleList:
         return find_blocks(self.model, self.num_layers)
 
-    def check_attention(self) -> None:
-        """Switch causal masking on or off where the model does not attend as wanted.
-
-        Raises:
-            InputError: the model can't attend so.
-        """
-        if not self._attends_as_wanted():
-            self.model.config.is_causal = not self.bidirectional
-            if not self._attends_as_wanted():
-                kind = "bidirectional" if self.bidirectional else "causal"
-                raise InputError(f"{type(self.model).__name__} has no {kind} attention")
-
-    def _attends_as_wanted(self) -> bool:
-        # Both are tested: without padding the library may leave masking to the kernel.
-        return all(sees_ahead(self, padding) == self.bidirectional for padding in (0, 1))
-
     def cut(self, max_query_tokens: int | None, max_document_tokens: int | None) -> None:
         """Set the lengths after which texts are cut; None reads texts of any length.
 
@@ -294,15 +283,20 @@ class Backbone(Transformer):  # type: ignore[misc]
         )
 
     def save(self, output_path: str, *args: Any, **kwargs: Any) -> None:
-        """Write the blocks that are run, or the adapters alone, and the tokenizer."""
+        """Write the blocks that are run, the adapters alone, or a reference, and the tokenizer."""
+        folder = Path(output_path)
         with quiet_transformers():
             if has_adapters(self.model):
                 save_adapters(self.model, output_path)
             elif self.adapters is not None:
                 copy_adapters(self.adapters, self.model, output_path)
+            elif self.reference is not None:
+                self.model.config.save_pretrained(folder)
             else:
                 super().save(output_path, *args, **kwargs)
                 return
+            if self.reference is not None:
+                self.reference.write(folder)
             self.processor.save_pretrained(output_path)
             self.save_config(output_path)
 
@@ -312,9 +306,7 @@ class Backbone(Transformer):  # type: ignore[misc]
         # A folder of adapters holds the configuration of its base, cut to the blocks that are run.
         base = find_base(model_name_or_path, **places(config_kwargs))
         config = AutoConfig.from_pretrained(model_name_or_path, **config_kwargs)
-        blocks = getattr(config.get_text_config(), "num_hidden_layers", 0)
-        if not isinstance(blocks, int) or blocks > MOST_BLOCKS:
-            raise InputError(f"{model_name_or_path}: a model of {blocks!r:.40} blocks")
+        check_blocks(model_name_or_path, config)
         return config, base is not None
 
     def _load_model(
@@ -326,9 +318,16 @@ class Backbone(Transformer):  # type: ignore[misc]
         is_peft_model: bool,
         **model_kwargs: Any,
     ) -> PreTrainedModel:
-        """Load the weights; adapters are merged into the weights of their base."""
+        """Load the weights, or those that a reference names; adapters are merged into the weights
+        of their base."""
         arguments = (transformer_task, config, backend)
+        folder = Path(model_name_or_path, model_kwargs.get("subfolder") or "")
+        reference = Reference.read(folder) if folder.is_dir() else None
+        own = {"subfolder", "revision"}  # a folder's, not of the weights that it refers to
         if not is_peft_model:
+            if reference is not None:
+                model_name_or_path = str(reference.find())
+                model_kwargs = {k: value for k, value in model_kwargs.items() if k not in own}
             model = super()._load_model(model_name_or_path, *arguments, False, **model_kwargs)
             if getattr(model, "pooler", None) is not None:
                 model.pooler = None  # it has no part in token states
@@ -336,7 +335,7 @@ class Backbone(Transformer):  # type: ignore[misc]
         where = places(model_kwargs)
         name = find_base(model_name_or_path, **where)
         assert name is not None
-        base, own = resolve(name), {"subfolder", "revision"}  # the adapters' place, not the base's
+        base = resolve(name) if reference is None else str(reference.find())
         model_kwargs = {key: value for key, value in model_kwargs.items() if key not in own}
         adapted = find_base(base, **places(model_kwargs)) is not None
         try:

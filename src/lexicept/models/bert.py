@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 from torch import Tensor
 
+from lexicept.models.references import Reference
 from lexicept.models.sources import resolve
 from lexicept.storage.files import read_json
 
@@ -61,12 +62,14 @@ class Bert:
             return None
         if config.get("position_embedding_type", "absolute") != "absolute":
             return None
-        source, adapters = folder, folder / "adapter_config.json"
+        adapters, reference = folder / "adapter_config.json", Reference.read(folder)
+        source = folder if reference is None else reference.find()
         if adapters.exists():
             settings = read_json(adapters)
             if any(settings.get(name, value) != value for name, value in _ADAPTERS.items()):
                 return None
-            source = Path(resolve(settings["base_model_name_or_path"]))
+            if reference is None:
+                source = Path(resolve(settings["base_model_name_or_path"]))
         if not (source / "model.safetensors").exists():
             return None
         weights = _without_prefix(load_file(source / "model.safetensors"))

@@ -13,6 +13,9 @@ from torch import Tensor, nn
 from lexicept.errors import InputError
 from lexicept.models.windows import UNLIMITED
 
+MOST_BLOCKS = 1000
+"""Limit on the blocks of a model: a damaged configuration could ask for billions."""
+
 _POSITIONS = ("position_embeddings", "embed_positions", "wpe")
 
 Change = Callable[[Tensor], Tensor | None]
@@ -79,6 +82,13 @@ def trim(config: Any, num_layers: int) -> None:
             setattr(config, kinds, getattr(config, kinds)[:num_layers])
 
 
+def check_blocks(name: str, config: Any) -> None:
+    """Raise InputError for a configuration of more than ``MOST_BLOCKS`` blocks."""
+    blocks = getattr(config.get_text_config(), "num_hidden_layers", 0)
+    if not isinstance(blocks, int) or blocks > MOST_BLOCKS:
+        raise InputError(f"{name}: a model of {blocks!r:.40} blocks")
+
+
 def sees_ahead(backbone: Any, padding: int) -> bool:
     """Return whether a state depends on the token after it, tested on three tokens.
 
@@ -97,3 +107,25 @@ def sees_ahead(backbone: Any, padding: int) -> bool:
         states = backbone.states(ids, mask)
     _, middle, last, *_ = (states[0] - states[1]).norm(dim=1).tolist()
     return bool(middle > 1e-3 * last)  # rounding may differ between the rows of a batch
+
+
+def check_attention(backbone: Any) -> None:
+    """Switch causal masking on or off where a backbone does not attend as it should.
+
+    Args:
+        backbone: as for ``sees_ahead``, with a ``model``, and ``bidirectional``: True if tokens
+            shall attend to those after them.
+
+    Raises:
+        InputError: the model can't attend so.
+    """
+    if not _attends_as_wanted(backbone):
+        backbone.model.config.is_causal = not backbone.bidirectional
+        if not _attends_as_wanted(backbone):
+            kind = "bidirectional" if backbone.bidirectional else "causal"
+            raise InputError(f"{type(backbone.model).__name__} has no {kind} attention")
+
+
+def _attends_as_wanted(backbone: Any) -> bool:
+    # Both are tested: without padding the library may leave masking to the kernel.
+    return all(sees_ahead(backbone, padding) == backbone.bidirectional for padding in (0, 1))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -46,3 +46,20 @@ def no_remote_code(name: str) -> Iterator[None]:
             f"{name} needs Python code of its own, which lexicept does not run: "
             "choose a model that transformers has a class for"
         ) from None
+
+
+def data_alone(kwargs: Mapping[str, Any], dtype: str) -> dict[str, Any]:
+    """Return arguments of sentence-transformers' ``Transformer`` under which it runs no code that
+    comes with a model, and loads no pickle, which can run any.
+
+    Args:
+        kwargs: the arguments that were given, which win otherwise.
+        dtype: the type of the weights.
+    """
+    given = kwargs.get("model_kwargs") or {}
+    wanted = {"dtype": given.get("torch_dtype", dtype), **given, "use_safetensors": True}
+    safe = {"trust_remote_code": False}
+    others = {
+        name: safe | (kwargs.get(name) or {}) for name in ("config_kwargs", "processor_kwargs")
+    }
+    return {**others, "model_kwargs": safe | wanted}

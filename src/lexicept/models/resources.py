@@ -8,6 +8,7 @@ import torch
 
 from lexicept.errors import InputError
 from lexicept.models.backbone import Backbone
+from lexicept.models.blocks import check_attention
 from lexicept.models.sources import AttentionKernel, Dtype
 
 
@@ -22,7 +23,7 @@ def use_attention(backbone: Backbone, kernel: AttentionKernel) -> None:
         raise InputError(f"attn_implementation is one of {', '.join(known)}, not {kernel!r:.40}")
     try:
         backbone.model.set_attn_implementation(kernel)
-        backbone.check_attention()
+        check_attention(backbone)
     except InputError:
         raise
     except (ImportError, ValueError, RuntimeError) as error:

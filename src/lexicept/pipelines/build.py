@@ -49,6 +49,7 @@ def build(
     precision: Literal["float32", "bfloat16"] = "bfloat16",
     max_query_tokens: int | None = None,
     max_document_tokens: int | None = None,
+    embed_model: bool = False,
     weighting: Literal["bm25", "splade"] | None = None,
     query_max_active_dims: int | None = None,
     query_max_qd_flops: float | None = None,
@@ -97,6 +98,9 @@ def build(
             default the model's own length. lexicept-mini, and any model without lengths, reads
             whole texts, in windows.
         max_document_tokens: the tokens after which it cuts documents, likewise.
+        embed_model: copy the backbone into the index. By default an index refers to one in a
+            package or on the hub by its name and checksum, which is verified whenever it is loaded;
+            one from a folder is always copied.
         weighting: how concept activations become weights; by default as their model was trained.
         query_max_active_dims: the most concepts of a query; by default the model's limit.
         query_max_qd_flops: the most QD-FLOPs of a query's concepts: the shares of all documents
@@ -131,6 +135,7 @@ def build(
         bidirectional,
         max_query_tokens,
         max_document_tokens,
+        embed_model,
         train_concepts,
     )
     check_parameters(
@@ -143,6 +148,7 @@ def build(
             "explanations": explanations,
             "max_query_tokens": max_query_tokens,
             "max_document_tokens": max_document_tokens,
+            "embed_model": embed_model or None,
             "weighting": weighting,
             "query_max_active_dims": query_max_active_dims,
             "query_max_qd_flops": query_max_qd_flops,

