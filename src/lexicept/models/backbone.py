@@ -135,6 +135,9 @@ class Backbone(Transformer):  # type: ignore[misc]
         self.cut(max_query_tokens, max_document_tokens)
         self.known: KnownStates | None = None
         """States of documents that ``token_states`` takes instead of running the blocks."""
+        self.rounds: Callable[[int], int] = int
+        """Own number of calls of ``states`` in a forward pass → that of every process, where they
+        divide the weights; see ``training.sharding``."""
         self.adapters: Path | None = None
         """Folder of adapters that ``save`` copies instead of writing weights, which must be theirs
         upon their base's."""
@@ -373,10 +376,10 @@ class Backbone(Transformer):  # type: ignore[misc]
         windows = split_rows(features, self._padding)
         ids, mask = windows["input_ids"], windows["attention_mask"]
         step = max(1, BATCH_TOKENS // ids.shape[1])  # one long text may have 1,000 windows
-        parts = [
-            self.states(ids[start : start + step], mask[start : start + step])
-            for start in range(0, len(ids), step)
-        ]
+        starts = range(0, len(ids), step)
+        repeats = self.rounds(len(starts)) - len(starts)
+        parts = [self.states(ids[at : at + step], mask[at : at + step]) for at in starts]
+        parts += [self.states(ids[:1], mask[:1])[:0] for _ in range(repeats)]
         return {**features, **windows, "token_embeddings": torch.cat(parts)}
 
     def states(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:

@@ -311,6 +311,11 @@ class OptimizerSettings:
     gradient_checkpointing: Flag = False
     """True if the backward pass computes the backbone's blocks again instead of keeping their
     activations: about a third more time, for far less memory."""
+    sharded: Flag = False
+    """True if the processes of a launcher divide the backbone among them (FSDP): each keeps a part
+    of its weights, their gradients and AdamW's moments, and gathers a block's weights while it
+    runs; for a backbone that is too large for one GPU. Requires ``model.trained: lora`` or ``all``.
+    The head is whole in every process, and so is the model of one process alone."""
     learning_rate: Positive = 1e-3
     """Learning rate after warm-up."""
     warmup_steps: Whole = 30
@@ -397,6 +402,8 @@ class TrainingConfig:
                 "loss.reconstruction requires an SAE that learns: model.head: sae without "
                 "model.freeze_head"
             )
+        if self.optimizer.sharded and self.model.trained == "head":
+            raise InputError("optimizer.sharded requires model.trained: lora or all")
         if self.loss.words and self.model.weighting == "bm25":
             raise InputError("loss.words requires model.weighting: splade")
 

@@ -226,20 +226,26 @@ class Collator:
 
     def sample(
         self, side: int, count: int, size: int, share: tuple[int, int], seed: int
-    ) -> Iterator[dict[str, Any]]:
-        """Yield the features of a sample of all queries (side 0) or documents (1).
+    ) -> Iterator[tuple[dict[str, Any], int]]:
+        """Yield parts of a sample of all queries (side 0) or documents (1): features, and the
+        number of texts that count, which are the first ones.
+
+        All shares have equally many parts and texts; those with fewer of their own repeat one.
 
         Args:
             count: texts of the sample, which the seed draws.
             size: texts of a part.
-            share: a number and a total; only every such part of the sample is yielded.
+            share: a number and a total; only every such text of the sample is yielded.
         """
         texts = self._data.documents if side else self._data.queries
         random = np.random.default_rng((seed, 2, side))
         chosen = random.choice(len(texts), min(count, len(texts)), replace=False)
-        rows = sorted(chosen.tolist())[share[0] :: share[1]]
-        for start in range(0, len(rows), size):
-            yield self._part(side, rows[start : start + size])
+        rows = sorted(chosen.tolist())
+        own = rows[share[0] :: share[1]]
+        more = -(-len(rows) // share[1]) - len(own)
+        for start in range(0, len(own) + more, size):
+            part = [*own, *rows[:more]][start : start + size]
+            yield self._part(side, part), min(len(part), len(own) - start)
 
     def _targets(
         self, samples: Sequence[Sample], queries: list[int], documents: list[int]

@@ -84,6 +84,9 @@ class Objective(nn.Module):
         )
         self.step = 0
         """Number of optimiser steps so far; the trainer sets it."""
+        self.rounds: Callable[[int], int] = int
+        """Own number of parts → that of every process, where they divide the model; see
+        ``sharding.Shards``."""
 
     @classmethod
     def from_config(cls, model: nn.Module, head: Head, config: TrainingConfig) -> Objective:
@@ -268,24 +271,35 @@ class Objective(nn.Module):
             return regularizers.df_flops(vectors, penalties)
         return regularizers.flops(vectors) if settings.kind == "flops" else regularizers.l1(vectors)
 
-    def recount(self, side: Literal["query", "document"], parts: Iterable[dict[str, Any]]) -> None:
-        """Take the document frequencies of some texts, given as features, for ``df_flops``."""
+    def recount(
+        self, side: Literal["query", "document"], parts: Iterable[tuple[dict[str, Any], int]]
+    ) -> None:
+        """Take the document frequencies of some texts for ``df_flops``.
+
+        Args:
+            parts: features, and the number of texts that count, the first ones.
+        """
         training = self.model.training
         self.model.eval()  # no dropout, which would also use up random numbers
         try:
             with torch.no_grad():
-                self._df(side).recount(self._run(part, side).vectors for part in parts)
+                self._df(side).recount(
+                    self._run(part, side).vectors[:count] for part, count in parts
+                )
         finally:
             self.model.train(training)
 
     def _forward_cached(self, batch: Batch) -> dict[str, Tensor]:
         parts = [(side, part) for side in ("query", "document") for part in batch[side]]
+        repeats = self.rounds(len(parts)) - len(parts)
         random_states, leaves, outputs = [], [], []
         with torch.no_grad():
             for side, part in parts:
                 random_states.append(_random_state())
                 outputs.append(self._run(part, side))
                 leaves.append(outputs[-1].vectors.detach().requires_grad_())
+            for _ in range(repeats):
+                self._run(part, side)
         count = len(batch["query"])
         queries, documents = torch.cat(leaves[:count]), torch.cat(leaves[count:])
         terms = self.components(queries, documents, batch["targets"])
@@ -301,7 +315,8 @@ class Objective(nn.Module):
         terms = {name: loss.detach() for name, loss in terms.items()}
         # The trainer sums the losses and goes backwards from there: one of them carries the hook.
         carrier = torch.zeros((), device=total.device, requires_grad=True)
-        carrier.register_hook(partial(self._backward_cached, parts, random_states, own, gradients))
+        back = partial(self._backward_cached, parts, random_states, own, gradients, repeats)
+        carrier.register_hook(back)
         first = next(iter(terms))
         return terms | {first: terms[first] + carrier}
 
@@ -311,6 +326,7 @@ class Objective(nn.Module):
         states: Sequence[Any],
         own: Sequence[nn.Parameter],
         gradients: Sequence[Tensor | None],
+        repeats: int,
         factor: Tensor,
     ) -> None:
         for parameter, gradient in zip(own, gradients[len(parts) :], strict=True):
@@ -325,6 +341,9 @@ class Objective(nn.Module):
             with torch.enable_grad():
                 vectors = self._run(part, side).vectors
                 (vectors * (gradient * factor)).sum().backward()
+        for _ in range(repeats):  # the others go backwards through parts of their own
+            with torch.enable_grad():
+                self._run(part, side).vectors[:0].sum().backward()
         _restore_random_state(now)
 
 

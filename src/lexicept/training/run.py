@@ -31,6 +31,7 @@ from lexicept.training.initial_encoder import initial_encoder, load_models, set_
 from lexicept.training.objective import Objective
 from lexicept.training.report import read_metrics, write_card, write_curves
 from lexicept.training.run_folder import RunFolder, claimed
+from lexicept.training.sharding import Shards
 from lexicept.training.trainer import Trainer
 from lexicept.training.validation import RetrievalEvaluator, Words
 
@@ -56,6 +57,7 @@ def train(
 
     Under a launcher (``torchrun``) the first of its processes prepares and writes everything, and
     a step is the mean of all processes' batches; a step of an SAE is one batch that they share.
+    With ``optimizer.sharded`` they divide the backbone; what is written is the same.
 
     Args:
         prepared: folder of data and states, in place of the run's ``work``: runs that differ in
@@ -91,7 +93,13 @@ def train(
             ready = _prepare(run, everything, encoder)
         torch.manual_seed(config.optimizer.seed)  # whether or not an SAE was trained just now
         set_trainable(ready.encoder, config)
+        shards = None
+        if config.optimizer.sharded and processes.num_processes > 1:
+            shards = Shards(ready.encoder.backbone, processes.device)
+            ready.objective.rounds = shards.rounds
         _trainer(run, ready).fit()
+        if shards is not None:
+            shards.gather()
         if writes:
             _finish(run, ready.encoder, ready.objective)
         processes.wait_for_everyone()

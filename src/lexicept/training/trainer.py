@@ -21,8 +21,10 @@ from sentence_transformers import (
     SparseEncoderTrainingArguments,
 )
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
 from transformers import PrinterCallback, TrainerCallback
+from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME
 
 from lexicept.errors import IndexFormatError, InputError, LexiceptWarning
 from lexicept.models.encoder import Encoder
@@ -41,6 +43,14 @@ from lexicept.training.config import TrainingConfig
 from lexicept.training.data import Collator
 from lexicept.training.loop import NotFiniteError
 from lexicept.training.objective import Objective
+from lexicept.training.sharding import (
+    clip_gradients,
+    divided_as,
+    group_apart,
+    load_optimizer_state,
+    optimizer_state,
+    whole,
+)
 from lexicept.training.validation import RetrievalEvaluator
 
 CHECKSUMS = "checksums.json"
@@ -69,8 +79,9 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
     A batch is a function of its number alone (see ``Sampler``), and a checkpoint holds what learns
     and the objective's own state, so that an interrupted run resumes to the same losses. Under a
     launcher, batch i is process i's (modulo their number), and gradients are averaged over the
-    processes before a step: as many batches accumulated in one process would do the same. ``fit``
-    is what runs it.
+    processes before a step: as many batches accumulated in one process would do the same. They may
+    divide the backbone (see ``sharding.Shards``), and write the same checkpoints. ``fit`` is what
+    runs it.
 
     Args:
         folder: of ``checkpoints`` and ``metrics.jsonl``.
@@ -94,6 +105,7 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
         """Step of each side's last count of document frequencies."""
         self._query_id = query_id
         settings, validation = config.optimizer, config.validation
+        self._sharded = settings.sharded
         self._keep_best = validation.checkpoint == "best"
         arguments = SparseEncoderTrainingArguments(
             output_dir=str(folder / "checkpoints"),
@@ -179,6 +191,14 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
                     logs["scale_learning_rate"] = group["lr"]
         super().log(logs, *arguments, **named)
 
+    def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
+        """Make the optimiser; the weights that processes divide have groups of their own, also in
+        one process, which may resume what several began."""
+        made: torch.optim.Optimizer = super().create_optimizer(model)
+        if self._sharded:
+            made.param_groups = group_apart(made.param_groups, self.model.backbone.parameters())
+        return made
+
     def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
         """Return the names of matrices: biases, norms and the objective's factors do not decay."""
         return [name for name, value in model.named_parameters() if value.ndim > 1]
@@ -245,7 +265,8 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
                 continue
             size = self.collator.mini_batch or self.args.train_batch_size
             parts = self.collator.sample(number, settings.df_texts, size, share, self.args.seed)
-            self.objective.recount(side, map(self._prepare_inputs, parts))
+            counted = ((self._prepare_inputs(part), count) for part, count in parts)
+            self.objective.recount(side, counted)
             self._counted[side] = step
 
     def training_step(self, *arguments: Any, **named: Any) -> Tensor:
@@ -253,11 +274,27 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
         loss: Tensor = super().training_step(*arguments, **named)
         if self.accelerator.num_processes > 1 and self.accelerator.sync_gradients:
             for parameter in self.objective.parameters():
-                if parameter.requires_grad:
+                if parameter.requires_grad and not isinstance(parameter, DTensor):
                     own = parameter.grad
                     own = torch.zeros_like(parameter) if own is None else own
                     parameter.grad = self.accelerator.reduce(own, "mean")
         return loss
+
+    def _clip_grad_norm(self, model: nn.Module) -> Tensor:
+        return clip_gradients(model.parameters(), self.args.max_grad_norm)
+
+    def _get_grad_norm(self, model: nn.Module, grad_norm: Tensor | None = None) -> Tensor:
+        return clip_gradients(model.parameters(), math.inf) if grad_norm is None else grad_norm
+
+    def evaluation_loop(self, *arguments: Any, **named: Any) -> Any:
+        """Validate; in all processes alike where they divide the backbone, in the first otherwise,
+        which is what the library does by this flag."""
+        before = self.is_fsdp_enabled
+        self.is_fsdp_enabled = before or self._sharded
+        try:
+            return super().evaluation_loop(*arguments, **named)
+        finally:
+            self.is_fsdp_enabled = before
 
     def add_model_card_callback(self, default_args_dict: dict[str, Any]) -> None:
         """Do nothing: a run writes its own card."""
@@ -287,14 +324,20 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
         for path in earlier[CHECKPOINTS - 1 :]:
             remove(path)
 
-    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
-        folder = Path(output_dir or self.args.output_dir)
-        folder.mkdir(parents=True, exist_ok=True)
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """Write what learns, and the objective's state; all processes gather it."""
         tensors = {f"model.{name}": value for name, value in self._learned().items()}
         own = self.objective.own_state().items()
         tensors |= {f"objective.{name}": value for name, value in own}
-        contiguous = {name: value.detach().contiguous() for name, value in tensors.items()}
-        replace_file(folder / "model.safetensors", to_safetensors(contiguous))
+        gathered = {}
+        for name, value in tensors.items():
+            tensor = whole(value.detach()).cpu().contiguous()
+            if self.args.should_save:
+                gathered[name] = tensor
+        if self.args.should_save:
+            folder = Path(output_dir or self.args.output_dir)
+            folder.mkdir(parents=True, exist_ok=True)
+            replace_file(folder / "model.safetensors", to_safetensors(gathered))
 
     def _load_from_checkpoint(self, checkpoint_path: str) -> None:
         path = Path(checkpoint_path) / "model.safetensors"
@@ -303,10 +346,29 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
         except (OSError, SafetensorError) as error:
             raise InputError(f"{path}: this checkpoint can't be read: {error}") from None
         learned = _part(tensors, "model.")
-        if learned.keys() != self._learned().keys():
+        own = self._learned()
+        if learned.keys() != own.keys():
             raise InputError(f"{path}: a checkpoint of another model")
-        self.model.load_state_dict(learned, strict=False)
+        with torch.no_grad():
+            for name, value in own.items():
+                value.copy_(divided_as(learned[name], value))
         self.objective.load_own_state(_part(tensors, "objective."))
+
+    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
+        state = optimizer_state(self.optimizer)
+        if self.args.should_save:
+            torch.save(state, Path(output_dir, OPTIMIZER_NAME))
+            torch.save(self.lr_scheduler.state_dict(), Path(output_dir, SCHEDULER_NAME))
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        if checkpoint is not None:
+            # Processes share the file's pages, and read the parts that are theirs.
+            options = {"weights_only": True, "map_location": "cpu"}
+            state = torch.load(Path(checkpoint, OPTIMIZER_NAME), mmap=True, **options)
+            load_optimizer_state(self.optimizer, state)
+            self.lr_scheduler.load_state_dict(
+                torch.load(Path(checkpoint, SCHEDULER_NAME), **options)
+            )
 
     def _learned(self) -> dict[str, Tensor]:
         return {name: value for name, value in self.model.named_parameters() if value.requires_grad}

@@ -1,0 +1,217 @@
+"""Processes that divide a backbone train it as one process that holds all of it."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+
+from lexicept.errors import InputError
+from lexicept.models.encoder import Encoder
+from lexicept.models.heads.vocabulary import VocabularyHead
+from lexicept.training import sharding
+from lexicept.training.config_file import load_config
+from lexicept.training.run import train
+from support.runs import metrics, tensors
+from support.tiny import save_collection, save_decoder, tiny_backbone
+
+pytestmark = pytest.mark.usefixtures("_hasty")
+
+PASS_TOKENS = 40
+"""Tokens in a pass: the documents of a mini-batch need one or two of them."""
+
+PROGRAM = """
+import json, shutil, sys
+from pathlib import Path
+import torch.distributed as dist
+from torch.distributed.tensor import DTensor
+from lexicept.models import backbone
+from lexicept.training import run, sharding
+from lexicept.training.config_file import load_config
+from lexicept.training.trainer import Trainer
+
+class Killed(Exception):
+    pass
+
+backbone.BATCH_TOKENS = int(sys.argv[1])
+run.write_curves = lambda _, path: path.write_bytes(b"")
+compute, fit, rounds = Trainer.compute_loss, Trainer.fit, sharding.Shards.rounds
+kept, repeated = {}, []
+
+def compute_or_die(self, *arguments, **named):
+    if self.state.global_step == kept.get("last"):
+        raise Killed
+    return compute(self, *arguments, **named)
+
+def fit_and_look(self):
+    fit(self)
+    parameters = list(self.model.backbone.parameters())
+    assert all(isinstance(one, DTensor) for one in parameters)
+    kept["own"] = sum(one.to_local().numel() for one in parameters)
+    kept["all"] = sum(one.numel() for one in parameters)
+    moments = [state["exp_avg"] for state in self.optimizer.state.values()]
+    kept["moments"] = sum(isinstance(one, DTensor) for one in moments)
+
+def count_rounds(self, own):
+    repeated.append(rounds(self, own) - own)
+    return own + repeated[-1]
+
+Trainer.compute_loss, Trainer.fit = compute_or_die, fit_and_look
+sharding.Shards.rounds = count_rounds
+for config in map(Path, sys.argv[2:]):
+    for last in ((3, None) if config.stem == "lora" else (None,)):
+        kept["last"] = last
+        try:
+            run.train(load_config(config), config.with_suffix(""))
+        except Killed:
+            assert last is not None
+            dist.barrier()
+            if dist.get_rank() == 0:
+                shutil.copytree(config.with_suffix(""), config.with_suffix(".killed"))
+            dist.barrier()
+    found = {**kept, "repeated": sum(repeated)}
+    config.with_suffix(f".{dist.get_rank()}.json").write_text(json.dumps(found))
+    repeated.clear()
+"""
+
+
+@pytest.fixture(scope="module")
+def launched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of runs of two processes each, beside their configurations."""
+    folder = tmp_path_factory.mktemp("launched")
+    beir = save_collection(folder / "beir")
+    torch.manual_seed(3)
+    head = VocabularyHead(torch.randn(50, 32) * 0.3, torch.zeros(50), ["w"] * 50)
+    # Every batch has its own dropout, which one process would draw otherwise.
+    bert = tiny_backbone(folder / "bert", dropout=0.0)
+    Encoder.of(bert, head).save(str(folder / "start"), create_model_card=False)
+    save_decoder(folder / "llama")
+    content: dict[str, Any] = {
+        "data": {"corpus": beir, "queries": beir, "negatives": 2},
+        "model": {"start": str(folder / "start"), "trained": "all"},
+        "teacher": {"bm25_weight": 0.5},
+        "loss": {"words": 0.5, "in_batch": 0.5, "scale": 0.3},
+        "document_regularizer": {"weight": 0.01, "schedule": "constant"},
+        "optimizer": {"steps": 4, "batch_size": 3, "mini_batch": 2, "warmup_steps": 2},
+        "validation": {"queries": beir, "every": 2},
+    }
+    content["document_regularizer"] |= {"kind": "df_flops", "df_source": "sample"}
+    content["document_regularizer"] |= {"df_texts": 9, "df_every": 2}
+    content["optimizer"] |= {"sharded": True, "max_grad_norm": 0.1}
+    (folder / "all.yaml").write_text(yaml.safe_dump(content))
+    sae = {"num_latents": 40, "k": 4, "tokens": 600, "batch_size": 100}
+    content["model"] = {"backbone": str(folder / "llama"), "sae": sae, "trained": "lora"}
+    content["model"] |= {"freeze_head": True, "lora_rank": 2}
+    content["optimizer"] |= {"mini_batch": None, "gradient_checkpointing": True}
+    (folder / "lora.yaml").write_text(yaml.safe_dump(content))
+    content["model"] |= {"dtype": "bfloat16", "freeze_head": False}
+    content["optimizer"] |= {"mini_batch": 2, "bf16": True}
+    (folder / "half.yaml").write_text(yaml.safe_dump(content))
+    (folder / "program.py").write_text(PROGRAM)
+    launcher = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
+    files = [str(folder / f"{name}.yaml") for name in ("all", "lora", "half")]
+    done = subprocess.run(
+        [sys.executable, *launcher, str(folder / "program.py"), str(PASS_TOKENS), *files],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def seen(launched: Path, name: str) -> list[dict[str, Any]]:
+    """What each process saw of its parts."""
+    return [json.loads((launched / f"{name}.{rank}.json").read_text()) for rank in range(2)]
+
+
+def layout(model: Path) -> dict[str, Any]:
+    """The files of a saved model, with the settings of those that have some."""
+    found: dict[str, Any] = {}
+    for path in sorted(model.rglob("*")):
+        if path.is_file():
+            read = json.loads(path.read_text()) if path.suffix == ".json" else None
+            if path.name == "adapter_config.json":
+                read["target_modules"].sort()  # a set
+            found[str(path.relative_to(model))] = read
+    return found
+
+
+@pytest.mark.parametrize("name", ["all", "lora"])
+def test_two_processes_with_parts_are_one_that_is_whole(
+    launched: Path, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With gradient caching and unequal numbers of passes; or adapters under a frozen head,
+    checkpointed blocks, killed and resumed."""
+    monkeypatch.setattr("lexicept.models.backbone.BATCH_TOKENS", PASS_TOKENS)
+    alone = ["optimizer.accumulation=2", "optimizer.sharded=false"]
+    train(load_config(launched / f"{name}.yaml", alone), tmp_path / "run")
+    kinds = ("model", "adapter") if name == "lora" else ("model",)
+    for kind in kinds:
+        found, expected = launched / name / kind, tmp_path / "run" / kind
+        assert layout(found) == layout(expected)
+        ours, theirs = tensors(found), tensors(expected)
+        assert ours.keys() == theirs.keys()
+        for key, value in theirs.items():
+            if key.endswith("key.bias"):  # of a gradient that is 0 but for rounding
+                continue
+            torch.testing.assert_close(ours[key], value, atol=1e-5, rtol=1e-5, msg=key)
+    lines = metrics(launched / name)
+    assert [line["step"] for line in lines] == [2, 2, 4, 4]
+    for one, other in zip(metrics(tmp_path / "run"), lines, strict=True):
+        assert one == pytest.approx(other, rel=1e-5, abs=1e-5)
+    assert max(line.get("grad_norm", 0.0) for line in lines) > 0.1
+
+
+@pytest.mark.parametrize("name", ["all", "lora", "half"])
+def test_every_process_keeps_half_of_the_backbone(launched: Path, name: str) -> None:
+    first, second = seen(launched, name)
+    assert first["own"] + second["own"] == first["all"] == second["all"]
+    assert abs(first["own"] - second["own"]) < 0.1 * first["all"]
+    assert first["moments"] == second["moments"] > 0
+    assert first["repeated"] + second["repeated"] > 0
+
+
+def test_types_of_weights_stay(launched: Path) -> None:
+    """bfloat16 under float32 adapters, trained in mixed precision."""
+    encoder = Encoder.load(launched / "half" / "model")
+    assert encoder.backbone.dtype == "bfloat16"
+    assert encoder.encode_activations(["bade kilo"]).nnz > 0
+    adapters = tensors(launched / "half" / "adapter")
+    learned = [value for name, value in adapters.items() if "lora_B" in name]
+    assert all(value.dtype == torch.float32 and value.abs().sum() > 0 for value in learned)
+
+
+def test_one_process_resumes_what_two_began(launched: Path) -> None:
+    """A checkpoint has whole tensors, in an order that the number of processes does not change."""
+    run = launched / "lora.killed"
+    state = torch.load(run / "work/checkpoints/checkpoint-2/optimizer.pt", weights_only=True)
+    assert all(type(one["exp_avg"]) is torch.Tensor for one in state["state"].values())
+    before = metrics(run / "work")
+    train(load_config(launched / "lora.yaml"), run)
+    assert [line["step"] for line in metrics(run)] == [2, 2, 4, 4]
+    assert metrics(run)[:2] == before[:2]
+    assert Encoder.load(run / "model").head.size == 40
+
+
+def test_only_a_backbone_that_learns_is_divided(launched: Path) -> None:
+    with pytest.raises(InputError, match=r"optimizer.sharded requires model.trained: lora or all"):
+        load_config(launched / "all.yaml", ["model.trained=head"])
+
+
+def test_one_process_clips_as_torch_does() -> None:
+    torch.manual_seed(0)
+    ours = [torch.nn.Parameter(torch.randn(3, 2)) for _ in range(3)]
+    theirs = [torch.nn.Parameter(value.detach().clone()) for value in ours]
+    for one, other in zip(ours[:2], theirs[:2], strict=True):  # the third has no gradient
+        one.grad, other.grad = one.detach().clone(), one.detach().clone()
+    norm = sharding.clip_gradients(ours, 0.5)
+    assert norm == torch.nn.utils.clip_grad_norm_(theirs, 0.5)
+    for one, other in zip(ours[:2], theirs[:2], strict=True):
+        assert torch.equal(one.grad, other.grad)
+    assert sharding.clip_gradients(ours, float("inf")) == pytest.approx(0.5)
