@@ -4,6 +4,8 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +13,19 @@ import pytest
 import torch
 import yaml
 
-from lexicept.errors import InputError
+from lexicept.errors import InputError, LexiceptError
 from lexicept.models.encoder import Encoder
 from lexicept.models.heads.vocabulary import VocabularyHead
-from lexicept.training import sharding
+from lexicept.progress import silent
+from lexicept.training import launch, sharding
+from lexicept.training.config import TrainingConfig
 from lexicept.training.config_file import load_config
 from lexicept.training.run import train
+from lexicept.training.settings import from_mapping
 from support.runs import metrics, tensors
 from support.tiny import save_collection, save_decoder, tiny_backbone
 
-pytestmark = pytest.mark.usefixtures("_hasty")
+pytestmark = [pytest.mark.usefixtures("_hasty"), pytest.mark.timeout(900)]  # a busy machine
 
 PASS_TOKENS = 40
 """Tokens in a pass: the documents of a mini-batch need one or two of them."""
@@ -64,7 +69,7 @@ def count_rounds(self, own):
 Trainer.compute_loss, Trainer.fit = compute_or_die, fit_and_look
 sharding.Shards.rounds = count_rounds
 for config in map(Path, sys.argv[2:]):
-    for last in ((3, None) if config.stem == "lora" else (None,)):
+    for last in ((2, None) if config.stem == "lora" else (None,)):
         kept["last"] = last
         try:
             run.train(load_config(config), config.with_suffix(""))
@@ -97,7 +102,7 @@ def launched(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "teacher": {"bm25_weight": 0.5},
         "loss": {"words": 0.5, "in_batch": 0.5, "scale": 0.3},
         "document_regularizer": {"weight": 0.01, "schedule": "constant"},
-        "optimizer": {"steps": 4, "batch_size": 3, "mini_batch": 2, "warmup_steps": 2},
+        "optimizer": {"steps": 3, "batch_size": 3, "mini_batch": 2, "warmup_steps": 2},
         "validation": {"queries": beir, "every": 2},
     }
     content["document_regularizer"] |= {"kind": "df_flops", "df_source": "sample"}
@@ -162,7 +167,7 @@ def test_two_processes_with_parts_are_one_that_is_whole(
                 continue
             torch.testing.assert_close(ours[key], value, atol=1e-5, rtol=1e-5, msg=key)
     lines = metrics(launched / name)
-    assert [line["step"] for line in lines] == [2, 2, 4, 4]
+    assert [line["step"] for line in lines] == [2, 2, 3, 3]
     for one, other in zip(metrics(tmp_path / "run"), lines, strict=True):
         assert one == pytest.approx(other, rel=1e-5, abs=1e-5)
     assert max(line.get("grad_norm", 0.0) for line in lines) > 0.1
@@ -174,7 +179,12 @@ def test_every_process_keeps_half_of_the_backbone(launched: Path, name: str) -> 
     assert first["own"] + second["own"] == first["all"] == second["all"]
     assert abs(first["own"] - second["own"]) < 0.1 * first["all"]
     assert first["moments"] == second["moments"] > 0
-    assert first["repeated"] + second["repeated"] > 0
+
+
+def test_passes_are_repeated_for_the_processes_that_have_more(launched: Path) -> None:
+    found = [one["repeated"] for name in ("all", "lora") for one in seen(launched, name)]
+    assert min(found) >= 0
+    assert sum(found) > 0
 
 
 def test_types_of_weights_stay(launched: Path) -> None:
@@ -194,7 +204,7 @@ def test_one_process_resumes_what_two_began(launched: Path) -> None:
     assert all(type(one["exp_avg"]) is torch.Tensor for one in state["state"].values())
     before = metrics(run / "work")
     train(load_config(launched / "lora.yaml"), run)
-    assert [line["step"] for line in metrics(run)] == [2, 2, 4, 4]
+    assert [line["step"] for line in metrics(run)] == [2, 2, 3, 3]
     assert metrics(run)[:2] == before[:2]
     assert Encoder.load(run / "model").head.size == 40
 
@@ -215,3 +225,36 @@ def test_one_process_clips_as_torch_does() -> None:
     for one, other in zip(ours[:2], theirs[:2], strict=True):
         assert torch.equal(one.grad, other.grad)
     assert sharding.clip_gradients(ours, float("inf")) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "sharded", "batch_size", "own"),
+    [(8, True, 128, 16), (3, True, 128, 64), (8, False, 128, 128), (0, True, 128, 128)],
+)
+def test_recipes_start_a_process_for_each_gpu(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    gpus: int,
+    sharded: bool,
+    batch_size: int,
+    own: int,
+) -> None:
+    started: list[Any] = []
+    monkeypatch.setattr("torch.accelerator.device_count", lambda: gpus)
+    monkeypatch.setattr(launch, "train", lambda config, *_: started.append((1, config)))
+
+    def run(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        count = command[command.index("--nproc-per-node") + 1]
+        started.append((int(count), load_config(command[-3])))
+        return subprocess.CompletedProcess(command, 7)
+
+    monkeypatch.setattr("subprocess.run", run)
+    optimizer = {"sharded": sharded, "batch_size": batch_size}
+    content = {"data": {"corpus": "x"}, "model": {"trained": "lora"}, "optimizer": optimizer}
+    config = from_mapping(TrainingConfig, content)
+    failing = pytest.raises(LexiceptError, match=r"a process of its training failed .*7")
+    with failing if own < batch_size else nullcontext():
+        launch.train_on_all(config, tmp_path / "run", silent, tmp_path / "prepared")
+    ((count, given),) = started
+    assert count * given.optimizer.batch_size == batch_size
+    assert given == replace(config, optimizer=replace(config.optimizer, batch_size=own))

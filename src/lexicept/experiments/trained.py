@@ -39,7 +39,7 @@ from lexicept.progress import Progress
 from lexicept.storage.files import fingerprint, replace_file
 from lexicept.training.config import TrainingConfig, ValidationSettings
 from lexicept.training.config_file import load_config
-from lexicept.training.run import train
+from lexicept.training.launch import train_on_all
 from lexicept.training.settings import to_mapping
 from lexicept.training.tuning import tune
 from lexicept.training.validation import RetrievalEvaluator, Texts
@@ -256,7 +256,7 @@ def trained(config: TrainingConfig, work: Path, progress: Progress) -> Path:
     prepared = folder.with_name(f"{folder.name}.prepared")
     shared = _shared(config, work / "prepared")
     _link(shared, prepared)
-    train(config, folder, progress, prepared)
+    train_on_all(config, folder, progress, prepared)
     _keep(shared, prepared)
     shutil.rmtree(prepared)
     shutil.rmtree(folder / "work")

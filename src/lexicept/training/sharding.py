@@ -136,7 +136,11 @@ def clip_gradients(parameters: Iterable[nn.Parameter], most: float) -> Tensor:
         [one for one in learned if isinstance(one.grad, DTensor)],
         [one for one in learned if not isinstance(one.grad, DTensor)],
     ]
-    norms = [whole(get_total_norm([one.grad for one in kind])) for kind in kinds if kind]
+    norms = [
+        whole(get_total_norm([one.grad for one in kind if one.grad is not None]))
+        for kind in kinds
+        if kind
+    ]
     total = norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms))
     if math.isfinite(most):
         for kind in filter(None, kinds):

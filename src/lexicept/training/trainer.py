@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import warnings
@@ -39,6 +38,7 @@ from lexicept.storage.files import (
     write_json,
 )
 from lexicept.storage.manifest import describe_files
+from lexicept.training.callbacks import Metrics, Patience
 from lexicept.training.config import TrainingConfig
 from lexicept.training.data import Collator
 from lexicept.training.loop import NotFiniteError
@@ -68,9 +68,6 @@ SIDES: tuple[Literal["query", "document"], ...] = ("query", "document")
 
 _SCHEDULES = {"linear": "linear", "cosine": "cosine", "constant": "constant_with_warmup"}
 """Schedule → the library's name of it; its ``constant`` has no warm-up."""
-
-_UNTOLD = ("epoch", "eval_samples_per_second", "eval_steps_per_second")
-"""Logged values that are always the same here."""
 
 
 class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
@@ -289,12 +286,11 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
     def evaluation_loop(self, *arguments: Any, **named: Any) -> Any:
         """Validate; in all processes alike where they divide the backbone, in the first otherwise,
         which is what the library does by this flag."""
-        before = self.is_fsdp_enabled
-        self.is_fsdp_enabled = before or self._sharded
+        self.is_fsdp_enabled = self._sharded
         try:
             return super().evaluation_loop(*arguments, **named)
         finally:
-            self.is_fsdp_enabled = before
+            self.is_fsdp_enabled = False
 
     def add_model_card_callback(self, default_args_dict: dict[str, Any]) -> None:
         """Do nothing: a run writes its own card."""
@@ -362,13 +358,14 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         if checkpoint is not None:
+            folder = Path(checkpoint)
             # Processes share the file's pages, and read the parts that are theirs.
-            options = {"weights_only": True, "map_location": "cpu"}
-            state = torch.load(Path(checkpoint, OPTIMIZER_NAME), mmap=True, **options)
-            load_optimizer_state(self.optimizer, state)
-            self.lr_scheduler.load_state_dict(
-                torch.load(Path(checkpoint, SCHEDULER_NAME), **options)
+            state = torch.load(
+                folder / OPTIMIZER_NAME, map_location="cpu", weights_only=True, mmap=True
             )
+            load_optimizer_state(self.optimizer, state)
+            schedule = torch.load(folder / SCHEDULER_NAME, weights_only=True)
+            self.lr_scheduler.load_state_dict(schedule)
 
     def _learned(self) -> dict[str, Tensor]:
         return {name: value for name, value in self.model.named_parameters() if value.requires_grad}
@@ -409,64 +406,3 @@ def last_checkpoint(folder: Path) -> str | None:
 
 def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {n.removeprefix(prefix): value for n, value in tensors.items() if n.startswith(prefix)}
-
-
-class Metrics(TrainerCallback):  # type: ignore[misc]
-    """Report progress, and write everything that is logged as JSON Lines, each step once."""
-
-    def __init__(self, path: Path, progress: Progress) -> None:
-        self._path = path
-        self._progress = progress
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Keep the lines from before the checkpoint that the run resumes, and no others."""
-        if not state.is_world_process_zero:
-            return
-        lines = [self._line(state, logs) for logs in state.log_history]
-        replace_file(self._path, "".join(lines).encode())
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Log at every checkpoint: a mean that spans one would be lost with the process."""
-        if state.global_step % args.save_steps == 0 or state.global_step >= state.max_steps:
-            control.should_log = True
-
-    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
-        """Write one line."""
-        values = logs or {}
-        if "train_runtime" in values or not state.is_world_process_zero:
-            return
-        with self._path.open("a") as file:
-            file.write(self._line(state, values))
-        if "loss" in values:
-            self._progress(
-                "training", state.global_step, state.max_steps, f"loss {float(values['loss']):.4f}"
-            )
-        elif "eval_ndcg" in values:
-            detail = f"nDCG@10 {values['eval_ndcg']:.4f} QD-FLOPs {values['eval_qd_flops']:.2f}"
-            self._progress("training", state.global_step, state.max_steps, detail)
-
-    @staticmethod
-    def _line(state: Any, logs: dict[str, Any]) -> str:
-        values = {name: value for name, value in logs.items() if name not in _UNTOLD}
-        return json.dumps({"step": state.global_step, **values}) + "\n"
-
-
-class Patience(TrainerCallback):  # type: ignore[misc]
-    """Stop training after some validations without a better one, earlier processes' included."""
-
-    def __init__(self, patience: int) -> None:
-        self._patience = patience
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Check at once: the run may have been killed after its last step."""
-        self._check(state, control)
-
-    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Check after every validation, which a checkpoint follows."""
-        self._check(state, control)
-
-    def _check(self, state: Any, control: Any) -> None:
-        validated = [logs["step"] for logs in state.log_history if "eval_selection" in logs]
-        worse = [step for step in validated if step > (state.best_global_step or 0)]
-        if len(worse) >= self._patience:
-            control.should_training_stop = True

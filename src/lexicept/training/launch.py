@@ -1,0 +1,60 @@
+"""A training that starts its own processes, one for each GPU.
+
+``python -m lexicept.training.launch CONFIG FOLDER PREPARED`` is what each of them runs.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+import yaml
+
+from lexicept.errors import LexiceptError
+from lexicept.progress import Progress, reporting
+from lexicept.storage.files import replace_file
+from lexicept.training.config import TrainingConfig
+from lexicept.training.config_file import load_config
+from lexicept.training.run import train
+from lexicept.training.settings import to_mapping
+
+
+def train_on_all(config: TrainingConfig, folder: Path, progress: Progress, prepared: Path) -> Path:
+    """Train an encoder as ``run.train`` does. With ``optimizer.sharded``, where there are several
+    GPUs, each has a process, and they divide backbone and batch.
+
+    A step sees as many queries as that of one process; in-batch negatives and regularisers are
+    those of a process's part. With several processes their own bars show the progress.
+
+    Raises:
+        LexiceptError: a process failed; its message is on standard error.
+    """
+    count = _processes(config)
+    if count == 1:
+        return train(config, folder, progress, prepared)
+    own = config.optimizer.batch_size // count
+    part = replace(config, optimizer=replace(config.optimizer, batch_size=own))
+    path = folder.with_name(f"{folder.name}.yaml")
+    replace_file(path, yaml.safe_dump(to_mapping(part), sort_keys=False).encode())
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count)]
+    program = ["-m", __name__, str(path), str(folder), str(prepared)]
+    code = subprocess.run([sys.executable, *launcher, *program], check=False).returncode
+    if code:
+        raise LexiceptError(f"{folder}: a process of its training failed (exit status {code})")
+    return folder / "model"
+
+
+def _processes(config: TrainingConfig) -> int:
+    """Return the number of processes: the largest number of GPUs that divides the batch."""
+    if not config.optimizer.sharded:
+        return 1
+    most = max(1, torch.accelerator.device_count())
+    return max(n for n in range(1, most + 1) if config.optimizer.batch_size % n == 0)
+
+
+if __name__ == "__main__":
+    with reporting(True) as shown:
+        train(load_config(sys.argv[1]), sys.argv[2], shown, Path(sys.argv[3]))
