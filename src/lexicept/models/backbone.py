@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -136,8 +136,7 @@ class Backbone(Transformer):  # type: ignore[misc]
         self.known: KnownStates | None = None
         """States of documents that ``token_states`` takes instead of running the blocks."""
         self.rounds: Callable[[int], int] = int
-        """Own number of calls of ``states`` in a forward pass → that of every process, where they
-        divide the weights; see ``training.sharding``."""
+        """Own passes of ``forward`` → those of every process; see ``training.sharding``."""
         self.adapters: Path | None = None
         """Folder of adapters that ``save`` copies instead of writing weights, which must be theirs
         upon their base's."""
@@ -213,8 +212,7 @@ class Backbone(Transformer):  # type: ignore[misc]
             raise InputError(f"backbone {name!r} can't be loaded: {reason}") from None
         backbone.source = name
         backbone.max_seq_length = min(backbone.window, LONGEST_WINDOW)
-        backbone.eval()
-        backbone.to(get_device_name())
+        backbone.eval().to(get_device_name())
         return backbone
 
     @property
@@ -397,16 +395,12 @@ class Backbone(Transformer):  # type: ignore[misc]
             self.model(input_ids=input_ids, attention_mask=attention_mask)
         return outputs[0].float()
 
-    @contextmanager
-    def hooked(self, layer: int, change: Callable[[Tensor], Tensor | None]) -> Iterator[None]:
-        """Pass this thread's outputs of block ``layer``, counted from 1, to a function.
-
-        Args:
-            change: takes the output [windows, length, d] and returns its replacement, or None to
-                keep it.
-        """
-        with listening(self._blocks[layer - 1], change):
-            yield
+    def hooked(
+        self, layer: int, change: Callable[[Tensor], Tensor | None]
+    ) -> AbstractContextManager[None]:
+        """Pass this thread's outputs of block ``layer``, counted from 1, to a function; see
+        ``blocks.listening``."""
+        return listening(self._blocks[layer - 1], change)
 
     def token_states(
         self, windows: Sequence[Window], task: str = "document"
