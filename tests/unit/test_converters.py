@@ -20,7 +20,7 @@ from sentence_transformers.sparse_encoder.modules import (
 )
 from transformers import AutoTokenizer
 
-from lexicept.errors import InputError
+from lexicept.errors import InputError, LexiceptWarning
 from lexicept.models.backbone import Backbone
 from lexicept.models.converters import Kind, read_model, recognise, write_model
 from lexicept.models.encoder import Encoder
@@ -182,6 +182,27 @@ def test_a_length_is_written_for_readers_without_windows(masked: Path, tmp_path:
     written = SparseEncoder(str(tmp_path / "out"))
     assert written.max_seq_length == 9
     assert_same(both(encoder), both(written))
+
+
+def test_looked_up_queries_keep_their_length(masked: Path, tmp_path: Path) -> None:
+    encoder = read(inference_free(tmp_path / "source", masked))
+    assert encoder.backbone.max_query_tokens is None
+    encoder.cut(3, 9)
+    write_model(encoder, Kind.sentence_transformers, tmp_path / "out")
+    written = SparseEncoder(str(tmp_path / "out"))
+    assert_same(both(encoder), both(written))
+    (long,) = both(written, [TEXTS[2]])[0]
+    assert int((long > 0).sum()) == 3
+    assert_same(both(read(tmp_path / "out")), both(written))
+
+
+def test_a_layout_of_one_length_warns_of_another_for_queries(masked: Path, tmp_path: Path) -> None:
+    encoder = read_model(masked, Kind.splade)
+    encoder.cut(5, 9)
+    message = r"splade has one length: queries will be cut after 9 tokens like documents, not .* 5"
+    with pytest.warns(LexiceptWarning, match=message):
+        write_model(encoder, Kind.splade, tmp_path / "out")
+    assert SparseEncoder(str(tmp_path / "out")).max_seq_length == 9
 
 
 @pytest.mark.parametrize("file", ["idf.json", "query_token_weights.txt"])

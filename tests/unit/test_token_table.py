@@ -29,7 +29,7 @@ from lexicept.models.heads.settings import HeadSettings
 from lexicept.models.sae.model import SAE
 from lexicept.vectorizers.concepts import ConceptVectorizer
 from lexicept.vectorizers.interface import TOKEN_TABLE
-from lexicept.vectorizers.token_table import LATENTS, TokenTable
+from lexicept.vectorizers.token_table import LATENTS, Kept, TokenTable
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
 from support.commands import Run, assert_error
@@ -81,6 +81,26 @@ def test_a_query_combines_the_means_of_its_tokens(
     assert several[2] == [0.0] * 4
 
 
+@pytest.mark.parametrize(
+    ("kept", "expected"),
+    [
+        (Kept(2), [3.0, 3.0, 2.0, 0.0]),
+        (Kept(1, "left"), [0.0, 0.0, 0.0, 2.0]),
+        (Kept(9), [6.0, 3.0, 3.0, 2.0]),
+    ],
+)
+def test_a_query_is_cut(kept: Kept, expected: list[float], tmp_path: Path) -> None:
+    sums = sp.csr_array(np.array(SUMS, np.float32))
+    made = TokenTable.of(tokenizer(), sums, "sum", kept)
+    made.save(tmp_path / "table")
+    for cut in (made, TokenTable.load(tmp_path / "table")):
+        assert cut.queries(["a b a d", "a"]).toarray().tolist() == [expected, [3.0, 0.0, 1.0, 0.0]]
+        encoded = cut.encode_query("a b a d")
+        assert encoded.tf.toarray().tolist() == [expected]
+        assert bool(encoded.sources([3])[3].spans) == (expected[3] > 0)
+        assert cut.document_sources(["a b a d"], [[3]])[0][3].spans == ((6, 7),)
+
+
 @given(st.text("aBé\u0301 \t\u00a0.-[MASK]\u4e2d\x1c", max_size=20))
 def test_words_are_remembered_where_spaces_part_tokens(query: str) -> None:
     pieces = ["[UNK]", "[MASK]", "a", "b", "##a", "##b", "e", "##e", ".", "-", "[", "]", "mask"]
@@ -127,8 +147,10 @@ def test_save_and_load(tmp_path: Path) -> None:
     ("file", "content"),
     [
         ("table.json", b"{}"),
-        ("table.json", b'{"combine": "max", "latents": 2}'),
-        ("table.json", b'{"combine": "mean", "latents": 4}'),
+        ("table.json", b'{"combine": "max", "latents": 2, "kept": [null, "right"]}'),
+        ("table.json", b'{"combine": "mean", "latents": 4, "kept": [null, "right"]}'),
+        ("table.json", b'{"combine": "max", "latents": 4, "kept": [0, "right"]}'),
+        ("table.json", b'{"combine": "max", "latents": 4, "kept": [2, "up"]}'),
         ("rows.indices.npy", b"nothing"),
         ("tokenizer.json", b"{"),
     ],

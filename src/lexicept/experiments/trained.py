@@ -151,7 +151,7 @@ def _trained_and_tested(
         with fetching(dataset.name, data):
             source = data.find(dataset.name)
             states = work / "states" / _backbone_key(config) if frozen else None
-            encoder.backbone.cut(dataset.max_query_tokens or lengths[0], lengths[1])
+            encoder.cut(dataset.max_query_tokens or lengths[0], lengths[1])
             collection = encoded(encoder, model, source, dataset, states, config, work, progress)
         ignored = data.ignores_identical_ids(dataset.name)
         collection = replace(collection, ignore_identical_ids=ignored, tau=dataset.tau)
@@ -171,7 +171,7 @@ def _trained_and_tested(
             measure_latency(shown, measurements)
         if "anisotropy" in metrics and isinstance(encoder.head, SAEHead):
             measurements.values |= _anisotropy(encoder, config, source, dataset.title)
-    encoder.backbone.cut(*lengths)
+    encoder.cut(*lengths)
     if job.mteb:
         from lexicept.experiments.mteb_tasks import evaluate_tasks
 

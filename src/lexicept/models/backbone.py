@@ -38,6 +38,7 @@ from lexicept.models.references import Reference
 from lexicept.models.sources import DEFAULT_BACKBONE, resolve
 from lexicept.models.windows import (
     LONGEST_WINDOW,
+    Cut,
     Window,
     cut_windows,
     group_windows,
@@ -272,15 +273,14 @@ class Backbone(Transformer):  # type: ignore[misc]
         """
         if not texts:
             return []
-        max_tokens = max_tokens or self.max_tokens(task)
-        length = min(self.window, max_tokens or self.window)
+        cut = Cut.after(max_tokens or self.max_tokens(task), self.window, self.overlap)
         return cut_windows(
             texts,
             self.tokenizer,
-            length,
-            overlap=min(self.overlap, max(0, length - 8)),
+            cut.length,
+            overlap=cut.overlap,
             leave_out_special=not self.special_tokens,
-            most=None if max_tokens is None else -(-max_tokens // length),
+            most=cut.most,
         )
 
     def save(self, output_path: str, *args: Any, **kwargs: Any) -> None:

@@ -100,6 +100,7 @@ class Encoder(SparseEncoder):  # type: ignore[misc]
         if lookup is not None and lookup.num_dimensions != head.size:
             raise InputError(f"a lookup of {lookup.num_dimensions} for a head of {head.size}")
         encoder = cls._of_modules([backbone, head], lookup, index_settings)
+        encoder.cut(backbone.max_query_tokens, backbone.max_document_tokens)
         encoder.eval()
         return encoder
 
@@ -240,6 +241,17 @@ class Encoder(SparseEncoder):  # type: ignore[misc]
     def lookup(self) -> Lookup | None:
         """The table of query weights; None where backbone and head encode queries."""
         return self[0].sub_modules["query"][0] if isinstance(self[0], Router) else None
+
+    def cut(self, max_query_tokens: int | None, max_document_tokens: int | None) -> None:
+        """Set the lengths after which texts are cut, also those of queries that are looked up,
+        which have no special tokens; None reads texts of any length.
+
+        Raises:
+            InputError: a length that is no whole number of at least 1.
+        """
+        self.backbone.cut(max_query_tokens, max_document_tokens)
+        if self.lookup is not None:
+            self.lookup.max_query_tokens = max_query_tokens
 
     @property
     def weighting(self) -> Weighting:

@@ -30,9 +30,13 @@ class Lookup(SparseStaticEmbedding):  # type: ignore[misc]
 
     A module of sentence-transformers, for the query route of a ``Router``. The ids of its tokenizer
     are dimensions; higher ids are unknown words and have no weight.
+
+    Args:
+        max_query_tokens: the tokens after which a query is cut; None reads as many as the
+            tokenizer's limit. An encoder keeps it equal to its backbone's.
     """
 
-    config_keys = ["frozen", "size"]  # noqa: RUF012
+    config_keys = ["frozen", "size", "max_query_tokens"]  # noqa: RUF012
 
     def __init__(
         self,
@@ -40,10 +44,12 @@ class Lookup(SparseStaticEmbedding):  # type: ignore[misc]
         weight: Tensor | None = None,
         frozen: bool = False,
         size: int | None = None,
+        max_query_tokens: int | None = None,
     ) -> None:
         super().__init__(tokenizer, torch.ones(size or 0) if weight is None else weight, frozen)
         keep_whole(tokenizer)
         self.size = self.num_dimensions
+        self.max_query_tokens = max_query_tokens
 
     def preprocess(
         self, inputs: Sequence[str], prompt: str | None = None, **_: Any
@@ -55,10 +61,16 @@ class Lookup(SparseStaticEmbedding):  # type: ignore[misc]
         mask = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
         return {"input_ids": ids, "attention_mask": mask}
 
-    def _tokenize(self, texts: list[str], **options: bool) -> dict[str, list[Any]]:
-        """Return what the tokenizer returns, each text cut at the tokenizer's limit."""
-        encoded = self.tokenizer(texts, add_special_tokens=False, verbose=False, **options)
+    @property
+    def longest_query(self) -> int:
+        """The tokens of a query that are read."""
         limit = longest_input(self.tokenizer)
+        return limit if self.max_query_tokens is None else min(limit, self.max_query_tokens)
+
+    def _tokenize(self, texts: list[str], **options: bool) -> dict[str, list[Any]]:
+        """Return what the tokenizer returns, each text cut at the first limit."""
+        encoded = self.tokenizer(texts, add_special_tokens=False, verbose=False, **options)
+        limit = self.longest_query
         kept = slice(-limit, None) if self.tokenizer.truncation_side == "left" else slice(limit)
         return {name: [row[kept] for row in rows] for name, rows in encoded.items()}
 

@@ -60,6 +60,33 @@ def longest_input(tokenizer: Any) -> int:
     return int(min(limit, UNLIMITED))
 
 
+class Cut(NamedTuple):
+    """Sizes of the windows that texts are cut into."""
+
+    length: int
+    """Tokens of a window at most, special tokens included."""
+    overlap: int
+    """Tokens that neighbouring windows share."""
+    most: int | None
+    """The most windows of a text; None for all."""
+
+    @classmethod
+    def after(cls, max_tokens: int | None, window: int, overlap: int) -> Cut:
+        """Return the sizes for texts that are cut after ``max_tokens``, where the backbone reads
+        ``window`` tokens at once."""
+        length = min(window, max_tokens or window)
+        most = None if max_tokens is None else -(-max_tokens // length)
+        return cls(length, min(overlap, max(0, length - 8)), most)
+
+    def ordinary(self, tokenizer: Any) -> int | None:
+        """Return the most tokens of a text that windows hold, special ones not counted; None for
+        all."""
+        if self.most is None:
+            return None
+        room = self.length - int(tokenizer.num_special_tokens_to_add())
+        return room + (self.most - 1) * max(1, room - self.overlap)
+
+
 def cut_windows(
     texts: Sequence[str],
     tokenizer: Any,

@@ -110,8 +110,9 @@ class ConceptSource:
         from lexicept.models.backbone import Backbone
 
         loaded = self._load()
-        backbone = loaded if isinstance(loaded, Backbone) else loaded.encoder.backbone
-        backbone.cut(
+        model = loaded if isinstance(loaded, Backbone) else loaded.encoder
+        backbone = model if isinstance(model, Backbone) else model.backbone
+        model.cut(
             self.max_query_tokens or backbone.max_query_tokens,
             self.max_document_tokens or backbone.max_document_tokens,
         )

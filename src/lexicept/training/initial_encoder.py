@@ -56,7 +56,7 @@ def load_models(config: TrainingConfig) -> Loaded:
     """
     settings = config.model
     loaded = _load_start(settings) if settings.start is not None else _load_parts(config)
-    _cut(loaded.backbone, settings)
+    _cut(loaded, settings)
     if settings.attn_implementation is not None:
         use_attention(loaded.backbone, settings.attn_implementation)
     if config.optimizer.gradient_checkpointing and settings.trained != "head":
@@ -122,9 +122,10 @@ def initial_encoder(run: RunFolder, data: TrainingData, loaded: Loaded) -> Encod
     return encoder
 
 
-def _cut(backbone: Backbone, settings: ModelSettings) -> None:
+def _cut(loaded: Loaded, settings: ModelSettings) -> None:
     """Set the lengths at which the model cuts texts; those not given stay."""
-    backbone.cut(
+    backbone = loaded.backbone
+    (loaded.start or backbone).cut(
         settings.max_query_tokens or backbone.max_query_tokens,
         settings.max_document_tokens or backbone.max_document_tokens,
     )

@@ -21,10 +21,10 @@ from lexicept.models.hub import model_folder
 from lexicept.models.pooled import TokenStates, pooled_activations
 from lexicept.models.sae.pretrained import find_pretrained_sae
 from lexicept.models.sources import DEFAULT_BACKBONE
-from lexicept.models.windows import Window, word_spans
+from lexicept.models.windows import Cut, Window, word_spans
 from lexicept.storage.texts import TextStore
 from lexicept.vectorizers.interface import EncodedDocuments, EncodedQuery, WeightedText
-from lexicept.vectorizers.token_table import TokenTable
+from lexicept.vectorizers.token_table import Kept, TokenTable
 
 MINI = "lexicept-mini"
 """The name of the concept model in the package."""
@@ -151,8 +151,11 @@ class ConceptVectorizer:
         Args:
             sums: of ``encode_documents`` over the collection.
         """
-        tokenizer = Tokenizer.from_str(self.encoder.backbone.tokenizer.backend_tokenizer.to_str())
-        return TokenTable.of(tokenizer, sums, self.head.settings.pooling)
+        backbone = self.encoder.backbone
+        tokenizer = Tokenizer.from_str(backbone.tokenizer.backend_tokenizer.to_str())
+        cut = Cut.after(backbone.max_query_tokens, backbone.window, backbone.overlap)
+        kept = Kept(cut.ordinary(backbone.tokenizer), backbone.tokenizer.truncation_side)
+        return TokenTable.of(tokenizer, sums, self.head.settings.pooling, kept)
 
     def queries(self, texts: Sequence[str]) -> sp.csr_array:
         """Return the pooled activation of every dimension in every query [n, size]."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -38,6 +38,35 @@ OUT_OF_CONTEXT = 0.25
 than one that was read in its context. Chosen on CACM and Vaswani."""
 
 
+class Kept(NamedTuple):
+    """The tokens that are read of a query."""
+
+    most: int | None = None
+    """Their largest number; None for all."""
+    cut: str = "right"
+    """The side of a longer query that is not read: right or left."""
+
+    @property
+    def slice(self) -> slice:
+        """Their places."""
+        if self.most is None:
+            return slice(None)
+        return slice(-self.most, None) if self.cut == "left" else slice(self.most)
+
+    @classmethod
+    def read(cls, content: Any) -> Kept | None:
+        """Return what a JSON value says; None for a value that says something else."""
+        if not isinstance(content, list) or len(content) != 2:
+            return None
+        most, cut = content
+        known = (most is None or (type(most) is int and most > 0)) and cut in ("left", "right")
+        return cls(most, cut) if known else None
+
+
+WHOLE = Kept()
+"""All tokens of a query."""
+
+
 def _splits_at_spaces(tokenizer: Tokenizer) -> bool:
     """Return whether the tokens of a text are those of what stands between its spaces, as BERT's
     are, so that these can be remembered."""
@@ -57,31 +86,38 @@ class TokenTable:
         tokenizer: the backbone's.
         rows: CSR [tokens, size].
         combine: how the tokens of a text are combined.
+        kept: the tokens of a query that the encoder reads.
     """
 
     name = "concepts"
 
-    def __init__(self, tokenizer: Tokenizer, rows: sp.csr_array, combine: Combine) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, rows: sp.csr_array, combine: Combine, kept: Kept = WHOLE
+    ) -> None:
         tokenizer.no_truncation()
         tokenizer.no_padding()
+        self._kept = kept
         self._tokenizer, self._rows, self._combine = tokenizer, rows, combine
         self._apart = _splits_at_spaces(tokenizer)
         self._seen: dict[str, list[int]] = {}
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer, sums: sp.csr_array, pooling: str) -> TokenTable:
+    def of(
+        cls, tokenizer: Tokenizer, sums: sp.csr_array, pooling: str, kept: Kept = WHOLE
+    ) -> TokenTable:
         """Make the table of a collection.
 
         Args:
             sums: see ``models.pooled.TokenSums``.
             pooling: the head's.
+            kept: the tokens of a query that the encoder reads.
         """
         counts = sums[:, [-1]].toarray().ravel()
         rows = sp.csr_array(sums[:, :-1])
         means = rows.data / np.repeat(counts, np.diff(rows.indptr))
         rows.data = means * (OUT_OF_CONTEXT if pooling == "sqrt_sum" else 1.0)
         rows = canonical_csr(prune_rows(rows, LATENTS))
-        return cls(tokenizer, rows, "max" if pooling == "max" else "sum")
+        return cls(tokenizer, rows, "max" if pooling == "max" else "sum", kept)
 
     @property
     def size(self) -> int:
@@ -95,6 +131,8 @@ class TokenTable:
     def encode_query(self, text: str) -> EncodedQuery:
         """Encode a query; the sources of a dimension are the words whose tokens have it."""
         encoded = self._encoded(text)
+        if self._kept.most is not None:
+            encoded.truncate(self._kept.most, direction=self._kept.cut)
         return EncodedQuery(
             self._combined([text]),
             lambda dimensions: self._sources(text, encoded, dimensions),
@@ -121,7 +159,8 @@ class TokenTable:
         """Return the combined rows of each text's tokens [n, size]."""
         rows, largest = self._rows, self._combine == "max"
         table = (rows.indptr, rows.indices, rows.data, self.size, largest)
-        parts = [combine_rows(np.array(self._ids(text), np.int64), *table) for text in texts]
+        kept = [self._ids(text)[self._kept.slice] for text in texts]
+        parts = [combine_rows(np.array(ids, np.int64), *table) for ids in kept]
         if len(parts) == 1:
             ((indices, data),) = parts
             return canonical_entries(data, indices, np.array([0, indices.size]), self.size)
@@ -176,18 +215,20 @@ class TokenTable:
         folder.mkdir()
         (folder / "tokenizer.json").write_text(self._tokenizer.to_str(), encoding="utf-8")
         save_csr(folder / "rows", self._rows)
-        write_json(folder / "table.json", {"combine": self._combine, "latents": self.size})
+        settings = {"combine": self._combine, "latents": self.size, "kept": [*self._kept]}
+        write_json(folder / "table.json", settings)
 
     @classmethod
     def load(cls, folder: Path) -> TokenTable:
         """Read what ``save`` wrote. Raises IndexFormatError for anything else."""
         settings = read_json(folder / "table.json")
         combine, size = settings.get("combine"), settings.get("latents")
-        if combine not in ("max", "sum") or type(size) is not int:
+        kept = Kept.read(settings.get("kept"))
+        if combine not in ("max", "sum") or type(size) is not int or kept is None:
             raise IndexFormatError(f"{folder}: not the settings of a token table")
         rows = load_csr(folder / "rows", size)
         try:
             tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         except Exception as error:  # the library raises nothing more specific
             raise IndexFormatError(f"{folder / 'tokenizer.json'}: {error}") from None
-        return cls(tokenizer, rows, combine)
+        return cls(tokenizer, rows, combine, kept)

@@ -137,6 +137,8 @@ def read_model(folder: Path, kind: Kind) -> Encoder:
     elif kind is Kind.opensearch:
         weight = _token_weights(folder, model_parts.transformer.tokenizer)
         lookup = _lookup(folder, model_parts.transformer.tokenizer, weight, head.size)
+    if lookup is not None:  # which has a length of its own, that of its tokenizer
+        backbone.cut(None, length)
     limit = source.max_active_dims
     head.configure(query_max_active_dims=limit, document_max_active_dims=limit)
     encoder = Encoder.of(backbone, head, lookup, IndexSettings("splade"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import warnings
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from torch.nn.functional import relu
 from transformers import AutoModelForMaskedLM
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING
 
-from lexicept.errors import InputError
+from lexicept.errors import InputError, LexiceptWarning
 from lexicept.models.backbone import Backbone
 from lexicept.models.converters.logits import require_same_logits
 from lexicept.models.converters.reading import Kind
@@ -39,7 +40,8 @@ def write_model(encoder: Encoder, kind: Kind, folder: Path) -> None:
     All layouts are folders that ``SparseEncoder`` loads. Those of naver/splade and OpenSearch have
     the masked language model at their root, where ``AutoModelForMaskedLM`` expects it; OpenSearch's
     also has files with the query tokens' weights. None of them reads long texts in windows: they
-    are cut at the backbone's limit.
+    are cut at the backbone's limit. Queries that are looked up keep their own length; others have
+    that of documents, and a warning says so where they had another.
 
     Args:
         kind: the layout; not lexicept.
@@ -55,6 +57,7 @@ def write_model(encoder: Encoder, kind: Kind, folder: Path) -> None:
     """
     backbone, lookup = encoder.backbone, encoder.lookup
     head = _require_expressible(encoder, kind)
+    _warn_of_length(encoder, kind)
     work = folder / "masked"
     with quiet_transformers():
         tokenizer = backbone.tokenizer
@@ -72,9 +75,9 @@ def write_model(encoder: Encoder, kind: Kind, folder: Path) -> None:
         pooling = SpladePooling(head.settings.pooling, activation)
         modules: list[Any] = [transformer, *_without_special(backbone), pooling]
         if lookup is not None:
-            table = SparseStaticEmbedding(
-                lookup.tokenizer, relu(lookup.weight.detach()), frozen=True
-            )
+            own = deepcopy(lookup.tokenizer)
+            own.model_max_length = lookup.longest_query
+            table = SparseStaticEmbedding(own, relu(lookup.weight.detach()), frozen=True)
             modules = [Router.for_query_document([table], modules)]
         made = SparseEncoder(
             modules=modules,
@@ -143,6 +146,18 @@ def _require_expressible(encoder: Encoder, kind: Kind) -> VocabularyHead:
             raise InputError(f"this encoder can't be written for {kind}: {reason}")
     assert isinstance(head, VocabularyHead)
     return head
+
+
+def _warn_of_length(encoder: Encoder, kind: Kind) -> None:
+    """Warn where queries will be cut at another length than the encoder's own."""
+    backbone = encoder.backbone
+    own = min(backbone.window, backbone.max_query_tokens or backbone.window)
+    if encoder.lookup is None and own != backbone.one_window:
+        message = (
+            f"{kind} has one length: queries will be cut after {backbone.one_window} tokens like "
+            f"documents, not after {own}"
+        )
+        warnings.warn(message, LexiceptWarning, stacklevel=3)
 
 
 def _masked_model(backbone: Backbone, head: VocabularyHead) -> Any:
