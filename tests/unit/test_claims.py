@@ -133,6 +133,9 @@ def test_damaged_claims_are_refused(tmp_path, claim, message):
     write(tmp_path, CLAIM, before={**BEFORE, "tables": "two"})
     with pytest.raises(InputError, match=r"before\.tables must be"):
         load_claims(tmp_path)
+    (tmp_path / "claims.yaml").write_text(yaml.safe_dump({"before": BEFORE, "claims": None}))
+    with pytest.raises(InputError, match="claims must be a list"):
+        load_claims(tmp_path)
 
 
 def test_the_page_has_answers_counts_and_plots(tmp_path):
@@ -151,6 +154,8 @@ def test_the_page_has_answers_counts_and_plots(tmp_path):
     assert "- paper/table1: b: its data are missing" in lines
     assert "| check 0 | undecided: no result |  | +0.1 (+0.0592 to +0.141) |" in lines
     assert not list((tmp_path / "page").glob("*.png"))  # nothing to compare
+    with pytest.raises(InputError, match="page: a page with plots needs an ending"):
+        claims_section(tmp_path, tmp_path / "page", lacking, verdicts)
 
 
 def test_a_page_of_other_recipes_needs_no_claims(tmp_path):

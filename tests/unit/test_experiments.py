@@ -24,7 +24,13 @@ from lexicept.errors import InputError, LexiceptWarning
 from lexicept.experiments import data as data_module
 from lexicept.experiments import run as run_module
 from lexicept.experiments.answers import Contrast
-from lexicept.experiments.comparison import compare, markdown, marks, write_comparison
+from lexicept.experiments.comparison import (
+    cell_value,
+    compare,
+    markdown,
+    marks,
+    write_comparison,
+)
 from lexicept.experiments.data import (
     Data,
     MissingDataError,
@@ -36,7 +42,15 @@ from lexicept.experiments.data import (
 )
 from lexicept.experiments.jobs import TrainingJob
 from lexicept.experiments.measuring import Collection, Measurements
-from lexicept.experiments.recipe import SIZES, find_recipes, load_recipe, to_json
+from lexicept.experiments.recipe import (
+    SIZES,
+    Column,
+    Expected,
+    Substitute,
+    find_recipes,
+    load_recipe,
+    to_json,
+)
 from lexicept.experiments.report import RECIPES, record, recorded, write_report
 from lexicept.experiments.run import Outcome, Result, known_results, run_recipe, validate
 from support.collections import write_beir
@@ -563,6 +577,9 @@ def test_the_command(run: Run, recipes, here, tmp_path):
     out = ("--data", here.folder, "--out", tmp_path / "out", *place)
     found = run("reproduce", "paper/table1", "--json", *out).json["paper/table1"]
     assert found["verdict"]["word"] == "agrees"
+    printed = run("reproduce", "paper/table1", *out).out
+    assert "holds: pruned is cheaper (pruned " in printed
+    assert "no result of large: too large" in printed
     assert_error(run("reproduce", *place), "name one recipe, or --all")
     assert_error(run("reproduce", "paper/table1", "--rows", "x", *out), "has no row 'x'")
 
@@ -607,6 +624,15 @@ def test_a_check_may_be_of_a_column(recipes):
     }
     (checked,) = compare(recipe, "small", run_module.Outcome(results, {})).checks
     assert (checked.answer, checked.shown) == ("holds", "bm25 30, pruned 40")
+
+
+def test_a_mean_of_columns_may_have_a_substitute_at_small_size():
+    mean = Column("mean", of=("QD",), scale=100, small=Substitute("RR@10", ("a", "b")))
+    expected = Expected("Table 1", {"QD": Column("QD-FLOPs"), "mean": mean}, {})
+    values = {"QD-FLOPs": 7.0, "a RR@10": 0.2, "b RR@10": 0.4}
+    results = {"bm25": run_module.Result("bm25", {}, "", values, (), 0.0, "", {}, "", {})}
+    assert cell_value(expected, "bm25", "mean", "small", results) == pytest.approx(30)
+    assert cell_value(expected, "bm25", "mean", "full", results) == 7
 
 
 def test_a_setting_that_is_newer_than_a_result_keeps_it(recipes, here, tmp_path):

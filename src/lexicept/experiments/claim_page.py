@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 
+from lexicept.errors import InputError
 from lexicept.experiments.claim_plots import write_plot
 from lexicept.experiments.claims import (
     AnsweredClaim,
@@ -34,7 +35,13 @@ def claims_section(recipes: Path, page: Path, known: Answers, now: Sequence[Verd
         recipes: the folder with ``claims.yaml``.
         page: the path of the page; plots are in a folder with its name.
         now: the small runs' verdicts of all tables.
+
+    Raises:
+        InputError: claims that are not valid, or a page without an ending, whose folder would have
+            its own name.
     """
+    if not page.suffix:
+        raise InputError(f"{page}: a page with plots needs an ending, such as .md")
     before, claims = load_claims(recipes)
     answered = [answer_claim(claim, known) for claim in claims]
     lines = [_HEAD.format(count=len(claims)), "| | claim | answer |", "| --- " * 3 + "|"]

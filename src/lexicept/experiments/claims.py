@@ -122,6 +122,8 @@ def load_claims(recipes: Path) -> tuple[Verdicts, list[Claim]]:
     try:
         if not isinstance(content, Mapping) or content.keys() != {"before", "claims"}:
             raise InputError("the keys must be before and claims")
+        if not isinstance(content["claims"], list):
+            raise InputError("claims must be a list")
         before = from_mapping(Verdicts, content["before"], "before")
         claims = [
             from_mapping(Claim, claim, f"claims[{number}]")
