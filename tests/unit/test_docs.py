@@ -31,7 +31,10 @@ GENERATED = {"reproduction.md"}
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 MAKEFILE = (ROOT / "Makefile").read_text()
 FENCE = re.compile(r"^```(?P<info>.*)\n(?P<body>(?:.*\n)*?)^```$", re.MULTILINE)
-NEEDS = {"integrations.md": ["pyterrier", "langchain_core", "llama_index.core"]}
+NEEDS = {
+    "agents.md": ["pydantic"],
+    "integrations.md": ["pyterrier", "langchain_core", "llama_index.core"],
+}
 SMALL_COMMANDS = {
     "build --train-concepts": ["--num-latents", "64", "--train-tokens", "2000"],
     "model pretrain": ["--steps", "1", "--batch-size", "4"],

@@ -585,7 +585,7 @@ def test_the_command_binds_to_this_machine(
         assert os.environ["LEXICEPT_HOST"] == "127.0.0.1"
 
     monkeypatch.setattr("uvicorn.run", run)
-    monkeypatch.setattr("lexicept.pipelines.serve._check_free", lambda host, port: None)
+    monkeypatch.setattr("lexicept.pipelines.serve.check_free", lambda host, port: None)
     before = dict(os.environ)
     lexicept.serve(path, workers=workers)
     assert os.environ == before

@@ -20,6 +20,7 @@ from lexicept.cli import (
     explain,
     export,
     index,
+    mcp,
     pairs,
     pretrain,
     push,
@@ -54,6 +55,7 @@ PANELS: Panels = {
         "add": index.add,
         "delete": index.delete,
         "serve": serve.serve,
+        "mcp": mcp.mcp,
     },
     "Measure and train": {
         "evaluate": evaluate.evaluate,

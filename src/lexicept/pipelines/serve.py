@@ -63,7 +63,7 @@ def serve(
 
     reader = reader_of(index, engine=engine).using(query_encoder)
     check_count("workers", workers)
-    _check_free(host, port)
+    check_free(host, port)
     if "concepts" in reader.settings and query_encoder == "model":
         require("concepts", "sentence_transformers")
     variables = {
@@ -98,7 +98,7 @@ def serve(
         )
 
 
-def _check_free(host: str, port: int) -> None:
+def check_free(host: str, port: int) -> None:
     """Raise InputError for an address that can't be bound to."""
     try:
         # As uvicorn binds: an address that was served a moment ago may be taken again.

@@ -1,0 +1,372 @@
+"""Tools for language models: searches and explanations as short texts.
+
+A model reads every character that a tool returns, so that each answer has ``LONGEST`` characters at
+most, and says what it leaves out.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Annotated, Literal
+
+import numpy as np
+import scipy.sparse as sp
+from pydantic import Field
+
+from lexicept.corpora import Document
+from lexicept.errors import InputError, LexiceptError
+from lexicept.explanation.contributions import shown_term, spelled, unnamed
+from lexicept.index.hits import Hits
+from lexicept.index.queries import MAX_FACTOR, Steering
+from lexicept.index.reader import IndexReader
+from lexicept.pipelines.index import Index
+from lexicept.sanitize import around, one_line, safe
+from lexicept.server.concepts import concept_detail, concept_labels, concept_list
+from lexicept.vectorizers.words import WordVectorizer
+from lexicept.vectors import canonical_csr
+
+LONGEST = 8_000
+"""Most characters of an answer: about 2,000 tokens."""
+
+PAGE = 6_000
+"""Characters of a document that are returned at once."""
+
+SNIPPET = 280
+"""Characters of a document in a list of results."""
+
+PARTS = 12
+"""Words and concepts listed for a query or a score."""
+
+Query = Annotated[
+    str, Field(max_length=4_000, description="What to look for, as a question or a few words.")
+]
+TopK = Annotated[int, Field(ge=1, le=20, description="Number of results.")]
+DocumentId = Annotated[
+    str, Field(max_length=2_000, description="Id of a document, as search shows it.")
+]
+FilterText = Annotated[
+    str | None,
+    Field(
+        max_length=4_000,
+        description="Condition on the documents' fields, such as: year >= 2020 and "
+        "tag in ['bio']. Leave it out to search all documents.",
+    ),
+]
+Searched = Annotated[
+    Literal["words", "concepts"] | None,
+    Field(description="Search by words only, or by concepts only. Leave it out to use both."),
+]
+Numbers = dict[str, float]
+
+
+class AgentTools:
+    """The tools of one index; each returns plain text of at most ``LONGEST`` characters.
+
+    Changes of the index on disk show at the next call. Threads may share the tools.
+
+    Args:
+        index: an opened index; it is refreshed when it has changed on disk.
+        query_encoder: what encodes the queries' concepts; see ``Index.search``.
+    """
+
+    def __init__(self, index: Index, query_encoder: Literal["model", "lookup"] = "model") -> None:
+        self._index, self._encoder = index, query_encoder
+        self._refreshing = threading.Lock()
+
+    @property
+    def _reader(self) -> IndexReader:
+        """The newest snapshot; the one before, where the newest can't be opened."""
+        with self._refreshing, suppress(LexiceptError):
+            if self._index.stale:
+                self._index.refresh()
+        return self._index.reader.using(self._encoder)
+
+    def search(
+        self,
+        query: Query,
+        top_k: TopK = 5,
+        filter: FilterText = None,  # noqa: A002
+        vocabulary: Searched = None,
+    ) -> str:
+        """Find documents by the words and the concepts (meanings) of a query, best first. Each
+        result has the document's id, title, fields and a passage. Read a whole document with
+        get_document, and ask explain why it was found."""
+        reader = self._reader
+        hits = reader.search(query, top_k, vocabulary, filter=filter)
+        found = Hits(hits, reader, query, vocabulary)
+        return _results(query, found, [found.note] if found.note else [])
+
+    def explain(self, query: Query, document_id: DocumentId) -> str:
+        """Show why a document matches a query: each word and concept that both have, its share of
+        the score, and which words of the query and of the document it stands for. The shares add
+        up to the whole score."""
+        found = self._reader.explain(query, document_id)
+        head = f'[{_name(document_id)}] for "{_name(query)}": score {found.score:.4g}'
+        if not found.score:
+            return f"{head}; the two share no word and no concept"
+        lines = []
+        for part in found.contributions:
+            term = shown_term(part, query, found.content)
+            asked = spelled(query, part.in_query, 3)
+            matched = spelled(found.content, part.in_document, 3)
+            where = one_line(f": {asked} → {matched}") if matched else ""
+            name = _shown(part.vocabulary, part.dimension, term)
+            lines.append(f"{part.score / found.score:5.1%} {name}{where}")
+        if found.prior:
+            lines.append(f"{found.prior / found.score:5.1%} the document's own (RRA)")
+        return _bounded(head, lines, "smaller contributions", PARTS)
+
+    def get_document(
+        self,
+        document_id: DocumentId,
+        start: Annotated[
+            int, Field(ge=0, description="First character to return; for the rest of a long one.")
+        ] = 0,
+    ) -> str:
+        """Read a document: title, fields and text. A long text comes in pages; the answer says how
+        to get the next one."""
+        document = self._reader.document(document_id)
+        length = len(document.text)
+        if start and start >= length:
+            raise InputError(f"{document_id!r} has {length:,} characters; start was {start:,}")
+        page = safe(document.text[start : start + PAGE])
+        last = start + len(page)
+        lines = [_heading(document)]
+        if start or last < length:
+            more = f"; for the next page call this with start={last}" if last < length else ""
+            lines.append(f"characters {start:,} to {last:,} of {length:,}{more}")
+        return "\n".join([*lines, page or "(no text)"])
+
+    def list_concepts(
+        self,
+        find: Annotated[
+            str,
+            Field(
+                max_length=200,
+                description="Text in a concept's name or words. Leave it out to list the most "
+                "frequent concepts.",
+            ),
+        ] = "",
+        top_k: Annotated[int, Field(ge=1, le=100, description="Number of concepts.")] = 20,
+    ) -> str:
+        """List the concepts of this collection, or find some by name: number, name, and how many
+        documents have each. The most frequent come first."""
+        reader = self._reader
+        reader.span("concepts")  # raises InputError where there are none
+        found = concept_list(reader, find, top_k)
+        concepts = found["concepts"]
+        lines = [
+            f"concept:{c['number']} {one_line(c['label'])}, {c['documents']:,} documents"
+            for c in concepts
+        ]
+        about = f' with "{_name(find)}"' if find.strip() else ""
+        head = f"{found['total']:,} concepts{about} in {len(reader):,} documents"
+        left = found["total"] - len(concepts)
+        return _bounded(head, lines, "concepts", len(lines), left)
+
+    def get_concept(
+        self, number: Annotated[int, Field(ge=0, description="The concept's number.")]
+    ) -> str:
+        """Show what a concept means: the words on which it is active, passages of documents where
+        it is, similar concepts, and the documents that have most of it."""
+        reader = self._reader
+        span = reader.span("concepts")
+        count = span.stop - span.start
+        if number >= count:
+            raise InputError(f"no concept {number}: the numbers are 0 to {count - 1:,}")
+        concept = concept_detail(reader, number, 5)
+        name, documents = one_line(concept["label"]), concept["documents"]
+        lines = []
+        if concept["words"]:
+            lines.append("words: " + ", ".join(one_line(w["word"]) for w in concept["words"][:12]))
+        for example in concept["examples"][:5]:
+            before, fired, after = (example[key] for key in ("before", "fired", "after"))
+            passage = one_line(f"{before}[{fired}]{after}")
+            lines.append(f"in {_name(example['document_id'])}: …{passage}…")
+        near = [f"concept:{n['number']} {one_line(n['label'])}" for n in concept["nearest"][:5]]
+        lines += [f"similar: {', '.join(near)}"] if near else []
+        best = [f"{_name(d['id'])} {one_line(d['title'])}" for d in concept["top_documents"]]
+        lines += [f"most of it: {'; '.join(best)}"] if best else []
+        return _bounded(f"concept:{number} {name}, in {documents:,} documents", lines, "lines")
+
+    def steer(
+        self,
+        query: Query,
+        factors: Annotated[
+            Numbers,
+            Field(
+                max_length=50,
+                description="Numbers that multiply weights of the query, by word:TEXT or "
+                "concept:NUMBER: 0 removes it, 2 doubles it. Example: "
+                '{"word:spring": 0, "concept:812": 2}.',
+            ),
+        ] = {},  # noqa: B006
+        add: Annotated[
+            Numbers,
+            Field(
+                max_length=50,
+                description="Words or concepts that the query does not have, each with a weight: "
+                '1 is as heavy as the heaviest of the query. Example: {"concept:4562": 1}.',
+            ),
+        ] = {},  # noqa: B006
+        top_k: TopK = 5,
+        filter: FilterText = None,  # noqa: A002
+    ) -> str:
+        """Search with the words and concepts of the query changed: some weighed more or less,
+        removed (0) or added. Without changes it shows what the query is made of. list_concepts
+        finds the numbers of concepts."""
+        reader = self._reader
+        steering = _by_dimension(reader, "factors", factors)
+        added = _by_dimension(reader, "add", add)
+        vector, terms = _steered(reader, query, steering, added)
+        hits = reader.search_vectors(vector, top_k, mask=reader.masks.of(filter))[0]
+        parts = [f"{weight:.3g} {key}" for key, weight in terms[:PARTS]]
+        parts += [f"{len(terms) - PARTS} lighter ones"] if len(terms) > PARTS else []
+        made = "; ".join(parts) or "nothing that the index knows"
+        return _results(query, Hits(hits, reader, query), [f"weights: {made}"])
+
+
+def _steered(
+    reader: IndexReader, query: str, steering: Steering, added: Steering
+) -> tuple[sp.csr_array, list[tuple[str, float]]]:
+    """Return the query's weights [1, V], and each dimension with its weight, heaviest first."""
+    vector = reader.query_vectors([query], None, steering)
+    heaviest = float(vector.data.max(initial=0)) or 1.0
+    row = vector.toarray()
+    for (vocabulary, dimension), weight in added.items():
+        row[0, reader.span(vocabulary).start + dimension] += weight * heaviest
+    changed = canonical_csr(sp.csr_array(row))
+    terms = []
+    for entry in reader.vocabularies:
+        span = reader.span(entry.name)
+        inside = (changed.indices >= span.start) & (changed.indices < span.stop)
+        for place in np.flatnonzero(inside):
+            number = int(changed.indices[place]) - span.start
+            term = unnamed(number) if entry.terms is None else entry.terms[number]
+            terms.append((_shown(entry.name, number, term), float(changed.data[place])))
+    return changed, sorted(terms, key=lambda term: -term[1])
+
+
+def _by_dimension(reader: IndexReader, argument: str, numbers: Numbers) -> Steering:
+    """Return the numbers of an argument by vocabulary and dimension.
+
+    Raises:
+        InputError: naming a key that is no dimension, one that is there twice, or a number that is
+            not from 0 to ``MAX_FACTOR``.
+    """
+    found: dict[tuple[str, int], float] = {}
+    for key, number in numbers.items():
+        dimension = _dimension(reader, key)
+        if dimension in found:
+            raise InputError(f"{argument}: {key!r:.80} is there twice")
+        if not 0 <= number <= MAX_FACTOR:
+            limits = f"must be from 0 to {MAX_FACTOR:,.0f}, not {number}"
+            raise InputError(f"{argument}: the number of {key!r:.80} {limits}")
+        found[dimension] = number
+    return found
+
+
+def _dimension(reader: IndexReader, key: str) -> tuple[str, int]:
+    """Return the vocabulary and number of ``word:TEXT``, ``concept:NUMBER`` or ``concept:NAME``.
+
+    Raises:
+        InputError: naming a key that is none of these, or that the index does not have.
+    """
+    kind, colon, name = key.partition(":")
+    vocabulary = f"{kind.strip().removesuffix('s')}s"
+    if not colon or vocabulary not in ("words", "concepts"):
+        raise InputError(f"{key!r:.80} is not word:TEXT or concept:NUMBER")
+    span, name = reader.span(vocabulary), name.strip()
+    if vocabulary == "concepts":
+        if re.fullmatch(r"#?[0-9]{1,9}", name):
+            number = int(name.removeprefix("#"))
+        else:
+            labels = {label.casefold(): n for n, label in enumerate(concept_labels(reader))}
+            number = labels.get(name.casefold(), -1)
+        if not 0 <= number < span.stop - span.start:
+            raise InputError(f"no concept {name!r:.80}: list_concepts finds them")
+        return vocabulary, number
+    words = reader.vectorizers.get("words")
+    assert isinstance(words, WordVectorizer)
+    with reader.vectorizers.lock("words"):
+        known = [dimension for dimension, _ in words.terms_in(name)]
+    if len(known) != 1:
+        raise InputError(f"{key!r:.80} is not one word that is searched")
+    if known[0] is None:
+        raise InputError(f"no document has the word {name!r:.80}")
+    return vocabulary, known[0]
+
+
+def _shown(vocabulary: str, number: int, term: str) -> str:
+    """Return a dimension as ``steer`` takes it, a concept with its name."""
+    return (
+        f"word:{one_line(term)}" if vocabulary == "words" else f"concept:{number} {one_line(term)}"
+    )
+
+
+def _results(query: str, hits: Hits, notes: Iterable[str]) -> str:
+    """Return results in lines, as many as there is room for."""
+    head = [*map(one_line, notes)]
+    if not hits:
+        head.append(f'no document for "{_name(query)}"')
+    words = sorted(set(re.findall(r"\w{3,}", query)), key=len, reverse=True)
+    lines = [
+        f"{hit.rank}. {_heading(hit.document, hit.score)}\n{_snippet(hit.text, words)}"
+        for hit in hits
+    ]
+    return _bounded("\n".join(head), lines, "results")
+
+
+def _heading(document: Document, score: float | None = None) -> str:
+    """Return a document's id, title, score and fields in a line or two."""
+    title = f" {one_line(document.title)}" if document.title else ""
+    parts = (
+        f"{name}: {', '.join(map(str, value)) if isinstance(value, list) else value}"
+        for name, value in document.fields.items()
+    )
+    fields = one_line("; ".join(parts))
+    known = f"\n{_short(fields, SNIPPET)}" if fields else ""
+    scored = "" if score is None else f" (score {score:.4g})"
+    return f"[{_name(document.id)}]{_short(title, SNIPPET)}{scored}{known}"
+
+
+def _snippet(text: str, words: Iterable[str]) -> str:
+    """Return a passage around the longest of some words, or the beginning."""
+    found = (re.search(re.escape(word), text, re.IGNORECASE) for word in words)
+    first = next((match for match in found if match), None)
+    start, end = first.span() if first else (0, 0)
+    side = SNIPPET // 2 if first and start > SNIPPET // 2 else SNIPPET
+    first_shown, last = around(text, start, end, side)
+    before, after = "…" if first_shown else "", "…" if last < len(text) else ""
+    return _short(f"{before}{one_line(text[first_shown:last])}{after}", SNIPPET + 40)
+
+
+def _name(text: str) -> str:
+    return _short(one_line(text), 200)
+
+
+def _short(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _bounded(
+    head: str, lines: list[str], noun: str, most: int | None = None, left_out: int = 0
+) -> str:
+    """Return a heading and as many lines as there is room for, with a note about the rest.
+
+    Args:
+        noun: what the lines are, for the note.
+        most: the most lines.
+        left_out: how many there are besides.
+    """
+    text, shown = _short(head, LONGEST // 2), 0
+    for line in lines[:most]:
+        if len(text) + len(line) > LONGEST - 100:
+            break
+        text += f"\n{line.rstrip()}" if text else line.rstrip()
+        shown += 1
+    rest = len(lines) - shown + left_out
+    return f"{text}\n({rest:,} more {noun} left out)" if rest else text

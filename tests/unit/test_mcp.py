@@ -1,0 +1,282 @@
+"""Tools for language models: what they answer, within their limits, and over the protocol."""
+
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lexicept
+from lexicept.errors import InputError
+from support.commands import Run, assert_error
+
+mcp = pytest.importorskip("mcp", reason="needs the extra mcp")
+
+import anyio  # noqa: E402
+import httpx  # noqa: E402
+
+from lexicept.integrations.agents import LONGEST, AgentTools  # noqa: E402
+from lexicept.integrations.mcp import mcp_server  # noqa: E402
+from lexicept.integrations.mcp import serve as serve_tools  # noqa: E402
+from support.served import save_index  # noqa: E402
+
+PETS = [
+    {"id": "cats", "title": "Cats", "text": "Cats sleep all day.", "legs": 4},
+    {"id": "dogs", "title": "Dogs", "text": "Dogs bark at night.", "legs": 4},
+    {"id": "parrots", "text": "Parrots talk, sleep and fly at night.", "legs": 2},
+]
+
+
+@pytest.fixture
+def pets(tmp_path: Path) -> lexicept.Index:
+    return lexicept.build(PETS, tmp_path / "pets", vocabulary="words")
+
+
+@pytest.fixture(scope="module")
+def concepts(tmp_path_factory: pytest.TempPathFactory) -> lexicept.Index:
+    """An index of words and concepts, with an atlas and a hostile document."""
+    return lexicept.open(save_index(tmp_path_factory.mktemp("tools")))
+
+
+# The tools
+
+
+def test_search(pets: lexicept.Index) -> None:
+    found = AgentTools(pets).search("sleeping cats", top_k=1)
+    score = pets.search("sleeping cats", 1)[0].score
+    assert found == f"1. [cats] Cats (score {score:.4g})\nlegs: 4\nCats sleep all day."
+    assert "[parrots]" in AgentTools(pets).search("sleep", filter="legs == 2")
+    assert "[cats]" not in AgentTools(pets).search("sleep", filter="legs == 2")
+    assert AgentTools(pets).search("axolotl").splitlines() == [
+        *("no document contains: axolotl", 'no document for "axolotl"'),
+    ]
+    with pytest.raises(InputError, match="no field 'arms'"):
+        AgentTools(pets).search("sleep", filter="arms == 2")
+
+
+def test_explain(pets: lexicept.Index) -> None:
+    found = AgentTools(pets).explain("sleeping cats", "cats").splitlines()
+    assert found[0].startswith('[cats] for "sleeping cats": score ')
+    assert sorted(line.split(maxsplit=1)[1] for line in found[1:]) == [
+        "word:cat: cats → Cats",
+        "word:sleep: sleeping → sleep",
+    ]
+    shares = [float(line.split("%")[0]) for line in found[1:]]
+    assert sum(shares) == pytest.approx(100, abs=0.2)
+    assert "share no word" in AgentTools(pets).explain("sleep", "dogs")
+    with pytest.raises(InputError, match="no document 'cow'"):
+        AgentTools(pets).explain("sleep", "cow")
+
+
+def test_a_long_document_comes_in_pages(tmp_path: Path) -> None:
+    text = " ".join(f"word{n}" for n in range(2_000))
+    index = lexicept.build([{"id": "a", "text": text}], tmp_path / "x", vocabulary="words")
+    tools, read, start = AgentTools(index), "", 0
+    while True:
+        heading, place, page = tools.get_document("a", start).split("\n", 2)
+        assert heading == "[a]"
+        read += page
+        following = re.search(r"start=(\d+)$", place)
+        if following is None:
+            break
+        start = int(following[1])
+    assert read == text
+    with pytest.raises(InputError, match="has 16,889 characters; start was 20,000"):
+        tools.get_document("a", 20_000)
+
+
+def test_steering_weighs_removes_and_adds(pets: lexicept.Index) -> None:
+    tools = AgentTools(pets)
+    plain = tools.steer("sleep cats").splitlines()
+    assert plain[0] == "weights: 1 word:cat; 1 word:sleep" or plain[0].endswith("1 word:cat")
+    assert plain[1].startswith("1. [cats]")
+    changed = tools.steer("sleep cats", {"word:cats": 0}, {"word:talking": 2}).splitlines()
+    assert changed[0] == "weights: 2 word:talk; 1 word:sleep"
+    assert changed[1].startswith("1. [parrots]")
+    # Without a query of its own, what is added is searched alone.
+    assert "1. [dogs]" in tools.steer("", add={"word:bark": 1})
+    assert tools.steer("axolotl").startswith("weights: nothing that the index knows")
+
+
+@pytest.mark.parametrize(
+    ("factors", "add", "problem"),
+    [
+        ({"sleep": 0}, {}, "'sleep' is not word:TEXT or concept:NUMBER"),
+        ({"word:axolotl": 0}, {}, "no document has the word 'axolotl'"),
+        ({"word:the": 0}, {}, "'word:the' is not one word that is searched"),
+        ({"word:cats sleep": 0}, {}, "'word:cats sleep' is not one word"),
+        ({"word:cat": -1}, {}, "factors: the number of 'word:cat' must be from 0 to 1,000,000"),
+        ({}, {"word:cat": float("nan")}, "add: the number of 'word:cat' must be from 0"),
+        ({"word:cat": 1, "words:cats": 2}, {}, "factors: 'words:cats' is there twice"),
+        ({"concept:1": 0}, {}, "has no vocabulary 'concepts'"),
+    ],
+)
+def test_what_is_no_steering(
+    pets: lexicept.Index, factors: dict[str, float], add: dict[str, float], problem: str
+) -> None:
+    with pytest.raises(InputError, match=re.escape(problem)):
+        AgentTools(pets).steer("cats", factors, add)
+
+
+def test_concepts(concepts: lexicept.Index) -> None:
+    tools = AgentTools(concepts)
+    listed = tools.list_concepts(top_k=3).splitlines()
+    assert re.fullmatch(r"\d+ concepts in 31 documents", listed[0])
+    assert re.fullmatch(r"\(\d+ more concepts left out\)", listed[-1])
+    assert len(listed) == 5
+    match = re.match(r"concept:(\d+) (.*), (\d+) documents", listed[1])
+    assert match is not None
+    number, name, documents = int(match[1]), match[2], match[3]
+    shown = tools.get_concept(number).splitlines()
+    assert shown[0] == f"concept:{number} {name}, in {documents} documents"
+    assert any(line.startswith("words: ") for line in shown)
+    assert any(line.startswith("most of it: ") for line in shown)
+    (word,) = re.findall(r"words: (\w+)", "\n".join(shown))
+    assert f"concept:{number} " in tools.list_concepts(find=word, top_k=100)
+    # Added by number or by name, a concept is the heaviest dimension of a query without others.
+    assert tools.steer("", add={f"concept:{number}": 1}).startswith(
+        f"weights: 1 concept:{number} {name}\n"
+    )
+    assert tools.steer("", add={f"concept:{name}": 1}) == tools.steer(
+        "", add={f"concept:{number}": 1}
+    )
+    with pytest.raises(InputError, match="no concept 64: the numbers are 0 to 63"):
+        tools.get_concept(64)
+    with pytest.raises(InputError, match="no concept '64': list_concepts finds them"):
+        tools.steer("x", {"concept:64": 1})
+
+
+def test_answers_are_short_and_safe(tmp_path: Path) -> None:
+    hostile = "\x1b[2J\u202e long " + "y" * 20_000
+    documents = [
+        {"id": f"{n}{'i' * 3_000}", "title": hostile, "text": hostile, "field": hostile}
+        for n in range(20)
+    ]
+    index = lexicept.build(documents, tmp_path / "x", vocabulary="words")
+    tools, first = AgentTools(index), documents[0]["id"]
+    answers = [
+        tools.search("long " * 500, 20),
+        tools.explain(" ".join(f"w{n}" for n in range(800)) + " long", first),
+        tools.get_document(first),
+        tools.steer("long " * 500, top_k=20),
+    ]
+    for answer in answers:
+        assert len(answer) <= LONGEST
+        assert not set(answer) & {"\x1b", "\u202e"}
+    assert answers[0].endswith(" more results left out)")
+
+
+def test_changes_on_disk_are_seen(pets: lexicept.Index) -> None:
+    tools = AgentTools(pets)
+    assert "no document for" in tools.search("axolotl")
+    lexicept.open(pets.path).add([{"id": "new", "text": "An axolotl swims."}])
+    assert "[new]" in tools.search("axolotl")
+
+
+# The protocol
+
+
+def call(server: object, use: Callable[[Any], Awaitable[None]], mode: str = "auto") -> None:
+    """Connect the SDK's client to a server and use it."""
+
+    async def connected() -> None:
+        async with mcp.Client(server, mode=mode, read_timeout_seconds=120) as client:
+            await use(client)
+
+    anyio.run(connected)
+
+
+async def use_pets(client: Any) -> None:
+    """Call every tool of an index of words, well and badly."""
+    tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+    assert set(tools) == {"search", "explain", "get_document", "steer"}
+    for tool in tools.values():
+        assert len(tool.description) > 60
+        assert tool.annotations.read_only_hint
+        described = tool.input_schema["properties"].values()
+        assert all(parameter["description"] for parameter in described)
+    assert "legs (number)" in tools["search"].description
+
+    async def text(name: str, **arguments: object) -> tuple[bool, str]:
+        result = await client.call_tool(name, arguments)
+        (content,) = result.content
+        return result.is_error, content.text
+
+    failed, found = await text("search", query="sleep", top_k=2, filter="legs == 4")
+    assert (failed, "[cats]" in found) == (False, True)
+    assert (await text("explain", query="sleep", document_id="cats"))[1].startswith("[cats] for")
+    assert (await text("get_document", document_id="dogs"))[1].endswith("Dogs bark at night.")
+    changed = await text("steer", query="cats", add={"word:bark": 5})
+    assert "1. [dogs]" in changed[1]
+    for name, arguments, problem in (
+        ("get_document", {"document_id": "cow"}, "no document 'cow'"),
+        ("search", {"query": "sleep", "filter": "legs >"}, "filter at character 7"),
+        ("search", {"query": "sleep", "top_k": 21}, "top_k"),
+        ("steer", {"query": "cats", "factors": {"word:cow": 1}}, "no document has the word 'cow'"),
+    ):
+        failed, problem_told = await text(name, **arguments)
+        assert failed
+        assert problem in problem_told
+
+
+COMMAND = "from lexicept.cli import main; main()"
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_over_standard_input_and_output(pets: lexicept.Index, mode: str) -> None:
+    arguments = ["-c", COMMAND, "mcp", str(pets.path)]
+    # The client passes few variables on by itself, and no PYTHONPATH.
+    parameters = mcp.StdioServerParameters(
+        command=sys.executable, args=arguments, env=dict(os.environ)
+    )
+    call(parameters, use_pets, mode)
+
+
+def test_over_http(pets: lexicept.Index) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    arguments = [sys.executable, "-c", COMMAND, "mcp", pets.path, "--http", "--port", str(port)]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as server:
+        try:
+            address = f"http://127.0.0.1:{port}/mcp"
+            for _ in range(1_000):
+                try:
+                    foreign = httpx.post(address, headers={"Host": "evil.example"}, json={})
+                    break
+                except httpx.TransportError:
+                    assert server.poll() is None
+                    time.sleep(0.1)
+            # Another site's page can't reach it through a name of its own for this machine.
+            assert foreign.status_code == 421
+            call(address, use_pets)
+        finally:
+            server.terminate()
+
+
+def test_an_index_of_concepts_has_their_tools(concepts: lexicept.Index) -> None:
+    async def use(client: Any) -> None:
+        names = {tool.name for tool in (await client.list_tools()).tools}
+        assert {"list_concepts", "get_concept"} < names
+        result = await client.call_tool("list_concepts", {"top_k": 1})
+        assert "concepts in 31 documents" in result.content[0].text
+
+    call(mcp_server(concepts), use)
+
+
+def test_what_serve_refuses(pets: lexicept.Index, tmp_path: Path, run: Run) -> None:
+    with pytest.raises(InputError, match="index must be a text, a path or Index, not 5"):
+        serve_tools(5)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="has no token table"):
+        mcp_server(pets, query_encoder="lookup")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(InputError, match=f"127.0.0.1:{port}: another program listens there"):
+            serve_tools(pets, http=True, port=port)
+    assert_error(run("mcp", tmp_path / "none"), "there is no index here")
