@@ -32,7 +32,7 @@ EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["option
 MAKEFILE = (ROOT / "Makefile").read_text()
 FENCE = re.compile(r"^```(?P<info>.*)\n(?P<body>(?:.*\n)*?)^```$", re.MULTILINE)
 NEEDS = {
-    "agents.md": ["pydantic"],
+    "agents.md": ["mcp"],
     "integrations.md": ["pyterrier", "langchain_core", "llama_index.core"],
 }
 SMALL_COMMANDS = {
@@ -144,6 +144,8 @@ def test_the_snippets_of_a_page_run(
     for module in NEEDS.get(page.name, []):
         pytest.importorskip(module)
     monkeypatch.setattr("uvicorn.run", lambda *_, **__: None)
+    if page.name == "agents.md":
+        monkeypatch.setattr("lexicept.integrations.mcp.serve", lambda *_, **__: None)
     names: dict[str, Any] = {"__name__": "__main__"}
     for block in blocks_of(page):
         if block.flags == "no-run":
@@ -264,7 +266,7 @@ def test_few_blocks_are_not_run() -> None:
     blocks = [b for page in PAGES for b in blocks_of(page) if b.language in languages]
     marked = [block for block in blocks if block.flags == "no-run"]
     assert {block.flags for block in blocks} == {"", "no-run"}
-    assert len(marked) <= 15
+    assert len(marked) <= 16
     assert len(marked) < len(blocks) / 3
 
 

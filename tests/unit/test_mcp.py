@@ -56,6 +56,8 @@ def test_search(pets: lexicept.Index) -> None:
     assert AgentTools(pets).search("axolotl").splitlines() == [
         *("no document contains: axolotl", 'no document for "axolotl"'),
     ]
+    assert "[cats]" not in AgentTools(pets).search("sleep -cats")
+    assert "did you mean: sleep\n" in AgentTools(pets).search("sleeep")
     with pytest.raises(InputError, match="no field 'arms'"):
         AgentTools(pets).search("sleep", filter="arms == 2")
 
@@ -91,6 +93,15 @@ def test_a_long_document_comes_in_pages(tmp_path: Path) -> None:
         tools.get_document("a", 20_000)
 
 
+def test_similar_documents(pets: lexicept.Index) -> None:
+    # Parrots sleep as cats do, and dogs share no word with them.
+    found = AgentTools(pets).similar_documents("cats")
+    assert found.startswith("1. [parrots]")
+    assert "[cats]" not in found
+    with pytest.raises(InputError, match="no document 'cow'"):
+        AgentTools(pets).similar_documents("cow")
+
+
 def test_steering_weighs_removes_and_adds(pets: lexicept.Index) -> None:
     tools = AgentTools(pets)
     plain = tools.steer("sleep cats").splitlines()
@@ -101,7 +112,7 @@ def test_steering_weighs_removes_and_adds(pets: lexicept.Index) -> None:
     assert changed[1].startswith("1. [parrots]")
     # Without a query of its own, what is added is searched alone.
     assert "1. [dogs]" in tools.steer("", add={"word:bark": 1})
-    assert tools.steer("axolotl").startswith("weights: nothing that the index knows")
+    assert tools.steer("axolotl").startswith("weights: nothing that is searched")
 
 
 @pytest.mark.parametrize(
@@ -195,7 +206,9 @@ def call(server: object, use: Callable[[Any], Awaitable[None]], mode: str = "aut
 async def use_pets(client: Any) -> None:
     """Call every tool of an index of words, well and badly."""
     tools = {tool.name: tool for tool in (await client.list_tools()).tools}
-    assert set(tools) == {"search", "explain", "get_document", "steer"}
+    assert set(tools) == {
+        *("search", "explain", "get_document", "similar_documents", "steer"),
+    }
     for tool in tools.values():
         assert len(tool.description) > 60
         assert tool.annotations.read_only_hint

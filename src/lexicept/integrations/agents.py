@@ -10,15 +10,14 @@ import re
 import threading
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Annotated, Literal
 
-import numpy as np
-import scipy.sparse as sp
 from pydantic import Field
 
 from lexicept.corpora import Document
 from lexicept.errors import InputError, LexiceptError
-from lexicept.explanation.contributions import shown_term, spelled, unnamed
+from lexicept.explanation.contributions import shown_term, spelled
 from lexicept.index.hits import Hits
 from lexicept.index.queries import MAX_FACTOR, Steering
 from lexicept.index.reader import IndexReader
@@ -26,7 +25,6 @@ from lexicept.pipelines.index import Index
 from lexicept.sanitize import around, one_line, safe
 from lexicept.server.concepts import concept_detail, concept_labels, concept_list
 from lexicept.vectorizers.words import WordVectorizer
-from lexicept.vectors import canonical_csr
 
 LONGEST = 8_000
 """Most characters of an answer: about 2,000 tokens."""
@@ -41,7 +39,12 @@ PARTS = 12
 """Words and concepts listed for a query or a score."""
 
 Query = Annotated[
-    str, Field(max_length=4_000, description="What to look for, as a question or a few words.")
+    str,
+    Field(
+        max_length=4_000,
+        description='What to look for, as a question or a few words. "exact phrase" must be there '
+        "as it is, -word must not.",
+    ),
 ]
 TopK = Annotated[int, Field(ge=1, le=20, description="Number of results.")]
 DocumentId = Annotated[
@@ -76,13 +79,12 @@ class AgentTools:
         self._index, self._encoder = index, query_encoder
         self._refreshing = threading.Lock()
 
-    @property
-    def _reader(self) -> IndexReader:
-        """The newest snapshot; the one before, where the newest can't be opened."""
+    def _fresh(self) -> Index:
+        """Return the index as it is on disk; as it was, where it can't be opened now."""
         with self._refreshing, suppress(LexiceptError):
             if self._index.stale:
                 self._index.refresh()
-        return self._index.reader.using(self._encoder)
+        return self._index
 
     def search(
         self,
@@ -94,16 +96,25 @@ class AgentTools:
         """Find documents by the words and the concepts (meanings) of a query, best first. Each
         result has the document's id, title, fields and a passage. Read a whole document with
         get_document, and ask explain why it was found."""
-        reader = self._reader
-        hits = reader.search(query, top_k, vocabulary, filter=filter)
-        found = Hits(hits, reader, query, vocabulary)
-        return _results(query, found, [found.note] if found.note else [])
+        found = self._fresh().search(
+            query, top_k, vocabulary=vocabulary, filter=filter, query_encoder=self._encoder
+        )
+        notes = [found.note] if found.note else []
+        if found.did_you_mean:
+            notes.append(f"did you mean: {found.did_you_mean}")
+        return _results(found, notes)
+
+    def similar_documents(self, document_id: DocumentId, top_k: TopK = 5) -> str:
+        """Find documents that are like one: those with the same words and concepts, best first."""
+        index = self._fresh()
+        query = index.like(document_id)
+        return _results(index.search(query, top_k, query_encoder=self._encoder), [])
 
     def explain(self, query: Query, document_id: DocumentId) -> str:
         """Show why a document matches a query: each word and concept that both have, its share of
         the score, and which words of the query and of the document it stands for. The shares add
         up to the whole score."""
-        found = self._reader.explain(query, document_id)
+        found = self._fresh().explain(query, document_id, query_encoder=self._encoder)
         head = f'[{_name(document_id)}] for "{_name(query)}": score {found.score:.4g}'
         if not found.score:
             return f"{head}; the two share no word and no concept"
@@ -128,7 +139,7 @@ class AgentTools:
     ) -> str:
         """Read a document: title, fields and text. A long text comes in pages; the answer says how
         to get the next one."""
-        document = self._reader.document(document_id)
+        document = self._fresh().document(document_id)
         length = len(document.text)
         if start and start >= length:
             raise InputError(f"{document_id!r} has {length:,} characters; start was {start:,}")
@@ -154,7 +165,7 @@ class AgentTools:
     ) -> str:
         """List the concepts of this collection, or find some by name: number, name, and how many
         documents have each. The most frequent come first."""
-        reader = self._reader
+        reader = self._fresh().reader
         reader.span("concepts")  # raises InputError where there are none
         found = concept_list(reader, find, top_k)
         concepts = found["concepts"]
@@ -172,7 +183,7 @@ class AgentTools:
     ) -> str:
         """Show what a concept means: the words on which it is active, passages of documents where
         it is, similar concepts, and the documents that have most of it."""
-        reader = self._reader
+        reader = self._fresh().reader
         span = reader.span("concepts")
         count = span.stop - span.start
         if number >= count:
@@ -218,36 +229,21 @@ class AgentTools:
         """Search with the words and concepts of the query changed: some weighed more or less,
         removed (0) or added. Without changes it shows what the query is made of. list_concepts
         finds the numbers of concepts."""
-        reader = self._reader
+        index = self._fresh()
+        reader = index.reader.using(self._encoder)
         steering = _by_dimension(reader, "factors", factors)
-        added = _by_dimension(reader, "add", add)
-        vector, terms = _steered(reader, query, steering, added)
-        hits = reader.search_vectors(vector, top_k, mask=reader.masks.of(filter))[0]
-        parts = [f"{weight:.3g} {key}" for key, weight in terms[:PARTS]]
+        parsed = index.parse(query)
+        own = reader.query_vectors([parsed], None, steering).data
+        heaviest = float(own.max(initial=0)) or 1.0
+        weights = _by_dimension(reader, "add", add)
+        changed = replace(parsed, added={key: w * heaviest for key, w in weights.items()})
+        hits = index.search(
+            changed, top_k, steering=steering, filter=filter, query_encoder=self._encoder
+        )
+        terms = [term for term in reader.query_terms(changed, None, steering) if term.weight]
+        parts = [f"{term.weight:.3g} {_shown(*term[:3])}" for term in terms[:PARTS]]
         parts += [f"{len(terms) - PARTS} lighter ones"] if len(terms) > PARTS else []
-        made = "; ".join(parts) or "nothing that the index knows"
-        return _results(query, Hits(hits, reader, query), [f"weights: {made}"])
-
-
-def _steered(
-    reader: IndexReader, query: str, steering: Steering, added: Steering
-) -> tuple[sp.csr_array, list[tuple[str, float]]]:
-    """Return the query's weights [1, V], and each dimension with its weight, heaviest first."""
-    vector = reader.query_vectors([query], None, steering)
-    heaviest = float(vector.data.max(initial=0)) or 1.0
-    row = vector.toarray()
-    for (vocabulary, dimension), weight in added.items():
-        row[0, reader.span(vocabulary).start + dimension] += weight * heaviest
-    changed = canonical_csr(sp.csr_array(row))
-    terms = []
-    for entry in reader.vocabularies:
-        span = reader.span(entry.name)
-        inside = (changed.indices >= span.start) & (changed.indices < span.stop)
-        for place in np.flatnonzero(inside):
-            number = int(changed.indices[place]) - span.start
-            term = unnamed(number) if entry.terms is None else entry.terms[number]
-            terms.append((_shown(entry.name, number, term), float(changed.data[place])))
-    return changed, sorted(terms, key=lambda term: -term[1])
+        return _results(hits, [f"weights: {'; '.join(parts) or 'nothing that is searched'}"])
 
 
 def _by_dimension(reader: IndexReader, argument: str, numbers: Numbers) -> Steering:
@@ -307,11 +303,12 @@ def _shown(vocabulary: str, number: int, term: str) -> str:
     )
 
 
-def _results(query: str, hits: Hits, notes: Iterable[str]) -> str:
+def _results(hits: Hits, notes: Iterable[str]) -> str:
     """Return results in lines, as many as there is room for."""
     head = [*map(one_line, notes)]
+    query = hits.query.text
     if not hits:
-        head.append(f'no document for "{_name(query)}"')
+        head.append(f'no document for "{_name(query)}"' if query.strip() else "no document")
     words = sorted(set(re.findall(r"\w{3,}", query)), key=len, reverse=True)
     lines = [
         f"{hit.rank}. {_heading(hit.document, hit.score)}\n{_snippet(hit.text, words)}"

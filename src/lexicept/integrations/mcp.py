@@ -61,7 +61,7 @@ def mcp_server(
         log_level="WARNING",
     )
     offered: list[Callable[..., str]] = [tools.search, tools.explain, tools.get_document]
-    offered.append(tools.steer)
+    offered += [tools.similar_documents, tools.steer]
     if "concepts" in index.vocabularies:
         offered += [tools.list_concepts, tools.get_concept]
     for tool in offered:
