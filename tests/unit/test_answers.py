@@ -1,5 +1,6 @@
 """Answers of checks: holds, fails or undecided, and what a table's verdict is made of."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from lexicept.experiments.answers import run_tests
 from lexicept.experiments.comparison import Comparison, compare
 from lexicept.experiments.recipe import Check, Column, Expected, ExpectedRow, Recipe, Row, read_job
 from lexicept.experiments.run import Outcome, Result
+from lexicept.models.sources import DEFAULT_BACKBONE
 
 QUERIES = [f"q{number}" for number in range(60)]
 RETRIEVAL = read_job({"retrieval": {"datasets": [{"name": "tiny"}]}}, "row")
@@ -48,10 +50,7 @@ def recipe(*checks: Check, trained: bool = False, baseline: bool = True, **more:
         for name in names
     )
     expected = Expected("Table 1", {}, {})
-    base = "bm25" if baseline else None
-    return Recipe(
-        "p/t", Path(), "T", "C", "measured", rows, checks, expected, baseline=base, **more
-    )
+    return Recipe("p/t", Path(), "T", "C", "measured", rows, checks, expected, **more)
 
 
 def compared(table: Recipe, *results: Result, missing: dict[str, str] | None = None) -> Comparison:
@@ -154,6 +153,27 @@ def test_a_model_below_bm25_decides_nothing() -> None:
     assert compared(table, weak, strong).checks[0].reason == f"the control bm25 has no {NDCG}"
     alone = recipe(RISES, trained=True, baseline=False)
     assert "no row bm25" in compared(alone, weak, strong).checks[0].reason
+
+
+def with_dense(table: Recipe, model: str) -> Recipe:
+    """Return a recipe with a row ``dense`` of a dense model, as the trained models' backbone."""
+    job = read_job({"pooled": {"datasets": [{"name": "tiny"}], "model": model, "dense": True}}, "d")
+    return replace(table, rows=(*table.rows, Row("dense", "d", {"small": job})), backbone="dense")
+
+
+def test_a_model_below_bm25_decides_where_it_reaches_the_dense_backbone_that_it_reads() -> None:
+    own = with_dense(recipe(RISES, trained=True), DEFAULT_BACKBONE)
+    weak, strong = result("a", 0.2, 3), result("b", 0.6, 3)
+    assert compared(own, BM25, result("dense", 0.1), weak, strong).checks[0].answer == "holds"
+    assert compared(own, result("dense", 0.1), weak, strong).checks[0].answer == "holds"
+    low = compared(own, BM25, result("dense", 0.25), weak, strong).checks[0]
+    assert low.answer == "undecided"
+    assert "is below bm25 (0.300) and dense (0.250)" in low.reason
+    alone = compared(own, weak, strong).checks[0]
+    assert alone.reason == f"the control bm25 or dense has no {NDCG}"
+    other = with_dense(recipe(RISES, trained=True), "another-model")
+    found = compared(other, BM25, result("dense", 0.1), weak, strong).checks[0]
+    assert found.reason.endswith(f"is below bm25 (0.300) in {NDCG}")
 
 
 def test_many_checks_need_stronger_evidence() -> None:

@@ -231,6 +231,8 @@ DAMAGES = {
     "expected.json measures 'bm25', which is no row": lambda c: (
         c["rows"].pop(0) and c["rows"].pop(0) and c["checks"].clear()
     ),
+    "backbone: unknown row 'bm52'; the nearest is 'bm25'": lambda c: c.update(backbone="bm52"),
+    "backbone: row bm25 has no job pooled with dense: true": lambda c: c.update(backbone="bm25"),
     "checks[0]: set either rising or row": lambda c: c["checks"][0].pop("rising"),
 }
 
@@ -710,6 +712,30 @@ def test_pretraining_counts_the_words_that_are_asked_for(tmp_path, monkeypatch, 
     assert len(texts) == 40 + 20
 
 
+@pytest.mark.parametrize("shared", [False, True])
+def test_seeds_start_from_a_pretrained_model_of_their_own_or_from_one(
+    tmp_path, monkeypatch, shared
+):
+    from lexicept.experiments import trained
+    from lexicept.experiments.recipe import read_job
+    from lexicept.progress import silent
+
+    save_collection(tmp_path / "beir")
+    made = []
+    monkeypatch.setattr(trained, "pretrain", lambda corpus, out, **more: made.append(more["seed"]))
+    stage = {"corpus": "beir", "shared": shared, "settings": {"masking": "subwords", "seed": 7}}
+    content = {"config": short_training(2), "test": [{"name": "beir"}], "seeds": [1, 2]}
+    job = read_job({"training": {**content, "pretraining": stage}}, "row")
+    data = Data(tmp_path, {}, tmp_path)
+    config = trained.located(job.config, data)
+    starts = [
+        trained._pretrained(job, trained.seeded(config, seed), data, tmp_path, silent).model.start
+        for seed in job.seeds
+    ]
+    assert made == ([7, 7] if shared else [1, 2])
+    assert len(set(starts)) == (1 if shared else 2)
+
+
 def test_seeds_are_separate_trainings_on_shared_states(tmp_path):
     from lexicept.experiments.recipe import read_job
     from lexicept.experiments.trained import run_training
@@ -736,7 +762,9 @@ def test_seeds_are_separate_trainings_on_shared_states(tmp_path):
     assert "optimizer.learning_rate=" in note
     work = tmp_path / "work"
     assert len(list((work / "runs").iterdir())) == 3
-    assert len(list((work / "prepared").glob("*/states"))) == 1
+    assert {path.name for path in (work / "states").iterdir()} > {"queries", "documents"}
+    assert len(list((work / "states" / "documents").glob("[!.]*.checksums.json"))) == 1
+    assert len(list((work / "prepared").iterdir())) == 1
     dearest = [t["values"]["tiny nDCG@10 at 8"] for t in found.trainings]
     assert found.values["tiny nDCG@10 at 8"] == pytest.approx(np.mean(dearest))
     with pytest.raises(InputError, match="set either"):

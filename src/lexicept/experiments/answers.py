@@ -3,8 +3,9 @@
 A claim is a difference between rows. It holds or fails where the difference is beyond chance, over
 the queries and, for models that were trained here, over at least ``TRAININGS`` trainings each; the
 p-values of a table are corrected by Holm's procedure. It is undecided where chance may explain it,
-where a row that it needs has no result, or where a trained model finds less than BM25: such a model
-says nothing about a paper.
+where a row that it needs has no result, or where a trained model finds less than BM25 and less than
+the dense model whose states it reads, if the recipe names that: such a model says nothing about a
+paper.
 """
 
 from __future__ import annotations
@@ -263,7 +264,8 @@ def _undecidable(
         if _value(recipe, size, outcome.results[name], check.value) is None:
             return f"row {name} has no {check.value}"
     learned = [name for name in names if is_trained(recipe, size, name)]
-    if learned and (reason := _below_baseline(recipe, outcome, learned, check.value)):
+    reason = _below_baselines(recipe, size, outcome, learned, check.value)
+    if reason:
         return reason
     for name in learned:
         if (count := len(outcome.results[name].trainings) or 1) < TRAININGS:
@@ -273,23 +275,44 @@ def _undecidable(
     return ""
 
 
-def _below_baseline(recipe: Recipe, outcome: Outcome, names: Sequence[str], value: str) -> str:
-    """Return which model finds less than the baseline in the value's dataset, or that there is no
-    baseline; empty where all models find more, or the dataset has no nDCG@10."""
+def _below_baselines(
+    recipe: Recipe, size: str, outcome: Outcome, names: Sequence[str], value: str
+) -> str:
+    """Return which model finds less than every baseline in the value's dataset, or that there is no
+    baseline; empty where all models reach one, or the dataset has no nDCG@10."""
     measure = f"{value.partition(' ')[0]} nDCG@10"
     measured = [name for name in names if measure in outcome.results[name].values]
     if not measured:
         return ""
-    if recipe.baseline is None:
+    if not recipe.baselines:
         return "there is no row bm25 as a control"
-    base = outcome.results.get(recipe.baseline)
-    if base is None or measure not in base.values:
-        return f"the control {recipe.baseline} has no {measure}"
     for name in measured:
-        ours, least = outcome.results[name].values[measure], base.values[measure]
-        if ours < least:
-            return f"{name} ({ours:.3f}) is below {recipe.baseline} ({least:.3f}) in {measure}"
+        rivals = [each for each in recipe.baselines if _is_baseline(recipe, size, each, name)]
+        known = {
+            rival: outcome.results[rival].values[measure]
+            for rival in rivals
+            if rival in outcome.results and measure in outcome.results[rival].values
+        }
+        if not known:
+            return f"the control {' or '.join(rivals)} has no {measure}"
+        ours = outcome.results[name].values[measure]
+        if ours < min(known.values()):
+            said = " and ".join(f"{rival} ({least:.3f})" for rival, least in known.items())
+            return f"{name} ({ours:.3f}) is below {said} in {measure}"
     return ""
+
+
+def _is_baseline(recipe: Recipe, size: str, baseline: str, name: str) -> bool:
+    """Return whether a model is compared with a baseline: with BM25 always, and with a dense model
+    whose states it reads."""
+    if baseline != recipe.backbone:
+        return True
+    jobs = {row.name: row.jobs[size] for row in recipe.rows}
+    dense, trained = jobs[baseline], jobs[name]
+    match dense, trained:
+        case PooledJob(model=model), TrainingJob(config=config):
+            return config.model.backbone == model
+    return False
 
 
 def _values(

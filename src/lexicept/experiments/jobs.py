@@ -144,6 +144,9 @@ class PretrainingStage:
     vocabulary: Literal["corpus", "training"] = "corpus"
     """Texts to count these words in: the corpus, or the documents and queries that the training
     learns from (ESPLADE, 3.1.3)."""
+    shared: Flag = False
+    """True if trainings of all seeds start from one pretrained model, as the papers start from one
+    published checkpoint; otherwise each has its own."""
     settings: PretrainingSettings = field(default_factory=PretrainingSettings)
 
     def __post_init__(self) -> None:

@@ -18,12 +18,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from lexicept.errors import InputError
-from lexicept.experiments.jobs import JOBS, Job
+from lexicept.experiments.jobs import JOBS, Job, PooledJob
 from lexicept.storage.yaml_text import read_yaml
 from lexicept.training.settings import Flag, Items, Number, Text, from_mapping, settings
 
 SIZES = ("small", "full")
 BASELINE = "bm25"
+"""Name of the row that is BM25, in every recipe."""
+
 Kind = Literal["measured", "settings", "examples", "quoted"]
 
 
@@ -151,8 +153,16 @@ class Recipe:
     not_comparable: str | None = None
     """Why neither size can be compared with the paper's numbers; checks are answered all the
     same."""
-    baseline: str | None = None
-    """The row that trained models must not be below: ``bm25`` where there is one."""
+    backbone: str | None = None
+    """The row that searches with the vectors of the dense model whose states the trained models
+    read."""
+
+    @property
+    def baselines(self) -> tuple[str, ...]:
+        """The rows of which a trained model must reach at least one: ``bm25`` where there is one,
+        and ``backbone``."""
+        words = [row.name for row in self.rows if row.name == BASELINE]
+        return (*words, *([self.backbone] if self.backbone else []))
 
 
 def find_recipes(folder: Path) -> list[str]:
@@ -225,7 +235,10 @@ def _expected_row(content: Any, name: str, columns: Mapping[str, Column]) -> Exp
     return ExpectedRow(content["kind"], values)
 
 
-_FIELDS = ("title", "claim", "kind", "sizes", "rows", "checks", "figure", "not_comparable")
+_FIELDS = (
+    *("title", "claim", "kind", "sizes", "rows", "checks", "figure"),
+    *("not_comparable", "backbone"),
+)
 _ROW_FIELDS = ("name", "label", "like", "set", *SIZES, "against", "at", "series")
 
 
@@ -245,9 +258,8 @@ def _recipe(name: str, folder: Path, content: Any, expected: Expected) -> Recipe
     if content["kind"] not in ("measured", "settings", "examples"):
         raise InputError(f"kind is measured, settings or examples, not {content['kind']!r}")
     texts = (str(content["title"]), " ".join(str(content["claim"]).split()))
-    kind, reason = content["kind"], content.get("not_comparable")
-    baseline = BASELINE if any(row.name == BASELINE for row in rows) else None
-    return Recipe(name, folder, *texts, kind, rows, checks, expected, drawn, reason, baseline)
+    kind, reason, dense = (content.get(key) for key in ("kind", "not_comparable", "backbone"))
+    return Recipe(name, folder, *texts, kind, rows, checks, expected, drawn, reason, dense)
 
 
 def _row(content: Any, bases: dict[str | None, Any], number: int) -> Row:
@@ -317,6 +329,11 @@ def _check_names(recipe: Recipe) -> None:
     for row in recipe.rows:
         if row.against is not None:
             _known(row.against, names, f"{row.name}.against", "row")
+    if recipe.backbone is not None:
+        _known(recipe.backbone, names, "backbone", "row")
+        dense = next(row for row in recipe.rows if row.name == recipe.backbone)
+        if not any(isinstance(job, PooledJob) and job.dense for job in dense.jobs.values()):
+            raise InputError(f"backbone: row {dense.name} has no job pooled with dense: true")
     for number, check in enumerate(recipe.checks):
         place = f"checks[{number}]"
         for name in (*check.rising, *([check.row] if check.row else [])):

@@ -27,9 +27,9 @@ that their folders keep (`small.json`, `full.json`). A verdict concerns one run:
 else, and *not run here* that there is no result. A check holds or fails beyond chance only: over
 queries and, for models that are trained here, over at least three trainings each, with Holm's
 correction over the table's checks. It is undecided within chance, where a row that it needs is
-missing, and where a trained model finds less than BM25. A small run measures on other, smaller data
-than the papers unless a column says otherwise: what it can bear out is a claim's direction, not a
-number.
+missing, and where a trained model finds less than BM25 and, in tables that have it as a row, than
+the dense model whose states it reads. A small run measures on other, smaller data than the papers
+unless a column says otherwise: what it can bear out is a claim's direction, not a number.
 """
 
 

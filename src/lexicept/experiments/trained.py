@@ -46,9 +46,13 @@ from lexicept.training.validation import RetrievalEvaluator, Texts
 
 SHARED = (
     *("words", "documents", "validation-words", "validation-documents"),
-    *("lists.jsonl", "teacher", "states"),
+    "lists.jsonl",
 )
-"""Files and folders that trainings prepare of data, teacher and backbone, for any head and loss."""
+"""Files and folders that trainings prepare of the same data, for any backbone, head and loss."""
+
+CACHES = {"states": "states", "teacher": "embeddings"}
+"""Caches of trainings, by their name in a run's folder, and their folder for all runs: what is in
+them is kept apart by its model and texts, so that a pretrained head does not part them."""
 
 ANISOTROPY_TEXTS = 1000
 """Number of documents, the first ones, whose tokens are compared."""
@@ -150,7 +154,7 @@ def _trained_and_tested(
     for dataset in job.test:
         with fetching(dataset.name, data):
             source = data.find(dataset.name)
-            states = work / "states" / _backbone_key(config) if frozen else None
+            states = work / "states" if frozen else None
             encoder.cut(dataset.max_query_tokens or lengths[0], lengths[1])
             collection = encoded(encoder, model, source, dataset, states, config, work, progress)
         ignored = data.ignores_identical_ids(dataset.name)
@@ -268,10 +272,14 @@ def _shared(config: TrainingConfig, folder: Path) -> dict[str, Path]:
     those with the same settings of it."""
     model, optimizer = config.model, config.optimizer
     prepared = [asdict(config.data), asdict(config.teacher), asdict(config.validation)]
-    common = folder / key([*prepared, config.data_seed, optimizer.bf16, _backbone_key(config)])
+    common = folder / key([*prepared, config.data_seed, optimizer.bf16])
     read = [model.sae_input, model.sae_queries, model.max_document_tokens]
-    sae = key([asdict(model.sae), *read, model.trained == "head"])
-    return {name: common / name for name in SHARED} | {"sae": common / f"sae-{sae}"}
+    sae = key([asdict(model.sae), *read, model.trained == "head", _backbone_key(config)])
+    caches = {name: folder.with_name(place) for name, place in CACHES.items()}
+    for place in caches.values():
+        place.mkdir(parents=True, exist_ok=True)
+    own = {"sae": common / f"sae-{sae}", **caches}
+    return {name: common / name for name in SHARED} | own
 
 
 def _averaged(models: Sequence[Path], work: Path) -> Path:
@@ -291,8 +299,11 @@ def _tuned(
     place.mkdir(parents=True, exist_ok=True)
     path, out = place / "config.yaml", place / "trials"
     replace_file(path, yaml.safe_dump(to_mapping(config), sort_keys=False).encode())
-    best = tune(path, tuning.vary, tuning.steps, out, progress=progress)[0]
-    _keep(_shared(config, work / "prepared"), out / "work")
+    shared, prepared = _shared(config, work / "prepared"), place / "prepared"
+    _link(shared, prepared)
+    best = tune(path, tuning.vary, tuning.steps, out, progress=progress, prepared=prepared)[0]
+    _keep(shared, prepared)
+    shutil.rmtree(prepared)
     return best.changes
 
 
@@ -321,7 +332,7 @@ def _pretrained(
     stage = job.pretraining
     if stage is None:
         return config
-    if job.seeds:
+    if job.seeds and not stage.shared:
         stage = replace(stage, settings=replace(stage.settings, seed=config.optimizer.seed))
     source = data.find(stage.corpus)
     model, settings = config.model, stage.settings

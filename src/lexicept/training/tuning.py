@@ -55,6 +55,7 @@ def tune(
     progress: Progress = silent,
     *,
     restart: bool = False,
+    prepared: Path | None = None,
 ) -> list[Trial]:
     """Train with every combination of some values, for a few steps each.
 
@@ -69,6 +70,8 @@ def tune(
         steps: of the optimiser, in place of the configuration's.
         changes: of the configuration, ``NAME=VALUE`` each.
         restart: discard the trials in ``out``, such as those of another configuration.
+        prepared: folder of what trainings share, in place of ``out/work``; other trainings may
+            have prepared it.
 
     Returns:
         All trials, the best first, those that diverged last.
@@ -91,7 +94,8 @@ def tune(
             name = ",".join(assignments)
             progress("trials", number - 1, len(grid), name)
             if name not in known:
-                known[name] = _trial(config, short, assignments, out, progress)
+                shared = prepared or out / "work"
+                known[name] = _trial(config, short, assignments, out, progress, shared)
                 write_json(path, {"trials": [asdict(trial) for trial in known.values()]})
                 for rest in ("work", "model", "adapter"):
                     shutil.rmtree(_folder(out, assignments) / rest, ignore_errors=True)
@@ -135,13 +139,18 @@ def _folder(out: Path, assignments: Sequence[str]) -> Path:
 
 
 def _trial(
-    config: Path, changes: Sequence[str], assignments: list[str], out: Path, progress: Progress
+    config: Path,
+    changes: Sequence[str],
+    assignments: list[str],
+    out: Path,
+    progress: Progress,
+    shared: Path,
 ) -> Trial:
     folder = _folder(out, assignments)
     if not (folder / "model").exists():
-        shared = out / "work" if all(map(_SHARING.match, assignments)) else None
+        prepared = shared if all(map(_SHARING.match, assignments)) else None
         try:
-            train(load_config(config, [*changes, *assignments]), folder, progress, shared)
+            train(load_config(config, [*changes, *assignments]), folder, progress, prepared)
         except NotFiniteError:  # a temperature that does not suit
             return Trial(assignments)
     validated = [line for line in read_metrics(folder / "metrics.jsonl") if "eval_ndcg" in line]
