@@ -236,7 +236,9 @@ def _run(job: Job, recipe: Recipe, data: Data, work: Path, progress: Progress) -
         case PooledJob():
             return pooled.run_pooled(job, data, work, progress)
         case OverlapJob():
-            return trained.run_overlap(job, data, work, progress)
+            from lexicept.experiments.overlap import run_overlap
+
+            return run_overlap(job, data, work, progress)
         case PairsJob():
             from lexicept.experiments.model_pairs import run_pairs
 
