@@ -21,7 +21,7 @@ from lexicept.corpora import Qrel, pseudo_queries, read_documents, read_qrels, r
 from lexicept.engines import ExactEngine
 from lexicept.evaluation import effectiveness, significance
 from lexicept.evaluation.alpha import KnownItems, choose_alpha, known_item_ndcg
-from lexicept.experiments.data import read_vectors
+from lexicept.experiments.vectors import read_vectors
 from lexicept.index.builder import Contents
 from lexicept.index.impacts import Derived, RRASettings, VocabularySettings
 from lexicept.index.reader import IndexReader

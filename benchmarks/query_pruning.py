@@ -17,7 +17,7 @@ from benchmarks.judged import NDCG, Collection, System, ahead, decimal, opened
 from lexicept.corpora import read_qrels
 from lexicept.engines import ExactEngine
 from lexicept.evaluation.runs import run_of_rows
-from lexicept.experiments.data import read_vectors
+from lexicept.experiments.vectors import read_vectors
 from lexicept.index.impacts import VocabularySettings
 from lexicept.measures import qd_flops
 from lexicept.vectors import canonical_csr, stack_columns

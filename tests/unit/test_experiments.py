@@ -38,7 +38,6 @@ from lexicept.experiments.data import (
     Subset,
     ignores_identical_ids,
     load_sources,
-    read_vectors,
 )
 from lexicept.experiments.jobs import TrainingJob
 from lexicept.experiments.measuring import Collection, Measurements
@@ -53,6 +52,7 @@ from lexicept.experiments.recipe import (
 )
 from lexicept.experiments.report import RECIPES, record, recorded, write_report
 from lexicept.experiments.run import Outcome, Result, known_results, run_recipe, validate
+from lexicept.experiments.vectors import read_vectors
 from support.collections import write_beir
 from support.commands import Run, assert_error
 from support.tiny import save_collection
@@ -1129,8 +1129,8 @@ def test_clsr_is_bm25_over_latents_of_pooled_vectors(tmp_path, monkeypatch):
     searched, latents, found = [], [], {}
     of_vectors = pooled.latents_of
 
-    def spy(*of):
-        latents.append(of_vectors(*of))
+    def spy(*of, **more):
+        latents.append(of_vectors(*of, **more))
         return latents[-1]
 
     monkeypatch.setattr(pooled, "latents_of", spy)
@@ -1144,10 +1144,11 @@ def test_clsr_is_bm25_over_latents_of_pooled_vectors(tmp_path, monkeypatch):
     assert found[True].keys() < found[False].keys()
     assert found[False]["beir document length"] <= 4
     assert 0 <= found[False]["beir FVU"] < found[False]["beir unseen FVU"]
-    (collection,), (queries, documents) = searched, latents
+    (collection,), (documents, queries) = searched, latents
+    weighted = collection.weighting.documents(collection.documents.load())
     df = np.bincount(documents.indices, minlength=60)
     idf = np.log1p((40 - df + 0.5) / (df + 0.5))[documents.indices]
-    assert collection.documents.data == pytest.approx(idf * documents.data / (documents.data + 0.6))
+    assert weighted.data == pytest.approx(idf * documents.data / (documents.data + 0.6))
     assert collection.queries.data == pytest.approx(queries.data / (queries.data + 1.5))
     assert found[True]["beir nDCG@10"] > 0.1
 

@@ -1,23 +1,32 @@
 """Evaluation of collections on disk: as in memory, resumed, and without holding any of them."""
 
-from collections.abc import Sequence
+import gzip
+import json
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
 from lexicept.corpora import read_documents
-from lexicept.experiments import stored
+from lexicept.experiments import stored, vectors
 from lexicept.experiments.data import Data, judged
 from lexicept.experiments.jobs import DatasetSettings, RetrievalJob, RRAChoice
 from lexicept.experiments.measuring import Collection, Measurements, measure, measure_curve
 from lexicept.experiments.stored import encoded_rows, words_of
-from lexicept.experiments.systems import judged_vectors, known_items, words_collection
+from lexicept.experiments.systems import (
+    judged_vectors,
+    known_items,
+    vectors_collection,
+    words_collection,
+)
+from lexicept.experiments.vectors import read_vectors, stored_vectors
 from lexicept.progress import silent
-from lexicept.storage.arrays import StoredRows
+from lexicept.storage.arrays import CSRWriter, StoredRows
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
 from support.tiny import save_collection
@@ -30,6 +39,71 @@ CHOICES = [
     RRAChoice(folds=2),
     RRAChoice(split="train"),
 ]
+
+
+def save_vectors(folder: Path, count: int) -> Path:
+    """Write vectors of documents, three terms each, and of two queries."""
+    folder.mkdir()
+    with gzip.open(folder / "documents.jsonl.gz", "wt") as file:
+        for n in range(count):
+            vector = {f"t{n % 7}": n + 1, f"t{n % 5 + 7}": 2, f"t{n % 3 + 12}": 1}
+            file.write(json.dumps({"id": f"d{n}", "vector": vector}) + "\n")
+    with gzip.open(folder / "queries.tsv.gz", "wt") as file:
+        file.write("q1\tt1 t1 t9\nq2\tt14\n")
+    return folder
+
+
+def test_published_vectors_are_written_block_by_block(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No more documents than a block's are read and not yet written."""
+    folder = save_vectors(tmp_path / "published", 50)
+    whole = read_vectors(folder, None, 0.5)
+    waiting, most, read, write = 0, 0, vectors.read_objects, CSRWriter.append
+
+    def counted(path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        nonlocal waiting, most
+        for one in read(path):
+            waiting += 1
+            most = max(most, waiting)
+            yield one
+
+    def append(self: CSRWriter, block: sp.csr_array) -> None:
+        nonlocal waiting
+        write(self, block)
+        waiting -= block.shape[0]
+
+    vocabulary = tmp_path / "vocab.txt"
+    vocabulary.write_text("\n".join(whole.terms))
+    monkeypatch.setattr(vectors, "read_objects", counted)
+    monkeypatch.setattr(vectors, "BLOCK", 8)
+    monkeypatch.setattr(CSRWriter, "append", append)
+    found = stored_vectors(folder, vocabulary, 0.5, tmp_path / "stored")
+    assert (waiting, most) == (0, 8)
+    assert isinstance(found.documents, StoredRows)
+    assert (found.documents.load() != whole.documents).nnz == 0
+    assert list(found.document_ids) == whole.document_ids == [f"d{n}" for n in range(50)]
+    assert (found.queries != whole.queries).nnz == 0
+    assert whole.documents[[3], [whole.terms.index("t3")]].tolist() == [2.0]
+    monkeypatch.setattr(vectors, "read_objects", None)  # they are there
+    assert stored_vectors(folder, vocabulary, 0.5, tmp_path / "stored").terms == whole.terms
+
+
+def test_published_vectors_on_disk_measure_as_in_memory(tmp_path: Path) -> None:
+    folder = save_vectors(tmp_path / "published", 50)
+    (folder / "qrels").mkdir()
+    lines = "query-id\tcorpus-id\tscore\nq1\td1\t1\nq2\td2\t1\n"
+    (folder / "qrels" / "test.tsv").write_text(lines)
+    job = RetrievalJob(datasets=(DatasetSettings("published"),), rra=RRAChoice(documents=20))
+    data = Data(tmp_path, {}, tmp_path / "work")
+    streamed = vectors_collection(job, job.datasets[0], data, tmp_path / "work")
+    assert isinstance(streamed.documents, StoredRows)
+    whole = replace(streamed, documents=read_vectors(folder, None).documents, folder=None)
+    found, expected = Measurements(), Measurements()
+    measure(streamed, found, job.rra, None, 2)
+    measure(whole, expected, job.rra, None, 2)
+    assert found.values == pytest.approx(expected.values, rel=1e-6)
+    assert found.per_query == expected.per_query
 
 
 def in_memory(source: str) -> Collection:

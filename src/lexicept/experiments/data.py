@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -14,11 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
 
 from lexicept.corpora import Qrel, Query, read_documents, read_qrels, read_queries
-from lexicept.corpora.json_lines import read_objects
-from lexicept.corpora.lines import read_lines
 from lexicept.corpora.pseudo_queries import write_judged
 from lexicept.errors import InputError, LexiceptError
 from lexicept.progress import Progress, silent
@@ -266,62 +262,6 @@ def judged(source: str, split: str, count: int | None) -> Judged:
 def _judged_of(queries: list[Query], qrels: Any) -> Judged:
     names = {query.id for query in queries}
     return Judged(queries, [qrel for qrel in qrels if qrel.query_id in names])
-
-
-class Vectors(NamedTuple):
-    """Published sparse vectors."""
-
-    document_ids: list[str]
-    documents: sp.csr_array
-    """Document weights, CSR f32 [N, V]."""
-    query_ids: list[str]
-    queries: sp.csr_array
-    """Query weights, CSR f32 [n, V]."""
-    terms: list[str]
-    """Terms of the dimensions [V]."""
-
-
-def read_vectors(folder: Path, vocabulary: Path | None, weight: float = 1.0) -> Vectors:
-    """Read vectors from ``documents.jsonl.gz`` and ``queries.tsv.gz``.
-
-    A document is ``{"id", "vector": {term: weight}}``; a query is its id, a tab and its terms, of
-    which a repeated one weighs as often as it is there. SPLADE, SPARTA, uniCOIL and DeepImpact are
-    distributed in this form for Anserini.
-
-    Args:
-        vocabulary: a term a line, in the order of dimensions; None takes the terms that are there.
-            RRA depends on V, as a speaker may choose what no document has.
-        weight: what a document's stored 1 is worth.
-
-    Raises:
-        InputError: no such files, or a term that the vocabulary has not.
-    """
-    documents = [fields for _, fields in read_objects(str(folder / "documents.jsonl.gz"))]
-    lines = [line.split("\t") for _, line in read_lines(str(folder / "queries.tsv.gz"))]
-    asked = [Counter(text.split()) for _, text in lines]
-    vectors = [document["vector"] for document in documents]
-    if vocabulary is None:
-        terms = sorted({term for vector in (*vectors, *asked) for term in vector})
-        dimension = {term: number for number, term in enumerate(terms)}
-    else:
-        terms = vocabulary.read_text(encoding="utf-8").split("\n")
-        dimension = {term: number for number, term in enumerate(terms) if term}
-        terms = terms[: len(dimension)]
-    try:
-        X, Q = _matrix(vectors, dimension) * np.float32(weight), _matrix(asked, dimension)
-    except KeyError as error:
-        raise InputError(f"{folder}: {error.args[0]!r} is no term of {vocabulary}") from None
-    ids = ([document["id"] for document in documents], [name for name, _ in lines])
-    return Vectors(ids[0], sp.csr_array(X), ids[1], Q, terms)
-
-
-def _matrix(vectors: Sequence[Mapping[str, float]], dimension: Mapping[str, int]) -> sp.csr_array:
-    indptr = np.cumsum([0, *map(len, vectors)])
-    columns = np.array([dimension[term] for vector in vectors for term in vector], np.int32)
-    weights = np.array([w for vector in vectors for w in vector.values()], np.float32)
-    matrix = sp.csr_array((weights, columns, indptr), shape=(len(vectors), len(dimension)))
-    matrix.sort_indices()
-    return matrix
 
 
 def check_dataset(name: str, split: str, sources: Mapping[str, Source]) -> None:

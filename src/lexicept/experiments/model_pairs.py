@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 
 from lexicept.analysis.pairs import Group, dimension_pairs, senses, synonyms
-from lexicept.corpora import Document, read_documents
+from lexicept.corpora import Document
 from lexicept.experiments.data import Data, fetching
 from lexicept.experiments.jobs import PairsJob, TrainingJob
 from lexicept.experiments.measuring import Measurements
+from lexicept.experiments.stored import documents_of
 from lexicept.experiments.trained import model_of
 from lexicept.index.impacts import VocabularySettings
 from lexicept.models.encoder import Encoder
@@ -40,9 +41,9 @@ def run_pairs(job: PairsJob, data: Data, work: Path, progress: Progress) -> Meas
         MissingDataError: a dataset or model that is not here.
     """
     with fetching(job.dataset, data):
-        documents = list(read_documents(data.find(job.dataset)))
-    drawn = np.random.default_rng(SEED).permutation(len(documents))[: job.documents]
-    documents = [documents[number] for number in sorted(drawn.tolist())]
+        corpus = documents_of(data.find(job.dataset), work)
+    drawn = np.random.default_rng(SEED).permutation(len(corpus.ids))[: job.documents]
+    documents = [corpus.stored.document(number) for number in sorted(drawn.tolist())]
     tokens, latents = (
         _vectors(one, documents, data, work, progress) for one in (job.tokens, job.latents)
     )

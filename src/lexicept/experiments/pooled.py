@@ -1,12 +1,13 @@
 """CL-SR (Park et al. 2025): an SAE over a dense retriever's pooled vectors, searched by BM25.
 
-Vectors stay on disk and are read in blocks.
+Passages, their vectors and their latents stay on disk and are read in blocks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,11 +16,11 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from lexicept.corpora import read_documents
 from lexicept.evaluation.runs import run_of_rows
 from lexicept.experiments.data import Data, fetching, judged
 from lexicept.experiments.jobs import PooledJob
 from lexicept.experiments.measuring import DEPTH, Collection, Measurements, measure, measure_run
+from lexicept.experiments.stored import documents_of, encoded_rows
 from lexicept.experiments.trained import key
 from lexicept.models.sae.model import SAE
 from lexicept.progress import Progress
@@ -49,12 +50,12 @@ def run_pooled(job: PooledJob, data: Data, work: Path, progress: Progress) -> Me
     for dataset in job.datasets:
         with fetching(dataset.name, data):
             source = data.find(dataset.name)
-            documents = list(read_documents(source))
+            corpus = documents_of(source, work)
             queries, qrels = judged(source, dataset.split, dataset.queries)
-        texts = [[q.text for q in queries], [d.content for d in documents]]
+        asked = [query.text for query in queries]
         name = data.place(job.model)
-        Q, D = embeddings(name, texts[0], texts[1], work / "embeddings", progress)
-        ids = ([d.id for d in documents], [q.id for q in queries])
+        Q, D = embeddings(name, asked, corpus.contents, work / "embeddings", progress)
+        ids = (corpus.ids, [query.id for query in queries])
         ignored = data.ignores_identical_ids(dataset.name)
         if job.dense:
             scored = nearest(Q, D, min(DEPTH + ignored, len(D)))
@@ -62,15 +63,25 @@ def run_pooled(job: PooledJob, data: Data, work: Path, progress: Progress) -> Me
             measure_run(dataset.title, run, qrels, measurements, ignored)
             continue
         parts = Parts.of(len(D), job.unseen)
-        identity = [asdict(job.sae), name, fingerprint(texts[1]), job.unseen]
-        sae = _trained(job, D, parts, work / "pooled" / key(identity), progress)
-        asked, indexed = (
-            latents_of(sae, vectors, k or sae.k)
-            for vectors, k in ((Q, job.query_k), (D, job.document_k))
+        identity = [asdict(job.sae), name, fingerprint(corpus.contents), job.unseen]
+        place = work / "pooled" / key(identity)
+        sae = _trained(job, D, parts, place, progress)
+        k = job.document_k or sae.k
+        encode = partial(latents_of, sae, k=k)
+        indexed = encoded_rows(place / f"latents-{k}", D, sae.num_latents, encode, progress)
+        weights = CLSR.queries(latents_of(sae, Q, job.query_k or sae.k))
+        collection = Collection(
+            dataset.title,
+            ids[0],
+            indexed,
+            ids[1],
+            weights,
+            qrels,
+            ignore_identical_ids=ignored,
+            weighting=CLSR,
+            folder=work / "postings",
         )
-        weights = CLSR.documents(indexed), CLSR.queries(asked)
-        collection = Collection(dataset.title, ids[0], weights[0], ids[1], weights[1], qrels)
-        measure(replace(collection, ignore_identical_ids=ignored), measurements)
+        measure(collection, measurements)
         measurements.values[f"{dataset.title} FVU"] = unexplained(sae, D, parts.learned)
         if len(parts.unseen):
             measurements.values[f"{dataset.title} unseen FVU"] = unexplained(sae, D, parts.unseen)

@@ -3,9 +3,9 @@ memory as a whole, however many millions of passages there are."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import scipy.sparse as sp
 
@@ -65,9 +65,9 @@ def words_of(source: str, language: str, work: Path, progress: Progress) -> Word
 
 def encoded_rows(
     path: Path,
-    texts: Sequence[str],
+    texts: Any,
     size: int,
-    encode: Callable[[Sequence[str]], sp.csr_array],
+    encode: Callable[[Any], sp.csr_array],
     progress: Progress,
 ) -> StoredRows:
     """Return the vectors of texts [n, size], encoded block by block where they are absent; an
@@ -75,7 +75,8 @@ def encoded_rows(
 
     Args:
         path: their folder, named after what they are vectors of.
-        encode: texts → vectors [n, size].
+        texts: a sequence of texts, or an array [n, d] of what stands for them.
+        encode: a slice of them → vectors [n, size].
     """
 
     def make() -> None:

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from lexicept.corpora import pseudo_queries, read_qrels
 from lexicept.errors import InputError
 from lexicept.evaluation.alpha import QUERY_SHARE, KnownItems
-from lexicept.experiments.data import Data, MissingDataError, fetching, judged, read_vectors
+from lexicept.experiments.data import Data, MissingDataError, fetching, judged
 from lexicept.experiments.jobs import DatasetSettings, EffectJob, RetrievalJob, RRAChoice
 from lexicept.experiments.measuring import (
     Collection,
@@ -26,6 +26,7 @@ from lexicept.experiments.measuring import (
     measure_curve,
 )
 from lexicept.experiments.stored import documents_of, encoded_rows, words_of
+from lexicept.experiments.vectors import read_vectors, stored_vectors
 from lexicept.progress import Progress
 from lexicept.rra import Dialogue, converse, hear, read
 from lexicept.storage.files import fingerprint
@@ -46,7 +47,7 @@ def run_retrieval(job: RetrievalJob, data: Data, work: Path, progress: Progress)
         progress("datasets", number, len(job.datasets), dataset.name)
         with fetching(dataset.name, data):
             if job.system == "vectors":
-                collection = vectors_collection(job, dataset, data)
+                collection = vectors_collection(job, dataset, data, work)
             elif job.system == "bm25":
                 collection = words_collection(job, dataset, data, work, progress)
             else:
@@ -126,15 +127,22 @@ def known_items(
 
 
 def vectors_collection(
-    job: RetrievalJob | EffectJob, dataset: DatasetSettings, data: Data
+    job: RetrievalJob, dataset: DatasetSettings, data: Data, work: Path
 ) -> Collection:
-    """Return a dataset with published vectors."""
+    """Return a dataset with published vectors; those of documents stay on disk."""
     source = data.find(dataset.name)
     vocabulary = None if job.vocabulary is None else Path(data.find(job.vocabulary)) / "vocab.txt"
-    vectors = read_vectors(Path(source), vocabulary, job.weight)
+    identity = fingerprint([source, str(vocabulary), str(job.weight)])[:16]
+    place = work / "published" / identity
+    vectors = stored_vectors(Path(source), vocabulary, job.weight, place)
     qrels = list(read_qrels(source, dataset.split))
     asked = {qrel.query_id for qrel in qrels}
     rows = [row for row, name in enumerate(vectors.query_ids) if name in asked]
+
+    def known(count: int) -> KnownItems:
+        drawn = pseudo_queries.from_vectors(vectors.documents.load(), count)
+        return KnownItems.mismatched(*drawn)
+
     return Collection(
         dataset.title,
         vectors.document_ids,
@@ -142,8 +150,9 @@ def vectors_collection(
         [vectors.query_ids[row] for row in rows],
         sp.csr_array(vectors.queries[rows]),
         qrels,
-        lambda count: KnownItems.mismatched(*pseudo_queries.from_vectors(vectors.documents, count)),
+        known,
         data.ignores_identical_ids(dataset.name),
+        folder=work / "postings",
     )
 
 
