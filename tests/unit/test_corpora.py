@@ -647,7 +647,7 @@ columns = texts.map(lambda text: text.translate(dict.fromkeys(map(ord, "\t\r\n")
 
 
 def corpora(field: st.SearchStrategy[str]) -> st.SearchStrategy[list[Document]]:
-    documents = st.builds(Document, ids, field, field, st.just({}))
+    documents = st.builds(Document, ids, field, field, st.just({}), st.just(()))
     return st.lists(documents, unique_by=lambda document: document.id)
 
 

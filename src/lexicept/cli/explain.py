@@ -112,7 +112,7 @@ def _of_index(
             boosts=boosts,
             query_encoder=query_encoder.value,
         )
-        return found, opened.document(document_id)
+        return found, opened.document(found.passage or document_id)
 
 
 def _show(explanation: Explanation, document: Document, out: Path | None, as_json: bool) -> None:

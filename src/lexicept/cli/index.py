@@ -150,6 +150,8 @@ def print_info(index: Index, as_json: bool) -> None:
         print_json(report)
         return
     rows = [("documents", f"{report['documents']:,}")]
+    if report["passages"]:
+        rows.append(("passages", f"{report['passages']:,}"))
     for entry in report["vocabularies"]:
         weighting = dict(entry["weighting"])
         name = weighting.pop("name")

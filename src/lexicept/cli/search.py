@@ -174,7 +174,8 @@ def _print_results(query: str, hits: Hits, counts: Mapping[str, Sequence[ValueCo
 
 
 def _to_json(hit: Hit) -> dict[str, Any]:
-    row: dict[str, Any] = {"rank": hit.rank, "id": hit.id, "score": hit.score}
+    row: dict[str, Any] = {"rank": hit.rank, "id": hit.id, "passage": hit.passage}
+    row["score"] = hit.score
     row |= {"title": hit.title, "text": hit.text, "fields": hit.fields}
     if hit.explanation is not None:
         described = hit.explanation.to_json()

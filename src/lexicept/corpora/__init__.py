@@ -15,12 +15,13 @@ from lexicept.corpora import (
     tsv,
 )
 from lexicept.corpora.lines import read_lines
-from lexicept.corpora.records import Document, Qrel, Query, Records, checked
+from lexicept.corpora.records import Document, Passage, Qrel, Query, Records, checked
 from lexicept.corpora.skipped import Skipped
 from lexicept.errors import InputError
 
 __all__ = [
     "Document",
+    "Passage",
     "Qrel",
     "Query",
     "read_documents",

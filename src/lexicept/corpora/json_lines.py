@@ -7,12 +7,13 @@ from itertools import chain
 from typing import Any
 
 from lexicept.corpora.lines import LONGEST, decode, filled_lines, open_bytes
-from lexicept.corpora.records import Document, Place, Query, Records
+from lexicept.corpora.passages import joined
+from lexicept.corpora.records import Document, Passage, Place, Query, Records
 from lexicept.fields.values import fields_in
 
 DOCUMENT_IDS = ("_id", "id", "docno", "doc_id")
 DOCUMENT_TEXTS = ("text", "contents", "body")
-RESERVED = {*DOCUMENT_IDS, *DOCUMENT_TEXTS, "title"}
+RESERVED = {*DOCUMENT_IDS, *DOCUMENT_TEXTS, "title", "passages"}
 """Names that are no fields."""
 
 _QUERY_IDS = ("_id", "id", "query_id", "qid")
@@ -86,11 +87,33 @@ def to_document(place: Place, fields: Mapping[str, Any], default_id: str | None 
         InputError: a field that is missing or of the wrong type.
     """
     title = _text(place, fields, ("title",)) if "title" in fields else ""
-    text = _text(place, fields, DOCUMENT_TEXTS)
+    passages = _passages(place, fields.get("passages"))
+    text = joined(passages) if passages else _text(place, fields, DOCUMENT_TEXTS)
     if default_id is not None and not any(key in fields for key in DOCUMENT_IDS):
-        return Document(default_id, text, title, fields_in(fields, RESERVED))
-    number = _id(place, fields, DOCUMENT_IDS)
-    return Document(number, text, title, fields_in(fields, RESERVED))
+        number = default_id
+    else:
+        number = _id(place, fields, DOCUMENT_IDS)
+    return Document(number, text, title, fields_in(fields, RESERVED), passages)
+
+
+def _passages(place: Place, values: Any) -> tuple[Passage, ...]:
+    """Return the passages of an object: objects with a text and, optionally, title and anchor."""
+    if not isinstance(values, list | tuple | None):
+        raise place.error(f"the passages must be a list, not {_kind(values)}")
+    passages = []
+    for value in values or ():
+        if isinstance(value, str):
+            passages.append(Passage(value))
+        elif isinstance(value, Passage):
+            passages.append(value)
+        elif isinstance(value, Mapping):
+            texts = [value.get("text"), value.get("title") or "", value.get("anchor") or ""]
+            if not all(isinstance(text, str) for text in texts):
+                raise place.error("the text, title and anchor of a passage must be strings")
+            passages.append(Passage(*map(str, texts)))
+        else:
+            raise place.error(f"a passage must be an object or a string, not {_kind(value)}")
+    return tuple(passages)
 
 
 def read_queries(path: str) -> Records[Query]:

@@ -11,6 +11,17 @@ from lexicept.errors import InputError, LexiceptWarning
 from lexicept.fields.values import NOTHING, FieldChecker, FieldKind, Fields
 
 
+class Passage(NamedTuple):
+    """A part of a document that is searched by itself; the document is the hit."""
+
+    text: str
+    title: str = ""
+    """Heading above it; may be empty."""
+    anchor: str = ""
+    """Name of the part in its document: the passage's id is the document's id, # and this. Empty
+    for its number, from 1."""
+
+
 class Document(NamedTuple):
     """A document of a corpus; `title` and `fields` may be empty."""
 
@@ -19,6 +30,8 @@ class Document(NamedTuple):
     title: str = ""
     fields: Fields = NOTHING
     """Fields of the document by name: texts, numbers, dates, or lists of one of these."""
+    passages: tuple[Passage, ...] = ()
+    """Passages that are indexed in place of the text; empty to index the text whole."""
 
     @property
     def content(self) -> str:
@@ -88,6 +101,7 @@ def checked(
     checker = FieldChecker(kinds)
     # Only the number is kept, not the place: corpora of millions of ids pass through here.
     numbers: dict[str, int] = {}
+    anchors = AnchorChecker()
     for place, read in records:
         try:
             record = read()
@@ -95,6 +109,7 @@ def checked(
             if record.id in numbers:
                 first = numbers[record.id]
                 raise place.error(f"id {record.id!r} was already used in {place.unit} {first}")
+            anchors.check(place, record)
             if isinstance(record, Document) and record.fields is not NOTHING:
                 record = record._replace(fields=_kept(place, record, checker))
         except InputError as error:
@@ -118,13 +133,60 @@ def _kept(place: Place, document: Document, checker: FieldChecker) -> Fields:
 
 
 def _check(place: Place, record: Document | Query) -> None:
+    if isinstance(record, Document) and record.passages:
+        check_passages(place, record)
     for name, value in zip(record._fields, record, strict=True):
-        if name == "fields":
+        if name in ("fields", "passages"):
             continue
         if not isinstance(value, str):
             raise place.error(f"its {name} must be a text, not {value!r:.80}")
         _check_encodable(place, value)
     check_id(place, record.id)
+
+
+class AnchorChecker:
+    """Checks that no document has the id of a passage of another: their ids begin with its id and
+    a #."""
+
+    def __init__(self) -> None:
+        self._divided: set[str] = set()
+        """Documents with passages."""
+        self._beginnings: dict[str, str] = {}
+        """What stands before a # in an id, and the first id that it is of."""
+
+    def check(self, place: Place, record: Document | Query) -> None:
+        """Raise InputError for such a document."""
+        if not isinstance(record, Document):
+            return
+        beginnings = [record.id[:end] for end, sign in enumerate(record.id) if sign == "#"]
+        for beginning in beginnings:
+            if beginning in self._divided:
+                problem = f"document {beginning!r} has passages"
+                raise place.error(f"id {record.id!r} looks like one of a passage: {problem}")
+        if record.passages:
+            if record.id in self._beginnings:
+                other = f"document {self._beginnings[record.id]!r} looks like one of them"
+                raise place.error(f"id {record.id!r} can't have passages: {other}")
+            self._divided.add(record.id)
+        for beginning in beginnings:
+            self._beginnings.setdefault(beginning, record.id)
+
+
+def check_passages(place: Place, document: Document) -> None:
+    """Raise InputError unless all passages hold texts, and no two of them have one anchor."""
+    anchors = set()
+    for number, passage in enumerate(document.passages, 1):
+        if not isinstance(passage, Passage):
+            raise place.error(f"passage {number} must be a Passage, not {passage!r:.80}")
+        for name, value in zip(passage._fields, passage, strict=True):
+            if not isinstance(value, str):
+                raise place.error(f"the {name} of passage {number} must be a text")
+            _check_encodable(place, value)
+        anchor = passage.anchor or str(number)
+        check_id(place, anchor)
+        if anchor in anchors:
+            raise place.error(f"two passages have the anchor {anchor!r}")
+        anchors.add(anchor)
 
 
 def check_id(place: Place, value: str) -> None:

@@ -195,8 +195,8 @@ def evaluate_bm25(
     derived = Derived.compute([tf], [VocabularySettings(weighting)], None)
     tf = vectorizer.queries([query.text for query in queries])
     vectors = weighting.queries(canonical_csr(tf))
-    rankings = derived.engine.search(vectors, RUN_DEPTH + ignore_identical_ids)
-    run = run_of_rows([query.id for query in queries], rankings, index.ids)
+    rankings = index.passages.ranked(derived.engine, vectors, RUN_DEPTH + ignore_identical_ids)
+    run = run_of_rows([query.id for query in queries], rankings, index.document_ids)
     results = _cut(run, qrels, measures, ignore_identical_ids)
     results.values.update(_costs(vectors, derived.engine.matrix(), results.values["RR@10"]))
     return results

@@ -229,7 +229,7 @@ class _Collection:
         self.span = slice(start, start + sum(self.sizes[name] for name in self.searched))
         self.tf = dict(zip(names, index.tf(), strict=True))
         self.contents = Contents(index.folder)
-        self.ids = list(index.ids)
+        self.ids = index.document_ids
         self.query_ids = [query.id for query in queries]
         self.ignore_identical_ids = ignore_identical_ids
         self.texts = [query.text for query in queries]
@@ -345,7 +345,8 @@ class _Searcher:
         ignored = self.collection.ignore_identical_ids
         cutoff = _CUTOFF + ignored
         depth = min(RUN_DEPTH, len(ids))
-        rankings = derived.engine.search(queries, depth, queries @ derived.background)
+        index, factors = self.collection.index, queries @ derived.background
+        rankings = index.passages.ranked(derived.engine, queries, depth, factors)
         run = {}
         for query, (documents, scores) in zip(self.collection.query_ids, rankings, strict=True):
             least = scores[cutoff - 1] if len(scores) > cutoff else -np.inf

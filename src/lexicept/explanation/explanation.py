@@ -31,6 +31,8 @@ class Explanation:
     """The contributions above 0, largest first."""
     prior: float
     """RRA's offset of the document times the query's factor on it; 0 without RRA."""
+    passage: str | None = None
+    """The id of the document's passage that was scored; None for a document indexed whole."""
 
     @property
     def score(self) -> float:

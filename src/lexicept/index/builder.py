@@ -11,6 +11,7 @@ from typing import Any, Self
 import scipy.sparse as sp
 
 from lexicept.corpora import Document
+from lexicept.corpora.passages import rows
 from lexicept.corpora.records import Place, Records, checked
 from lexicept.errors import InputError
 from lexicept.fields.values import NOTHING, FieldKind
@@ -19,6 +20,7 @@ from lexicept.index.atlas import Findings
 from lexicept.index.generations import commit_generation, replace_generation
 from lexicept.index.impacts import RRASettings, VocabularySettings
 from lexicept.index.manifest import read_manifest, resolved
+from lexicept.index.passages import PassageWriter
 from lexicept.index.reader import IndexReader
 from lexicept.index.stored import StoredDocuments
 from lexicept.index.term_frequencies import DocumentEncoder, Encode, TokenTotal, write_tf
@@ -163,7 +165,7 @@ class IndexBuilder:
         return IndexReader.open(self.path)
 
     def documents(self) -> Iterator[Document]:
-        """Yield the added documents."""
+        """Yield the rows of the added documents."""
         stored = StoredDocuments(self._generation)
         return (stored.document(number) for number in range(len(stored.ids)))
 
@@ -211,7 +213,7 @@ class Contents(Sequence[str]):
 def write_documents(
     folder: Path, documents: Iterable[Document], kinds: Mapping[str, FieldKind] = NOTHING
 ) -> int:
-    """Store the ids, titles, texts and fields of documents one by one; return their number.
+    """Store documents one by one, each or each of its passages as a row; return how many rows.
 
     Args:
         kinds: of fields that an index has.
@@ -222,13 +224,17 @@ def write_documents(
         TextWriter(folder / "titles") as titles,
         TextWriter(folder / "texts") as texts,
         FieldWriter(folder / "fields", kinds) as fields,
+        PassageWriter(folder) as passages,
     ):
         for document in well_formed(documents, kinds):
-            count += 1
-            ids.append(document.id)
-            titles.append(document.title)
-            texts.append(document.text)
-            fields.append(document.id, document.fields)
+            if document.passages:
+                passages.append(document, count)
+            for row in rows(document):
+                count += 1
+                ids.append(row.id)
+                titles.append(row.title)
+                texts.append(row.text)
+                fields.append(document.id, row.fields)
     return count
 
 

@@ -86,13 +86,16 @@ def _mask(
     if expression is not None:
         allowed &= masks.matching(expression).allowed
     for name in hidden:
-        if name not in stored.numbers:
+        rows = stored.rows(name)
+        if rows is None:
             raise InputError(f"no document {name!r} to hide")
-        allowed[stored.numbers[name]] = False
+        allowed[rows.start : rows.stop] = False
     for text in wanted:
         allowed = phrases.found(text, allowed)
     for text in unwanted:
-        allowed &= ~phrases.found(text, allowed)
+        # Of a document in passages none may have it.
+        everywhere = np.ones(len(stored.ids), bool)
+        allowed &= ~stored.passages.whole(phrases.found(text, everywhere))
     return Mask(allowed)
 
 

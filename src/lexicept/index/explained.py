@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lexicept.engines.mask import Mask
 from lexicept.explanation.contributions import Contribution, QueryTerm, Sources
 from lexicept.explanation.explanation import Explanation
 from lexicept.index.impacts import Derived
@@ -47,10 +48,20 @@ class Explainer:
         parts = zip(terms, vector.data[order].tolist(), sources, strict=True)
         return [QueryTerm(*term, weight, *places) for term, weight, places in parts]
 
+    def best(self, query: WeightedQuery, rows: range) -> int:
+        """Return the row of the largest score, the first of equal ones."""
+        if len(rows) == 1:
+            return rows[0]
+        allowed = np.zeros(len(self.stored.ids), bool)
+        allowed[rows.start : rows.stop] = True
+        factors = query.vector @ self.derived.background
+        ((best, _),) = self.derived.engine.search(query.vector, 1, factors, mask=Mask(allowed))
+        return int(best[0]) if best.size else rows[0]
+
     def explained(
         self, query: WeightedQuery, numbers: Sequence[int], *, spans: bool
     ) -> list[Explanation]:
-        """Return the explanations of some documents' scores.
+        """Return the explanations of the scores of some rows.
 
         Args:
             spans: whether to find the characters that fired each dimension.
@@ -84,10 +95,11 @@ class Explainer:
             explanations.append(
                 Explanation(
                     query.text,
-                    self.stored.ids[number],
+                    self.stored.document_ids[number],
                     contents[place],
                     tuple(Contribution(*term, *w, *q, *d) for term, *w, q, d in parts),
                     float(engine.offsets[number]) * factor,
+                    self.stored.passage_id(number),
                 )
             )
         return explanations

@@ -52,7 +52,7 @@ def with_feedback(
     elif isinstance(marked, str) or not isinstance(marked, Sequence):
         raise InputError(f"feedback is a number of results or a list of ids, not {marked!r:.80}")
     else:
-        numbers = [index.document_number(name) for name in marked]
+        numbers = [row for name in marked for row in index.document_rows(name)]
     if not numbers:
         return query
     plain = index.query_vectors([replace(query, boosts={}, added={})], vocabulary)
@@ -73,7 +73,7 @@ def like(index: IndexReader, document_id: str, query: ParsedQuery | None = None)
         InputError: an unknown id.
     """
     query = ParsedQuery("") if query is None else query
-    vector = centroid(rows(index, [index.document_number(document_id)]), DIMENSIONS)
+    vector = centroid(rows(index, index.document_rows(document_id)), DIMENSIONS)
     added = {**query.added, **_weights(index, vector)}
     return replace(query, hidden=(*query.hidden, document_id), added=added)
 

@@ -66,11 +66,15 @@ def _locked(path: Path) -> Iterator[None]:
 def next_generation(index: IndexReader) -> Iterator[Path]:
     """Yield the folder of the next generation, empty, for a block that ends with ``publish``.
 
-    Generations that no reader holds are removed then. A block that fails leaves no folder behind.
+    Generations that no reader holds are removed then. A block that fails, or does not publish,
+    leaves no folder behind.
     """
     with _place_for_next(index.path, index.folder.name) as folder:
         folder.mkdir()
         yield folder
+        if read_manifest(index.path)["generation"] != folder.name:
+            remove(folder)
+            return
     index.release()
     _clean_up(index.path, folder.name)
 

@@ -51,7 +51,8 @@ class Hits(list[Hit]):
     def total(self) -> int:
         """The number of all documents that are results, of which these are the best."""
         mask = self._index.mask(self.query, self._filter)
-        return self._index.found(self.query, self._vocabulary, self._steering, mask).count
+        found = self._index.found(self.query, self._vocabulary, self._steering, mask)
+        return self._index.masks.num_documents(found)
 
     @cached_property
     def added(self) -> list[QueryTerm]:

@@ -13,6 +13,7 @@ from lexicept.fields.columns import Columns
 from lexicept.fields.facets import ValueCount, value_counts
 from lexicept.fields.filters import Condition, Expression, Filter, parse
 from lexicept.fields.matching import matching
+from lexicept.index.passages import Passages
 
 KEPT = 16
 """Filters whose documents are kept, at a byte per document."""
@@ -21,10 +22,10 @@ KEPT = 16
 class Masks:
     """The masks of filters over the fields of an index; those of the last filters are kept."""
 
-    def __init__(self, columns: Columns) -> None:
+    def __init__(self, columns: Columns, passages: Passages) -> None:
         # Not a method: the cycle would keep the index, and its generation, for longer.
         self._of = lru_cache(KEPT)(partial(_mask, columns))
-        self._columns = columns
+        self._columns, self._passages = columns, passages
 
     def of(self, given: Filter | None) -> Mask | None:
         """Return the documents that a filter lets pass; None without one.
@@ -40,7 +41,13 @@ class Masks:
 
     def having(self, name: str) -> int:
         """Return how many documents have a field."""
-        return self._of(Condition(name, "exists", ())).count
+        return self.num_documents(self._of(Condition(name, "exists", ())))
+
+    def num_documents(self, mask: Mask) -> int:
+        """Return how many documents have a row that a mask allows."""
+        if not len(self._passages):
+            return mask.count
+        return int(np.count_nonzero(self._passages.per_document(mask.allowed)))
 
     def counts(
         self, names: Sequence[str], masks: Sequence[Mask | None], most: int
@@ -57,6 +64,7 @@ class Masks:
         for mask in masks:
             if mask is not None:
                 allowed &= mask.allowed
+        allowed = self._passages.per_document(allowed)
         for name in names:
             if name not in self._columns:
                 known = ", ".join(self._columns) or "none"

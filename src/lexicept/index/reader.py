@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
 from itertools import accumulate
@@ -19,7 +19,6 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
-from lexicept.corpora import Document
 from lexicept.engines import Engine, ExactEngine, store
 from lexicept.engines.interface import checked_queries as valid_weights
 from lexicept.engines.mask import Mask
@@ -42,6 +41,7 @@ from lexicept.index.queries import (
     checked_queries,
     checked_query,
 )
+from lexicept.index.rows import StoredRows
 from lexicept.index.stored import Hit, StoredDocuments
 from lexicept.queries.syntax import ParsedQuery, parse
 from lexicept.storage.arrays import load_csr
@@ -53,7 +53,7 @@ from lexicept.vectorizers.interface import Vectorizer
 from lexicept.vectors import SparseVectors, Vocabulary
 
 
-class IndexReader:
+class IndexReader(StoredRows):
     """An opened index. Arrays are memory-mapped, models are loaded when a query needs them."""
 
     def __init__(self, path: Path, current: CurrentManifest) -> None:
@@ -69,7 +69,8 @@ class IndexReader:
         self._stored = StoredDocuments(folder)
         self.ids, self.titles = self._stored.ids, self._stored.titles
         self.texts, self.fields = self._stored.texts, self._stored.fields
-        self.masks = Masks(self.fields)
+        self.document_ids, self.passages = self._stored.document_ids, self._stored.passages
+        self.masks = Masks(self.fields, self.passages)
         self.settings = {
             entry["name"]: VocabularySettings.from_json(entry) for entry in manifest["vocabularies"]
         }
@@ -135,15 +136,12 @@ class IndexReader:
                 if not current.stale():
                     raise
 
-    def __len__(self) -> int:
+    def __len__(self) -> int:  # the number of rows
         return len(self.ids)
-
-    def __contains__(self, document_id: object) -> bool:
-        return document_id in self._stored.numbers
 
     def __repr__(self) -> str:
         names = ", ".join(f"{v.name}: {v.size:,}" for v in self.vocabularies)
-        return f"IndexReader({str(self.path)!r}, {len(self):,} documents, {{{names}}})"
+        return f"IndexReader({str(self.path)!r}, {self.num_documents:,} documents, {{{names}}})"
 
     def _open_atlas(self) -> Atlas | None:
         folder = self.folder / "concepts" / "atlas"
@@ -184,24 +182,6 @@ class IndexReader:
     def adopt(self, other: IndexReader) -> None:
         """Take over the vectorizers that another generation has loaded and that are equal here."""
         self.vectorizers.adopt(other.vectorizers)
-
-    def document_number(self, document_id: str) -> int:
-        """The row of a document. Raises InputError for an unknown id."""
-        if not isinstance(document_id, str) or document_id not in self._stored.numbers:
-            raise InputError(f"no document {document_id!r} in {self.path}")
-        return self._stored.numbers[document_id]
-
-    def document(self, document_id: str) -> Document:
-        """A stored document. Raises InputError for an unknown id."""
-        return self.stored(self.document_number(document_id))
-
-    def stored(self, number: int) -> Document:
-        """The document of a row."""
-        return self._stored.document(number)
-
-    def documents(self) -> Iterator[Document]:
-        """All stored documents, in order."""
-        return (self.stored(number) for number in range(len(self)))
 
     def document_vectors(self) -> SparseVectors:
         """The document weights that are searched [N, V], without RRA's offsets."""
@@ -362,7 +342,7 @@ class IndexReader:
         """
         results = self.search_vectors(vectors, top_k, threads, mask)
         if mask is not None and any(query.conditions_alone for query in queries):
-            first = np.flatnonzero(mask.allowed)[:top_k].tolist()
+            first = np.flatnonzero(self.passages.per_document(mask.allowed))[:top_k].tolist()
             listed = [self._hit(rank, 0.0, number) for rank, number in enumerate(first, 1)]
             return [
                 listed if q.conditions_alone else r for q, r in zip(queries, results, strict=True)
@@ -383,7 +363,7 @@ class IndexReader:
         if self.rra is not None:
             queries = valid_weights(queries, self.engine.num_dimensions)
         factors = None if self.rra is None else queries @ self.derived.background
-        results = self.searcher.search(queries, top_k, factors, threads, mask)
+        results = self.passages.ranked(self.searcher, queries, top_k, factors, threads, mask)
         return [
             [
                 self._hit(rank, score, number)
@@ -395,7 +375,7 @@ class IndexReader:
         ]
 
     def _hit(self, rank: int, score: float, number: int) -> Hit:
-        return Hit(rank, score, self.ids[number], self._stored, number)
+        return Hit(rank, score, self.document_ids[number], self._stored, number)
 
     def found(
         self,
@@ -404,7 +384,7 @@ class IndexReader:
         steering: Steering | None = None,
         mask: Mask | None = None,
     ) -> Mask:
-        """Return all documents that are results of a query, however many there are.
+        """Return all rows that are results of a query; ``masks`` counts their documents.
 
         Args:
             mask: the documents that may be results; see ``mask``.
@@ -427,7 +407,10 @@ class IndexReader:
     ) -> Explanation:
         """Explain a document's score for a query by the dimensions that contribute to it.
 
+        Of a document in passages it is the best one's.
+
         Args:
+            document_id: of a document, or of one passage.
             vocabulary, steering: as in ``search``.
             spans: whether to find the characters that fired each dimension. For concepts the
                 document goes through the encoder again.
@@ -435,8 +418,9 @@ class IndexReader:
         Raises:
             InputError: no such document or vocabulary, or bad steering.
         """
-        number = self.document_number(document_id)
+        rows = self.document_rows(document_id)
         encoded = self.encode(query, vocabulary, steering)
+        number = self._explainer.best(encoded, rows)
         return self._explainer.explained(encoded, [number], spans=spans)[0]
 
     @property

@@ -7,8 +7,8 @@ Each writes the next generation under another name and publishes it in one step 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,11 +16,13 @@ import numpy as np
 import scipy.sparse as sp
 
 from lexicept.corpora import Document, pseudo_queries
+from lexicept.corpora.passages import from_rows
 from lexicept.engines import ExactEngine, store
 from lexicept.errors import InputError
 from lexicept.explanation.contributions import unnamed
 from lexicept.index.atlas import SOURCES, Findings, unique_labels
-from lexicept.index.builder import Contents, map_over, well_formed, write_documents
+from lexicept.index.builder import Contents, map_over, write_documents
+from lexicept.index.files import FILES, write_files
 from lexicept.index.generations import (
     carry_over,
     changing,
@@ -30,10 +32,12 @@ from lexicept.index.generations import (
 )
 from lexicept.index.impacts import RRASettings
 from lexicept.index.reader import IndexReader
+from lexicept.index.stored import StoredDocuments
 from lexicept.index.term_frequencies import write_tf
 from lexicept.parallel.ray import Cluster
 from lexicept.progress import Progress, silent
 from lexicept.storage.arrays import CSRWriter, load_csr, save_array
+from lexicept.storage.files import remove
 from lexicept.storage.generations import generation_name
 from lexicept.storage.texts import TextStore
 from lexicept.storage.workspace import new_folder
@@ -41,6 +45,26 @@ from lexicept.vectors import Integers
 
 BLOCK = 2**14
 """Rows that a change copies at once."""
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Changes of an index's documents that become one generation."""
+
+    documents: Iterable[Document] = ()
+    """Documents to add, or to put in the place of those with their ids; read once."""
+    deleted: Collection[str] = ()
+    """Ids of documents to delete, unless they are replaced."""
+    files: Mapping[str, str] | None = None
+    """The files that the index is of (see ``index.files``); None leaves them as they are."""
+
+
+class Changed(NamedTuple):
+    """The numbers of documents that changed."""
+
+    added: int
+    replaced: int
+    deleted: int
 
 
 class Added(NamedTuple):
@@ -65,21 +89,40 @@ def update(
         IndexFormatError: ``path`` is no index, or a damaged one; it is left as it was.
     """
     with changing(path) as index:
-        known = {name: number for number, name in enumerate(index.ids)}
-        fresh: dict[str, Document] = {}
-        for document in well_formed(documents, index.fields.kinds):
-            fresh[document.id] = document
-        order = list(range(len(index)))
-        for place, document_id in enumerate(fresh, len(index)):
-            if document_id in known:
-                order[known[document_id]] = place
+        changed = apply(index, Changes(documents), progress)
+    return Added(changed.added, changed.replaced)
+
+
+def apply(index: IndexReader, changes: Changes, progress: Progress = silent) -> Changed:
+    """Write the next generation of an index that is ``changing``; nothing where nothing changes.
+
+    Raises:
+        InputError: duplicate ids among the documents, or nothing would be left.
+    """
+    with next_generation(index) as folder:
+        # On disk, because there may be any number of them.
+        staged = folder / "fresh"
+        staged.mkdir()
+        write_documents(staged, changes.documents, index.fields.kinds)
+        fresh = StoredDocuments(staged)
+        waiting = dict(fresh.passages.spans())
+        order: list[int] = []
+        replaced = deleted = 0
+        for name, rows in index.passages.spans():
+            if name in waiting:
+                order.extend(len(index) + row for row in waiting.pop(name))
+                replaced += 1
+            elif name in changes.deleted:
+                deleted += 1
             else:
-                order.append(place)
-        if fresh:
-            with next_generation(index) as folder:
-                _rewrite(index, folder, list(fresh.values()), np.array(order), progress)
-    added = len(order) - len(known)
-    return Added(added, len(fresh) - added)
+                order.extend(rows)
+        order.extend(len(index) + row for rows in waiting.values() for row in rows)
+        changed = Changed(len(waiting), replaced, deleted)
+        if not order:
+            raise InputError(f"{index.path}: an index can't be left without documents")
+        if any(changed) or changes.files is not None:
+            _rewrite(index, folder, fresh, np.array(order, np.int64), changes.files, progress)
+    return changed
 
 
 def delete(path: str | os.PathLike[str], document_ids: Iterable[str]) -> int:
@@ -91,14 +134,14 @@ def delete(path: str | os.PathLike[str], document_ids: Iterable[str]) -> int:
         IndexFormatError: ``path`` is no index, or a damaged one; it is left as it was.
     """
     with changing(path) as index:
-        numbers = {index.document_number(document_id) for document_id in document_ids}
-        kept = np.array([n for n in range(len(index)) if n not in numbers], dtype=np.int64)
-        if not kept.size:
-            raise InputError(f"{index.path}: an index can't be left without documents")
-        if numbers:
-            with next_generation(index) as folder:
-                _rewrite(index, folder, [], kept, silent)
-    return len(numbers)
+        names = set()
+        for document_id in document_ids:
+            row = index.document_number(document_id)
+            if index.document_ids[row] != document_id:
+                problem = f"is a passage of document {index.document_ids[row]!r}"
+                raise InputError(f"{document_id!r} {problem}, and can't be deleted alone")
+            names.add(document_id)
+        return apply(index, Changes((), names)).deleted
 
 
 def reweight_in_place(path: str | os.PathLike[str], settings: RRASettings) -> None:
@@ -246,20 +289,25 @@ def _pseudo_queries(index: IndexReader, weights: ExactEngine) -> sp.csr_array:
 def _rewrite(
     index: IndexReader,
     folder: Path,
-    fresh: Sequence[Document],
+    fresh: StoredDocuments,
     order: Integers,
+    files: Mapping[str, str] | None,
     progress: Progress,
 ) -> None:
-    """Publish the next generation: rows ``order`` of the present documents and the fresh ones."""
+    """Publish the next generation: rows ``order`` of the present ones and the fresh ones.
+
+    Args:
+        fresh: stored in ``folder``, where they are removed.
+    """
     names = [vocabulary.name for vocabulary in index.vocabularies]
     derived = [f"{name}/{part}." for name in names for part in ("frequencies", "terms")]
-    kept = carry_over(index, folder, "ids.", "titles.", "texts.", "fields/", "postings/", *derived)
-    old = len(index)
-    write_documents(
-        folder,
-        (index.stored(int(i)) if i < old else fresh[int(i) - old] for i in order),
-        index.fields.kinds,
-    )
+    stored = ("ids.", "titles.", "texts.", "fields/", "passages/", "postings/")
+    without = (*stored, *derived, *([] if files is None else [FILES]))
+    kept = carry_over(index, folder, *without)
+    if files is not None:
+        write_files(folder, files)
+    write_documents(folder, _documents(index, fresh, order), index.fields.kinds)
+    staged = folder / "fresh"
     sizes = {}
     for vocabulary in index.vocabularies:
         target = folder / vocabulary.name
@@ -267,19 +315,40 @@ def _rewrite(
         size, terms = vocabulary.size, vocabulary.terms or ()
         target.mkdir(exist_ok=True)
         new = target / "new"
-        if fresh:
+        if len(fresh.ids):
             vectorizer = index.vectorizer(vocabulary.name)
-            write_tf(new, vectorizer, [d.content for d in fresh], None, progress)
+            write_tf(new, vectorizer, Contents(staged), None, progress)
             size, terms = vectorizer.size, vectorizer.terms
         TextStore.write(target / "terms", terms)
-        stored = [load_csr(before / "frequencies", size)]
-        stored += [load_csr(new, size)] if fresh else []
-        _write_rows(target / "frequencies", stored, order)
+        matrices = [load_csr(before / "frequencies", size)]
+        matrices += [load_csr(new, size)] if len(fresh.ids) else []
+        _write_rows(target / "frequencies", matrices, order)
         for part in target.glob("new.*"):
             part.unlink()
         sizes[vocabulary.name] = size
+    remove(staged)
     bits = index.engine.weight_bits
     commit_generation(index.path, folder, sizes, index.settings, index.rra, bits, kept=kept)
+
+
+def _documents(index: IndexReader, fresh: StoredDocuments, order: Integers) -> Iterator[Document]:
+    """Yield the documents whose rows these are; rows of a document follow one another."""
+    waiting: list[Document] = []
+    for place in order.tolist():
+        old = place < len(index)
+        passages, row = (
+            index.passages if old else fresh.passages,
+            place if old else place - len(index),
+        )
+        stored = index.stored(row) if old else fresh.document(row)
+        number = passages.number_at(row)
+        if number is None:
+            yield stored
+            continue
+        waiting.append(stored)
+        if row == passages.span(number)[-1]:
+            yield from_rows(passages.ids[number], passages.titles[number], waiting)
+            waiting = []
 
 
 def _write_rows(prefix: Path, matrices: Sequence[sp.csr_array], order: Integers) -> None:

@@ -20,6 +20,8 @@ from lexicept.queries.syntax import ParsedQuery
 class LexiceptRetriever(BaseRetriever):
     """Documents with ``id``, ``title``, ``score`` and fields in their metadata, best first.
 
+    A document in passages has the text of its best one, and that one's id as ``passage``.
+
     ``invoke`` raises InputError for what ``Index.search`` refuses. Its ``k``, the name that
     LangChain's own retrievers have for it, takes the place of ``top_k`` for one call, and its
     ``filter`` that of the retriever's. Changes of
@@ -69,4 +71,5 @@ class LexiceptRetriever(BaseRetriever):
 
 def _document(hit: Hit) -> Document:
     metadata = {**hit.fields, "id": hit.id, "title": hit.title, "score": hit.score}
+    metadata |= {"passage": hit.passage} if hit.passage else {}
     return Document(hit.text, id=hit.id, metadata=metadata)

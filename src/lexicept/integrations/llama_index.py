@@ -14,6 +14,9 @@ from lexicept.queries.syntax import ParsedQuery
 class LexiceptRetriever(BaseRetriever):
     """Documents as text nodes with scores, best first; the documents' ids are the nodes'.
 
+    A document in passages has the text of its best one, and that one's id as ``passage`` in its
+    metadata.
+
     ``retrieve`` raises InputError for what ``Index.search`` refuses. Changes of the index show once
     it has made or refreshed them.
 
@@ -48,5 +51,6 @@ class LexiceptRetriever(BaseRetriever):
 def _node(hit: Hit) -> NodeWithScore:
     # Prompts show all metadata, and would show an empty title.
     metadata = {**hit.fields, **({"title": hit.title} if hit.title else {})}
+    metadata |= {"passage": hit.passage} if hit.passage else {}
     node = TextNode(id_=hit.id, text=hit.text, metadata=metadata)
     return NodeWithScore(node=node, score=hit.score)

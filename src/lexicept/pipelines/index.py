@@ -91,7 +91,7 @@ class Index(Searchable):
         return self.reader.path
 
     def __len__(self) -> int:
-        return len(self.reader)
+        return self.reader.num_documents
 
     def __contains__(self, document_id: object) -> bool:
         return document_id in self.reader
@@ -139,11 +139,11 @@ class Index(Searchable):
         )
 
     def document(self, document_id: str) -> Document:
-        """Return a stored document. Raises InputError for an unknown id."""
+        """Return a whole document, or a passage by its id. Raises InputError for an unknown id."""
         return self.reader.document(document_id)
 
     def documents(self) -> Iterator[Document]:
-        """Return all stored documents, in order."""
+        """Return all whole documents, in order."""
         return self.reader.documents()
 
     def refresh(self) -> bool:
@@ -182,7 +182,7 @@ class Index(Searchable):
                 changing the index, or an engine other than the exact one searches it.
         """
         with self._changing:
-            path, known = self._changeable(), set(self.reader.ids)
+            path, known = self._changeable(), {name for name, _ in self.reader.passages.spans()}
             fresh = as_documents(
                 documents, first=len(known) + 1, taken=known, skip_errors=skip_errors
             )
@@ -283,7 +283,8 @@ class Index(Searchable):
         reader = self.reader
         return {
             "path": str(reader.path),
-            "documents": len(reader),
+            "documents": reader.num_documents,
+            "passages": len(reader) if len(reader.passages) else None,
             "vocabularies": reader.manifest["vocabularies"],
             "fields": {name: str(kind) for name, kind in reader.fields.kinds.items()},
             "rra": reader.manifest["rra"],

@@ -70,7 +70,9 @@ def build_report(
         progress("report", done, len(steps))
         sections.append(step())
     progress("report", len(steps), len(steps))
-    subtitle = f"{len(index):,} documents; index written by lexicept {index.manifest['lexicept']}"
+    subtitle = (
+        f"{index.num_documents:,} documents; index written by lexicept {index.manifest['lexicept']}"
+    )
     return render(Page(f"Report: {names[0]}", subtitle, sections))
 
 

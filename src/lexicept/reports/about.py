@@ -45,7 +45,7 @@ def at_a_glance(subject: Subject) -> Section:
     everything = np.sum([subject.lengths(name) for name in subject.names], axis=0)
     empty = int((everything == 0).sum())
     items = [
-        Number("Documents", count(len(index)), "searched by every query"),
+        Number("Documents", count(index.num_documents), "searched by every query"),
         *(
             Number(v.name.capitalize(), count(v.size), "dimensions of this vocabulary")
             for v in subject.vocabularies

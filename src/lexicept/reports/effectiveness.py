@@ -105,11 +105,7 @@ def _spread(ndcg: dict[str, float]) -> Figure:
 def _composition(subject: Subject) -> Table:
     """Return the table of each vocabulary's share of the first results' scores."""
     index = subject.index
-    pairs = [
-        (query, index.document_number(hit.id))
-        for query, hits in enumerate(subject.hits())
-        for hit in hits[:TOP]
-    ]
+    pairs = [(query, hit.number) for query, hits in enumerate(subject.hits()) for hit in hits[:TOP]]
     queries, rows = (
         np.array(side, np.int64) for side in (zip(*pairs, strict=True) if pairs else ((), ()))
     )

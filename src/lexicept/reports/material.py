@@ -63,9 +63,10 @@ class Questions:
         """Take one sentence from each of ``PSEUDO_QUERIES`` documents that have sentences."""
         sources, texts = pseudo_queries.from_texts(Contents(index.folder), PSEUDO_QUERIES)
         names = [index.ids[int(source)] for source in sources]
+        found = [index.document_ids[int(source)] for source in sources]
         return cls(
             [Query(name, text) for name, text in zip(names, texts, strict=True)],
-            [Qrel(name, name, 1) for name in names],
+            [Qrel(name, document, 1) for name, document in zip(names, found, strict=True)],
             False,
             len(index),
         )
@@ -123,7 +124,7 @@ class Subject:
     @cached_property
     def known(self) -> frozenset[str]:
         """The documents' ids."""
-        return frozenset(self.index.ids)
+        return frozenset(self.index.document_ids)
 
     def span(self, name: str) -> slice:
         """The dimensions of one vocabulary."""

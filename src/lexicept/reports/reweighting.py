@@ -78,8 +78,9 @@ def _results(subject: Subject, changed: Derived) -> Table:
     """Return the table of the queries' measures without and with RRA."""
     questions = subject.questions
     assert questions is not None
-    results = changed.engine.search(subject.asked, DEPTH, subject.asked @ changed.background)
-    run = run_of_rows([query.id for query in questions.queries], results, subject.index.ids)
+    index, factors = subject.index, subject.asked @ changed.background
+    results = index.passages.ranked(changed.engine, subject.asked, DEPTH, factors)
+    run = run_of_rows([query.id for query in questions.queries], results, index.document_ids)
     values = [subject.measured(), evaluate_queries(questions.qrels, run, MEASURES)]
     if subject.index.rra is not None:
         values.reverse()

@@ -88,8 +88,7 @@ def top_documents(index: IndexReader, concept: int, top_k: int) -> list[dict[str
     best = np.argsort(-weights, kind="stable")[:top_k]
     summaries = []
     for number, weight in zip(documents[best].tolist(), weights[best].tolist(), strict=True):
-        document = index.stored(number)
-        summaries.append({**summary(document), "weight": weight})
+        summaries.append({**summary(index, number), "weight": weight})
     return summaries
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from lexicept.corpora import Document
 from lexicept.errors import IndexFormatError
 from lexicept.index.reader import IndexReader
 
@@ -22,14 +21,17 @@ NOT_FINITE = "its weights give scores that are not finite"
 """JSON has no infinity."""
 
 
-def summary(document: Document) -> dict[str, Any]:
-    """Return a document's id, title, fields and the beginning of its text."""
+def summary(index: IndexReader, row: int) -> dict[str, Any]:
+    """Return a document's id, title and fields, and the beginning of its text, or of the text of
+    the passage that is the row."""
+    document, document_id = index.stored(row), index.document_ids[row]
     # Four times as much leaves enough where the text is indented and has empty lines.
     beginning = " ".join(document.text[: 4 * EXCERPT].split())
     cut = len(beginning) > EXCERPT or len(document.text) > 4 * EXCERPT
     excerpt = beginning[:EXCERPT] + ("…" if cut else "")
-    known = {"id": document.id, "title": document.title, "fields": document.fields}
-    return {**known, "excerpt": excerpt}
+    known = {"id": document_id, "title": document.title, "fields": document.fields}
+    passage = None if document.id == document_id else document.id
+    return {**known, "passage": passage, "excerpt": excerpt}
 
 
 def to_json(content: Any) -> str:
@@ -46,15 +48,15 @@ class Cards:
     def __init__(self, index: IndexReader) -> None:
         self._index = index
         # No lru_cache of a method: the cycle would keep the index open after an update.
-        self._cards: dict[str, str] = {}
+        self._cards: dict[int, str] = {}
 
-    def of(self, document_id: str) -> str:
-        """Return a document's summary as the members of a JSON object, without the braces."""
-        card = self._cards.get(document_id)
+    def of(self, row: int) -> str:
+        """Return a row's summary as the members of a JSON object, without the braces."""
+        card = self._cards.get(row)
         if card is None:
-            card = to_json(summary(self._index.document(document_id)))[1:-1]
+            card = to_json(summary(self._index, row))[1:-1]
             if len(card) <= LONGEST_CARD:
                 if len(self._cards) >= CARDS:
                     self._cards.clear()
-                self._cards[document_id] = card
+                self._cards[row] = card
         return card

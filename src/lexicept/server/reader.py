@@ -305,4 +305,4 @@ def warm(index: IndexReader) -> None:
     for document in islice(index.documents(), 1):
         for vocabulary in index.vocabularies:
             index.search(document.content[:200], 1, vocabulary.name)
-        index.document_number(document.id)
+        index.document_rows(document.id)

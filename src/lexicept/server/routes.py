@@ -66,7 +66,7 @@ async def search(request: Request, asked: Annotated[Searched, Query()]) -> Respo
     total, facets = None, {}
     if asked.facet or asked.count:
         found = await reader.run(lambda: index.found(query, asked.vocabulary, steering, mask))
-        total = found.count
+        total = index.masks.num_documents(found)
         counts = index.masks.counts(asked.facet, [found], FACET_VALUES)
         facets = {name: [one._asdict() for one in values] for name, values in counts.items()}
     results = (await reader.search(index, wanted))[asked.offset :]
@@ -75,7 +75,7 @@ async def search(request: Request, asked: Annotated[Searched, Query()]) -> Respo
         raise IndexFormatError(NOT_FINITE)
     meant = await reader.run(lambda: hits.did_you_mean) if hits.unmatched_words else ""
     listed = ",".join(
-        f'{{"rank":{hit.rank},"score":{hit.score},{cards.of(hit.id)}}}' for hit in hits
+        f'{{"rank":{hit.rank},"score":{hit.score},{cards.of(hit.number)}}}' for hit in hits
     )
     about = {
         "query": asked.query,
@@ -106,7 +106,7 @@ async def explain(request: Request, asked: Annotated[Explained, Query()]) -> Res
     index = reader.generation.index
     query, document_id = parsed(index, asked), asked.document_id
     steering = steered(index, asked)
-    title = stored(index, document_id).title
+    stored(index, document_id)
     explanation = await reader.run(
         lambda: index.explain(query, document_id, asked.vocabulary, steering=steering)
     )
@@ -114,8 +114,9 @@ async def explain(request: Request, asked: Annotated[Explained, Query()]) -> Res
         {
             "query": asked.query,
             "text": query.text,
-            "document_id": document_id,
-            "title": title,
+            "document_id": explanation.document_id,
+            "passage": explanation.passage,
+            "title": stored(index, explanation.passage or explanation.document_id).title,
             "content": explanation.content,
             "score": explanation.score,
             "prior": explanation.prior,
@@ -184,8 +185,10 @@ async def concept(request: Request, number: int, top_k: TopK = 10) -> Response:
     "/documents/{document_id:path}", response_model=schema.StoredDocument, responses=DAMAGED
 )
 async def document(request: Request, document_id: str) -> Response:
-    """Return one document; its id may contain slashes."""
-    return as_json(stored(reader_of(request).generation.index, document_id)._asdict())
+    """Return one document, or a passage by its id; ids may contain slashes."""
+    document = stored(reader_of(request).generation.index, document_id)
+    passages = [passage._asdict() for passage in document.passages]
+    return as_json({**document._asdict(), "passages": passages})
 
 
 @router.get("/fields", response_model=schema.Fields, responses=DAMAGED)
@@ -212,7 +215,7 @@ async def health(request: Request) -> schema.Health:
         reason=reader.state.reason,
         version=version("lexicept"),
         generation=index.folder.name,
-        documents=len(index),
+        documents=index.num_documents,
         vocabularies=[schema.VocabularySize(name=v.name, size=v.size) for v in index.vocabularies],
     )
 

@@ -43,6 +43,10 @@ class Card(BaseModel):
     id: str
     title: str
     fields: dict[str, FieldValue] = Field(description="Dates are in ISO 8601.")
+    passage: str | None = Field(
+        description="Id of the passage that the title and the excerpt are of; null for a document "
+        "that is indexed whole."
+    )
     excerpt: str = Field(description="The beginning of the text.")
 
 
@@ -146,6 +150,10 @@ class Explanation(BaseModel):
     query: str
     text: str = Field(description="The words of the query without its syntax.")
     document_id: str
+    passage: str | None = Field(
+        description="Id of the document's best passage, which is explained; null for a document "
+        "that is indexed whole."
+    )
     title: str
     content: str = Field(description="Title and text as they were indexed.")
     score: float
@@ -155,6 +163,14 @@ class Explanation(BaseModel):
     contributions: list[Contribution] = Field(description="Largest first.")
 
 
+class Passage(BaseModel):
+    """A passage of a document."""
+
+    text: str
+    title: str
+    anchor: str = Field(description="Ends the passage's id, after the document's and a #.")
+
+
 class StoredDocument(BaseModel):
     """A document as it was indexed."""
 
@@ -162,6 +178,7 @@ class StoredDocument(BaseModel):
     title: str
     text: str
     fields: dict[str, FieldValue]
+    passages: list[Passage] = Field(description="Empty for a document that is indexed whole.")
 
 
 class ConceptSummary(BaseModel):
