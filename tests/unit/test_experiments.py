@@ -45,9 +45,11 @@ from lexicept.experiments.recipe import (
     SIZES,
     Column,
     Expected,
+    Row,
     Substitute,
     find_recipes,
     load_recipe,
+    read_job,
     to_json,
 )
 from lexicept.experiments.report import RECIPES, record, recorded, write_report
@@ -315,6 +317,42 @@ def test_a_run_that_was_killed_goes_on(recipes, here, tmp_path, monkeypatch):
     values = [{n: r.values for n, r in o.results.items()} for o in (whole, outcome)]
     assert values[0] == values[1]
     assert compare(recipe, "small", whole) == compare(recipe, "small", outcome)
+
+
+def test_a_training_of_another_table_is_not_run_again(recipes, here, tmp_path, monkeypatch):
+    content = {"config": short_training(2), "test": [{"name": "tiny"}]}
+    job = read_job({"training": content}, "row")
+    ran = []
+
+    def measure(row, job, recipe, *_):
+        ran.append(recipe.name)
+        values = {"tiny nDCG@10": 0.5}
+        return Result(
+            row.name, to_json(job), run_module.job_fingerprint(job, recipe), values, (), 1.0, "",
+            {}, "", {},
+        )  # fmt: skip
+
+    monkeypatch.setattr(run_module, "run_row", measure)
+
+    def run(name, *, row="a", column="nDCG@10", restart=False):
+        columns = {"N": Column(column, ("tiny",), small=Substitute(column, ("tiny",)))}
+        table = dataclasses.replace(
+            load_recipe(recipes, "paper/table1"),
+            name=name,
+            rows=(Row(row, row, {"small": job}),),
+            expected=Expected("", columns, {}),
+        )
+        return run_recipe(table, "small", here, tmp_path / "out", restart=restart).results[row]
+
+    first, second = run("paper/one"), run("paper/two", row="b")
+    assert ran == ["paper/one"]
+    assert second == dataclasses.replace(first, row="b")
+    run("paper/three", column="RR@10")  # a value that the other table has not measured
+    run("paper/two", row="b", restart=True)
+    assert ran == ["paper/one", "paper/three", "paper/two"]
+    damaged = tmp_path / "out" / "paper" / "one" / "small" / "rows" / "a.json"
+    damaged.write_text("{")
+    assert run("paper/zero") == first
 
 
 def test_missing_data_are_named_and_other_rows_go_on(recipes, here, tmp_path):

@@ -6,7 +6,8 @@ import os
 import platform
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from datetime import date
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -33,7 +34,14 @@ from lexicept.experiments.jobs import (
     TrainingJob,
 )
 from lexicept.experiments.measuring import Measurements
-from lexicept.experiments.recipe import Recipe, Row, load_expected, read_job, to_json
+from lexicept.experiments.recipe import (
+    Recipe,
+    Row,
+    load_expected,
+    measures_of,
+    read_job,
+    to_json,
+)
 from lexicept.measures import e2
 from lexicept.progress import Progress, silent
 from lexicept.storage.files import fingerprint, read_json, sha256, write_json
@@ -134,7 +142,8 @@ def run_recipe(
             if isinstance(job, str) or (row.name in results and not restart):
                 continue
             try:
-                result = run_row(row, job, recipe, data, out / "work", progress)
+                known = None if restart else same_training(row, job, recipe, size, out)
+                result = known or run_row(row, job, recipe, data, out / "work", progress)
             except LexiceptError as error:
                 missing[row.name] = str(error)
                 continue
@@ -145,6 +154,23 @@ def run_recipe(
         return Outcome(results, missing)
     finally:
         os.close(descriptor)
+
+
+def same_training(row: Row, job: Job, recipe: Recipe, size: str, out: Path) -> Result | None:
+    """Return the result of another row of ``out`` that trains and tests the same, as tables share
+    models; None where there is none, or where it lacks a value of this recipe's table."""
+    if not isinstance(job, TrainingJob):
+        return None
+    titles = tuple(f"{dataset.title} " for dataset in job.test)
+    columns = recipe.expected.columns.values()
+    printed = {name for column in columns for name in measures_of(column, size)}
+    wanted = {name for name in printed if name.startswith(titles)}
+    for path in sorted(out.glob(f"*/*/{size}/rows/*.json")):
+        with suppress(LexiceptError):  # what is wrong in it is its own recipe's to tell
+            result = Result.from_json(read_json(path), path)
+            if wanted <= result.values.keys() and result.belongs_to(job, recipe):
+                return replace(result, row=row.name)
+    return None
 
 
 def row_file(folder: Path, row: str) -> Path:
