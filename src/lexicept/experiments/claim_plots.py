@@ -78,7 +78,8 @@ def _costs(axes: Any, answered: AnsweredClaim, known: Answers) -> bool:
         shown: Mapping[str, Any] = {"xerr": cost_deviations, "yerr": deviations, "capsize": 2}
         axes.errorbar(costs, values, marker="o", markersize=4, label=label, **shown)
     if drawn > 1:
-        axes.set_xscale("log")
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_formatter("{x:g}")
         axes.set(xlabel=COST, ylabel=f"{plot.dataset} {MEASURE}")
         axes.legend(fontsize=7)
         axes.grid(alpha=0.3)
