@@ -17,6 +17,7 @@ from lexicept import reports
 from lexicept.cli import main
 from lexicept.corpora import Document, Qrel, Query
 from lexicept.errors import InputError
+from lexicept.evaluation.comparison import intervals
 from lexicept.evaluation.effectiveness import evaluate_index
 from lexicept.index.atlas import Findings
 from lexicept.index.builder import IndexBuilder
@@ -164,8 +165,9 @@ def test_every_kind_of_index(tmp_path, names, rra, judged):
     index = build(tmp_path / "index", names=names, rra=rra)
     html = reports.build_report(index, *((QUERIES, QRELS) if judged else ()))
     page = check(html)
-    expected = ["glance", "topics", "cost", "dead", "posting-lists", "discrimination"]
-    expected += ["pairs", "unexplained"] * (len(names) == 2) + ["evaluation", "rra"]
+    expected = ["summary", "topics", "evaluation"]
+    expected += ["pairs", "unexplained"] * (len(names) == 2) + ["rra", "construction"]
+    expected += ["cost", "dead", "posting-lists", "discrimination"]
     assert [attrs["href"] for tag, attrs in page.elements if tag == "a"][1:] == [
         f"#{section}" for section in expected
     ]
@@ -206,6 +208,21 @@ def test_numbers_are_those_of_the_index(tmp_path):
     assert sum(float(share.rstrip("%")) for share in shares) == pytest.approx(100, abs=0.2)
     failures = table(html, "The queries with the lowest nDCG@10")
     assert failures[0][1] == "q3"  # its judged answer has no ibex
+
+
+def test_the_collection_and_what_was_found_come_before_costs(tmp_path):
+    index = build(tmp_path / "index", labels=["vowel a", "vowel e", "vowel i", "#3", "u"])
+    html = reports.build_report(index, QUERIES, QRELS, build(tmp_path / "other"))
+    assert re.findall(r'<section id="([\w-]+)"', html) == [
+        *("summary", "topics", "evaluation", "comparison", "pairs", "unexplained", "rra"),
+        *("construction", "cost", "dead", "posting-lists", "discrimination"),
+    ]
+    values = evaluate_index(index, QUERIES, QRELS).per_query["nDCG@10"]
+    low, high = intervals({"nDCG@10": values})["nDCG@10"]
+    mean = sum(values.values()) / 3
+    assert f'<dd class="value">{mean:.3f} ± {(high - low) / 2:.3f}</dd>' in html
+    (about,) = re.findall(r"The concepts that tell documents apart: (.*?)\.", html)
+    assert set(about.split(", ")) <= {"vowel a", "vowel e", "vowel i", "u"}
 
 
 def test_a_sample_of_many_queries_is_named(tmp_path, monkeypatch):

@@ -28,7 +28,7 @@ def report(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write an HTML report about an index: topics, cost, posting lists, results.
+    """Write an HTML report about an index: topics and results, then cost and posting lists.
 
     The report is one file that works offline and without scripts.
     """

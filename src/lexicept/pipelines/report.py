@@ -23,7 +23,7 @@ def report(
     against: IndexLike | None = None,
     progress: bool | Progress = False,
 ) -> Path:
-    """Write one HTML file about an index: topics, cost, posting lists and results.
+    """Write one HTML file about an index: topics and results, then cost and posting lists.
 
     The file needs no network, and no script to be read.
 

@@ -1,4 +1,4 @@
-"""Reports about an index: one HTML file about the collection, the cost of search and its results.
+"""Reports about an index: one HTML file about the collection, what queries find, and what it costs.
 
 The file needs no network, and no script to be read. Slow measurements use a sample of a large
 collection, and the report says so in place.
@@ -12,7 +12,7 @@ from lexicept.corpora import Qrel, Query
 from lexicept.errors import InputError
 from lexicept.index.reader import IndexReader
 from lexicept.progress import Progress, silent
-from lexicept.reports.about import at_a_glance, topics
+from lexicept.reports.about import construction, summary, topics
 from lexicept.reports.comparison import compared
 from lexicept.reports.cost import cost, dead, posting_lists
 from lexicept.reports.discrimination import discrimination
@@ -51,20 +51,23 @@ def build_report(
     subject = Subject(index, names[0], questions)
     other = None if against is None else Subject(against, names[1], questions)
     steps: list[Callable[[], Section]] = [
-        lambda: at_a_glance(subject),
+        lambda: summary(subject, index.atlas),
         lambda: topics(subject, index.atlas),
+    ]
+    if questions is not None:
+        steps.append(lambda: effectiveness(subject))
+    if other is not None:
+        steps.append(lambda: compared(subject, other))
+    if {"words", "concepts"} <= {*subject.names}:
+        steps += [lambda: related(subject), lambda: unexplained(subject)]
+    steps += [
+        lambda: reweighting(subject),
+        lambda: construction(subject),
         lambda: cost(subject),
         lambda: dead(subject),
         lambda: posting_lists(subject, other),
         lambda: discrimination(subject),
     ]
-    if {"words", "concepts"} <= {*subject.names}:
-        steps += [lambda: related(subject), lambda: unexplained(subject)]
-    if questions is not None:
-        steps.append(lambda: effectiveness(subject))
-    steps.append(lambda: reweighting(subject))
-    if other is not None:
-        steps.append(lambda: compared(subject, other))
     sections = []
     for done, step in enumerate(steps):
         progress("report", done, len(steps))

@@ -1,11 +1,13 @@
-"""The first sections: the index at a glance, and the topics of its documents."""
+"""The sections about the collection: a summary, its topics, and how its index is made."""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from lexicept.evaluation.comparison import intervals
 from lexicept.reports.discrimination import variance_shares
 from lexicept.reports.material import Subject
 from lexicept.reports.page import (
@@ -18,12 +20,14 @@ from lexicept.reports.page import (
     Note,
     Number,
     Numbers,
+    Paragraph,
     Passage,
     Section,
     Table,
     text_column,
 )
 from lexicept.reports.wording import count, megabytes, metered, passage, percent
+from lexicept.sanitize import one_line
 from lexicept.vectors import Integers
 
 if TYPE_CHECKING:
@@ -38,18 +42,70 @@ NAMES = 60
 """Rows of the table of the most telling dimensions."""
 
 
-def at_a_glance(subject: Subject) -> Section:
-    """Write the section with the index's size, vocabularies and weighting."""
-    index = subject.index
-    sizes = sum(entry["size"] for entry in index.manifest["files"].values())
-    everything = np.sum([subject.lengths(name) for name in subject.names], axis=0)
-    empty = int((everything == 0).sum())
+def summary(subject: Subject, atlas: Atlas | None) -> Section:
+    """Write the first section: what the collection is about, and what was found."""
+    lengths = np.sum([subject.lengths(name) for name in subject.names], axis=0)
+    empty = int((lengths == 0).sum())
     items = [
-        Number("Documents", count(index.num_documents), "searched by every query"),
+        Number("Documents", count(subject.index.num_documents), "searched by every query"),
         *(
             Number(v.name.capitalize(), count(v.size), "dimensions of this vocabulary")
             for v in subject.vocabularies
         ),
+    ]
+    if empty:
+        meaning = "without any dimension: no query finds them"
+        items.append(Number("Empty documents", count(empty), meaning))
+    if subject.questions is not None:
+        items += _found(subject)
+    blocks: list[Block] = []
+    for name in reversed(subject.names):
+        if named := _telling_names(subject, name, atlas):
+            blocks.append(Paragraph(f"The {name} that tell documents apart: {', '.join(named)}."))
+    blocks.append(Numbers(items))
+    return Section(
+        "summary",
+        "Summary",
+        "What the documents are about, and how well queries find them. The words and concepts of "
+        "texts are the dimensions of the index. A concept is a latent of a sparse autoencoder "
+        "(SAE): a learned feature that is active on tokens with a common meaning.",
+        blocks,
+    )
+
+
+def _found(subject: Subject) -> list[Number]:
+    """Return what the queries found, with all vocabularies."""
+    questions = subject.questions
+    assert questions is not None
+    values = subject.measured()["nDCG@10"]
+    mean, nothing = np.mean(list(values.values())), np.mean([v == 0 for v in values.values()])
+    low, high = intervals({"nDCG@10": values})["nDCG@10"]
+    half = "" if np.isnan(low) else f" ± {(high - low) / 2:.3f}"
+    kind = "judged queries" if questions.judged else "pseudo-queries"
+    meaning = f"quality of the first ten results of {count(len(values))} {kind}, at most 1"
+    if half:
+        meaning += "; ±: 95 % interval of the mean"
+    return [
+        Number("nDCG@10", f"{mean:.3f}{half}", meaning),
+        Number("Nothing found", percent(float(nothing)), "queries with no relevant document there"),
+    ]
+
+
+def _telling_names(subject: Subject, name: str, atlas: Atlas | None) -> list[str]:
+    """Return the most telling dimensions of a vocabulary that have a name."""
+    terms = subject.terms(name) if name != "concepts" or atlas is None else atlas.labels
+    shares = variance_shares(subject.spread(name))
+    order = np.argsort(-shares, kind="stable")[:CARDS]
+    # A number tells two concepts of one name apart; here the name alone is enough.
+    named = [re.sub(r" ?#\d+$", "", one_line(terms[n])) for n in order[shares[order] > 0].tolist()]
+    return [name for name in dict.fromkeys(named) if name]
+
+
+def construction(subject: Subject) -> Section:
+    """Write the section with the index's size, weighting and pruning."""
+    index = subject.index
+    sizes = sum(entry["size"] for entry in index.manifest["files"].values())
+    items = [
         Number(
             "Postings",
             count(index.engine.num_postings),
@@ -57,9 +113,6 @@ def at_a_glance(subject: Subject) -> Section:
         ),
         Number("Size on disk", megabytes(sizes), "texts, postings and models together"),
     ]
-    if empty:
-        meaning = "without any dimension: no query finds them"
-        items.append(Number("Empty documents", count(empty), meaning))
     rows = []
     for name, setting in index.settings.items():
         arguments = setting.weighting.settings()
@@ -80,13 +133,13 @@ def at_a_glance(subject: Subject) -> Section:
         rra = f"α {index.rra.alpha:g}, {index.rra.iterations} iterations, f {index.rra.transform}"
     note = f"Re-weighted by Rational Retrieval Acts (RRA): {rra}."
     return Section(
-        "glance",
-        "At a glance",
+        "construction",
+        "How the index is made",
         "An inverted index stores, for every dimension, the list of the documents that have it. A "
-        "dimension is a word or a concept. A concept is a latent of a sparse autoencoder (SAE): a "
-        "learned feature that is active on tokens with a common meaning. A document's score is "
-        "the sum, over the dimensions it shares with the query, of the query's weight times the "
-        "document's weight.",
+        "document's score is the sum, over the dimensions it shares with the query, of the query's "
+        "weight times the document's weight. A weighting turns how often a dimension "
+        "occurs into its weight. Pruning keeps the largest weights of a text, so that searches "
+        "cost less.",
         [
             Numbers(items),
             Table("Weighting and pruning", [*map(text_column, columns)], rows, note),

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from lexicept.evaluation.significance import paired_t_test
+from lexicept.evaluation.comparison import compare, intervals
 from lexicept.measures import e2
 from lexicept.reports import charts
 from lexicept.reports.cost import qd_flops
@@ -57,21 +57,29 @@ def effectiveness(subject: Subject) -> Section:
 
 
 def _measures(subject: Subject, values: dict[str | None, dict[str, dict[str, float]]]) -> Table:
+    whole = {_title(subject, None): values[None]}
+    parts = {_title(subject, name): each for name, each in values.items() if name is not None}
+    tests = {one.system: one for one in compare({**whole, **parts}) if one.measure == "nDCG@10"}
     rows = []
-    whole = values[None]["nDCG@10"]
     for name, measured in values.items():
         means = [float(np.mean(list(measured[measure].values()))) for measure in MEASURES]
-        flops = qd_flops(subject, name)
-        p = float("nan")
-        if name is not None and len(whole) > 1:
-            p = paired_t_test(whole, measured["nDCG@10"]).p
-        rows.append((_title(subject, name), *means, flops, e2(means[2], flops), p))
+        flops, (low, high) = qd_flops(subject, name), intervals(measured)["nDCG@10"]
+        title = _title(subject, name)
+        p = tests[title].p_holm if title in tests else float("nan")
+        rows.append((title, *means, flops, e2(means[2], flops), (high - low) / 2, p))
     columns = [text_column("Searched"), *(Column(measure, three) for measure in MEASURES)]
     columns += [Column("QD-FLOPs", two), Column("E²", three)]
-    note = "E² is RR@10 minus a penalty for QD-FLOPs (SAE-SPLADE)."
+    columns.append(Column("nDCG@10 ±", lambda value: "" if np.isnan(value) else three(value)))
+    note = (
+        "E² is RR@10 minus a penalty for QD-FLOPs (SAE-SPLADE): .01 for each, and much more beyond "
+        "5. ±: 95 % confidence interval of the mean over the queries."
+    )
     if len(rows) > 1:
         columns.append(Column("p", lambda value: "" if np.isnan(value) else f"{value:.2g}"))
-        note += " p: paired t-test of nDCG@10 against that of all vocabularies."
+        note += (
+            " p: paired t-test of nDCG@10 against that of all vocabularies, corrected for the "
+            "number of tests (Holm)."
+        )
     return Table("Effectiveness and cost", columns, [row[: len(columns)] for row in rows], note)
 
 
