@@ -4,12 +4,15 @@ import json
 import re
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from lexicept.index.feedback import like, with_feedback
 from lexicept.index.reader import IndexReader
+from lexicept.queries.syntax import ParsedQuery
 from support.served import HOSTILE, save_index, serving
 
 CHROMIUM = shutil.which("chromium")
@@ -69,14 +72,16 @@ def ranking(page: Page) -> list[str]:
     results = page.locator(".result")
     expect(results.first).to_be_visible()
     expect(page.locator(".result .parts")).to_have_count(results.count())
-    return page.locator(".facts span:nth-child(3)").all_text_contents()
+    return page.locator(".result .facts span:nth-child(3)").all_text_contents()
 
 
 def test_search_shows_results_and_why(page: Page, path: Path) -> None:
     search(page, QUERY)
     index = IndexReader.open(path)
     assert ranking(page) == [hit.id for hit in index.search(QUERY)]
-    expect(page.get_by_role("status").first).to_have_text("10 results.")
+    total = index.found(QUERY).count
+    expected = "10 results." if total == 10 else f"1 to 10 of {total} results."
+    expect(page.get_by_role("status").first).to_have_text(expected)
     first = page.locator(".result").first
     why = index.explain(QUERY, index.search(QUERY)[0].id)
     words = sum(part.score for part in why.contributions if part.vocabulary == "words")
@@ -118,7 +123,7 @@ def test_steering_changes_the_ranking_and_goes_back(page: Page, path: Path) -> N
 def test_marks_are_shown_where_no_spaces_are(page: Page) -> None:
     span = {"start": 1500, "end": 1502, "share": 1.0}
     part = {"vocabulary": "words", "dimension": 0, "term": "x", "score": 1.0, "query_spans": []}
-    why = {"title": "", "content": "漢字" * 1000, "score": 1.0, "prior": 0.0}
+    why = {"title": "", "text": QUERY, "content": "漢字" * 1000, "score": 1.0, "prior": 0.0}
     why["contributions"] = [{**part, "document_spans": [span]}]
     page.route("**/explain?*", lambda route: route.fulfill(json=why))
     search(page, QUERY)
@@ -184,6 +189,135 @@ def test_a_concept_shows_its_documents_and_is_steered(page: Page, path: Path) ->
     expect(concept).to_be_focused()
     raised = index.search(QUERY, steering={("concepts", number): 2.0})
     assert ranking(page) == [hit.id for hit in raised]
+
+
+def test_pages_of_results(page: Page, path: Path) -> None:
+    page.get_by_label("Words", exact=True).check()
+    search(page, "number:0..29")
+    expect(page.get_by_role("status").first).to_have_text("1 to 10 of 30 results.")
+    assert ranking(page) == [f"d{n}" for n in range(10)]
+    page.get_by_role("button", name="Next").click()
+    expect(page.get_by_role("status").first).to_have_text("11 to 20 of 30 results.")
+    assert ranking(page) == [f"d{n}" for n in range(10, 20)]
+    page.get_by_role("button", name="Next").click()
+    expect(page.get_by_role("button", name="Next")).to_be_disabled()
+    assert "page=3" in page.url
+    page.go_back()
+    expect(page.locator("#pages span")).to_have_text("Page 2 of 3")
+
+
+def test_a_result_opens_its_document_with_all_that_fired(page: Page, path: Path) -> None:
+    search(page, QUERY)
+    ranking(page)
+    index = IndexReader.open(path)
+    (hit, *_) = index.search(QUERY)
+    page.locator(".result .open").first.click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.locator(".parts")).to_be_visible()
+    expect(dialog.locator(".excerpt")).to_have_text(hit.text)
+    fired = {
+        f"{part.vocabulary}:{part.dimension}"
+        for part in index.explain(QUERY, hit.id).contributions
+        if part.document_spans
+    }
+    marks = dialog.locator(".excerpt mark").evaluate_all(
+        "marks => marks.map((m) => m.dataset.terms)"
+    )
+    assert {term for terms in marks for term in terms.split(" ")} == fired
+    expect(dialog.locator(".legend mark")).to_have_count(4)
+    assert f"document={hit.id}" in page.url
+    page.keyboard.press("Escape")
+    expect(dialog).to_be_hidden()
+    page.go_back()
+    dialog.get_by_role("button", name="Documents like this").click()
+    expect(dialog).to_be_hidden()
+    assert ranking(page) == [one.id for one in index.search(like(index, hit.id))]
+
+
+def test_one_click_adds_what_a_result_is_about(page: Page, path: Path) -> None:
+    search(page, QUERY)
+    before = ranking(page)
+    page.locator(".result .mark").nth(1).click()
+    chips = page.locator("#added .chip")
+    expect(chips.first).to_be_visible()
+    index = IndexReader.open(path)
+    fed = with_feedback(index, ParsedQuery(QUERY), [before[1]])
+    expect(chips).to_have_count(len(fed.added))
+    assert ranking(page) == [hit.id for hit in index.search(fed)]
+    pressed = page.locator('.mark[aria-pressed="true"]')
+    expect(pressed).to_have_attribute("data-id", before[1])
+    chips.first.get_by_role("button", name="Take away").click()
+    expect(chips).to_have_count(len(fed.added) - 1)
+    left = replace(fed, added=dict(list(fed.added.items())[1:]))
+    assert ranking(page) == [hit.id for hit in index.search(left)]
+    page.get_by_role("button", name="Take all away").click()
+    expect(page.locator("#added")).to_be_hidden()
+    assert ranking(page) == before
+    page.get_by_role("button", name="Add what the first 3").click()
+    expect(chips.first).to_be_visible()
+    three = with_feedback(index, ParsedQuery(QUERY), 3)
+    assert ranking(page) == [hit.id for hit in index.search(three)]
+
+
+def test_a_concept_is_added_by_its_name(page: Page, path: Path) -> None:
+    search(page, "bade")
+    ranking(page)
+    index = IndexReader.open(path)
+    own = {term.dimension for term in index.query_terms("bade", "concepts")}
+    df = index.engine.df[index.span("concepts")]
+    number = next(n for n in range(df.size) if df[n] and n not in own)
+    name = index.vocabularies[1].terms[number]  # type: ignore[index]
+    page.get_by_label("In its name or words").fill(name)
+    page.get_by_role("button", name="Find").click()
+    entry = page.locator("#finder .found li").filter(
+        has=page.get_by_role("button", name=name, exact=True)
+    )
+    entry.first.get_by_role("button", name="Add to the query").click()
+    expect(page.locator("#added .chip")).to_have_count(1)
+    (weight,) = re.findall(r"add=concepts%3A\d+%3A([\d.]+)", page.url)
+    (added,) = re.findall(r"add=concepts%3A(\d+)", page.url)
+    query = ParsedQuery("bade", added={("concepts", int(added)): float(weight)})
+    assert ranking(page) == [hit.id for hit in index.search(query)]
+
+
+def test_facets_and_filters(page: Page, path: Path) -> None:
+    search(page, "kilo")
+    ranking(page)
+    page.locator("#filters summary").click()
+    page.locator("#facets").get_by_role("group", name="part").get_by_role(
+        "button", name="odd"
+    ).click()
+    index = IndexReader.open(path)
+    chosen = [hit.id for hit in index.search("kilo", filter="part = 'odd'")]
+    expect(page.locator("#chosen .chip")).to_have_text(re.compile("part: odd"))
+    assert ranking(page) == chosen
+    page.get_by_label("Condition, such as").fill("number > 11")
+    page.get_by_role("button", name="Apply").click()
+    expect(page.locator("#filters-count")).to_have_text("2 in use")
+    both = "part = 'odd' and number > 11"
+    assert ranking(page) == [hit.id for hit in index.search("kilo", filter=both)]
+    page.get_by_role("button", name="Any part again").click()
+    expect(page.locator("#filters-count")).to_have_text("1 in use")
+    assert ranking(page) == [hit.id for hit in index.search("kilo", filter="number > 11")]
+
+
+def test_a_misspelled_word(page: Page) -> None:
+    page.get_by_label("Words", exact=True).check()
+    search(page, "kilox -bade")
+    page.locator("#meant").get_by_role("button", name="kilo -bade").click()
+    expect(page.get_by_label("Search for")).to_have_value("kilo -bade")
+    assert ranking(page)
+
+
+def test_what_a_concept_is(page: Page) -> None:
+    expect(page.locator("#about p")).to_be_hidden()
+    page.locator("#about summary").click()
+    expect(page.locator("#about p")).to_contain_text("sparse autoencoder")
+
+
+def test_swagger_shows_the_api(page: Page, address: str) -> None:
+    page.goto(f"{address}/docs")
+    expect(page.get_by_text("/feedback", exact=True)).to_be_visible()
 
 
 @pytest.mark.parametrize("query", ["", "   "])
@@ -266,6 +400,11 @@ def test_text_can_be_read_on_a_phone(browser: Browser, address: str, scheme: str
     page = browser.new_page(viewport={"width": 360, "height": 740}, color_scheme=scheme)  # type: ignore[arg-type]
     page.goto(f"{address}/?q=bade+kilo+muki&steer=words%3A1%3A0")
     ranking(page)
+    box = page.locator(".result").first.bounding_box()
+    assert box is not None
+    assert box["y"] < 460  # the screen ends at 740
+    page.locator("#terms summary").click()
+    page.locator("#filters summary").click()
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
     low = page.evaluate(CONTRASTS)
     assert low == []

@@ -41,6 +41,7 @@ START = """\
 lexicept searches your documents by words and by concepts, and explains every score.
   lexicept build DOCUMENTS --out my.index     index a .jsonl or .csv file, or a folder of texts
   lexicept search my.index "a question"       search it; --explain shows why
+  lexicept demo                               search Python's documentation on a page
   lexicept --help                             show all commands"""
 """Printed by ``lexicept`` alone."""
 
@@ -56,6 +57,7 @@ PANELS: Panels = {
         "delete": index.delete,
         "serve": serve.serve,
         "mcp": mcp.mcp,
+        "demo": serve.demo,
     },
     "Measure and train": {
         "evaluate": evaluate.evaluate,

@@ -1,4 +1,4 @@
-"""The command that serves an index over HTTP: serve."""
+"""Commands that serve an index over HTTP: serve, demo."""
 
 from __future__ import annotations
 
@@ -43,3 +43,26 @@ def serve(
         query_encoder=query_encoder.value,
         api_key_file=api_key_file,
     )
+
+
+def demo(
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")
+    ] = 8000,
+    browser: Annotated[
+        bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")
+    ] = True,
+    folder: Annotated[
+        Path | None,
+        typer.Option(help="Folder for the indexes. Default: one in the user's cache."),
+    ] = None,
+) -> None:
+    """Search Python's own documentation on a page, without building anything first.
+
+    Its words are indexed in seconds, its concepts meanwhile, once.
+    """
+    from rich.console import Console
+
+    from lexicept.pipelines.demo import demo
+
+    demo(folder=folder, port=port, browser=browser, say=Console(stderr=True).print)

@@ -102,12 +102,14 @@ def explanation_fragment(explanation: Explained, document: Document) -> str:
 def _values(explanation: Explained, document: Document) -> dict[str, Any]:
     """The variables of the templates."""
     parts = explanation.contributions
+    prior = ["prior"] if explanation.prior else []
     asked = _strong_and_weak(part.in_query for part in parts)
     matched = _strong_and_weak(part.in_document for part in parts)
     titles, texts = zip(*(split_spans(document, spans) for spans in matched), strict=True)
     return {
         "explanation": explanation,
         "contributions": parts,
+        "kinds": [*dict.fromkeys(part.vocabulary for part in parts), *prior],
         "total": explanation.score,
         "largest": max([explanation.prior, *(part.score for part in parts[:1])]),
         "query": _pieces(explanation.query, *asked),

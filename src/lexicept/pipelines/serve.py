@@ -48,7 +48,7 @@ def serve(
             them.
         IndexFormatError: the path holds no index, or a damaged one.
     """
-    require("serve", "fastapi", "prometheus_client", "uvicorn")
+    require("serve", "fastapi", "fastapi_offline", "prometheus_client", "uvicorn")
     import uvicorn
 
     from lexicept.server.access import read_key

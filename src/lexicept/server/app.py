@@ -23,7 +23,7 @@ from lexicept.server import schema
 from lexicept.server.access import KeyRequired, read_key
 from lexicept.server.guard import Guard
 from lexicept.server.metrics import Metrics
-from lexicept.server.page import FILES
+from lexicept.server.page import FILES, SWAGGER
 from lexicept.server.reader import BusyError, Reader
 from lexicept.server.routes import router
 
@@ -107,7 +107,7 @@ def create_app(
         version=version("lexicept"),
         description="Words and concepts in one inverted index: search, explain, steer.",
         lifespan=lifespan,
-        # Their pages load scripts from elsewhere.
+        # Their pages load scripts from elsewhere; /docs is the page's own.
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
@@ -126,7 +126,7 @@ def create_app(
     app.add_exception_handler(IndexFormatError, fail)
     app.add_exception_handler(405, refuse_method)
     app.include_router(router)
-    for address, (content, media_type) in FILES.items():
+    for address, (content, media_type) in (FILES | SWAGGER).items():
         app.add_api_route(address, page_file(content, media_type), include_in_schema=False)
     return app
 

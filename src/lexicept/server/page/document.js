@@ -1,0 +1,54 @@
+// A document in a dialog, with everything in it that fired.
+
+import { action, byId, make } from "./common.js";
+import { openDialog } from "./concept.js";
+import { explain, legend } from "./marks.js";
+import { ask, asked } from "./server.js";
+import { asking, go, state } from "./state.js";
+
+export async function showDocument() {
+  const dialog = byId("document");
+  if (state.document === null) {
+    if (dialog.open) dialog.close();
+    return;
+  }
+  const id = state.document;
+  const body = dialog.querySelector(".body");
+  byId("document-title").textContent = id;
+  body.replaceChildren(make("p", { class: "dim" }, "Loading…"));
+  openDialog(dialog, byId("document-title"));
+  try {
+    const path = `/documents/${id.split("/").map(encodeURIComponent).join("/")}`;
+    const one = await ask(path, []);
+    if (state.document !== id) return;
+    byId("document-title").textContent = one.title || id;
+    body.replaceChildren(...described(one));
+    dialog.scrollTop = 0;
+    if (!asking() || state.like === id) return;
+    const vocabulary = ["words", "concepts"].includes(state.mode) ? state.mode : null;
+    const why = await ask("/explain", [...asked(vocabulary), ["document_id", id]]);
+    if (state.document === id) explain(body, why, true);
+  } catch (error) {
+    if (state.document === id) body.append(make("p", {}, error.message));
+  }
+}
+
+function described(one) {
+  const like = action("Documents like this", () =>
+    go({ query: "", like: one.id, document: null, steer: new Map(), added: new Map(), relevant: [] }),
+  );
+  return [
+    make("p", { class: "facts" }, make("span", {}, one.id), ...fieldsOf(one)),
+    like,
+    legend(),
+    make("div", { class: "why" }),
+    make("p", { class: "excerpt" }, one.text),
+  ];
+}
+
+/** A document's fields, each as a piece of text. */
+export function fieldsOf({ fields }) {
+  return Object.entries(fields ?? {}).map(([name, value]) =>
+    make("span", {}, `${name}: ${Array.isArray(value) ? value.join(", ") : value}`),
+  );
+}

@@ -1,0 +1,71 @@
+// Filters: a condition that is written, and values of fields that are chosen.
+
+import { action, byId, make } from "./common.js";
+import { ask } from "./server.js";
+import { go, state } from "./state.js";
+
+const MOST_FIELDS = 8;
+const MOST_VALUES = 6;
+let kinds = new Map();
+
+/** Load the fields of the documents; those without any have no filters. */
+export async function loadFields() {
+  const { fields } = await ask("/fields", []);
+  kinds = new Map(fields.map((field) => [field.name, field.kind]));
+  byId("filters").hidden = !kinds.size;
+  byId("filters").querySelector("p.known").textContent = fields
+    .map(({ name, kind, many }) => `${name} (${many ? `list of ${kind}s` : kind})`)
+    .join(", ");
+}
+
+/** The parameters of the filters and of the facets to count. */
+export function filtering() {
+  const parts = state.values.map(([field, value]) => `${quoted(field)} = ${literal(field, value)}`);
+  if (state.filter.trim()) parts.push(`(${state.filter})`);
+  return parts.length ? [["filter", parts.join(" and ")]] : [];
+}
+
+export function faceting() {
+  const counted = [...kinds].filter(([, kind]) => kind !== "date").slice(0, MOST_FIELDS);
+  return counted.map(([name]) => ["facet", name]);
+}
+
+const escaped = (text, quote) => quote + text.replace(/[\\`']/g, "\\$&") + quote;
+const quoted = (field) => escaped(field, "`");
+const literal = (field, value) => (kinds.get(field) === "keyword" ? escaped(value, "'") : value);
+
+/** Show the chosen values, and those that can be chosen with the number of their results. */
+export function showFilters(facets) {
+  byId("filter").value = state.filter;
+  const chosen = state.values.map(([field, value], place) =>
+    make(
+      "li",
+      { class: "chip" },
+      `${field}: ${value} `,
+      action("×", () => go({ values: state.values.filter((_, other) => other !== place) }), {
+        "aria-label": `Any ${field} again`,
+        "data-focus": `chosen-${place}`,
+      }),
+    ),
+  );
+  byId("chosen").replaceChildren(...chosen);
+  const groups = Object.entries(facets).map(([field, found]) => {
+    const free = found.filter(({ value }) => !state.values.some(([f, v]) => f === field && v === String(value)));
+    if (found.length < 2 || !free.length) return "";
+    const values = free.slice(0, MOST_VALUES).map(({ value, documents }) =>
+      action("", () => go({ values: [...state.values, [field, String(value)]] }), { class: "facet" }),
+    );
+    values.forEach((button, place) => {
+      button.append(String(free[place].value), make("span", { class: "dim number" }, ` ${free[place].documents.toLocaleString("en")}`));
+    });
+    return make("li", { role: "group", "aria-label": field }, make("span", { class: "kind" }, field), ...values);
+  });
+  byId("facets").replaceChildren(...groups);
+  const number = state.values.length + Boolean(state.filter.trim());
+  byId("filters-count").textContent = number ? `${number} in use` : "";
+}
+
+byId("filters").querySelector("form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  go({ filter: byId("filter").value.trim() });
+});

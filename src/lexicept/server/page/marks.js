@@ -1,0 +1,192 @@
+// Explanations: what fired, in the text and in a list.
+
+import { action, key, kind, make, meter, named, percent, spelled } from "./common.js";
+import { opening } from "./concept.js";
+
+const FEW_PARTS = 5;
+const EXCERPT = 300; // characters
+const STRONGEST = 64;
+
+/** Fill a result with its explanation; the whole text is shown where it is open. */
+export function explain(item, why, whole = false) {
+  const text = Array.from(why.content); // by code points, as spans count
+  const { title } = why;
+  // The title is the heading already.
+  const start = title && why.content.startsWith(`${title} `) ? Array.from(title).length + 1 : 0;
+  const marks = item.querySelector(".excerpt");
+  const contributions = why.contributions.map((part) => ({
+    ...part,
+    term: named(part, why.text, text),
+    label: part.term,
+    asked: spelled(Array.from(why.text), part.query_spans),
+    matched: spelled(text, part.document_spans),
+  }));
+  const piece = whole ? [start, text.length] : excerpt(text, start, contributions);
+  marks.replaceChildren(...marked(text, start, ...piece, contributions));
+  item.querySelector(".why").replaceChildren(...shares(why, contributions), ...list(why, contributions, marks));
+}
+
+/** The parts of a score by words, concepts and prior, which are also the colours' legend. */
+function shares(why, contributions) {
+  const sums = ["words", "concepts"].map((name) => [
+    name,
+    contributions.reduce((sum, part) => sum + (part.vocabulary === name ? part.score : 0), 0),
+  ]);
+  sums.push(["prior", why.prior]);
+  const stack = make("div", { class: "stack", "aria-hidden": "true" });
+  const keys = make("p", { class: "keys number" });
+  for (const [name, score] of sums.filter(([, one]) => one > 0)) {
+    const piece = make("div", { class: name });
+    piece.style.flexGrow = score;
+    stack.append(piece);
+    keys.append(
+      make(
+        "span",
+        {},
+        make("span", { class: `key ${name}`, "aria-hidden": "true" }),
+        `${name === "prior" ? "document prior" : name} ${percent(score / why.score)}`,
+      ),
+    );
+  }
+  return [stack, keys];
+}
+
+function list(why, contributions, marks) {
+  const parts = make("ul", { class: "parts", role: "list" });
+  const most = contributions[0]?.score ?? 0;
+  const fill = (all) => {
+    const some = all ? contributions : contributions.slice(0, FEW_PARTS);
+    parts.replaceChildren(...some.map((part) => contribution(part, why.score, most, marks)));
+  };
+  fill(false);
+  const hidden = contributions.length - FEW_PARTS;
+  if (hidden <= 0) return [parts];
+  const closed = `Show ${hidden} more`;
+  const more = action(
+    closed,
+    () => {
+      const open = more.getAttribute("aria-expanded") === "false";
+      more.setAttribute("aria-expanded", open);
+      more.textContent = open ? "Show only the largest" : closed;
+      fill(open);
+    },
+    { class: "plain", "aria-expanded": "false" },
+  );
+  return [parts, more];
+}
+
+/** A contribution: what fired first, its label second. While it is pointed at, what fired it is
+ * outlined in the text. */
+function contribution(part, score, most, marks) {
+  const outline = (on) => () => {
+    for (const mark of marks.querySelectorAll("mark")) {
+      const fired = mark.dataset.terms.split(" ").includes(key(part));
+      mark.classList.toggle("active", on && fired);
+    }
+  };
+  const name = make("div", {}, kind(part.vocabulary));
+  const { asked, matched } = part;
+  const same = asked.toLowerCase() === matched.toLowerCase();
+  const fired = [asked, same ? "" : matched].filter(Boolean).join(" → ");
+  if (part.vocabulary !== "concepts") {
+    name.append(make("span", { class: "term words" }, fired || part.label));
+  } else {
+    const apart = fired && fired.toLowerCase() !== part.label.toLowerCase();
+    if (apart) name.append(make("span", { class: "term concepts" }, fired), " ");
+    name.append(opening(part.dimension, part.label, `part-open-${part.dimension}`, apart ? "label" : "term concepts"));
+  }
+  return make(
+    "li",
+    { mouseenter: outline(true), mouseleave: outline(false), focusin: outline(true), focusout: outline(false) },
+    name,
+    meter(part.vocabulary, most ? part.score / most : 0),
+    make("span", { class: "share number" }, percent(score ? part.score / score : 0)),
+  );
+}
+
+function spansOf(contributions, start) {
+  return contributions
+    .flatMap((part) =>
+      part.document_spans.map((span) => ({
+        start: Math.max(span.start, start),
+        end: span.end,
+        part,
+        weight: part.score * span.share,
+        strong: span.share >= part.document_spans[0].share / 2,
+      })),
+    )
+    .filter((span) => span.start < span.end)
+    .sort((a, b) => a.start - b.start);
+}
+
+/** Where the piece of a text with the largest contributions begins and ends. */
+function excerpt(text, start, contributions) {
+  const spans = spansOf(contributions.slice(0, STRONGEST), start);
+  let from = start;
+  let best = 0;
+  let sum = 0;
+  let last = 0;
+  spans.forEach((span, first) => {
+    while (last < spans.length && spans[last].end <= span.start + EXCERPT - 40) sum += spans[last++].weight;
+    if (sum > best * 1.0001) [best, from] = [sum, Math.max(start, span.start - 40)];
+    if (last > first) sum -= span.weight;
+    else last = first + 1;
+  });
+  if (from - start < 60) from = start;
+  const earliest = Math.max(start, from - 20); // not every script has spaces
+  while (from > earliest && /\S/.test(text[from - 1])) from -= 1;
+  let to = Math.min(text.length, from + EXCERPT);
+  while (to < text.length && to < from + EXCERPT + 20 && /\S/.test(text[to])) to += 1;
+  return [from, to];
+}
+
+/** A piece of a text with marks on what fired. */
+function marked(text, start, from, to, contributions) {
+  const inside = spansOf(contributions, start).filter((span) => span.start < to && span.end > from);
+  const edges = new Map(); // place → the spans that begin or end there
+  for (const span of inside) {
+    for (const [place, name] of [[Math.max(span.start, from), "opens"], [Math.min(span.end, to), "closes"]]) {
+      if (!edges.has(place)) edges.set(place, { opens: [], closes: [] });
+      edges.get(place)[name].push(span);
+    }
+  }
+  const places = [...new Set([from, to, ...edges.keys()])].sort((a, b) => a - b);
+  const pieces = [from > start ? "… " : ""];
+  const here = new Set();
+  for (let i = 0; i + 1 < places.length; i += 1) {
+    const { opens = [], closes = [] } = edges.get(places[i]) ?? {};
+    closes.forEach((span) => here.delete(span));
+    opens.forEach((span) => here.add(span));
+    const piece = text.slice(places[i], places[i + 1]).join("");
+    pieces.push(here.size ? mark(piece, [...here]) : piece);
+  }
+  pieces.push(to < text.length ? " …" : "");
+  return pieces;
+}
+
+function mark(piece, spans) {
+  const parts = spans.map((span) => span.part);
+  const kinds = new Set(parts.map((part) => part.vocabulary));
+  return make(
+    "mark",
+    {
+      class: `${kinds.size > 1 ? "both" : [...kinds][0]}${spans.some((span) => span.strong) ? "" : " weak"}`,
+      title: parts.map((part) => `${part.vocabulary.slice(0, -1)} ${part.term}`).join("\n"),
+      "data-terms": parts.map(key).join(" "),
+    },
+    piece,
+  );
+}
+
+/** What the colours of a text mean. */
+export function legend() {
+  const entry = (name, text) => make("span", {}, make("mark", { class: name }, text));
+  return make(
+    "p",
+    { class: "legend" },
+    entry("words", "a word"),
+    entry("concepts", "fired a concept"),
+    entry("concepts weak", "fired it less"),
+    entry("both", "both"),
+  );
+}
