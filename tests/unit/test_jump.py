@@ -49,9 +49,13 @@ def test_values_and_gradients(monkeypatch, halves):
 def test_sums_of_what_is_near(monkeypatch, halves, n):
     use_halves(monkeypatch, halves)
     x, rows, bias, threshold, distance, _ = draw(n, size=90)
-    values = torch.linspace(-1, 3, n * 5).view(n, 5)
-    sums, counts = near_sums(x, rows, bias, threshold, distance, values)
-    given = [part.double() for part in (x, rows, bias, threshold, distance, values)]
+    values, out_rows = (
+        torch.linspace(-1, 3, n * 5).view(n, 5),
+        torch.linspace(0, 1, 450).view(90, 5),
+    )
+    inputs = (x, rows, bias, threshold, distance, values, out_rows)
+    sums, counts = near_sums(*inputs)
+    given = [part.double() for part in inputs]
     expected, number = near_sums_reference(*given)
     assert int((counts - number).abs().sum()) <= 2  # a distance within rounding
     torch.testing.assert_close(sums.double(), expected, rtol=1e-3, atol=4.0 if n > 3 else 1e-4)
@@ -62,8 +66,9 @@ def test_what_is_no_number_is_near_nothing(monkeypatch):
     use_halves(monkeypatch, True)
     x, rows, bias, threshold, distance, _ = draw()
     x[3] = torch.nan
-    sums, counts = near_sums(x, rows, bias, threshold, distance, torch.ones(200, 1))
+    of, ones = (rows, bias, threshold, distance), torch.ones(900, 1)
+    sums, counts = near_sums(x, *of, ones[:200], ones[:700])
     kept = torch.arange(200) != 3
-    _, number = near_sums_reference(x[kept], rows, bias, threshold, distance, torch.ones(199, 1))
+    _, number = near_sums_reference(x[kept], *of, ones[:199], ones[:700])
     assert int((counts - number).abs().sum()) <= 2
     assert sums.isfinite().all()

@@ -244,20 +244,22 @@ def add_near(
     threshold,
     distance,
     values,
+    out_rows,
     sums,
     counts,
     first,
     last,
 ):  # pragma: no cover - compiled
-    """Add the values of tokens to each column, ``first`` to ``last``, whose threshold their exact
-    score is near.
+    """Add up, for each column from ``first`` to ``last``, the products of its row and the values
+    of the tokens whose exact score is near its threshold.
 
     Args:
         bits, errors, row_errors: scores less thresholds, see ``count_above``.
         x: tokens [n, d].
         rows, bias, threshold, distance: of the tile [T, d] and [T].
         values: [n, v].
-        sums, counts: the results [T, v] and [T].
+        out_rows: [T, v].
+        sums, counts: the results [T] in double precision, and [T].
     """
     maybe = np.zeros(STRIP, np.uint8)
     eights = maybe.view(np.uint64)
@@ -279,7 +281,7 @@ def add_near(
                         if not abs(exact - threshold[column]) < distance[column]:
                             continue
                     counts[column] += 1
-                    _add(sums[column], values[i])
+                    sums[column] += _dot(values[i], out_rows[column])
 
 
 @compiled()
@@ -295,12 +297,6 @@ def _mark(bits, distance, error, maybe):  # pragma: no cover - compiled
         off = numbers[j] * half + error
         low, high = numbers[j] - off < distance[j], numbers[j] + off < distance[j]
         maybe[j] = np.uint8(low) + np.uint8(high)
-
-
-@compiled()
-def _add(sums, values):  # pragma: no cover - compiled
-    for c in range(values.size):
-        sums[c] += values[c]
 
 
 @compiled()

@@ -107,34 +107,47 @@ class _LearnThresholds(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         x, rows, bias, threshold, bandwidth, out_rows = ctx.saved_tensors
         of_sums, of_count = gradients
-        sums, counts = near_sums(x, rows, bias, threshold, bandwidth / 2, of_sums)
-        of_threshold = -threshold / bandwidth * (sums * out_rows).sum(dim=1)
+        sums, counts = near_sums(x, rows, bias, threshold, bandwidth / 2, of_sums, out_rows)
+        of_threshold = -threshold / bandwidth * sums
         of_threshold -= of_count / bandwidth * counts
         return of_sums, of_count, None, None, None, of_threshold, None, None
 
 
 def near_sums_reference(
-    x: Tensor, rows: Tensor, bias: Tensor, threshold: Tensor, distance: Tensor, values: Tensor
+    x: Tensor,
+    rows: Tensor,
+    bias: Tensor,
+    threshold: Tensor,
+    distance: Tensor,
+    values: Tensor,
+    out_rows: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """Return for each output the sum of ``values_i`` [M, d] over the tokens with an output nearer
-    to its threshold than its distance, and their number [M].
+    """Return for each output j the sum of ``values_i · out_rows[j]`` over the tokens with an output
+    nearer to its threshold than its distance, and their number, both [M].
 
     Args:
         threshold, distance: [M].
-        values: [n, d].
+        values: [n, v].
+        out_rows: [M, v].
     """
     near = (torch.addmm(bias, x, rows.T) - threshold).abs() < distance
-    return near.to(values.dtype).T @ values, near.sum(dim=0)
+    return (near * (values @ out_rows.T)).sum(dim=0), near.sum(dim=0)
 
 
 @torch.no_grad()
 def near_sums(
-    x: Tensor, rows: Tensor, bias: Tensor, threshold: Tensor, distance: Tensor, values: Tensor
+    x: Tensor,
+    rows: Tensor,
+    bias: Tensor,
+    threshold: Tensor,
+    distance: Tensor,
+    values: Tensor,
+    out_rows: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """Fast version of ``near_sums_reference``, tile by tile."""
-    given = [part.detach().contiguous() for part in (rows, bias, threshold, distance)]
+    given = [part.detach().contiguous() for part in (rows, bias, threshold, distance, out_rows)]
     x, values = x.detach().contiguous(), values.contiguous()
-    sums = values.new_zeros(len(rows), values.shape[1])
+    sums = values.new_zeros(len(rows))
     counts = torch.zeros(len(rows), dtype=torch.long, device=x.device)
     single = x.dtype == rows.dtype == torch.float32 and x.device.type == "cpu"
     find = near_sums_reference
@@ -144,20 +157,27 @@ def near_sums(
     for start in range(0, len(x), TOKENS):
         some = slice(start, start + TOKENS)
         for part in tiles(len(x[some]), len(rows)):
-            rows_, bias_, threshold_, distance_ = (array[part] for array in given)
-            found = find(x[some], rows_, bias_, threshold_, distance_, values[some])
+            rows_, bias_, threshold_, distance_, out_rows_ = (array[part] for array in given)
+            found = find(x[some], rows_, bias_, threshold_, distance_, values[some], out_rows_)
             sums[part] += found[0]
             counts[part] += found[1]
     return sums, counts
 
 
 def _near_by_halves(
-    x: Tensor, rows: Tensor, bias: Tensor, threshold: Tensor, distance: Tensor, values: Tensor
+    x: Tensor,
+    rows: Tensor,
+    bias: Tensor,
+    threshold: Tensor,
+    distance: Tensor,
+    values: Tensor,
+    out_rows: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """Compare outputs in bfloat16, and in single precision those that it can't tell apart."""
     scores = compare_halves(narrowed(x), narrowed(rows), bias - threshold)
-    sums = torch.zeros(len(rows), values.shape[1])
+    sums = torch.zeros(len(rows), dtype=torch.float64)
     counts = torch.zeros(len(rows), dtype=torch.long)
-    arrays = [part.numpy() for part in (x, rows, bias, threshold, distance, values, sums, counts)]
+    given = (x, rows, bias, threshold, distance, values, out_rows, sums, counts)
+    arrays = [part.numpy() for part in given]
     over_rows(add_near, len(rows), torch.get_num_threads(), *scores, *arrays)
-    return sums, counts
+    return sums.float(), counts
