@@ -282,3 +282,21 @@ def test_links_lead_to_files() -> None:
             if page.parent.name == "reference" or target == "reference/cli.md":
                 continue
             assert os.path.exists(page.parent / target), f"{page.relative_to(ROOT)}: {target}"
+
+
+def test_the_comparison_links_every_cell() -> None:
+    page = ROOT / "docs" / "comparison.md"
+    text = page.read_text()
+    sources = dict(re.findall(r"^\[(\w+)\]: (https://\S+)$", text, re.M))
+    rows = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("| ")]
+    rows = [[cell.strip() for cell in row] for row in rows if row[1].strip() != "lexicept"]
+    assert len(rows) > 15
+    used = set()
+    for feature, ours, *theirs in rows:
+        assert len(theirs) == 5, feature
+        assert ours == "no" or re.fullmatch(r"\[[^]]+\]\([^)]+\)", ours), feature
+        for cell in theirs:
+            label = re.search(r"\[[^]]+\]\[(\w+)\]", cell)
+            assert label or cell == "no", f"{feature}: {cell}"
+            used |= {label[1]} if label else set()
+    assert used == set(sources)
