@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from lexicept.pipelines.report import report as report
     from lexicept.pipelines.serve import serve as serve
     from lexicept.pipelines.sweep import sweep as sweep
+    from lexicept.pipelines.sync import sync as sync
     from lexicept.pipelines.train import train as train
     from lexicept.vectors import SparseVectors as SparseVectors
 
@@ -42,6 +43,7 @@ _HOMES = {
     "reproduce": "lexicept.experiments.reproduce",
     "serve": "lexicept.pipelines.serve",
     "sweep": "lexicept.pipelines.sweep",
+    "sync": "lexicept.pipelines.sync",
     "train": "lexicept.pipelines.train",
 }
 
@@ -60,6 +62,7 @@ __all__ = [
     "reproduce",
     "serve",
     "sweep",
+    "sync",
     "train",
 ]
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import lexicept
 from lexicept.corpora import Document
 from lexicept.errors import InputError
 from lexicept.index.builder import IndexBuilder
@@ -121,6 +122,13 @@ class TestPyTerrier:
             "LexiceptRetriever(pets, words)",
             "LexiceptRetriever(pets, words, top_k=1)",
         ]
+
+    def test_a_filter_keeps_documents_out(self, tmp_path: Path) -> None:
+        documents = [{"id": f"d{year}", "text": "a dog", "year": year} for year in (2019, 2020)]
+        index = lexicept.build(documents, tmp_path / "years", vocabulary="words")
+        retriever = self.retriever(index, filter="year >= 2020")
+        assert retriever(self.topics("dogs"))["docno"].tolist() == ["d2020"]
+        assert repr(retriever) == "LexiceptRetriever(years, filter='year >= 2020')"
 
     def test_it_can_be_inspected(self, index: Index) -> None:
         retriever = self.retriever(index)

@@ -31,6 +31,7 @@ from lexicept.cli import (
     serve,
     soup,
     sweep,
+    sync,
     train,
     tune,
 )
@@ -51,6 +52,7 @@ Panels = dict[str, dict[str, Callable[..., Any]]]
 PANELS: Panels = {
     "Search your documents": {
         "build": build.build,
+        "sync": sync.sync,
         "search": search.search,
         "explain": explain.explain,
         "add": index.add,

@@ -52,8 +52,8 @@ class QueryEncoder(StrEnum):
 CorpusArgument = Annotated[
     str,
     typer.Argument(
-        help="Documents: a BEIR folder, a .jsonl, .json, .csv, .tsv or .parquet file, a folder of "
-        ".txt and .md files, an ir_datasets name, or python-docs (docstrings of the standard "
+        help="Documents: a folder of files (text, Markdown, HTML, PDF, CSV, JSON, Parquet), one "
+        "such file, a BEIR folder, an ir_datasets name, or python-docs (docstrings of the standard "
         "library)."
     ),
 ]

@@ -11,11 +11,21 @@ from lexicept.corpora import (
     json_lines,
     parquet,
     python_docs,
-    text_folder,
     tsv,
 )
+from lexicept.corpora.files import EXTENSIONS, SHAPELESS, missing_package, read_one
+from lexicept.corpora.folder import KINDS, Folder, id_of
 from lexicept.corpora.lines import read_lines
-from lexicept.corpora.records import Document, Passage, Qrel, Query, Records, checked
+from lexicept.corpora.parsed import NothingToRead
+from lexicept.corpora.records import (
+    Document,
+    Passage,
+    Place,
+    Qrel,
+    Query,
+    Records,
+    checked,
+)
 from lexicept.corpora.skipped import Skipped
 from lexicept.errors import InputError
 
@@ -31,9 +41,8 @@ __all__ = [
 ]
 
 _DOCUMENT_SOURCES = (
-    "python-docs, a BEIR folder, a folder of .txt and .md files, a .jsonl, .ndjson, .json, .csv "
-    "or .tsv file (each may end in .gz), a .parquet file, a name that ir_datasets knows (such as "
-    "beir/scifact)"
+    f"python-docs, a BEIR folder, a folder of files, a file ({', '.join(EXTENSIONS)}; records may "
+    "end in .gz), a name that ir_datasets knows (such as beir/scifact)"
 )
 _QUERY_SOURCES = "a BEIR folder, a name that ir_datasets knows (such as beir/scifact)"
 _DATASET_PREFIX = "ir_datasets:"
@@ -54,8 +63,23 @@ def read_documents(
         InputError: no reader fits (now), or one meets bad input (while iterating).
     """
     name = os.fspath(source)
-    skipped = Skipped(name, text_folder.KINDS)
+    skipped = Skipped(name, KINDS)
     return _reported(_read_documents(name, skipped), skipped, skip_errors)
+
+
+def read_folder(folder: Folder, *, skip_errors: bool = False) -> Iterator[Document]:
+    """Return the documents of a folder's files as a stream; see ``read_documents``.
+
+    Raises:
+        InputError: bad input (while iterating).
+    """
+    return _reported(folder.documents(), folder.skipped, skip_errors)
+
+
+def is_folder_of_files(source: str | os.PathLike[str]) -> bool:
+    """Return whether a source is a folder that is read file by file, and no BEIR folder."""
+    name = os.fspath(source)
+    return name != "python-docs" and os.path.isdir(name) and beir.corpus_file(name) is None
 
 
 def _reported(
@@ -116,9 +140,11 @@ def _read_documents(source: str, skipped: Skipped) -> Records[Document]:
     if os.path.isdir(source):
         corpus = beir.corpus_file(source)
         if corpus is None:
-            return text_folder.read_documents(source, skipped)
+            return Folder(source, skipped).documents()
         return json_lines.read_documents(corpus)
     if os.path.exists(source):
+        if source.lower().endswith(SHAPELESS):
+            return _one(source)
         match os.path.splitext(source.lower().removesuffix(".gz"))[1]:
             case ".jsonl" | ".ndjson":
                 return json_lines.read_documents(source)
@@ -131,6 +157,20 @@ def _read_documents(source: str, skipped: Skipped) -> Records[Document]:
             case ".parquet":
                 return parquet.read_documents(source)
     return ir_datasets_reader.read_documents(_dataset(source, _DOCUMENT_SOURCES))
+
+
+def _one(path: str) -> Records[Document]:
+    """Yield the document that a file is; its name is the id."""
+    if (needed := missing_package(os.path.splitext(path.lower())[1])) is not None:
+        raise InputError(f"{path}: can't be read: {needed}")
+
+    def read() -> Document:
+        try:
+            return read_one(path, id_of(os.path.basename(path)))
+        except NothingToRead as reason:
+            raise InputError(f"{path}: nothing to read: {reason}") from None
+
+    yield Place(path), read
 
 
 def _read_queries(source: str, split: str) -> Records[Query]:

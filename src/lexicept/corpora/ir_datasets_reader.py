@@ -8,6 +8,7 @@ from typing import Any
 
 from lexicept.corpora.records import Document, Place, Qrel, Query, Records, readable
 from lexicept.errors import InputError
+from lexicept.fields.values import fields_in
 
 
 def read_documents(name: str) -> Records[Document]:
@@ -96,7 +97,20 @@ def _documents(name: str, dataset: Any) -> Records[Document]:
             title = getattr(document, "title", None) or ""
             text = _without(title, _text(document))
             place = Place(name, number, "document")
-            yield place, partial(Document, document.doc_id, text, title)
+            fields = _fields(document, f"{title}\n{text}")
+            yield place, partial(Document, document.doc_id, text, title, fields)
+
+
+def _fields(document: Any, content: str) -> dict[str, Any]:
+    """Return the attributes of a document beside its id, title and text; those that its text holds
+    are no fields."""
+    named = document._asdict() if hasattr(document, "_asdict") else vars(document)
+    found = fields_in(named, {"doc_id", "title", "text", "default_text"})
+    return {
+        name: value
+        for name, value in found.items()
+        if not isinstance(value, bytes) and not (isinstance(value, str) and value in content)
+    }
 
 
 def _without(title: str, text: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from lexicept.corpora.lines import LONGEST, decode, filled_lines, open_bytes
 from lexicept.corpora.passages import joined
 from lexicept.corpora.records import Document, Passage, Place, Query, Records
+from lexicept.errors import InputError
 from lexicept.fields.values import fields_in
 
 DOCUMENT_IDS = ("_id", "id", "docno", "doc_id")
@@ -20,23 +21,29 @@ _QUERY_IDS = ("_id", "id", "query_id", "qid")
 _QUERY_TEXTS = ("text", "query")
 
 
-def read_documents(path: str) -> Records[Document]:
+def read_documents(path: str, *, anonymous: bool = False) -> Records[Document]:
     """Yield the documents of a JSON Lines file.
+
+    Args:
+        anonymous: whether one without an id gets the number of its line.
 
     Raises:
         InputError: the file can't be read; from the function of a line, broken JSON, or a field
             that is missing or of the wrong type.
     """
     for place, line in filled_lines(path):
-        yield place, partial(_document, place, line)
+        yield place, partial(_document, place, line, anonymous)
 
 
-def _document(place: Place, line: bytes) -> Document:
-    return to_document(place, _object(place, line))
+def _document(place: Place, line: bytes, anonymous: bool) -> Document:
+    return to_document(place, _object(place, line), str(place.number) if anonymous else None)
 
 
-def read_json(path: str) -> Records[Document]:
-    """Yield the documents of a JSON file: an array of objects, or JSON Lines.
+def read_json(path: str, *, anonymous: bool = False) -> Records[Document]:
+    """Yield the documents of a JSON file: an array of objects, one object, or JSON Lines.
+
+    Args:
+        anonymous: whether one without an id gets its number.
 
     Raises:
         InputError: the file can't be read, or is an array that is no valid JSON or has more than
@@ -45,16 +52,33 @@ def read_json(path: str) -> Records[Document]:
     """
     lines = filled_lines(path)
     first = next(lines, None)
-    if first is None or not first[1].lstrip().startswith(b"["):
-        for place, line in chain([first] if first else [], lines):
-            yield place, partial(_document, place, line)
+    if first is None:
         return
-    for number, value in enumerate(_array(path), 1):
+    start = first[1].lstrip()[:1]
+    values = _content(path) if start == b"[" else _one_object(path, first[1])
+    if values is None:
+        for place, line in chain([first], lines):
+            yield place, partial(_document, place, line, anonymous)
+        return
+    for number, value in enumerate(values, 1):
         place = Place(path, number, "object")
-        yield place, partial(_element, place, value)
+        yield place, partial(_element, place, value, anonymous)
 
 
-def _array(path: str) -> list[Any]:
+def _one_object(path: str, first: bytes) -> list[Any] | None:
+    """Return the object that a whole file is, in a list; None for one whose lines are objects."""
+    try:
+        json.loads(first)
+    except (ValueError, RecursionError):
+        try:
+            content = _content(path)
+        except InputError:
+            return None
+        return [content] if isinstance(content, dict) else None
+    return None
+
+
+def _content(path: str) -> Any:
     place = Place(path)
     with open_bytes(path) as file:
         content = file.read(LONGEST + 1)
@@ -62,7 +86,7 @@ def _array(path: str) -> list[Any]:
         limit = f"{LONGEST / 2**20:.0f} MiB"
         raise place.error(f"an array of more than {limit}: JSON Lines (.jsonl) have no limit")
     try:
-        values: list[Any] = json.loads(content.decode("utf-8-sig"))
+        values: Any = json.loads(content.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise place.error(f"not UTF-8 at byte {error.start}: {error.reason}") from error
     except (ValueError, RecursionError) as error:  # an endless number, endless nesting
@@ -70,10 +94,10 @@ def _array(path: str) -> list[Any]:
     return values
 
 
-def _element(place: Place, value: Any) -> Document:
+def _element(place: Place, value: Any, anonymous: bool) -> Document:
     if not isinstance(value, dict):
         raise place.error(f"not a JSON object but {_kind(value)}")
-    return to_document(place, value)
+    return to_document(place, value, str(place.number) if anonymous else None)
 
 
 def to_document(place: Place, fields: Mapping[str, Any], default_id: str | None = None) -> Document:

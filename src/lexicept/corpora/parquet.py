@@ -17,10 +17,13 @@ _INDEX = "__index_level_"
 """Beginning of the names of columns that pandas adds."""
 
 
-def read_documents(path: str) -> Records[Document]:
+def read_documents(path: str, *, anonymous: bool = False) -> Records[Document]:
     """Yield the documents of a file with the columns id, text and, optionally, title.
 
     Other columns are fields.
+
+    Args:
+        anonymous: whether a row without an id gets its number.
 
     Raises:
         InputError: pyarrow is missing, or the file can't be read; from the function of a row, a
@@ -34,7 +37,7 @@ def read_documents(path: str) -> Records[Document]:
             for row in batch.to_pylist():
                 number += 1
                 place = Place(path, number, "row")
-                yield place, partial(_document, place, row)
+                yield place, partial(_document, place, row, anonymous)
 
 
 @contextmanager
@@ -48,11 +51,11 @@ def _sound(path: str) -> Iterator[None]:
         raise InputError(f"{path}: cannot be read: {' '.join(str(error).split())}") from None
 
 
-def _document(place: Place, row: dict[str, Any]) -> Document:
+def _document(place: Place, row: dict[str, Any], anonymous: bool) -> Document:
     known = {
         name: value
         for name, value in row.items()
         # Nothing else differs from itself.
         if not (value is None or value != value or name.startswith(_INDEX))
     }
-    return to_document(place, known)
+    return to_document(place, known, str(place.number) if anonymous else None)

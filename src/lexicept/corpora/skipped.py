@@ -20,18 +20,28 @@ class Skipped:
     Args:
         source: the corpus.
         kinds: the kinds of files that are read there.
+        quiet: whether ``warn`` says nothing.
     """
 
-    def __init__(self, source: str, kinds: str = "") -> None:
+    def __init__(self, source: str, kinds: str = "", *, quiet: bool = False) -> None:
+        self._quiet = quiet
         self.source = source
         self.kinds = kinds
+        self.files: list[tuple[str, str]] = []
+        """Files that were left out, each with its kind or the reason."""
+        self.errors: list[str] = []
+        """What was wrong with the records that can't be read, ``MESSAGES`` at most."""
         self._counts: Counter[str] = Counter()
         self._examples: dict[str, list[str]] = {}
-        self._messages: list[str] = []
-        self._errors = 0
+        self.num_errors = 0
 
     def file(self, name: str, kind: str) -> None:
-        """Note a file of a kind that is not read."""
+        """Note a file that is not read.
+
+        Args:
+            kind: its kind, or the reason.
+        """
+        self.files.append((name, kind))
         self._counts[kind] += 1
         examples = self._examples.setdefault(kind, [])
         if len(examples) < EXAMPLES:
@@ -39,12 +49,14 @@ class Skipped:
 
     def error(self, error: Exception) -> None:
         """Note a record that can't be read."""
-        self._errors += 1
-        if len(self._messages) < MESSAGES:
-            self._messages.append(str(error))
+        self.num_errors += 1
+        if len(self.errors) < MESSAGES:
+            self.errors.append(str(error))
 
     def warn(self) -> None:
         """Give one warning about each of the two, if there is anything to warn about."""
+        if self._quiet:
+            return
         if total := self._counts.total():
             lines = [
                 f"{self.source}: {_counted(total, 'file')} skipped, only {self.kinds} are read"
@@ -53,9 +65,11 @@ class Skipped:
                 names = _shortened(", ".join(self._examples[kind]), count - EXAMPLES, ", ")
                 lines.append(f"  {count:,} {kind}: {names}")
             warnings.warn("\n".join(lines), LexiceptWarning, stacklevel=3)
-        if self._errors:
-            lines = [f"{self.source}: {_counted(self._errors, 'document')} skipped after an error"]
-            text = _shortened("\n  ".join(self._messages), self._errors - MESSAGES, "\n  ")
+        if self.num_errors:
+            lines = [
+                f"{self.source}: {_counted(self.num_errors, 'document')} skipped after an error"
+            ]
+            text = _shortened("\n  ".join(self.errors), self.num_errors - MESSAGES, "\n  ")
             warnings.warn(f"{lines[0]}\n  {text}", LexiceptWarning, stacklevel=3)
 
 

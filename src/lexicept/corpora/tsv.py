@@ -3,23 +3,41 @@
 import re
 from collections.abc import Iterator
 from functools import partial
+from itertools import islice
 
+from lexicept.corpora.json_lines import DOCUMENT_IDS, DOCUMENT_TEXTS
 from lexicept.corpora.lines import decode, filled_lines, read_lines
 from lexicept.corpora.records import Document, Place, Qrel, Query, Records, check_id
+from lexicept.corpora.tables import Rows, column_names, read_table
 
-_DOCUMENT_IDS = {"id", "_id", "doc_id", "docno"}
+_IDS = [[name] for name in DOCUMENT_IDS]
 _QUERY_IDS = {"id", "_id", "query_id", "query-id", "qid"}
 _TEXTS = (["text"], ["title", "text"])
 
 
 def read_documents(path: str) -> Records[Document]:
-    """Yield the documents of a file with the columns id, text or id, title, text.
+    """Yield the documents of a file whose header names an id and a text (see ``read_table``), or of
+    one without a header: id, text or id, title, text.
 
     Raises:
         InputError: the file can't be read; from the function of a line, another number of columns.
     """
-    for place, line in _rows(path, _DOCUMENT_IDS):
-        yield place, partial(_document, place, line)
+    first = next(filled_lines(path), None)
+    names = [] if first is None else column_names(_values(*first))
+    plain = names[:1] in _IDS and names[1:] in _TEXTS
+    if plain or {*DOCUMENT_IDS}.isdisjoint(names) or {*DOCUMENT_TEXTS}.isdisjoint(names):
+        for place, line in islice(filled_lines(path), int(plain), None):
+            yield place, partial(_document, place, line)
+    else:
+        yield from read_table(partial(_table, path))
+
+
+def _table(path: str) -> Rows:
+    return ((place, partial(_values, place, line)) for place, line in filled_lines(path))
+
+
+def _values(place: Place, line: bytes) -> list[str]:
+    return line.decode(errors="surrogateescape").rstrip("\r\n").split("\t")
 
 
 def _document(place: Place, line: bytes) -> Document:
@@ -39,7 +57,10 @@ def read_queries(path: str) -> Records[Query]:
     Raises:
         InputError: the file can't be read; from the function of a line, another number of columns.
     """
-    for place, line in _rows(path, _QUERY_IDS):
+    for index, (place, line) in enumerate(filled_lines(path)):
+        names = [] if index else [name.strip().lower() for name in _values(place, line)]
+        if names[:1] and names[0] in _QUERY_IDS and names[1:] in _TEXTS:
+            continue
         yield place, partial(_query, place, line)
 
 
@@ -69,13 +90,3 @@ def read_qrels(path: str) -> Iterator[Qrel]:
                 yield Qrel(query_id, document_id, int(relevance))
             case columns:
                 raise place.error(f"{len(columns)} columns, expected 3 (BEIR) or 4 (TREC)")
-
-
-def _rows(path: str, id_names: set[str]) -> Iterator[tuple[Place, bytes]]:
-    """Yield the lines without a header."""
-    for index, (place, line) in enumerate(filled_lines(path)):
-        if index == 0:
-            names = [name.strip().lower() for name in line.decode(errors="replace").split("\t")]
-            if names[0] in id_names and names[1:] in _TEXTS:
-                continue
-        yield place, line

@@ -17,6 +17,7 @@ from lexicept.errors import InputError
 from lexicept.fields.values import NOTHING, FieldKind
 from lexicept.fields.writing import FieldWriter
 from lexicept.index.atlas import Findings
+from lexicept.index.files import write_files
 from lexicept.index.generations import commit_generation, replace_generation
 from lexicept.index.impacts import RRASettings, VocabularySettings
 from lexicept.index.manifest import read_manifest, resolved
@@ -97,6 +98,10 @@ class IndexBuilder:
         checksums = (sha256(file) for file in files)
         self.work.check({"documents": fingerprint(checksums), **settings})
         self.contents = Contents(self._generation)
+
+    def add_files(self, files: Mapping[str, str]) -> None:
+        """Store the checksums of the files that the documents are of."""
+        write_files(self._generation, files)
 
     def add_vocabulary(
         self, vectorizer: Vectorizer, settings: VocabularySettings, progress: Progress = silent

@@ -7,7 +7,7 @@ Each writes the next generation under another name and publishes it in one step 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ from lexicept.errors import InputError
 from lexicept.explanation.contributions import unnamed
 from lexicept.index.atlas import SOURCES, Findings, unique_labels
 from lexicept.index.builder import Contents, map_over, write_documents
-from lexicept.index.files import FILES, write_files
+from lexicept.index.files import FILES, read_files, write_files
 from lexicept.index.generations import (
     carry_over,
     changing,
@@ -53,10 +53,11 @@ class Changes:
 
     documents: Iterable[Document] = ()
     """Documents to add, or to put in the place of those with their ids; read once."""
-    deleted: Collection[str] = ()
-    """Ids of documents to delete, unless they are replaced."""
+    deleted: Container[str] = ()
+    """Ids of documents to delete, unless they are replaced; asked once the documents are read."""
     files: Mapping[str, str] | None = None
-    """The files that the index is of (see ``index.files``); None leaves them as they are."""
+    """The files that the index is of (see ``index.files``), once the documents are read; None
+    leaves them as they are."""
 
 
 class Changed(NamedTuple):
@@ -120,8 +121,13 @@ def apply(index: IndexReader, changes: Changes, progress: Progress = silent) -> 
         changed = Changed(len(waiting), replaced, deleted)
         if not order:
             raise InputError(f"{index.path}: an index can't be left without documents")
-        if any(changed) or changes.files is not None:
+        if any(changed):
             _rewrite(index, folder, fresh, np.array(order, np.int64), changes.files, progress)
+        elif changes.files is not None and changes.files != read_files(index.folder):
+            remove(staged)
+            kept = carry_over(index, folder, FILES)
+            write_files(folder, changes.files)
+            publish(index.path, folder, index.manifest, kept)
     return changed
 
 

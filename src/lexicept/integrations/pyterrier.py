@@ -7,6 +7,7 @@ import pandas as pd
 import pyterrier as pt
 
 from lexicept.evaluation.runs import RUN_DEPTH
+from lexicept.fields.filters import Filter
 from lexicept.pipelines.index import Index
 from lexicept.queries.syntax import ParsedQuery
 
@@ -20,18 +21,27 @@ class LexiceptRetriever(pt.Transformer):
         index: an opened index.
         top_k: documents per topic, at least 1.
         vocabulary: search in one vocabulary only; None searches all of them at once.
+        filter: which documents may be results, by their fields; see ``Index.search``.
     """
 
-    def __init__(self, index: Index, top_k: int = RUN_DEPTH, vocabulary: str | None = None) -> None:
+    def __init__(
+        self,
+        index: Index,
+        top_k: int = RUN_DEPTH,
+        vocabulary: str | None = None,
+        filter: Filter | None = None,  # noqa: A002
+    ) -> None:
         self.index = index
         self.top_k = top_k
         self.vocabulary = vocabulary
+        self.filter = filter
 
     def __repr__(self) -> str:
         # The name of a system in the tables of pt.Experiment: an index's folder, and what differs.
         parts = [self.index.path.name]
         parts += [] if self.vocabulary is None else [self.vocabulary]
         parts += [] if self.top_k == RUN_DEPTH else [f"top_k={self.top_k}"]
+        parts += [] if self.filter is None else [f"filter={self.filter!r}"]
         return f"LexiceptRetriever({', '.join(parts)})"
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
@@ -46,7 +56,9 @@ class LexiceptRetriever(pt.Transformer):
         """
         pt.validate.query_frame(inp, extra_columns=["query"], context=self)
         queries = [ParsedQuery(text) for text in inp["query"].tolist()]
-        rankings = self.index.search_many(queries, self.top_k, vocabulary=self.vocabulary)
+        rankings = self.index.search_many(
+            queries, self.top_k, vocabulary=self.vocabulary, filter=self.filter
+        )
         lengths = [len(hits) for hits in rankings]
         ranks = [np.arange(length) for length in [0, *lengths]]
         hits = [hit for of_topic in rankings for hit in of_topic]

@@ -15,7 +15,7 @@ from lexicept.index.impacts import VocabularySettings
 from lexicept.pipelines.arguments import checked_arguments
 from lexicept.pipelines.cluster import joined
 from lexicept.pipelines.concept_source import ConceptSource, Fitted, check_parameters
-from lexicept.pipelines.documents import Documents, as_documents, skippable
+from lexicept.pipelines.documents import Documents, as_documents, folder_of, skippable
 from lexicept.pipelines.index import Index
 from lexicept.progress import Progress, reporting
 from lexicept.vectorizers.words import WordVectorizer
@@ -72,8 +72,9 @@ def build(
 
     Args:
         documents: texts, dicts (``text``, and optionally ``id`` and ``title``), ``Document``
-            tuples, a data frame with these columns, or a corpus by its path or data set name. A
-            document without an id gets its number: "1", "2", and so on.
+            tuples, a data frame or Hugging Face data set with these columns, or a corpus by its
+            path or data set name: a folder of files, or a file. A document without an id gets its
+            number: "1", "2", and so on.
         path: the folder of the index.
         vocabulary: "words" needs no model; concepts need torch.
         language: ISO 639-1 code for the words' stop words and stemming.
@@ -174,12 +175,15 @@ def build(
         IndexBuilder(path, cluster, restart=restart, overwrite=overwrite) as builder,
         reporting(progress) as report,
     ):
-        fresh = as_documents(documents, skip_errors=skip_errors)
+        folder = folder_of(documents, places_of(path))
+        fresh = as_documents(documents if folder is None else folder, skip_errors=skip_errors)
         # Whatever can be refused is loaded before the first pass over the documents.
         loaded = source.load() if "concepts" in names else None
         labels = _labels(explanations, loaded)
         with skippable():
             builder.add_documents(fresh, asdict(source) if "concepts" in names else {})
+        if folder is not None:
+            builder.add_files(folder.checksums)
         fitted = None if loaded is None else source.fit(loaded, builder, report)
         if "words" in names:
             # BM25's queries count words: their weights say little about which matter.
@@ -189,6 +193,11 @@ def build(
             settings = _settings(fitted, weighting, pruning, limits)
             _add_concepts(builder, fitted, settings, language, labels, report)
         return Index(builder.commit(weight_bits=weight_bits))
+
+
+def places_of(path: str | os.PathLike[str]) -> list[str]:
+    """Return the folders of an index and of its unfinished work."""
+    return [os.fspath(path), f"{os.fspath(path)}.partial"]
 
 
 def _add_concepts(

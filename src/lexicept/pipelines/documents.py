@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeAlias
 
-from lexicept.corpora import Document, read_documents
+from lexicept.corpora import Document, is_folder_of_files, read_documents, read_folder
+from lexicept.corpora.folder import KINDS, Folder
 from lexicept.corpora.json_lines import DOCUMENT_TEXTS, to_document
 from lexicept.corpora.records import Place, RecordError, Records, checked
 from lexicept.corpora.skipped import Skipped
@@ -44,14 +45,32 @@ def as_documents(
     Raises:
         InputError: no such corpus (now), or an item that is no document (while iterating).
     """
+    if isinstance(documents, Folder):
+        return read_folder(documents, skip_errors=skip_errors)
     if isinstance(documents, str | os.PathLike):
         return read_documents(documents, skip_errors=skip_errors)
     if hasattr(documents, "columns") and any(hasattr(documents, name) for name in _ROWS):
         documents = _rows(documents)
+    elif hasattr(documents, "column_names"):
+        documents = _data_set(documents)
     elif isinstance(documents, Mapping | Document | bytes) or not isinstance(documents, Iterable):
         kind = type(documents).__name__
         raise InputError(f"documents must be a list, a data frame or a path, not one {kind}")
     return _checked(_numbered(documents, first, taken), skip_errors)
+
+
+def folder_of(documents: Documents, without: Collection[str]) -> Folder | None:
+    """Return the folder of files that documents are; None for documents of another kind.
+
+    Args:
+        without: folders in it to leave out.
+    """
+    if isinstance(documents, Folder):
+        return documents
+    if not isinstance(documents, str | os.PathLike) or not is_folder_of_files(documents):
+        return None
+    name = os.fspath(documents)
+    return Folder(name, Skipped(name, KINDS), without)
 
 
 @contextmanager
@@ -82,6 +101,18 @@ def _rows(frame: Any) -> Iterator[dict[str, Any]]:
         if values.get("title") is None:
             values.pop("title", None)
         yield values
+
+
+def _data_set(data: Any) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a data set of Hugging Face; a missing value is no member."""
+    columns = data.column_names
+    if isinstance(columns, Mapping):
+        splits = ", ".join(columns)
+        raise InputError(f"a dictionary of data sets: choose one of its splits: {splits}")
+    if columns is not None and not set(columns) & {*DOCUMENT_TEXTS, "passages"}:
+        raise InputError(f"the data set has no column 'text', only: {', '.join(columns)}")
+    for row in data:
+        yield {name: value for name, value in row.items() if value is not None}
 
 
 def _plain(value: Any) -> Any:

@@ -1,0 +1,113 @@
+"""Files by their kind: one document, cut into passages where it is long, or many."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+from importlib.util import find_spec
+
+from lexicept.corpora import comma_separated, json_lines, parquet, tsv
+from lexicept.corpora.html import parse_html
+from lexicept.corpora.markdown import parse_markdown
+from lexicept.corpora.parsed import NothingToRead, Parsed
+from lexicept.corpora.passages import Section, with_passages
+from lexicept.corpora.pdf import parse_pdf
+from lexicept.corpora.records import Document, Place, Records, readable
+from lexicept.corpora.text_encoding import BinaryError, decode_text
+
+LARGEST = 2**26
+"""Most bytes of a file that is one document."""
+
+_TEXTS = (".txt", ".text", ".rst")
+_MARKDOWN = (".md", ".markdown")
+_HTML = (".html", ".htm", ".xhtml")
+
+SHAPELESS = (*_TEXTS, *_MARKDOWN, *_HTML, ".pdf")
+"""Extensions of files that are one document."""
+
+_MANY: dict[str, Callable[[str], Records[Document]]] = {
+    ".csv": partial(comma_separated.read_documents, anonymous=True),
+    ".tsv": tsv.read_documents,
+    ".json": partial(json_lines.read_json, anonymous=True),
+    ".jsonl": partial(json_lines.read_documents, anonymous=True),
+    ".ndjson": partial(json_lines.read_documents, anonymous=True),
+    ".parquet": partial(parquet.read_documents, anonymous=True),
+}
+
+EXTENSIONS = (*SHAPELESS, *_MANY)
+"""Extensions of the files that are read."""
+
+_PACKAGES = {**dict.fromkeys(_HTML, ("selectolax", "files")), ".pdf": ("pypdf", "files")}
+_PACKAGES[".parquet"] = ("pyarrow", "parquet")
+
+
+def missing_package(extension: str) -> str | None:
+    """Return what a kind of file needs that is not installed, after its name; None for nothing."""
+    package, extra = _PACKAGES.get(extension, (None, ""))
+    if package is None or find_spec(package) is not None:
+        return None
+    return f"{extension} (which needs pip install 'lexicept[{extra}]')"
+
+
+def read_file(path: str, name: str) -> Records[Document]:
+    """Yield the documents of a file.
+
+    Args:
+        name: the id of its document, or what the ids of its documents begin with.
+
+    Raises:
+        NothingToRead: it is empty, no text, encrypted or the like.
+        InputError: it can't be read; from the function of a document, that this can't.
+    """
+    extension = os.path.splitext(path.lower().removesuffix(".gz"))[1]
+    if extension not in _MANY:
+        document = read_one(path, name)
+        yield Place(path), lambda: document
+        return
+    empty = True
+    for place, read in _MANY[extension](path):
+        empty = False
+        yield place, partial(_within, name, read)
+    if empty:
+        raise NothingToRead("empty")
+
+
+def read_one(path: str, name: str) -> Document:
+    """Read a file that is one document.
+
+    Raises:
+        NothingToRead: it is empty, no text, encrypted or the like.
+        InputError: it can't be read.
+    """
+    with readable(path), open(path, "rb") as file:
+        content = file.read(LARGEST + 1)
+    if len(content) > LARGEST:
+        raise NothingToRead(f"larger than {LARGEST / 2**20:.0f} MiB")
+    if not content.strip():
+        raise NothingToRead("empty")
+    try:
+        parsed = _parsed(path, content)
+    except BinaryError:
+        raise NothingToRead("binary") from None
+    if not parsed.text.strip() and not parsed.title.strip():
+        raise NothingToRead("empty")
+    return with_passages(Document(name, parsed.text, parsed.title, parsed.fields), parsed.sections)
+
+
+def _parsed(path: str, content: bytes) -> Parsed:
+    lower = path.lower()
+    if lower.endswith(".pdf"):
+        return parse_pdf(path, content)
+    if lower.endswith(_HTML):
+        return parse_html(path, content)
+    text = decode_text(content)
+    if lower.endswith(_MARKDOWN):
+        return parse_markdown(path, text)
+    return Parsed(text, "", (Section(text),))
+
+
+def _within(name: str, read: Callable[[], Document]) -> Document:
+    """Read a record; its id follows that of its file."""
+    document = read()
+    return document._replace(id=f"{name}#{document.id}")

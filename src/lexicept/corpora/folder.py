@@ -1,0 +1,147 @@
+"""A folder of files: texts, Markdown, HTML and PDF are a document each, tables and JSON many."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Collection, Iterator
+from functools import partial
+from pathlib import Path, PurePath
+from urllib.parse import quote
+
+from lexicept.corpora.files import EXTENSIONS, LARGEST, SHAPELESS, missing_package, read_file
+from lexicept.corpora.parsed import NothingToRead
+from lexicept.corpora.records import Document, Place, Records, readable
+from lexicept.corpora.skipped import Skipped
+from lexicept.errors import InputError
+from lexicept.storage.files import sha256
+
+KINDS = f"{', '.join(EXTENSIONS)} files"
+"""The files that are read."""
+
+UNREAD = ""
+"""Stands for the checksum of a file with errors: it is read again next time."""
+
+# Whitespace and NUL may not stand in ids; % and # go too, so that two files never share an id.
+_UNSAFE = re.compile(r"[\s%#\x00-\x1f\x7f\udc80-\udcff]")
+
+
+class Folder:
+    """The files of a folder, and of the folders in it.
+
+    Hidden files and folders, those whose names begin with a dot, are left out, as are links to
+    folders, which may lead back.
+
+    Args:
+        path: of the folder.
+        skipped: notes the files that are not read, with the reason.
+        without: folders to leave out, such as the index itself.
+
+    Attributes:
+        checksums: the SHA-256 of each file that was read, by its id; ``UNREAD`` for one with
+            errors.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        skipped: Skipped,
+        without: Collection[str | os.PathLike[str]] = (),
+    ) -> None:
+        self.path, self.skipped = os.fspath(path), skipped
+        self._without = {os.path.realpath(one) for one in without}
+        self.checksums: dict[str, str] = {}
+
+    def files(self) -> dict[str, str]:
+        """Return the paths of the files to read by their ids, in the order of their paths.
+
+        Raises:
+            InputError: a folder that can't be listed.
+        """
+        return {id_of(name): os.path.join(self.path, name) for name in sorted(self._names())}
+
+    def documents(self, files: dict[str, str] | None = None) -> Records[Document]:
+        """Yield the documents of files, by default of all, one file after the other.
+
+        A document has the id of its file, or that and # and its own id or number in the file.
+
+        Raises:
+            InputError: from the function of a document, that it or its file can't be read.
+        """
+        for name, path in (self.files() if files is None else files).items():
+            errors = self.skipped.num_errors
+            try:
+                with readable(path):
+                    if os.path.getsize(path) > LARGEST and path.lower().endswith(SHAPELESS):
+                        raise NothingToRead(f"larger than {LARGEST / 2**20:.0f} MiB")
+                    checksum = sha256(Path(path))
+                yield from read_file(path, name)
+                known = self.skipped.num_errors == errors
+                self.checksums[name] = checksum if known else UNREAD
+            except NothingToRead as reason:
+                self.skipped.file(os.path.relpath(path, self.path), str(reason))
+            except InputError as error:
+                self.checksums[name] = UNREAD
+                yield Place(path), partial(_raise, error)
+
+    def _names(self) -> Iterator[str]:
+        def refuse(error: OSError) -> None:
+            raise error  # os.walk would skip a folder that it may not list
+
+        with readable(self.path):
+            for parent, folders, names in os.walk(self.path, onerror=refuse):
+                inside = PurePath(parent).relative_to(self.path)
+                kept = []
+                for name in folders:
+                    place = os.path.join(parent, name)
+                    reason = self._reason(place, name)
+                    if reason is None:
+                        kept.append(name)
+                    else:
+                        self.skipped.file((inside / name).as_posix(), reason)
+                folders[:] = kept
+                for name in names:
+                    reason = _kind(os.path.join(parent, name), name)
+                    if reason is None:
+                        yield (inside / name).as_posix()
+                    else:
+                        self.skipped.file((inside / name).as_posix(), reason)
+
+    def _reason(self, place: str, name: str) -> str | None:
+        """Return why a folder is left out; None for one that is read."""
+        if os.path.realpath(place) in self._without:
+            return "an index"
+        if os.path.islink(place):
+            return "links to folders"
+        return "hidden" if name.startswith(".") else None
+
+
+def id_of(name: str) -> str:
+    """Return the id of a file by its path in the folder."""
+    return _UNSAFE.sub(lambda match: quote(match[0], errors="surrogateescape"), name)
+
+
+def file_of(document_id: str) -> str:
+    """Return the id of the file that a document is of."""
+    return document_id.partition("#")[0]
+
+
+def _kind(path: str, name: str) -> str | None:
+    """Return why a file is not read: hidden, or its kind; None for one that is."""
+    if name.startswith("."):
+        return "hidden"
+    try:
+        regular = stat.S_ISREG(os.stat(path).st_mode)
+    except OSError:  # a broken link: an error where its kind is read
+        regular = True
+    if not regular:  # reading a pipe or a device may never end
+        return "pipes, sockets and devices"
+    extension = os.path.splitext(name.lower().removesuffix(".gz"))[1]
+    if extension in EXTENSIONS and not (name.lower().endswith(".gz") and extension in SHAPELESS):
+        return missing_package(extension)
+    return os.path.splitext(name)[1].lower() or "without an extension"
+
+
+def _raise(error: InputError) -> Document:
+    raise error

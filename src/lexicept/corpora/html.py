@@ -1,0 +1,146 @@
+"""HTML: text without scripts and navigation; headings are those of passages (extra ``files``)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any
+
+from lexicept.corpora.markdown import anchor_of
+from lexicept.corpora.parsed import Parsed
+from lexicept.corpora.passages import TITLES, Section
+from lexicept.corpora.text_encoding import MARKS, decode_text
+from lexicept.errors import InputError, require
+
+_DROPPED = "script, style, noscript, template, svg, nav, iframe, object"
+
+_BLOCKS = (
+    "address, article, aside, blockquote, br, dd, details, div, dl, dt, figcaption, figure, "
+    "footer, form, header, hr, li, main, ol, option, p, pre, section, summary, table, td, th, tr, "
+    "ul, body, legend, fieldset"
+)
+_HEADINGS = "h1, h2, h3, h4, h5, h6"
+
+# Characters that no HTML text holds once they are removed mark where blocks and headings begin.
+_BLOCK, _HEADING = "\x01", "\x02"
+_CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1f]|&#(?:0*[0-8]|x0*[0-8]);?", re.I)
+
+_TAG = re.compile(r"<(/?)([a-zA-Z][a-zA-Z0-9]*)")
+_UNCLOSED = {
+    *(
+        "area",
+        "base",
+        "br",
+        "col",
+        "embed",
+        "hr",
+        "img",
+        "input",
+        "link",
+        "meta",
+        "param",
+        "source",
+    ),
+    *("track", "wbr", "p", "li", "dt", "dd", "td", "th", "tr", "thead", "tbody", "tfoot", "option"),
+    *("optgroup", "colgroup"),
+}
+"""Elements that have no end tag, or may lack it."""
+
+DEEPEST = 2_000
+"""Most elements inside one another: parsers take time by their square."""
+
+_DECLARED = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([\w.:-]{1,40})", re.I)
+
+
+def parse_html(path: str, content: bytes) -> Parsed:
+    """Parse a file: the part in <main>, or all of <body>.
+
+    The title is that of the page, else its first <h1>.
+
+    Raises:
+        BinaryError: the bytes are no text.
+        InputError: selectolax is missing, or can't parse it.
+    """
+    require("files", "selectolax")
+    parser: Any = import_module("selectolax.lexbor").LexborHTMLParser
+    text = _CONTROLS.sub(" ", _decoded(content))
+    try:
+        if _depth(text) > DEEPEST:
+            raise ValueError(f"more than {DEEPEST:,} elements inside one another")
+        tree = parser(text)
+        title = " ".join((found.text() if (found := tree.css_first("title")) else "").split())
+        for node in tree.css(_DROPPED):
+            node.decompose()
+        root = tree.css_first("main") or tree.body
+        if root is None:
+            return Parsed("", title, ())
+        marked = _marked(root)
+    except (ValueError, RuntimeError, MemoryError) as error:
+        raise InputError(f"{path}: can't be parsed as HTML: {error}") from error
+    sections = list(_sections(marked))
+    named = (section.title.split(TITLES)[0] for section in sections if section.title)
+    title = title or next(named, "")
+    sections = [section._replace(title=_below(title, section.title)) for section in sections]
+    texts = [part for section in sections for part in (section.title, section.text) if part]
+    return Parsed("\n\n".join(texts), title, tuple(sections))
+
+
+def _depth(text: str) -> int:
+    """Return the most elements that are open at once."""
+    depth = deepest = 0
+    for match in _TAG.finditer(text):
+        if match[2].lower() in _UNCLOSED:
+            continue
+        depth = max(0, depth - 1) if match[1] else depth + 1
+        deepest = max(deepest, depth)
+    return deepest
+
+
+def _below(title: str, heading: str) -> str:
+    """Return the headings of a section without the document's title before them."""
+    return "" if heading == title else heading.removeprefix(title + TITLES)
+
+
+def _decoded(content: bytes) -> str:
+    """Return the text, by its byte order mark, its UTF-8, or the encoding that it declares."""
+    declared = _DECLARED.search(content[:2048])
+    if declared and not content.startswith(tuple(MARKS)):
+        try:
+            return content.decode()
+        except UnicodeDecodeError:
+            pass
+        try:
+            return content.decode(declared[1].decode("ascii", "replace"))
+        except (LookupError, ValueError):
+            pass
+    return decode_text(content)
+
+
+def _marked(root: Any) -> str:
+    """Return the text of a node; marks stand around blocks, and others around headings."""
+    for node in root.css(_HEADINGS):
+        words = " ".join(node.text().split())
+        node.replace_with(f"{_HEADING}{node.tag[1]}{words}{_HEADING}")
+    for node in root.css(_BLOCKS):
+        node.insert_before(_BLOCK)
+        node.insert_after(_BLOCK)
+    text: str = root.text(separator="")
+    return text
+
+
+def _sections(marked: str) -> Iterator[Section]:
+    """Yield the text before the first heading, and that of each heading with those above it."""
+    before, *rest = marked.split(_HEADING)
+    yield Section(_blocks(before))
+    path: list[tuple[str, str]] = []
+    for heading, text in zip(rest[::2], rest[1::2], strict=True):
+        level, words = heading[:1], heading[1:]
+        path = [above for above in path if above[0] < level] + [(level, words)]
+        title = TITLES.join(spelled for _, spelled in path if spelled)
+        yield Section(_blocks(text), title, anchor_of(words))
+
+
+def _blocks(marked: str) -> str:
+    blocks = (" ".join(block.split()) for block in marked.split(_BLOCK))
+    return "\n\n".join(filter(None, blocks))

@@ -1,0 +1,66 @@
+"""PDF: the text of its pages, each a passage (extra ``files``)."""
+
+from __future__ import annotations
+
+import io
+import logging
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any
+
+from lexicept.corpora.parsed import NothingToRead, Parsed
+from lexicept.corpora.passages import Section
+from lexicept.errors import InputError, require
+
+ENCRYPTED = "encrypted"
+NO_TEXT = "without text, such as scanned pages"
+
+
+def parse_pdf(path: str, content: bytes) -> Parsed:
+    """Parse a file. One with an empty password is read.
+
+    Raises:
+        NothingToRead: it needs a password, or its pages have no text.
+        InputError: pypdf is missing, or can't read the file.
+    """
+    require("files", "pypdf")
+    pypdf: Any = import_module("pypdf")
+    logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it prints what it repairs
+    try:
+        reader = pypdf.PdfReader(io.BytesIO(content))
+        if reader.is_encrypted and not _unlocked(pypdf, reader):
+            raise NothingToRead(ENCRYPTED)
+        pages = [_clean(page.extract_text()) for page in reader.pages]
+        title = _title(reader)
+    except NothingToRead:
+        raise
+    # Broken files end in errors of any kind.
+    except Exception as error:
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise InputError(f"{path}: can't be read as PDF: {reason}") from error
+    if not any(pages):
+        raise NothingToRead(NO_TEXT)
+    return Parsed("\n\n".join(filter(None, pages)), title, tuple(_sections(pages)))
+
+
+def _unlocked(pypdf: Any, reader: Any) -> bool:
+    try:
+        return bool(reader.decrypt(""))
+    except (pypdf.errors.DependencyError, NotImplementedError):  # AES needs one more package
+        return False
+
+
+def _title(reader: Any) -> str:
+    title = None if reader.metadata is None else reader.metadata.title
+    return _clean(" ".join(title.split())) if isinstance(title, str) else ""
+
+
+def _sections(pages: list[str]) -> Iterator[Section]:
+    for number, text in enumerate(pages, 1):
+        yield Section(text, f"page {number}", f"page={number}")
+
+
+def _clean(text: str) -> str:
+    """Return a text without what UTF-8 can't hold, and without zeros."""
+    sound = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return sound.replace("\0", " ").strip()

@@ -1,0 +1,123 @@
+"""Documents in the rows of a table whose header names the columns."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence, Set
+from dataclasses import dataclass
+from functools import partial
+
+from lexicept.corpora.json_lines import DOCUMENT_IDS, DOCUMENT_TEXTS, RESERVED, to_document
+from lexicept.corpora.records import Document, Place, Records
+from lexicept.errors import InputError
+
+Rows = Iterator[tuple[Place, Callable[[], Sequence[str]]]]
+"""The place of each row that is not blank, and the function that reads it."""
+
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,17})(\.[0-9]{1,17})?([eE][+-]?[0-9]{1,2})?")
+"""Numbers as JSON writes them: 007 is a text."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of a table."""
+
+    names: Sequence[str]
+    numeric: Set[str]
+    """Columns whose values are all numbers."""
+    anonymous: bool
+    """True if rows are documents without ids or texts of their own."""
+
+    def document(self, place: Place, read: Callable[[], Sequence[str]]) -> Document:
+        """Return the document of a row.
+
+        Raises:
+            InputError: bad quotes, another number of values than in the header, or no UTF-8.
+        """
+        row = read()
+        if len(row) != len(self.names):
+            raise place.error(f"{len(row)} values, the header has {len(self.names)}")
+        try:
+            "".join(row).encode()
+        except UnicodeEncodeError:
+            raise place.error("not UTF-8") from None
+        values = {
+            name: json.loads(value) if value and name in self.numeric else value
+            for name, value in zip(self.names, row, strict=True)
+            if name
+        }
+        if not self.anonymous:
+            return to_document(place, values)
+        if not any(name in values for name in DOCUMENT_TEXTS):
+            spelled = (
+                f"{name}: {value}" for name, value in values.items() if value not in ("", None)
+            )
+            values["text"] = "\n".join(spelled)
+        return to_document(place, values, str(place.number))
+
+
+def read_table(rows: Callable[[], Rows], *, anonymous: bool = False) -> Records[Document]:
+    """Yield the documents of a table whose header names an id, a text and, optionally, a title.
+
+    Other columns with names are fields: numbers where every value is one, else texts; an empty
+    value is a missing one. The rows are read once more for that, before.
+
+    Args:
+        rows: returns all rows; the first that is not blank is the header.
+        anonymous: whether the header may lack an id, which is then the number of the line, and a
+            text, which is then all values, each after the name of its column.
+
+    Raises:
+        InputError: the header lacks a column or has one twice; from the function of a row, what
+            ``Columns.document`` refuses.
+    """
+    columns: Columns | None = None
+    for place, read in rows():
+        if columns is not None:
+            yield place, partial(columns.document, place, read)
+            continue
+        names = _header(place, read(), anonymous)
+        numeric = set() if RESERVED.issuperset(names) else _numeric(rows, names)
+        columns = Columns(names, numeric, anonymous)
+
+
+def _numeric(rows: Callable[[], Rows], columns: Sequence[str]) -> set[str]:
+    """Return the columns whose values are all numbers. Rows that can't be read do not count."""
+    numeric = set(columns) - RESERVED
+    following = rows()
+    next(following, None)
+    for _, read in following:
+        try:
+            row = read()
+        except InputError:
+            continue
+        if len(row) == len(columns):
+            for name, value in zip(columns, row, strict=True):
+                if value and name in numeric and not _NUMBER.fullmatch(value):
+                    numeric.remove(name)
+        if not numeric:
+            break
+    return numeric
+
+
+def column_names(row: Sequence[str]) -> list[str]:
+    """Return the names of a header; those of ids, texts and titles in lower case."""
+    stripped = [name.strip() for name in row]
+    return [name.lower() if name.lower() in RESERVED else name for name in stripped]
+
+
+def _header(place: Place, row: Sequence[str], anonymous: bool) -> list[str]:
+    columns = column_names(row)
+    for names in (DOCUMENT_IDS, DOCUMENT_TEXTS, ("title",)):
+        present = [name for name in columns if name in names]
+        if len(present) > 1 and len(set(present)) < len(present):
+            raise place.error(f"the header has the column {present[0]!r} twice")
+        if not present and names != ("title",) and not anonymous:
+            known = ", ".join(names)
+            raise place.error(f"the header has none of the columns {known}: {', '.join(row)}")
+    for name, count in Counter(filter(None, columns)).items():
+        if count > 1 and name not in RESERVED:
+            raise place.error(f"the header has the column {name!r} twice")
+    return columns

@@ -1,0 +1,184 @@
+"""Keep an index in step with a folder of files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from lexicept.corpora import Document, is_folder_of_files
+from lexicept.corpora.folder import KINDS, UNREAD, Folder, file_of
+from lexicept.corpora.records import checked, readable
+from lexicept.corpora.skipped import Skipped
+from lexicept.errors import InputError
+from lexicept.index.files import read_files
+from lexicept.index.generations import changing, remove_unread
+from lexicept.index.reader import IndexReader
+from lexicept.index.updates import Changes, apply
+from lexicept.pipelines.arguments import checked_arguments
+from lexicept.pipelines.build import build, places_of
+from lexicept.progress import Progress, reporting
+from lexicept.storage.files import sha256
+
+
+class Synced(NamedTuple):
+    """What ``sync`` did."""
+
+    added: int
+    """Documents that are new."""
+    replaced: int
+    """Documents whose text, title or fields changed."""
+    deleted: int
+    """Documents that the folder no longer has."""
+    unchanged: int
+    """Other documents of the index."""
+    skipped: list[tuple[str, str]]
+    """Files that were left out, each with the reason."""
+    errors: list[str]
+    """What was wrong with files and records that can't be read, the first ones; ``num_errors``
+    counts all."""
+    num_errors: int
+
+
+@checked_arguments
+def sync(
+    folder: str | os.PathLike[str],
+    path: str | os.PathLike[str],
+    *,
+    vocabulary: Literal["words", "concepts", "both"] = "both",
+    language: str = "en",
+    model: str | os.PathLike[str] | None = None,
+    concepts: Literal["adapted", "fixed"] | None = None,
+    progress: bool | Progress = False,
+) -> Synced:
+    """Make an index hold what the files of a folder hold.
+
+    The first time it builds the index; an interrupted build resumes. Afterwards it reads the files
+    whose contents changed, whatever their times say, and in one step adds, replaces and deletes
+    documents; interrupted, it leaves the index as it was. A renamed file is a document deleted and
+    another added. Files that can't be read are skipped, and what the index has of them stays.
+    Documents that came to the index in other ways stay too, but for those with the id of a file.
+
+    Args:
+        folder: of files, see ``lexicept.build``.
+        path: the folder of the index.
+        vocabulary: of a new index, as are the parameters below; see ``lexicept.build``.
+        language: likewise.
+        model: likewise.
+        concepts: likewise.
+        progress: True shows bars on standard error; a callback gets the reports.
+
+    Raises:
+        InputError: no such folder, a BEIR folder, no documents in it, or another process is
+            changing the index.
+        IndexFormatError: something else is at ``path``, or a damaged index.
+    """
+    if not is_folder_of_files(folder):
+        problem = "has a corpus.jsonl, a collection to build from" if os.path.isdir(folder) else ""
+        raise InputError(f"{os.fspath(folder)}: {problem or 'no such folder'}")
+    skipped = Skipped(os.fspath(folder), KINDS, quiet=True)  # the result names them
+    source = Folder(folder, skipped, places_of(path))
+    if not Path(path).exists():
+        with build(
+            source,
+            path,
+            vocabulary=vocabulary,
+            language=language,
+            model=model,
+            concepts=concepts,
+            skip_errors=True,
+            progress=progress,
+        ) as index:
+            return _synced(source.skipped, added=len(index))
+    with changing(path) as reader, reporting(progress) as report:
+        update = _Update(reader, source, report)
+        changed = apply(reader, Changes(update.documents(), update.gone, update.kept), report)
+        unchanged = reader.num_documents - changed.replaced - changed.deleted
+    remove_unread(reader.path)
+    return _synced(source.skipped, *changed, unchanged)
+
+
+def _synced(
+    skipped: Skipped, added: int, replaced: int = 0, deleted: int = 0, unchanged: int = 0
+) -> Synced:
+    errors = (skipped.files, skipped.errors, skipped.num_errors)
+    return Synced(added, replaced, deleted, unchanged, *errors)
+
+
+class _Update:
+    """What a folder changes in an index.
+
+    Args:
+        source: the folder; its ``checksums`` become ``kept``.
+
+    Attributes:
+        kept: the checksums of the files that the index is of, once all documents are read.
+        gone: the documents that the index has to lose, once all documents are read.
+    """
+
+    def __init__(self, index: IndexReader, source: Folder, progress: Progress) -> None:
+        self.index, self.source = index, source
+        self.known = read_files(index.folder) or {}
+        self.files = source.files()
+        indexed = {file_of(name) for name, _ in index.passages.spans()}
+        self.changed: dict[str, str] = {}
+        self.kept = source.checksums
+        for done, (name, place) in enumerate(self.files.items(), 1):
+            checksum = self.known.get(name, UNREAD)
+            if checksum != UNREAD and name in indexed and _checksum(place) == checksum:
+                self.kept[name] = checksum
+            else:
+                self.changed[name] = place
+            progress("files", done, len(self.files))
+        self.same: set[str] = set()
+        self.gone = _Gone(self.known, self.files, self.changed, self.kept, self.same)
+
+    def documents(self) -> Iterator[Document]:
+        """Yield the documents of changed files that the index does not have as they are now."""
+        records = self.source.documents(self.changed)
+        for document in checked(records, self.source.skipped, self.index.fields.kinds):
+            if document.id in self.index and self._equal(document):
+                self.same.add(document.id)
+            else:
+                yield document
+
+    def _equal(self, document: Document) -> bool:
+        stored = self.index.document(document.id)
+        return stored._replace(fields=dict(stored.fields)) == document._replace(
+            fields=dict(document.fields)
+        )
+
+
+@dataclass(frozen=True)
+class _Gone(Container[str]):
+    """The documents of files that are no longer there, or that their files no longer hold."""
+
+    known: Container[str]
+    """Files that the index was of."""
+    files: Container[str]
+    """Files of the folder."""
+    changed: Container[str]
+    """Files that were read."""
+    kept: Mapping[str, str]
+    """Checksums of the files that the index is of."""
+    same: Container[str]
+    """Documents that were read and are in the index as they are."""
+
+    def __contains__(self, document_id: object) -> bool:
+        name = file_of(str(document_id))
+        if name not in self.known or document_id in self.same:
+            return False
+        if name not in self.files:
+            return True
+        return name in self.changed and self.kept.get(name) != UNREAD
+
+
+def _checksum(path: str) -> str | None:
+    """Return the SHA-256 of a file; None for one that can't be read."""
+    try:
+        with readable(path):
+            return sha256(Path(path))
+    except InputError:
+        return None

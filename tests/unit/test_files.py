@@ -1,0 +1,320 @@
+"""Files as people have them: parsers, encodings, ids, and what is skipped."""
+
+import gzip
+import json
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lexicept.corpora import Document, folder, html, read_documents
+from lexicept.corpora.files import read_one
+from lexicept.corpora.folder import KINDS, Folder
+from lexicept.corpora.html import parse_html
+from lexicept.corpora.markdown import headings, parse_markdown
+from lexicept.corpora.parsed import NothingToRead, Parsed
+from lexicept.corpora.passages import Section
+from lexicept.corpora.pdf import parse_pdf
+from lexicept.corpora.records import checked
+from lexicept.corpora.skipped import Skipped
+from lexicept.corpora.text_encoding import BinaryError, decode_text
+from lexicept.errors import InputError
+from lexicept.pipelines.documents import as_documents
+from support.files import EAGLES, OWLS, write_files, write_pdf
+
+# Encodings
+
+
+@given(st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="\ufeff")))
+def test_marked_texts_and_utf_8_are_read_as_they_are(text: str) -> None:
+    for encoding in ("utf-8", "utf-8-sig", "utf-16", "utf-32"):
+        assert decode_text(text.encode(encoding)) == text
+
+
+@given(st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=2))
+def test_utf_16_of_ascii_needs_no_mark(text: str) -> None:
+    for encoding in ("utf-16-le", "utf-16-be"):
+        assert decode_text(text.encode(encoding)) == text
+
+
+@given(st.binary())
+def test_any_bytes_are_a_text_or_binary(content: bytes) -> None:
+    with suppress(BinaryError):
+        decode_text(content).encode()
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding"),
+    [
+        ("Die Küche des Cafés ist größer als üblich.", "latin-1"),
+        ("L'été dernier à la crêperie, où naît le fleuve.", "latin-1"),
+        ("He said “hello” – it’s fine", "cp1252"),
+        ("Привет, мир. Это обычный русский текст о кошках.", "cp1251"),
+        ("これは日本語のテキストです。猫と犬について書いています。", "shift_jis"),
+    ],
+)
+def test_other_encodings_are_detected(text: str, encoding: str) -> None:
+    assert decode_text(text.encode(encoding)) == text
+
+
+def test_without_the_extra_other_encodings_are_western(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "charset_normalizer", None)
+    assert decode_text("größer – où".encode("cp1252")) == "größer – où"
+
+
+# Markdown
+
+
+def test_markdown() -> None:
+    text = "---\nyear: 2020\n---\n# The *Title*\n\nintro\n\nSet\n---\nx\n### Deep\ny\n## Empty\n"
+    text += "> ## quoted\n\n## Last `c`\n```\n# code\n```\n"
+    parsed = parse_markdown("a.md", text)
+    assert (parsed.title, parsed.fields) == ("The Title", {"year": 2020})
+    sections = [(part.text.strip(), part.title, part.anchor) for part in parsed.sections]
+    assert sections == [
+        ("intro", "", ""),
+        ("x", "Set", "set"),
+        ("y", "Set › Deep", "deep"),
+        ("> ## quoted", "Empty", "empty"),
+        ("```\n# code\n```", "Last c", "last-c"),
+    ]
+
+
+def test_the_front_matter_has_the_title() -> None:
+    parsed = parse_markdown("a.md", "---\ntitle: Given\n---\n# Other\ntext\n## Bare\n")
+    assert parsed.title == "Given"
+    assert parsed.text.startswith("# Other")
+    assert [part.title for part in parsed.sections] == ["", "Other", "Other › Bare"]
+    assert parsed.sections[2].text == "Bare"  # a heading without text is not lost
+
+
+@given(st.text("# -=`\n>ab\t\\[]()*_", max_size=60))
+def test_sections_hold_all_of_a_markdown_text(text: str) -> None:
+    parsed = parse_markdown("a.md", text)
+    lines = parsed.text.split("\n")
+    kept = [line for part in parsed.sections for line in part.text.split("\n") if line.strip()]
+    found = headings(parsed.text)
+    above = {number for heading in found for number in range(heading.start, heading.end)}
+    below = [line for number, line in enumerate(lines) if number not in above and line.strip()]
+    assert [line for line in kept if line in below] == below
+
+
+# HTML
+
+
+def test_html() -> None:
+    page = """<html><head><title> My  page</title><style>x{}</style></head><body><nav>menu</nav>
+    <p>a<b>b</b>c</p>tail<div>One<p>two</p>three</div><h1>My page</h1><p>intro &lt;x&gt;
+    <h2>Sub <i>y</i></h2><ul><li>l1<li>l2</ul><script>evil</script><h3>Deep</h3>z"""
+    parsed = parse_html("a.html", page.encode())
+    assert parsed.title == "My page"
+    assert parsed.sections == (
+        Section("abc\n\ntail\n\nOne\n\ntwo\n\nthree"),
+        Section("intro <x>", "", "my-page"),
+        Section("l1\n\nl2", "Sub y", "sub-y"),
+        Section("z", "Sub y › Deep", "deep"),
+    )
+    assert parse_html("a.html", b"<p>out<main>in</main>").text == "in"
+    assert parse_html("a.html", b"<h1>Only</h1>x").title == "Only"
+
+
+def test_html_declares_its_encoding() -> None:
+    page = "<meta charset=windows-1251><p>Привет".encode("cp1251")
+    assert parse_html("a.html", page).text == "Привет"
+    assert parse_html("a.html", "<meta charset=latin-1>größer".encode()).text == "größer"
+    assert parse_html("a.html", b"<meta charset=nonsense>x").text == "x"
+
+
+@given(st.text("<>/!-ab h1p&#;\x01\x02\"'=", max_size=80))
+def test_any_text_is_html(text: str) -> None:
+    parsed = parse_html("a.html", b"<body>" * 9 + text.encode())
+    assert not set("\x01\x02") & set(parsed.text)
+    assert all(part.title in parsed.text or part.title == parsed.title for part in parsed.sections)
+
+
+def test_elements_may_not_be_too_deep(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(html, "DEEPEST", 3)
+    assert parse_html("a.html", b"<div>" * 3 + b"x" + b"<br><p>" * 9).text == "x"
+    with pytest.raises(InputError, match=r"a\.html: can't be parsed as HTML: more than 3 elements"):
+        parse_html("a.html", b"<div>" * 4)
+
+
+# PDF
+
+
+def test_pages_of_a_pdf_are_passages(tmp_path: Path) -> None:
+    write_pdf(tmp_path / "a.pdf", [OWLS, EAGLES], "Birds of  prey")
+    (document,) = read_documents(tmp_path / "a.pdf")
+    assert (document.id, document.title) == ("a.pdf", "Birds of prey")
+    assert [(p.anchor, p.title) for p in document.passages] == [
+        ("page=1", "page 1"),
+        ("page=2", "page 2"),
+    ]
+    assert " ".join(document.passages[1].text.split()) == EAGLES.strip()
+
+
+def test_pdfs_without_text(tmp_path: Path) -> None:
+    write_pdf(tmp_path / "locked.pdf", ["secret"], password="x")
+    write_pdf(tmp_path / "open.pdf", ["open"], password="")
+    write_pdf(tmp_path / "blank.pdf", [""])
+    assert read_one(str(tmp_path / "open.pdf"), "a").text == "open"
+    for name, reason in (("locked", "encrypted"), ("blank", "without text")):
+        with pytest.raises(NothingToRead, match=reason):
+            read_one(str(tmp_path / f"{name}.pdf"), "a")
+    with pytest.raises(InputError, match=r"locked\.pdf: nothing to read: encrypted"):
+        list(read_documents(tmp_path / "locked.pdf"))
+
+
+@given(data=st.data())
+def test_damaged_pdfs_are_errors(tmp_path_factory: pytest.TempPathFactory, data: Any) -> None:
+    path = tmp_path_factory.getbasetemp() / "sound.pdf"
+    if not path.exists():
+        write_pdf(path, ["text"])
+    content = bytearray(path.read_bytes())
+    for _ in range(data.draw(st.integers(1, 5))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    with suppress(InputError, NothingToRead):
+        assert isinstance(parse_pdf("a.pdf", bytes(content)), Parsed)
+
+
+# Folders
+
+
+def by_id(path: Path, skipped: Skipped | None = None) -> dict[str, Document]:
+    records = Folder(path, skipped or Skipped("", KINDS)).documents()
+    return {document.id: document for document in checked(records)}
+
+
+def test_a_folder(tmp_path: Path) -> None:
+    found = by_id(write_files(tmp_path / "files"))
+    notes = [f"notes/{number}.md" for number in range(10)]
+    assert list(found) == [
+        *("birds.pdf", "brief.txt", "fish.pdf"),
+        *notes,
+        *("stock.csv#2", "stock.csv#3"),
+    ]
+    assert found["brief.txt"].text == "Die Küche ist größer."
+    assert found["notes/3.md"] == Document(
+        "notes/3.md", "The dog of note 3.", "Note 3", {"year": 2018, "tags": ["dog", "pets"]}
+    )
+    bowl = Document("stock.csv#2", "name: bowl\nprice: 3", "", {"name": "bowl", "price": 3})
+    assert found["stock.csv#2"] == bowl
+
+
+def test_records_of_files_have_ids_below_it(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes("id,text\nx y,eins\nb,größer\n".encode("latin-1"))
+    (tmp_path / "b.csv").write_bytes("ID,Text\nc,breit\n".encode("utf-16"))
+    (tmp_path / "c.jsonl.gz").write_bytes(gzip.compress(b'{"text":"one"}\n\n{"text":"two"}'))
+    (tmp_path / "d#e.json").write_text(json.dumps({"text": "all\nof it", "n": 1}, indent=1))
+    (tmp_path / "f.json").write_text('[{"text":"p"},{"id":"q","text":"q"}]')
+    (tmp_path / "g.tsv").write_text("id\ttext\tyear\nr\tred\t2020\ns\tsea\t\n")
+    pd.DataFrame({"text": ["row"]}).to_parquet(tmp_path / "h.parquet")
+    skipped = Skipped("", KINDS)
+    records = Folder(tmp_path, skipped).documents()
+    found = {document.id: document for document in checked(records, skipped)}
+    texts = {name: document.text for name, document in found.items()}
+    assert texts == {
+        **{"a.csv#b": "größer", "b.csv#c": "breit"},
+        **{"c.jsonl.gz#1": "one", "c.jsonl.gz#3": "two"},
+        **{"d%23e.json#1": "all\nof it", "f.json#1": "p", "f.json#q": "q"},
+        **{"g.tsv#r": "red", "g.tsv#s": "sea", "h.parquet#1": "row"},
+    }
+    assert found["g.tsv#r"].fields == {"year": 2020}
+    assert len(skipped.errors) == 1
+    assert "bad id 'a.csv#x y'" in skipped.errors[0]
+
+
+def test_what_is_skipped_has_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folder, "LARGEST", 50)
+    write_files(tmp_path / "files" / ".git")
+    root = tmp_path / "files"
+    for name, content in {
+        **{"a.txt": b"x", "large.txt": b"x" * 51, "empty.md": b" \n", "binary.txt": b"\0\1\2"},
+        **{"large.csv": b"id,text\n1," + b"x" * 50, "none.csv": b"id,text\n", "pic.png": b"x"},
+        **{"noise.txt": bytes(range(1, 32)), "void.html": b"<p></p>", ".hidden.md": b"x"},
+    }.items():
+        (root / name).write_bytes(content)
+    (root / "loop").symlink_to(root)
+    (root / "index").mkdir()
+    (root / "index" / "a.md").write_text("x")
+    skipped = Skipped("", KINDS)
+    reading = Folder(root, skipped, [root / "index"])
+    assert [d.id for d in checked(reading.documents())] == ["a.txt", "large.csv#1"]
+    assert set(reading.checksums) == {"a.txt", "large.csv"}
+    assert dict(skipped.files) == {
+        **{".git": "hidden", ".hidden.md": "hidden", "loop": "links to folders"},
+        **{"pic.png": ".png", "index": "an index", "empty.md": "empty", "void.html": "empty"},
+        **{"none.csv": "empty", "binary.txt": "binary", "noise.txt": "binary"},
+        "large.txt": "larger than 0 MiB",
+    }
+
+
+def test_packages_that_are_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.txt").write_text("x")
+    (tmp_path / "b.pdf").write_bytes(b"x")
+    monkeypatch.setattr("lexicept.corpora.files.find_spec", lambda name: None)
+    skipped = Skipped("", KINDS)
+    assert list(by_id(tmp_path, skipped)) == ["a.txt"]
+    needed = ".pdf (which needs pip install 'lexicept[files]')"
+    assert skipped.files == [("b.pdf", needed)]
+    with pytest.raises(InputError, match="needs pip install"):
+        list(read_documents(tmp_path / "b.pdf"))
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_without_permission(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("x")
+    (tmp_path / "a.txt").chmod(0)
+    with pytest.raises(InputError, match=r"a\.txt: cannot be read: .*Permission denied"):
+        by_id(tmp_path)
+
+
+# Objects of other libraries
+
+
+def test_hugging_face_data_sets() -> None:
+    datasets = pytest.importorskip("datasets")
+    rows = {"id": ["a", "b"], "text": ["one", "two"], "title": ["T", None], "n": [1, 2]}
+    data = datasets.Dataset.from_dict(rows)
+    expected = [Document("a", "one", "T", {"n": 1}), Document("b", "two", "", {"n": 2})]
+    assert list(as_documents(data)) == expected
+    assert list(as_documents(data.to_iterable_dataset())) == expected
+    with pytest.raises(InputError, match="choose one of its splits: train"):
+        list(as_documents(datasets.DatasetDict({"train": data})))
+    with pytest.raises(InputError, match="has no column 'text', only: id, title, n"):
+        list(as_documents(data.remove_columns("text")))
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "a.csv"])
+@given(
+    rows=st.lists(
+        st.tuples(st.text("abc", min_size=1), st.text("xyz ."), st.text("01.e-", max_size=4)),
+        unique_by=lambda row: row[0],
+        min_size=1,
+    )
+)
+def test_fields_of_tables(
+    tmp_path_factory: pytest.TempPathFactory, name: str, rows: list[tuple[str, str, str]]
+) -> None:
+    separator = "\t" if name == "a.tsv" else ","
+    path = tmp_path_factory.getbasetemp() / name
+    lines = (separator.join(row) for row in [("id", "text", "n"), *rows])
+    path.write_text("".join(f"{line}\n" for line in lines))
+    values = [row[2] for row in rows if row[2]]
+    try:
+        numbers = [json.loads(value) for value in values]
+    except ValueError:
+        numbers = None
+    for document, row in zip(read_documents(path), rows, strict=True):
+        assert document[:2] == row[:2]
+        if not row[2]:
+            assert document.fields == {}
+        elif numbers is None or any(value.strip() != value for value in values):
+            assert document.fields["n"] == row[2]
+        else:
+            assert document.fields["n"] == json.loads(row[2])

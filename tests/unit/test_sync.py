@@ -1,0 +1,171 @@
+"""sync: an index in step with a folder."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+import lexicept
+from lexicept.errors import IndexFormatError, InputError
+from lexicept.index.files import read_files
+from lexicept.pipelines.sync import Synced
+from support.commands import Run
+from support.files import OWLS, write_files, write_pdf
+
+pytestmark = pytest.mark.usefixtures("_no_leaks")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_files(tmp_path / "files")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "index"
+
+
+def sync(folder: Path, path: Path) -> Synced:
+    return lexicept.sync(folder, path, vocabulary="words")
+
+
+def counts(done: Synced) -> tuple[int, ...]:
+    return tuple(done[:4])
+
+
+def ids(path: Path, query: str, **options: str) -> list[str]:
+    with lexicept.open(path) as index:
+        return [hit.id for hit in index.search(query, **options)]  # type: ignore[arg-type]
+
+
+def same_as_new(folder: Path, path: Path, tmp_path: Path) -> bool:
+    """Return whether an index is what building it anew gives."""
+    with (
+        lexicept.build(folder, tmp_path / "new", vocabulary="words", overwrite=True) as new,
+        lexicept.open(path) as index,
+    ):
+        documents = [{d.id: d for d in one.documents()} for one in (new, index)]
+        found = [
+            {(hit.id, hit.passage, round(hit.score, 5)) for hit in one.search("owls cat note", 50)}
+            for one in (new, index)
+        ]
+    return documents[0] == documents[1] and found[0] == found[1]
+
+
+def test_what_changes_is_added_replaced_and_deleted(
+    folder: Path, path: Path, tmp_path: Path
+) -> None:
+    assert counts(sync(folder, path)) == (15, 0, 0, 0)
+    assert ids(path, "owls") == ["birds.pdf"]
+    assert ids(path, "cat note", filter="year >= 2021 and tags in ['cat']") == [
+        "notes/6.md",
+        "notes/8.md",
+    ]
+    generation = sorted(path.glob("gen*"))
+    assert counts(sync(folder, path)) == (0, 0, 0, 15)
+    assert sorted(path.glob("gen*")) == generation  # nothing was written
+    write_pdf(folder / "birds.pdf", [OWLS, OWLS, "Cranes dance. " * 50])
+    note = folder / "notes" / "0.md"
+    times = note.stat()
+    note.write_text(note.read_text().replace("cat of", "cub of"))
+    os.utime(note, ns=(times.st_atime_ns, times.st_mtime_ns))  # as if nothing had happened
+    (folder / "notes" / "1.md").rename(folder / "notes" / "renamed.md")
+    (folder / "notes" / "2.md").unlink()
+    (folder / "stock.csv").write_text("name,price\nbowl,3\nleash,9\nbed,1\n")
+    (folder / "new.html").write_text("<title>Page</title><p>A web page.")
+    assert counts(sync(folder, path)) == (3, 3, 2, 10)
+    assert ids(path, "cranes") == ["birds.pdf"]
+    assert ids(path, "eagles") == []
+    assert ids(path, "cub") == ["notes/0.md"]
+    assert ids(path, "web") == ["new.html"]
+    assert same_as_new(folder, path, tmp_path)
+    with lexicept.open(path) as index:
+        assert index.verify().problems == []
+
+
+def test_a_build_is_kept_in_step(folder: Path, path: Path) -> None:
+    lexicept.build(folder, path, vocabulary="words").close()
+    (folder / "fish.pdf").unlink()
+    assert counts(sync(folder, path)) == (0, 0, 1, 14)
+
+
+def test_an_index_of_other_origin_takes_the_files(folder: Path, path: Path) -> None:
+    documents = [{"id": "mine", "text": "my own"}, {"id": "brief.txt", "text": "old"}]
+    lexicept.build(documents, path, vocabulary="words").close()
+    assert counts(sync(folder, path)) == (14, 1, 0, 1)
+    (folder / "brief.txt").unlink()
+    assert counts(sync(folder, path)) == (0, 0, 1, 15)
+    assert ids(path, "own") == ["mine"]
+
+
+def test_other_changes_of_the_index_are_kept_or_made_good(folder: Path, path: Path) -> None:
+    sync(folder, path)
+    with lexicept.open(path) as index:
+        index.add([{"id": "mine", "text": "my own"}])
+        index.delete(["fish.pdf"])
+    assert counts(sync(folder, path)) == (1, 0, 0, 15)
+    assert ids(path, "salmon") == ["fish.pdf"]
+    assert ids(path, "own") == ["mine"]
+
+
+def test_unreadable_files_keep_what_the_index_has(folder: Path, path: Path) -> None:
+    sync(folder, path)
+    sound = (folder / "birds.pdf").read_bytes()
+    (folder / "birds.pdf").write_bytes(sound[:200])
+    (folder / "notes" / "3.md").write_text("---\nyear: none\n---\nNo year.")
+    (folder / "brief.txt").write_bytes(b"")
+    (folder / "stock.csv").write_text("name,price\nbowl,3,4\nbed,2\n")
+    for _ in range(2):  # the errors are said again
+        done = sync(folder, path)
+        assert done.num_errors == 3
+        assert [error.split(": ")[0].split(",")[0] for error in done.errors] == [
+            str(folder / "birds.pdf"),
+            str(folder / "notes" / "3.md"),
+            str(folder / "stock.csv"),
+        ]
+        assert done.skipped == [("brief.txt", "empty")]
+    assert ids(path, "owls") == ["birds.pdf"]
+    assert "notes/3.md" in ids(path, "dog")
+    assert ids(path, "küche") == []
+    assert sorted(ids(path, "collar bed")) == ["stock.csv#3"]
+    (folder / "birds.pdf").write_bytes(sound)
+    assert sync(folder, path).num_errors == 2
+
+
+def test_an_index_inside_its_folder_is_no_part_of_it(folder: Path) -> None:
+    path = folder / "my.index"
+    assert counts(sync(folder, path)) == (15, 0, 0, 0)
+    done = sync(folder, path)
+    assert counts(done) == (0, 0, 0, 15)
+    assert done.skipped == [("my.index", "an index")]
+
+
+def test_folders_that_are_refused(folder: Path, path: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="nowhere: no such folder"):
+        sync(tmp_path / "nowhere", path)
+    (tmp_path / "beir").mkdir()
+    (tmp_path / "beir" / "corpus.jsonl").write_text("")
+    with pytest.raises(InputError, match=r"beir: has a corpus\.jsonl"):
+        sync(tmp_path / "beir", path)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="the corpus has no documents"):
+        sync(tmp_path / "empty", path)
+    assert not path.exists()
+    with pytest.raises(IndexFormatError):
+        sync(folder, tmp_path / "empty")
+    sync(folder, path)
+    with pytest.raises(InputError, match="can't be left without documents"):
+        sync(tmp_path / "empty", path)
+    assert read_files(lexicept.open(path).reader.folder) is not None
+
+
+def test_the_command(folder: Path, path: Path, run: Run) -> None:
+    (folder / "pic.png").write_bytes(b"x")
+    first = run("sync", folder, path, "--vocabulary", "words")
+    assert ".png: pic.png" in first.out
+    (folder / "fish.pdf").unlink()
+    done = run("sync", folder, path, "--json").json
+    assert done == {
+        **{"added": 0, "replaced": 0, "deleted": 1, "unchanged": 14},
+        **{"skipped": [["pic.png", ".png"]], "errors": [], "num_errors": 0},
+    }
