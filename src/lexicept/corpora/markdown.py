@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from markdown_it import MarkdownIt
-
 from lexicept.corpora.json_lines import RESERVED
 from lexicept.corpora.parsed import Parsed
 from lexicept.corpora.passages import TITLES, Section
@@ -56,6 +54,8 @@ def parse_markdown(path: str, text: str) -> Parsed:
 
 def headings(text: str) -> list[Heading]:
     """Return the headings of a Markdown text, as CommonMark has them."""
+    from markdown_it import MarkdownIt  # a search need not wait for it
+
     tokens = MarkdownIt("commonmark").parse(text)
     found = []
     for opened, content in pairwise(tokens):
