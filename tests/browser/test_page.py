@@ -350,6 +350,10 @@ def test_html_in_documents_is_text(page: Page) -> None:
     assert "kilo" in first.locator("mark").all_text_contents()
     assert page.locator("main img, main script, h1[onclick]").count() == 0
     assert page.title() == "<script>alert(3)</script> hostile kilo kilo – lexicept"
+    first.locator(".open").click()
+    heading = page.get_by_role("dialog").get_by_role("heading").first
+    expect(heading.locator("mark")).to_have_text(["alert", "hostile"])
+    expect(heading).to_have_text(HOSTILE.title)
 
 
 def test_side_by_side(page: Page, path: Path) -> None:

@@ -18,8 +18,7 @@ export async function showDocument() {
   body.replaceChildren(make("p", { class: "dim" }, "Loading…"));
   openDialog(dialog, byId("document-title"));
   try {
-    const path = `/documents/${id.split("/").map(encodeURIComponent).join("/")}`;
-    const one = await ask(path, []);
+    const one = await ask(`/documents/${encodeURIComponent(id)}`, []);
     if (state.document !== id) return;
     byId("document-title").textContent = one.title || id;
     body.replaceChildren(...described(one));
@@ -27,7 +26,11 @@ export async function showDocument() {
     if (!asking() || state.like === id) return;
     const vocabulary = ["words", "concepts"].includes(state.mode) ? state.mode : null;
     const why = await ask("/explain", [...asked(vocabulary), ["document_id", id]]);
-    if (state.document === id) explain(body, why, true);
+    if (state.document !== id) return;
+    const whole = why.passage === null;
+    if (!whole) body.prepend(bestPassage(why));
+    const place = whole ? body : body.querySelector(".best");
+    explain(place, why, whole ? byId("document-title") : place.querySelector("h3"));
   } catch (error) {
     if (state.document === id) body.append(make("p", {}, error.message));
   }
@@ -40,10 +43,23 @@ function described(one) {
   return [
     make("p", { class: "facts" }, make("span", {}, one.id), ...fieldsOf(one)),
     like,
-    legend(),
-    make("div", { class: "why" }),
+    ...(one.passages.length ? [] : [legend(), make("div", { class: "why" })]),
     make("p", { class: "excerpt" }, one.text),
   ];
+}
+
+/** The passage that makes the score of a document that is indexed in passages. */
+function bestPassage(why) {
+  return make(
+    "div",
+    { class: "best" },
+    make("p", { class: "dim" }, "The best passage"),
+    make("h3", {}, why.title || why.passage),
+    legend(),
+    make("div", { class: "why" }),
+    make("p", { class: "excerpt" }),
+    make("h3", {}, "The whole document"),
+  );
 }
 
 /** A document's fields, each as a piece of text. */

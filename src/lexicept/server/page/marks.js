@@ -7,8 +7,9 @@ const FEW_PARTS = 5;
 const EXCERPT = 300; // characters
 const STRONGEST = 64;
 
-/** Fill a result with its explanation; the whole text is shown where it is open. */
-export function explain(item, why, whole = false) {
+/** Fill a result with its explanation. Where it is open its whole text is shown, and its heading
+ * has marks too. */
+export function explain(item, why, heading = null) {
   const text = Array.from(why.content); // by code points, as spans count
   const { title } = why;
   // The title is the heading already.
@@ -21,7 +22,8 @@ export function explain(item, why, whole = false) {
     asked: spelled(Array.from(why.text), part.query_spans),
     matched: spelled(text, part.document_spans),
   }));
-  const piece = whole ? [start, text.length] : excerpt(text, start, contributions);
+  const piece = heading ? [start, text.length] : excerpt(text, start, contributions);
+  if (heading && start) heading.replaceChildren(...marked(text.slice(0, start - 1), 0, 0, start - 1, contributions));
   marks.replaceChildren(...marked(text, start, ...piece, contributions));
   item.querySelector(".why").replaceChildren(...shares(why, contributions), ...list(why, contributions, marks));
 }
