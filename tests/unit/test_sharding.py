@@ -241,18 +241,26 @@ def test_recipes_start_a_process_for_each_gpu(
 ) -> None:
     started: list[Any] = []
     monkeypatch.setattr("torch.accelerator.device_count", lambda: gpus)
-    monkeypatch.setattr(launch, "train", lambda config, *_: started.append((1, config)))
 
     def run(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
         count = command[command.index("--nproc-per-node") + 1]
         started.append((int(count), load_config(command[-3])))
-        return subprocess.CompletedProcess(command, 7)
+        monkeypatch.setattr("sys.argv", ["launch", *command[-3:]])
+        with pytest.raises(SystemExit):
+            launch.main()
+        return subprocess.CompletedProcess(command, 1)
 
+    def fail(config: TrainingConfig, *_: Any) -> None:
+        if config.optimizer.batch_size < batch_size:
+            raise InputError("no such model")
+        started.append((1, config))
+
+    monkeypatch.setattr(launch, "train", fail)
     monkeypatch.setattr("subprocess.run", run)
     optimizer = {"sharded": sharded, "batch_size": batch_size}
     content = {"data": {"corpus": "x"}, "model": {"trained": "lora"}, "optimizer": optimizer}
     config = from_mapping(TrainingConfig, content)
-    failing = pytest.raises(LexiceptError, match=r"a process of its training failed .*7")
+    failing = pytest.raises(LexiceptError, match="its training failed: no such model")
     with failing if own < batch_size else nullcontext():
         launch.train_on_all(config, tmp_path / "run", silent, tmp_path / "prepared")
     ((count, given),) = started

@@ -15,11 +15,14 @@ import yaml
 
 from lexicept.errors import LexiceptError
 from lexicept.progress import Progress, reporting
-from lexicept.storage.files import replace_file
+from lexicept.storage.files import remove, replace_file
 from lexicept.training.config import TrainingConfig
 from lexicept.training.config_file import load_config
 from lexicept.training.run import train
 from lexicept.training.settings import to_mapping
+
+FAILED = ".error"
+"""Suffix of the file of a process's message, beside the configuration."""
 
 
 def train_on_all(config: TrainingConfig, folder: Path, progress: Progress, prepared: Path) -> Path:
@@ -30,7 +33,8 @@ def train_on_all(config: TrainingConfig, folder: Path, progress: Progress, prepa
     those of a process's part. With several processes their own bars show the progress.
 
     Raises:
-        LexiceptError: a process failed; its message is on standard error.
+        LexiceptError: a process failed, with its message; what is no error of ours is on standard
+            error.
     """
     count = _processes(config)
     if count == 1:
@@ -39,12 +43,26 @@ def train_on_all(config: TrainingConfig, folder: Path, progress: Progress, prepa
     part = replace(config, optimizer=replace(config.optimizer, batch_size=own))
     path = folder.with_name(f"{folder.name}.yaml")
     replace_file(path, yaml.safe_dump(to_mapping(part), sort_keys=False).encode())
+    remove(path.with_suffix(FAILED))
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count)]
     program = ["-m", __name__, str(path), str(folder), str(prepared)]
     code = subprocess.run([sys.executable, *launcher, *program], check=False).returncode
     if code:
-        raise LexiceptError(f"{folder}: a process of its training failed (exit status {code})")
+        failed = path.with_suffix(FAILED)
+        known = failed.read_text() if failed.exists() else f"a process ended with status {code}"
+        raise LexiceptError(f"{folder}: its training failed: {known}")
     return folder / "model"
+
+
+def main() -> None:
+    """Run one of the processes."""
+    config, folder, prepared = map(Path, sys.argv[1:])
+    try:
+        with reporting(True) as shown:
+            train(load_config(config), folder, shown, prepared)
+    except LexiceptError as error:
+        replace_file(config.with_suffix(FAILED), str(error).encode())
+        sys.exit(1)
 
 
 def _processes(config: TrainingConfig) -> int:
@@ -56,5 +74,4 @@ def _processes(config: TrainingConfig) -> int:
 
 
 if __name__ == "__main__":
-    with reporting(True) as shown:
-        train(load_config(sys.argv[1]), sys.argv[2], shown, Path(sys.argv[3]))
+    main()
