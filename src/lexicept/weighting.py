@@ -69,16 +69,19 @@ class BM25:
     """BM25's b (length normalisation), 0 (none) to 1 (full)."""
     k3: float | None = None
     """BM25's k3 (saturation in queries, ``f / (f + k3)``); None keeps the frequency."""
+    query_exponent: float = 1.0
+    """Exponent of a query's frequency, before k3: 2 with pooling ``sqrt_sum``, so that documents
+    have the root, and queries the sum."""
     query_scale: float = 1.0
     """Factor on query weights, relative to those of other vocabularies."""
 
     def __post_init__(self) -> None:
-        k3_sound = self.k3 is None or 0 < self.k3 < np.inf
-        sound = 0 <= self.k1 < np.inf and 0 <= self.b <= 1 and 0 < self.query_scale < np.inf
-        if not (sound and k3_sound):
+        above_0 = (1.0 if self.k3 is None else self.k3, self.query_exponent, self.query_scale)
+        sound = 0 <= self.k1 < np.inf and 0 <= self.b <= 1
+        if not (sound and all(0 < value < np.inf for value in above_0)):
             raise InputError(
                 f"{self}: k1 must be at least 0, b within 0 and 1, k3 above 0 or None, "
-                "query_scale above 0"
+                "query_exponent and query_scale above 0"
             )
 
     def documents(self, tf: sp.csr_array, collection: Statistics | None = None) -> sp.csr_array:
@@ -91,7 +94,7 @@ class BM25:
         return _with_data(tf, weights)
 
     def queries(self, tf: sp.csr_array) -> sp.csr_array:
-        values = tf.data
+        values = tf.data if self.query_exponent == 1 else tf.data**self.query_exponent
         if self.k3 is not None:
             values = values / (values + self.k3)
         return _with_data(tf, values * self.query_scale)

@@ -41,7 +41,14 @@ def test_build(beir: Path, tmp_path: Path, run: Run) -> None:
         {
             "name": "words",
             "size": 3,
-            "weighting": {"name": "bm25", "k1": 1.5, "b": 0.75, "k3": None, "query_scale": 1.0},
+            "weighting": {
+                "name": "bm25",
+                "k1": 1.5,
+                "b": 0.75,
+                "k3": None,
+                "query_exponent": 1.0,
+                "query_scale": 1.0,
+            },
             "query_max_active_dims": None,
             "document_max_active_dims": None,
             "query_max_qd_flops": None,

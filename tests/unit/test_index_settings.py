@@ -21,7 +21,7 @@ from lexicept.weighting import BM25, Splade, Unchanged, Weighting
         (IndexSettings(k1=0.9, b=0.4), "sum", 0.5, BM25(0.9, 0.4, k3=1.0, query_scale=0.5)),
         (IndexSettings("splade"), "max", 2.0, Splade(2.0)),
         (IndexSettings("splade"), "sum", 2.0, Unchanged(2.0)),
-        (IndexSettings(k1=2.0), "sqrt_sum", 1.0, BM25(2.0, 0.75, k3=1.0)),
+        (IndexSettings(k1=2.0, k3=16.0), "sqrt_sum", 2.5, BM25(2.0, 0.75, 16.0, 2.0, 2.5)),
         (IndexSettings("splade"), "sqrt_sum", 2.0, Unchanged(2.0)),
     ],
 )
@@ -48,10 +48,16 @@ def test_values_out_of_range(values: dict[str, Any], message: str) -> None:
 
 
 def test_an_encoder_keeps_them_in_a_file(encoder: Encoder, tmp_path: Path) -> None:
-    settings = IndexSettings("splade", 0.9, 0.4, 1.5)
+    settings = IndexSettings("splade", 0.9, 0.4, 16.0, 1.5)
     made = Encoder.of(encoder.backbone, encoder.head, index_settings=settings)
     made.save(str(tmp_path / "model"), create_model_card=False)
-    content = {"weighting": "splade", "k1": 0.9, "b": 0.4, "query_max_qd_flops": 1.5}
+    content = {
+        "weighting": "splade",
+        "k1": 0.9,
+        "b": 0.4,
+        "k3": 16.0,
+        "query_max_qd_flops": 1.5,
+    }
     assert json.loads((tmp_path / "model" / "lexicept.json").read_bytes()) == content
     loaded = Encoder.load(tmp_path / "model")
     assert loaded.index_settings == settings

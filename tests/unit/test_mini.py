@@ -39,7 +39,9 @@ def test_it_is_small_and_has_names() -> None:
     assert len(set(concepts.terms)) == concepts.size == 8192
     settings = concepts.encoder.head.settings
     assert (settings.query_k, settings.document_k) == (3, 3)
-    assert concepts.encoder.index_settings == IndexSettings("bm25", 1.0, 0.4, 1.5)
+    assert concepts.encoder.index_settings == IndexSettings(
+        "bm25", 1.0, 0.4, query_max_qd_flops=1.5
+    )
     assert not concepts.encoder.training
 
 

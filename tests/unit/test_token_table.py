@@ -29,7 +29,7 @@ from lexicept.models.heads.settings import HeadSettings
 from lexicept.models.sae.model import SAE
 from lexicept.vectorizers.concepts import ConceptVectorizer
 from lexicept.vectorizers.interface import TOKEN_TABLE
-from lexicept.vectorizers.token_table import LATENTS, Kept, TokenTable
+from lexicept.vectorizers.token_table import LATENTS, Combine, Kept, TokenTable
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
 from support.commands import Run, assert_error
@@ -53,7 +53,7 @@ def tokenizer() -> Tokenizer:
     return made
 
 
-def table(pooling: str) -> TokenTable:
+def table(pooling: Combine) -> TokenTable:
     return TokenTable.of(tokenizer(), sp.csr_array(np.array(SUMS, np.float32)), pooling)
 
 
@@ -63,14 +63,14 @@ def table(pooling: str) -> TokenTable:
         ("sum", "a", [3.0, 0.0, 1.0, 0.0]),
         ("sum", "a b a", [6.0, 3.0, 3.0, 0.0]),
         ("max", "a b a", [3.0, 3.0, 1.0, 0.0]),
-        ("sqrt_sum", "a b a", [1.5, 0.75, 0.75, 0.0]),
+        ("sqrt_sum", "d d", [0.0, 0.0, 0.0, 2.0]),
         ("sum", "d", [0.0, 0.0, 0.0, 2.0]),
         ("sum", "c nothing", [0.0, 0.0, 0.0, 0.0]),
         ("sum", "", [0.0, 0.0, 0.0, 0.0]),
     ],
 )
 def test_a_query_combines_the_means_of_its_tokens(
-    pooling: str, query: str, expected: list[float]
+    pooling: Combine, query: str, expected: list[float]
 ) -> None:
     made = table(pooling)
     assert made.size == 4

@@ -101,6 +101,14 @@ def test_k3_saturates_query_frequencies() -> None:
     assert weights.toarray() == pytest.approx(expected, rel=1e-6)
 
 
+def test_an_exponent_raises_query_frequencies_before_k3() -> None:
+    weighting = BM25(k3=16.0, query_exponent=2.0, query_scale=2.5)
+    expected = np.array([[2.5 * 9 / 25, 2.5 * 1 / 17, 0], [2.5 * 4 / 20, 0, 0], [0, 0, 0]])
+    assert weighting.queries(FREQUENCIES).toarray() == pytest.approx(expected, rel=1e-6)
+    plain = BM25().documents(FREQUENCIES)
+    np.testing.assert_array_equal(weighting.documents(FREQUENCIES).data, plain.data)
+
+
 def test_splade_is_log1p_on_both_sides() -> None:
     expected = np.array([[log(4), log(2), 0], [log(3), 0, 0], [0, 0, 0]])
     assert Splade().documents(FREQUENCIES).toarray() == pytest.approx(expected, rel=1e-6)

@@ -30,6 +30,8 @@ class IndexSettings:
     """BM25's k1 (term-frequency saturation)."""
     b: float = 0.75
     """BM25's b (length normalisation), 0 to 1."""
+    k3: float = 1.0
+    """BM25's k3 (saturation in queries)."""
     query_max_qd_flops: float | None = None
     """Limit on a query's QD-FLOPs: the sum, over its dimensions, of the share of documents that
     have each; None for no limit."""
@@ -37,11 +39,11 @@ class IndexSettings:
     def __post_init__(self) -> None:
         if self.weighting not in ("bm25", "splade"):
             raise InputError(f"weighting is bm25 or splade, not {self.weighting!r:.40}")
-        for name in ("k1", "b"):
+        for name in ("k1", "b", "k3"):
             value = getattr(self, name)
             if type(value) not in (int, float):
                 raise InputError(f"{name} must be a number, not {value!r:.40}")
-        BM25(self.k1, self.b)
+        BM25(self.k1, self.b, self.k3)
         budget = self.query_max_qd_flops
         if budget is not None and not (type(budget) in (int, float) and 0 < budget < math.inf):
             raise InputError(f"query_max_qd_flops must be above 0 or null, not {budget!r:.40}")
@@ -54,7 +56,8 @@ class IndexSettings:
             query_scale: the head's factor on query weights.
         """
         if self.weighting == "bm25":
-            return BM25(self.k1, self.b, k3=1.0, query_scale=query_scale)
+            exponent = 2.0 if pooling == "sqrt_sum" else 1.0
+            return BM25(self.k1, self.b, self.k3, exponent, query_scale)
         return Splade(query_scale) if pooling == "max" else Unchanged(query_scale)
 
     def write(self, folder: Path) -> None:

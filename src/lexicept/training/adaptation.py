@@ -56,12 +56,12 @@ HEAD = HeadSettings(
     document_k=2,
     query_max_active_dims=32,
     document_max_active_dims=160,
-    query_scale=0.75,
+    query_scale=2.5,
     pruning="impact",
 )
 """Settings of an adapted lexicept-mini's head; chosen on CACM, Vaswani and MedQuAD."""
 
-INDEX = IndexSettings("bm25", k1=2.0, b=0.4, query_max_qd_flops=2.0)
+INDEX = IndexSettings("bm25", k1=2.0, b=0.4, k3=16.0, query_max_qd_flops=2.0)
 """Its weighting in an index, and the limit on a query's cost; chosen there too: values of b from .3
 to .4, and budgets of 1.5 and more, differ by less than .003 nDCG@10."""
 

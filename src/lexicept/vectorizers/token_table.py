@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import scipy.sparse as sp
@@ -25,17 +25,13 @@ from lexicept.vectorizers.interface import EncodedQuery
 from lexicept.vectorizers.words import LONGEST_REMEMBERED
 from lexicept.vectors import canonical_csr, canonical_entries, prune_rows
 
-Combine = Literal["max", "sum"]
+Combine = Literal["max", "sum", "sqrt_sum"]
 
 LATENTS = 8
 """Latents of a token, those of the largest means."""
 
 REMEMBERED = 2**16
 """Words whose tokens are kept: some 15 MB."""
-
-OUT_OF_CONTEXT = 0.25
-"""Part of the mean that counts with pooling ``sqrt_sum``: a token that is looked up is less certain
-than one that was read in its context. Chosen on CACM and Vaswani."""
 
 
 class Kept(NamedTuple):
@@ -78,14 +74,13 @@ def _splits_at_spaces(tokenizer: Tokenizer) -> bool:
 class TokenTable:
     """Token → the mean activations of latents over its occurrences in the collection.
 
-    A query has, for each latent, the sum over its tokens; where the encoder pools by the maximum,
-    the maximum. A token that the collection does not have has none. With pooling ``sqrt_sum`` no
-    root is taken: it would raise the many small means, and was worse on development data.
+    A query has, for each latent, the maximum, the sum or the root of the sum over its tokens, as
+    the encoder pools them. A token that the collection does not have has none.
 
     Args:
         tokenizer: the backbone's.
         rows: CSR [tokens, size].
-        combine: how the tokens of a text are combined.
+        combine: how the tokens of a text are combined: the encoder's pooling.
         kept: the tokens of a query that the encoder reads.
     """
 
@@ -103,7 +98,7 @@ class TokenTable:
 
     @classmethod
     def of(
-        cls, tokenizer: Tokenizer, sums: sp.csr_array, pooling: str, kept: Kept = WHOLE
+        cls, tokenizer: Tokenizer, sums: sp.csr_array, pooling: Combine, kept: Kept = WHOLE
     ) -> TokenTable:
         """Make the table of a collection.
 
@@ -114,10 +109,8 @@ class TokenTable:
         """
         counts = sums[:, [-1]].toarray().ravel()
         rows = sp.csr_array(sums[:, :-1])
-        means = rows.data / np.repeat(counts, np.diff(rows.indptr))
-        rows.data = means * (OUT_OF_CONTEXT if pooling == "sqrt_sum" else 1.0)
-        rows = canonical_csr(prune_rows(rows, LATENTS))
-        return cls(tokenizer, rows, "max" if pooling == "max" else "sum", kept)
+        rows.data = rows.data / np.repeat(counts, np.diff(rows.indptr))
+        return cls(tokenizer, canonical_csr(prune_rows(rows, LATENTS)), pooling, kept)
 
     @property
     def size(self) -> int:
@@ -161,6 +154,8 @@ class TokenTable:
         table = (rows.indptr, rows.indices, rows.data, self.size, largest)
         kept = [self._ids(text)[self._kept.slice] for text in texts]
         parts = [combine_rows(np.array(ids, np.int64), *table) for ids in kept]
+        if self._combine == "sqrt_sum":
+            parts = [(indices, np.sqrt(data)) for indices, data in parts]
         if len(parts) == 1:
             ((indices, data),) = parts
             return canonical_entries(data, indices, np.array([0, indices.size]), self.size)
@@ -222,9 +217,9 @@ class TokenTable:
     def load(cls, folder: Path) -> TokenTable:
         """Read what ``save`` wrote. Raises IndexFormatError for anything else."""
         settings = read_json(folder / "table.json")
-        combine, size = settings.get("combine"), settings.get("latents")
-        kept = Kept.read(settings.get("kept"))
-        if combine not in ("max", "sum") or type(size) is not int or kept is None:
+        combine: Any = settings.get("combine")
+        size, kept = settings.get("latents"), Kept.read(settings.get("kept"))
+        if combine not in get_args(Combine) or type(size) is not int or kept is None:
             raise IndexFormatError(f"{folder}: not the settings of a token table")
         rows = load_csr(folder / "rows", size)
         try:
