@@ -31,6 +31,11 @@ class Engine(ABC):
     def num_documents(self) -> int: ...
 
     @property
+    def deepest(self) -> int:
+        """Most results that the engine gives for a query."""
+        return self.num_documents
+
+    @property
     @abstractmethod
     def num_dimensions(self) -> int: ...
 

@@ -187,11 +187,6 @@ class WrappedEngine(Engine):
         scaled = scores[order] / self.extension.scale
         return numbers[order].astype(np.int64), scaled.astype(np.float32)
 
-    @property
-    def deepest(self) -> int:
-        """Most results that the engine gives for a query."""
-        return self.num_documents
-
     def _search_allowed(self, queries: Sequence[Vector], top_k: int, mask: Mask) -> list[Found]:
         """Return the best allowed documents of non-empty queries, at most ``top_k``.
 
