@@ -225,6 +225,7 @@ def test_one_process_clips_as_torch_does() -> None:
     for one, other in zip(ours[:2], theirs[:2], strict=True):
         assert torch.equal(one.grad, other.grad)
     assert sharding.clip_gradients(ours, float("inf")) == pytest.approx(0.5)
+    assert sharding.clip_gradients(ours[2:], 0.5) == 0
 
 
 @pytest.mark.parametrize(

@@ -130,8 +130,11 @@ def group_apart(
 
 
 def clip_gradients(parameters: Iterable[nn.Parameter], most: float) -> Tensor:
-    """Clip the norm of all gradients together, some of them divided; return it as it was."""
+    """Clip the norm of all gradients together, some of them divided; return it as it was, 0 where
+    there are none."""
     learned = [one for one in parameters if one.grad is not None]
+    if not learned:
+        return torch.zeros(())
     kinds = [
         [one for one in learned if isinstance(one.grad, DTensor)],
         [one for one in learned if not isinstance(one.grad, DTensor)],
