@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from functools import lru_cache, partial, reduce
 from typing import Any
 
@@ -17,16 +18,13 @@ from lexicept.index.loaded import LoadedVectorizers
 from lexicept.index.masks import KEPT, Masks
 from lexicept.index.stored import StoredDocuments
 from lexicept.queries.syntax import ParsedQuery
-from lexicept.vectorizers.words import Tokenizer, WordVectorizer
+from lexicept.vectorizers.words import Tokenizer, Word, WordVectorizer
 from lexicept.vectors import Integers
 
 READ = 64
 """Documents that are read for a phrase before other threads may use the words' vectorizer."""
 
 Passing = npt.NDArray[np.bool_]
-
-Words = list[tuple[str, bool]]
-"""Words of a text in order, see ``Tokenizer.sequence``."""
 
 
 class Conditions:
@@ -149,18 +147,24 @@ class _Phrases:
         having[self._engine.postings(slice(place, place + 1))[0]] = True
         return having
 
-    def _verified(self, tokenizer: Tokenizer, wanted: Words, numbers: Integers) -> Passing:
+    def _verified(self, tokenizer: Tokenizer, wanted: list[Word], numbers: Integers) -> Passing:
         having = np.zeros(self._engine.num_documents, bool)
+        known: dict[str, Word] = {}
         for start in range(0, numbers.size, READ):
             with self._vectorizers.lock("words"):
                 for number in numbers[start : start + READ].tolist():
                     parts = (self._stored.titles[number], self._stored.texts[number])
-                    having[number] = any(_within(wanted, tokenizer.sequence(p)) for p in parts)
+                    read = (tokenizer.sequence(part, known) for part in parts)
+                    having[number] = any(_within(wanted, words) for words in read)
         return having
 
 
-def _within(wanted: Words, words: Words) -> bool:
+def _within(wanted: list[Word], words: list[Word]) -> bool:
     """Return whether some words stand side by side in others."""
-    count, first = len(wanted), wanted[0]
-    starts = range(len(words) - count + 1)
-    return any(words[i] == first and words[i : i + count] == wanted for i in starts)
+    count, place = len(wanted), -1
+    with suppress(ValueError):  # its first word does not come again
+        while True:
+            place = words.index(wanted[0], place + 1)
+            if words[place : place + count] == wanted:
+                return True
+    return False

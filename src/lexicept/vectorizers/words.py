@@ -59,6 +59,9 @@ _SPACELESS = re.compile(
 )
 
 
+Word = tuple[str, bool]
+"""A word of a text, and whether it is a term."""
+
 REMEMBERED = 2**18
 """Words whose stems are kept, so many of ``LONGEST_REMEMBERED`` at most: typically 40 MB, never
 more than 150 MB."""
@@ -120,17 +123,22 @@ class Tokenizer:
                 if term is not None:
                     yield term, whole(text, origin[first + start], origin[first + end - 1] + 1)
 
-    def sequence(self, text: str) -> list[tuple[str, bool]]:
+    def sequence(self, text: str, known: dict[str, Word] | None = None) -> list[Word]:
         """Return every word of a text in order, and whether it is a term: stop words and single
-        letters, which are none, stand as they are spelled."""
-        found = []
-        for token in self._every.findall(text.lower()):  # type: ignore[attr-defined]
-            if self.bigrams:
-                found += [(token[start:end], True) for start, end in _bigrams(token)]
-                continue
+        letters, which are none, stand as they are spelled.
+
+        Args:
+            known: the words that were read before, which is added to; for many texts.
+        """
+        tokens: list[str] = self._every.findall(text.lower())  # type: ignore[attr-defined]
+        if self.bigrams:
+            places = ((token, *place) for token in tokens for place in _bigrams(token))
+            return [(token[start:end], True) for token, start, end in places]
+        known = {} if known is None else known
+        for token in set(tokens).difference(known):
             stem = self._stem(token) if len(token) > 1 else None
-            found.append((token, False) if stem is None else (stem, True))
-        return found
+            known[token] = (token, False) if stem is None else (stem, True)
+        return [known[token] for token in tokens]
 
     def _stem(self, token: str) -> str | None:
         """None for a stop word."""
