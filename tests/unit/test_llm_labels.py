@@ -1,5 +1,6 @@
 """Labels from an endpoint that answers, refuses, is busy, talks nonsense or dies half-way."""
 
+import importlib
 import json
 import re
 import threading
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pydantic import TypeAdapter
 
 from lexicept.errors import InputError
 from lexicept.index.atlas import SOURCES
@@ -291,3 +293,33 @@ def test_the_command(
     assert_error(
         run("index", "label", path, "--endpoint", "x", "--model", "y"), "must begin with http"
     )
+
+
+def test_the_types_of_openais_client(path: Path, stub: Stub, store: GrowingFile) -> None:
+    """Requests and replies are those of the ``openai`` package, which vLLM follows too."""
+    chat_types = pytest.importorskip("openai.types.chat", reason="needs openai")
+    parameters = importlib.import_module("openai.types.chat.completion_create_params")
+    asked = TypeAdapter(parameters.CompletionCreateParamsNonStreaming)
+
+    def answer(said: str) -> tuple[int, dict[str, str], bytes]:
+        message = {"role": "assistant", "content": f"about {words(said)}", "refusal": None}
+        completion = chat_types.ChatCompletion(
+            id="chatcmpl-1",
+            object="chat.completion",
+            created=1,
+            model="tiny",
+            choices=[{"index": 0, "finish_reason": "stop", "logprobs": None, "message": message}],
+            usage={"prompt_tokens": 9, "completion_tokens": 2, "total_tokens": 11},
+        )
+        return 200, {"Content-Type": "application/json"}, completion.model_dump_json().encode()
+
+    stub.answer = answer
+    found = label_concepts(IndexReader.open(path), 10, stub.endpoint, store)
+    assert found == ({1: "about bee", 2: "about", 3: "about"}, {})
+    for body in stub.asked:
+        assert set(asked.validate_python(body, strict=True)) == {"model", "messages"}
+    # The client itself reads the same server.
+    openai = importlib.import_module("openai")
+    with openai.OpenAI(base_url=stub.url, api_key="none") as client:
+        reply = client.chat.completions.create(**stub.asked[0])
+    assert read_reply(reply.model_dump_json().encode()).startswith("about")

@@ -21,6 +21,14 @@ class LayoutChoice(StrEnum):
     sentence_transformers = "sentence-transformers"
     splade = "splade"
     opensearch = "opensearch"
+    onnx = "onnx"
+
+
+class NumberChoice(StrEnum):
+    """The format of an ONNX graph's weights."""
+
+    float32 = "float32"
+    int8 = "int8"
 
 
 class ScaleChoice(StrEnum):
@@ -66,7 +74,7 @@ def convert(
     to: Annotated[
         LayoutChoice,
         typer.Option(
-            help="Layout to write; the last three are for models. saelens, sparsify and "
+            help="Layout to write; the last four are for models. saelens, sparsify and "
             "dictionary-learning also take the SAE of a model of lexicept's."
         ),
     ] = LayoutChoice.lexicept,
@@ -74,11 +82,20 @@ def convert(
     width: WidthOption = None,
     l0: L0Option = None,
     scale: ScaleOption = None,
+    number: Annotated[
+        NumberChoice | None,
+        typer.Option(
+            help="For --to onnx: format of the weights; int8 takes a third of the space, and its "
+            "vectors differ.",
+            show_default="float32",
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Convert a pretrained SAE or model to another layout.
 
-    The dimensions of a model must be sub-words. Pickles are read for SAEs only, and only tensors.
+    The dimensions of a model must be sub-words, but for --to onnx. Pickles are read for SAEs only,
+    and only tensors.
     """
     from lexicept.pipelines.convert import convert
 
@@ -91,5 +108,6 @@ def convert(
             width=width,
             l0=l0,
             scale=None if scale is None else scale.value,
+            number=None if number is None else number.value,
         )
     print_report({**report, "written": f"{out} ({to.value})"}, as_json)

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lexicept.errors import InputError, require
 from lexicept.pipelines.arguments import checked_arguments
+from lexicept.pipelines.defaults import MINI
 from lexicept.storage.workspace import new_folder, refuse_existing
 
 if TYPE_CHECKING:
     from lexicept.models.converters import Kind
+    from lexicept.models.onnx_export import Number
 
 Layout = Literal[
     "lexicept",
@@ -21,8 +23,12 @@ Layout = Literal[
     "sentence-transformers",
     "splade",
     "opensearch",
+    "onnx",
 ]
-"""The layouts that ``convert`` writes; the last three are for models."""
+"""The layouts that ``convert`` writes; the last four are for models."""
+
+MINI_FOLDER = Path(__file__).parents[1] / "mini"
+"""The packaged model."""
 
 SAE_LIBRARIES = ("saelens", "sparsify", "dictionary-learning")
 """The layouts of other libraries that are for SAEs, such as the one in a model of lexicept's."""
@@ -38,12 +44,16 @@ def convert(
     width: int | None = None,
     l0: float | None = None,
     scale: Literal["raw", "normalised"] | None = None,
+    number: Literal["float32", "int8"] | None = None,
 ) -> dict[str, Any]:
     """Convert a pretrained SAE, or a model whose dimensions are sub-words, and describe it.
 
     The source is recognised by its files. SAEs: Llama Scope, Gemma Scope, SAELens, sparsify and
     dictionary_learning. Models: naver/splade's, sentence-transformers' SparseEncoder, OpenSearch's
     and lexicept's. Pickles are read of SAEs only, and of these only tensors.
+
+    ``onnx`` takes any of these models, and lexicept's with latents too: its graphs turn token ids
+    into dimensions and weights; see ``models.onnx_export.write_onnx``.
 
     The layouts of SAE libraries also take a model of lexicept's, and write the SAE that is its
     head.
@@ -58,6 +68,8 @@ def convert(
         l0: likewise, about how many latents are active per token; 100 by default.
         scale: the scale of activations of an SAE that was trained on normalised states; "raw" by
             default.
+        number: for ONNX: the format of the blocks' weights; "float32" by default. "int8" takes a
+            third of the space, and its vectors differ.
 
     Returns:
         The properties of what was converted, as JSON values.
@@ -70,12 +82,18 @@ def convert(
     source, target = os.fspath(source), Path(out)
     refuse_existing(target)
     require("concepts", "sentence_transformers")
+    if number is not None and to != "onnx":
+        raise InputError(f"number is a setting of ONNX graphs, not of {to}")
+    if source == MINI:
+        source = os.fspath(MINI_FOLDER)
     folder, kind = find_model(source)
     if kind is None or (kind == "lexicept" and to in SAE_LIBRARIES):
         return _convert_sae(source, target, to, layer, width, l0, scale)
     if any(value is not None for value in (layer, width, l0, scale)):
         raise InputError(f"{source} is a model: layer, width, l0 and scale are options of SAEs")
-    return _convert_model(source, folder, kind, to, target)
+    if to == "onnx":
+        require("onnx", "onnx", "onnxruntime", "onnxscript")
+    return _convert_model(source, folder, kind, to, target, number or "float32")
 
 
 def find_model(source: str) -> tuple[Path, Kind | None]:
@@ -137,19 +155,24 @@ def _convert_sae(
     }
 
 
-def _convert_model(source: str, folder: Path, kind: Kind, to: str, out: Path) -> dict[str, Any]:
+def _convert_model(
+    source: str, folder: Path, kind: Kind, to: str, out: Path, number: Number
+) -> dict[str, Any]:
     from lexicept.models.converters import Kind, read_model, write_model
     from lexicept.models.encoder import Encoder
     from lexicept.models.hub import CARD
     from lexicept.models.model_card import make_card
+    from lexicept.models.onnx_export import write_onnx
 
-    if to not in [layout.value for layout in Kind]:
+    if to not in [*[layout.value for layout in Kind], "onnx"]:
         raise InputError(f"{source} is a model: {to} is a layout of SAEs")
     if kind is Kind.lexicept and to == "lexicept":
         raise InputError(f"{source} is a model in lexicept's layout already")
     encoder = Encoder.load(folder) if kind is Kind.lexicept else read_model(folder, kind)
     with new_folder(out, "convert") as staged:
-        if to != "lexicept":
+        if to == "onnx":
+            write_onnx(encoder, staged, number)
+        elif to != "lexicept":
             write_model(encoder, Kind(to), staged)
         else:
             encoder.save(str(staged), create_model_card=False)

@@ -1,0 +1,57 @@
+"""A release's tag, version and changes agree; the workflow and the images name what there is."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+from tools.release import ReleaseError, check, try_wheel
+
+ROOT = Path(__file__).parents[2]
+
+
+def repository(folder: Path, changes: str) -> Path:
+    (folder / "pyproject.toml").write_text('[project]\nname = "lexicept"\nversion = "1.2.3"\n')
+    (folder / "CHANGELOG.md").write_text(changes)
+    return folder
+
+
+def test_versions_agree(tmp_path: Path) -> None:
+    root = repository(tmp_path, "# Changes\n\n## [1.2.3] - 2026-11-23\n")
+    assert check("v1.2.3", root) == "1.2.3"
+    for tag in ("1.2.3", "v1.2.4", "v1.2.3rc1"):
+        with pytest.raises(ReleaseError, match=r"version in pyproject.toml 1\.2\.3"):
+            check(tag, root)
+
+
+@pytest.mark.parametrize(
+    "changes", ["", "## [Unreleased]: 1.2.3\n", "## [1.2.30] - 2026-11-23\n", "## [1.2.3]\n"]
+)
+def test_changes_are_dated(changes: str, tmp_path: Path) -> None:
+    with pytest.raises(ReleaseError, match=r"CHANGELOG\.md has no heading"):
+        check("v1.2.3", repository(tmp_path, changes))
+
+
+def test_one_wheel_and_one_sdist(tmp_path: Path) -> None:
+    with pytest.raises(ReleaseError, match="0 wheels and 0 sdists"):
+        try_wheel(tmp_path)
+
+
+def test_the_workflow_publishes_tags_alone() -> None:
+    jobs = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text())["jobs"]
+    assert jobs["publish"]["if"] == "startsWith(github.ref, 'refs/tags/')"
+    assert jobs["publish"]["permissions"] == {"id-token": "write"}
+    assert (jobs["publish"]["needs"], jobs["try"]["needs"]) == ("try", "build")
+
+
+def test_images_install_extras_that_there_are() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    dockerfile = (ROOT / "Dockerfile").read_text()
+    for group in ("lookup,serve", "concepts,offline"):
+        assert f"[{group}]" in dockerfile
+        assert set(group.split(",")) <= extras["optional-dependencies"].keys()
+    compose = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
+    assert compose["lexicept"]["build"]["target"] == "${TARGET:-model}"
+    for target in ("model", "lookup"):
+        assert f" AS {target}\n" in dockerfile
+    assert all(port.startswith("127.0.0.1:") for one in compose.values() for port in one["ports"])
