@@ -93,6 +93,16 @@ def test_a_long_document_comes_in_pages(tmp_path: Path) -> None:
         tools.get_document("a", 20_000)
 
 
+def test_a_document_in_passages(tmp_path: Path) -> None:
+    book = {"id": "book", "title": "Book", "passages": ["One owl.", "Two cats and a dog."]}
+    tools = AgentTools(lexicept.build([book], tmp_path / "x", vocabulary="words"))
+    found = tools.search("dog").splitlines()
+    assert found[0].startswith("1. [book] Book")
+    assert found[1:] == ["Two cats and a dog."]  # the best passage
+    assert "word:dog: dog → dog" in tools.explain("dog", "book")
+    assert all(text in tools.get_document("book") for text in ("One owl.", "Two cats and a dog."))
+
+
 def test_similar_documents(pets: lexicept.Index) -> None:
     # Parrots sleep as cats do, and dogs share no word with them.
     found = AgentTools(pets).similar_documents("cats")
