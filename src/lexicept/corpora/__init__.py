@@ -13,7 +13,7 @@ from lexicept.corpora import (
     python_docs,
     tsv,
 )
-from lexicept.corpora.files import EXTENSIONS, SHAPELESS, missing_package, read_one
+from lexicept.corpora.files import EXTENSIONS, ONE_DOCUMENT, missing_package, read_one
 from lexicept.corpora.folder import KINDS, Folder, id_of
 from lexicept.corpora.lines import read_lines
 from lexicept.corpora.parsed import NothingToRead
@@ -143,7 +143,7 @@ def _read_documents(source: str, skipped: Skipped) -> Records[Document]:
             return Folder(source, skipped).documents()
         return json_lines.read_documents(corpus)
     if os.path.exists(source):
-        if source.lower().endswith(SHAPELESS):
+        if source.lower().endswith(ONE_DOCUMENT):
             return _one(source)
         match os.path.splitext(source.lower().removesuffix(".gz"))[1]:
             case ".jsonl" | ".ndjson":

@@ -23,7 +23,7 @@ _TEXTS = (".txt", ".text", ".rst")
 _MARKDOWN = (".md", ".markdown")
 _HTML = (".html", ".htm", ".xhtml")
 
-SHAPELESS = (*_TEXTS, *_MARKDOWN, *_HTML, ".pdf")
+ONE_DOCUMENT = (*_TEXTS, *_MARKDOWN, *_HTML, ".pdf")
 """Extensions of files that are one document."""
 
 _MANY: dict[str, Callable[[str], Records[Document]]] = {
@@ -35,7 +35,7 @@ _MANY: dict[str, Callable[[str], Records[Document]]] = {
     ".parquet": partial(parquet.read_documents, anonymous=True),
 }
 
-EXTENSIONS = (*SHAPELESS, *_MANY)
+EXTENSIONS = (*ONE_DOCUMENT, *_MANY)
 """Extensions of the files that are read."""
 
 _PACKAGES = {**dict.fromkeys(_HTML, ("selectolax", "files")), ".pdf": ("pypdf", "files")}

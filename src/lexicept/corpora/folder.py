@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path, PurePath
 from urllib.parse import quote
 
-from lexicept.corpora.files import EXTENSIONS, LARGEST, SHAPELESS, missing_package, read_file
+from lexicept.corpora.files import EXTENSIONS, LARGEST, ONE_DOCUMENT, missing_package, read_file
 from lexicept.corpora.parsed import NothingToRead
 from lexicept.corpora.records import Document, Place, Records, readable
 from lexicept.corpora.skipped import Skipped
@@ -73,7 +73,7 @@ class Folder:
             errors = self.skipped.num_errors
             try:
                 with readable(path):
-                    if os.path.getsize(path) > LARGEST and path.lower().endswith(SHAPELESS):
+                    if os.path.getsize(path) > LARGEST and path.lower().endswith(ONE_DOCUMENT):
                         raise NothingToRead(f"larger than {LARGEST / 2**20:.0f} MiB")
                     checksum = sha256(Path(path))
                 yield from read_file(path, name)
@@ -138,7 +138,7 @@ def _kind(path: str, name: str) -> str | None:
     if not regular:  # reading a pipe or a device may never end
         return "pipes, sockets and devices"
     extension = os.path.splitext(name.lower().removesuffix(".gz"))[1]
-    if extension in EXTENSIONS and not (name.lower().endswith(".gz") and extension in SHAPELESS):
+    if extension in EXTENSIONS and not (name.lower().endswith(".gz") and extension in ONE_DOCUMENT):
         return missing_package(extension)
     return os.path.splitext(name)[1].lower() or "without an extension"
 
