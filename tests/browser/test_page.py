@@ -278,6 +278,11 @@ def test_a_concept_is_added_by_its_name(page: Page, path: Path) -> None:
     (added,) = re.findall(r"add=concepts%3A(\d+)", page.url)
     query = ParsedQuery("bade", added={("concepts", int(added)): float(weight)})
     assert ranking(page) == [hit.id for hit in index.search(query)]
+    # Feedback that is taken back leaves it.
+    page.locator(".result .mark").first.click()
+    expect(page.locator("#added .chip").nth(1)).to_be_visible()
+    page.locator('.mark[aria-pressed="true"]').click()
+    expect(page.locator("#added .chip")).to_have_count(1)
 
 
 def test_facets_and_filters(page: Page, path: Path) -> None:

@@ -16,6 +16,7 @@ const FEEDBACK = 3; // first results that feedback takes for relevant
 
 let vocabularies = [];
 let running = new AbortController();
+let fed = new Set(state.relevant.length ? state.added.keys() : []); // what feedback has added
 
 onChange(show);
 
@@ -260,8 +261,10 @@ function toggle(id) {
 
 /** Search again with what documents add to the query; null takes the first results. */
 async function feed(relevant) {
+  const kept = [...state.added].filter(([name]) => !fed.has(name));
   if (relevant !== null && !relevant.length) {
-    go({ relevant, added: new Map() });
+    fed = new Set();
+    go({ relevant, added: new Map(kept) });
     return;
   }
   const vocabulary = ["words", "concepts"].includes(state.mode) ? [["vocabulary", state.mode]] : [];
@@ -270,7 +273,10 @@ async function feed(relevant) {
   try {
     const { terms } = await ask("/feedback", [["query", state.query], ...like, ...vocabulary, ...documents]);
     for (const term of terms) spelledOut.set(`${term.vocabulary}:${term.dimension}`, term.term);
-    const added = new Map(terms.map((term) => [`${term.vocabulary}:${term.dimension}`, term.weight]));
+    const found = terms.map((term) => [`${term.vocabulary}:${term.dimension}`, term.weight]);
+    const added = new Map([...found, ...kept]);
+    fed = new Set(found.map(([name]) => name));
+    kept.forEach(([name]) => fed.delete(name));
     go({ relevant: relevant ?? [], added });
   } catch (error) {
     complain(error, () => feed(relevant));
