@@ -20,6 +20,7 @@ from lexicept.evaluation.comparison import Comparison, Interval, compare, interv
 from lexicept.evaluation.curves import DOCUMENT_LIMITS, QUERY_LIMITS
 from lexicept.evaluation.effectiveness import (
     SystemResults,
+    depth_of,
     evaluate_bm25,
     evaluate_index,
     evaluate_run,
@@ -143,6 +144,8 @@ def evaluate(
         raise ParameterError("{0} requires {1}", "curves", "out")
     if curves:
         require("report", "matplotlib")
+    for measure in measures:
+        depth_of(measure)  # unknown ones are refused before any search
     reader = reader_of(index, engine=engine).using(query_encoder)
     asked = resolved(systems, reader)
     queries, qrels = read_judged(reader, dataset, split)
