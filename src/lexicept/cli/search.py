@@ -22,6 +22,7 @@ from lexicept.cli.common import (
     working,
 )
 from lexicept.cli.configuration import ConfigOption
+from lexicept.cli.session import hold_session
 from lexicept.errors import InputError
 
 if TYPE_CHECKING:
@@ -80,21 +81,18 @@ def search(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Search an index and show the best documents."""
-    if feedback is not None and relevant:
-        raise InputError("--feedback and --relevant can't be combined")
+    """Search an index and show the best documents; without a query, ask for one after another."""
+    session = _asks_for_session(query, like, queries, feedback, relevant, facet, as_json)
     one = queries is None
-    if (
-        (query is None and like is None)
-        if one
-        else (query or like or feedback or relevant or facet)
-    ):
-        raise InputError("search takes a query, --like with an id, or --queries with a file alone")
     opened, name = open_to_search(
         index, vocabulary, engine=engine, query_encoder=query_encoder, one_query=one and not explain
     )
     boosts = read_boosts(boost)
     shared: Any = {"vocabulary": name, "query_encoder": query_encoder.value, "filter": filter_}
+    if session:
+        shared |= {"explain": explain, "boosts": boosts, "feedback": feedback}
+        hold_session(opened, top_k, lambda text, hits: _print_results(text, hits, {}), **shared)
+        return
     if queries is not None:
         several = _results_of_file(opened, queries, top_k, boosts=boosts, **shared)
         _print_several(several, as_json)
@@ -111,6 +109,35 @@ def search(
         print_json(_results_json(shown, hits, counts))
     else:
         _print_results(shown, hits, counts)
+
+
+def _asks_for_session(
+    query: str | None,
+    like: str | None,
+    queries: Path | None,
+    feedback: int | None,
+    relevant: list[str] | None,
+    facet: list[str] | None,
+    as_json: bool,
+) -> bool:
+    """Return whether no query is given, so that queries are typed.
+
+    Raises:
+        InputError: arguments that can't be combined.
+    """
+    if feedback is not None and relevant:
+        raise InputError("--feedback and --relevant can't be combined")
+    if queries is not None:
+        if query or like or feedback or relevant or facet:
+            raise InputError(
+                "search takes a query, --like with an id, or --queries with a file alone"
+            )
+        return False
+    if query is not None or like is not None:
+        return False
+    if relevant or facet or as_json:
+        raise InputError("--relevant, --facet and --json need a query, --like or --queries")
+    return True
 
 
 def _results_of_file(
