@@ -152,7 +152,7 @@ class AnchorChecker:
         self._divided: set[str] = set()
         """Documents with passages."""
         self._beginnings: dict[str, str] = {}
-        """What stands before a # in an id, and the first id that it is of."""
+        """The part of an id before a #, and the first id that has it."""
 
     def check(self, place: Place, record: Document | Query) -> None:
         """Raise InputError for such a document."""

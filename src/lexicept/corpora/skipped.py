@@ -30,7 +30,7 @@ class Skipped:
         self.files: list[tuple[str, str]] = []
         """Files that were left out, each with its kind or the reason."""
         self.errors: list[str] = []
-        """What was wrong with the records that can't be read, ``MESSAGES`` at most."""
+        """The errors of records that can't be read, ``MESSAGES`` at most."""
         self._counts: Counter[str] = Counter()
         self._examples: dict[str, list[str]] = {}
         self.num_errors = 0

@@ -43,7 +43,7 @@ class Comparison(NamedTuple):
     difference: float
     """Mean over the queries of the system's value minus the baseline's."""
     interval: Interval
-    """Of the difference."""
+    """Confidence interval of the difference."""
     t: float
     """NaN for fewer than two queries, like both p."""
     p: float

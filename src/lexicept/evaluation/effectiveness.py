@@ -84,7 +84,7 @@ def explained(names: Container[str]) -> list[str]:
 
 
 class SystemResults(NamedTuple):
-    """What a system returned for judged queries, and what that is worth."""
+    """The results of a system for judged queries, and their measures."""
 
     values: dict[str, float]
     """Means of the measures over the judged queries, and costs; see ``evaluate_index``."""

@@ -62,7 +62,7 @@ class Claim:
     paper: Text
     """The paper's own numbers, and where they are."""
     apart: Text
-    """What the small runs have that the paper's do not, or lack."""
+    """The differences of the small runs from the paper's."""
     evidence: Items[Evidence]
     plot: Plot = field(default_factory=Plot)
 

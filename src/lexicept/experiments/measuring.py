@@ -94,7 +94,7 @@ class Collection:
     weighting: Weighting = field(default_factory=Unchanged)
     """The weighting of the documents."""
     folder: Path | None = None
-    """Where postings are kept while they are searched; None for memory."""
+    """Folder of the postings while they are searched; None for memory."""
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ class Span(NamedTuple):
 
 
 class Sources(NamedTuple):
-    """Where a text activates a dimension, the largest share first."""
+    """The places of a text that activate a dimension, the largest share first."""
 
     spans: tuple[Span, ...] = ()
     shares: tuple[float, ...] = ()

@@ -142,8 +142,8 @@ class Backbone(Transformer):  # type: ignore[misc]
         """Folder of adapters that ``save`` copies instead of writing weights, which must be theirs
         upon their base's."""
         self.reference: Reference | None = None
-        """What ``save`` writes instead of weights, which must be those that it refers to; with
-        ``adapters`` those of their base."""
+        """Reference that ``save`` writes instead of weights, which must be those that it refers to;
+        with ``adapters`` those of their base."""
         if not getattr(self.tokenizer, "is_fast", False):
             raise InputError(f"{model_name_or_path}: its tokenizer has no offsets (not a fast one)")
         trim(self.model.config, self.num_layers)

@@ -1,4 +1,4 @@
-"""Where the weights of a backbone are, and the names of what may be chosen in loading them."""
+"""Sources of a backbone's weights, and the names of what may be chosen in loading them."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ from lexicept.weighting import BM25
 
 REPORT, PER_QUERY, RUNS = "evaluation.json", "queries.csv", "runs"
 CURVES, PLOT = "curves", "curves.png"
-"""What an evaluation writes into its folder."""
+"""Files that an evaluation writes into its folder."""
 
 
 @dataclass(frozen=True)

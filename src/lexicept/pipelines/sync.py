@@ -24,7 +24,7 @@ from lexicept.storage.files import sha256
 
 
 class Synced(NamedTuple):
-    """What ``sync`` did."""
+    """The changes that ``sync`` made."""
 
     added: int
     """Documents that are new."""
@@ -37,9 +37,9 @@ class Synced(NamedTuple):
     skipped: list[tuple[str, str]]
     """Files that were left out, each with the reason."""
     errors: list[str]
-    """What was wrong with files and records that can't be read, the first ones; ``num_errors``
-    counts all."""
+    """Errors of files and records that can't be read, the first ones."""
     num_errors: int
+    """Number of all errors."""
 
 
 @checked_arguments
@@ -108,7 +108,7 @@ def _synced(
 
 
 class _Update:
-    """What a folder changes in an index.
+    """Changes of an index to what a folder holds.
 
     Args:
         source: the folder; its ``checksums`` become ``kept``.

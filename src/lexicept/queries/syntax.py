@@ -57,7 +57,7 @@ class ParsedQuery:
 
     @property
     def conditions(self) -> tuple[object, ...]:
-        """What documents must meet to be results; can be hashed."""
+        """The conditions that results must meet; can be hashed."""
         return self.phrases, self.without, self.condition, self.hidden
 
     @property

@@ -129,11 +129,11 @@ class Kept(NamedTuple):
     """Bytes that autograd keeps of a forward pass."""
 
     rest: int
-    """Of the embeddings and what all blocks share."""
+    """Those of the embeddings and of all that blocks share."""
     block: int
-    """Of one block."""
+    """Those of one block."""
     input: int
-    """Of a block's input."""
+    """Those of a block's input."""
 
     def of(self, layers: int, *, checkpointed: bool) -> int:
         """Return the bytes of a model of some blocks."""
