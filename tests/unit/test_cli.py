@@ -130,6 +130,8 @@ def test_no_results(index: Path, run: Run) -> None:
         "query": "zebra",
         "unmatched_words": ["zebra"],
         "note": "no document contains: zebra",
+        "did_you_mean": "",
+        "added": [],
         "facets": {},
         "results": [],
     }
@@ -160,7 +162,7 @@ def test_filters_and_counts(tmp_path: Path, run: Run) -> None:
     assert "year 2019 · tag red, old" in table
     assert re.search(r"tag +2 +red", table)
     nothing = run("search", tmp_path / "x", "cherry", "--filter", "tag = 'red'").out
-    assert nothing.startswith("no results: the query has no word or concept that a document has")
+    assert nothing.startswith("no results: no document that meets its conditions has a word")
     assert_error(
         run("search", tmp_path / "x", "apple", "--filter", "year >"),
         "filter at character 7: expected a number",
@@ -217,7 +219,7 @@ def test_evaluate(index: Path, beir: Path, run: Run) -> None:
         pytest.approx(0.75 + 12.706204736 / 4),
     ]
     shown = run("evaluate", index, beir).out
-    assert "2 queries" in shown
+    assert "2 queries" in " ".join(shown.split())
     assert "e2: RR@10 minus a penalty for cost: E² = RR@10 − 0.01 F − 0.09" in shown
     assert "delta_e2: e2 minus that of BM25 (k1 1.5, b 0.75)" in shown
     assert "differences" not in shown
@@ -569,15 +571,14 @@ def test_skipped_documents_are_listed(index: Path, tmp_path: Path, run: Run) -> 
     build = ("build", corpus, "--vocabulary", "words", "--out", tmp_path / "x")
     hint = "; --skip-errors skips documents that can't be read"
     for command in (build, ("add", index, corpus)):
-        assert_error(run(*command), "b.txt: not UTF-8 at byte 3: unexpected end of data" + hint)
+        assert_error(run(*command), "c.pdf: can't be read as PDF: ", hint)
         result = run(*command, "--skip-errors")
         assert result.code == 0
-        assert f"warning: {corpus}: 2 files skipped, only .txt and .md files are read" in result.err
-        assert "1 .pdf: c.pdf" in result.err
+        assert f"warning: {corpus}: 1 file skipped, only .txt, .text, .rst, .md," in result.err
         assert "1 without an extension: D" in result.err
         assert f"warning: {corpus}: 1 document skipped after an error" in result.err
-        assert f"{corpus / 'b.txt'}: not UTF-8" in result.err
-    assert run("index", "info", tmp_path / "x", "--json").json["documents"] == 1
+        assert f"{corpus / 'c.pdf'}: can't be read as PDF" in result.err
+    assert run("index", "info", tmp_path / "x", "--json").json["documents"] == 2
 
 
 # Terminals

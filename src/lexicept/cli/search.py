@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -91,11 +92,12 @@ def search(
     shared: Any = {"vocabulary": name, "query_encoder": query_encoder.value, "filter": filter_}
     if session:
         shared |= {"explain": explain, "boosts": boosts, "feedback": feedback}
-        hold_session(opened, top_k, lambda text, hits: _print_results(text, hits, {}), **shared)
+        show = partial(_print_results, counts={}, filtered=filter_ is not None)
+        hold_session(opened, top_k, show, **shared)
         return
     if queries is not None:
         several = _results_of_file(opened, queries, top_k, boosts=boosts, **shared)
-        _print_several(several, as_json)
+        _print_several(several, as_json, filter_ is not None)
         return
     with working("searching"):
         asked = query or "" if like is None else opened.like(like, query or "")
@@ -108,7 +110,7 @@ def search(
     if as_json:
         print_json(_results_json(shown, hits, counts))
     else:
-        _print_results(shown, hits, counts)
+        _print_results(shown, hits, counts, filter_ is not None)
 
 
 def _asks_for_session(
@@ -154,13 +156,13 @@ def _results_of_file(
         yield from ((one.id, one.text, hits) for one, hits in zip(batch, found, strict=True))
 
 
-def _print_several(results: Iterable[tuple[str, str, Hits]], as_json: bool) -> None:
+def _print_several(results: Iterable[tuple[str, str, Hits]], as_json: bool, filtered: bool) -> None:
     """Print the results of several queries: as JSON a line for each, or tables."""
     for name, text, hits in results:
         if as_json:
             print_json({"id": name, **_results_json(text, hits, {})}, indent=None)
         else:
-            _print_results(f"{name}: {text}", hits, {})
+            _print_results(f"{name}: {text}", hits, {}, filtered)
 
 
 def _results_json(
@@ -177,7 +179,9 @@ def _results_json(
     }
 
 
-def _print_results(query: str, hits: Hits, counts: Mapping[str, Sequence[ValueCount]]) -> None:
+def _print_results(
+    query: str, hits: Hits, counts: Mapping[str, Sequence[ValueCount]], filtered: bool
+) -> None:
     """Print results with what the query lacked, and what feedback added to it."""
     from rich.console import Console
     from rich.text import Text
@@ -185,8 +189,9 @@ def _print_results(query: str, hits: Hits, counts: Mapping[str, Sequence[ValueCo
     from lexicept.cli.display import facets_table, results_table
     from lexicept.sanitize import safe
 
-    conditions = " and meets its conditions" if any(hits.query.conditions) else ""
-    nothing = f"no results: no document has a word or concept of the query{conditions}"
+    conditional = filtered or any(hits.query.conditions)
+    documents = "document that meets its conditions" if conditional else "document"
+    nothing = f"no results: no {documents} has a word or concept of the query"
     notes = [hits.note] if hits.note else []
     if hits.did_you_mean:
         notes.append(f"did you mean: {hits.did_you_mean}")
