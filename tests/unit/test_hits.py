@@ -97,3 +97,9 @@ def test_the_command_says_so(index: lexicept.Index, run: Run) -> None:
     assert run("search", path, "zzaxqv").err == f"{found['note']}\n"
     assert run("search", path, "cats").err == ""
     assert "\x1b" not in run("search", path, "ca\x1bts zz\x9bq").err
+
+
+def test_results_of_added_words_are_not_from_concepts(index: lexicept.Index) -> None:
+    hits = index.search("zzaxqv", feedback=["1"])
+    assert hits[0].id == "1"
+    assert hits.note == "no document contains: zzaxqv"

@@ -165,6 +165,19 @@ def test_the_best_passage_is_explained(index: lexicept.Index) -> None:
     assert index.explain("dog", "other").passage is None
 
 
+def test_the_passage_with_the_phrase_is_explained(tmp_path: Path) -> None:
+    passages = (Passage("Cats, cats, cats."), Passage("Red mice hide from one of many cats."))
+    documents = [Document("d", "", "", {}, passages), Document("e", "Red mice.")]
+    with lexicept.build(documents, tmp_path / "index", vocabulary="words") as index:
+        query = 'cats cats cats "red mice" -dogs'
+        hit = index.search(query)[0]
+        explanation = index.explain(query, "d")
+        assert hit.passage == explanation.passage == "d#2"
+        assert explanation.score == pytest.approx(hit.score)
+        assert index.explain("cats cats cats red mice", "d").passage == "d#1"
+        assert index.explain('cats "no such phrase"', "d").passage == "d#1"
+
+
 def test_facets_count_documents(index: lexicept.Index) -> None:
     assert index.facets(["year"], query="cats") == {"year": [(2020, 1), (2024, 1)]}
     assert index.reader.masks.having("year") == 2
@@ -281,6 +294,9 @@ def test_the_server_answers_with_documents(index: lexicept.Index) -> None:
         assert (second["id"], second["passage"]) == ("other", None)
         why = get("/explain", query="cats install", document_id="guide.md")
         assert (why["passage"], why["title"]) == ("guide.md#install", "Guide › Install")
+        phrase = {"query": '"the"', "document_id": "guide.md"}
+        refused = client.get("/explain", params=phrase)
+        assert (refused.status_code, "the phrase 'the'" in refused.text) == (422, True)
         book = get("/documents/book")
         assert book["passages"] == [
             {"text": "One owl.", "title": "", "anchor": "1"},

@@ -132,6 +132,30 @@ def test_unreadable_files_keep_what_the_index_has(folder: Path, path: Path) -> N
     assert sync(folder, path).num_errors == 2
 
 
+def test_documents_stay_where_their_parser_is_missing(
+    folder: Path, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sync(folder, path)
+    sound = (folder / "birds.pdf").read_bytes()
+    with monkeypatch.context() as without:
+        without.setattr("lexicept.corpora.files.find_spec", lambda name: None)
+        assert counts(sync(folder, path)) == (0, 0, 0, 15)
+        write_pdf(folder / "birds.pdf", ["Now a page about herons."])
+        done = sync(folder, path)
+        assert counts(done) == (0, 0, 0, 15)
+        needed = ".pdf (which needs pip install 'lexicept[files]')"
+        assert done.skipped == [("birds.pdf", needed)]
+        assert ids(path, "owls") == ["birds.pdf"]
+    assert counts(sync(folder, path)) == (0, 1, 0, 14)
+    assert ids(path, "owls") == []
+    (folder / "birds.pdf").write_bytes(sound)
+    with monkeypatch.context() as without:
+        without.setattr("lexicept.corpora.files.find_spec", lambda name: None)
+        sync(folder, path)
+        (folder / "birds.pdf").unlink()
+        assert counts(sync(folder, path)) == (0, 0, 1, 14)
+
+
 def test_an_index_inside_its_folder_is_no_part_of_it(folder: Path) -> None:
     path = folder / "my.index"
     assert counts(sync(folder, path)) == (15, 0, 0, 0)

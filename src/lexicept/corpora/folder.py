@@ -21,7 +21,7 @@ KINDS = f"{', '.join(EXTENSIONS)} files"
 """The files that are read."""
 
 UNREAD = ""
-"""Stands for the checksum of a file with errors: it is read again next time."""
+"""Stands for the checksum of a file that can't be read: it is read again next time."""
 
 # Whitespace and NUL may not stand in ids; % and # go too, so that two files never share an id.
 _UNSAFE = re.compile(r"[\s%#\x00-\x1f\x7f\udc80-\udcff]")
@@ -40,7 +40,7 @@ class Folder:
 
     Attributes:
         checksums: the SHA-256 of each file that was read, by its id; ``UNREAD`` for one with
-            errors.
+            errors, or whose parser is not installed.
     """
 
     def __init__(
@@ -72,6 +72,9 @@ class Folder:
         for name, path in (self.files() if files is None else files).items():
             errors = self.skipped.num_errors
             try:
+                if needed := missing_package(_extension(path)):
+                    self.checksums[name] = UNREAD
+                    raise NothingToRead(needed)
                 with readable(path):
                     if os.path.getsize(path) > LARGEST and path.lower().endswith(ONE_DOCUMENT):
                         raise NothingToRead(f"larger than {LARGEST / 2**20:.0f} MiB")
@@ -137,10 +140,15 @@ def _kind(path: str, name: str) -> str | None:
         regular = True
     if not regular:  # reading a pipe or a device may never end
         return "pipes, sockets and devices"
-    extension = os.path.splitext(name.lower().removesuffix(".gz"))[1]
+    extension = _extension(name)
     if extension in EXTENSIONS and not (name.lower().endswith(".gz") and extension in ONE_DOCUMENT):
-        return missing_package(extension)
+        return None
     return os.path.splitext(name)[1].lower() or "without an extension"
+
+
+def _extension(name: str) -> str:
+    """Return the extension of a file, without that of gzip."""
+    return os.path.splitext(name.lower().removesuffix(".gz"))[1]
 
 
 def _raise(error: InputError) -> Document:

@@ -48,12 +48,17 @@ class Explainer:
         parts = zip(terms, vector.data[order].tolist(), sources, strict=True)
         return [QueryTerm(*term, weight, *places) for term, weight, places in parts]
 
-    def best(self, query: WeightedQuery, rows: range) -> int:
-        """Return the row of the largest score, the first of equal ones."""
+    def best(self, query: WeightedQuery, rows: range, mask: Mask | None = None) -> int:
+        """Return the row of the largest score, the first of equal ones.
+
+        Args:
+            mask: the rows to prefer to all others.
+        """
         if len(rows) == 1:
             return rows[0]
         allowed = np.zeros(len(self.stored.ids), bool)
-        allowed[rows.start : rows.stop] = True
+        own = slice(rows.start, rows.stop)
+        allowed[own] = True if mask is None or not mask.allowed[own].any() else mask.allowed[own]
         factors = query.vector @ self.derived.background
         ((best, _),) = self.derived.engine.search(query.vector, 1, factors, mask=Mask(allowed))
         return int(best[0]) if best.size else rows[0]

@@ -76,8 +76,9 @@ class Hits(list[Hit]):
         """A sentence about unmatched words and results from concepts only; may be empty."""
         matched, unmatched = self._words
         clauses = [f"no document contains: {', '.join(unmatched)}"] if unmatched else []
-        scored = bool(self.query.text.strip())
-        if self and scored and not matched and self._vocabulary is None:
+        # Added dimensions may be words, which the text does not show.
+        by_text = bool(self.query.text.strip()) and not self.query.added
+        if self and by_text and not matched and self._vocabulary is None:
             clauses = clauses or ["no word matched"]
             clauses.append("results are from concepts only")
         return "; ".join(clauses)

@@ -407,7 +407,8 @@ class IndexReader(StoredRows):
     ) -> Explanation:
         """Explain a document's score for a query by the dimensions that contribute to it.
 
-        Of a document in passages it is the best one's.
+        Of a document in passages it is the best one's, of those that meet the query's conditions
+        if any does.
 
         Args:
             document_id: of a document, or of one passage.
@@ -416,11 +417,12 @@ class IndexReader(StoredRows):
                 document goes through the encoder again.
 
         Raises:
-            InputError: no such document or vocabulary, or bad steering.
+            InputError: no such document or vocabulary, bad steering, or of a document in passages
+                a condition that ``mask`` refuses.
         """
         rows = self.document_rows(document_id)
         encoded = self.encode(query, vocabulary, steering)
-        number = self._explainer.best(encoded, rows)
+        number = self._explainer.best(encoded, rows, self.mask(query) if len(rows) > 1 else None)
         return self._explainer.explained(encoded, [number], spans=spans)[0]
 
     @property

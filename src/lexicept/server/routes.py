@@ -107,9 +107,12 @@ async def explain(request: Request, asked: Annotated[Explained, Query()]) -> Res
     query, document_id = parsed(index, asked), asked.document_id
     steering = steered(index, asked)
     stored(index, document_id)
-    explanation = await reader.run(
-        lambda: index.explain(query, document_id, asked.vocabulary, steering=steering)
-    )
+    try:
+        explanation = await reader.run(
+            lambda: index.explain(query, document_id, asked.vocabulary, steering=steering)
+        )
+    except InputError as error:  # a phrase that can't be looked up
+        raise HTTPException(422, str(error)) from None
     return as_json(
         {
             "query": asked.query,

@@ -230,7 +230,7 @@ async function explainAll(found, signal) {
   for (let place = 0; place < TOP_K; place += 1) {
     for (const { vocabulary, results, cards } of found) {
       if (place >= results.length) continue;
-      const parameters = [...asked(vocabulary), ["document_id", results[place].id]];
+      const parameters = [...asked(vocabulary), ["document_id", results[place].passage ?? results[place].id]];
       try {
         explain(cards[place], await ask("/explain", parameters, signal));
       } catch (error) {
