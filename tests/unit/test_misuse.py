@@ -246,6 +246,7 @@ pets.evaluate(beir, out=5) -> out must be a text, a path or None, not 5
 pets.evaluate(beir, out="") -> out must be a path, not ''
 pets.evaluate(beir, out=beir/"qrels"/"test.tsv") -> test.tsv can't be created: File exists
 pets.evaluate(beir, curves=True) -> curves requires out
+lexicept.evaluate(pets.path, beir, restart=True) -> restart requires curves
 lexicept.evaluate(None, beir) -> an index is an opened one or its path, not None
 lexicept.evaluate(5, beir) -> an index is an opened one or its path, not 5
 lexicept.evaluate("no/such", beir) -> no/such: there is no index here

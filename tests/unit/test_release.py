@@ -1,6 +1,11 @@
 """A release's tag, version and changes agree; the workflow and the images name what there is."""
 
+import json
+import subprocess
+import sys
+import threading
 import tomllib
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -55,3 +60,23 @@ def test_images_install_extras_that_there_are() -> None:
     for target in ("model", "lookup"):
         assert f" AS {target}\n" in dockerfile
     assert all(port.startswith("127.0.0.1:") for one in compose.values() for port in one["ports"])
+
+
+@pytest.mark.parametrize(("status", "healthy"), [(200, True), (401, True), (503, False)])
+def test_the_health_check_needs_no_key(status: int, healthy: bool) -> None:
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status if self.path == "/health" else 404)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    lines = (ROOT / "Dockerfile").read_text().splitlines()
+    after = lines.index(next(line for line in lines if line.startswith("HEALTHCHECK"))) + 1
+    _, *arguments = json.loads(lines[after].strip().removeprefix("CMD "))
+    with HTTPServer(("127.0.0.1", 0), Answer) as server:
+        threading.Thread(target=server.handle_request).start()
+        own = [text.replace("8000", str(server.server_port)) for text in arguments]
+        code = subprocess.run([sys.executable, *own], timeout=30, check=False).returncode
+    assert (code == 0) is healthy

@@ -116,7 +116,8 @@ def info(index: IndexArgument, as_json: JsonOption = False) -> None:
 def verify(index: IndexArgument, as_json: JsonOption = False) -> None:
     """Check every file of an index: sizes, checksums, texts, and whether the parts fit together.
 
-    Problems are printed one per line; the exit status is then 1.
+    Problems are printed one per line; the exit status is then 1. A backbone that the index refers
+    to is not part of it, and verified whenever the model is loaded.
     """
     from lexicept.index import verification
     from lexicept.progress import ProgressBars

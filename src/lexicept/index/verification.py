@@ -34,7 +34,8 @@ def verify(path: str | os.PathLike[str], progress: Progress = silent) -> Verific
     """Check an index to the last byte: sizes and checksums of all files, those of other engines
     too; that texts decode, that arrays fit together and that numbers are finite.
 
-    Models are compared with their checksums only.
+    Models are compared with their checksums only. A backbone that the index refers to is outside
+    it: its checksums are compared whenever the model is loaded.
 
     Raises:
         IndexFormatError: there is no index, or one of a newer version.

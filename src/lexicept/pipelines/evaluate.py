@@ -142,6 +142,8 @@ def evaluate(
     """
     if curves and out is None:
         raise ParameterError("{0} requires {1}", "curves", "out")
+    if restart and not curves:
+        raise ParameterError("{0} requires {1}", "restart", "curves")
     if curves:
         require("report", "matplotlib")
     for measure in measures:
