@@ -76,7 +76,7 @@ def test_the_papers_have_ten_claims_with_checks(tmp_path):
             outcome, tests = recorded(recipe, "small")
             checks = [Answered(c, "undecided", "", "") for c in recipe.checks if c.size == "small"]
             compared = Comparison([], tests, [], checks, Verdict("undecided", ""))
-            one = replace(claim, evidence=(evidence,), plot=None)
+            one = replace(claim, evidence=(evidence,), plot=Plot())
             assert answer_claim(one, {recipe.name: (recipe, outcome, compared)}).found
 
 
