@@ -84,6 +84,7 @@ def test_a_backbone_in_a_folder_is_copied(tmp_path: Path) -> None:
     [
         {},
         {"name": 3, "revision": None, "files": {"a": {"size": 1, "sha256": "0"}}},
+        {"name": "a/b", "revision": 3, "files": {"a": {"size": 1, "sha256": "0"}}},
         {"name": "a/b", "revision": None, "files": {}},
         {"name": "a/b", "revision": None, "files": []},
         {"name": "a/b", "revision": None, "files": {"../a": {"size": 1, "sha256": "0"}}},

@@ -26,6 +26,7 @@ from lexicept.pipelines.systems import needs_model, resolved
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25, Splade
 from support.collections import write_beir
+from support.commands import Run
 from support.vowels import Vowels
 
 DOCUMENTS = {
@@ -177,6 +178,18 @@ def test_bm25_has_the_constants_asked_for() -> None:
 def test_a_model_is_needed_for_concepts() -> None:
     assert not needs_model(["words", "bm25", "my.rra"])
     assert all(map(needs_model, ([], ["words", "both"], ["concepts"])))
+
+
+@pytest.mark.usefixtures("_vowels")
+def test_the_command_compares_bm25_where_there_are_concepts_alone(
+    tmp_path: Path, beir: Path, run: Run
+) -> None:
+    builder = IndexBuilder(tmp_path / "concepts.index")
+    builder.add_documents([Document(name, text) for name, text in DOCUMENTS.items()], {})
+    builder.add_vocabulary(Vowels(), VocabularySettings(Splade()))
+    builder.commit()
+    done = run("evaluate", tmp_path / "concepts.index", beir, "--system", "bm25", "--json")
+    assert list(done.json["systems"]) == ["bm25"]
 
 
 def test_an_index_of_other_documents_is_refused(both: Path, beir: Path, tmp_path: Path) -> None:

@@ -18,7 +18,6 @@ from lexicept.cli.common import (
     QueryEncoderOption,
     RestartOption,
     SearchEngineOption,
-    VocabularyChoice,
     ignored_ids,
     open_to_search,
     option_names,
@@ -84,11 +83,9 @@ def evaluate(
     from lexicept.pipelines.evaluate import evaluate
     from lexicept.pipelines.systems import needs_model
 
-    choice = None if needs_model(system or ()) else VocabularyChoice.words
     with option_names():
-        opened, _ = open_to_search(
-            index, choice, engine=engine, query_encoder=query_encoder, one_query=False
-        )
+        loaded = query_encoder if needs_model(system or ()) else QueryEncoder.lookup  # no model
+        opened, _ = open_to_search(index, engine=engine, query_encoder=loaded, one_query=False)
         with opened, nullcontext() if curves else working("searching"):
             report = evaluate(
                 opened,

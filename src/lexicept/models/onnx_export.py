@@ -113,8 +113,8 @@ def write_onnx(encoder: Encoder, folder: Path, number: Number = "float32") -> di
 
     A graph takes whole texts: token ids with the tokenizer's special tokens, cut at the length that
     ``onnx.json`` says, and padded with an attention mask of 0. In int8 the blocks' matrices are
-    quantised, and activations as they come; the head stays in float32, since the choice of the
-    largest activations hangs on small differences.
+    quantised, and activations as they come; the head's last layer stays in float32, since the
+    choice of the largest activations hangs on small differences.
 
     Args:
         folder: an empty folder.

@@ -66,9 +66,11 @@ class Reference:
         except (KeyError, TypeError, ValueError):
             raise InputError(f"{path}: not a reference to a model") from None
         inside = all(os.path.basename(file) == file for file in files)
-        if not (type(name) is str and files and inside and all(sizes) and all(texts)):
+        revision = content.get("revision")
+        texts += [type(name) is str, revision is None or type(revision) is str]
+        if not (files and inside and all(sizes) and all(texts)):
             raise InputError(f"{path}: not a reference to a model")
-        return cls(name, content.get("revision"), files)
+        return cls(name, revision, files)
 
     def write(self, folder: Path) -> None:
         """Write the reference into a folder."""
