@@ -8,7 +8,7 @@ from lexicept.index.atlas import SOURCES, Findings
 from lexicept.interpretation.kept_names import names_for
 
 FOUND = ["cats", "#1", "#2", "#3", "#4", "#5"]
-"""The first two were described: by a name, and by words without a common meaning."""
+"""The first two were described: by a name, and by words of no name."""
 
 KNOWN = ["dogs", "locks", "Paths", "joins", "#4"]
 

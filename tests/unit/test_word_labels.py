@@ -1,51 +1,123 @@
-"""Which words become a label."""
+"""Which words become a concept's name."""
+
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
-from lexicept.interpretation.word_labels import COHERENT, label_of
+from lexicept.interpretation.document_terms import document_terms
+from lexicept.interpretation.word_labels import Firing, Namer
 from lexicept.vectorizers.words import Tokenizer
 
+OTHERS = ["old trees grow in a quiet forest", "the rain fell on grey roofs"] * 12
+"""Documents without the concept."""
 
-def label(ranked: list[tuple[str, float]], *near: str) -> str:
-    """The label where words that are named together are near each other, and no others."""
-    together = [set(words.split()) for words in near]
-    cosines = [[float(any({a, b} <= s for s in together)) for a, _ in ranked] for b, _ in ranked]
-    return label_of(
-        ranked, COHERENT * np.array(cosines).reshape(len(ranked), len(ranked)), Tokenizer("en")
-    )
+
+def name(
+    having: Sequence[str],
+    fired: Mapping[str, float],
+    near: Sequence[str] = (),
+    weights: Sequence[float] = (),
+    significant: bool = True,
+) -> str:
+    """The name of a concept that some documents have, which fires on words, where those named
+    together are near each other."""
+    texts, tokenizer = [*having, *OTHERS], Tokenizer("en")
+    terms = document_terms(texts, tokenizer)
+    words = sorted({word for text in texts for word in text.split()} | fired.keys())
+    counts = sp.csr_array([[fired.get(word, 0.0) for word in words]])
+    log_odds = sp.csr_array(counts * (2.0 if significant else 1.0) / (counts.data.max(initial=1)))
+    log_odds.data[:] = 2.0 if significant else 1.0
+    groups = [group.split() for group in near]
+    vectors = np.eye(len(words) + len(groups))[: len(words)]
+    for place, group in enumerate(groups):
+        for word in group:
+            vectors[words.index(word), len(words) + place] = 1.0
+    stem_of = np.array([terms.stem(word, tokenizer) for word in words])
+    firing = Firing.of(counts, log_odds, words, vectors, stem_of, len(terms.stems))
+    tf = np.zeros((len(texts), 1))
+    tf[: len(having), 0] = weights or 1.0
+    (label,) = Namer(sp.csr_array(tf), terms, firing).labels()
+    return label
+
+
+MARROW = ["cells of the bone marrow grow", "a bone marrow graft", "how bone marrow heals"]
+CANCER = ["cancer of the breast", "a cancer drug", "cancers of skin", "lung cancer risk"]
+ACIDS = ["albicans here", "aldehyde there", "aleppo then", "alsace now", "almond last"]
+RARE = [text.split()[0] for text in ACIDS]
+CARS = ["cars drive fast", "a car stops", "the lorry waits", "many lorries park", "buses and cars"]
 
 
 @pytest.mark.parametrize(
-    ("ranked", "near", "expected"),
+    ("having", "fired", "near", "expected"),
     [
-        ([("join", 9.0), ("link", 8.0), ("merge", 7.0)], "join link merge", "join link merge"),
-        ([("join", 9.0), ("link", 8.0), ("merge", 7.0)], "link merge", "link merge"),
-        # Forms of a word add up: 81 + 64 of 181.
-        ([("paths", 9.0), ("path", 8.0), ("file", 6.0)], "", "paths"),
-        # Each speaks for a third.
-        ([("locks", 8.0), ("superblocks", 8.0), ("passwords", 8.0)], "", ""),
-        # Near each other for the pieces that they share.
-        ([("plebeian", 8.0), ("plover", 8.0), ("plenary", 8.0)], "plebeian plover plenary", ""),
-        # 64 of 160, which is as much as is asked; 64 of 161 is not.
-        ([("cat", 8.0), ("dog", 6.0), ("sky", 2.0), ("sea", 56**0.5)], "", "cat"),
-        ([("cat", 8.0), ("dog", 6.0), ("sky", 5**0.5), ("sea", 56**0.5)], "", ""),
-        # A stop word speaks for itself alone; punctuation is no name, but it counts.
-        ([("is", 9.0), ("are", 8.0), ("be", 4.0)], "is are be", "is"),
-        ([("is", 9.0), ("are", 9.0), ("cats", 9.0)], "is are cats", ""),
-        ([(",", 9.0), ("cats", 8.0), ("the", 2.0)], ", cats", "cats"),
-        ([(",", 9.0), ("cats", 7.0), ("the", 2.0)], ", cats", ""),
-        # A faint word is not said, and at most three are.
-        ([("cat", 12.0), ("dog", 2.9), ("lion", 3.1)], "cat dog lion", "cat lion"),
-        ([("cat", 9.0), ("dog", 8.0), ("lion", 7.0), ("ape", 6.0)], "cat dog lion ape",
-         "cat dog lion"),
-        # Words near the first, but not each other.
-        ([("cat", 9.0), ("dog", 8.0), ("lion", 7.0)], "cat dog|cat lion", "cat dog"),
-        # The first word of a label is the strongest, whichever speaks for most.
-        ([("cat", 9.0), ("dog", 8.0), ("lion", 7.0)], "dog cat|dog lion", "cat dog"),
-        ([("cats", 1.95), ("dogs", 0.9)], "cats dogs", ""),
-        ([], "", ""),
+        # A word that the documents share and the concept fires on, as it is spelled there.
+        (CANCER, {"cancer": 3, "cancers": 1}, (), "cancer"),
+        (CANCER, {"cancer": 1, "cancers": 3}, (), "cancers"),
+        # A pair that takes the place of its word.
+        (MARROW, {"marrow": 4}, (), "bone marrow"),
+        ([*MARROW[:1], "marrow fat", "marrow bones"], {"marrow": 4}, (), "marrow"),
+        # A concept that fires on what says nothing is named by what its documents are about.
+        (CANCER, {"the": 3, ",": 4}, (), "cancer"),
+        (CANCER, {}, (), "cancer"),
+        # One that fires on words is named by them alone.
+        (CANCER, {"drug": 2, "skin": 2, "risk": 2}, (), ""),
+        # Pieces of rare words: no word speaks for enough.
+        (ACIDS, dict.fromkeys(RARE, 1), (" ".join(RARE),), ""),
+        # Words with a common meaning speak together; those without do not.
+        (CARS, {"cars": 2, "lorry": 2}, ("cars car lorry lorries",), "cars lorry"),
+        (["one lorry here", "a cat there", "some jam"], {"lorry": 1, "cat": 1, "jam": 1}, (), ""),
+        # Generic words, stop words and numbers are no names, however often they fire.
+        (["which one", "which two", "which three"], {"which": 9}, (), ""),
+        (["in 1984 then", "by 1984 here", "1984 again"], {"1984": 9}, (), ""),
+        # A second word that it fires on, with a common meaning.
+        (["packet protocol", "a protocol for packets", "protocols", "the protocol"],
+         {"packet": 3, "protocol": 4}, ("packet protocol packets",), "protocol packet"),
+        ([], {"cats": 1}, (), ""),
     ],
 )  # fmt: skip
-def test_labels(ranked: list[tuple[str, float]], near: str, expected: str) -> None:
-    assert label(ranked, *near.split("|")) == expected
+def test_names(
+    having: list[str], fired: dict[str, float], near: tuple[str, ...], expected: str
+) -> None:
+    assert name(having, fired, near) == expected
+
+
+def test_chance_is_no_evidence() -> None:
+    assert name(["cat naps"], {"cat": 1}, significant=True) == "cat"
+    assert name(["cat naps"], {"cat": 1}, significant=False) == ""
+
+
+def test_documents_count_by_their_weight() -> None:
+    texts = ["apple pie", "pear tart", "pear cake", "pear jam"]
+    assert name(texts, {}, weights=[6, 1, 1, 1]) == ""
+    assert name(texts, {}, weights=[1, 9, 9, 9]) == "pear"
+
+
+def test_terms_of_documents() -> None:
+    texts = ["Linear programming of p53 in 1984.", "linear programs", "Linear Programming", ""]
+    terms = document_terms([*texts, "linear programming"], Tokenizer("en"))
+    assert terms.spelled == ["linear", "programming", "p53", "linear programming"]
+    assert terms.contained.toarray().tolist() == [
+        [1, 1, 1, 1],
+        [1, 1, 0, 1],
+        [1, 1, 0, 1],
+        [0, 0, 0, 0],
+        [1, 1, 0, 1],
+    ]
+    assert terms.pairs.tolist() == [[0, 1]]
+    assert terms.frequencies == pytest.approx([0.8, 0.8, 0.2, 0.8])
+    assert terms.stem("programs", Tokenizer("en")) == 1
+    assert terms.stem("the", Tokenizer("en")) == terms.stem("1984", Tokenizer("en")) == -1
+
+
+def test_no_documents() -> None:
+    terms = document_terms([], Tokenizer("en"))
+    assert terms.spelled == []
+    assert terms.contained.shape == (0, 0)
+
+
+def test_scripts_without_spaces() -> None:
+    terms = document_terms(["東京都 is here", "東京"], Tokenizer("ja"))
+    assert terms.spelled[:2] == ["東京", "京都"]
+    assert terms.pairs.size == 0

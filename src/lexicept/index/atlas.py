@@ -28,9 +28,10 @@ from lexicept.storage.texts import TextStore
 from lexicept.vectors import Floats, Integers
 
 SOURCES = ("words", "llm", "explanations", "vocabulary", "none")
-"""Sources of labels: the words that fire a concept, a language model that was shown them,
-explanations that came with a pretrained SAE, or the word that a dimension stands for. A concept
-without a name, whose words have no common meaning, has its number for a label: ``#12``."""
+"""Sources of labels: words of the documents that a concept fires in, a language model that was
+shown the words that fire it, explanations that came with a pretrained SAE, or the word that a
+dimension stands for. A concept without a name, whose documents share no word, has its number for a
+label: ``#12``."""
 
 
 class Example(NamedTuple):

@@ -44,6 +44,8 @@ class FiringReader:
         self._encoder = encoder
         self._texts = texts
         self._size = size = encoder.head.size
+        self.numbers: set[int] = set()
+        """Numbers of the texts that were read."""
         self.tokens = 0
         """Number of tokens read for all concepts."""
         self.firings = np.zeros(size, np.int64)
@@ -74,6 +76,7 @@ class FiringReader:
         count = 0
         for start in range(0, len(numbers), READ):
             some = numbers[start : start + READ]
+            self.numbers.update(some)
             count += self._read(some, wanted)
             progress(stage, start + len(some), len(numbers))
         return count

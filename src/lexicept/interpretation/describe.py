@@ -4,13 +4,12 @@ A sample of the collection is read once: how often concepts fire, on which words
 Concepts that the sample misses are looked for in the documents that have most of them. What they
 fire on is compared with all that was read, for they fire nowhere in the sample; what the others
 fire on, with the sample, for they were looked for nowhere else. A concept is named by the words
-that it fires on, if they have a common meaning: if their mean states are near each other.
+that its strongest documents share, those first that it fires on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
 
 import numpy as np
 import scipy.sparse as sp
@@ -18,8 +17,9 @@ import scipy.sparse as sp
 from lexicept.analysis.log_odds import weighted_log_odds
 from lexicept.index.atlas import SOURCES, Findings, unique_labels
 from lexicept.interpretation.activations import FiringReader
+from lexicept.interpretation.document_terms import document_terms
 from lexicept.interpretation.neighbours import directions, nearest
-from lexicept.interpretation.word_labels import label_of
+from lexicept.interpretation.word_labels import Firing, Namer
 from lexicept.models.encoder import Encoder
 from lexicept.progress import Progress, silent
 from lexicept.segments import Booleans, first_of_rows, ranks
@@ -34,6 +34,9 @@ MISSED_TOKENS = 100_000
 
 STEP = 64
 """Documents that are read for them at once."""
+
+CHARACTERS = 2**23
+"""Number of characters of the evenly spread documents whose terms name concepts."""
 
 WORDS = 10
 """Number of words of a concept."""
@@ -78,13 +81,13 @@ def describe(
     reader.read(sample(texts, readable), "naming", progress)
     sampled, sample_words = reader.has_example.copy(), reader.background
     _read_missed(reader, tf, active, readable, progress)
-    every = _log_odds(reader.word_counts(), sampled, sample_words, reader.background)
+    counts = reader.word_counts()
+    every = _log_odds(counts, sampled, sample_words, reader.background)
     log_odds = first_of_rows(every, WORDS)
     words = reader.words
     if head.terms is None:
-        labels, sources = _labels(
-            log_odds, words, reader.word_vectors(), tokenizer, explanations or {}
-        )
+        names = _names(reader, texts, tf, counts, every, tokenizer)
+        labels, sources = _labels(names, explanations or {})
     else:
         labels, sources = list(head.terms), np.full(head.size, SOURCES.index("vocabulary"))
     examples, spans = reader.examples()
@@ -104,10 +107,16 @@ def describe(
 def sample(texts: Sequence[str], among: Sequence[int]) -> Sequence[int]:
     """Return evenly spread numbers of ``among`` whose texts have about ``SAMPLE_TOKENS`` tokens
     together, or all if they have fewer."""
-    lengths = [len(texts[i]) for i in among[:: max(1, len(among) // 100)]]
-    characters = float(np.mean(lengths)) * len(among) if lengths else 0.0
     # About four characters to a token: enough texts for the sample, from the whole collection.
-    return among[:: max(1, int(characters / 4 / SAMPLE_TOKENS))]
+    return spread(texts, among, 4 * SAMPLE_TOKENS)
+
+
+def spread(texts: Sequence[str], among: Sequence[int], characters: int) -> Sequence[int]:
+    """Return evenly spread numbers of ``among`` whose texts have about so many characters, and
+    less than twice as many, or all if they have fewer."""
+    lengths = [len(texts[i]) for i in among[:: max(1, len(among) // 100)]]
+    total = float(np.mean(lengths)) * len(among) if lengths else 0.0
+    return among[:: max(1, int(total / characters))]
 
 
 def strongest_documents(
@@ -169,32 +178,26 @@ def _log_odds(
     return sp.csr_array(sp.vstack(rows, format="csr"))[places]
 
 
-def _labels(
+def _names(
+    reader: FiringReader,
+    texts: Sequence[str],
+    tf: sp.csr_array,
+    counts: sp.csr_array,
     log_odds: sp.csr_array,
-    words: Sequence[str],
-    vectors: Floats,
     tokenizer: Tokenizer,
-    explanations: Mapping[int, str],
-) -> tuple[list[str], Integers]:
-    """Return distinct labels, of explanations or else of words, and their sources."""
-    stems = cache(tokenizer)
-    labels = []
-    for concept in range(log_odds.shape[0]):
-        ranked = _ranked(log_odds, concept, words)
-        start = int(log_odds.indptr[concept])
-        of_words = vectors[log_odds.indices[start : start + len(ranked)]]
-        labels.append(label_of(ranked, of_words @ of_words.T, stems))
-    named = [SOURCES.index("words" if label else "none") for label in labels]
-    sources = np.array(named, np.int64)
+) -> list[str]:
+    """Return the name of every concept; an empty text for one that has none."""
+    numbers = sorted({*spread(texts, range(len(texts)), CHARACTERS), *reader.numbers})
+    terms = document_terms((texts[number] for number in numbers), tokenizer)
+    stem_of = np.array([terms.stem(word, tokenizer) for word in reader.words], np.int64)
+    to = (reader.word_vectors(), stem_of, len(terms.stems))
+    return Namer(tf[numbers], terms, Firing.of(counts, log_odds, reader.words, *to)).labels()
+
+
+def _labels(names: Sequence[str], explanations: Mapping[int, str]) -> tuple[list[str], Integers]:
+    """Return distinct labels, of explanations or else names, and their sources."""
+    labels = list(names)
+    sources = np.array([SOURCES.index("words" if name else "none") for name in names], np.int64)
     for concept, text in explanations.items():
         labels[concept], sources[concept] = text, SOURCES.index("explanations")
     return unique_labels(labels), sources
-
-
-def _ranked(matrix: sp.csr_array, row: int, words: Sequence[str]) -> list[tuple[str, float]]:
-    """Return a row's words and their z-scores, largest first."""
-    part = slice(int(matrix.indptr[row]), int(matrix.indptr[row + 1]))
-    return [
-        (words[word], z)
-        for word, z in zip(matrix.indices[part].tolist(), matrix.data[part].tolist(), strict=True)
-    ]

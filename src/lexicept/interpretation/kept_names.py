@@ -24,7 +24,7 @@ def names_for(
     """Return findings with the known names of latents that stayed themselves and were not seen.
 
     A latent that was described has the name that describes it in this collection, or none where
-    its words have no common meaning. One that fires too little for a description, on no word more
+    its documents share no word. One that fires too little for a description, on no word more
     than by chance, keeps its known name if the cosine of its encoder rows is at least ``ITSELF``.
 
     Args:

@@ -123,6 +123,13 @@ class Tokenizer:
                 if term is not None:
                     yield term, whole(text, origin[first + start], origin[first + end - 1] + 1)
 
+    def split(self, text: str) -> list[str]:
+        """Return every word of a text in order, in lower case; bigrams of spaceless scripts."""
+        tokens: list[str] = self._every.findall(text.lower())  # type: ignore[attr-defined]
+        if self.bigrams:
+            return [token[start:end] for token in tokens for start, end in _bigrams(token)]
+        return tokens
+
     def sequence(self, text: str, known: dict[str, Word] | None = None) -> list[Word]:
         """Return every word of a text in order, and whether it is a term: stop words and single
         letters, which are none, stand as they are spelled.
@@ -130,10 +137,9 @@ class Tokenizer:
         Args:
             known: the words that were read before, which is added to; for many texts.
         """
-        tokens: list[str] = self._every.findall(text.lower())  # type: ignore[attr-defined]
+        tokens = self.split(text)
         if self.bigrams:
-            places = ((token, *place) for token in tokens for place in _bigrams(token))
-            return [(token[start:end], True) for token, start, end in places]
+            return [(token, True) for token in tokens]
         known = {} if known is None else known
         for token in set(tokens).difference(known):
             stem = self._stem(token) if len(token) > 1 else None
