@@ -18,7 +18,7 @@ SIGNIFICANT = 1.96
 
 STRONGEST_DOCUMENTS = 30
 """Documents of a concept that are compared with all; this and what follows was chosen on CACM and
-MedQuAD (docs/default-model.md)."""
+MedQuAD (docs/default-model.md#names)."""
 
 OF_FIRING = 3.0
 """Documents that a concept's firing counts as."""
