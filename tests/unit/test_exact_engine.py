@@ -1,6 +1,7 @@
 """The exact engine: the compiled kernel, its reference and the dense product, and bad input."""
 
 from dataclasses import fields
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from lexicept.engines import ExactEngine
 from lexicept.engines.exact import SEGMENT, PostingsWriter
 from lexicept.engines.mask import Mask
 from lexicept.errors import IndexFormatError, InputError
-from lexicept.ops.postings import search_postings, search_postings_reference
+from lexicept.ops.postings import all_scores, search_postings, search_postings_reference
 from support.strategies import REALS, collections
 
 DOCUMENTS = sp.csr_array(np.array([[1, 0, 2], [0, 0, 0], [1, 0, 0], [3, 0, 2]], np.float32))
@@ -126,6 +127,7 @@ def test_kernel_and_reference_are_twins(
             engine.lengths,
             engine._starts,
             *(getattr(engine, field.name) for field in fields(engine)[1:]),
+            engine._offset_ranges,
             queries.indices[span].astype(np.int64),
             queries.data[span],
             data.draw(st.sampled_from([0.0, 0.25, -1.0])),
@@ -231,6 +233,7 @@ def test_postings_by_hand() -> None:
     assert parts["documents"].tolist() == [0, 3]
     assert parts["weights"].tolist() == [2, 2]
     assert parts["scales"].tolist() == [1, 1, 1]
+    assert parts["maxima"].tolist() == [[3, 0, 2]]
     engine = ExactEngine(**parts)
     assert (engine.num_documents, engine.num_postings) == (4, 5)
     assert engine.df.tolist() == [3, 0, 2]
@@ -243,6 +246,7 @@ def test_rounded_weights_by_hand() -> None:
     assert parts["scales"].tolist() == pytest.approx([3 / 255, 1 / 255, 2 / 255])
     assert parts["table"].tolist() == [85, 0, 85, 255, 255, 0, 0, 255]
     assert parts["table"].dtype == parts["weights"].dtype == np.uint8
+    assert parts["maxima"].tolist() == [[255, 0, 255]]
     assert ExactEngine(**parts).largest == pytest.approx(3)
 
 
@@ -267,6 +271,46 @@ def test_segments_change_nothing(
         dimensions = np.arange(documents.shape[1])
         for number, row in enumerate(documents.toarray().tolist()):
             assert cut.document_weights(number, dimensions).tolist() == row
+
+
+@lru_cache
+def skewed(offsets: bool, bits: int) -> ExactEngine:
+    """200,000 documents. Two in three have the first of 13 dimensions, and half as many each of the
+    following ones; weights have few values, larger ones where they are rare."""
+    random = np.random.default_rng(0)
+    columns = []
+    for dimension in range(13):
+        having = random.random(200_000) < 2 / 3 / 2**dimension
+        weights = random.integers(1, 5, 200_000) * (1 + dimension)
+        columns.append(sp.csc_array((having * weights).astype(np.float32)[:, None]))
+    documents = sp.csr_array(sp.hstack(columns))
+    prior = random.integers(0, 9, 200_000) if offsets else None
+    return ExactEngine.build(documents, prior, bits)
+
+
+@pytest.mark.parametrize("bits", [32, 8])
+@pytest.mark.parametrize("factor", [0.0, 0.5, -1.0])
+@pytest.mark.parametrize("share", [1.0, 0.6, 0.01])
+def test_pruning_changes_no_result(bits: int, factor: float, share: float) -> None:
+    engine = skewed(factor != 0, bits)
+    random = np.random.default_rng(1)
+    mask = Mask(random.random(200_000) < share)
+    arrays = [getattr(engine, name) for name in ("documents", "weights", "table", "scales")]
+    for number in range(24):
+        dimensions = np.flatnonzero(random.random(13) < (0.3, 0.6, 1)[number % 3])
+        if not dimensions.size:
+            continue
+        weights = random.integers(1, 4, dimensions.size) * np.float32(0.1)
+        query = sp.csr_array((weights, dimensions, [0, dimensions.size]), shape=(1, 13))
+        postings = (SEGMENT, engine._share, engine.lengths, engine._starts, *arrays, engine.offsets)
+        scores = all_scores(*postings, dimensions, weights, factor)
+        scores[~mask.allowed] = 0
+        ranking = np.lexsort((np.arange(200_000), -scores))
+        for top_k in (1, 10, 300):
+            ((found, own),) = engine.search(query, top_k, [factor], mask=mask)
+            best = ranking[:top_k][scores[ranking[:top_k]] > 0]
+            assert found.tolist() == best.tolist()
+            assert own.tolist() == scores[best].tolist()
 
 
 @given(collections())
@@ -305,6 +349,7 @@ def test_other_bits_are_refused(bits: int) -> None:
         ("weights", [2, 2, 2]),
         ("scales", [1, 1]),
         ("offsets", [0, 0, 0]),
+        ("maxima", [[3, 0]]),
     ],
 )
 def test_damaged_postings_are_refused(part: str, values: Any) -> None:

@@ -34,6 +34,8 @@ def arguments(documents=(1, 0), factor=1.0, top_k=9, allowed=(), few=()):
         np.array([1, 2, 4], np.float32),
         np.array([0.5, 2], np.float32),
         np.array([0, 1, 0, 3, 0], np.float32),
+        np.array([[2, 1], [0, 3], [4, 0]], np.float32),
+        np.array([[0, 1], [0, 3], [0, 0]], np.float32),
         np.array([0, 1], np.int64),
         np.array([1, 1], np.float32),
         factor,

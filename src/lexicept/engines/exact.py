@@ -57,6 +57,8 @@ class ExactEngine(Engine):
     """Scale of each dimension's weights, f32 [V]; 1 for weights in single precision."""
     offsets: Floats
     """Offset of each document, f32 [N]."""
+    maxima: Floats
+    """The largest weight of each dimension in a segment, like the weights [segments, V]."""
 
     @classmethod
     def build(
@@ -93,6 +95,7 @@ class ExactEngine(Engine):
                 load_array(folder / "table.npy", weights.dtype),
                 load_array(folder / "scales.npy", np.float32),
                 load_array(folder / "offsets.npy", np.float32),
+                load_array(folder / "maxima.npy", weights.dtype, ndim=2),
             )
         except InputError as error:
             raise IndexFormatError(f"{folder}: {error}") from None
@@ -102,7 +105,8 @@ class ExactEngine(Engine):
         segments = -(-self.offsets.size // SEGMENT)
         sound = (
             self.lengths.ndim == 2
-            and self.lengths.shape == (segments, self.scales.size)
+            and self.lengths.shape == self.maxima.shape == (segments, self.scales.size)
+            and self.maxima.dtype == self.weights.dtype
             and bool((self.lengths >= 0).all())
             and bool((self.lengths <= self._counts[:, None]).all())
             and self.documents.size == self.weights.size == int(self.lengths[~self._tabled].sum())
@@ -134,6 +138,16 @@ class ExactEngine(Engine):
         before = [np.cumsum(part, dtype=np.int64) - part for part in (sizes, rows)]
         starts: Integers = np.where(self._tabled.ravel(), before[1], before[0])
         return starts.reshape(self.lengths.shape)
+
+    @cached_property
+    def _offset_ranges(self) -> Floats:
+        """Return the smallest and the largest offset of each segment [segments, 2]."""
+        firsts = np.arange(0, self.offsets.size, SEGMENT)
+        ranges: Floats = np.empty((firsts.size, 2), np.float32)
+        if firsts.size:
+            np.minimum.reduceat(self.offsets, firsts, out=ranges[:, 0])
+            np.maximum.reduceat(self.offsets, firsts, out=ranges[:, 1])
+        return ranges
 
     @property
     def size(self) -> int:
@@ -274,6 +288,8 @@ class ExactEngine(Engine):
             self.table,
             self.scales,
             self.offsets,
+            self.maxima,
+            self._offset_ranges,
             dimensions.astype(np.int64),
             weights,
             factor,
@@ -292,7 +308,7 @@ class ExactEngine(Engine):
         matrix, factors = checked(queries, self.num_dimensions, 1, query_offsets)
         if not self.matches(matrix.indices):
             return Mask(np.zeros(self.num_documents, bool))
-        arrays = [getattr(self, field.name) for field in fields(self)[1:]]
+        arrays = [self.documents, self.weights, self.table, self.scales, self.offsets]
         own = [matrix.indices.astype(np.int64), matrix.data, float(factors[0])]
         try:
             scores = all_scores(SEGMENT, self._share, self.lengths, self._starts, *[*arrays, *own])
@@ -358,6 +374,7 @@ class PostingsWriter:
         self._added = 0
         self._waiting: list[sp.csr_array] = []
         self._lengths: list[Integers] = []
+        self._maxima: list[Floats] = []
         self._kinds = {"documents": np.dtype(np.uint16), "weights": self._kind, "table": self._kind}
         self._parts: dict[str, Any] = {name: [] for name in self._kinds}
         with ExitStack() as files:
@@ -405,21 +422,31 @@ class PostingsWriter:
         self._parts["weights"].append(weights[listed])
         self._parts["table"].append(table.ravel())
         self._lengths.append(lengths.astype(np.int32))
+        maxima = np.zeros(lengths.size, self._kind)
+        filled = lengths > 0
+        if weights.size:
+            maxima[filled] = np.maximum.reduceat(weights, segment.indptr[:-1][filled])
+        self._maxima.append(maxima)
 
     def finish(self, offsets: npt.ArrayLike) -> ExactEngine:
         """Return the engine of all documents, with an offset per document [N]."""
         prior = checked_offsets(offsets, self._added)
         if self._waiting:
             self._invert()
-        lengths = np.array(self._lengths, np.int32).reshape(len(self._lengths), self._scales.size)
+        shape = len(self._lengths), self._scales.size
+        lengths = np.array(self._lengths, np.int32).reshape(shape)
+        maxima = np.array(self._maxima, self._kind).reshape(shape)
         self._open.close()
         if self._folder is None:
             arrays = {
                 name: np.concatenate([np.empty(0, kind), *self._parts[name]])
                 for name, kind in self._kinds.items()
             }
-            return ExactEngine(lengths=lengths, scales=self._scales, offsets=prior, **arrays)
+            return ExactEngine(
+                lengths=lengths, scales=self._scales, offsets=prior, maxima=maxima, **arrays
+            )
         save_array(self._folder / "lengths.npy", lengths)
         save_array(self._folder / "scales.npy", self._scales)
         save_array(self._folder / "offsets.npy", prior)
+        save_array(self._folder / "maxima.npy", maxima)
         return ExactEngine.open(self._folder)

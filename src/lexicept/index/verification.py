@@ -17,7 +17,7 @@ from lexicept.progress import Progress, silent
 from lexicept.storage.arrays import load_csr
 from lexicept.storage.manifest import damage
 from lexicept.vectorizers.interface import TOKEN_TABLE
-from lexicept.vectors import Vocabulary, canonical_csr
+from lexicept.vectors import Vocabulary, canonical_csr, largest_weights
 
 
 class Verification(NamedTuple):
@@ -99,8 +99,11 @@ def _check_ids(index: IndexReader) -> None:
 
 
 def _check_postings(index: IndexReader) -> None:
-    for number in range(len(index.engine.lengths)):
-        canonical_csr(index.engine.segment(number))
+    engine = index.engine
+    for number in range(len(engine.lengths)):
+        weights = canonical_csr(engine.segment(number))
+        if (largest_weights(weights) != engine.maxima[number] * engine.scales).any():
+            raise IndexFormatError(f"{index.folder}: largest weights that are not the postings'")
 
 
 def _check_vocabulary(index: IndexReader, vocabulary: Vocabulary) -> None:
