@@ -142,12 +142,9 @@ class ExactEngine(Engine):
     @cached_property
     def _offset_ranges(self) -> Floats:
         """Return the smallest and the largest offset of each segment [segments, 2]."""
-        firsts = np.arange(0, self.offsets.size, SEGMENT)
-        ranges: Floats = np.empty((firsts.size, 2), np.float32)
-        if firsts.size:
-            np.minimum.reduceat(self.offsets, firsts, out=ranges[:, 0])
-            np.maximum.reduceat(self.offsets, firsts, out=ranges[:, 1])
-        return ranges
+        firsts = range(0, self.offsets.size, SEGMENT)
+        parts = [self.offsets[first : first + SEGMENT] for first in firsts]
+        return np.array([(p.min(), p.max()) for p in parts], np.float32).reshape(-1, 2)
 
     @property
     def size(self) -> int:
