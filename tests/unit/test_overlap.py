@@ -6,7 +6,7 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lexicept.analysis.overlap import mean_and_std, overlap
+from lexicept.analysis.overlap import mean_and_std, overlap, shifted
 from lexicept.errors import InputError
 from lexicept.vectors import SparseVectors, Vocabulary
 from support.strategies import sparse_matrices
@@ -51,3 +51,21 @@ def test_different_documents_are_refused() -> None:
 def test_no_documents() -> None:
     counted = overlap([vectors(sp.csr_array((0, 3)))])
     assert mean_and_std(counted.shared) == mean_and_std(counted.lengths) == (0, 0)
+
+
+def test_the_share_of_a_document_s_mean_length() -> None:
+    counted = overlap([vectors(ENGLISH), vectors(GERMAN)])
+    assert counted.shares.tolist() == [2 / 3, 0, 0]
+    empty = sp.csr_array((2, 3))
+    assert overlap([vectors(empty), vectors(empty)]).shares.tolist() == [0, 0]
+
+
+def test_strangers_are_documents_that_do_not_translate_each_other() -> None:
+    numbers = sp.csr_array(np.eye(6))
+    moved = shifted([vectors(numbers)] * 3)
+    assert [one.ids for one in moved] == [list("abcdef")] * 3
+    found = [one.weights.toarray().argmax(axis=1).tolist() for one in moved]
+    assert found == [[0, 1, 2, 3, 4, 5], [4, 5, 0, 1, 2, 3], [2, 3, 4, 5, 0, 1]]
+    assert overlap(moved).shared.tolist() == [0] * 6
+    with pytest.raises(InputError, match="4 languages need as many documents, not 3"):
+        shifted([vectors(ENGLISH)] * 4)

@@ -119,6 +119,18 @@ def test_eighty_ten_ten() -> None:
     assert set(found) == {MASK, *REPLACEMENTS.tolist()}
 
 
+def test_what_is_not_hidden_is_predicted_as_it_stands() -> None:
+    ids = [2, *[6] * 90, 3]
+    spans = subword_spans(ids, [i == 6 for i in ids])
+    random = np.random.default_rng(0)
+    shown = mask(ids, spans, 1.0, MASK, REPLACEMENTS, random, hidden_share=0.0)
+    assert shown.token_ids == ids
+    assert sorted(shown.places) == list(range(1, 91))
+    assert shown.labels == [6] * 90
+    hidden = mask(ids, spans, 1.0, MASK, np.array([7]), random, hidden_share=1.0)
+    assert set(hidden.token_ids[1:-1]) == {MASK, 7}
+
+
 def test_words_are_masked_whole_and_share_one_fate() -> None:
     ids = [2, *[17, 18, 19] * 40, 3]
     spans = [Span(1 + 3 * n, 4 + 3 * n, 1000 + n) for n in range(40)]
@@ -320,9 +332,10 @@ def test_every_step_masks_anew_and_never_with_special_tokens(
 ) -> None:
     found = []
 
-    def watched(ids: Any, spans: Any, share: float, mask_id: int, others: Any, random: Any) -> Any:
-        assert (share, mask_id, others.tolist()) == (0.15, MASK, REPLACEMENTS.tolist())
-        found.append(mask(ids, spans, share, mask_id, others, random))
+    def watched(ids: Any, spans: Any, share: float, mask_id: int, *more: Any) -> Any:
+        others, _, hidden = more
+        assert (share, mask_id, others.tolist(), hidden) == (0.15, MASK, REPLACEMENTS.tolist(), 0.9)
+        found.append(mask(ids, spans, share, mask_id, *more))
         return found[-1]
 
     monkeypatch.setattr(pretraining, "mask", watched)
@@ -502,6 +515,8 @@ def test_learning_rate_schedule() -> None:
         ({"learning_rate": 0.0}, r"learning_rate must be above 0, not 0\.0"),
         ({"max_grad_norm": math.nan}, "max_grad_norm must be a finite number, not nan"),
         ({"mask_share": 0.0}, "mask_share must be above 0, not 0"),
+        ({"hidden_share": -0.1}, "hidden_share must be at least 0, not -0.1"),
+        ({"hidden_share": 1.1}, r"hidden_share must be at most 1, not 1\.1"),
         ({"mask_share": 1.1}, r"mask_share must be at most 1, not 1\.1"),
         ({"masking": "letters"}, "'subwords', 'words', 'mntp' or 'causal', not 'letters'"),
         ({"trained": "tail"}, "'head', 'lora' or 'all', not 'tail'"),

@@ -9,7 +9,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from lexicept.analysis.alignment import align
-from lexicept.vectors import Integers, SparseVectors
+from lexicept.errors import InputError
+from lexicept.vectors import Floats, Integers, SparseVectors
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,16 @@ class Overlap:
     """Number of dimensions active in every language's version of a document [N]."""
     lengths: Integers
     """Number of active dimensions of each version [languages, N]."""
+
+    @property
+    def shares(self) -> Floats:
+        """Shared dimensions over the mean length of a document's versions [N]; 0 where all are
+        empty."""
+        lengths = self.lengths.mean(axis=0)
+        shares: Floats = np.divide(
+            self.shared, lengths, out=np.zeros(len(lengths)), where=lengths > 0
+        )
+        return shares
 
 
 def overlap(collections: Sequence[SparseVectors]) -> Overlap:
@@ -39,6 +50,26 @@ def overlap(collections: Sequence[SparseVectors]) -> Overlap:
         shared = shared.multiply(_ones(matrix, width)).tocsr()
     lengths = np.stack([np.diff(matrix.indptr) for matrix in matrices])
     return Overlap(np.diff(shared.indptr), lengths)
+
+
+def shifted(collections: Sequence[SparseVectors]) -> list[SparseVectors]:
+    """Return collections under the same ids whose documents do not translate each other.
+
+    Those of L languages are moved by 0, N // L, 2 (N // L), ... documents, as neighbours may be of
+    one article.
+
+    Raises:
+        InputError: no collections, ids that differ, or fewer documents than languages.
+    """
+    matrices, ids = align(collections), collections[0].ids
+    step = len(ids) // len(matrices)
+    if not step:
+        raise InputError(f"{len(matrices)} languages need as many documents, not {len(ids)}")
+    orders = [np.roll(np.arange(len(ids)), number * step) for number in range(len(matrices))]
+    return [
+        SparseVectors(matrix[order], ids, collection.vocabularies)
+        for matrix, order, collection in zip(matrices, orders, collections, strict=True)
+    ]
 
 
 def _ones(matrix: sp.csr_array, width: int) -> sp.csr_array:

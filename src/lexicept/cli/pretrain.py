@@ -91,6 +91,13 @@ ShareOption = Annotated[
     float | None,
     typer.Option(help="Share of units to mask. Default: 0.2 for mntp, otherwise 0.15."),
 ]
+HiddenOption = Annotated[
+    float,
+    typer.Option(
+        help="Share of the masked units that are hidden; the others are seen and predicted. With 0 "
+        "and --mask-share 1 the head learns to name every token."
+    ),
+]
 MaxTokensOption = Annotated[
     int | None,
     typer.Option(
@@ -145,6 +152,7 @@ def pretrain(
     vocabulary: VocabularyOption = None,
     masking: MaskingOption = None,
     mask_share: ShareOption = None,
+    hidden_share: HiddenOption = 0.9,
     steps: Annotated[int, typer.Option(help="Optimiser steps.")] = 1000,
     batch_size: Annotated[int, typer.Option(help="Windows of text per step.")] = 32,
     max_tokens: MaxTokensOption = None,
@@ -185,6 +193,7 @@ def pretrain(
         vocabulary=vocabulary,
         masking=None if masking is None else masking.value,
         mask_share=mask_share,
+        hidden_share=hidden_share,
         trained=trained.value,
         lora_rank=lora_rank,
         steps=steps,

@@ -196,8 +196,8 @@ def is_trained(recipe: Recipe, size: str, name: str) -> bool:
             return True
         case PooledJob(dense=dense):
             return not dense
-        case OverlapJob(model=model):
-            return model is not None
+        case OverlapJob(training=training):
+            return training is not None
     return False
 
 

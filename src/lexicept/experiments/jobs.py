@@ -237,8 +237,8 @@ class OverlapJob:
     dataset: Text
     """A folder with a BEIR folder for each language."""
     languages: Items[Text]
-    model: TrainingConfig | None = None
-    """Configuration of the model, which another row trains too; null for each language's words."""
+    training: TrainingJob | None = None
+    """Trainings of the model, which another table may share; null for each language's words."""
     documents: Count | None = None
     """Number of documents, the first ones; null takes all."""
 

@@ -15,7 +15,6 @@ from lexicept.experiments.jobs import Job, OverlapJob, PooledJob, RetrievalJob, 
 from lexicept.experiments.recipe import Recipe
 from lexicept.experiments.run import datasets_of
 from lexicept.storage.yaml_text import read_yaml
-from lexicept.training.config import TrainingConfig
 from lexicept.training.plan import GB, Stage, plan_pretraining, plan_training
 
 CONTEXT = 1.0
@@ -141,7 +140,7 @@ def _stages(job: TrainingJob, config: Any) -> list[Stage]:
 def _model_of(job: Job) -> str | None:
     """Return the backbone or model of a job."""
     match job:
-        case TrainingJob(config=config) | OverlapJob(model=TrainingConfig() as config):
+        case TrainingJob(config=config) | OverlapJob(training=TrainingJob(config=config)):
             return config.model.start or config.model.backbone
         case RetrievalJob() | PooledJob():
             return job.model

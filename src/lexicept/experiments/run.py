@@ -46,7 +46,6 @@ from lexicept.measures import e2
 from lexicept.progress import Progress, silent
 from lexicept.storage.files import fingerprint, read_json, sha256, write_json
 from lexicept.storage.locks import lock
-from lexicept.training.config import TrainingConfig
 
 PACKAGES = ("lexicept", "numpy", "scipy", "torch", "transformers", "sentence-transformers")
 """Packages whose versions are recorded with a result."""
@@ -350,7 +349,7 @@ def read_by(job: Job | str) -> set[str]:
         return {job.dataset} | read_by(job.tokens) | read_by(job.latents)
     names = {dataset.name for dataset in datasets_of(job)}
     match job:
-        case TrainingJob(config=config) | OverlapJob(model=TrainingConfig() as config):
+        case TrainingJob(config=config) | OverlapJob(training=TrainingJob(config=config)):
             models = [config.model.backbone, config.model.start, config.model.pretrained]
         case RetrievalJob() | PooledJob():
             models = [job.model]
@@ -367,13 +366,12 @@ def datasets_of(job: Job) -> list[DatasetSettings]:
         case RetrievalJob():
             extra = [job.vocabulary] if job.vocabulary else []
             return [*job.datasets, *map(DatasetSettings, extra)]
-        case TrainingJob(pretraining=stage):
-            own = [] if stage is None else [DatasetSettings(stage.corpus)]
-            return [*job.test, *_learned_from(job.config), *own]
+        case TrainingJob():
+            return [*job.test, *_learned_from(job)]
         case PooledJob():
             return list(job.datasets)
         case OverlapJob():
-            learned = [] if job.model is None else _learned_from(job.model)
+            learned = [] if job.training is None else _learned_from(job.training)
             return [DatasetSettings(job.dataset), *learned]
         case EffectJob():
             return [DatasetSettings(job.dataset)]
@@ -387,7 +385,9 @@ def datasets_of(job: Job) -> list[DatasetSettings]:
             return []
 
 
-def _learned_from(config: TrainingConfig) -> list[DatasetSettings]:
+def _learned_from(job: TrainingJob) -> list[DatasetSettings]:
+    config = job.config
     names = [config.data.corpus, config.data.queries, config.data.lists]
     names += [config.validation.queries, config.validation.corpus]
+    names += [] if job.pretraining is None else [job.pretraining.corpus]
     return [DatasetSettings(name) for name in names if name]

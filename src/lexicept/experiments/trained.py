@@ -88,10 +88,16 @@ def model_of(
 ) -> tuple[TrainingConfig, Path]:
     """Return a job's configuration with the paths here, and its model, trained where missing; that
     of the first seed where it has several."""
+    return next(models_of(job, data, work, progress))
+
+
+def models_of(
+    job: TrainingJob, data: Data, work: Path, progress: Progress
+) -> Iterator[tuple[TrainingConfig, Path]]:
+    """Yield the configuration and model of each seed, trained where missing; one without seeds."""
     config, changes = _chosen(job, data, work, progress)
-    if job.seeds:
-        config = seeded(config, job.seeds[0])
-    return _model(job, config, changes, data, work, progress)
+    for one in [seeded(config, seed) for seed in job.seeds] or [config]:
+        yield _model(job, one, changes, data, work, progress)
 
 
 def _chosen(

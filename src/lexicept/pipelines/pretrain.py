@@ -31,6 +31,7 @@ def pretrain(
     vocabulary: Documents | None = None,
     masking: Literal["subwords", "words", "mntp", "causal"] | None = None,
     mask_share: float | None = None,
+    hidden_share: float = 0.9,
     trained: Literal["head", "lora", "all"] = "head",
     lora_rank: int = 64,
     steps: int = 1000,
@@ -69,6 +70,7 @@ def pretrain(
         masking: what is masked and predicted; words by default for the head ``expanded``,
             sub-words for the others. See ``PretrainingSettings`` for it and the settings below.
         mask_share: share that is masked; 0.2 by default for ``mntp``, 0.15 for the others.
+        hidden_share: share of it that is hidden; the rest is seen and predicted.
         trained: parameters that learn: the head, low-rank adapters of the backbone, or all.
         lora_rank: rank of the adapters.
         steps: optimiser steps.
@@ -104,6 +106,7 @@ def pretrain(
     settings = PretrainingSettings(
         masking=masked,
         mask_share=mask_share,
+        hidden_share=hidden_share,
         trained=trained,
         lora_rank=lora_rank,
         steps=steps,

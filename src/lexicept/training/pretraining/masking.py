@@ -15,6 +15,10 @@ BLANK = "_"
 2024)."""
 
 
+HIDDEN_SHARE = 0.9
+"""Share of the chosen units that are hidden (BERT: 80 % masked, 10 % random, 10 % as they are)."""
+
+
 class Masked(NamedTuple):
     """A window with tokens to predict."""
 
@@ -45,24 +49,27 @@ def mask(
     mask_id: int,
     replacements: np.ndarray,
     random: np.random.Generator,
+    hidden_share: float = HIDDEN_SHARE,
 ) -> Masked:
     """Mask a share of the spans: exactly ``round(share · spans)`` of them, at least one.
 
-    All tokens of a chosen span become ``mask_id`` (80 %) or random tokens (10 %), or stay as they
-    are (10 %; BERT). The label is the span's dimension, at each of its tokens (ESPLADE, 3.1.2).
+    All tokens of a chosen span become ``mask_id`` or random tokens, eight times as often the
+    former, or stay as they are. The label is the span's dimension, at each of its tokens (ESPLADE,
+    3.1.2).
 
     Args:
         token_ids: those of a window, special tokens included.
         spans: at least one; sub-words or words, which do not overlap.
         replacements: token ids that random tokens are drawn from.
+        hidden_share: share of the chosen spans that do not stay as they are.
     """
     masked = Masked(list(token_ids), [], [])
     chosen = random.choice(len(spans), max(1, round(share * len(spans))), replace=False)
     for number, fate in zip(chosen, random.random(len(chosen)), strict=True):
         start, end, dimension = spans[number]
-        if fate < 0.8:
+        if fate < hidden_share * 8 / 9:
             masked.token_ids[start:end] = [mask_id] * (end - start)
-        elif fate < 0.9:
+        elif fate < hidden_share:
             masked.token_ids[start:end] = random.choice(replacements, end - start).tolist()
         masked.places.extend(range(start, end))
         masked.labels.extend([dimension] * (end - start))

@@ -176,7 +176,7 @@ class MaskedTask(Task[list[Example]]):
             masked = Masked(tokens, [s.start for s in spans], [s.dimension for s in spans])
         else:
             fixed = (self.settings.share, self._mask_id, self._replacements)
-            masked = mask(tokens, spans, *fixed, random)
+            masked = mask(tokens, spans, *fixed, random, self.settings.hidden_share)
         if self.settings.shifted:
             return masked._replace(places=[place - 1 for place in masked.places])
         return masked
