@@ -241,6 +241,9 @@ class OverlapJob:
     """Trainings of the model, which another table may share; null for each language's words."""
     documents: Count | None = None
     """Number of documents, the first ones; null takes all."""
+    queries: Count | None = None
+    """Number of judged queries of each language, drawn once, that are searched in its documents, as
+    a control; null takes all."""
 
 
 @settings
