@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 
 from lexicept.analysis.overlap import mean_and_std, overlap, shifted
 from lexicept.corpora import Document, read_documents
@@ -16,6 +17,7 @@ from lexicept.experiments.jobs import OverlapJob
 from lexicept.experiments.measuring import Collection, Measurements, measure
 from lexicept.experiments.trained import models_of
 from lexicept.models.encoder import Encoder
+from lexicept.parallel.shards import Shard
 from lexicept.progress import Progress
 from lexicept.training.config import ValidationSettings
 from lexicept.training.validation import RetrievalEvaluator
@@ -80,10 +82,12 @@ def _encoded(encoder: Encoder, languages: Languages) -> list[Collection]:
     return collections
 
 
-def _collection(language: str, texts: Texts, documents: object, queries: object) -> Collection:
+def _collection(
+    language: str, texts: Texts, documents: sp.csr_array, queries: sp.csr_array
+) -> Collection:
     ids = [document.id for document in texts.documents]
     asked = [query.id for query in texts.judged.queries]
-    return Collection(language, ids, documents, asked, queries, texts.judged.qrels)  # type: ignore[arg-type]
+    return Collection(language, ids, documents, asked, queries, texts.judged.qrels)
 
 
 def _measured(dataset: str, collections: Sequence[Collection]) -> Measurements:
@@ -123,8 +127,8 @@ def _measured(dataset: str, collections: Sequence[Collection]) -> Measurements:
 
 
 def _vectors(collection: Collection) -> SparseVectors:
-    size = collection.documents.shape[1]
-    return SparseVectors(collection.documents, collection.document_ids, [Vocabulary("", size)])
+    (weights,) = Shard((collection.documents,)).load()
+    return SparseVectors(weights, collection.document_ids, [Vocabulary("", weights.shape[1])])
 
 
 def _searched(collections: Sequence[Collection]) -> dict[str, float]:
