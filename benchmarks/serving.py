@@ -1,8 +1,9 @@
 """``python -m benchmarks.serving INDEX``: requests per second and latency of ``lexicept serve``.
 
-The client is wrk, on the same machine. Queries are the beginnings of the index's own documents, all
-different, so that every search of concepts runs the encoder. A bare FastAPI route is measured
-beside it: what the same processes answer without searching.
+The client is wrk, on the same machine and its processors. Queries are passages of the index's own
+documents, no two alike, so that every search of concepts runs the encoder; those that are searched
+again are answered from the cache. Concepts are also looked up, where the index has a token table. A
+bare FastAPI route is measured beside it: what the same processes answer without searching.
 """
 
 from __future__ import annotations
@@ -29,8 +30,10 @@ from fastapi import FastAPI
 from benchmarks.common import Table
 from lexicept.index.reader import IndexReader
 
-QUERIES = 2_000
+QUERIES = 100_000
 QUERY_WORDS = 12
+AGAIN = 1_000
+"""Queries that are searched again and again."""
 START_SECONDS = 120
 
 bare = FastAPI()
@@ -66,7 +69,7 @@ def wrk(address: str, paths: list[str], seconds: int, connections: int) -> Load:
             [*command, "-s", script.name, address], check=True, capture_output=True, text=True
         ).stdout
     rate = re.search(r"Requests/sec:\s+([\d.]+)", report)
-    p50, p99 = re.search(r"50%\s+(\S+)", report), re.search(r"99%\s+(\S+)", report)
+    p50, p99 = (re.search(rf"^\s+{share}%\s+(\S+)", report, re.MULTILINE) for share in (50, 99))
     if not (rate and p50 and p99):
         raise ValueError(report)
     counts = re.findall(r"(?:connect|read|write|timeout|Non-2xx or 3xx responses:) (\d+)", report)
@@ -96,40 +99,82 @@ def running(command: list[str]) -> Iterator[str]:
         server.wait()
 
 
-def run(path: Path, seconds: int, workers: int, connections: int) -> Table:
+def passages(index: IndexReader) -> list[str]:
+    """Return neighbouring words of the documents as queries, no two alike."""
+    # Quotation marks and signs would be syntax.
+    contents = (re.findall(r"\w+", document.content) for document in index.documents())
+    found = (
+        " ".join(words[start : start + QUERY_WORDS])
+        for words in contents
+        for start in range(0, len(words) - QUERY_WORDS + 1, QUERY_WORDS)
+    )
+    return list(islice(dict.fromkeys(found), QUERIES))
+
+
+class Case(NamedTuple):
+    """What is asked for."""
+
+    name: str
+    parameters: dict[str, str]
+    again: bool = False
+    """Whether the queries are asked more than once."""
+
+
+def measured(
+    address: str, cases: list[Case], queries: list[str], seconds: int, connections: list[int]
+) -> Iterator[list[str]]:
+    """Yield a row for each case and number of connections; each has queries of its own."""
+    share = len(queries) // (len(cases) * len(connections))
+    for case in cases:
+        for count in connections:
+            own, queries = queries[:share], queries[share:]
+            own = own[:AGAIN] if case.again else own
+            paths = [f"/search?{urlencode({'query': q, **case.parameters})}" for q in own]
+            if case.again:
+                wrk(address, paths, seconds, count)
+            yield [case.name, str(count), *shown(wrk(address, paths, seconds, count))]
+
+
+def shown(load: Load) -> list[str]:
+    """Return the cells of a measurement."""
+    return [f"{load.requests_per_second:,.0f}", load.p50, load.p99, str(load.errors)]
+
+
+def run(path: Path, seconds: int, workers: int, connections: list[int]) -> Table:
     """Measure all vocabularies of an index, and the bare route."""
     index = IndexReader.open(path)
-    contents = (document.content for document in islice(index.documents(), QUERIES))
-    queries = [" ".join(content.split()[:QUERY_WORDS]) for content in contents]
+    queries = passages(index)
     names = [vocabulary.name for vocabulary in index.vocabularies]
-    cases = {name: {"vocabulary": name} for name in names}
+    cases = [Case(name, {"vocabulary": name}) for name in names]
+    looked_up = []
     if len(names) > 1:
-        cases[" and ".join(names)] = {}
-    scripts = Path(sys.executable).parent
-    measured: dict[str, Load] = {}
+        both = " and ".join(names)
+        cases += [Case(both, {}), Case(f"{both}, asked before", {}, again=True)]
+        if index.vectorizers.has_table:
+            looked_up = [Case(f"{both}, looked up", {})]
+    rows = []
+    scripts, more = Path(sys.executable).parent, ["--workers", str(workers)]
     uvicorn = [str(scripts / "uvicorn"), "benchmarks.serving:bare", "--no-access-log"]
-    with running([*uvicorn, "--workers", str(workers)]) as address:
-        measured["a bare FastAPI route"] = wrk(address, ["/health"], seconds, connections)
-    serve = [str(scripts / "lexicept"), "serve", str(path)]
-    with running([*serve, "--workers", str(workers)]) as address:
-        for name, parameters in cases.items():
-            paths = [f"/search?{urlencode({'query': q, **parameters})}" for q in queries]
-            measured[name] = wrk(address, paths, seconds, connections)
-    rows = [
-        [name, f"{load.requests_per_second:,.0f}", load.p50, load.p99, str(load.errors)]
-        for name, load in measured.items()
-    ]
-    title = f"{workers} workers, {connections} connections, {seconds} s"
-    return Table("serving", [title, "requests/s", "p50", "p99", "errors"], rows)
+    with running([*uvicorn, *more]) as address:
+        for count in connections:
+            load = wrk(address, ["/health"], seconds, count)
+            rows.append(["a bare FastAPI route", str(count), *shown(load)])
+    serve = [str(scripts / "lexicept"), "serve", str(path), *more]
+    for encoder, some in (("model", cases), ("lookup", looked_up)):
+        if some:
+            with running([*serve, "--query-encoder", encoder]) as address:
+                rows += measured(address, some, queries, seconds, connections)
+    title = f"{workers} workers, {seconds} s"
+    return Table("serving", [title, "connections", "requests/s", "p50", "p99", "errors"], rows)
 
 
 def main() -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.serving", description=__doc__)
     parser.add_argument("index", type=Path)
-    parser.add_argument("--seconds", type=int, default=60, help="of each case")
+    parser.add_argument("--seconds", type=int, default=20, help="of each case")
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--connections", type=int, default=16)
+    parser.add_argument("--connections", type=int, nargs="+", default=[1, 16, 64])
     arguments = parser.parse_args()
     if shutil.which("wrk") is None:
         parser.error("wrk is not installed (Debian: apt-get install wrk)")

@@ -11,12 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import torch
 from safetensors.torch import load_file, save_file
 
 import lexicept
 from lexicept.errors import InputError
 from lexicept.index.reader import IndexReader
+from lexicept.models import query_model
 from lexicept.models.backbone import Backbone
 from lexicept.models.encoder import Encoder
 from lexicept.models.heads.sae import SAEHead
@@ -42,6 +44,15 @@ def encoder(folder: Path, **settings: Any) -> Encoder:
     return Encoder.of(tiny_backbone(folder / "bert"), SAEHead(sae, kept))
 
 
+def activations(model: QueryModel, queries: list[str]) -> sp.csr_array:
+    """What a model finds in queries that it can all encode."""
+    found = model.queries(queries)
+    assert found is not None
+    tf, left = found
+    assert left == []
+    return tf
+
+
 @contextmanager
 def edited(file: Path) -> Iterator[Any]:
     content = json.loads(file.read_bytes())
@@ -58,14 +69,28 @@ def test_a_query_s_activations_are_the_encoder_s(tmp_path: Path, pooling: str) -
     assert model is not None
     assert model.size == 64
     for query in [*QUERIES, ""]:
-        found, expected = model.queries([query]), made.encode_activations([query], "query")
-        assert found is not None
+        expected = made.encode_activations([query], "query")
         assert expected.nnz
-        assert (found != expected).nnz == 0  # bit for bit
-    several = model.queries(QUERIES)
-    assert several is not None
+        assert (activations(model, [query]) != expected).nnz == 0  # bit for bit
     expected = made.encode_activations(QUERIES, "query").toarray()
-    np.testing.assert_allclose(several.toarray(), expected, rtol=1e-5, atol=1e-6)
+    several = activations(model, QUERIES).toarray()
+    np.testing.assert_allclose(several, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 24, 1024])
+def test_queries_that_are_encoded_together_do_not_change_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch_tokens: int
+) -> None:
+    monkeypatch.setattr(query_model, "BATCH_TOKENS", batch_tokens)
+    encoder(tmp_path).save(str(tmp_path / "model"), create_model_card=False)
+    model = QueryModel.load(tmp_path / "model")
+    assert model is not None
+    queries = ["baba " * length + other for length in (9, 1, 4) for other in ("z", "bade", "", "")]
+    together = activations(model, queries).toarray()
+    alone = np.vstack([activations(model, [query]).toarray() for query in queries])
+    assert ((together > 0) == (alone > 0)).all()
+    np.testing.assert_allclose(together, alone, rtol=1e-6, atol=1e-6)
+    assert activations(model, []).shape == (0, 64)
 
 
 def test_the_packaged_model_s_queries_are_equal() -> None:
@@ -74,9 +99,8 @@ def test_the_packaged_model_s_queries_are_equal() -> None:
     model, whole = QueryModel.load(folder), Encoder.load(folder)
     assert model is not None
     for query in ("how do I join two file paths", "x" * 50, "naïve Bayes 日本 ??"):
-        found = model.queries([query])
-        assert found is not None
-        assert (found != whole.encode_activations([query], "query")).nnz == 0
+        expected = whole.encode_activations([query], "query")
+        assert (activations(model, [query]) != expected).nnz == 0
 
 
 def test_adapters_are_added_to_their_base(tmp_path: Path) -> None:
@@ -89,16 +113,14 @@ def test_adapters_are_added_to_their_base(tmp_path: Path) -> None:
     made.save(str(tmp_path / "model"), create_model_card=False)
     model, whole = QueryModel.load(tmp_path / "model"), Encoder.load(tmp_path / "model")
     assert model is not None
-    found, expected = model.queries(["bade kilo"]), whole.encode_activations(["bade kilo"], "query")
-    assert found is not None
+    found = activations(model, ["bade kilo"])
+    expected = whole.encode_activations(["bade kilo"], "query")
     assert (found != expected).nnz == 0
     shutil.rmtree(tmp_path / "model")
     encoder(tmp_path).save(str(tmp_path / "model"), create_model_card=False)
     plain = QueryModel.load(tmp_path / "model")
     assert plain is not None
-    without = plain.queries(["bade kilo"])
-    assert without is not None
-    assert (found != without).nnz > 0
+    assert (found != activations(plain, ["bade kilo"])).nnz > 0
 
 
 def test_many_queries_and_long_ones_are_left_to_the_encoder(tmp_path: Path) -> None:
@@ -107,14 +129,19 @@ def test_many_queries_and_long_ones_are_left_to_the_encoder(tmp_path: Path) -> N
     assert model is not None
     assert model.queries(["baba"] * MOST_TEXTS) is not None
     assert model.queries(["baba"] * (MOST_TEXTS + 1)) is None
-    assert model.queries(["baba " * 62]) is not None  # 64 positions, two of them special tokens'
-    assert model.queries(["baba " * 63]) is None
+    activations(model, ["baba " * 62])  # 64 positions, two of them special tokens'
+    found = model.queries(["baba", "baba " * 63, "baba"])
+    assert found is not None
+    tf, left = found
+    assert left == [1]
+    assert np.diff(tf.indptr).tolist() == [tf[[0]].nnz, 0, tf[[0]].nnz]
     with edited(tmp_path / "model" / "sentence_bert_config.json") as content:
         content.update(max_query_tokens=16)
     model = QueryModel.load(tmp_path / "model")
     assert model is not None
-    assert model.queries(["baba " * 14]) is not None
-    assert model.queries(["baba " * 15]) is None
+    found = model.queries(["baba " * 14, "baba " * 15])
+    assert found is not None
+    assert found[1] == [1]
 
 
 @pytest.mark.parametrize(
@@ -153,6 +180,19 @@ def test_an_index_answers_with_either(tmp_path: Path) -> None:
     whole.vectorizer("concepts")
     for query in ("cats", "dogs and cats", "cats " * 200):
         assert (few.query_vectors([query]) != whole.query_vectors([query])).nnz == 0
+    mixed = ["cats", "cats " * 200, "dogs and cats", "dogs " * 200]
+    found, expected = (index.query_vectors(mixed).toarray() for index in (few, whole))
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
+
+
+def test_an_explanation_leaves_queries_to_the_model_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = IndexReader.open(save_index(tmp_path))
+    before = index.query_vectors(["bade kilo"])
+    index.explain("bade kilo", "d1")  # by the whole encoder
+    monkeypatch.setattr(Encoder, "encode_activations", None)
+    assert (index.query_vectors(["bade kilo"]) != before).nnz == 0
 
 
 def test_a_damaged_model_is_the_encoder_s_to_name(tmp_path: Path) -> None:

@@ -22,6 +22,10 @@ def serve(
     workers: Annotated[int, typer.Option(min=1, help="Processes that share the port.")] = 1,
     engine: SearchEngineOption = "exact",
     query_encoder: QueryEncoderOption = QueryEncoder.model,
+    query_cache_mb: Annotated[
+        int,
+        typer.Option(min=0, help="Memory of a worker for queries that were encoded; 0: none."),
+    ] = 32,
     api_key_file: Annotated[
         Path | None, typer.Option(help="File with the key that every request must hold.")
     ] = None,
@@ -41,6 +45,7 @@ def serve(
         workers=workers,
         engine=engine,
         query_encoder=query_encoder.value,
+        query_cache_mb=query_cache_mb,
         api_key_file=api_key_file,
     )
 

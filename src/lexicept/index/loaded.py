@@ -9,9 +9,11 @@ from pathlib import Path
 from threading import RLock
 from typing import Any, TypeVar
 
+import numpy as np
 import scipy.sparse as sp
 
 from lexicept.errors import IndexFormatError
+from lexicept.index.query_cache import QueryCache, stack
 from lexicept.storage.files import disk_errors
 from lexicept.vectorizers.interface import (
     TOKEN_TABLE,
@@ -48,6 +50,8 @@ class LoadedVectorizers:
         self._table: QueryTable | None = None
         self._query_model: QueryModel | None = None
         self._tried_query_model = False
+        self.cache: QueryCache | None = None
+        """Queries that the concepts' model encoded lately; None keeps none."""
         # A model's matrix products use all processors: two at a time would slow each other down.
         # A search of words, or by a table, must not wait for a model.
         self._locks = {name: RLock() for name in sizes}
@@ -70,14 +74,14 @@ class LoadedVectorizers:
             if name not in self._loaded:
                 self._loaded[name] = self._load(name, partial(load_vectorizer, name))
                 if name == "concepts":
-                    self._query_model, self._tried_query_model = None, True  # not needed any more
+                    self._tried_query_model = True  # one that is loaded stays: it is faster
             return self._loaded[name]
 
     def queries(self, name: str, query_encoder: str, texts: Sequence[str]) -> sp.csr_array:
         """Return the term frequencies of queries [n, size].
 
-        Few short queries of concepts do without the concepts' vectorizer, as long as nothing else
-        has loaded it.
+        Queries of concepts are taken from ``cache``, where there is one. A few short ones do
+        without the concepts' vectorizer, unless it was loaded first.
 
         Args:
             query_encoder: as in ``encoding``.
@@ -87,13 +91,35 @@ class LoadedVectorizers:
             InputError: as ``get``.
         """
         if name == "concepts" and query_encoder == "model":
-            with self._locks[name]:
-                model = self._fast_model()
-                found = None if model is None else model.queries(texts)
-            if found is not None:
-                return found
+            return (
+                self._encoded(texts) if self.cache is None else self._remembered(self.cache, texts)
+            )
         with self.encoding(name, query_encoder) as encoder:
             return encoder.queries(texts)
+
+    def _remembered(self, cache: QueryCache, texts: Sequence[str]) -> sp.csr_array:
+        """Return the concepts of queries [n, size], those that are new by the model."""
+        asked = dict.fromkeys(texts)
+        rows = {text: row for text in asked if (row := cache.get(text)) is not None}
+        new = [text for text in asked if text not in rows]
+        if new:
+            rows.update(zip(new, cache.put(new, self._encoded(new)), strict=True))
+        return stack([rows[text] for text in texts], self._sizes["concepts"])
+
+    def _encoded(self, texts: Sequence[str]) -> sp.csr_array:
+        """Return the concepts of queries [n, size] by the model."""
+        with self._locks["concepts"]:
+            model = self._fast_model()
+            found = None if model is None else model.queries(texts)
+            if found is None:
+                return self.get("concepts").queries(texts)
+            tf, left = found
+            if not left:
+                return tf
+            others = self.get("concepts").queries([texts[place] for place in left])
+            rows = np.arange(len(texts))
+            rows[left] = len(texts) + np.arange(len(left))
+            return sp.csr_array(sp.vstack([tf, others], format="csr")[rows])
 
     def prepare(self, name: str, *, one_query: bool) -> None:
         """Load what encodes a query of a vocabulary, before it is needed.
@@ -164,6 +190,7 @@ class LoadedVectorizers:
             self._tried_query_model = other._tried_query_model
             self._locks["concepts"] = other._locks["concepts"]
             self._table, self._table_lock = other._table, other._table_lock
+            self.cache = other.cache
 
     def _model(self, name: str) -> dict[str, str]:
         """Return the checksums of a vectorizer's files."""

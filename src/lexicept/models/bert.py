@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +32,11 @@ _LORA = re.compile(r"base_model\.model\.(.*)\.lora_A\.weight")
 
 
 class Bert:
-    """The blocks of a BERT in single precision, for one text at a time.
+    """The blocks of a BERT in single precision, without padding.
 
     The operations are those of transformers with its default attention, in the same order, so that
-    the states are equal bit for bit.
+    the states of one text are equal bit for bit. Those of several texts differ in rounding: matrix
+    products of other sizes add in another order.
 
     Args:
         weights: by their names in transformers, without a prefix.
@@ -80,29 +82,40 @@ class Bert:
             return None
         return cls(weights, config)
 
-    def states(self, ids: Tensor) -> Tensor:
-        """Return the output of the last block [n, d] for the tokens of one text [n]."""
-        places = torch.arange(len(ids))
+    def states(self, ids: Tensor, lengths: Sequence[int]) -> Tensor:
+        """Return the output of the last block [n, d] for the tokens of texts, one after another.
+
+        Args:
+            ids: the tokens [n].
+            lengths: the tokens of each text, which add up to n. Neighbouring texts of equal length
+                share their attention.
+        """
+        places = torch.cat([torch.arange(length) for length in lengths])
         tables = ("word_embeddings", "token_type_embeddings", "position_embeddings")
         words, types, positions = (self._weights[f"embeddings.{name}.weight"] for name in tables)
         x = F.embedding(ids, words) + F.embedding(torch.zeros_like(ids), types)
-        x = self._normalised(x + F.embedding(places, positions), "embeddings")[None]
+        x = self._normalised(x + F.embedding(places, positions), "embeddings")
+        runs = [(length, len(list(texts))) for length, texts in groupby(lengths)]
         for layer in range(self._layers):
-            x = self._block(x, f"encoder.layer.{layer}")
-        return x[0]
+            x = self._block(x, runs, f"encoder.layer.{layer}")
+        return x
 
-    def _block(self, x: Tensor, name: str) -> Tensor:
-        shape = (*x.shape[:2], self._heads, -1)
-        query, key, value = (
-            self._linear(x, f"{name}.attention.self.{part}").view(shape).transpose(1, 2)
-            for part in ("query", "key", "value")
-        )
-        read = F.scaled_dot_product_attention(query, key, value, scale=query.shape[-1] ** -0.5)
-        read = read.transpose(1, 2).contiguous().reshape(x.shape)
+    def _block(self, x: Tensor, runs: Sequence[tuple[int, int]], name: str) -> Tensor:
+        parts = [self._linear(x, f"{name}.attention.self.{p}") for p in ("query", "key", "value")]
+        sizes = [length * count for length, count in runs]
+        split = zip(runs, *(part.split(sizes) for part in parts), strict=True)
+        read = torch.cat([self._attended(length, *of_run) for (length, _), *of_run in split])
         read = self._linear(read, f"{name}.attention.output.dense")
         x = self._normalised(read + x, f"{name}.attention.output")
         inner = F.gelu(self._linear(x, f"{name}.intermediate.dense"))
         return self._normalised(self._linear(inner, f"{name}.output.dense") + x, f"{name}.output")
+
+    def _attended(self, length: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """Return what the tokens of texts of one length read from each other [n, d]."""
+        shape = (-1, length, self._heads, query.shape[1] // self._heads)
+        q, k, v = (part.view(shape).transpose(1, 2) for part in (query, key, value))
+        read = F.scaled_dot_product_attention(q, k, v, scale=shape[-1] ** -0.5)
+        return read.transpose(1, 2).reshape(query.shape)
 
     def _linear(self, x: Tensor, name: str) -> Tensor:
         return F.linear(x, self._weights[f"{name}.weight"], self._weights[f"{name}.bias"])

@@ -7,7 +7,7 @@ a command that answers one query needs neither.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,11 @@ from lexicept.models.windows import Window
 from lexicept.ops.pooling import root_of_sums
 from lexicept.storage.files import read_json
 
-MOST_TEXTS = 8
-"""Most queries in a call: more are faster together, in the padded batches of an ``Encoder``."""
+MOST_TEXTS = 64
+"""Most queries in a call: with more it pays to load an ``Encoder``, which may use a GPU."""
+
+BATCH_TOKENS = 1024
+"""Most tokens that go through the backbone together, unless one query has more."""
 
 _MODULES = ["lexicept.models.backbone.Backbone", "lexicept.models.heads.sae.SAEHead"]
 
@@ -107,27 +110,51 @@ class QueryModel:
         """Number of latents."""
         return self._head.size
 
-    def queries(self, texts: Sequence[str]) -> sp.csr_array | None:
-        """Return the pooled activations of queries, CSR [n, size]; None for too many of them, or
-        for one that does not fit the backbone's window."""
+    def queries(self, texts: Sequence[str]) -> tuple[sp.csr_array, list[int]] | None:
+        """Return the pooled activations of queries, CSR [n, size], and the places of those that do
+        not fit the backbone's window, whose rows are empty; None for too many queries."""
         if len(texts) > MOST_TEXTS:
             return None
         encoded = [self._tokenizer.encode(self._prompt + text) for text in texts]
-        if any(len(one.ids) > self._window for one in encoded):
-            return None
         windows = [self._cut(number, one) for number, one in enumerate(encoded)]
-        with torch.inference_mode():
-            batches = [([number], self._states(window)) for number, window in enumerate(windows)]
-        return pooled_activations(self._head, TokenStates(windows, batches), len(texts), "query")
+        # Texts of equal length are neighbours.
+        order = sorted(range(len(texts)), key=lambda number: len(windows[number].token_ids))
+        fit = [number for number in order if len(windows[number].token_ids) <= self._window]
+        read = TokenStates(windows, self._states(windows, fit))
+        found = pooled_activations(self._head, read, len(texts), "query")
+        return found, sorted(set(order) - set(fit))
 
     def _cut(self, number: int, encoded: Encoding) -> Window:
         pairs = zip(encoded.special_tokens_mask, encoded.ids, strict=True)
         left_out = [int(added or token in self._borders) for added, token in pairs]
         return Window(number, encoded.ids, left_out, encoded.word_ids, encoded.offsets)
 
-    def _states(self, window: Window) -> Tensor:
-        ordinary = torch.tensor(window.left_out) == 0
-        return self._bert.states(torch.tensor(window.token_ids))[ordinary]
+    def _states(
+        self, windows: Sequence[Window], numbers: Sequence[int]
+    ) -> Iterator[tuple[list[int], Tensor]]:
+        """Yield the states of windows in batches of about ``BATCH_TOKENS``, without padding."""
+        for batch in _batches(numbers, [len(windows[number].token_ids) for number in numbers]):
+            some = [windows[number] for number in batch]
+            ids = torch.tensor([token for window in some for token in window.token_ids])
+            left_out = torch.tensor([one for window in some for one in window.left_out])
+            lengths = [len(window.token_ids) for window in some]
+            with torch.inference_mode():
+                states = self._bert.states(ids, lengths)[left_out == 0]
+            yield batch, states
+
+
+def _batches(numbers: Sequence[int], lengths: Sequence[int]) -> Iterator[list[int]]:
+    """Yield numbers in order, as many at a time as have ``BATCH_TOKENS`` tokens, or one."""
+    batch: list[int] = []
+    tokens = 0
+    for number, length in zip(numbers, lengths, strict=True):
+        if batch and tokens + length > BATCH_TOKENS:
+            yield batch
+            batch, tokens = [], 0
+        batch.append(number)
+        tokens += length
+    if batch:
+        yield batch
 
 
 def _borders(tokenizer: Tokenizer, names: dict[str, Any]) -> set[int]:

@@ -24,6 +24,7 @@ def serve(
     workers: int = 1,
     engine: str = "exact",
     query_encoder: Literal["model", "lookup"] = "model",
+    query_cache_mb: int = 32,
     api_key_file: str | os.PathLike[str] | None = None,
 ) -> None:
     """Serve a page to search, explain and steer, and an HTTP API, until interrupted.
@@ -39,6 +40,8 @@ def serve(
         engine: the engine that searches a path; an opened index keeps its own.
         query_encoder: what encodes the queries' concepts; see ``Index.search``. With "lookup" no
             model is loaded.
+        query_cache_mb: memory of each worker for queries that the model encoded, in MB; 0 keeps
+            none.
         api_key_file: a file with the key that every request must hold, one line; by default no key
             is required.
 
@@ -57,12 +60,15 @@ def serve(
         HOST_VARIABLE,
         INDEX_VARIABLE,
         KEY_VARIABLE,
+        QUERY_CACHE_VARIABLE,
         QUERY_ENCODER_VARIABLE,
     )
     from lexicept.server.connections import Connection
 
     reader = reader_of(index, engine=engine).using(query_encoder)
     check_count("workers", workers)
+    if query_cache_mb:
+        check_count("query_cache_mb", query_cache_mb)
     check_free(host, port)
     if "concepts" in reader.settings and query_encoder == "model":
         require("concepts", "sentence_transformers")
@@ -72,6 +78,7 @@ def serve(
         else str(reader.path),
         ENGINE_VARIABLE: reader.searcher.name,
         QUERY_ENCODER_VARIABLE: query_encoder,
+        QUERY_CACHE_VARIABLE: str(query_cache_mb),
         HOST_VARIABLE: host,
     }
     if api_key_file is not None:

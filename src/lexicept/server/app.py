@@ -24,12 +24,13 @@ from lexicept.server.access import KeyRequired, read_key
 from lexicept.server.guard import Guard
 from lexicept.server.metrics import Metrics
 from lexicept.server.page import FILES, SWAGGER
-from lexicept.server.reader import BusyError, Reader
+from lexicept.server.reader import QUERY_CACHE_MB, BusyError, Reader
 from lexicept.server.routes import router
 
 INDEX_VARIABLE = "LEXICEPT_INDEX"
 ENGINE_VARIABLE = "LEXICEPT_ENGINE"
 QUERY_ENCODER_VARIABLE = "LEXICEPT_QUERY_ENCODER"
+QUERY_CACHE_VARIABLE = "LEXICEPT_QUERY_CACHE_MB"
 HOST_VARIABLE = "LEXICEPT_HOST"
 KEY_VARIABLE = "LEXICEPT_API_KEY_FILE"
 
@@ -52,11 +53,12 @@ def from_environment() -> FastAPI:
 
     LEXICEPT_HOST is the address that the server binds to (default 127.0.0.1), LEXICEPT_ENGINE the
     engine (default exact), LEXICEPT_QUERY_ENCODER what encodes queries (default model),
+    LEXICEPT_QUERY_CACHE_MB the memory for encoded queries (default 32, 0 for none),
     LEXICEPT_API_KEY_FILE a file with the API key (default: none required).
 
     Raises:
-        InputError: no LEXICEPT_INDEX, it has no such engine or encoder of queries, or the file
-            holds no key.
+        InputError: no LEXICEPT_INDEX, it has no such engine or encoder of queries, the file holds
+            no key, or the memory is no number.
         IndexFormatError: it is no index.
     """
     if INDEX_VARIABLE not in os.environ:
@@ -68,7 +70,15 @@ def from_environment() -> FastAPI:
         os.environ.get(ENGINE_VARIABLE, "exact"),
         None if key_file is None else read_key(key_file),
         os.environ.get(QUERY_ENCODER_VARIABLE, "model"),
+        _megabytes(os.environ.get(QUERY_CACHE_VARIABLE, str(QUERY_CACHE_MB))),
     )
+
+
+def _megabytes(text: str) -> int:
+    """Return a number of megabytes. Raises InputError for other texts."""
+    if not (text.isascii() and text.isdigit()):
+        raise InputError(f"{QUERY_CACHE_VARIABLE} is a whole number of MB, not {text!r:.40}")
+    return int(text)
 
 
 def create_app(
@@ -77,6 +87,7 @@ def create_app(
     engine: str = "exact",
     api_key: str | None = None,
     query_encoder: str = "model",
+    query_cache_mb: int = QUERY_CACHE_MB,
 ) -> FastAPI:
     """Return the application for one index.
 
@@ -89,13 +100,15 @@ def create_app(
             serves the generation that it was built from until the server is started again.
         api_key: the key that every request must hold, also one for the page; None: no key.
         query_encoder: what encodes the queries' concepts: model, or lookup.
+        query_cache_mb: memory for queries that the model encoded, in MB; 0 keeps none.
 
     Raises:
         InputError: the index has no such engine or encoder of queries, or has changed since the
             engine was built.
         IndexFormatError: no index, or a damaged one.
     """
-    reader = Reader(path, engine, query_encoder)
+    metrics = Metrics()
+    reader = Reader(path, engine, query_encoder, query_cache_mb * 2**20, metrics)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -114,7 +127,7 @@ def create_app(
         responses=PROBLEMS if api_key is None else PROBLEMS | NO_KEY,
     )
     app.state.reader = reader
-    app.state.metrics = metrics = Metrics()
+    app.state.metrics = metrics
     # The last one added is the outermost.
     if api_key is not None:
         app.add_middleware(KeyRequired, key=api_key)

@@ -9,8 +9,12 @@ from __future__ import annotations
 import asyncio
 import resource
 from itertools import count
+from typing import TYPE_CHECKING, Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
 
 MOST_BYTES = 2**16
 """Most bytes of a request; the longest query that is allowed takes 48,000."""
@@ -44,6 +48,26 @@ class Connection(HttpToolsProtocol):
     """The place of the client's turn among all clients' turns, to send or to read; None while it is
     the server's turn."""
     _timer: asyncio.TimerHandle | None = None
+
+    _task: asyncio.Task[None] | None = None
+    """Answers the request that came last."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._application = self.app
+        self.app = self._answer
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Call the application, until the client leaves."""
+        self._task = task = asyncio.current_task()
+        try:
+            await self._application(scope, receive, send)
+        except asyncio.CancelledError:
+            if not self.transport.is_closing():
+                raise
+        finally:
+            if self._task is task:  # a pipelined request may have begun
+                self._task = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take a connection, in place of another if there are too many."""
@@ -94,9 +118,11 @@ class Connection(HttpToolsProtocol):
             self._stop_waiting()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection."""
+        """Forget the connection, and stop to compute what nobody waits for."""
         self._stop_waiting()
         super().connection_lost(exc)
+        if self._task is not None:
+            self._task.cancel()
 
     def _wait_for_client(self) -> None:
         self._stop_waiting()

@@ -10,6 +10,9 @@ from prometheus_client.multiprocess import MultiProcessCollector
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Upper bounds of the histogram's buckets in seconds."""
 
+BATCH_BUCKETS = (1, 2, 4, 8, 16, 32)
+"""Upper bounds of the histogram's buckets in queries."""
+
 SHARED_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 """Environment variable with the folder that several workers share; set before the import."""
 
@@ -33,10 +36,31 @@ class Metrics:
             registry=self._registry,
         )
 
+        self._cache = Counter(
+            "lexicept_query_cache",
+            "Searches that need the model's encoding of their query, by whether it was kept.",
+            ("outcome",),
+            registry=self._registry,
+        )
+        self._batches = Histogram(
+            "lexicept_batch_queries",
+            "Queries that the model encoded together.",
+            buckets=BATCH_BUCKETS,
+            registry=self._registry,
+        )
+
     def observe(self, path: str, status: int, seconds: float) -> None:
         """Count one answer; ``path`` is the route's, so there are few different ones."""
         self._requests.labels(path, status).inc()
         self._seconds.labels(path).observe(seconds)
+
+    def observe_cache(self, known: bool) -> None:
+        """Count one search whose query the cache has, or has not."""
+        self._cache.labels("hit" if known else "miss").inc()
+
+    def observe_batch(self, queries: int) -> None:
+        """Count one batch."""
+        self._batches.observe(queries)
 
     def text(self) -> bytes:
         """Return the metrics in Prometheus' text format."""

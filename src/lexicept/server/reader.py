@@ -17,11 +17,13 @@ from typing import Literal, NamedTuple, TypeVar
 from lexicept.engines.mask import Mask
 from lexicept.errors import IndexFormatError
 from lexicept.index.manifest import manifest_identity, resolved
-from lexicept.index.queries import Steering
+from lexicept.index.queries import Steering, steer
+from lexicept.index.query_cache import QueryCache
 from lexicept.index.reader import IndexReader
 from lexicept.index.stored import Hit
 from lexicept.queries.syntax import ParsedQuery
 from lexicept.server.excerpts import Cards
+from lexicept.server.metrics import Metrics
 
 T = TypeVar("T")
 
@@ -34,8 +36,14 @@ MOST_SECONDS = 60.0
 BATCH = 32
 """Most queries of one batch."""
 
+GATHER_SECONDS = 0.005
+"""Most seconds after a batch in which the next one grows to its size."""
+
 MOST_WAITING = 256
-"""Most requests that wait for the thread."""
+"""Most requests that wait for the threads."""
+
+QUERY_CACHE_MB = 32
+"""Memory for queries that the model encoded, in MB: some 40,000 short ones."""
 
 logger = logging.getLogger("uvicorn.error")
 
@@ -97,6 +105,8 @@ class Reader:
     Args:
         engine: the name of the engine; generations without it are ignored.
         query_encoder: model or lookup; generations without a token table are ignored by the latter.
+        query_cache: bytes of memory for queries that the model encoded; 0 keeps none.
+        metrics: counts what the cache holds and what is encoded together.
 
     Raises:
         InputError: the index has no such engine or encoder of queries, or has changed since the
@@ -105,10 +115,16 @@ class Reader:
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], engine: str = "exact", query_encoder: str = "model"
+        self,
+        path: str | os.PathLike[str],
+        engine: str = "exact",
+        query_encoder: str = "model",
+        query_cache: int = QUERY_CACHE_MB * 2**20,
+        metrics: Metrics | None = None,
     ) -> None:
         self.path = Path(path)
-        self._engine, self._query_encoder = engine, query_encoder
+        self._engine, self._query_encoder, self._query_cache = engine, query_encoder, query_cache
+        self._metrics = metrics or Metrics()
         self._seen = self._tried = manifest_identity(self.path)
         """The manifest of the generation that is served, and the one that was tried last."""
         self.served = Generation.of(self._open())
@@ -116,24 +132,33 @@ class Reader:
         self._wait = self._retry_at = 0.0
         # One thread: torch spreads over the cores by itself.
         self._thread = ThreadPoolExecutor(1, "lexicept")
+        # Another one for what reads documents, which would wait for a batch of queries there.
+        self._second_thread = ThreadPoolExecutor(1, "lexicept-documents")
         self._waiting: list[Waiting] = []
         self._answering: asyncio.Task[None] | None = None
         self._in_line = 0
-        """Requests that wait for the thread, or that it is at work for."""
+        """Requests that wait for a thread, or that one is at work for."""
 
     def _open(self) -> IndexReader:
-        return IndexReader.open(self.path, engine=self._engine).using(self._query_encoder)
+        index = IndexReader.open(self.path, engine=self._engine)
+        if self._query_cache:
+            index.vectorizers.cache = QueryCache(self._query_cache)
+        return index.using(self._query_encoder)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Load the models, then follow updates until the block ends."""
+        """Load the models, then follow updates until the block ends. Searches that wait then are
+        answered."""
         await self._do(partial(warm, self.served.index))
         following = asyncio.create_task(self._follow())
         try:
             yield
         finally:
             following.cancel()
-            self._thread.shutdown(cancel_futures=True)
+            if self._answering is not None:
+                await self._answering
+            for thread in (self._thread, self._second_thread):
+                thread.shutdown(cancel_futures=True)
 
     @property
     def generation(self) -> Generation:
@@ -162,18 +187,29 @@ class Reader:
         with self._place_in_line():
             return await self._do(work)
 
+    async def read(self, work: Callable[[], T]) -> T:
+        """Call a function that reads documents, in a thread that runs no models.
+
+        Raises:
+            BusyError: ``MOST_WAITING`` requests are waiting.
+        """
+        with self._place_in_line():
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._second_thread, work)
+
     async def _do(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     async def search(self, index: IndexReader, search: Search) -> list[Hit]:
         """``IndexReader.search``, in the thread where it needs a model.
 
-        Searches that arrive while the model is at work are then encoded together.
+        Searches that arrive while the model is at work are then encoded together; one that finds
+        it idle does not wait for others.
 
         Raises:
             BusyError: it needs the thread, and ``MOST_WAITING`` requests are waiting.
         """
-        if search.vocabulary == "words" or not needs_model(index):
+        if search.vocabulary == "words" or not needs_model(index) or self._knows(index, search):
             return search.run(index)
         with self._place_in_line():
             waiting = Waiting(index, search, asyncio.get_running_loop().create_future())
@@ -181,6 +217,15 @@ class Reader:
             if self._answering is None or self._answering.done():
                 self._answering = asyncio.create_task(self._answer_waiting())
             return await waiting.answer
+
+    def _knows(self, index: IndexReader, search: Search) -> bool:
+        """Return whether the cache has a query, which is then the last that it would drop."""
+        cache = index.vectorizers.cache
+        if cache is None:
+            return False
+        known = cache.get(search.query.text) is not None
+        self._metrics.observe_cache(known)
+        return known
 
     @contextmanager
     def _place_in_line(self) -> Iterator[None]:
@@ -194,19 +239,35 @@ class Reader:
 
     async def _answer_waiting(self) -> None:
         while self._waiting:
-            batch, self._waiting = self._waiting[:BATCH], self._waiting[BATCH:]
-            outcome: Sequence[list[Hit]] | Exception
+            # The future of a request whose client is gone was cancelled.
+            waiting = [one for one in self._waiting if not one.answer.done()]
+            batch, self._waiting = waiting[:BATCH], waiting[BATCH:]
+            if not batch:
+                return
+            self._metrics.observe_batch(len(batch))
+            answers: Sequence[list[Hit] | Exception]
             try:
-                outcome = await self._do(partial(search_together, batch))
+                answers = await self._do(partial(search_together, batch))
             except Exception as error:  # each request has to know
-                outcome = error
-            for place, waiting in enumerate(batch):
-                if waiting.answer.done():  # the client is gone
+                answers = [error] * len(batch)
+            for one, answer in zip(batch, answers, strict=True):
+                if one.answer.done():
                     continue
-                if isinstance(outcome, Exception):
-                    waiting.answer.set_exception(outcome)
+                if isinstance(answer, Exception):
+                    one.answer.set_exception(answer)
                 else:
-                    waiting.answer.set_result(outcome[place])
+                    one.answer.set_result(answer)
+            await self._gather(len(batch))
+
+    async def _gather(self, answered: int) -> None:
+        """After a batch, let the clients that have their answers ask again, for another batch.
+
+        Without this the first one that does would be encoded alone, and all others wait for it.
+        """
+        loop = asyncio.get_running_loop()
+        end = loop.time() + GATHER_SECONDS
+        while 1 < answered > len(self._waiting) and loop.time() < end:
+            await asyncio.sleep(GATHER_SECONDS / 10)
 
     async def _follow(self) -> None:
         while True:
@@ -280,24 +341,57 @@ def needs_model(index: IndexReader) -> bool:
     return concepts and index.query_encoder == "model"
 
 
-def search_together(batch: Sequence[Waiting]) -> list[list[Hit]]:
-    """Return the results of each search; searches that differ only in their query are one batch."""
-    alike: dict[object, list[int]] = {}
-    for place, waiting in enumerate(batch):
-        query, *others, steering, mask = waiting.search
-        factors = None if steering is None else frozenset(steering.items())
-        conditions = (query.conditions, id(mask))  # the same filter has the same mask
-        alike.setdefault((waiting.index, *others, factors, conditions), []).append(place)
-    answers: list[list[Hit]] = [[]] * len(batch)
-    for places in alike.values():
-        first = batch[places[0]]
-        index, (_, top_k, vocabulary, steering, mask) = first.index, first.search
-        queries = [batch[place].search.query for place in places]
-        vectors = index.query_vectors(queries, vocabulary, steering)
-        rankings = index.search_parsed(queries, vectors, top_k, mask=mask)
-        for place, hits in zip(places, rankings, strict=True):
+def search_together(batch: Sequence[Waiting]) -> list[list[Hit] | Exception]:
+    """Return the results of each search, or its own error."""
+    answers: list[list[Hit] | Exception] = [[]] * len(batch)
+    for places in _grouped(batch, lambda one: (one.index, one.search.vocabulary)):
+        some = [batch[place] for place in places]
+        index = some[0].index
+        found: Sequence[list[Hit] | Exception]
+        try:
+            found = _search_encoded(index, [one.search for one in some])
+        except Exception:  # which query's it is shows only alone
+            found = [_result_or_error(index, one.search) for one in some]
+        for place, answer in zip(places, found, strict=True):
+            answers[place] = answer
+    return answers
+
+
+def _search_encoded(index: IndexReader, searches: Sequence[Search]) -> list[list[Hit]]:
+    """Return the results of searches of one vocabulary, whose queries are encoded together."""
+    answers: list[list[Hit]] = [[]] * len(searches)
+    vectors = index.query_vectors([one.query for one in searches], searches[0].vocabulary)
+    for places in _grouped(searches, _alike):
+        queries, first = [searches[place].query for place in places], searches[places[0]]
+        own = vectors[places]
+        if first.steering:
+            own = steer(own, first.steering, index.span)
+        found = index.search_parsed(queries, own, first.top_k, mask=first.mask)
+        for place, hits in zip(places, found, strict=True):
             answers[place] = hits
     return answers
+
+
+def _alike(search: Search) -> object:
+    """Return what searches have in common that differ in the text of their query alone."""
+    steering = None if search.steering is None else frozenset(search.steering.items())
+    # The same filter has the same mask.
+    return search.top_k, steering, search.query.conditions, id(search.mask)
+
+
+def _grouped(items: Sequence[T], key: Callable[[T], object]) -> list[list[int]]:
+    """Return the places of the items of each key."""
+    groups: dict[object, list[int]] = {}
+    for place, item in enumerate(items):
+        groups.setdefault(key(item), []).append(place)
+    return [*groups.values()]
+
+
+def _result_or_error(index: IndexReader, search: Search) -> list[Hit] | Exception:
+    try:
+        return search.run(index)
+    except Exception as error:
+        return error
 
 
 def warm(index: IndexReader) -> None:

@@ -63,17 +63,17 @@ async def search(request: Request, asked: Annotated[Searched, Query()]) -> Respo
     query, steering = parsed(index, asked), steered(index, asked)
     mask = await filtered(reader, index, query, asked)
     wanted = Search(query, asked.offset + asked.top_k, asked.vocabulary, steering, mask)
+    results = (await reader.search(index, wanted))[asked.offset :]
     total, facets = None, {}
     if asked.facet or asked.count:
         found = await reader.run(lambda: index.found(query, asked.vocabulary, steering, mask))
         total = index.masks.num_documents(found)
         counts = index.masks.counts(asked.facet, [found], FACET_VALUES)
         facets = {name: [one._asdict() for one in values] for name, values in counts.items()}
-    results = (await reader.search(index, wanted))[asked.offset :]
     hits = Hits(results, index, query, asked.vocabulary, written=asked.query)
     if not all(isfinite(hit.score) for hit in hits):
         raise IndexFormatError(NOT_FINITE)
-    meant = await reader.run(lambda: hits.did_you_mean) if hits.unmatched_words else ""
+    meant = await reader.read(lambda: hits.did_you_mean) if hits.unmatched_words else ""
     listed = ",".join(
         f'{{"rank":{hit.rank},"score":{hit.score},{cards.of(hit.number)}}}' for hit in hits
     )
@@ -286,7 +286,7 @@ async def filtered(
             raise HTTPException(404, f"this index has no field {name!r}")
     try:
         if query.phrases or query.without:  # they read documents
-            return await reader.run(lambda: index.mask(query, asked.filter))
+            return await reader.read(lambda: index.mask(query, asked.filter))
         return index.mask(query, asked.filter)
     except InputError as error:
         raise HTTPException(422, str(error)) from None

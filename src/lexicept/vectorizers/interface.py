@@ -119,8 +119,9 @@ class QueryModel(Protocol):
     def size(self) -> int:
         """See ``Vectorizer``."""
 
-    def queries(self, texts: Sequence[str]) -> sp.csr_array | None:
-        """Return what ``Vectorizer.queries`` returns; None for queries that it can't encode."""
+    def queries(self, texts: Sequence[str]) -> tuple[sp.csr_array, list[int]] | None:
+        """Return what ``Vectorizer.queries`` returns, and the places of queries that it can't
+        encode, whose rows are empty; None for too many queries."""
 
 
 class QueryTable(QueryVectorizer, Protocol):

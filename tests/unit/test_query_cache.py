@@ -1,0 +1,68 @@
+"""The cache of encoded queries: what it keeps, in how many bytes."""
+
+from __future__ import annotations
+
+from sys import getsizeof
+
+import numpy as np
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lexicept.index.query_cache import OVERHEAD, QueryCache, stack
+
+SIZE = 40
+"""Dimensions."""
+
+
+def encoded(texts: list[str]) -> sp.csr_array:
+    """A row for each text: as many dimensions as it has characters."""
+    rows = np.zeros((len(texts), SIZE), np.float32)
+    for row, text in zip(rows, texts, strict=True):
+        row[: len(text)] = np.arange(1, len(text) + 1)
+    return sp.csr_array(rows)
+
+
+def entry_bytes(text: str) -> int:
+    """Memory of an entry: 4 bytes for a dimension, 4 for its tf."""
+    return OVERHEAD + getsizeof(text) + 8 * len(text)
+
+
+@given(st.lists(st.text("abc", max_size=8)), st.integers(0, 5_000))
+def test_it_holds_the_last_ones_that_fit(texts: list[str], most_bytes: int) -> None:
+    cache = QueryCache(most_bytes)
+    for text in texts:
+        cache.put([text], encoded([text]))
+    kept = [text for text in dict.fromkeys(texts) if cache.get(text) is not None]
+    assert len(cache) == len(kept)
+    assert cache.num_bytes == sum(map(entry_bytes, kept)) <= most_bytes
+    for text in kept:
+        row = cache.get(text)
+        assert row is not None
+        assert row.tf.tolist() == list(range(1, len(text) + 1))
+        assert row.dimensions.tolist() == list(range(len(text)))
+
+
+def test_the_one_that_was_used_longest_ago_goes_first() -> None:
+    cache = QueryCache(2 * entry_bytes("aa"))
+    cache.put(["aa", "bb"], encoded(["aa", "bb"]))
+    assert cache.get("aa")
+    cache.put(["cc"], encoded(["cc"]))
+    assert cache.get("bb") is None
+    assert cache.get("aa")
+    assert cache.get("cc")
+
+
+def test_one_that_does_not_fit_drops_no_other() -> None:
+    cache = QueryCache(entry_bytes("aa"))
+    cache.put(["aa", "aaa"], encoded(["aa", "aaa"]))
+    assert cache.get("aa")
+    assert cache.get("aaa") is None
+
+
+@given(st.lists(st.text("abc", max_size=8)))
+def test_rows_are_what_was_put(texts: list[str]) -> None:
+    rows = QueryCache(0).put(texts, encoded(texts))
+    found = stack(rows, SIZE)
+    assert found.shape == (len(texts), SIZE)
+    assert found.toarray().tolist() == encoded(texts).toarray().tolist()

@@ -1,0 +1,252 @@
+"""Searches that wait for the model together, and those whose query it has encoded before."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from fastapi.testclient import TestClient
+
+from lexicept.corpora import Document
+from lexicept.index import updates
+from lexicept.index.loaded import LoadedVectorizers
+from lexicept.index.reader import IndexReader
+from lexicept.queries.syntax import ParsedQuery
+from lexicept.server import reader
+from lexicept.server.app import create_app
+from lexicept.server.metrics import Metrics
+from lexicept.server.reader import Reader, Search
+from support.served import save_index, serving
+
+BASE = "http://127.0.0.1"
+QUERIES = ["bade kilo", "muki", "bade", "kilo muki bade"]
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_index(tmp_path_factory.mktemp("served"))
+
+
+def wanted(query: str, **steering: float) -> Search:
+    factors = {("words", int(name[1:])): factor for name, factor in steering.items()}
+    return Search(ParsedQuery(query), 3, None, factors or None)
+
+
+class Model:
+    """What the model is asked to encode; it can be held up."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.batches: list[list[str]] = []
+        self.free = threading.Event()
+        self.free.set()
+        self.fails_on = "\0"
+        encode = LoadedVectorizers._encoded
+
+        def watched(own: LoadedVectorizers, texts: list[str]) -> Any:
+            assert self.free.wait(30)
+            self.batches.append(list(texts))
+            if self.fails_on in texts:
+                raise ValueError("a bad query")
+            return encode(own, texts)
+
+        monkeypatch.setattr(LoadedVectorizers, "_encoded", watched)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Encode nothing in the block."""
+        self.free.clear()
+        try:
+            yield
+        finally:
+            self.free.set()
+
+
+@pytest.fixture
+def model(monkeypatch: pytest.MonkeyPatch) -> Model:
+    return Model(monkeypatch)
+
+
+@asynccontextmanager
+async def one_at_work(path: Path, model: Model, **options: Any) -> AsyncIterator[Reader]:
+    """Yield a reader whose model is at work on the query "first"."""
+    served = Reader(path, **options)
+    async with served.running():
+        model.batches.clear()
+        with model.held():
+            first = asyncio.create_task(served.search(served.served.index, wanted("first")))
+            await asyncio.sleep(0.05)
+            yield served
+        await first
+
+
+def asked(served: Reader, search: Search) -> asyncio.Task[Any]:
+    return asyncio.create_task(served.search(served.served.index, search))
+
+
+def test_what_arrives_while_the_model_works_is_one_batch(path: Path, model: Model) -> None:
+    async def run() -> None:
+        async with one_at_work(path, model, query_cache=0) as served:
+            tasks = [asked(served, wanted(query, w1=0.5)) for query in QUERIES]
+            tasks.append(asked(served, wanted("bade")))
+            await asyncio.sleep(0)
+        found = await asyncio.gather(*tasks)
+        assert model.batches == [["first"], [*QUERIES, "bade"]]
+        index = IndexReader.open(path)
+        searches = [*(wanted(query, w1=0.5) for query in QUERIES), wanted("bade")]
+        for search, hits in zip(searches, found, strict=True):
+            alone = search.run(index)
+            assert [hit.id for hit in hits] == [hit.id for hit in alone]
+            scores = [hit.score for hit in alone]
+            assert [hit.score for hit in hits] == pytest.approx(scores, rel=1e-6, abs=1e-6)
+
+    asyncio.run(run())
+
+
+def test_an_error_is_that_of_its_query_alone(path: Path, model: Model) -> None:
+    async def run() -> None:
+        async with one_at_work(path, model) as served:
+            model.fails_on = "muki"
+            tasks = [asked(served, wanted(query)) for query in QUERIES]
+            await asyncio.sleep(0)
+        found = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [type(one) for one in found] == [list, ValueError, list, list]
+
+    asyncio.run(run())
+
+
+def test_a_query_that_nobody_waits_for_is_not_encoded(path: Path, model: Model) -> None:
+    async def run() -> None:
+        async with one_at_work(path, model) as served:
+            kept, dropped = asked(served, wanted("bade")), asked(served, wanted("kilo"))
+            await asyncio.sleep(0)
+            dropped.cancel()
+            await asyncio.sleep(0)
+        assert await kept
+        assert model.batches == [["first"], ["bade"]]
+
+    asyncio.run(run())
+
+
+def test_searches_that_wait_at_the_end_are_answered(path: Path, model: Model) -> None:
+    async def run() -> None:
+        served = Reader(path)
+        async with served.running():
+            with model.held():
+                tasks = [asked(served, wanted("first"))]
+                await asyncio.sleep(0.05)
+                tasks += [asked(served, wanted(query)) for query in QUERIES]
+                await asyncio.sleep(0)
+        assert all(task.done() and task.result() for task in tasks[1:])
+
+    asyncio.run(run())
+
+
+def test_a_known_query_needs_no_model(path: Path, model: Model) -> None:
+    async def run() -> None:
+        metrics = Metrics()
+        served = Reader(path, metrics=metrics)
+        index = served.served.index
+        async with served.running():
+            model.batches.clear()
+            first = await served.search(index, wanted("bade kilo"))
+            again = await served.search(index, wanted("bade kilo"))
+            steered = await served.search(index, wanted("bade kilo", w1=0.0))
+        assert model.batches == [["bade kilo"]]
+        assert [(hit.id, hit.score) for hit in again] == [(hit.id, hit.score) for hit in first]
+        expected = wanted("bade kilo", w1=0.0).run(IndexReader.open(path))
+        assert [hit.id for hit in steered] == [hit.id for hit in expected]
+        counted = metrics.text().decode()
+        assert 'lexicept_query_cache_total{outcome="miss"} 1.0' in counted
+        assert 'lexicept_query_cache_total{outcome="hit"} 2.0' in counted
+        assert 'lexicept_batch_queries_bucket{le="1.0"} 1.0' in counted
+
+    asyncio.run(run())
+
+
+def test_the_same_query_in_a_batch_is_encoded_once(path: Path, model: Model) -> None:
+    async def run() -> None:
+        async with one_at_work(path, model) as served:
+            tasks = [asked(served, wanted(query)) for query in ("bade", "muki", "bade")]
+            await asyncio.sleep(0)
+        one, _, same = await asyncio.gather(*tasks)
+        assert model.batches == [["first"], ["bade", "muki"]]
+        assert [(hit.id, hit.score) for hit in one] == [(hit.id, hit.score) for hit in same]
+
+    asyncio.run(run())
+
+
+def test_a_cache_of_no_memory_keeps_nothing(path: Path, model: Model) -> None:
+    with TestClient(create_app(path, query_cache_mb=0), base_url=BASE) as client:
+        model.batches.clear()
+        for _ in range(2):
+            assert client.get("/search", params={"query": "bade"}).json()["results"]
+        assert model.batches == [["bade"], ["bade"]]
+        assert "lexicept_query_cache_total{" not in client.get("/metrics").text
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_an_update_is_searched_with_known_queries(
+    tmp_path: Path, model: Model, monkeypatch: pytest.MonkeyPatch, changed: bool
+) -> None:
+    monkeypatch.setattr(reader, "FOLLOW_SECONDS", 3600.0)
+    path = save_index(tmp_path)
+    if changed:  # another model, as far as the manifest says
+        monkeypatch.setattr(LoadedVectorizers, "_model", lambda own, _: {"": str(id(own))})
+    with TestClient(create_app(path), base_url=BASE) as client:
+
+        def search() -> list[str]:
+            found = client.get("/search", params={"query": "bade kilo", "top_k": 40}).json()
+            return [one["id"] for one in found["results"]]
+
+        assert "new" not in search()
+        updates.update(path, [Document("new", "bade kilo")])
+        assert client.portal is not None
+        client.portal.call(client.app.state.reader.check)  # type: ignore[attr-defined]
+        model.batches.clear()
+        assert "new" in search()
+        assert model.batches == ([["bade kilo"]] if changed else [])
+
+
+def until(true: Callable[[], bool]) -> None:
+    """Wait until something is true."""
+    deadline = time.monotonic() + 30
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_client_that_leaves_takes_its_query_along(path: Path, model: Model) -> None:
+    with serving(path) as address:
+        place = urlsplit(address)
+        assert place.hostname is not None
+        assert place.port is not None
+        model.batches.clear()
+
+        def ask(query: str) -> socket.socket:
+            client = socket.create_connection((place.hostname, place.port), 30)
+            client.sendall(
+                f"GET /search?query={query} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+            )
+            return client
+
+        def metrics() -> str:
+            with socket.create_connection((place.hostname, place.port), 30) as client:
+                head = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+                client.sendall(head.encode())
+                return b"".join(iter(lambda: client.recv(65536), b"")).decode()
+
+        with model.held():
+            with ask("first"), ask("kilo"):
+                time.sleep(0.2)  # the model has begun with the first
+            until(lambda: 'lexicept_requests_total{path="/search",status="499"} 2.0' in metrics())
+        with ask("muki") as client:
+            assert client.recv(65536).startswith(b"HTTP/1.1 200")
+    assert model.batches == [["first"], ["muki"]]
