@@ -25,6 +25,9 @@ Weights: TypeAlias = Mapping[tuple[str, int], float]
 
 _QUOTES = {'"': '"', "“": "”"}
 
+_SIGN = re.compile('[-:"“]')
+"""What every part of the syntax has one of."""
+
 _START = re.compile(r"(?P<minus>-?)(?:(?P<field>`(?:\\.|[^`\\])+`|[^\W\d][\w.-]*):)?")
 
 _COMPARED = re.compile(r"(?P<operator><=|>=|<|>)(?P<value>.+)", re.DOTALL)
@@ -73,7 +76,7 @@ def parse(text: str, kinds: Mapping[str, FieldKind]) -> ParsedQuery:
         text: the query as somebody has written it.
         kinds: the fields of the index. A name before a colon that is none of them is plain.
     """
-    return _Parser(text, kinds).parsed()
+    return _Parser(text, kinds).parsed() if _SIGN.search(text) else ParsedQuery(text)
 
 
 class _Parser:
