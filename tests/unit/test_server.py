@@ -32,7 +32,7 @@ from lexicept.index import updates
 from lexicept.index.feedback import like, with_feedback
 from lexicept.index.reader import IndexReader
 from lexicept.queries.syntax import ParsedQuery
-from lexicept.server import reader
+from lexicept.server import reader, routes
 from lexicept.server.app import create_app, from_environment
 from lexicept.server.concepts import top_documents
 from lexicept.server.guard import Guard
@@ -670,3 +670,27 @@ def test_no_request_is_a_server_error(openapi: Any, address: str, mode: Generati
         case.call_and_validate(excluded_checks=excluded)
 
     check()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        [("query", "bade"), ("query", "kilo")],
+        [("query", "bade"), ("boost", "words:2"), ("boost", "concepts:0.5")],
+        [("query", "bade"), ("facet", "part"), ("count", "yes"), ("top_k", "2"), ("offset", "1")],
+        [("query", "")],
+        [("query", "bade"), ("unknown", "1")],
+        [("top_k", "x"), ("offset", "-1")],
+        [("query", "bade"), ("facet", ""), ("steer", "no")],
+        [("query", "bade"), ("filter", "")],
+    ],
+)
+def test_a_search_s_parameters_are_read_as_fastapi_reads_them(
+    client: TestClient, path: Path, given: list[tuple[str, str]]
+) -> None:
+    app = create_app(path)
+    app.router.routes = [one for one in app.routes if getattr(one, "path", "") != "/search"]
+    app.add_api_route("/search", routes.search)
+    with TestClient(app, base_url=BASE) as usual:
+        ours, theirs = (one.get("/search", params=given) for one in (client, usual))
+    assert (ours.status_code, ours.json()) == (theirs.status_code, theirs.json())

@@ -6,12 +6,16 @@ searches that need the encoder wait for its thread.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from importlib.metadata import version
 from math import isfinite
-from typing import Annotated, Any
+from typing import Annotated, Any, get_origin
 
 from fastapi import APIRouter, HTTPException, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from pydantic import ValidationError
 
 from lexicept.corpora import Document
 from lexicept.engines.mask import Mask
@@ -45,7 +49,34 @@ BUSY: dict[int | str, dict[str, Any]] = {
 FACET_VALUES = 50
 """Most values of a field that are counted."""
 
+MANY = frozenset(
+    name for name, field in Searched.model_fields.items() if get_origin(field.annotation) is list
+)
+"""Parameters that may be given more than once."""
+
 router = APIRouter()
+
+
+class SearchRoute(APIRoute):
+    """A route whose parameters are one ``Searched``, read without FastAPI's general search for
+    them, which takes a fifth of the time of a search of words."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return what answers a request."""
+
+        async def answer(request: Request) -> Response:
+            given = request.query_params
+            names = [name for name in Searched.model_fields if name in given]
+            values = {n: given.getlist(n) if n in MANY else given[n] for n in names}
+            try:
+                asked = Searched.model_validate(values)
+            except ValidationError as error:
+                found = error.errors(include_url=False)
+                errors = [{**one, "loc": ("query", *one["loc"])} for one in found]
+                raise RequestValidationError(errors) from None
+            return await search(request, asked)
+
+        return answer
 
 
 def reader_of(request: Request) -> Reader:
@@ -54,7 +85,6 @@ def reader_of(request: Request) -> Reader:
     return reader
 
 
-@router.get("/search", response_model=schema.Results, responses=BUSY)
 async def search(request: Request, asked: Annotated[Searched, Query()]) -> Response:
     """Return the best documents for a query."""
     reader = reader_of(request)
@@ -86,6 +116,15 @@ async def search(request: Request, asked: Annotated[Searched, Query()]) -> Respo
         "facets": facets,
     }
     return send_json(f'{to_json(about)[:-1]},"results":[{listed}]}}')
+
+
+router.add_api_route(
+    "/search",
+    search,
+    response_model=schema.Results,
+    responses=BUSY,
+    route_class_override=SearchRoute,
+)
 
 
 @router.get("/query", response_model=schema.Terms, responses=BUSY)
