@@ -15,7 +15,8 @@ from numba.core.caching import CompileResultCacheImpl, UserProvidedCacheLocator
 
 from lexicept import cli
 from lexicept.errors import LexiceptWarning
-from lexicept.ops.compiled import Cache, compiled
+from lexicept.ops.compiled import LOADING, by_work, compiled
+from lexicept.ops.machine_code import Cache
 from support.commands import Run
 
 
@@ -38,7 +39,7 @@ def called() -> int:
     """Call the function as a new process does; return how often its code came from the disk."""
     function = compiled()(total)
     assert function(np.array([1.0, 2.0, 4.0])) == 7
-    return sum(function.stats.cache_hits.values())
+    return sum(function.dispatcher.stats.cache_hits.values())
 
 
 def test_code_is_kept(folder: Path) -> None:
@@ -84,6 +85,43 @@ def test_no_folder_to_write_into(folder: Path) -> None:
     with pytest.warns(LexiceptWarning, match="compiled code is not kept.*no locator available"):
         assert called() == 0
     assert called() == 0
+
+
+def test_references_work_until_loading_would_have_been_faster(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("lexicept.ops.compiled._References.seconds", 0.0)
+    kernel = compiled()(total)
+    chosen = [by_work(LOADING / 3, kernel, total) for _ in range(4)]
+    assert [function is total for function in chosen] == [True, True, False, False]
+
+
+def test_a_kernel_that_was_called_ends_the_work_of_references(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("lexicept.ops.compiled._References.seconds", 0.0)
+    kernel = compiled()(total)
+    assert by_work(0, kernel, total) is total
+    kernel(np.array([1.0]))
+    assert by_work(0, kernel, total) is kernel
+
+
+def test_kernels_call_kernels() -> None:
+    assert sum_of_squares(np.array([1.0, 2.0, 3.0])) == 14
+    assert sum_of_squares.py_func(np.array([1.0, 2.0, 3.0])) == 14
+
+
+@compiled()
+def sum_of_squares(numbers):
+    added = 0.0
+    for number in numbers:
+        added += square(number)
+    return added
+
+
+@compiled(inline="always")
+def square(number):
+    return number * number
 
 
 def test_the_command_line_shows_warnings_as_lines(

@@ -1,5 +1,6 @@
 """The exact engine: the compiled kernel, its reference and the dense product, and bad input."""
 
+import math
 from dataclasses import fields
 from functools import lru_cache
 from pathlib import Path
@@ -136,6 +137,23 @@ def test_kernel_and_reference_are_twins(
         )
         compiled, reference = search_postings(*arguments), search_postings_reference(*arguments)
         assert as_lists([compiled]) == as_lists([reference])
+
+
+@given(st.one_of(collections(), collections(REALS)), st.integers(1, 15), st.data())
+def test_a_process_s_first_search_finds_what_later_ones_find(
+    pair: tuple[sp.csr_array, sp.csr_array], top_k: int, data: st.DataObject
+) -> None:
+    """Weights of a few values, so that scores are equal, and queries without a dimension."""
+    queries, documents = pair
+    engine = ExactEngine.build(documents, data.draw(quarters(documents.shape[0])))
+    factors = data.draw(quarters(queries.shape[0]))
+    mask = data.draw(st.none() | masks(documents.shape[0]))
+    found = []
+    for spent in (-math.inf, math.inf):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("lexicept.ops.compiled._References.seconds", spent)
+            found.append(as_lists(engine.search(queries, top_k, factors, mask=mask)))
+    assert found[0] == found[1]
 
 
 @given(collections(REALS), st.integers(1, 15))
@@ -359,7 +377,11 @@ def test_damaged_postings_are_refused(part: str, values: Any) -> None:
         ExactEngine(**parts)
 
 
-def test_postings_of_documents_that_are_not_there_are_refused_or_never_found() -> None:
+@pytest.mark.parametrize("spent", [-math.inf, math.inf])
+def test_postings_of_documents_that_are_not_there_are_refused_or_never_found(
+    spent: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lexicept.ops.compiled._References.seconds", spent)
     parts = sound()
     parts["documents"] = np.array([0, 2**16 - 1], np.uint16)
     damaged = ExactEngine(**parts)  # nothing is read before it is needed

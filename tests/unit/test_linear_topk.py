@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lexicept.ops import linear_topk
-from lexicept.ops.candidates import narrow
+from lexicept.ops.candidates import keep_largest, keep_largest_reference, narrow
 from lexicept.ops.linear_topk import top_activations, top_activations_reference
 from support.tensors import few_numbers
 
@@ -149,6 +149,19 @@ def test_any_numbers(halves, data):
     # Sums of large numbers of both signs are as exact as their parts.
     assert ((acts.sort(dim=1, descending=True).values - expected).abs() <= 1e-5 * scale).all()
     assert ((every.gather(1, dimensions) - acts).abs() <= 1e-5 * scale).all()
+
+
+@given(st.data(), st.integers(1, 4), st.integers(1, 5))
+def test_numpy_keeps_the_same_entries_as_the_kernel(data, n, k):
+    """Of four numbers, so that many are equal; also where none is above 0, and without columns."""
+    scores = few_numbers(data)(n, 200).numpy()
+    found = []
+    for keep in (keep_largest, keep_largest_reference):
+        found.append((np.zeros((n, k), np.float32), np.zeros((n, k), np.int64)))
+        for start, end in ((0, 70), (70, 70), (70, 200)):
+            keep(np.ascontiguousarray(scores[:, start:end]), start, *found[-1], 0, n)
+    for ours, reference in zip(*found, strict=True):
+        assert ours.tolist() == reference.tolist()
 
 
 @pytest.mark.parametrize("threads", [1, 3])

@@ -207,7 +207,14 @@ def test_a_damaged_model_is_the_encoder_s_to_name(tmp_path: Path) -> None:
 def test_a_search_for_concepts_needs_no_transformers(tmp_path: Path) -> None:
     loaded = loaded_after(MAIN, "search", save_index(tmp_path), "cats")
     assert "torch" in loaded
-    assert not loaded & {"transformers", "sentence_transformers", "peft", "sklearn", "sympy"}
+    assert not loaded & {
+        "numba",
+        "transformers",
+        "sentence_transformers",
+        "peft",
+        "sklearn",
+        "sympy",
+    }
 
 
 def test_the_default_backbone_is_found_without_transformers() -> None:

@@ -11,7 +11,6 @@ from lexicept.corpora.json_lines import RESERVED
 from lexicept.corpora.parsed import Parsed
 from lexicept.corpora.passages import TITLES, Section
 from lexicept.errors import InputError
-from lexicept.storage.yaml_text import parse_yaml
 
 _FRONT_MATTER = re.compile(r"---[ \t]*\r?\n(.*?)^(?:---|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.S | re.M)
 
@@ -97,6 +96,8 @@ def _split_front_matter(path: str, markdown: str) -> tuple[dict[str, Any], str]:
     if match is None:
         return {}, markdown
     try:
+        from lexicept.storage.yaml_text import parse_yaml  # which takes longer than most searches
+
         content = parse_yaml(match[1])
     except InputError as error:
         raise InputError(f"{path}: front matter: {error}") from None

@@ -15,6 +15,7 @@ from itertools import pairwise
 import numpy as np
 
 from lexicept.ops.compiled import compiled
+from lexicept.vectors import Floats, Integers
 
 BLOCK = 64
 """Entries whose maximum is compared with the least of the largest at once."""
@@ -72,13 +73,24 @@ def narrow(numbers, narrowed, lengths, errors, first, last):  # pragma: no cover
         lengths[i], errors[i] = np.sqrt(length), np.sqrt(error)
 
 
-@compiled()
-def keep_largest(scores, start, values, columns, first, last):  # pragma: no cover - compiled
+def keep_largest_reference(
+    scores: Floats, start: int, values: Floats, columns: Integers, first: int, last: int
+) -> None:
     """Add a tile of scores [n, T], whose columns begin at ``start``, to the largest of each row.
 
     ``values`` [n, k] are the largest so far, falling, 0 at first, and ``columns`` [n, k] where they
-    were found.
+    were found. Of equal ones the first stays.
     """
+    added = np.arange(start, start + scores.shape[1])
+    for i in range(first, last):
+        own = np.concatenate([values[i], scores[i]])
+        best = np.argsort(-own, kind="stable")[: values.shape[1]]
+        values[i], columns[i] = own[best], np.concatenate([columns[i], added])[best]
+
+
+@compiled()
+def keep_largest(scores, start, values, columns, first, last):  # pragma: no cover - compiled
+    """Compiled version of ``keep_largest_reference``."""
     for i in range(first, last):
         for begin in range(0, scores.shape[1], BLOCK):
             block = scores[i, begin : begin + BLOCK]

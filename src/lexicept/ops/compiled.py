@@ -1,115 +1,87 @@
-"""Compilation by numba. Machine code is kept on disk, and compiled again wherever that fails.
-
-numba's own cache ends the program on an empty or truncated file, which a power cut leaves behind,
-and where it can't write. The files are in the folder that numba chooses (``NUMBA_CACHE_DIR`` names
-another). They are pickles, as numba's are: whoever can write there can run code, as with
-``__pycache__``.
-"""
+"""Kernels: functions that numba compiles. It is imported when one is first called."""
 
 from __future__ import annotations
 
-import hashlib
-import pickle
-import warnings
+import math
 from collections.abc import Callable
-from functools import cached_property
-from pathlib import Path
-from typing import Any
+from functools import update_wrapper
+from threading import RLock
+from types import FunctionType
+from typing import Any, TypeVar
 
-import numba
-from numba.core.caching import CompileResultCacheImpl, NullCache
-from numba.core.serialize import dumps
+LOADING = 0.4
+"""Seconds that importing numba and loading a search's kernels take, about."""
 
-from lexicept.errors import LexiceptWarning
-from lexicept.storage.files import replacing
+LOOPED = 1e-6
+"""Seconds that a step of a loop in Python takes, about."""
 
-DIGEST = 32
-"""Bytes of a SHA-256."""
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
+def compiled(**options: Any) -> Callable[[Callable[..., Any]], Kernel]:
     """Compile a function when it is first called; it runs without Python's lock.
 
     Args:
         options: numba's, such as ``inline`` and ``fastmath``.
     """
-
-    def decorate(function: Callable[..., Any]) -> Any:
-        dispatcher = numba.njit(nogil=True, **options)(function)
-        if not numba.config.DISABLE_JIT:
-            dispatcher._cache = Cache(function)  # where numba's cache=True puts its own
-        return dispatcher
-
-    return decorate
+    return lambda function: Kernel(function, options)
 
 
-class Cache(NullCache):  # type: ignore[misc]
-    """The machine code of a function on disk, one file for each signature and processor.
+def by_work(seconds: float, kernel: Function, reference: Function) -> Function:
+    """Return the reference for the first work of a process, and the kernel from then on.
 
-    A file that is damaged, or made from another source, counts as absent.
+    A process that answers one query loads no numba. References are called until they would take
+    ``LOADING`` together, or a kernel was called; so that no process takes much longer than it would
+    with the better of the two.
+
+    Args:
+        seconds: what ``reference`` takes, about.
     """
+    _References.seconds += seconds
+    return reference if _References.seconds < LOADING else kernel
 
-    _warned = False
-    """True if this process has warned."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self._function = function
+class _References:
+    """The work that references have done in this process."""
 
-    def load_overload(self, signature: Any, context: Any) -> Any:
-        """Return the code for a signature; None where there is none that can be used."""
-        context.refresh()
-        path = None
-        try:
-            path = self._path(signature, context.codegen())
-            content = path.read_bytes()
-            identity, digest = content[:DIGEST], content[DIGEST : 2 * DIGEST]
-            payload = content[2 * DIGEST :]
-            if digest != hashlib.sha256(payload).digest():
-                self._warn(f"{path}: damaged, and compiled again")
-            elif identity == self._identity:
-                return self._files.rebuild(context, pickle.loads(payload))
-        except FileNotFoundError:
-            pass
-        except Exception as error:  # pickle and LLVM raise many kinds
-            self._warn_not_kept(path, error)
-        return None
+    seconds = 0.0
+    """Infinite from the first kernel on."""
 
-    def save_overload(self, signature: Any, code: Any) -> None:
-        """Write the code for a signature; the caller has it whether that succeeds or not."""
-        path = None
-        try:
-            if self._files.check_cachable(code):
-                path = self._path(signature, code.codegen)
-                payload = dumps(self._files.reduce(code))
-                with replacing(path) as file:
-                    file.write(self._identity + hashlib.sha256(payload).digest() + payload)
-        except Exception as error:  # the disk's, and those of numba's search for a folder
-            self._warn_not_kept(path, error)
 
-    @cached_property
-    def _files(self) -> Any:
-        # Made when it is needed: it tries to write into the folder.
-        return CompileResultCacheImpl(self._function)
+class Kernel:
+    """A function that numba compiles when it is first called."""
 
-    @cached_property
-    def _identity(self) -> bytes:
-        """Digest of what made the code: numba and the function's source."""
-        made_by = (numba.__version__, self._files.locator.get_source_stamp())
-        return hashlib.sha256(repr(made_by).encode()).digest()
+    _lock = RLock()
 
-    def _path(self, signature: Any, generator: Any) -> Path:
-        key = repr((signature, generator.magic_tuple())).encode()
-        name = f"{self._files.filename_base}.{hashlib.sha256(key).hexdigest()[:16]}.compiled"
-        return Path(self._files.locator.get_cache_path(), name)
+    def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
+        update_wrapper(self, function)
+        self.py_func = function
+        self._options = options
+        self._dispatcher: Any = None
 
-    def _warn_not_kept(self, path: Path | None, error: Exception) -> None:
-        name = "" if path is None else f"{path}: "
-        self._warn(
-            f"compiled code is not kept, which takes seconds at every start: {name}{error} "
-            "(NUMBA_CACHE_DIR names another folder for it)"
-        )
+    def __call__(self, *arguments: Any) -> Any:
+        return (self._dispatcher or self.dispatcher)(*arguments)
 
-    def _warn(self, message: str) -> None:
-        if not Cache._warned:
-            Cache._warned = True
-            warnings.warn(message, LexiceptWarning, stacklevel=3)
+    @property
+    def dispatcher(self) -> Any:
+        """Numba's function."""
+        with Kernel._lock:
+            if self._dispatcher is None:
+                self._dispatcher = self._made()
+            return self._dispatcher
+
+    def _made(self) -> Any:
+        import numba
+
+        from lexicept.ops.machine_code import Cache
+
+        _References.seconds = math.inf
+        # numba knows its own functions alone, so that they stand for the kernels that it calls.
+        code, known = self.py_func.__code__, self.py_func.__globals__
+        called = {name: known.get(name) for name in code.co_names}
+        own = {name: of.dispatcher for name, of in called.items() if isinstance(of, Kernel)}
+        function = FunctionType(code, known | own, code.co_name)
+        dispatcher = numba.njit(nogil=True, **self._options)(function)
+        if not numba.config.DISABLE_JIT:
+            dispatcher._cache = Cache(self.py_func)  # where numba's cache=True puts its own
+        return dispatcher

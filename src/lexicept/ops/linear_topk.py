@@ -15,9 +15,11 @@ from lexicept.ops.candidates import (
     fill_up,
     keep_largest,
     keep_largest_of_halves,
+    keep_largest_reference,
     narrow,
     over_rows,
 )
+from lexicept.ops.compiled import LOOPED, by_work
 from lexicept.ops.topk import top_columns
 from lexicept.ops.triton import usable
 from lexicept.vectors import Floats, Integers
@@ -30,6 +32,9 @@ TOKENS = 2048
 
 MANY = 64
 """Tokens from which it pays to round the rows, and the largest k that tiles are scanned for."""
+
+SORTED = 1e-7
+"""Seconds that NumPy takes to sort an entry, about."""
 
 ROUNDING = 2.0**-24
 """Relative rounding error of one operation in single precision."""
@@ -138,7 +143,8 @@ def _by_tiles(x: Tensor, rows: Tensor, bias: Tensor, k: int) -> tuple[Tensor, Te
     finite = torch.ones(len(x), dtype=torch.bool)
     for part in tiles(len(x), len(rows)):
         finite &= add(x, rows[part], bias[part], part.start, values, columns)
-    _over(fill_up, len(x), values, columns)
+    fill = by_work(values.size * 10 * LOOPED, fill_up, fill_up.py_func)
+    _over(fill, len(x), values, columns)
     acts, dimensions = torch.from_numpy(values), torch.from_numpy(columns)
     if not bool(finite.all()):
         acts[~finite], dimensions[~finite] = _by_slices(x[~finite], rows, bias, k, None)
@@ -153,7 +159,8 @@ def _add(
         scores = torch.addmm(bias[:, None], rows, x.T).T.contiguous()
     else:
         scores = torch.addmm(bias, x, rows.T)
-    _over(keep_largest, len(x), scores.numpy(), start, values, columns)
+    keep = by_work(scores.numel() * SORTED, keep_largest, keep_largest_reference)
+    _over(keep, len(x), scores.numpy(), start, values, columns)
     return scores.abs().amax(dim=1) < torch.inf
 
 

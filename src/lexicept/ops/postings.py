@@ -71,8 +71,8 @@ def search_postings_reference(
     )  # fmt: skip
     if allowed.size:
         scores[~allowed] = 0
-    best = np.lexsort((np.arange(scores.size), -scores))[:top_k]
-    best = best[scores[best] > 0]
+    found = np.flatnonzero(scores > 0)
+    best = found[np.argsort(-scores[found], kind="stable")[:top_k]]
     return best, scores[best]
 
 

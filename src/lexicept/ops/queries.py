@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 import scipy.sparse as sp
 
-from lexicept.ops.compiled import compiled
+from lexicept.ops.compiled import LOOPED, by_work, compiled
 from lexicept.vectors import Floats, Integers, with_entries
 
 
@@ -130,5 +130,6 @@ def prune_within(
             default.
     """
     impact = matrix.data if importance is None else matrix.data * importance[matrix.indices]
-    kept, indptr = kept_within(impact, matrix.indices, matrix.indptr, costs, budget, most)
+    keep = by_work(matrix.nnz * LOOPED, kept_within, kept_within_reference)
+    kept, indptr = keep(impact, matrix.indices, matrix.indptr, costs, budget, most)
     return with_entries(matrix, matrix.data[kept], matrix.indices[kept], indptr)

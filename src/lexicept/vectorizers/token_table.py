@@ -18,7 +18,8 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 from lexicept.errors import IndexFormatError
 from lexicept.explanation.contributions import Sources, whole
 from lexicept.models.word_spans import split_words, whole_words
-from lexicept.ops.queries import combine_rows
+from lexicept.ops.compiled import LOOPED, by_work
+from lexicept.ops.queries import combine_rows, combine_rows_reference
 from lexicept.storage.arrays import load_csr, save_csr
 from lexicept.storage.files import read_json, write_json
 from lexicept.vectorizers.interface import EncodedQuery
@@ -153,7 +154,9 @@ class TokenTable:
         rows, largest = self._rows, self._combine == "max"
         table = (rows.indptr, rows.indices, rows.data, self.size, largest)
         kept = [self._ids(text)[self._kept.slice] for text in texts]
-        parts = [combine_rows(np.array(ids, np.int64), *table) for ids in kept]
+        entries = sum(map(len, kept)) * LATENTS
+        combine = by_work(entries * LOOPED, combine_rows, combine_rows_reference)
+        parts = [combine(np.array(ids, np.int64), *table) for ids in kept]
         if self._combine == "sqrt_sum":
             parts = [(indices, np.sqrt(data)) for indices, data in parts]
         if len(parts) == 1:

@@ -9,13 +9,13 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 import Stemmer
-from bm25s import stopwords
 
 from lexicept.errors import IndexFormatError, InputError
 from lexicept.explanation.contributions import Sources, Span, whole
@@ -33,6 +33,19 @@ STEMMERS = {
     "sv": "swedish", "ta": "tamil", "tr": "turkish", "yi": "yiddish",
 }  # fmt: skip
 """Language codes and their Snowball stemmers."""
+
+
+def _stop_words() -> Any:
+    """Load bm25s' lists alone: the whole of bm25s imports numba."""
+    package: Any = find_spec("bm25s")
+    path = Path(package.origin).with_name("stopwords.py")
+    spec: Any = spec_from_file_location("bm25s.stopwords", path)
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+stopwords = _stop_words()
 
 STOP_WORDS: dict[str, tuple[str, ...]] = {
     "da": stopwords.STOPWORDS_DANISH, "de": stopwords.STOPWORDS_GERMAN,

@@ -1,0 +1,99 @@
+"""The machine code that numba compiled, on disk; it is compiled again wherever that fails.
+
+numba's own cache ends the program on an empty or truncated file, which a power cut leaves behind,
+and where it can't write. The files are in the folder that numba chooses (``NUMBA_CACHE_DIR`` names
+another). They are pickles, as numba's are: whoever can write there can run code, as with
+``__pycache__``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+import warnings
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numba
+from numba.core.caching import CompileResultCacheImpl, NullCache
+from numba.core.serialize import dumps
+
+from lexicept.errors import LexiceptWarning
+from lexicept.storage.files import replacing
+
+DIGEST = 32
+"""Bytes of a SHA-256."""
+
+
+class Cache(NullCache):  # type: ignore[misc]
+    """The machine code of a function on disk, one file for each signature and processor.
+
+    A file that is damaged, or made from another source, counts as absent.
+    """
+
+    _warned = False
+    """True if this process has warned."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+
+    def load_overload(self, signature: Any, context: Any) -> Any:
+        """Return the code for a signature; None where there is none that can be used."""
+        context.refresh()
+        path = None
+        try:
+            path = self._path(signature, context.codegen())
+            content = path.read_bytes()
+            identity, digest = content[:DIGEST], content[DIGEST : 2 * DIGEST]
+            payload = content[2 * DIGEST :]
+            if digest != hashlib.sha256(payload).digest():
+                self._warn(f"{path}: damaged, and compiled again")
+            elif identity == self._identity:
+                return self._files.rebuild(context, pickle.loads(payload))
+        except FileNotFoundError:
+            pass
+        except Exception as error:  # pickle and LLVM raise many kinds
+            self._warn_not_kept(path, error)
+        return None
+
+    def save_overload(self, signature: Any, code: Any) -> None:
+        """Write the code for a signature; the caller has it whether that succeeds or not."""
+        path = None
+        try:
+            if self._files.check_cachable(code):
+                path = self._path(signature, code.codegen)
+                payload = dumps(self._files.reduce(code))
+                with replacing(path) as file:
+                    file.write(self._identity + hashlib.sha256(payload).digest() + payload)
+        except Exception as error:  # the disk's, and those of numba's search for a folder
+            self._warn_not_kept(path, error)
+
+    @cached_property
+    def _files(self) -> Any:
+        # Made when it is needed: it tries to write into the folder.
+        return CompileResultCacheImpl(self._function)
+
+    @cached_property
+    def _identity(self) -> bytes:
+        """Digest of what made the code: numba and the function's source."""
+        made_by = (numba.__version__, self._files.locator.get_source_stamp())
+        return hashlib.sha256(repr(made_by).encode()).digest()
+
+    def _path(self, signature: Any, generator: Any) -> Path:
+        key = repr((signature, generator.magic_tuple())).encode()
+        name = f"{self._files.filename_base}.{hashlib.sha256(key).hexdigest()[:16]}.compiled"
+        return Path(self._files.locator.get_cache_path(), name)
+
+    def _warn_not_kept(self, path: Path | None, error: Exception) -> None:
+        name = "" if path is None else f"{path}: "
+        self._warn(
+            f"compiled code is not kept, which takes seconds at every start: {name}{error} "
+            "(NUMBA_CACHE_DIR names another folder for it)"
+        )
+
+    def _warn(self, message: str) -> None:
+        if not Cache._warned:
+            Cache._warned = True
+            warnings.warn(message, LexiceptWarning, stacklevel=3)
