@@ -145,7 +145,7 @@ def target(chance: random.Random, unique: str) -> str:
     if kind == 7:
         return f"/concepts/{chance.randrange(80)}"  # 64 to 79 are none
     if kind == 8:
-        return f"/documents/{unique}"
+        return f"/document?document_id={unique}"
     return "/query?" + urlencode({"query": f"muki {unique}", "steer": "words:1:2.5"})
 
 

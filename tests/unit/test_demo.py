@@ -51,7 +51,7 @@ def test_words_are_served_while_concepts_are_indexed(
         if len(lines) == 4:
             break
         demos.time.sleep(0.02)
-    assert lines[-1] == "The concepts are indexed: reload the page."
+    assert lines[-1] == "The concepts are indexed: the next search finds them."
     assert (home / "index").readlink() == Path("both.index")
 
 

@@ -205,6 +205,12 @@ def test_models_that_have_no_explanation(masked: Path, tmp_path: Path) -> None:
         lexicept.explain(None, "muba", masked)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("option", ["--causal", "--bidirectional"])
+def test_attention_is_a_models(option: str, run: Run) -> None:
+    done = run("explain", "index", "query", "d1", option)
+    assert_error(done, "--bidirectional or --causal requires --model")
+
+
 def test_the_command(masked: Path, tmp_path: Path, run: Run) -> None:
     command = ("explain", "--model", masked, "kilo <b>", "muba kilo")
     found = run(*command, "--json").json

@@ -1,6 +1,7 @@
 """Relevance feedback, documents like one, spelling suggestions, totals, queries from a file."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 import lexicept
 from lexicept.errors import InputError
-from lexicept.index.feedback import rows
+from lexicept.index.feedback import like, rows
 from lexicept.index.impacts import VocabularySettings
 from lexicept.queries.feedback import centroid, rocchio
 from lexicept.queries.spelling import edits, nearest
@@ -101,6 +102,16 @@ def test_documents_like_one(index: lexicept.Index) -> None:
     assert best.explanation is not None
     assert best.explanation.score == pytest.approx(best.score)
     assert [hit.id for hit in index.search(index.like("1", "-milk"), vocabulary="words")] == ["4"]
+
+
+def test_what_a_document_has_is_added_to_what_is_added_already(index: lexicept.Index) -> None:
+    alone = index.like("1").added
+    key = next(iter(alone))
+    query = replace(index.reader.parse("feline"), added={key: 2.0, ("words", 0): 0.5})
+    both = like(index.reader, "1", query).added
+    expected = {**alone, key: alone[key] + 2.0}
+    expected["words", 0] = alone.get(("words", 0), 0.0) + 0.5
+    assert both == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(

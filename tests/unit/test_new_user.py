@@ -32,6 +32,6 @@ def test_build_search_sync_filter_and_serve(tmp_path: Path, run: Run) -> None:
     with TestClient(create_app(path), base_url="http://127.0.0.1") as client:
         (first,) = client.get("/search", params={"query": "owls"}).json()["results"]
         assert first["title"] == "Birds › page 1"
-        whole = client.get("/documents/birds.pdf").json()
+        whole = client.get("/document?document_id=birds.pdf").json()
         assert [passage["anchor"] for passage in whole["passages"]] == ["page=1", "page=2"]
     assert run("index", "verify", path).code == 0

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from lexicept.models.encoder import Encoder
-from lexicept.models.onnx_export import DESCRIPTION, write_onnx
+from lexicept.models.onnx_export import DESCRIPTION, Graph, write_onnx
 from support.commands import Run, assert_error
 from support.heads import make
 from support.tiny import WORDS, tiny_backbone
@@ -57,6 +58,18 @@ def test_vectors_are_the_encoders(
         assert expected.any()
         found = vectors(tmp_path / "out", encoder, side)
         np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+def test_a_model_is_exported_on_the_cpu_and_goes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder = make(tiny_backbone(tmp_path / "bert"), "sae", query_k=3, document_k=3)
+    monkeypatch.setattr(type(encoder.backbone.model), "device", torch.device("meta"))
+    moves, move = [], Graph.to
+    monkeypatch.setattr(Graph, "to", lambda graph, to: moves.append(str(to)) or move(graph, "cpu"))
+    (tmp_path / "out").mkdir()
+    write_onnx(encoder, tmp_path / "out")
+    assert moves == ["cpu", "meta"]
 
 
 def test_the_command(tmp_path: Path, run: Run) -> None:

@@ -25,6 +25,7 @@ from lexicept.corpora.passages import (
 from lexicept.engines import ExactEngine
 from lexicept.errors import IndexFormatError, InputError
 from lexicept.index.passages import Passages
+from lexicept.queries.syntax import ParsedQuery
 from lexicept.server.app import create_app
 
 GUIDE = Document(
@@ -297,12 +298,12 @@ def test_the_server_answers_with_documents(index: lexicept.Index) -> None:
         phrase = {"query": '"the"', "document_id": "guide.md"}
         refused = client.get("/explain", params=phrase)
         assert (refused.status_code, "the phrase 'the'" in refused.text) == (422, True)
-        book = get("/documents/book")
+        book = get("/document", document_id="book")
         assert book["passages"] == [
             {"text": "One owl.", "title": "", "anchor": "1"},
             {"text": "Two owls and a dog.", "title": "", "anchor": "2"},
         ]
-        assert get("/documents/book%232")["text"] == "Two owls and a dog."
+        assert get("/document", document_id="book#2")["text"] == "Two owls and a dog."
         assert get("/health")["documents"] == 3
 
 
@@ -329,6 +330,8 @@ def test_retrievers_return_the_best_passage(index: lexicept.Index) -> None:
 def test_conditions_of_queries_are_on_documents(index: lexicept.Index) -> None:
     assert [hit.id for hit in index.search("dogs -install")] == ["other", "book"]
     assert [hit.passage for hit in index.search('"install with"')] == ["guide.md#install"]
+    phrase = ParsedQuery("", phrases=("cats and",))
+    assert [(hit.score, hit.passage) for hit in index.search(phrase)] == [(0, "guide.md#install.2")]
     everything = index.search("year:2024")
     assert [(hit.id, hit.passage) for hit in everything] == [("guide.md", "guide.md#1")]
     assert everything.total == 1

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
@@ -45,7 +45,7 @@ QUERY = "bade kilo muki"
 BASE = "http://127.0.0.1"
 MALFORMED = ("/search", "/query", "/feedback", "/explain", "/concepts", "/concepts/{number}")
 """Addresses that take more than a text."""
-ADDRESSES = (*MALFORMED, "/documents/{document_id}", "/fields", "/health", "/metrics")
+ADDRESSES = (*MALFORMED, "/document", "/fields", "/health", "/metrics")
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +121,7 @@ def test_fields(client: TestClient) -> None:
         {"name": "part", "kind": "keyword", "many": True, "documents": 30},
         {"name": "day", "kind": "date", "many": False, "documents": 30},
     ]
-    document = get(client, "/documents/d3")
+    document = get(client, "/document", document_id="d3")
     assert document["fields"] == {"number": 3, "part": ["all", "odd"], "day": "2020-01-04"}
 
 
@@ -185,8 +185,7 @@ def test_contributions_add_up_to_the_score(client: TestClient, index: IndexReade
 
 
 def test_hostile_text_is_json_text(client: TestClient) -> None:
-    address = "/documents/" + quote(HOSTILE.id, safe="")
-    assert get(client, address) == HOSTILE._asdict() | {"passages": []}
+    assert get(client, "/document", document_id=HOSTILE.id) == HOSTILE._asdict() | {"passages": []}
     found = get(client, "/explain", query="kilo", document_id=HOSTILE.id, vocabulary="words")
     assert found["title"] == HOSTILE.title
     (part,) = found["contributions"]
@@ -255,13 +254,13 @@ def test_health(client: TestClient, words_only: TestClient) -> None:
 
 def test_metrics_count_by_route(words_only: TestClient) -> None:
     def count() -> float:
-        line = 'lexicept_requests_total{path="/documents/{document_id:path}",status="404"} '
+        line = 'lexicept_requests_total{path="/document",status="404"} '
         text = words_only.get("/metrics").text
         return float(text.partition(line)[2].partition("\n")[0] or 0)
 
     before = count()
     for number in range(3):
-        words_only.get(f"/documents/unknown-{number}")
+        words_only.get(f"/document?document_id=unknown-{number}")
     assert count() == before + 3
 
 
@@ -290,10 +289,11 @@ BAD = [
     ("/concepts/-1", 404, "no number -1 in concepts"),
     ("/concepts/x", 422, "number: Input should be a valid integer"),
     ("/concepts/" + "9" * 5000, 422, "number"),
-    ("/documents/", 404, "no document of that id"),
-    ("/documents/%2e%2e/%2e%2e/etc/passwd", 404, "no document of that id"),
-    ("/documents/%00", 404, "no document of that id"),
-    ("/documents/%ff%fe", 404, "no document of that id"),
+    ("/document", 422, "document_id: Field required"),
+    ("/document?document_id=", 404, "no document of that id"),
+    ("/document?document_id=../../etc/passwd", 404, "no document of that id"),
+    ("/document?document_id=%00", 404, "no document of that id"),
+    ("/document?document_id=%ff%fe", 404, "no document of that id"),
     ("/page.js/../../app.py", 404, "Not Found"),
     ("/server", 404, "Not Found"),
 ]
@@ -438,6 +438,18 @@ def test_documents_like_one(client: TestClient, index: IndexReader) -> None:
     ).json()
     assert why["score"] == pytest.approx(expected[0].score)
     assert client.get("/search", params={"query": "", "like": "none"}).status_code == 404
+
+
+def test_what_feedback_adds_is_added_to_what_a_document_like_one_has(
+    client: TestClient, index: IndexReader
+) -> None:
+    asked = {"query": "", "like": "d3"}
+    terms = client.get("/feedback", params=asked | {"document_id": "d1"}).json()["terms"]
+    added = [f"{term['vocabulary']}:{term['dimension']}:{term['weight']:.6f}" for term in terms]
+    found = client.get("/search", params=asked | {"add": added}).json()["results"]
+    expected = index.search(with_feedback(index, like(index, "d3"), ["d1"]))
+    assert [one["id"] for one in found] == [hit.id for hit in expected]
+    assert [one["score"] for one in found] == pytest.approx([h.score for h in expected], rel=1e-4)
 
 
 def test_misspelled_words_and_bad_conditions(client: TestClient) -> None:
@@ -629,8 +641,8 @@ def test_requests_that_no_client_library_sends(path: Path) -> None:
     end = b" HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with serving(path) as address:
         assert status_of(address, b"GET /search?query=" + b"a" * 10_000_000 + end) == 431
-        assert status_of(address, b"GET /documents/../../../etc/passwd" + end) == 404
-        assert status_of(address, b"GET /documents//etc/passwd" + end) == 404
+        assert status_of(address, b"GET /../../../etc/passwd" + end) == 404
+        assert status_of(address, b"GET //etc/passwd" + end) == 404
         assert status_of(address, b"GET /search?query=\0" + end) in (200, 400)
         assert status_of(address, b"GET /search?query=\xff\xfe" + end) in (200, 400)
         assert status_of(address, b"GET /health HTTP/1.1\r\n\r\n") == 400

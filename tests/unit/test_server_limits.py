@@ -121,7 +121,7 @@ def test_a_client_that_takes_no_answer_is_dropped(
 
     monkeypatch.setattr(Connection, "connection_lost", note)
     with connect(address) as connection:
-        connection.sendall(b"GET /documents/d1 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        connection.sendall(b"GET /document?document_id=d1 HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert lost.wait(60)
         assert len(rest(connection)) < size
 
@@ -219,7 +219,9 @@ def test_one_host(address: str) -> None:
     assert answer(address, REQUEST + b"Host: example.com\r\n" + end)[0] == 400
 
 
-@pytest.mark.parametrize("target", [b"/health", b"/search?query=bade", b"/", b"/documents/none"])
+@pytest.mark.parametrize(
+    "target", [b"/health", b"/search?query=bade", b"/", b"/document?document_id=none"]
+)
 def test_head_is_get_without_the_body(address: str, target: bytes) -> None:
     rest_of_head = b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
     status, headers, body = answer(address, b"GET " + target + rest_of_head)
@@ -230,7 +232,7 @@ def test_head_is_get_without_the_body(address: str, target: bytes) -> None:
 def test_the_methods_that_are_allowed_are_named(path: Path) -> None:
     with TestClient(create_app(path), base_url=BASE) as client:
         for method in ("POST", "PUT", "DELETE", "OPTIONS"):
-            for target in ("/", "/health", "/documents/d1"):
+            for target in ("/", "/health", "/document?document_id=d1"):
                 refused = client.request(method, target)
                 assert refused.status_code == 405
                 assert refused.headers["allow"] == "GET, HEAD"
@@ -246,7 +248,14 @@ def locked(path: Path) -> Iterator[TestClient]:
         yield client
 
 
-ADDRESSES = (*FILES, "/search?query=bade", "/health", "/metrics", "/openapi.json", "/documents/d1")
+ADDRESSES = (
+    *FILES,
+    "/search?query=bade",
+    "/health",
+    "/metrics",
+    "/openapi.json",
+    "/document?document_id=d1",
+)
 
 
 @pytest.mark.parametrize("address", ADDRESSES)

@@ -233,7 +233,7 @@ def test_a_truncated_file_stops_searches_before_the_system_stops_the_server(
     served.check()
     reason = f"generation-000001/texts.bin has 0 bytes instead of {len(content)}"
     assert served.state() == ("generation-000001", "damaged", reason)
-    for address in ("/search?query=bade", "/query?query=bade", "/documents/d1"):
+    for address in ("/search?query=bade", "/query?query=bade", "/document?document_id=d1"):
         response = served.client.get(address)
         assert response.status_code == 503
         assert response.json() == {"detail": f"the index is damaged: {reason}"}

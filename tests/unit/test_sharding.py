@@ -267,3 +267,15 @@ def test_recipes_start_a_process_for_each_gpu(
     ((count, given),) = started
     assert count * given.optimizer.batch_size == batch_size
     assert given == replace(config, optimizer=replace(config.optimizer, batch_size=own))
+
+
+def test_nothing_is_left_beside_what_was_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.accelerator.device_count", lambda: 2)
+    ended = subprocess.CompletedProcess([], 0)
+    monkeypatch.setattr("subprocess.run", lambda *_, **__: ended)
+    content = {"data": {"corpus": "x"}, "optimizer": {"sharded": True, "batch_size": 4}}
+    config = from_mapping(TrainingConfig, content | {"model": {"trained": "lora"}})
+    launch.train_on_all(config, tmp_path / "run", silent, tmp_path / "prepared")
+    assert not list(tmp_path.iterdir())

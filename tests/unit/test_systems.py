@@ -225,6 +225,40 @@ def test_what_is_written(both: Path, beir: Path, tmp_path: Path) -> None:
     assert "curves" not in report
 
 
+def test_a_second_evaluation_leaves_nothing_of_the_first(
+    both: Path, beir: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("matplotlib")
+    out, run = tmp_path / "out", {"q1": {"d2": 1.0}}
+    lexicept.evaluate(both, beir, systems={"old": run, "words": "words"}, out=out, curves=True)
+    (out / "runs" / "mine.run.gz").write_bytes(b"")
+    (out / "curves" / "notes.txt").write_text("mine")
+    lexicept.evaluate(both, beir, systems={"new": run, "words": "words"}, out=out)
+    names = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
+    runs = {f"runs/{name}.run.gz" for name in ("mine", "new", "words")}
+    assert names == {*runs, "evaluation.json", "queries.csv", "curves/notes.txt"}
+
+
+def test_a_report_of_somebody_else_s_is_no_list_of_files(
+    both: Path, beir: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "words.run.gz").write_bytes(b"")
+    for content in ("[]", "{", '{"systems": 3}', '{"systems": ["words"], "curves": ["x"]}'):
+        (tmp_path / "evaluation.json").write_text(content)
+        lexicept.evaluate(both, beir, systems={"run": {"q1": {"d2": 1.0}}}, out=tmp_path)
+        assert (tmp_path / "runs" / "words.run.gz").exists()
+
+
+def test_runs_alone_have_no_curves(both: Path, beir: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    with pytest.raises(InputError, match="curves requires an index among systems"):
+        lexicept.evaluate(
+            both, beir, systems={"run": {"q1": {"d2": 1.0}}}, out=tmp_path / "out", curves=True
+        )
+    assert not (tmp_path / "out").exists()
+
+
 def test_curves(both: Path, beir: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     lexicept.open(both).reweight(1.25, out=tmp_path / "my.rra")

@@ -12,6 +12,7 @@ import lexicept
 from lexicept.cli.common import (
     BACKBONE,
     MINI,
+    AttentionOption,
     CorpusArgument,
     JsonOption,
     NewIndexOption,
@@ -119,16 +120,6 @@ LayerOption = Annotated[
     typer.Option(
         help="Number of transformer blocks to run. Default: all, or as many as a pretrained SAE "
         "needs (a release's layer 20 is --layer 21)."
-    ),
-]
-AttentionOption = Annotated[
-    bool | None,
-    typer.Option(
-        "--bidirectional/--causal",
-        help="Attention of a decoder: to all tokens, or to earlier ones only. Default: as a "
-        "pretrained SAE was trained, causal where it does not say; bidirectional for one that is "
-        "trained here.",
-        show_default=False,
     ),
 ]
 PrecisionOption = Annotated[

@@ -95,6 +95,16 @@ QueryEncoderOption = Annotated[
         "the index, without torch; it is faster and finds less."
     ),
 ]
+AttentionOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--bidirectional/--causal",
+        help="Attention of a decoder: to all tokens, or to earlier ones only. Default: as a "
+        "pretrained SAE was trained, causal where it does not say; bidirectional for one that is "
+        "trained here.",
+        show_default=False,
+    ),
+]
 WidthOption = Annotated[
     int | None, typer.Option(min=1, help="Choose the pretrained SAE with this many latents.")
 ]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lexicept.cli.common import (
+    AttentionOption,
     BoostOption,
     JsonOption,
     QueryEncoder,
@@ -60,6 +61,7 @@ def explain(
         int | None,
         typer.Option(min=1, help="Blocks of the backbone to run. Default: those before the SAE."),
     ] = None,
+    bidirectional: AttentionOption = None,
     width: WidthOption = None,
     out: Annotated[
         Path | None, typer.Option(help="Write an HTML page to this file instead.")
@@ -71,9 +73,10 @@ def explain(
         form = "INDEX QUERY DOCUMENT_ID" if model is None else "QUERY DOCUMENT with --model"
         raise InputError(f"explain takes {form}, not {len(texts)} arguments")
     if model is None:
-        for name, value in (("backbone", backbone), ("layer", layer), ("width", width)):
+        given = {"--backbone": backbone, "--layer": layer, "--width": width}
+        for name, value in (given | {"--bidirectional or --causal": bidirectional}).items():
             if value is not None:
-                raise InputError(f"--{name} requires --model")
+                raise InputError(f"{name} requires --model")
         found = _of_index(texts, vocabulary, query_encoder, read_boosts(boost))
     else:
         if vocabulary or boost or query_encoder != QueryEncoder.model:
@@ -86,7 +89,13 @@ def explain(
         with working("explaining"), option_names():
             found = (
                 explain_by_model(
-                    texts[0], document, model, backbone=backbone, layer=layer, width=width
+                    texts[0],
+                    document,
+                    model,
+                    backbone=backbone,
+                    layer=layer,
+                    width=width,
+                    bidirectional=bidirectional,
                 ),
                 document,
             )

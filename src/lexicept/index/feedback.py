@@ -16,7 +16,7 @@ from lexicept.index.queries import Steering, placed
 from lexicept.index.reader import IndexReader
 from lexicept.index.spelling import as_spelled
 from lexicept.queries.feedback import DIMENSIONS, STRENGTH, centroid, rocchio
-from lexicept.queries.syntax import ParsedQuery
+from lexicept.queries.syntax import ParsedQuery, Weights
 from lexicept.storage.arrays import load_csr
 
 Marked = int | Sequence[str]
@@ -57,10 +57,8 @@ def with_feedback(
         return query
     plain = index.query_vectors([replace(query, boosts={}, added={})], vocabulary)
     documents = rows(index, numbers, vocabulary)
-    added = dict(query.added)
-    for key, weight in _weights(index, rocchio(plain, documents, dimensions, strength)).items():
-        added[key] = added.get(key, 0.0) + weight
-    return replace(query, added=added)
+    more = _weights(index, rocchio(plain, documents, dimensions, strength))
+    return replace(query, added=_sum(query.added, more))
 
 
 def like(index: IndexReader, document_id: str, query: ParsedQuery | None = None) -> ParsedQuery:
@@ -74,7 +72,7 @@ def like(index: IndexReader, document_id: str, query: ParsedQuery | None = None)
     """
     query = ParsedQuery("") if query is None else query
     vector = centroid(rows(index, index.document_rows(document_id)), DIMENSIONS)
-    added = {**query.added, **_weights(index, vector)}
+    added = _sum(query.added, _weights(index, vector))
     return replace(query, hidden=(*query.hidden, document_id), added=added)
 
 
@@ -117,6 +115,11 @@ def added_terms(index: IndexReader, added: Mapping[tuple[str, int], float]) -> l
         term = term or (str(dimension) if terms is None else terms[dimension])
         found.append(QueryTerm(name, int(dimension), term, weight, (), ()))
     return sorted(found, key=lambda one: -one.weight)
+
+
+def _sum(one: Weights, other: Weights) -> dict[tuple[str, int], float]:
+    """Return the sum of the weights of each dimension."""
+    return {**one, **{key: one.get(key, 0.0) + weight for key, weight in other.items()}}
 
 
 def _weights(index: IndexReader, vector: sp.csr_array) -> dict[tuple[str, int], float]:

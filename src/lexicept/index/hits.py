@@ -49,7 +49,10 @@ class Hits(list[Hit]):
 
     @cached_property
     def total(self) -> int:
-        """The number of all documents that are results, of which these are the best."""
+        """The number of all documents that are results, of which these are the best.
+
+        They are counted by the exact engine: one that prunes, as Seismic does, may find fewer.
+        """
         mask = self._index.mask(self.query, self._filter)
         found = self._index.found(self.query, self._vocabulary, self._steering, mask)
         return self._index.masks.num_documents(found)

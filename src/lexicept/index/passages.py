@@ -136,6 +136,13 @@ class Passages:
         kept[self.firsts] = np.logical_or.reduceat(rows, self.firsts)
         return kept
 
+    def first_of_each(self, rows: npt.NDArray[np.bool_]) -> Integers:
+        """Return the first row of every document among those that are true [N]."""
+        chosen: Integers = np.flatnonzero(rows)
+        if not len(self.ids):
+            return chosen
+        return chosen[np.diff(self.of_rows[chosen], prepend=-1) > 0]
+
     def whole(self, rows: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
         """Return the rows of all documents that have one of these [N]."""
         if not len(self.ids):

@@ -16,7 +16,6 @@ from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
 
-import numpy as np
 import scipy.sparse as sp
 
 from lexicept.engines import Engine, ExactEngine, store
@@ -334,7 +333,7 @@ class IndexReader(StoredRows):
         """Return the best documents for queries of the same conditions; see ``search_many``.
 
         Queries of conditions alone have all documents that meet them as results, in the order of
-        the index, with a score of 0.
+        the index, with a score of 0: by the first passage that meets them.
 
         Args:
             vectors: the queries' weights [n, V].
@@ -342,7 +341,7 @@ class IndexReader(StoredRows):
         """
         results = self.search_vectors(vectors, top_k, threads, mask)
         if mask is not None and any(query.conditions_alone for query in queries):
-            first = np.flatnonzero(self.passages.per_document(mask.allowed))[:top_k].tolist()
+            first = self.passages.first_of_each(mask.allowed)[:top_k].tolist()
             listed = [self._hit(rank, 0.0, number) for rank, number in enumerate(first, 1)]
             return [
                 listed if q.conditions_alone else r for q, r in zip(queries, results, strict=True)

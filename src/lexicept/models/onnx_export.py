@@ -171,9 +171,13 @@ def _require_exportable(encoder: Encoder) -> None:
 
 
 def _export(backbone: Backbone, head: Head, task: str, path: Path) -> None:
-    """Write the graph of a side, with any number of texts and tokens."""
+    """Write the graph of a side, with any number of texts and tokens.
+
+    A model on a GPU is on the CPU meanwhile.
+    """
+    device = backbone.model.device
     kernel = backbone.model.config._attn_implementation
-    graph = Graph(backbone, head, task).eval().requires_grad_(False)
+    graph = Graph(backbone, head, task).to("cpu").eval().requires_grad_(False)
     ids = torch.tensor(
         backbone.tokenizer(["one text", "another, longer text"], padding=False)["input_ids"][1]
     )
@@ -200,6 +204,7 @@ def _export(backbone: Backbone, head: Head, task: str, path: Path) -> None:
         raise InputError(f"{backbone.source} can't be exported to ONNX: {reason}") from None
     finally:
         graph.close()
+        graph.to(device)
         backbone.model.set_attn_implementation(kernel)
 
 

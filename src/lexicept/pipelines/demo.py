@@ -36,8 +36,8 @@ def demo(
     """Serve a search page for Python's own documentation until interrupted.
 
     The words are indexed first, in seconds, and are searched while another process indexes the
-    concepts too, which takes minutes and is done once; the page has them then. Work that is
-    interrupted goes on at the next start.
+    concepts too, which takes minutes and is done once; the next search on the page has them then.
+    Work that is interrupted goes on at the next start.
 
     Args:
         folder: where the indexes are kept; by default a folder of the user's cache.
@@ -103,7 +103,7 @@ def start_concepts(out: Path, current: Path, say: Callable[[str], None]) -> None
     def wait() -> None:
         if process.wait() == 0:
             switch(current, out)
-            say("The concepts are indexed: reload the page.")
+            say("The concepts are indexed: the next search finds them.")
         else:
             say(f"The concepts could not be indexed: see {log}")
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from lexicept.corpora import Qrel, Query
-from lexicept.errors import InputError, ParameterError, require
+from lexicept.errors import InputError, LexiceptError, ParameterError, require
 from lexicept.evaluation import plots, sweep
 from lexicept.evaluation.comparison import Comparison, Interval, compare, intervals
 from lexicept.evaluation.curves import DOCUMENT_LIMITS, QUERY_LIMITS
@@ -32,7 +32,7 @@ from lexicept.pipelines.judged import check_judged, read_judged
 from lexicept.pipelines.opened import IndexLike, reader_of
 from lexicept.pipelines.systems import Resolved, Searched, Systems, resolved
 from lexicept.progress import Progress, reporting
-from lexicept.storage.files import make_folder, replace_file
+from lexicept.storage.files import make_folder, read_json, remove, replace_file
 from lexicept.weighting import BM25
 
 REPORT, PER_QUERY, RUNS = "evaluation.json", "queries.csv", "runs"
@@ -127,7 +127,8 @@ def evaluate(
             collections whose queries are documents, such as ArguAna and Quora, as BEIR does.
         query_encoder: what encodes the queries' concepts; see ``Index.search``.
         out: a folder to write to: ``evaluation.json``; ``queries.csv``, the values of every query;
-            ``runs``, each system's results as a TREC run.
+            ``runs``, each system's results as a TREC run. What an earlier evaluation wrote there
+            is replaced, or removed.
         curves: also search each index with fewer dimensions in queries and documents, and plot
             nDCG@10 against QD-FLOPs (``curves.png``). It needs ``out``, where an interrupted
             evaluation resumes the curves.
@@ -150,6 +151,10 @@ def evaluate(
         depth_of(measure)  # unknown ones are refused before any search
     reader = reader_of(index, engine=engine).using(query_encoder)
     asked = resolved(systems, reader)
+    if curves and not any(isinstance(system, Searched) for system in asked.values()):
+        raise ParameterError(
+            "{0} requires an index among {1}: runs have no curve", "curves", "systems"
+        )
     queries, qrels = read_judged(reader, dataset, split)
     source = f"{os.fspath(dataset)} ({split})"
     for name, system in asked.items():
@@ -266,6 +271,7 @@ def _folder(out: str | os.PathLike[str]) -> Path:
 
 def _write(evaluation: Evaluation, queries: Sequence[Query], folder: Path) -> None:
     """Write the report, the values of every query, the runs and the plot."""
+    _remove_earlier(evaluation, folder)
     content = json.dumps(evaluation.to_json(), ensure_ascii=False, indent=1) + "\n"
     replace_file(folder / REPORT, content.encode())
     texts = {query.id: query.text for query in queries}
@@ -283,6 +289,23 @@ def _write(evaluation: Evaluation, queries: Sequence[Query], folder: Path) -> No
         write_run(folder / RUNS / f"{file}.run.gz", evaluation.systems[name].run, name)
     if evaluation.curves:
         plots.write_curves(evaluation.systems, evaluation.curves, folder / PLOT)
+
+
+def _remove_earlier(evaluation: Evaluation, folder: Path) -> None:
+    """Remove what the evaluation that ``evaluation.json`` describes wrote and this one won't."""
+    try:
+        earlier = read_json(folder / REPORT)
+        names = _file_names(earlier["systems"])
+        plotted = [names[name] for name in earlier.get("curves", {})]
+    except (LexiceptError, KeyError, TypeError, AttributeError):
+        return  # none, or a file of somebody else's
+    own = _file_names(evaluation.systems)
+    for name in set(names.values()) - set(own.values()):
+        remove(folder / RUNS / f"{name}.run.gz")
+    for name in set(plotted) - {own[name] for name in evaluation.curves}:
+        remove(folder / CURVES / name)
+    if plotted and not evaluation.curves:
+        remove(folder / PLOT)
 
 
 def _file_names(systems: Mapping[str, object]) -> dict[str, str]:

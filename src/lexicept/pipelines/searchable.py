@@ -152,7 +152,8 @@ class Searchable(ABC):
         """Return the most frequent values of some fields, and how many documents have each.
 
         Args:
-            query: count documents that share a word or concept with it only; None: all.
+            query: count documents that share a word or concept with it only; None: all. They are
+                counted exactly, also where a pruned engine finds fewer.
             filter: count documents that it lets pass only, as in ``search``.
             most: values of a field, at most.
             vocabulary: as in ``search``.

@@ -186,7 +186,12 @@ async def feedback(request: Request, asked: Annotated[Feedback, Query()]) -> Res
     options = (marked, asked.vocabulary, steering, asked.filter)
 
     def find() -> list[QueryTerm]:
-        return added_terms(index, with_feedback(index, query, *options).added)
+        found = with_feedback(index, query, *options).added
+        if asked.like is not None:  # what its document adds comes again with a search's `like`
+            own = like(index, asked.like).added
+            rest = {key: round(weight - own.get(key, 0), 6) for key, weight in found.items()}
+            found = {key: weight for key, weight in rest.items() if weight > 0}
+        return added_terms(index, found)
 
     try:
         terms = await reader.run(find)
@@ -223,11 +228,11 @@ async def concept(request: Request, number: int, top_k: TopK = 10) -> Response:
     return as_json(await reader.run(lambda: concept_detail(index, number, top_k)))
 
 
-@router.get(
-    "/documents/{document_id:path}", response_model=schema.StoredDocument, responses=DAMAGED
-)
-async def document(request: Request, document_id: str) -> Response:
-    """Return one document, or a passage by its id; ids may contain slashes."""
+@router.get("/document", response_model=schema.StoredDocument, responses=DAMAGED)
+async def document(
+    request: Request, document_id: Annotated[str, Query(description="Id of the document.")]
+) -> Response:
+    """Return one document, or a passage by its id."""
     document = stored(reader_of(request).generation.index, document_id)
     passages = [passage._asdict() for passage in document.passages]
     return as_json({**document._asdict(), "passages": passages})

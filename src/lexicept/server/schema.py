@@ -93,7 +93,9 @@ class Results(BaseModel):
         description="The query with words of the index in place of those that no document "
         "contains; empty where none is near."
     )
-    total: int | None = Field(description="Number of all results, where it was asked for.")
+    total: int | None = Field(
+        description="Number of all results of an exact search, where it was asked for."
+    )
     facets: dict[str, list[ValueCount]] = Field(
         description="The most frequent values of the fields that were asked for, among all "
         "documents that share a word or concept with the query and pass the filter."

@@ -51,6 +51,7 @@ def train_on_all(config: TrainingConfig, folder: Path, progress: Progress, prepa
         failed = path.with_suffix(FAILED)
         known = failed.read_text() if failed.exists() else f"a process ended with status {code}"
         raise LexiceptError(f"{folder}: its training failed: {known}")
+    remove(path)
     return folder / "model"
 
 

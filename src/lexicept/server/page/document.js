@@ -18,7 +18,7 @@ export async function showDocument() {
   body.replaceChildren(make("p", { class: "dim" }, "Loading…"));
   openDialog(dialog, byId("document-title"));
   try {
-    const one = await ask(`/documents/${encodeURIComponent(id)}`, []);
+    const one = await ask("/document", [["document_id", id]]);
     if (state.document !== id) return;
     byId("document-title").textContent = one.title || id;
     body.replaceChildren(...described(one));

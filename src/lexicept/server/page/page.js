@@ -72,6 +72,7 @@ async function search() {
       ask("/query", asked(lists.length > 1 ? null : lists[0], false), signal),
       ...lists.map((vocabulary) => findList(vocabulary, signal)),
     ]);
+    if (vocabularies.length < 2) await learn(); // the demonstration's concepts come while it is open
     const focused = document.activeElement?.dataset?.focus;
     showTerms(terms.terms, terms.text);
     if (state.concept !== null) fillSteering();
@@ -325,21 +326,26 @@ byId("finder").querySelector("form").addEventListener("submit", async (event) =>
 
 async function start() {
   try {
-    const health = await ask("/health", []);
-    vocabularies = health.vocabularies.map(({ name }) => name);
-    const sizes = health.vocabularies.map(({ name, size }) => count(size, name.slice(0, -1)));
-    byId("collection").textContent = [count(health.documents, "document"), ...sizes].join(" · ");
-    await loadFields();
+    await learn();
   } catch (error) {
     complain(error, start);
     return;
   }
+  show(null);
+}
+
+/** Show what the index has. */
+async function learn() {
+  const health = await ask("/health", []);
+  vocabularies = health.vocabularies.map(({ name }) => name);
+  const sizes = health.vocabularies.map(({ name, size }) => count(size, name.slice(0, -1)));
+  byId("collection").textContent = [count(health.documents, "document"), ...sizes].join(" · ");
+  await loadFields();
   const both = vocabularies.includes("words") && vocabularies.includes("concepts");
   byId("modes").hidden = !both;
   byId("about").hidden = !vocabularies.includes("concepts");
   byId("finder").hidden = !vocabularies.includes("concepts");
   if (!both) state.mode = "both";
-  show(null);
 }
 
 start();
