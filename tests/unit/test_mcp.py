@@ -20,6 +20,7 @@ mcp = pytest.importorskip("mcp", reason="needs the extra mcp")
 
 import anyio  # noqa: E402
 import httpx  # noqa: E402
+from starlette.testclient import TestClient  # noqa: E402
 
 from lexicept.integrations.agents import LONGEST, AgentTools  # noqa: E402
 from lexicept.integrations.mcp import mcp_server  # noqa: E402
@@ -281,6 +282,29 @@ def test_over_http(pets: lexicept.Index) -> None:
             call(address, use_pets)
         finally:
             server.terminate()
+
+
+def test_a_key_is_required_over_http(
+    pets: lexicept.Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, apps = tmp_path / "key", []
+    key.write_text("0123456789abcdef\n")
+    monkeypatch.setattr("uvicorn.run", lambda app, **_: apps.append(app))
+    serve_tools(pets, http=True, port=0, api_key_file=key)
+    serve_tools(pets, http=True, port=0)
+    first = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+    accept = {"Accept": "application/json, text/event-stream"}
+    statuses = []
+    for app in apps:
+        with TestClient(app, base_url="http://127.0.0.1:8000") as client:
+            for given in ({}, {"Authorization": "Bearer 0123456789abcdef"}):
+                answer = client.post("/mcp", json=first, headers=accept | given)
+                statuses.append(answer.status_code == 401)
+    assert statuses == [True, False, False, False]
+    with pytest.raises(InputError, match="api_key_file requires http"):
+        serve_tools(pets, api_key_file=key)
+    with pytest.raises(InputError, match="no file with an API key"):
+        serve_tools(pets, http=True, api_key_file=tmp_path / "none")
 
 
 def test_an_index_of_concepts_has_their_tools(concepts: lexicept.Index) -> None:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from lexicept.cli.common import IndexArgument, QueryEncoder, QueryEncoderOption, SearchEngineOption
+from lexicept.cli.common import (
+    IndexArgument,
+    QueryEncoder,
+    QueryEncoderOption,
+    SearchEngineOption,
+    option_names,
+)
 from lexicept.cli.configuration import ConfigOption
 from lexicept.errors import require
 
@@ -24,6 +31,9 @@ def mcp(
     ] = 8000,
     engine: SearchEngineOption = "exact",
     query_encoder: QueryEncoderOption = QueryEncoder.model,
+    api_key_file: Annotated[
+        Path | None, typer.Option(help="File with the key that every request of --http must hold.")
+    ] = None,
     config: ConfigOption = None,
 ) -> None:
     """Serve an index to language models as tools of the Model Context Protocol (MCP).
@@ -34,4 +44,12 @@ def mcp(
     require("mcp", "mcp")
     from lexicept.integrations.mcp import serve
 
-    serve(index, http=http, port=port, engine=engine, query_encoder=query_encoder.value)
+    with option_names():
+        serve(
+            index,
+            http=http,
+            port=port,
+            engine=engine,
+            query_encoder=query_encoder.value,
+            api_key_file=api_key_file,
+        )

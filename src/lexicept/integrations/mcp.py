@@ -12,21 +12,23 @@ from collections.abc import Callable
 from importlib.metadata import version
 from typing import Literal, ParamSpec
 
+import uvicorn
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import ToolAnnotations
 
-from lexicept.errors import LexiceptError
+from lexicept.errors import LexiceptError, ParameterError
 from lexicept.integrations.agents import AgentTools
 from lexicept.pipelines.arguments import checked_arguments
 from lexicept.pipelines.index import Index
 from lexicept.pipelines.index import open as open_index
 from lexicept.pipelines.serve import check_free
+from lexicept.server.access import KeyRequired, read_key
 
 P = ParamSpec("P")
 
 HOST = "127.0.0.1"
-"""The address of the HTTP transport: the protocol's tools have no password."""
+"""The address of the HTTP transport."""
 
 
 @checked_arguments
@@ -85,6 +87,7 @@ def serve(
     port: int = 8000,
     engine: str = "exact",
     query_encoder: Literal["model", "lookup"] = "model",
+    api_key_file: str | os.PathLike[str] | None = None,
 ) -> None:
     """Serve an index's tools to a client of the Model Context Protocol until it leaves.
 
@@ -95,16 +98,25 @@ def serve(
         port: the port of HTTP; 0 takes a free one.
         engine: the engine that searches a path; an opened index keeps its own.
         query_encoder: what encodes the queries' concepts; see ``Index.search``.
+        api_key_file: a file with the key that every request over HTTP must hold, one line; by
+            default no key is required.
 
     Raises:
-        InputError: the index has no such engine or encoder, or the port can't be bound to.
+        InputError: the index has no such engine or encoder, the port can't be bound to, the file
+            holds no key, or there is one without HTTP.
         IndexFormatError: the path holds no index, or a damaged one.
     """
+    if api_key_file is not None and not http:
+        raise ParameterError("{0} requires {1}", "api_key_file", "http")
+    key = None if api_key_file is None else read_key(api_key_file)
     opened = index if isinstance(index, Index) else open_index(index, engine=engine)
     server = mcp_server(opened, query_encoder=query_encoder)
     if http:
         check_free(HOST, port)
-        server.run("streamable-http", host=HOST, port=port)
+        app = server.streamable_http_app(host=HOST)
+        if key is not None:
+            app.add_middleware(KeyRequired, key=key)
+        uvicorn.run(app, host=HOST, port=port, log_level="warning")
     else:
         server.run("stdio")
 
