@@ -205,6 +205,13 @@ class TestLangChain:
         with pytest.raises(InputError, match="top_k must be at least 1"):
             asyncio.run(self.retriever(index=index, top_k=0).ainvoke("cats"))
 
+    def test_the_syntax_of_queries_is_read_where_it_is_asked_for(self, index: Index) -> None:
+        query = "cats dogs -fight"
+        plain = self.retriever(index=index).invoke(query)
+        assert [one.id for one in plain] == ["d2", "d3", "d1"]
+        parsed = self.retriever(index=index, syntax=True).invoke(query)
+        assert {one.id for one in parsed} == {"d1", "d3"}
+
 
 class TestLlamaIndex:
     @pytest.fixture(autouse=True)
@@ -232,3 +239,9 @@ class TestLlamaIndex:
             self.retriever(index, vocabulary="concepts").retrieve("cats")
         with pytest.raises(InputError, match="top_k must be at least 1"):
             self.retriever(index, top_k=0).retrieve("cats")
+
+    def test_the_syntax_of_queries_is_read_where_it_is_asked_for(self, index: Index) -> None:
+        query = '"dogs bark" year:2021'
+        assert len(self.retriever(index).retrieve(query)) == 2
+        (found,) = self.retriever(index, syntax=True).retrieve(query)
+        assert found.node.node_id == "d3"

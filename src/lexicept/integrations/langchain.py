@@ -37,6 +37,9 @@ class LexiceptRetriever(BaseRetriever):
     """Search in one vocabulary only; None searches all of them at once."""
     filter: str | dict[str, Any] | None = None
     """Which documents may be results, by their fields; see ``Index.search``."""
+    syntax: bool = False
+    """True reads phrases in quotes, -words and field:value in queries; False takes them as text,
+    as fits questions that a language model writes."""
 
     def _get_relevant_documents(
         self,
@@ -48,9 +51,8 @@ class LexiceptRetriever(BaseRetriever):
     ) -> list[Document]:
         top_k = self.top_k if k is None else k
         chosen = self.filter if filter is None else filter
-        hits = self.index.search(
-            ParsedQuery(query), top_k, vocabulary=self.vocabulary, filter=chosen
-        )
+        asked = query if self.syntax else ParsedQuery(query)
+        hits = self.index.search(asked, top_k, vocabulary=self.vocabulary, filter=chosen)
         return [_document(hit) for hit in hits]
 
     async def _aget_relevant_documents(

@@ -25,6 +25,8 @@ class LexiceptRetriever(BaseRetriever):
         top_k: nodes per query, at least 1.
         vocabulary: search in one vocabulary only; None searches all of them at once.
         filter: which documents may be results, by their fields; see ``Index.search``.
+        syntax: read phrases in quotes, -words and field:value in queries; by default they are text,
+            as fits questions that a language model writes.
     """
 
     def __init__(
@@ -33,18 +35,19 @@ class LexiceptRetriever(BaseRetriever):
         top_k: int = 10,
         vocabulary: str | None = None,
         filter: Filter | None = None,  # noqa: A002
+        syntax: bool = False,
     ) -> None:
         super().__init__()
         self.index = index
         self.top_k = top_k
         self.vocabulary = vocabulary
         self.filter = filter
+        self.syntax = syntax
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         query = query_bundle.query_str
-        hits = self.index.search(
-            ParsedQuery(query), self.top_k, vocabulary=self.vocabulary, filter=self.filter
-        )
+        asked = query if self.syntax else ParsedQuery(query)
+        hits = self.index.search(asked, self.top_k, vocabulary=self.vocabulary, filter=self.filter)
         return [_node(hit) for hit in hits]
 
 
