@@ -250,6 +250,28 @@ def test_a_report_of_somebody_else_s_is_no_list_of_files(
         assert (tmp_path / "runs" / "words.run.gz").exists()
 
 
+def test_queries_have_conditions_of_their_own(tmp_path: Path) -> None:
+    texts = {"d1": "cats sleep", "d2": "cats bark, dogs bark", "d3": "dogs sleep and cats bark"}
+    pets = [{"id": n, "text": t, "year": 2020 + i} for i, (n, t) in enumerate(texts.items())]
+    folder = tmp_path / "judged"
+    (folder / "qrels").mkdir(parents=True)
+    queries = {"q1": 'cats "dogs bark"', "q2": "cats -bark", "q3": "cats year:>=2021", "q4": "cats"}
+    lines = [json.dumps({"_id": name, "text": text}) for name, text in queries.items()]
+    (folder / "queries.jsonl").write_text("\n".join(lines))
+    rows = [f"{name}\td1\t1" for name in queries]
+    header = "query-id\tcorpus-id\tscore"
+    (folder / "qrels" / "test.tsv").write_text("\n".join([header, *rows]))
+    with lexicept.build(pets, tmp_path / "index", vocabulary="words") as index:
+        found = lexicept.evaluate(index, folder, systems=["words", "bm25"], syntax=True)
+        plain = lexicept.evaluate(index, folder)
+        with pytest.raises(InputError, match="syntax and curves can't be combined"):
+            lexicept.evaluate(index, folder, syntax=True, curves=True, out=tmp_path / "out")
+    for results in found.systems.values():
+        documents = {name: set(results.run.get(name, {})) for name in queries}
+        assert documents == {"q1": {"d2"}, "q2": {"d1"}, "q3": {"d2", "d3"}, "q4": set(texts)}
+    assert set(plain.run["q1"]) == set(texts)
+
+
 def test_runs_alone_have_no_curves(both: Path, beir: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     with pytest.raises(InputError, match="curves requires an index among systems"):

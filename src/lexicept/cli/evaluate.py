@@ -43,6 +43,12 @@ MeasureOption = Annotated[
     list[str] | None,
     typer.Option(help="Additional measure, such as AP or P@5 (ir_measures); may be repeated."),
 ]
+SyntaxOption = Annotated[
+    bool,
+    typer.Option(
+        "--syntax", help='Read "exact phrase", -word and field:value in the queries as search does.'
+    ),
+]
 OutOption = Annotated[
     Path | None,
     typer.Option(
@@ -67,6 +73,7 @@ def evaluate(
     system: SystemOption = None,
     engine: SearchEngineOption = "exact",
     query_encoder: QueryEncoderOption = QueryEncoder.model,
+    syntax: SyntaxOption = False,
     measure: MeasureOption = None,
     out: OutOption = None,
     curves: CurvesOption = False,
@@ -95,6 +102,7 @@ def evaluate(
                 measures=measure or (),
                 ignore_identical_ids=ignore_identical_ids,
                 query_encoder=query_encoder.value,
+                syntax=syntax,
                 out=out,
                 curves=curves,
                 restart=restart,

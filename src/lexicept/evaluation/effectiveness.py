@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import ir_measures
 import numpy as np
@@ -19,9 +19,11 @@ from lexicept.evaluation.runs import (
     without_identical_ids,
 )
 from lexicept.index.builder import Contents
+from lexicept.index.conditions import alike
 from lexicept.index.impacts import Derived, VocabularySettings
 from lexicept.index.reader import IndexReader
 from lexicept.measures import E2_BETA, E2_MU1, E2_MU2, E2_TAU, e2, mean_length, qd_flops
+from lexicept.queries.syntax import ParsedQuery
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.vectors import canonical_csr, place_columns
 from lexicept.weighting import BM25
@@ -129,6 +131,7 @@ def evaluate_index(
     ignore_identical_ids: bool = False,
     vectors: sp.csr_array | None = None,
     bm25: float | None = None,
+    syntax: bool = False,
 ) -> SystemResults:
     """Measure effectiveness and cost of an index on judged queries.
 
@@ -138,6 +141,7 @@ def evaluate_index(
         ignore_identical_ids: drop a hit whose id is its query's (see ``without_identical_ids``).
         vectors: the queries' weights in all vocabularies [n, V]; None encodes them.
         bm25: the E² of plain BM25 over the same texts; None searches by it.
+        syntax: read the queries' syntax, such as phrases and conditions; see ``asked``.
 
     Returns:
         The measures; ``qd_flops`` (shared dimensions of a query and a document; with RRA also
@@ -146,12 +150,13 @@ def evaluate_index(
         ``delta_e2``, its difference from BM25 over the same texts. E² is in units of MRR: papers
         print 100 times that.
     """
+    parsed = asked(index, queries, syntax)
     if vectors is None:
-        vectors = index.query_vectors([query.text for query in queries], vocabulary)
+        vectors = index.query_vectors(parsed, vocabulary)
     elif vocabulary is not None:
         span = index.span(vocabulary)
         vectors = place_columns([(span.start, vectors[:, span])], vectors.shape[1])
-    hits = index.search_vectors(vectors, RUN_DEPTH + ignore_identical_ids)
+    hits = index.search_weighted(parsed, vectors, RUN_DEPTH + ignore_identical_ids)
     run = run_of_hits([query.id for query in queries], hits)
     results = _cut(run, qrels, measures, ignore_identical_ids)
     documents = index.document_vectors()
@@ -162,10 +167,17 @@ def evaluate_index(
         offsets = sum(map(bool, hits)) / max(len(hits), 1)
         results.values["qd_flops_with_offset"] = results.values["qd_flops"] + offsets
     if bm25 is None:
-        plain = evaluate_bm25(index, queries, qrels, ignore_identical_ids=ignore_identical_ids)
+        shared: Any = {"ignore_identical_ids": ignore_identical_ids, "syntax": syntax}
+        plain = evaluate_bm25(index, queries, qrels, **shared)
         bm25 = plain.values["e2"]
     results.values["delta_e2"] = results.values["e2"] - bm25
     return results
+
+
+def asked(index: IndexReader, queries: Sequence[Query], syntax: bool) -> list[ParsedQuery]:
+    """Return judged queries as they are searched: their texts as they are, or, with ``syntax``, in
+    the parts that they have in an index."""
+    return [index.parse(one.text) if syntax else ParsedQuery(one.text) for one in queries]
 
 
 def evaluate_bm25(
@@ -176,13 +188,14 @@ def evaluate_bm25(
     measures: Sequence[str] = (),
     *,
     ignore_identical_ids: bool = False,
+    syntax: bool = False,
 ) -> SystemResults:
     """Measure BM25 over the words of an index's texts, whatever vocabularies it has.
 
     Args:
         weighting: BM25 with the k1 and b to search by.
         measures: as in ``evaluate_index``.
-        ignore_identical_ids: as in ``evaluate_index``.
+        ignore_identical_ids, syntax: as in ``evaluate_index``.
     """
     names = [vocabulary.name for vocabulary in index.vocabularies]
     vectorizer: WordVectorizer
@@ -193,9 +206,15 @@ def evaluate_bm25(
         vectorizer = WordVectorizer()
         tf = vectorizer.documents(Contents(index.folder))
     derived = Derived.compute([tf], [VocabularySettings(weighting)], None)
-    tf = vectorizer.queries([query.text for query in queries])
-    vectors = weighting.queries(canonical_csr(tf))
-    rankings = index.passages.ranked(derived.engine, vectors, RUN_DEPTH + ignore_identical_ids)
+    parsed = asked(index, queries, syntax)
+    vectors = weighting.queries(canonical_csr(vectorizer.queries([one.text for one in parsed])))
+    depth = RUN_DEPTH + ignore_identical_ids
+    rankings = [(np.empty(0, np.int64), np.empty(0, np.float32))] * len(parsed)
+    for places in alike(parsed):
+        mask = index.mask(parsed[places[0]])
+        found = index.passages.ranked(derived.engine, vectors[places], depth, mask=mask)
+        for place, ranking in zip(places, found, strict=True):
+            rankings[place] = ranking
     run = run_of_rows([query.id for query in queries], rankings, index.document_ids)
     results = _cut(run, qrels, measures, ignore_identical_ids)
     results.values.update(_costs(vectors, derived.engine.matrix(), results.values["RR@10"]))

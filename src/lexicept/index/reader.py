@@ -310,9 +310,26 @@ class IndexReader(StoredRows):
             InputError: the index has no such vocabulary, a number below 1, or a bad filter.
         """
         parsed = checked_queries(queries)
+        for places in alike(parsed):  # bad conditions are refused before a model runs
+            self.mask(parsed[places[0]], filter)
+        vectors = self.query_vectors(parsed, vocabulary, steering)
+        return self.search_weighted(parsed, vectors, top_k, threads, filter)
+
+    def search_weighted(
+        self,
+        parsed: Sequence[ParsedQuery],
+        vectors: sp.csr_array,
+        top_k: int = 10,
+        threads: int | None = None,
+        filter: Filter | None = None,  # noqa: A002
+    ) -> list[list[Hit]]:
+        """Return the best documents for queries of any conditions; see ``search_many``.
+
+        Args:
+            vectors: the queries' weights [n, V].
+        """
         groups = alike(parsed)
         masks = [self.mask(parsed[places[0]], filter) for places in groups]
-        vectors = self.query_vectors(parsed, vocabulary, steering)
         answers: list[list[Hit]] = [[]] * len(parsed)
         for places, mask in zip(groups, masks, strict=True):
             some = [parsed[place] for place in places]

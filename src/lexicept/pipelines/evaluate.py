@@ -20,6 +20,7 @@ from lexicept.evaluation.comparison import Comparison, Interval, compare, interv
 from lexicept.evaluation.curves import DOCUMENT_LIMITS, QUERY_LIMITS
 from lexicept.evaluation.effectiveness import (
     SystemResults,
+    asked,
     depth_of,
     evaluate_bm25,
     evaluate_index,
@@ -102,6 +103,7 @@ def evaluate(
     measures: Sequence[str] = (),
     ignore_identical_ids: bool = False,
     query_encoder: Literal["model", "lookup"] = "model",
+    syntax: bool = False,
     out: str | os.PathLike[str] | None = None,
     curves: bool = False,
     restart: bool = False,
@@ -126,6 +128,8 @@ def evaluate(
         ignore_identical_ids: drop a hit whose id is its query's, from runs too. For
             collections whose queries are documents, such as ArguAna and Quora, as BEIR does.
         query_encoder: what encodes the queries' concepts; see ``Index.search``.
+        syntax: read phrases in quotes, -words and field:value in the queries, so that each has its
+            own conditions; by default they are text.
         out: a folder to write to: ``evaluation.json``; ``queries.csv``, the values of every query;
             ``runs``, each system's results as a TREC run. What an earlier evaluation wrote there
             is replaced, or removed.
@@ -143,6 +147,8 @@ def evaluate(
     """
     if curves and out is None:
         raise ParameterError("{0} requires {1}", "curves", "out")
+    if syntax and curves:
+        raise ParameterError("{0} and {1} can't be combined", "syntax", "curves")
     if restart and not curves:
         raise ParameterError("{0} requires {1}", "restart", "curves")
     if curves:
@@ -150,25 +156,25 @@ def evaluate(
     for measure in measures:
         depth_of(measure)  # unknown ones are refused before any search
     reader = reader_of(index, engine=engine).using(query_encoder)
-    asked = resolved(systems, reader)
-    if curves and not any(isinstance(system, Searched) for system in asked.values()):
+    chosen = resolved(systems, reader)
+    if curves and not any(isinstance(system, Searched) for system in chosen.values()):
         raise ParameterError(
             "{0} requires an index among {1}: runs have no curve", "curves", "systems"
         )
     queries, qrels = read_judged(reader, dataset, split)
     source = f"{os.fspath(dataset)} ({split})"
-    for name, system in asked.items():
+    for name, system in chosen.items():
         if isinstance(system, Searched) and system.reader is not reader:
             check_judged(system.reader, qrels, source)
         elif isinstance(system, Mapping) and system.keys().isdisjoint(q.query_id for q in qrels):
             raise InputError(f"run {name!r} has results for no query that {source} judges")
     folder = None if out is None else _folder(out)
-    measuring = _Measuring(reader, queries, qrels, measures, ignore_identical_ids)
+    measuring = _Measuring(reader, queries, qrels, measures, ignore_identical_ids, syntax)
     fronts: dict[str, list[sweep.Point]] = {}
     with reporting(progress) as shown:
-        results = measuring.all(asked, shown)
+        results = measuring.all(chosen, shown)
         if folder is not None and curves:
-            fronts = measuring.curves(asked, folder / CURVES, restart, shown)
+            fronts = measuring.curves(chosen, folder / CURVES, restart, shown)
     compared = compare({name: each.per_query for name, each in results.items()})
     evaluation = Evaluation(results, compared, fronts)
     if folder is not None:
@@ -186,17 +192,20 @@ class _Measuring:
         qrels: Sequence[Qrel],
         measures: Sequence[str],
         ignore_identical_ids: bool,
+        syntax: bool,
     ) -> None:
         self.index, self.queries, self.qrels, self.measures = index, queries, qrels, measures
-        self.ignored = ignore_identical_ids
+        self.ignored, self.syntax = ignore_identical_ids, syntax
         self._bm25: dict[IndexReader, float] = {}
 
     def all(self, systems: Mapping[str, Resolved], progress: Progress) -> dict[str, SystemResults]:
         """Measure each system."""
         whole = {s.reader for s in systems.values() if isinstance(s, Searched) and not s.vocabulary}
-        texts = [query.text for query in self.queries]
-        vectors = {reader: reader.query_vectors(texts) for reader in whole}
-        shared: Any = {"ignore_identical_ids": self.ignored}
+        vectors = {
+            reader: reader.query_vectors(asked(reader, self.queries, self.syntax))
+            for reader in whole
+        }
+        shared: Any = {"ignore_identical_ids": self.ignored, "syntax": self.syntax}
         results = {}
         for done, (name, system) in enumerate(systems.items()):
             progress("evaluate", done, len(systems), name)
@@ -219,16 +228,17 @@ class _Measuring:
                 found.values["delta_e2"] = found.values["e2"] - self._plain(self.index)
                 results[name] = found
             else:
-                results[name] = evaluate_run(system, self.qrels, self.measures, **shared)
+                results[name] = evaluate_run(
+                    system, self.qrels, self.measures, ignore_identical_ids=self.ignored
+                )
         progress("evaluate", len(systems), len(systems))
         return results
 
     def _plain(self, reader: IndexReader) -> float:
         """Return the E² of plain BM25 over an index's texts."""
         if reader not in self._bm25:
-            plain = evaluate_bm25(
-                reader, self.queries, self.qrels, ignore_identical_ids=self.ignored
-            )
+            shared: Any = {"ignore_identical_ids": self.ignored, "syntax": self.syntax}
+            plain = evaluate_bm25(reader, self.queries, self.qrels, **shared)
             self._bm25[reader] = plain.values["e2"]
         return self._bm25[reader]
 
