@@ -290,6 +290,23 @@ def test_hugging_face_data_sets() -> None:
         list(as_documents(data.remove_columns("text")))
 
 
+def test_long_records_of_a_folder_are_cut_as_files_are(tmp_path: Path) -> None:
+    long = "Owls hunt at night. " * 60
+    own = {"id": "own", "passages": [{"text": long}, "A short one."]}
+    records = [{"id": "long", "text": long, "year": 2020}, {"id": "short", "text": "Owls."}, own]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, records)))
+    (tmp_path / "b.csv").write_text(f"id,text\n7,{long}\n")
+    found = {one.id: one for one in read_documents(tmp_path)}
+    assert {name: len(one.passages) for name, one in found.items()} == {
+        **{"a.jsonl#long": 2, "a.jsonl#short": 0, "a.jsonl#own": 2, "b.csv#7": 2}
+    }
+    assert found["a.jsonl#long"].fields == {"year": 2020}
+    assert found["a.jsonl#long"].text.split() == long.split()
+    assert [one.anchor for one in found["b.csv#7"].passages] == ["1", "2.2"]
+    (alone,) = read_documents(tmp_path / "b.csv")
+    assert alone.passages == ()
+
+
 @pytest.mark.parametrize("name", ["a.tsv", "a.csv"])
 @given(
     rows=st.lists(

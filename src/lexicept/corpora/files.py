@@ -108,6 +108,7 @@ def _parsed(path: str, content: bytes) -> Parsed:
 
 
 def _within(name: str, read: Callable[[], Document]) -> Document:
-    """Read a record; its id follows that of its file."""
+    """Read a record; its id follows that of its file. A long text without passages is cut."""
     document = read()
-    return document._replace(id=f"{name}#{document.id}")
+    document = document._replace(id=f"{name}#{document.id}")
+    return document if document.passages else with_passages(document, (Section(document.text),))

@@ -21,6 +21,7 @@ from lexicept.evaluation.runs import (
 from lexicept.index.builder import Contents
 from lexicept.index.conditions import alike
 from lexicept.index.impacts import Derived, VocabularySettings
+from lexicept.index.passages import Ranking
 from lexicept.index.reader import IndexReader
 from lexicept.measures import E2_BETA, E2_MU1, E2_MU2, E2_TAU, e2, mean_length, qd_flops
 from lexicept.queries.syntax import ParsedQuery
@@ -209,7 +210,7 @@ def evaluate_bm25(
     parsed = asked(index, queries, syntax)
     vectors = weighting.queries(canonical_csr(vectorizer.queries([one.text for one in parsed])))
     depth = RUN_DEPTH + ignore_identical_ids
-    rankings = [(np.empty(0, np.int64), np.empty(0, np.float32))] * len(parsed)
+    rankings: list[Ranking] = [(np.empty(0, np.int64), np.empty(0, np.float32))] * len(parsed)
     for places in alike(parsed):
         mask = index.mask(parsed[places[0]])
         found = index.passages.ranked(derived.engine, vectors[places], depth, mask=mask)
