@@ -284,6 +284,12 @@ def test_links_lead_to_files() -> None:
             assert os.path.exists(page.parent / target), f"{page.relative_to(ROOT)}: {target}"
 
 
+def anchors_of(text: str) -> set[str]:
+    """The anchors of a page's headings."""
+    headings = re.findall(r"^#+ (.+)$", FENCE.sub("", text), re.M)
+    return {re.sub(r"[^\w\s-]", "", one).strip().lower().replace(" ", "-") for one in headings}
+
+
 def test_the_comparison_links_every_cell() -> None:
     page = ROOT / "docs" / "comparison.md"
     text = page.read_text()
@@ -294,7 +300,11 @@ def test_the_comparison_links_every_cell() -> None:
     used = set()
     for feature, ours, *theirs in rows:
         assert len(theirs) == 5, feature
-        assert ours == "no" or re.fullmatch(r"\[[^]]+\]\([^)]+\)", ours), feature
+        link = re.fullmatch(r"\[[^]]+\]\(([^)#]+)(?:#([^)]+))?\)", ours)
+        assert link or ours == "no", feature
+        if link:
+            target = (page.parent / link[1]).read_text()
+            assert link[2] is None or link[2] in anchors_of(target), f"{feature}: {ours}"
         for cell in theirs:
             label = re.search(r"\[[^]]+\]\[(\w+)\]", cell)
             assert label or cell == "no", f"{feature}: {cell}"
