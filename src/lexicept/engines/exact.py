@@ -19,8 +19,7 @@ import scipy.sparse as sp
 from lexicept.engines.interface import Engine, checked, checked_offsets, single_precision
 from lexicept.engines.mask import EVERYTHING, Mask, Segments
 from lexicept.errors import IndexFormatError, InputError
-from lexicept.ops.compiled import by_work
-from lexicept.ops.postings import all_scores, search_postings, search_postings_reference
+from lexicept.ops.postings import all_scores, first_or_later_search
 from lexicept.storage.arrays import ArrayWriter, load_array, save_array
 from lexicept.vectors import Floats, Integers, largest_weights
 
@@ -30,9 +29,6 @@ SEGMENT = 2**16
 SHARES: dict[np.dtype[Any], int] = {np.dtype(np.float32): 2, np.dtype(np.uint8): 4}
 """A dimension of more than 1/SHARES of a segment's documents is stored as a row of a table: that
 takes no more space than postings and is several times faster to search."""
-
-READ = 5e-8
-"""Seconds that NumPy takes for a posting and for a document, about."""
 
 DAMAGED = "damaged postings: they name a document that is not there"
 
@@ -280,8 +276,8 @@ class ExactEngine(Engine):
         if not self.matches(dimensions):
             return np.empty(0, np.int64), np.empty(0, np.float32)
         read = self.num_documents + int(self.lengths[:, dimensions].sum())
-        find = by_work(read * READ, search_postings, search_postings_reference)
-        arguments = (
+        return first_or_later_search(
+            read,
             SEGMENT,
             self._share,
             self.lengths,
@@ -299,12 +295,6 @@ class ExactEngine(Engine):
             min(top_k, self.num_documents),
             *allowed,
         )
-        ranking: tuple[Integers, Floats]
-        try:
-            ranking = find(*arguments)
-        except IndexError:  # damage, which the kernel passes over
-            ranking = search_postings(*arguments)
-        return ranking
 
     def found(self, queries: Any, query_offsets: npt.ArrayLike | None = None) -> Mask:
         """Return the documents that are results of one query [1, V], however many there are.

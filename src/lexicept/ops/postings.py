@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from lexicept.ops.compiled import compiled
+from lexicept.ops.compiled import by_work, compiled
 from lexicept.ops.heap import push, sift_down
 from lexicept.ops.pruning import candidates, essential_lists, live_candidates, probed, score_of
 from lexicept.vectors import Floats, Integers
@@ -17,6 +17,25 @@ BLOCK = 256
 SEARCHED = 8
 """Postings of a list for each allowed document from which on these are looked up in the list, and
 it is not read whole."""
+
+
+READ = 5e-8
+"""Seconds that NumPy takes for a posting and for a document, about."""
+
+
+def first_or_later_search(read: int, *arguments: Any) -> tuple[Integers, Floats]:
+    """Search by ``search_postings_reference`` in a process's first searches, later by the kernel.
+
+    Args:
+        read: documents, and postings of the query's dimensions.
+        arguments: those of ``search_postings_reference``.
+    """
+    ranking: tuple[Integers, Floats]
+    try:
+        ranking = by_work(read * READ, search_postings, search_postings_reference)(*arguments)
+    except IndexError:  # damage, which the kernel passes over
+        ranking = search_postings(*arguments)
+    return ranking
 
 
 def search_postings_reference(
