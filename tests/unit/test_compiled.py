@@ -1,6 +1,7 @@
 """Compiled kernels: their code is kept on disk, and no damage there changes or ends a call."""
 
 import errno
+import importlib
 import os
 import sys
 import warnings
@@ -62,11 +63,26 @@ def test_damaged_code_is_compiled_again(folder: Path, damage: str) -> None:
     assert called() == 1
 
 
-def test_code_of_another_source_is_not_used(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    called()
-    monkeypatch.setattr(UserProvidedCacheLocator, "get_source_stamp", lambda _: "edited")
-    assert [called(), called()] == [0, 1]
-    assert len(list(folder.rglob("*.*"))) == 1
+def test_code_of_another_source_is_not_used(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    head = "from lexicept.ops.compiled import compiled\n"
+    inner, outer = tmp_path / "inner_kernel.py", tmp_path / "outer_kernel.py"
+    call = "from inner_kernel import inner\n@compiled()\ndef outer(x):\n    return inner(x) + 1\n"
+    outer.write_text(head + call)
+
+    def found(factor: int) -> tuple[int, int]:
+        """Call as a new process does, where the inner kernel's file says a factor."""
+        inner.write_text(f"{head}@compiled()\ndef inner(x):\n    return {factor} * x\n")
+        for name in ("inner_kernel", "outer_kernel"):
+            sys.modules.pop(name, None)
+        monkeypatch.setattr(sys, "dont_write_bytecode", True)
+        kernel = importlib.import_module("outer_kernel").outer
+        return kernel(5), sum(kernel.dispatcher.stats.cache_hits.values())
+
+    assert [found(2), found(2), found(3), found(3)] == [(11, 0), (11, 1), (16, 0), (16, 1)]
+    assert len(list(folder.rglob("outer*.compiled"))) == 1
 
 
 def test_a_full_disk_is_told_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,10 +78,20 @@ class Kernel:
         _References.seconds = math.inf
         # numba knows its own functions alone, so that they stand for the kernels that it calls.
         code, known = self.py_func.__code__, self.py_func.__globals__
-        called = {name: known.get(name) for name in code.co_names}
-        own = {name: of.dispatcher for name, of in called.items() if isinstance(of, Kernel)}
+        own = {name: kernel.dispatcher for name, kernel in self._called().items()}
         function = FunctionType(code, known | own, code.co_name)
         dispatcher = numba.njit(nogil=True, **self._options)(function)
         if not numba.config.DISABLE_JIT:
-            dispatcher._cache = Cache(self.py_func)  # where numba's cache=True puts its own
+            dispatcher._cache = Cache(self.py_func, self._files())  # as numba's cache=True does
         return dispatcher
+
+    def _called(self) -> dict[str, Kernel]:
+        """Return the kernels that the function calls, by their names in it."""
+        code, known = self.py_func.__code__, self.py_func.__globals__
+        called = {name: known.get(name) for name in code.co_names}
+        return {name: kernel for name, kernel in called.items() if isinstance(kernel, Kernel)}
+
+    def _files(self) -> set[str]:
+        """Return the source files of the function and of all that it calls."""
+        own = {self.py_func.__code__.co_filename}
+        return own.union(*(kernel._files() for kernel in self._called().values()))

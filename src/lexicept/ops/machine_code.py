@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import pickle
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -31,13 +31,18 @@ class Cache(NullCache):  # type: ignore[misc]
     """The machine code of a function on disk, one file for each signature and processor.
 
     A file that is damaged, or made from another source, counts as absent.
+
+    Args:
+        function: what is compiled.
+        sources: files of the function and of those that it calls, whose code is within its own.
     """
 
     _warned = False
     """True if this process has warned."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], sources: Iterable[str]) -> None:
         self._function = function
+        self._sources = sorted(sources)
 
     def load_overload(self, signature: Any, context: Any) -> Any:
         """Return the code for a signature; None where there is none that can be used."""
@@ -77,9 +82,11 @@ class Cache(NullCache):  # type: ignore[misc]
 
     @cached_property
     def _identity(self) -> bytes:
-        """Digest of what made the code: numba and the function's source."""
-        made_by = (numba.__version__, self._files.locator.get_source_stamp())
-        return hashlib.sha256(repr(made_by).encode()).digest()
+        """Digest of what made the code: numba and the sources."""
+        digest = hashlib.sha256(numba.__version__.encode())
+        for source in self._sources:
+            digest.update(hashlib.sha256(Path(source).read_bytes()).digest())
+        return digest.digest()
 
     def _path(self, signature: Any, generator: Any) -> Path:
         key = repr((signature, generator.magic_tuple())).encode()
