@@ -164,15 +164,16 @@ def test_recipes_read_choose_and_prune_as_the_papers(name: str) -> None:
         for size, job in row.jobs.items():
             if not isinstance(job, TrainingJob | OverlapJob):
                 continue
-            config = job.config if isinstance(job, TrainingJob) else job.model
-            if config is None:
+            training = job if isinstance(job, TrainingJob) else job.training
+            if training is None:
                 continue
+            config = training.config
             model, validation = config.model, config.validation
             lengths = (model.max_query_tokens, model.max_document_tokens)
             trained = (config.data.max_query_tokens, config.data.max_document_tokens)
             if size == "full":
                 assert lengths == LENGTHS[name.split("/")[0]]
-            elif name.startswith("sae_splade") and isinstance(job, TrainingJob):
+            elif name.startswith("sae_splade"):
                 assert (lengths, trained) in (((32, 200), (32, 96)), ((64, 200), (64, 200)))
             else:
                 assert lengths == trained

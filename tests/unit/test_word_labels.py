@@ -6,12 +6,19 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from lexicept.interpretation import word_labels
 from lexicept.interpretation.document_terms import document_terms
 from lexicept.interpretation.word_labels import Firing, Namer
 from lexicept.vectorizers.words import Tokenizer
 
 OTHERS = ["old trees grow in a quiet forest", "the rain fell on grey roofs"] * 12
 """Documents without the concept."""
+
+
+@pytest.fixture(autouse=True)
+def _few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two or three documents are enough to name a concept."""
+    monkeypatch.setattr(word_labels, "FEWEST_DOCUMENTS", 1)
 
 
 def name(
@@ -81,6 +88,12 @@ def test_names(
     having: list[str], fired: dict[str, float], near: tuple[str, ...], expected: str
 ) -> None:
     assert name(having, fired, near) == expected
+
+
+def test_few_documents_name_no_concept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(word_labels, "FEWEST_DOCUMENTS", 4)
+    assert name(CANCER, {"cancer": 1}) == "cancer"
+    assert name(CANCER[:3], {"cancer": 1}) == ""
 
 
 def test_chance_is_no_evidence() -> None:

@@ -20,6 +20,9 @@ STRONGEST_DOCUMENTS = 30
 """Documents of a concept that are compared with all; this and what follows was chosen on CACM and
 MedQuAD (docs/default-model.md#names)."""
 
+FEWEST_DOCUMENTS = 10
+"""Documents that a concept needs for a name: what fewer share may be chance, or one topic."""
+
 OF_FIRING = 3.0
 """Documents that a concept's firing counts as."""
 
@@ -155,6 +158,8 @@ class Namer:
         with that stem which ``PAIRED`` of its documents have. Where no stem has enough, up to
         ``WORDS_PER_LABEL`` with a common meaning may have it together.
         """
+        if self._count(concept) < FEWEST_DOCUMENTS:
+            return ""
         size = len(self._terms.stems)
         stems = terms[terms < size]
         own = shares[: stems.size]
@@ -210,8 +215,12 @@ class Namer:
         return " ".join(self._spelled(concept, stems[place]) for place in chosen)
 
     def _evidence(self, concept: int, shares: Floats, fired: Floats) -> Floats:
-        count = float(self._strongest.indptr[concept + 1] - self._strongest.indptr[concept])
+        count = self._count(concept)
         return (count * shares + OF_FIRING * np.minimum(fired, 1.0)) / (count + OF_FIRING)
+
+    def _count(self, concept: int) -> int:
+        """Return the number of a concept's strongest documents."""
+        return int(self._strongest.indptr[concept + 1] - self._strongest.indptr[concept])
 
     def _fired(self, concept: int) -> Floats:
         """Return the share of a concept's activations on every stem [S]."""
