@@ -158,6 +158,12 @@ def test_pages_of_a_pdf_are_passages(tmp_path: Path) -> None:
     assert " ".join(document.passages[1].text.split()) == EAGLES.strip()
 
 
+def test_a_placeholder_is_no_title_of_a_pdf(tmp_path: Path) -> None:
+    for title in ("(anonymous)", "Untitled"):
+        write_pdf(tmp_path / "a.pdf", ["Owls."], title)
+        assert read_one(str(tmp_path / "a.pdf"), "a").title == ""
+
+
 def test_pdfs_without_text(tmp_path: Path) -> None:
     write_pdf(tmp_path / "locked.pdf", ["secret"], password="x")
     write_pdf(tmp_path / "open.pdf", ["open"], password="")

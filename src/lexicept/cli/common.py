@@ -127,7 +127,7 @@ RayWorkersOption = Annotated[
 ]
 RestartOption = Annotated[
     bool,
-    typer.Option("--restart", help="Discard unfinished work at --out and start over."),
+    typer.Option("--restart", help="Discard unfinished work and start over."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 

@@ -32,7 +32,7 @@ def mcp(
     engine: SearchEngineOption = "exact",
     query_encoder: QueryEncoderOption = QueryEncoder.model,
     api_key_file: Annotated[
-        Path | None, typer.Option(help="File with the key that every request of --http must hold.")
+        Path | None, typer.Option(help="File with the key that every request of --http must carry.")
     ] = None,
     config: ConfigOption = None,
 ) -> None:

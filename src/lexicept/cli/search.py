@@ -27,6 +27,7 @@ from lexicept.cli.session import hold_session
 from lexicept.errors import InputError
 
 if TYPE_CHECKING:
+    from lexicept.explanation.contributions import QueryTerm
     from lexicept.fields.facets import ValueCount
     from lexicept.index.hits import Hits
     from lexicept.index.stored import Hit
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 
 BATCH = 256
 """Queries of a file that are encoded together."""
+
+SHOWN = 8
+"""Dimensions that are shown of those that are added to a query; --json has all."""
 
 QueryArgument = Annotated[
     str | None,
@@ -198,11 +202,19 @@ def _print_results(
     for note in notes:
         Console(stderr=True).print(Text(safe(note), style="yellow"))
     if hits.added:
-        terms = ", ".join(f"{one.term} {one.weight:.2f}" for one in hits.added)
-        Console().print(Text(safe(f"added: {terms}"), style="dim"))
+        Console().print(Text(safe(f"added to the query: {_added(hits.added)}"), style="dim"))
     Console().print(results_table(query, hits) if hits else nothing)
     if counts:
         Console().print(facets_table(counts))
+
+
+def _added(terms: Sequence[QueryTerm]) -> str:
+    """Return the largest dimensions that a query was given, with their weights, in one line."""
+    shown = [
+        f"{one.vocabulary.removesuffix('s')} {one.term} {one.weight:.2f}" for one in terms[:SHOWN]
+    ]
+    more = f", and {len(terms) - SHOWN} more" if len(terms) > SHOWN else ""
+    return f"{', '.join(shown)}{more}"
 
 
 def _to_json(hit: Hit) -> dict[str, Any]:

@@ -27,7 +27,7 @@ def serve(
         typer.Option(min=0, help="Memory of a worker for queries that were encoded; 0: none."),
     ] = 32,
     api_key_file: Annotated[
-        Path | None, typer.Option(help="File with the key that every request must hold.")
+        Path | None, typer.Option(help="File with the key that every request must carry.")
     ] = None,
     config: ConfigOption = None,
 ) -> None:

@@ -15,6 +15,9 @@ from lexicept.errors import InputError, require
 ENCRYPTED = "encrypted"
 NO_TEXT = "without text, such as scanned pages"
 
+NO_TITLES = frozenset({"(anonymous)", "untitled", "untitled document", "unknown"})
+"""What programs call a document to which nobody gave a title, in lower case."""
+
 
 def parse_pdf(path: str, content: bytes) -> Parsed:
     """Parse a file. One with an empty password is read.
@@ -52,7 +55,8 @@ def _unlocked(pypdf: Any, reader: Any) -> bool:
 
 def _title(reader: Any) -> str:
     title = None if reader.metadata is None else reader.metadata.title
-    return _clean(" ".join(title.split())) if isinstance(title, str) else ""
+    shown = _clean(" ".join(title.split())) if isinstance(title, str) else ""
+    return "" if shown.lower() in NO_TITLES else shown
 
 
 def _sections(pages: list[str]) -> Iterator[Section]:

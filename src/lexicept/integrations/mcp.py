@@ -98,7 +98,7 @@ def serve(
         port: the port of HTTP; 0 takes a free one.
         engine: the engine that searches a path; an opened index keeps its own.
         query_encoder: what encodes the queries' concepts; see ``Index.search``.
-        api_key_file: a file with the key that every request over HTTP must hold, one line; by
+        api_key_file: a file with the key that every request over HTTP must carry, one line; by
             default no key is required.
 
     Raises:

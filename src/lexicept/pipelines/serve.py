@@ -42,7 +42,7 @@ def serve(
             model is loaded.
         query_cache_mb: memory of each worker for queries that the model encoded, in MB; 0 keeps
             none.
-        api_key_file: a file with the key that every request must hold, one line; by default no key
+        api_key_file: a file with the key that every request must carry, one line; by default no key
             is required.
 
     Raises:

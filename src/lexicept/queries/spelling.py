@@ -12,11 +12,12 @@ LONGEST = 40
 
 
 def most_edits(word: str) -> int:
-    """Return how many edits a suggestion may be away: 1 for short words, 2 for others, none for
-    single characters, numbers and what no dictionary has."""
-    if not 2 < len(word) <= LONGEST or not any(letter.isalpha() for letter in word):
+    """Return how many edits a suggestion may be away: 1 for words of four characters, 2 for longer
+    ones, none for shorter ones (one edit makes another word of most), numbers and what no
+    dictionary has."""
+    if not 4 <= len(word) <= LONGEST or not any(letter.isalpha() for letter in word):
         return 0
-    return 1 if len(word) < 5 else 2
+    return 1 if len(word) == 4 else 2
 
 
 def edits(word: str, other: str) -> int:

@@ -98,7 +98,7 @@ def create_app(
             a name of its own that resolves to it.
         engine: what searches it, see ``IndexReader.open``. One that was built before an update
             serves the generation that it was built from until the server is started again.
-        api_key: the key that every request must hold, also one for the page; None: no key.
+        api_key: the key that every request must carry, also one for the page; None: no key.
         query_encoder: what encodes the queries' concepts: model, or lookup.
         query_cache_mb: memory for queries that the model encoded, in MB; 0 keeps none.
 
