@@ -52,3 +52,31 @@ def test_words_need_no_model(tmp_path: Path) -> None:
         assert not loaded & (HEAVY | {"jinja2", "matplotlib"})
         if arguments[0] == "search":
             assert not loaded & {"numba", "bm25s", "yaml"}
+
+
+SERVED = """
+import sys
+from fastapi.testclient import TestClient
+from lexicept.ops.compiled import Kernel
+from lexicept.server.app import create_app
+
+with TestClient(create_app(sys.argv[1]), base_url="http://127.0.0.1") as client:
+    loaded = set(sys.modules)
+    Kernel._made = None  # a kernel that is not compiled yet fails
+    asked = {"query": "bade kilo", "vocabulary": "concepts"}
+    for address, more in (
+        ("search", {"count": True, "facet": "part", "filter": "number < 20"}),
+        ("query", {}),
+        ("explain", {"document_id": "d3"}),
+    ):
+        for parameters in ({**asked, **more}, {"query": "bade", **more}):
+            assert client.get(address, params=parameters).status_code == 200
+    late = {name.partition(".")[0] for name in set(sys.modules) - loaded}
+assert not late & {"numba", "torch", "transformers", "sentence_transformers", "scipy"}, late
+"""
+
+
+def test_no_request_waits_for_models_or_kernels(tmp_path: Path) -> None:
+    from support.served import save_index
+
+    loaded_after(SERVED, save_index(tmp_path))

@@ -41,6 +41,12 @@ def by_work(seconds: float, kernel: Function, reference: Function) -> Function:
     return reference if _References.seconds < LOADING else kernel
 
 
+def call_kernels() -> None:
+    """Call no reference any more: for a process that answers many queries and has the time to load
+    numba before the first."""
+    _References.seconds = math.inf
+
+
 class _References:
     """The work that references have done in this process."""
 
@@ -75,7 +81,7 @@ class Kernel:
 
         from lexicept.ops.machine_code import Cache
 
-        _References.seconds = math.inf
+        call_kernels()
         # numba knows its own functions alone, so that they stand for the kernels that it calls.
         code, known = self.py_func.__code__, self.py_func.__globals__
         own = {name: kernel.dispatcher for name, kernel in self._called().items()}

@@ -21,6 +21,7 @@ from lexicept.index.queries import Steering, steer
 from lexicept.index.query_cache import QueryCache
 from lexicept.index.reader import IndexReader
 from lexicept.index.stored import Hit
+from lexicept.ops.compiled import call_kernels
 from lexicept.queries.syntax import ParsedQuery
 from lexicept.server.excerpts import Cards
 from lexicept.server.metrics import Metrics
@@ -395,8 +396,11 @@ def _result_or_error(index: IndexReader, search: Search) -> list[Hit] | Exceptio
 
 
 def warm(index: IndexReader) -> None:
-    """Load models, compile code and read the ids before the first request."""
+    """Load models, compile code and read the ids, so that no request waits for them."""
+    call_kernels()
     for document in islice(index.documents(), 1):
+        text = ParsedQuery(document.content[:200])
         for vocabulary in index.vocabularies:
-            index.search(document.content[:200], 1, vocabulary.name)
-        index.document_rows(document.id)
+            index.search(text, 1, vocabulary.name)
+        index.explain(text, document.id)
+        index.masks.counts(list(index.fields.kinds)[:1], [index.found(text)], 1)
