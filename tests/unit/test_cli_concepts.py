@@ -47,7 +47,7 @@ def test_what_is_refused(path: Path, run: Run, tmp_path: Path) -> None:
     corpus.mkdir()
     (corpus / "a.txt").write_text("cat")
     assert run("build", corpus, "--vocabulary", "words", "--out", words).code == 0
-    assert_error(run("index", "concepts", words), "not described", "lexicept index describe")
+    assert_error(run("index", "concepts", words), "has no vocabulary 'concepts', only: words")
 
 
 def test_hostile_labels(path: Path, run: Run) -> None:

@@ -59,7 +59,7 @@ def test_several_values(index: Path, tmp_path: Path, run: Run) -> None:
         ("depth: {a: 1}", "option 'depth' takes one value"),
         ("- depth", "a mapping of options to values is needed"),
         ("", "a mapping of options to values is needed"),
-        ("a: b: c", "not YAML: mapping values are not allowed here"),
+        ("a: b: c", "not YAML: line 1: mapping values are not allowed here"),
         ("[" * 5000, "not YAML"),
     ],
 )

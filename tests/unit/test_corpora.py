@@ -329,7 +329,7 @@ def test_csv(write: Write, name: str, end: str) -> None:
     ("content", "problem"),
     [
         ("a,x\n", "line 1: the header has none of the columns _id, id, docno, doc_id: a, x"),
-        ("id;text\n1;x\n", "line 1: the header has none of the columns _id, id, docno, doc_id: "),
+        ("id;text,a\n1;x\n", "line 1: the header has none of the columns _id, id, docno, doc_id: "),
         ("id,title\n1,x\n", "line 1: the header has none of the columns text, contents, body: "),
         ("id,text,text\n1,x,y\n", "line 1: the header has the column 'text' twice"),
         ('id,text\n1,"x\ny"\n1,z', "line 4: id '1' was already used in line 2"),
@@ -339,6 +339,12 @@ def test_csv(write: Write, name: str, end: str) -> None:
 def test_csv_refused(write: Write, content: str, problem: str) -> None:
     path = write("c.csv", content)
     assert refusal(lambda: read_documents(path)).startswith(f"{path}, {problem}")
+
+
+def test_csv_with_semicolons(write: Write) -> None:
+    content = '\ufeff\nid;text;price\n1;"one; two, three";1,29\n'
+    expected = Document("1", "one; two, three", "", {"price": "1,29"})
+    assert list(read_documents(write("c.csv", content))) == [expected]
 
 
 def test_a_long_text_in_csv(write: Write) -> None:

@@ -199,7 +199,7 @@ def test_feedback_on_the_command_line(index: lexicept.Index, run: Run) -> None:
     assert "did you mean: feline" in shown.err
     like = run("search", path, "--like", "1", *words)
     assert "documents like 1" in like.out
-    assert_error(run("search", path, "x", "--queries", "y"), "search takes a query")
+    assert_error(run("search", path, "x", "--queries", "y"), "--queries can't be combined")
     assert_error(
         run("search", path, "x", "--relevant", "1", "--feedback", "1"), "can't be combined"
     )

@@ -118,14 +118,14 @@ pets.search("cat", "3") -> top_k must be a whole number, not '3'
 pets.search("cat", None) -> top_k must be a whole number, not None
 pets.search("cat", 2.5) -> top_k must be a whole number, not 2.5
 pets.search("cat", nan) -> top_k must be a whole number, not nan
-pets.search("cat", vocabulary="concepts") -> has no vocabulary 'concepts', only: ['words']
-pets.search("cat", vocabulary=5) -> has no vocabulary 5, only: ['words']
-pets.search("cat", vocabulary=["words"]) -> has no vocabulary ['words'], only: ['words']
-pets.search("cat", vocabulary="") -> has no vocabulary '', only: ['words']
+pets.search("cat", vocabulary="concepts") -> has no vocabulary 'concepts', only: words
+pets.search("cat", vocabulary=5) -> has no vocabulary 5, only: words
+pets.search("cat", vocabulary=["words"]) -> has no vocabulary ['words'], only: words
+pets.search("cat", vocabulary="") -> has no vocabulary '', only: words
 pets.search("cat", steering=5) -> steering maps (vocabulary, dimension) to a factor: 5
 pets.search("cat", steering=[1]) -> steering maps (vocabulary, dimension) to a factor: [1]
 pets.search("cat", steering={"cat": 0}) -> steering: a key is (vocabulary, dimension), not 'cat'
-pets.search("cat", steering={("concepts", 0): 0}) -> has no vocabulary 'concepts', only: ['words']
+pets.search("cat", steering={("concepts", 0): 0}) -> has no vocabulary 'concepts', only: words
 pets.search("cat", steering={("words", 99): 0}) -> steering: words has no dimension 99
 pets.search("cat", steering={("words", -1): 0}) -> steering: words has no dimension -1
 pets.search("cat", steering={("words", "cat"): 0}) -> steering: words has no dimension 'cat'
@@ -133,7 +133,7 @@ pets.search("cat", steering={("words", 0): -1}) -> steering: the factor on words
 pets.search("cat", steering={("words", 0): nan}) -> steering: the factor on words 0 must be from 0 t
 pets.search("cat", steering={("words", 0): inf}) -> steering: the factor on words 0 must be from 0 t
 pets.search("cat", steering={("words", 0): None}) -> steering: the factor on words 0 must be from 0
-pets.search("cat", steering={(("words",), 0): 1}) -> has no vocabulary ('words',), only: ['words']
+pets.search("cat", steering={(("words",), 0): 1}) -> has no vocabulary ('words',), only: words
 pets.search_many("cat") -> queries are a list of texts, not 'cat'
 pets.search_many(None) -> queries are a list of texts, not None
 pets.search_many(5) -> queries are a list of texts, not 5
@@ -142,7 +142,7 @@ pets.search_many([None]) -> a query is a text, not None
 pets.search_many([5]) -> a query is a text, not 5
 pets.search_many(["cat"], 0) -> top_k must be at least 1, not 0
 pets.search_many(["cat"], "3") -> top_k must be a whole number, not '3'
-pets.search_many(["cat"], vocabulary="x") -> has no vocabulary 'x', only: ['words']
+pets.search_many(["cat"], vocabulary="x") -> has no vocabulary 'x', only: words
 pets.search_many(["cat"], threads=0) -> threads must be at least 1, not 0
 pets.search_many(["cat"], threads=-1) -> threads must be at least 1, not -1
 pets.search_many(["cat"], threads="2") -> threads must be a whole number, not '2'
@@ -166,8 +166,8 @@ pets.explain("cat", None) -> no document None in
 pets.explain("cat", "nosuch") -> no document 'nosuch' in
 pets.explain("cat", 1) -> no document 1 in
 pets.explain("cat", ["1"]) -> no document ['1'] in
-pets.explain("cat", "1", vocabulary="x") -> has no vocabulary 'x', only: ['words']
-pets.explain("cat", "1", steering={("x", 0): 1}) -> has no vocabulary 'x', only: ['words']
+pets.explain("cat", "1", vocabulary="x") -> has no vocabulary 'x', only: words
+pets.explain("cat", "1", steering={("x", 0): 1}) -> has no vocabulary 'x', only: words
 pets.document("nosuch") -> no document 'nosuch' in
 pets.document(None) -> no document None in
 pets.document(1) -> no document 1 in
@@ -284,7 +284,7 @@ lexicept.sweep(pets, None, new) -> dataset must be a text or a path, not None
 lexicept.sweep(pets, beir, None, split="test") -> out must be a text or a path, not None
 lexicept.sweep(pets, beir, tmp, split="test") -> not unfinished work of lexicept; name another folde
 lexicept.sweep(pets, beir, new, split=5) -> split must be a text, not 5
-lexicept.sweep(pets, beir, new, split="test", vocabulary="x") -> has no vocabulary 'x', only: ['word
+lexicept.sweep(pets, beir, new, split="test", vocabulary="x") -> has no vocabulary 'x', only: words
 lexicept.sweep(pets, beir, new, split="test", query_dims=5) -> query_dims must be a list, each item
 lexicept.sweep(pets, beir, new, split="test", query_dims="8") -> query_dims must be a list, each ite
 lexicept.sweep(pets, beir, new, split="test", query_dims=[0]) -> query_max_active_dims must be a who

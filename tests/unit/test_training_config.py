@@ -193,10 +193,10 @@ def test_files_that_are_no_configuration(written, tmp_path):
     for content, message in (
         ("", "the configuration must be a mapping, not None"),
         ("- a", r"the configuration must be a mapping, not \['a'\]"),
-        ("a: [", "not YAML: while parsing a flow node"),
+        ("a: [", "not YAML: line 1: expected the node content"),
         ("a: 2001-99-99", "not YAML: month must be in 1..12"),
         ("a: !!int ''", "not YAML"),
-        ("a: !!python/object:os.system x", "not YAML: could not determine a constructor"),
+        ("a: !!python/object:os.system x", "not YAML: line 1: could not determine a constructor"),
         ("[" * 10_000, "not YAML"),
         ("data: {corpus: 0x" + "f" * 5000 + "}", "digits"),
     ):

@@ -38,8 +38,8 @@ def test_values_have_types_or_are_texts() -> None:
         ("- " * 200 + "x", f"more than {DEEPEST} values inside each other"),
         ("&a [x, *a]", "a value that contains itself"),
         ("&a {<<: *a}", "a value that contains itself"),
-        ("a: [", "while parsing a flow node"),
-        ("*a", "found undefined alias 'a'"),
+        ("a: 1\nb: [", "line 2: expected the node content, but found '<stream end>'"),
+        ("*a", "line 1: found undefined alias 'a'"),
         ("a: \0", "unacceptable character"),
     ],
 )

@@ -44,6 +44,7 @@ def concepts(
     from lexicept.index.reader import IndexReader
 
     opened = IndexReader.open(index)
+    opened.span("concepts")
     if opened.atlas is None:
         raise InputError(
             f"{index}: its concepts are not described; run: lexicept index describe {index}"

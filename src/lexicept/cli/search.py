@@ -136,7 +136,7 @@ def _asks_for_session(
     if queries is not None:
         if query or like or feedback or relevant or facet:
             raise InputError(
-                "search takes a query, --like with an id, or --queries with a file alone"
+                "--queries can't be combined with a query, --like, --relevant, --feedback or --facet"
             )
         return False
     if query is not None or like is not None:

@@ -5,6 +5,7 @@ import csv
 import io
 from collections.abc import Iterable
 from functools import partial
+from itertools import chain
 
 from lexicept.corpora.lines import LONGEST, open_bytes, raw_lines
 from lexicept.corpora.records import Document, Place, Records
@@ -15,7 +16,8 @@ from lexicept.corpora.text_encoding import likeliest, other_mark
 def read_documents(path: str, *, anonymous: bool = False) -> Records[Document]:
     """Yield the documents of a file; see ``read_table``.
 
-    A value in quotes may hold commas and line breaks.
+    A value in quotes may hold commas and line breaks. Values are separated by semicolons where the
+    header has some and no comma.
 
     Raises:
         InputError: the file can't be read, or its header lacks a column; from the function of a
@@ -40,7 +42,16 @@ def _rows(path: str, any_encoding: bool) -> Rows:
 
 
 def _read(path: str, lines: Iterable[str]) -> Rows:
-    rows = csv.reader(lines, strict=True)
+    following = iter(lines)
+    start = []
+    for line in following:
+        start.append(line)
+        if line.strip():
+            break
+    header = start[-1] if start else ""
+    # Spreadsheets write semicolons where a comma is the decimal sign.
+    delimiter = ";" if ";" in header and "," not in header else ","
+    rows = csv.reader(chain(start, following), delimiter=delimiter, strict=True)
     while True:
         place = Place(path, rows.line_num + 1)
         try:

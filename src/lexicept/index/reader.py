@@ -227,7 +227,7 @@ class IndexReader(StoredRows):
     def span(self, vocabulary: str) -> slice:
         """The dimensions of one vocabulary. Raises InputError for an unknown one."""
         if not isinstance(vocabulary, str) or vocabulary not in self._dimensions:
-            names = [v.name for v in self.vocabularies]
+            names = ", ".join(v.name for v in self.vocabularies)
             raise InputError(f"{self.path} has no vocabulary {vocabulary!r}, only: {names}")
         return self._dimensions[vocabulary]
 
