@@ -40,7 +40,7 @@ from lexicept.sanitize import safe
 
 START = """\
 lexicept searches your documents by words and by concepts, and explains every score.
-  lexicept build DOCUMENTS --out my.index     index a .jsonl or .csv file, or a folder of texts
+  lexicept build DOCUMENTS --out my.index     index a folder of files, or a .jsonl or .csv file
   lexicept search my.index "a question"       search it; --explain shows why
   lexicept demo                               search Python's documentation on a page
   lexicept --help                             show all commands"""
