@@ -136,7 +136,8 @@ def _asks_for_session(
     if queries is not None:
         if query or like or feedback or relevant or facet:
             raise InputError(
-                "--queries can't be combined with a query, --like, --relevant, --feedback or --facet"
+                "--queries can't be combined with a query, --like, --relevant, --feedback "
+                "or --facet"
             )
         return False
     if query is not None or like is not None:

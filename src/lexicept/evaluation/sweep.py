@@ -222,7 +222,8 @@ class _Collection:
         self.sizes = {entry.name: entry.size for entry in index.vocabularies}
         names = list(self.sizes)
         if vocabulary is not None and vocabulary not in names:
-            raise InputError(f"{index.path} has no vocabulary {vocabulary!r}, only: {', '.join(names)}")
+            known = ", ".join(names)
+            raise InputError(f"{index.path} has no vocabulary {vocabulary!r}, only: {known}")
         self.searched = names if vocabulary is None else [vocabulary]
         self.swept = "concepts" if "concepts" in self.searched else self.searched[0]
         start = sum(self.sizes[name] for name in names[: names.index(self.searched[0])])
