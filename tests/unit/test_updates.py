@@ -560,7 +560,7 @@ def test_a_killed_build_can_be_run_again(tmp_path: Path) -> None:
     building = command("build", corpus, "--vocabulary", "words", "--out", out)
     partial = "index.partial/staged/generation-000001"
     kills = 0
-    for point in ("index.partial", f"{partial}/texts.bin", f"{partial}/words", f"{partial}/p*"):
+    for point in ("index.partial", f"{partial}/parts/*/texts.bin", f"{partial}/words", f"{partial}/po*"):
         status = wait_and_kill(building, exists_in(tmp_path, point))
         if status == 0:  # it was quicker than the kill
             continue
@@ -581,7 +581,7 @@ def test_a_killed_build_can_be_run_again(tmp_path: Path) -> None:
 def test_a_killed_update_leaves_the_old_index_or_the_new_one(tmp_path: Path) -> None:
     path = tmp_path / "index"
     build(path, {str(i): f"cat n{i}" for i in range(2000)})
-    for word, file in zip(("dog", "owl"), ("texts.bin", "postings"), strict=True):
+    for word, file in zip(("dog", "owl"), ("fresh/parts/*/texts.bin", "postings"), strict=True):
         corpus = write_corpus(tmp_path / "corpus.jsonl", 2000, word)
         before = IndexReader.open(path)
         following = generation_name((generation_number(before.folder.name) or 0) + 1)

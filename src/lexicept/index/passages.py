@@ -25,7 +25,7 @@ from lexicept.engines.mask import Mask
 from lexicept.errors import IndexFormatError, InputError
 from lexicept.storage.arrays import load_array, save_array
 from lexicept.storage.sequences import LazySequence
-from lexicept.storage.texts import TextStore, TextWriter
+from lexicept.storage.texts import JoinedTexts, TextStore, TextWriter
 from lexicept.vectors import Floats, Integers
 
 FOLDER = "passages"
@@ -54,6 +54,7 @@ class Passages:
 
     def __init__(self, folder: Path, row_ids: Sequence[str]) -> None:
         self._row_ids = row_ids
+        self.folder = folder / FOLDER
         self.ids: Sequence[str] = ()
         self.titles: Sequence[str] = ()
         self._starts = self._counts = np.empty(0, np.int64)
@@ -124,6 +125,10 @@ class Passages:
             row = rows.stop
         for whole in range(row, len(self._row_ids)):
             yield self._row_ids[whole], range(whole, whole + 1)
+
+    def names(self) -> Iterator[str]:
+        """Yield the id of every document, in order."""
+        return (name for name, _ in self.spans()) if len(self.ids) else iter(self._row_ids)
 
     def per_document(self, rows: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
         """Keep of the rows that are true [N] the first of each document, and no other.
@@ -212,6 +217,31 @@ class Passages:
                 raise TooFewError(f"{deepest:,}")
             waiting, depth = np.array(again, np.int64), 4 * depth
         return results
+
+
+def join_passages(folder: Path, old: Passages, new: Passages, order: Integers) -> None:
+    """Write which rows are passages, of rows of two collections.
+
+    Args:
+        folder: of the generation.
+        order: numbers of the rows, counted through both, with all or none of a document's one
+            after the other [N].
+    """
+    first = len(old._row_ids)
+    places = np.full(first + len(new._row_ids), -1)
+    places[order] = np.arange(order.size)
+    starts = places[np.concatenate([old._starts, first + new._starts])]
+    counts = np.concatenate([old._counts, new._counts])
+    kept = np.flatnonzero(starts >= 0)
+    kept = kept[np.argsort(starts[kept])]
+    if not kept.size:
+        return
+    (folder / FOLDER).mkdir()
+    for name in ("ids", "titles"):
+        stores = [TextStore(p.folder / name) for p in (old, new) if len(p)]
+        with TextWriter(folder / FOLDER / name) as writer:
+            JoinedTexts(stores, kept).write(writer)
+    save_array(folder / FOLDER / "rows.npy", np.stack([starts[kept], counts[kept]], 1))
 
 
 class DocumentIds(LazySequence[str]):

@@ -159,10 +159,11 @@ def _part(path: Sequence[str], names: Sequence[str]) -> str:
     if path[0] == "postings":
         return "postings"
     if path[0] not in names:
-        return "documents"
+        of = [name for name in names if path[-1].startswith(f"{name}.frequencies")]
+        return f"{of[0]}: frequencies" if of else "documents"
     if path[1] in ("model", "atlas"):
         return f"{path[0]}: {path[1]}"
-    return f"{path[0]}: {'frequencies' if path[1].startswith('frequencies') else 'names'}"
+    return f"{path[0]}: names"
 
 
 def dead(subject: Subject) -> Section:
