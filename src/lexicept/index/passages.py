@@ -9,7 +9,7 @@ folder where every row is a document.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +20,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from lexicept.corpora import Document
+from lexicept.corpora.records import AnchorChecker, Passage, Place
 from lexicept.engines import Engine
 from lexicept.engines.mask import Mask
 from lexicept.errors import IndexFormatError, InputError
@@ -217,6 +218,29 @@ class Passages:
                 raise TooFewError(f"{deepest:,}")
             waiting, depth = np.array(again, np.int64), 4 * depth
         return results
+
+
+def check_joined(old: Passages, new: Passages, gone: Container[str]) -> None:
+    """Check that no document would have the id of another one's passage.
+
+    Args:
+        gone: documents of the old ones that do not stay.
+
+    Raises:
+        InputError: one would, or would have passages of such ids.
+    """
+    if not len(old) + len(new):
+        return
+    checker, place = AnchorChecker(), Place("the index", 0, "document")
+    marks = (Passage("", ""),)
+    for name in old.names():
+        if (name in old.numbers or "#" in name) and name not in gone:
+            passages = marks if name in old.numbers else ()
+            checker.check(place, Document(name, "", passages=passages))
+    for number, name in enumerate(new.names(), 1):
+        passages = marks if name in new.numbers else ()
+        given = Place("the documents", number, "document")
+        checker.check(given, Document(name, "", passages=passages))
 
 
 def join_passages(folder: Path, old: Passages, new: Passages, order: Integers) -> None:

@@ -33,7 +33,7 @@ from lexicept.index.generations import (
 )
 from lexicept.index.impacts import RRASettings
 from lexicept.index.parts import ORDER, PARTS, Parts, frequencies, part_name, write_parts
-from lexicept.index.passages import join_passages
+from lexicept.index.passages import check_joined, join_passages
 from lexicept.index.reader import IndexReader
 from lexicept.index.stored import StoredDocuments
 from lexicept.index.term_frequencies import write_tf
@@ -139,17 +139,21 @@ def _order(
     rows, new = np.arange(len(index)), np.arange(len(index), len(index) + len(fresh.ids))
     waiting = {name: new[span.start : span.stop] for name, span in fresh.passages.spans()}
     bounds = np.append(index.passages.firsts, len(index))
-    order, end, replaced, lost = [], 0, 0, 0
+    order, end = [], 0
+    gone: set[str] = set()
     for number, name in enumerate(index.passages.names()):
         known = name in waiting
         if known or name in deleted:
             order.append(rows[end : bounds[number]])
             end = bounds[number + 1]
+            gone.add(name)
             if known:
                 order.append(waiting.pop(name))
-            replaced, lost = replaced + known, lost + (not known)
+    check_joined(index.passages, fresh.passages, gone)
     order += [rows[end:], *waiting.values()]
-    return np.concatenate(order), Changed(len(waiting), replaced, lost)
+    replaced = fresh.passages.num_documents - len(waiting)
+    changed = Changed(len(waiting), replaced, len(gone) - replaced)
+    return np.concatenate(order), changed
 
 
 def delete(path: str | os.PathLike[str], document_ids: Iterable[str]) -> int:
