@@ -92,7 +92,9 @@ def test_damage_in_linked_parts_is_found_after_a_change(path: Path, name: str) -
     if name == "texts.bin":  # of the same size, and whole by all that opening looks at
         (part / name).write_bytes(b"x" + whole[1:])
         updates.update(path, [Document("z", "gnu")])
-        problem = f"the content of generation-000002/parts/000001/{name} does not match its checksum"
+        problem = (
+            f"the content of generation-000002/parts/000001/{name} does not match its checksum"
+        )
         assert verify(path).problems == [problem]
     else:
         (part / name).write_bytes(whole[:-1] + b"\x7f")

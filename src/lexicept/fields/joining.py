@@ -61,7 +61,7 @@ def join_columns(
 
 
 def _joined(old: Columns, new: Columns, name: str, order: Integers, ids: Sequence[str]) -> _Joined:
-    sides = [columns[name] if name in columns else None for columns in (old, new)]
+    sides = [columns.get(name) for columns in (old, new)]
     (kind, *_) = (side.kind for side in sides if side is not None)
     many = any(side.kind.many for side in sides if side is not None)
     terms: list[str] = []

@@ -21,7 +21,7 @@ from lexicept.index.files import write_files
 from lexicept.index.generations import commit_generation, replace_generation
 from lexicept.index.impacts import RRASettings, VocabularySettings
 from lexicept.index.manifest import read_manifest, resolved
-from lexicept.index.parts import PARTS, Parts, frequencies, part_name
+from lexicept.index.parts import PARTS, Parts, check_rows, frequencies, part_name
 from lexicept.index.passages import PassageWriter
 from lexicept.index.reader import IndexReader
 from lexicept.index.stored import StoredDocuments
@@ -237,6 +237,7 @@ def write_documents(
                 passages.append(document, count)
             for row in rows(document):
                 count += 1
+                check_rows(count)
                 ids.append(row.id)
                 titles.append(row.title)
                 texts.append(row.text)

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lexicept.errors import IndexFormatError
+from lexicept.errors import IndexFormatError, InputError
 from lexicept.storage.arrays import CSRWriter, JoinedRows, StoredRows, load_array, save_array
 from lexicept.storage.texts import JoinedTexts, TextStore, TextWriter
 from lexicept.vectors import Integers
@@ -36,8 +36,20 @@ FEW = 8
 SMALLEST = 1024
 """Rows of a part below which it is of the lowest level."""
 
+MOST_ROWS = 2**31 - 1
+"""Most rows of an index: the engine and SciPy number them in 32 bits, with a sign."""
+
 BLOCK = 2**14
 """Rows whose term frequencies are copied at once."""
+
+
+def check_rows(rows: int) -> None:
+    """Raise InputError for more documents, or passages, than one index can number."""
+    if rows > MOST_ROWS:
+        raise InputError(
+            f"{rows:,} documents and passages; an index holds {MOST_ROWS:,} at most, whose numbers "
+            "have 32 bits: make several indexes"
+        )
 
 
 def part_name(number: int) -> str:

@@ -32,7 +32,7 @@ from lexicept.index.generations import (
     publish,
 )
 from lexicept.index.impacts import RRASettings
-from lexicept.index.parts import ORDER, PARTS, Parts, frequencies, part_name, write_parts
+from lexicept.index.parts import ORDER, PARTS, Parts, check_rows, frequencies, part_name, write_parts
 from lexicept.index.passages import check_joined, join_passages
 from lexicept.index.reader import IndexReader
 from lexicept.index.stored import StoredDocuments
@@ -119,6 +119,7 @@ def apply(index: IndexReader, changes: Changes, progress: Progress = silent) -> 
         write_documents(staged, changes.documents, index.fields.kinds)
         fresh = StoredDocuments(staged)
         order, changed = _order(index, fresh, changes.deleted)
+        check_rows(order.size)
         if not order.size:
             raise InputError(f"{index.path}: an index can't be left without documents")
         if any(changed):

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 
 from lexicept.analysis.posting_lists import PostingLists
+from lexicept.index.impacts import weigher_of
 from lexicept.measures import mean_length, posting_list_flops
+from lexicept.parallel.shards import shards_of
 from lexicept.reports import charts
 from lexicept.reports.material import Subject
 from lexicept.reports.page import (
@@ -169,10 +171,13 @@ def _part(path: Sequence[str], names: Sequence[str]) -> str:
 def dead(subject: Subject) -> Section:
     """Write the section on dimensions that no or few documents have."""
     blocks: list[Block] = []
-    before = [np.bincount(f.indices, minlength=f.shape[1]) for f in subject.index.tf()]
-    for name, df in zip(subject.names, before, strict=True):
+    index = subject.index
+    shards = shards_of([index.stored_tf(vocabulary) for vocabulary in index.vocabularies])
+    before = weigher_of(shards, list(index.settings.values())).collection
+    for name, statistics in zip(subject.names, before, strict=True):
         documents = subject.posting_lengths[subject.span(name)]
-        blocks.append(Group(name.capitalize(), _dead_blocks(subject, name, documents, df)))
+        rare = _dead_blocks(subject, name, documents, statistics.df)
+        blocks.append(Group(name.capitalize(), rare))
     return Section(
         "dead",
         "Dead and rare dimensions",
