@@ -32,7 +32,15 @@ from lexicept.index.generations import (
     publish,
 )
 from lexicept.index.impacts import RRASettings
-from lexicept.index.parts import ORDER, PARTS, Parts, check_rows, frequencies, part_name, write_parts
+from lexicept.index.parts import (
+    ORDER,
+    PARTS,
+    Parts,
+    check_rows,
+    frequencies,
+    part_name,
+    write_parts,
+)
 from lexicept.index.passages import check_joined, join_passages
 from lexicept.index.reader import IndexReader
 from lexicept.index.stored import StoredDocuments

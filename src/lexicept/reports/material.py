@@ -31,6 +31,9 @@ PSEUDO_QUERIES = 300
 POSTINGS = 2**21
 """Postings that are in memory at a time, but for one dimension's."""
 
+TOGETHER = 16
+"""Queries that are encoded at once: with a model they take more memory than anything else."""
+
 DEPTH = 100
 """Results per query."""
 
@@ -210,7 +213,10 @@ class Subject:
         """The queries' weights in all vocabularies, pruned as the index prunes them [n, V]."""
         assert self.questions is not None
         if self._weights is None:
-            self._weights = self.index.query_vectors(self.questions.texts)
+            texts = self.questions.texts
+            starts = range(0, len(texts), TOGETHER)
+            parts = [self.index.query_vectors(texts[n : n + TOGETHER]) for n in starts]
+            self._weights = sp.csr_array(sp.vstack(parts, format="csr"))
         return self._weights
 
     def asked_in(self, name: str | None) -> sp.csr_array:
