@@ -1,8 +1,8 @@
-"""Collections of 100,000 to 5 million documents: building, RRA, opening and search.
+"""Collections of 10,000 to 10 million documents: building, RRA, search, adding, verifying.
 
 ``python -m benchmarks.scale FOLDER [N...]`` writes the collections and what is built of them into
-the folder, 3 KB per document at most, and removes them again. Every step is a process of its own,
-so that its peak memory is its own.
+the folder, 4 KB per document at most, and removes them again. Every step is a process of its own,
+so that its peak memory is its own. The texts are a line each: nothing but ``verify`` reads them.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 import numpy as np
@@ -23,27 +24,57 @@ import numpy as np
 from benchmarks.collections import zipf_blocks, zipf_collection
 from benchmarks.common import README, Table, seconds, write_readme
 from benchmarks.search import scipy_search
+from lexicept.corpora import Document
 from lexicept.index import impacts
+from lexicept.index.generations import publish
 from lexicept.index.impacts import Derived, RRASettings, VocabularySettings
+from lexicept.index.parts import PARTS, TEXTS, frequencies, part_name
+from lexicept.index.updates import update
+from lexicept.index.verification import verify
 from lexicept.parallel.shards import shards_of
 from lexicept.storage.arrays import CSRWriter, StoredRows
+from lexicept.storage.generations import generation_name
+from lexicept.storage.texts import TextStore
+from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
 
-SIZES = (100_000, 1_000_000, 5_000_000)
+SIZES = (10_000, 100_000, 1_000_000, 5_000_000, 10_000_000)
 DIMENSIONS, NONZEROS = 65_536, 116
 QUERIES, QUERY_NONZEROS, TOP_K = 200, 21, 10
 SETTINGS = [VocabularySettings(BM25())]
+ADDED = 1000
+"""Documents that are added to each collection."""
 ALPHA = RRASettings(1.25)
 BUILDS = ("plain", "rounded", "rra")
+MEASURED = ("plain", "reason", "rra", "search", "add", "verify")
+"""Steps whose peak memory counts."""
 SCIPY_DOCUMENTS = 1_000_000
 """Largest collection searched by SciPy, which holds it in memory twice."""
+
+
+def generation(folder: Path) -> Path:
+    """Return the folder of the index's first generation."""
+    return folder / "index" / generation_name(1)
+
+
+def collection(folder: Path) -> list[StoredRows]:
+    """Return the documents' frequencies."""
+    part = generation(folder) / PARTS / part_name(1)
+    return [StoredRows(frequencies(part, "words"), DIMENSIONS)]
 
 
 def write(folder: Path, documents: int) -> dict[str, float]:
     """Write the collection, block by block."""
 
     def work() -> None:
-        with CSRWriter(folder / "frequencies") as writer:
+        part = generation(folder) / PARTS / part_name(1)
+        part.mkdir(parents=True)
+        words = generation(folder) / "words"
+        words.mkdir()
+        WordVectorizer(terms=(f"w{n}" for n in range(DIMENSIONS))).save(words)
+        for name in TEXTS:
+            TextStore.write(part / name, (f"{name} {n}" for n in range(documents)))
+        with CSRWriter(frequencies(part, "words")) as writer:
             for block in zipf_blocks(documents, DIMENSIONS, NONZEROS, seed=0):
                 writer.append(block)
 
@@ -52,14 +83,43 @@ def write(folder: Path, documents: int) -> dict[str, float]:
 
 def build(folder: Path, name: str, rra: RRASettings | None, bits: int) -> dict[str, float]:
     """Build weights, RRA if asked for, and postings."""
-    collection = [StoredRows(folder / "frequencies", DIMENSIONS)]
-    work = partial(Derived.compute, collection, SETTINGS, rra, folder / name, bits)
+    work = partial(Derived.compute, collection(folder), SETTINGS, rra, folder / name, bits)
     return {name: seconds(work)}
+
+
+def index(folder: Path) -> dict[str, float]:
+    """Make an index of the frequencies and of the postings that are built of them."""
+    (folder / "plain").rename(generation(folder) / "postings")
+    documents = collection(folder)[0].indptr.size - 1
+    entry = {"name": "words", "size": DIMENSIONS, **SETTINGS[0].to_json()}
+    content = {"documents": documents, "vocabularies": [entry], "rra": None}
+    return {"publish": seconds(partial(publish, folder / "index", generation(folder), content))}
+
+
+def add(folder: Path, documents: int) -> dict[str, float]:
+    """Add documents, of as many words as the others have."""
+    random = np.random.default_rng(2)
+    words = random.zipf(1.2, (ADDED, NONZEROS)) % DIMENSIONS
+    new = [
+        Document(f"n{documents}-{number}", " ".join(f"w{word}" for word in row))
+        for number, row in enumerate(words.tolist())
+    ]
+    return {"add": seconds(partial(update, folder / "index", new))}
+
+
+def check(folder: Path) -> dict[str, float]:
+    """Verify the index to the last byte."""
+
+    def work() -> None:
+        problems = verify(folder / "index").problems
+        assert not problems, problems
+
+    return {"verify": seconds(work)}
 
 
 def reason(folder: Path) -> dict[str, float]:
     """Run RRA's passes alone, with weights computed again."""
-    shards = shards_of([StoredRows(folder / "frequencies", DIMENSIONS)])
+    shards = shards_of(collection(folder))
     weigher = impacts.weigher_of(shards, SETTINGS)
     return {"reason": seconds(lambda: impacts.reason(shards, weigher, DIMENSIONS, ALPHA))}
 
@@ -90,6 +150,9 @@ STEPS: dict[str, Callable[[Path, int], dict[str, Any]]] = {
     "reason": lambda folder, _: reason(folder),
     "rra": lambda folder, _: build(folder, "rra", ALPHA, 32),
     "search": search,
+    "index": lambda folder, _: index(folder),
+    "add": add,
+    "verify": lambda folder, _: check(folder),
 }
 
 
@@ -124,7 +187,7 @@ def table(results: list[dict[str, Any]]) -> Table:
     columns = [
         "documents", "build", "RRA's passes", "build with RRA", "peak memory", "open",
         "bytes / non-zero", "8 bits", "median", "p99", "8 bits: median", "RRA: median",
-        "SciPy: median", "median / SciPy's", "8 bits / SciPy's",
+        "SciPy: median", "median / SciPy's", "8 bits / SciPy's", f"add {ADDED:,}", "verify",
     ]  # fmt: skip
     rows = []
     for values in results:
@@ -135,7 +198,7 @@ def table(results: list[dict[str, Any]]) -> Table:
             f"{values['plain']:.1f} s",
             f"{values['reason']:.1f} s",
             f"{values['rra']:.1f} s",
-            f"{max(values[f'{step} peak'] for step in ('plain', 'reason', 'rra')):.2f} GB",
+            f"{max(values[f'{step} peak'] for step in MEASURED):.2f} GB",
             f"{1e3 * values['open']:.0f} ms",
             f"{values['plain bytes']:.2f}",
             f"{values['rounded bytes']:.2f}",
@@ -143,6 +206,8 @@ def table(results: list[dict[str, Any]]) -> Table:
             f"{1e3 * scipy:.1f} ms" if scipy else "–",
             f"{plain[0] / scipy:.3f} ×" if scipy else "–",
             f"{rounded[0] / scipy:.3f} ×" if scipy else "–",
+            f"{values['add']:.1f} s",
+            f"{values['verify']:.1f} s",
         ])  # fmt: skip
     return Table("scale", columns, rows)
 
@@ -154,7 +219,13 @@ def plot(results: list[dict[str, Any]], path: Path) -> None:
     figure = Figure(figsize=(9, 3.6), layout="constrained")
     left, right = figure.subplots(1, 2)
     x = [values["documents"] for values in results]
-    for key, label in (("plain", "build"), ("reason", "RRA's passes"), ("rra", "build with RRA")):
+    for key, label in (
+        ("plain", "build"),
+        ("reason", "RRA's passes"),
+        ("rra", "build with RRA"),
+        ("add", f"add {ADDED:,}"),
+        ("verify", "verify"),
+    ):
         y = [values[key] for values in results]
         left.loglog(x, y, "o-", label=label)
         right.loglog(x, [values[f"{key} peak"] for values in results], "o-", label=label)
@@ -176,7 +247,8 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.step:
         values = STEPS[arguments.step](arguments.folder, *arguments.sizes)
-        print(json.dumps(values | {f"{arguments.step} peak": peak_memory()}))
+        used = {f"{arguments.step} peak": peak_memory(), f"{arguments.step} cpu": process_time()}
+        print(json.dumps(values | used))
         return
     results = [measure(arguments.folder, size) for size in arguments.sizes or SIZES]
     shown = table(results)

@@ -112,17 +112,27 @@ def index_cases(count: int) -> dict[str, Case]:
     words = ("--vocabulary", "words")
     new = ("build", "new.jsonl", *words, "--out", "index")
     over = Case(indexed, command(*new, "--overwrite"), "index", read_index)
+    add = command("add", "index", "new.jsonl")
     rra = command("index", "reweight", "index", "--alpha", "1", "--out", "out")
     export = command("index", "export", "index", "--format", "anserini", "--out", "out")
     return {
         "build": Case(corpus, command(*new), "index", read_index),
         "build --overwrite": over,
-        "add": Case(indexed, command("add", "index", "new.jsonl"), "index", read_index),
+        "add": Case(indexed, add, "index", read_index),
+        "add and merge": Case(indexed, partial(merging, add), "index", read_index),
         "delete": Case(indexed, command("delete", "index", "d0"), "index", read_index),
         "reweight": Case(indexed, rra, "out", read_index),
         "label": Case(build_described, label, "index", read_index),
         "export": Case(indexed, partial(in_parts, export, count), "out", read_files),
     }
+
+
+def merging(act: Callable[[], None]) -> None:
+    """Run a change that merges the parts of an index."""
+    import lexicept.index.parts
+
+    with patch.multiple(lexicept.index.parts, FEW=2, SMALLEST=1):
+        act()
 
 
 def in_parts(export: Callable[[], None], count: int) -> None:

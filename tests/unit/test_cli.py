@@ -419,7 +419,7 @@ def test_what_build_refuses(beir: Path, tmp_path: Path, run: Run) -> None:
 
 
 def test_what_is_no_index(index: Path, beir: Path, tmp_path: Path, run: Run) -> None:
-    damaged = index / "generation-000001" / "titles.offsets.npy"
+    damaged = index / "generation-000001" / "parts" / "000001" / "titles.offsets.npy"
     damaged.write_bytes(damaged.read_bytes()[:-1])
     corpus = beir / "corpus.jsonl"
     for path in (index, corpus, beir, tmp_path / "missing"):
@@ -440,12 +440,12 @@ def test_verify_names_what_is_wrong(index: Path, run: Run) -> None:
     assert whole.code == 0
     assert whole.out.endswith("files, no problems\n")
     assert run("index", "verify", index, "--json").json["problems"] == []
-    text = index / "generation-000001" / "texts.bin"
+    text = index / "generation-000001" / "parts" / "000001" / "texts.bin"
     text.write_bytes(text.read_bytes().replace(b"cherry", b"CHERRY"))
     assert run("search", index, "apple").code == 0
     damaged = run("index", "verify", index)
     assert damaged.code == 1
-    problem = "the content of generation-000001/texts.bin does not match its checksum"
+    problem = "the content of generation-000001/parts/000001/texts.bin does not match its checksum"
     assert damaged.out.splitlines()[0] == problem
     assert damaged.out.endswith("files, 1 problems\n")
     as_json = run("index", "verify", index, "--json")

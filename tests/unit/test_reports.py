@@ -318,7 +318,7 @@ def test_indexes_of_other_documents_are_refused(tmp_path):
 
 def test_spread_of_weights(tmp_path):
     subject = Subject(build(tmp_path / "index"), "index", None)
-    weights = subject.matrix.toarray().astype(np.float64)
+    weights = subject.index.engine.matrix().toarray().astype(np.float64)
     for name in ("words", "concepts"):
         spread, own = subject.spread(name), weights[:, subject.span(name)]
         assert spread.documents.tolist() == (own > 0).sum(axis=0).tolist()

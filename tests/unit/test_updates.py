@@ -11,6 +11,7 @@ from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import scipy.sparse as sp
@@ -20,11 +21,12 @@ from hypothesis import strategies as st
 from lexicept import rra
 from lexicept.corpora import Document
 from lexicept.errors import IndexFormatError, InputError
-from lexicept.index import term_frequencies
+from lexicept.index import parts, term_frequencies
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import RRASettings, VocabularySettings
 from lexicept.index.reader import IndexReader
 from lexicept.index.updates import delete, reweight, update
+from lexicept.index.verification import verify
 from lexicept.storage.generations import generation_name, generation_number
 from lexicept.storage.locks import lock
 from lexicept.vectorizers.words import WordVectorizer
@@ -114,17 +116,18 @@ WORDS = st.sampled_from(["cat", "dog", "owl", "yak", "elk", "emu", "the"])
 TEXT = st.lists(WORDS, max_size=5).map(" ".join)
 IDS = st.sampled_from("abcdef")
 COLLECTION = st.dictionaries(IDS, TEXT, min_size=1, max_size=4)
-EDITS = st.lists(COLLECTION | st.sets(IDS, min_size=1, max_size=2), max_size=3)
+EDITS = st.lists(COLLECTION | st.sets(IDS, min_size=1, max_size=2), max_size=4)
 
 
 @pytest.mark.usefixtures("_vowels")
 @settings(max_examples=20, deadline=None)
-@given(COLLECTION, EDITS, st.lists(TEXT, min_size=1, max_size=3))
+@given(COLLECTION, EDITS, st.lists(TEXT, min_size=1, max_size=3), st.integers(2, 8))
 def test_edits_equal_a_new_index(
-    texts: dict[str, str], edits: list[dict[str, str] | set[str]], queries: list[str]
+    texts: dict[str, str], edits: list[dict[str, str] | set[str]], queries: list[str], few: int
 ) -> None:
     texts = dict(texts)
-    with TemporaryDirectory() as folder:
+    merging = patch.multiple(parts, FEW=few, SMALLEST=2)  # all parts are merged again and again
+    with TemporaryDirectory() as folder, merging:
         path = Path(folder) / "index"
         build(path, texts, concepts=CONCEPTS)
         for edit in edits:
@@ -144,6 +147,7 @@ def test_edits_equal_a_new_index(
         found = IndexReader.open(path, checksums=True)
         fresh = build(Path(folder) / "fresh", texts, concepts=CONCEPTS)
         assert_same(found, fresh, queries)
+        assert verify(path).problems == []
 
 
 @pytest.mark.usefixtures("_vowels")
@@ -560,7 +564,12 @@ def test_a_killed_build_can_be_run_again(tmp_path: Path) -> None:
     building = command("build", corpus, "--vocabulary", "words", "--out", out)
     partial = "index.partial/staged/generation-000001"
     kills = 0
-    for point in ("index.partial", f"{partial}/texts.bin", f"{partial}/words", f"{partial}/p*"):
+    for point in (
+        "index.partial",
+        f"{partial}/parts/*/texts.bin",
+        f"{partial}/words",
+        f"{partial}/po*",
+    ):
         status = wait_and_kill(building, exists_in(tmp_path, point))
         if status == 0:  # it was quicker than the kill
             continue
@@ -581,7 +590,7 @@ def test_a_killed_build_can_be_run_again(tmp_path: Path) -> None:
 def test_a_killed_update_leaves_the_old_index_or_the_new_one(tmp_path: Path) -> None:
     path = tmp_path / "index"
     build(path, {str(i): f"cat n{i}" for i in range(2000)})
-    for word, file in zip(("dog", "owl"), ("texts.bin", "postings"), strict=True):
+    for word, file in zip(("dog", "owl"), ("fresh/parts/*/texts.bin", "postings"), strict=True):
         corpus = write_corpus(tmp_path / "corpus.jsonl", 2000, word)
         before = IndexReader.open(path)
         following = generation_name((generation_number(before.folder.name) or 0) + 1)

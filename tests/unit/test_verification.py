@@ -14,6 +14,7 @@ from lexicept.index.verification import verify
 from lexicept.weighting import BM25
 from support.indexes import build, edit_manifest, redescribe
 
+PART = "parts/000001"
 TEXTS = {"a": "cat owl", "b": "cat dog yak", "c": ""}
 
 
@@ -52,13 +53,14 @@ def test_every_altered_byte_is_found(path: Path) -> None:
 
 def test_each_file_is_named_once(path: Path) -> None:
     generation = path / "generation-000001"
-    (generation / "ids.bin").unlink()
-    (generation / "texts.bin").write_bytes(b"")
+    part = generation / "parts" / "000001"
+    (part / "ids.bin").unlink()
+    (part / "texts.bin").write_bytes(b"")
     (generation / "stray").write_bytes(b"")
     size = len("".join(TEXTS.values()))
     assert verify(path).problems == [
-        "generation-000001/ids.bin is missing",
-        f"generation-000001/texts.bin has 0 bytes instead of {size}",
+        "generation-000001/parts/000001/ids.bin is missing",
+        f"generation-000001/parts/000001/texts.bin has 0 bytes instead of {size}",
         "generation-000001/stray is not in the manifest",
     ]
 
@@ -83,12 +85,12 @@ def infinite(array: Any) -> None:
 @pytest.mark.parametrize(
     ("damage", "problem"),
     [
-        (lambda g: (g / "texts.bin").write_bytes(b"\xff" * 18), "texts.bin: text 0"),
-        (lambda g: (g / "titles.bin").unlink(), "titles.bin: missing"),
-        (lambda g: (g / "ids.bin").write_bytes(b"aab"), "two documents have one id"),
+        (lambda g: (g / PART / "texts.bin").write_bytes(b"\xff" * 18), "texts.bin: text 0"),
+        (lambda g: (g / PART / "titles.bin").unlink(), "titles.bin: missing"),
+        (lambda g: (g / PART / "ids.bin").write_bytes(b"aab"), "two documents have one id"),
         (lambda g: (g / "words" / "tokenizer.json").write_text("{}"), "no language 'None'"),
-        (change("words/frequencies.data.npy", negative), "weight -1.0 in row 1"),
-        (change("words/frequencies.indices.npy", negative), "do not fit together"),
+        (change(f"{PART}/words.frequencies.data.npy", negative), "weight -1.0 in row 1"),
+        (change(f"{PART}/words.frequencies.indices.npy", negative), "do not fit together"),
         (change("postings/offsets.npy", infinite), "offsets that are not finite"),
         (change("postings/background.npy", infinite), "background that are not finite"),
     ],

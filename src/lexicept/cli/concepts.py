@@ -89,11 +89,11 @@ def describe(
     from lexicept.index.reader import IndexReader
     from lexicept.interpretation.describe import describe as find_out
     from lexicept.progress import ProgressBars
-    from lexicept.storage.arrays import load_csr
 
     def find(opened: IndexReader) -> Findings:
         vectorizer: Any = opened.vectorizer("concepts")
-        tf = load_csr(opened.folder / "concepts" / "frequencies", vectorizer.size)
+        (concepts,) = (entry for entry in opened.vocabularies if entry.name == "concepts")
+        tf = opened.stored_tf(concepts).load()
         texts = Contents(opened.folder)
         with ProgressBars() as progress:
             return find_out(vectorizer.encoder, texts, tf, language=language, progress=progress)

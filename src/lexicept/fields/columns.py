@@ -149,6 +149,10 @@ class Columns:
     def __getitem__(self, name: str) -> Column:
         return self._columns[name]
 
+    def get(self, name: str) -> Column | None:
+        """Return a column; None where there is none of that name."""
+        return self._columns.get(name)
+
     def of(self, document: int) -> dict[str, Value]:
         """Return the fields that one document has."""
         found = ((name, column.value(document)) for name, column in self._columns.items())

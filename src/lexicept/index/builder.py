@@ -21,6 +21,7 @@ from lexicept.index.files import write_files
 from lexicept.index.generations import commit_generation, replace_generation
 from lexicept.index.impacts import RRASettings, VocabularySettings
 from lexicept.index.manifest import read_manifest, resolved
+from lexicept.index.parts import PARTS, Parts, check_rows, frequencies, part_name
 from lexicept.index.passages import PassageWriter
 from lexicept.index.reader import IndexReader
 from lexicept.index.stored import StoredDocuments
@@ -31,7 +32,7 @@ from lexicept.progress import Progress, silent
 from lexicept.storage.files import fingerprint, sha256
 from lexicept.storage.generations import generation_name
 from lexicept.storage.manifest import describe_files
-from lexicept.storage.texts import TextStore, TextWriter
+from lexicept.storage.texts import TextWriter
 from lexicept.storage.workspace import Workspace
 from lexicept.vectorizers.interface import TOKEN_TABLE, TokenCounter, Vectorizer
 
@@ -127,7 +128,7 @@ class IndexBuilder:
             if self._cluster is not None:
                 load = partial(DocumentEncoder.load, type(vectorizer), folder)
                 encode = partial(self._cluster.encode, load)
-        prefix = folder / "frequencies"
+        prefix = frequencies(self._generation / PARTS / part_name(1), vectorizer.name)
         tf = write_tf(prefix, vectorizer, self.contents, shards, progress, encode, sums.add)
         if sums.total is not None and isinstance(vectorizer, TokenCounter):
             vectorizer.token_table(sums.total).save(folder / TOKEN_TABLE)
@@ -139,7 +140,7 @@ class IndexBuilder:
 
     def add_atlas(self, findings: Findings) -> None:
         """Store the findings about the concepts, which have to be added before."""
-        ids = TextStore(self._generation / "ids")
+        ids = Parts.open(self._generation).texts("ids")
         findings.save(self._generation / "concepts", ids, self.contents)
 
     def commit(self, rra: RRASettings | None = None, weight_bits: int = 32) -> IndexReader:
@@ -202,9 +203,8 @@ class Contents(Sequence[str]):
     """The contents of stored documents as vectorizers read them: title and text."""
 
     def __init__(self, folder: Path) -> None:
-        self._ids = TextStore(folder / "ids")
-        self._titles = TextStore(folder / "titles")
-        self._texts = TextStore(folder / "texts")
+        parts = Parts.open(folder)
+        self._titles, self._texts = parts.texts("titles"), parts.texts("texts")
 
     def __len__(self) -> int:
         return len(self._texts)
@@ -223,11 +223,12 @@ def write_documents(
     Args:
         kinds: of fields that an index has.
     """
-    count = 0
+    count, part = 0, folder / PARTS / part_name(1)
+    part.mkdir(parents=True)
     with (
-        TextWriter(folder / "ids") as ids,
-        TextWriter(folder / "titles") as titles,
-        TextWriter(folder / "texts") as texts,
+        TextWriter(part / "ids") as ids,
+        TextWriter(part / "titles") as titles,
+        TextWriter(part / "texts") as texts,
         FieldWriter(folder / "fields", kinds) as fields,
         PassageWriter(folder) as passages,
     ):
@@ -236,6 +237,7 @@ def write_documents(
                 passages.append(document, count)
             for row in rows(document):
                 count += 1
+                check_rows(count)
                 ids.append(row.id)
                 titles.append(row.title)
                 texts.append(row.text)

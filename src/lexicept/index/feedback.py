@@ -17,7 +17,6 @@ from lexicept.index.reader import IndexReader
 from lexicept.index.spelling import as_spelled
 from lexicept.queries.feedback import DIMENSIONS, STRENGTH, centroid, rocchio
 from lexicept.queries.syntax import ParsedQuery, Weights
-from lexicept.storage.arrays import load_csr
 
 Marked = int | Sequence[str]
 """Ids of documents that are relevant, or how many of the first results are taken to be."""
@@ -87,8 +86,7 @@ def rows(index: IndexReader, numbers: Iterable[int], vocabulary: str | None = No
         places = [np.empty(0, np.int64)]
         for entry in index.vocabularies:
             if vocabulary in (None, entry.name):
-                prefix = index.folder / entry.name / "frequencies"
-                tf = load_csr(prefix, entry.size, slice(number, number + 1))
+                tf = index.stored_tf(entry)[number : number + 1].load()
                 places.append(tf.indices + index.span(entry.name).start)
         columns = np.concatenate(places)
         weights = index.engine.document_weights(number, columns).astype(np.float32)

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
+from fnmatch import fnmatchcase
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -21,22 +22,25 @@ from lexicept.index.manifest import (
     resolved,
     unknown_entries,
 )
+from lexicept.index.parts import Parts
 from lexicept.index.reader import IndexReader
 from lexicept.parallel.shards import Over, over
-from lexicept.storage.arrays import StoredRows
 from lexicept.storage.files import disk_errors, link, move, remove, sync_folder
 from lexicept.storage.generations import generation_name, generation_number, generations
 from lexicept.storage.locks import lock, remove_unheld
-from lexicept.storage.manifest import describe_files, save_manifest
+from lexicept.storage.manifest import check_files, describe_files, save_manifest
 
 
 @contextmanager
-def changing(path: str | os.PathLike[str]) -> Iterator[IndexReader]:
-    """Yield the newest generation of an index, whole, with no other writer. Readers are not held
-    up.
+def changing(path: str | os.PathLike[str], *unread: str) -> Iterator[IndexReader]:
+    """Yield the newest generation of an index, with no other writer. Readers are not held up.
 
-    Every file is compared with its checksum: what a change carries over would be described anew,
-    and damage in it would never be seen again.
+    The files that a change reads are compared with their checksums: what it makes of them is
+    described anew, and damage would never be seen again. Others it links, with the description that
+    they have.
+
+    Args:
+        unread: patterns of files that the change does not read, as of ``fnmatch``.
 
     Raises:
         IndexFormatError: no index, or a damaged one; the message names the file.
@@ -45,7 +49,10 @@ def changing(path: str | os.PathLike[str]) -> Iterator[IndexReader]:
     folder = resolved(path)
     read_manifest(folder)  # a lock file must not be left where there is no index
     with disk_errors(folder), _locked(folder):
-        index = IndexReader.open(folder, checksums=True)
+        files = read_manifest(folder)["files"]
+        read = {n: files[n] for n in files if not any(fnmatchcase(n, one) for one in unread)}
+        check_files(folder, read, checksums=True)
+        index = IndexReader.open(folder)
         try:
             yield index
         finally:
@@ -186,7 +193,8 @@ def commit_generation(
     Raises:
         InputError: RRA's alpha makes weights infinite.
     """
-    tf = [StoredRows(generation / name / "frequencies", n) for name, n in sizes.items()]
+    parts = Parts.open(generation)
+    tf = [parts.tf(name, size) for name, size in sizes.items()]
     ordered = [settings[name] for name in sizes]
     postings = generation / "postings"
     derived = Derived.compute(tf, ordered, rra, postings, weight_bits, over)

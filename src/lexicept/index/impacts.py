@@ -237,10 +237,12 @@ class Derived:
             folder.mkdir()
         shards = shards_of(tf)
         weigher = weigher_of(shards, settings, over)
-        bounds = reduce(np.maximum, over(weigher.bounds, shards))
-        largest, background = bounds, np.zeros(bounds.size, np.float32)
+        num_dimensions = sum(statistics.df.size for statistics in weigher.collection)
+        bounds = largest = background = np.zeros(num_dimensions, np.float32)
+        if rra_settings is not None or weight_bits < 32:  # else these are the postings' largest
+            bounds = largest = reduce(np.maximum, over(weigher.bounds, shards))
         if rra_settings is not None:
-            dialogue = reason(shards, weigher, bounds.size, rra_settings, over)
+            dialogue = reason(shards, weigher, num_dimensions, rra_settings, over)
             with np.errstate(over="ignore"):
                 background = dialogue.background.astype(np.float32)
             rra.check_finite(rra_settings.alpha, background)
@@ -249,6 +251,8 @@ class Derived:
                 largest = reduce(np.maximum, over(weigher.bounds, shards))
         with PostingsWriter(largest, weight_bits, folder) as postings:
             engine, lost = _invert(over(weigher.weigh, shards), postings, weigher.num_documents)
+        if rra_settings is None and weight_bits == 32:
+            bounds = engine.maxima.max(axis=0, initial=0)
         if folder is not None:
             save_array(folder / "bounds.npy", bounds)
             save_array(folder / "background.npy", background)

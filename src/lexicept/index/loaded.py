@@ -28,8 +28,8 @@ from lexicept.vectorizers.interface import (
 
 Q = TypeVar("Q", bound=QueryVectorizer)
 
-_OF_DOCUMENTS = ("frequencies.", "atlas/")
-"""Files of a vocabulary that depend on the documents alone."""
+_OF_DOCUMENTS = "atlas/"
+"""Beginning of the names of the files of a vocabulary that depend on the documents alone."""
 
 
 class LoadedVectorizers:

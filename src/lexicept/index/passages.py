@@ -9,7 +9,7 @@ folder where every row is a document.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
@@ -20,12 +20,13 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from lexicept.corpora import Document
+from lexicept.corpora.records import AnchorChecker, Passage, Place
 from lexicept.engines import Engine
 from lexicept.engines.mask import Mask
 from lexicept.errors import IndexFormatError, InputError
 from lexicept.storage.arrays import load_array, save_array
 from lexicept.storage.sequences import LazySequence
-from lexicept.storage.texts import TextStore, TextWriter
+from lexicept.storage.texts import JoinedTexts, TextStore, TextWriter
 from lexicept.vectors import Floats, Integers
 
 FOLDER = "passages"
@@ -54,6 +55,7 @@ class Passages:
 
     def __init__(self, folder: Path, row_ids: Sequence[str]) -> None:
         self._row_ids = row_ids
+        self.folder = folder / FOLDER
         self.ids: Sequence[str] = ()
         self.titles: Sequence[str] = ()
         self._starts = self._counts = np.empty(0, np.int64)
@@ -124,6 +126,10 @@ class Passages:
             row = rows.stop
         for whole in range(row, len(self._row_ids)):
             yield self._row_ids[whole], range(whole, whole + 1)
+
+    def names(self) -> Iterator[str]:
+        """Yield the id of every document, in order."""
+        return (name for name, _ in self.spans()) if len(self.ids) else iter(self._row_ids)
 
     def per_document(self, rows: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
         """Keep of the rows that are true [N] the first of each document, and no other.
@@ -212,6 +218,54 @@ class Passages:
                 raise TooFewError(f"{deepest:,}")
             waiting, depth = np.array(again, np.int64), 4 * depth
         return results
+
+
+def check_joined(old: Passages, new: Passages, gone: Container[str]) -> None:
+    """Check that no document would have the id of another one's passage.
+
+    Args:
+        gone: documents of the old ones that do not stay.
+
+    Raises:
+        InputError: one would, or would have passages of such ids.
+    """
+    if not len(old) + len(new):
+        return
+    checker, place = AnchorChecker(), Place("the index", 0, "document")
+    marks = (Passage("", ""),)
+    for name in old.names():
+        if (name in old.numbers or "#" in name) and name not in gone:
+            passages = marks if name in old.numbers else ()
+            checker.check(place, Document(name, "", passages=passages))
+    for number, name in enumerate(new.names(), 1):
+        passages = marks if name in new.numbers else ()
+        given = Place("the documents", number, "document")
+        checker.check(given, Document(name, "", passages=passages))
+
+
+def join_passages(folder: Path, old: Passages, new: Passages, order: Integers) -> None:
+    """Write which rows are passages, of rows of two collections.
+
+    Args:
+        folder: of the generation.
+        order: numbers of the rows, counted through both, with all or none of a document's one
+            after the other [N].
+    """
+    first = len(old._row_ids)
+    places = np.full(first + len(new._row_ids), -1)
+    places[order] = np.arange(order.size)
+    starts = places[np.concatenate([old._starts, first + new._starts])]
+    counts = np.concatenate([old._counts, new._counts])
+    kept = np.flatnonzero(starts >= 0)
+    kept = kept[np.argsort(starts[kept])]
+    if not kept.size:
+        return
+    (folder / FOLDER).mkdir()
+    for name in ("ids", "titles"):
+        stores = [TextStore(p.folder / name) for p in (old, new) if len(p)]
+        with TextWriter(folder / FOLDER / name) as writer:
+            JoinedTexts(stores, kept).write(writer)
+    save_array(folder / FOLDER / "rows.npy", np.stack([starts[kept], counts[kept]], 1))
 
 
 class DocumentIds(LazySequence[str]):

@@ -40,10 +40,9 @@ from lexicept.index.queries import (
     checked_queries,
     checked_query,
 )
-from lexicept.index.rows import StoredRows
+from lexicept.index.rows import RowReader
 from lexicept.index.stored import Hit, StoredDocuments
 from lexicept.queries.syntax import ParsedQuery, parse
-from lexicept.storage.arrays import load_csr
 from lexicept.storage.files import disk_errors
 from lexicept.storage.locks import hold
 from lexicept.storage.manifest import check_files
@@ -52,7 +51,7 @@ from lexicept.vectorizers.interface import Vectorizer
 from lexicept.vectors import SparseVectors, Vocabulary
 
 
-class IndexReader(StoredRows):
+class IndexReader(RowReader):
     """An opened index. Arrays are memory-mapped, models are loaded when a query needs them."""
 
     def __init__(self, path: Path, current: CurrentManifest) -> None:
@@ -185,10 +184,6 @@ class IndexReader(StoredRows):
     def document_vectors(self) -> SparseVectors:
         """The document weights that are searched [N, V], without RRA's offsets."""
         return SparseVectors(self.engine.matrix(), list(self.ids), self.vocabularies)
-
-    def tf(self) -> list[sp.csr_array]:
-        """Return the documents' tf [N, V_i], one matrix per vocabulary."""
-        return [load_csr(self.folder / v.name / "frequencies", v.size) for v in self.vocabularies]
 
     def query_vectors(
         self,

@@ -5,17 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import scipy.sparse as sp
+
 from lexicept.corpora import Document
 from lexicept.errors import InputError
+from lexicept.index.parts import Parts
 from lexicept.index.passages import Passages
 from lexicept.index.stored import StoredDocuments
+from lexicept.storage.arrays import JoinedRows, StoredRows
+from lexicept.vectors import Vocabulary
 
 
-class StoredRows:
+class RowReader:
     """Documents, each of one row or of one for each of its passages."""
 
     path: Path
     passages: Passages
+    vocabularies: tuple[Vocabulary, ...]
     _stored: StoredDocuments
 
     @property
@@ -43,6 +49,20 @@ class StoredRows:
     def stored(self, number: int) -> Document:
         """A row: a document, or a passage with its own id."""
         return self._stored.document(number)
+
+    @property
+    def parts(self) -> Parts:
+        """What is stored of the rows."""
+        return self._stored.parts
+
+    def stored_tf(self, vocabulary: Vocabulary) -> StoredRows | JoinedRows:
+        """Return the rows' tf in one vocabulary [N, V_i], opened where they are needed."""
+        return self.parts.tf(vocabulary.name, vocabulary.size)
+
+    def tf(self) -> list[sp.csr_array]:
+        """Return the rows' tf [N, V_i], one matrix per vocabulary: memory-mapped, or copied where
+        changes left more parts than one."""
+        return [self.stored_tf(vocabulary).load() for vocabulary in self.vocabularies]
 
     def documents(self) -> Iterator[Document]:
         """All whole documents, in order."""

@@ -12,17 +12,16 @@ from lexicept.corpora.passages import from_rows
 from lexicept.explanation.explanation import Explanation
 from lexicept.fields.columns import Columns
 from lexicept.fields.values import Value
+from lexicept.index.parts import TEXTS, Parts
 from lexicept.index.passages import DocumentIds, Passages
-from lexicept.storage.texts import TextStore
 
 
 class StoredDocuments:
     """The documents of one generation: rows, each a document or a passage of one."""
 
     def __init__(self, folder: Path) -> None:
-        self.ids = TextStore(folder / "ids")
-        self.titles = TextStore(folder / "titles")
-        self.texts = TextStore(folder / "texts")
+        self.parts = Parts.open(folder)
+        self.ids, self.titles, self.texts = map(self.parts.texts, TEXTS)
         self.fields = Columns(folder / "fields", len(self.ids))
         self.passages = Passages(folder, self.ids)
         self.document_ids = DocumentIds(self.passages, len(self.ids))

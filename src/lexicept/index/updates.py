@@ -7,8 +7,9 @@ Each writes the next generation under another name and publishes it in one step 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,10 +17,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from lexicept.corpora import Document, pseudo_queries
-from lexicept.corpora.passages import from_rows
 from lexicept.engines import ExactEngine, store
 from lexicept.errors import InputError
 from lexicept.explanation.contributions import unnamed
+from lexicept.fields.joining import join_columns
 from lexicept.index.atlas import SOURCES, Findings, unique_labels
 from lexicept.index.builder import Contents, map_over, write_documents
 from lexicept.index.files import FILES, read_files, write_files
@@ -31,20 +32,31 @@ from lexicept.index.generations import (
     publish,
 )
 from lexicept.index.impacts import RRASettings
+from lexicept.index.parts import (
+    ORDER,
+    PARTS,
+    Parts,
+    check_rows,
+    frequencies,
+    part_name,
+    write_parts,
+)
+from lexicept.index.passages import check_joined, join_passages
 from lexicept.index.reader import IndexReader
 from lexicept.index.stored import StoredDocuments
 from lexicept.index.term_frequencies import write_tf
 from lexicept.parallel.ray import Cluster
 from lexicept.progress import Progress, silent
-from lexicept.storage.arrays import CSRWriter, load_csr, save_array
-from lexicept.storage.files import remove
+from lexicept.storage.arrays import save_array
+from lexicept.storage.files import move, remove
 from lexicept.storage.generations import generation_name
+from lexicept.storage.manifest import check_files
 from lexicept.storage.texts import TextStore
 from lexicept.storage.workspace import new_folder
 from lexicept.vectors import Integers
 
-BLOCK = 2**14
-"""Rows that a change copies at once."""
+_UNREAD = ("*/postings/*", f"*/{PARTS}/*/titles.*", f"*/{PARTS}/*/texts.*")
+"""Files that a change of documents does not read, but for the texts of parts that it merges."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +89,14 @@ class Added(NamedTuple):
     """Documents whose ids the index had."""
 
 
+def _check_texts(index: IndexReader, folders: Sequence[Path]) -> None:
+    """Compare the titles and texts of parts with their checksums; IndexFormatError on damage."""
+    prefixes = tuple(f"{index.folder.name}/{PARTS}/{folder.name}/" for folder in folders)
+    files = index.manifest["files"].items()
+    own = {name: entry for name, entry in files if name.startswith(prefixes)}
+    check_files(index.path, own, checksums=True)
+
+
 def update(
     path: str | os.PathLike[str], documents: Iterable[Document], progress: Progress = silent
 ) -> Added:
@@ -89,7 +109,7 @@ def update(
         InputError: duplicate ids among ``documents``, or another process is writing.
         IndexFormatError: ``path`` is no index, or a damaged one; it is left as it was.
     """
-    with changing(path) as index:
+    with changing(path, *_UNREAD) as index:
         changed = apply(index, Changes(documents), progress)
     return Added(changed.added, changed.replaced)
 
@@ -106,29 +126,43 @@ def apply(index: IndexReader, changes: Changes, progress: Progress = silent) -> 
         staged.mkdir()
         write_documents(staged, changes.documents, index.fields.kinds)
         fresh = StoredDocuments(staged)
-        waiting = dict(fresh.passages.spans())
-        order: list[int] = []
-        replaced = deleted = 0
-        for name, rows in index.passages.spans():
-            if name in waiting:
-                order.extend(len(index) + row for row in waiting.pop(name))
-                replaced += 1
-            elif name in changes.deleted:
-                deleted += 1
-            else:
-                order.extend(rows)
-        order.extend(len(index) + row for rows in waiting.values() for row in rows)
-        changed = Changed(len(waiting), replaced, deleted)
-        if not order:
+        order, changed = _order(index, fresh, changes.deleted)
+        check_rows(order.size)
+        if not order.size:
             raise InputError(f"{index.path}: an index can't be left without documents")
         if any(changed):
-            _rewrite(index, folder, fresh, np.array(order, np.int64), changes.files, progress)
+            _rewrite(index, folder, fresh, order, changes.files, progress)
         elif changes.files is not None and changes.files != read_files(index.folder):
             remove(staged)
             kept = carry_over(index, folder, FILES)
             write_files(folder, changes.files)
             publish(index.path, folder, index.manifest, kept)
     return changed
+
+
+def _order(
+    index: IndexReader, fresh: StoredDocuments, deleted: Container[str]
+) -> tuple[Integers, Changed]:
+    """Return the rows of a changed index, counted through its own and then the fresh ones, and how
+    many documents change."""
+    rows, new = np.arange(len(index)), np.arange(len(index), len(index) + len(fresh.ids))
+    waiting = {name: new[span.start : span.stop] for name, span in fresh.passages.spans()}
+    bounds = np.append(index.passages.firsts, len(index))
+    order, end = [], 0
+    gone: set[str] = set()
+    for number, name in enumerate(index.passages.names()):
+        known = name in waiting
+        if known or name in deleted:
+            order.append(rows[end : bounds[number]])
+            end = bounds[number + 1]
+            gone.add(name)
+            if known:
+                order.append(waiting.pop(name))
+    check_joined(index.passages, fresh.passages, gone)
+    order += [rows[end:], *waiting.values()]
+    replaced = fresh.passages.num_documents - len(waiting)
+    changed = Changed(len(waiting), replaced, len(gone) - replaced)
+    return np.concatenate(order), changed
 
 
 def delete(path: str | os.PathLike[str], document_ids: Iterable[str]) -> int:
@@ -139,7 +173,7 @@ def delete(path: str | os.PathLike[str], document_ids: Iterable[str]) -> int:
             process is writing.
         IndexFormatError: ``path`` is no index, or a damaged one; it is left as it was.
     """
-    with changing(path) as index:
+    with changing(path, *_UNREAD) as index:
         names = set()
         for document_id in document_ids:
             row = index.document_number(document_id)
@@ -305,66 +339,35 @@ def _rewrite(
     Args:
         fresh: stored in ``folder``, where they are removed.
     """
-    names = [vocabulary.name for vocabulary in index.vocabularies]
-    derived = [f"{name}/{part}." for name in names for part in ("frequencies", "terms")]
-    stored = ("ids.", "titles.", "texts.", "fields/", "passages/", "postings/")
-    without = (*stored, *derived, *([] if files is None else [FILES]))
-    kept = carry_over(index, folder, *without)
+    staged, replaced = folder / "fresh", ["fields/", "passages/", "postings/", ORDER]
+    replaced += [] if files is None else [FILES]
+    sizes = {vocabulary.name: vocabulary.size for vocabulary in index.vocabularies}
+    parts = index.parts
+    if len(fresh.ids):
+        (place,) = fresh.parts.folders
+        for name in sizes:
+            vectorizer = index.vectorizer(name)
+            write_tf(frequencies(place, name), vectorizer, Contents(staged), None, progress)
+            if vectorizer.size > sizes[name]:
+                replaced.append(f"{name}/terms.")
+                (folder / name).mkdir()
+                TextStore.write(folder / name / "terms", vectorizer.terms)
+            sizes[name] = vectorizer.size
+        (folder / PARTS).mkdir()
+        last = max(int(part.name) for part in parts.folders)
+        move(place, folder / PARTS / part_name(last + 1))
+        parts += Parts.open(folder)
+    rows = parts[order]
+    linked = write_parts(rows, folder, sizes, partial(_check_texts, index))
+    for place in set(parts.folders).difference(linked):
+        if place.parent.parent == folder:
+            remove(place)
+        replaced.append(f"{PARTS}/{place.name}/")
+    kept = carry_over(index, folder, *replaced)
     if files is not None:
         write_files(folder, files)
-    write_documents(folder, _documents(index, fresh, order), index.fields.kinds)
-    staged = folder / "fresh"
-    sizes = {}
-    for vocabulary in index.vocabularies:
-        target = folder / vocabulary.name
-        before = index.folder / vocabulary.name
-        size, terms = vocabulary.size, vocabulary.terms or ()
-        target.mkdir(exist_ok=True)
-        new = target / "new"
-        if len(fresh.ids):
-            vectorizer = index.vectorizer(vocabulary.name)
-            write_tf(new, vectorizer, Contents(staged), None, progress)
-            size, terms = vectorizer.size, vectorizer.terms
-        TextStore.write(target / "terms", terms)
-        matrices = [load_csr(before / "frequencies", size)]
-        matrices += [load_csr(new, size)] if len(fresh.ids) else []
-        _write_rows(target / "frequencies", matrices, order)
-        for part in target.glob("new.*"):
-            part.unlink()
-        sizes[vocabulary.name] = size
+    join_columns(folder / "fields", index.fields, fresh.fields, order, rows.texts("ids"))
+    join_passages(folder, index.passages, fresh.passages, order)
     remove(staged)
     bits = index.engine.weight_bits
     commit_generation(index.path, folder, sizes, index.settings, index.rra, bits, kept=kept)
-
-
-def _documents(index: IndexReader, fresh: StoredDocuments, order: Integers) -> Iterator[Document]:
-    """Yield the documents whose rows these are; rows of a document follow one another."""
-    waiting: list[Document] = []
-    for place in order.tolist():
-        old = place < len(index)
-        passages, row = (
-            index.passages if old else fresh.passages,
-            place if old else place - len(index),
-        )
-        stored = index.stored(row) if old else fresh.document(row)
-        number = passages.number_at(row)
-        if number is None:
-            yield stored
-            continue
-        waiting.append(stored)
-        if row == passages.span(number)[-1]:
-            yield from_rows(passages.ids[number], passages.titles[number], waiting)
-            waiting = []
-
-
-def _write_rows(prefix: Path, matrices: Sequence[sp.csr_array], order: Integers) -> None:
-    """Write rows ``order`` of one or two memory-mapped matrices, numbered one after the other."""
-    count = matrices[0].shape[0]
-    with CSRWriter(prefix) as writer:
-        for start in range(0, order.size, BLOCK):
-            rows = order[start : start + BLOCK]
-            second = rows >= count
-            taken = [matrices[0][rows[~second]]]
-            taken += [matrix[rows[second] - count] for matrix in matrices[1:]]
-            places = np.argsort(np.argsort(second, kind="stable"))
-            writer.append(sp.csr_array(sp.vstack(taken, format="csr"))[places])

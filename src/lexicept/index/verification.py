@@ -13,6 +13,7 @@ from lexicept.errors import IndexFormatError, LexiceptError
 from lexicept.index.atlas import Atlas
 from lexicept.index.manifest import ENGINES, read_manifest, resolved, unknown_entries
 from lexicept.index.reader import IndexReader
+from lexicept.parallel.shards import shards_of
 from lexicept.progress import Progress, silent
 from lexicept.storage.arrays import load_csr
 from lexicept.storage.manifest import damage
@@ -109,10 +110,11 @@ def _check_postings(index: IndexReader) -> None:
 def _check_vocabulary(index: IndexReader, vocabulary: Vocabulary) -> None:
     folder = index.folder / vocabulary.name
     _check_texts(vocabulary.terms or ())
-    tf = load_csr(folder / "frequencies", vocabulary.size)
-    if tf.shape[0] != len(index):
-        raise IndexFormatError(f"{folder}: frequencies of {tf.shape[0]} documents")
-    canonical_csr(tf)
+    tf = index.stored_tf(vocabulary)
+    if tf.indptr.size != len(index) + 1:
+        raise IndexFormatError(f"{folder}: frequencies of {tf.indptr.size - 1} documents")
+    for shard in shards_of([tf]):
+        canonical_csr(*shard.load())
     if vocabulary.name == "words":
         index.vectorizer("words")
     elif index.vectorizers.has_table:

@@ -25,7 +25,7 @@ from lexicept.queries.syntax import ParsedQuery
 from lexicept.vectorizers.interface import Vectorizer
 from lexicept.vectorizers.words import WordVectorizer
 
-OF_DOCUMENTS = ("frequencies.", "terms.", "atlas/")
+OF_DOCUMENTS = ("terms.", "atlas/")
 """Files of a vocabulary that depend on the indexed documents."""
 
 Row = Mapping[str, Any]

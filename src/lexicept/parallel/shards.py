@@ -16,14 +16,14 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 import numpy as np
 import scipy.sparse as sp
 
-from lexicept.storage.arrays import StoredRows
+from lexicept.storage.arrays import JoinedRows, StoredRows
 
 SIZE = 2**21
 """Non-zeros plus rows of a shard, up to one row more. A pass takes about 100 bytes for each, on
 every thread."""
 
-Rows: TypeAlias = sp.csr_array | StoredRows
-"""Consecutive rows of a CSR matrix, in memory or on disk."""
+Rows: TypeAlias = sp.csr_array | StoredRows | JoinedRows
+"""Consecutive rows of a CSR matrix, in memory or on disk, or rows of several on disk."""
 
 S = TypeVar("S")
 R = TypeVar("R")
@@ -45,7 +45,7 @@ class Shard(NamedTuple):
 
     def load(self) -> list[sp.csr_array]:
         """Memory-map the rows on disk. Raises IndexFormatError if they are damaged."""
-        return [rows.load() if isinstance(rows, StoredRows) else rows for rows in self.matrices]
+        return [rows if isinstance(rows, sp.csr_array) else rows.load() for rows in self.matrices]
 
 
 def shards_of(matrices: Sequence[Rows]) -> list[Shard]:
@@ -59,7 +59,7 @@ def shards_of(matrices: Sequence[Rows]) -> list[Shard]:
 
 
 def _cut(matrix: Rows, start: int, stop: int) -> Rows:
-    if isinstance(matrix, StoredRows):
+    if not isinstance(matrix, sp.csr_array):
         return matrix[start:stop]
     first, last = matrix.indptr[start], matrix.indptr[stop]
     part = sp.csr_array((stop - start, matrix.shape[1]), dtype=matrix.dtype)

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 
 from lexicept.analysis.posting_lists import PostingLists
+from lexicept.index.impacts import weigher_of
 from lexicept.measures import mean_length, posting_list_flops
+from lexicept.parallel.shards import shards_of
 from lexicept.reports import charts
 from lexicept.reports.material import Subject
 from lexicept.reports.page import (
@@ -159,19 +161,23 @@ def _part(path: Sequence[str], names: Sequence[str]) -> str:
     if path[0] == "postings":
         return "postings"
     if path[0] not in names:
-        return "documents"
+        of = [name for name in names if path[-1].startswith(f"{name}.frequencies")]
+        return f"{of[0]}: frequencies" if of else "documents"
     if path[1] in ("model", "atlas"):
         return f"{path[0]}: {path[1]}"
-    return f"{path[0]}: {'frequencies' if path[1].startswith('frequencies') else 'names'}"
+    return f"{path[0]}: names"
 
 
 def dead(subject: Subject) -> Section:
     """Write the section on dimensions that no or few documents have."""
     blocks: list[Block] = []
-    before = [np.bincount(f.indices, minlength=f.shape[1]) for f in subject.index.tf()]
-    for name, df in zip(subject.names, before, strict=True):
+    index = subject.index
+    shards = shards_of([index.stored_tf(vocabulary) for vocabulary in index.vocabularies])
+    before = weigher_of(shards, list(index.settings.values())).collection
+    for name, statistics in zip(subject.names, before, strict=True):
         documents = subject.posting_lengths[subject.span(name)]
-        blocks.append(Group(name.capitalize(), _dead_blocks(subject, name, documents, df)))
+        rare = _dead_blocks(subject, name, documents, statistics.df)
+        blocks.append(Group(name.capitalize(), rare))
     return Section(
         "dead",
         "Dead and rare dimensions",

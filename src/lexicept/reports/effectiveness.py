@@ -11,7 +11,7 @@ from lexicept.evaluation.comparison import compare, intervals
 from lexicept.measures import e2
 from lexicept.reports import charts
 from lexicept.reports.cost import qd_flops
-from lexicept.reports.material import DEPTH, MEASURES, Subject
+from lexicept.reports.material import DEPTH, MEASURES, Subject, weights_of
 from lexicept.reports.page import Block, Column, Figure, Note, Section, Table, text_column
 from lexicept.reports.wording import count, cut, one, percent, three, two
 from lexicept.vectors import row_numbers
@@ -117,7 +117,8 @@ def _composition(subject: Subject) -> Table:
     queries, rows = (
         np.array(side, np.int64) for side in (zip(*pairs, strict=True) if pairs else ((), ()))
     )
-    products = sp.csr_array(subject.asked[queries].multiply(subject.matrix[rows]))
+    weights = weights_of(index.engine, rows, slice(0, index.engine.num_dimensions))
+    products = sp.csr_array(subject.asked[queries].multiply(weights))
     prior = index.engine.offsets[rows] * (subject.asked @ index.derived.background)[queries]
     total = np.asarray(products.sum(axis=1)).ravel() + prior
     entries: list[tuple[Any, ...]] = []

@@ -6,7 +6,7 @@ the judged ones or, without any, sentences of the documents that search their ow
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -15,6 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from lexicept.corpora import Qrel, Query, pseudo_queries
+from lexicept.engines import ExactEngine
 from lexicept.evaluation.effectiveness import evaluate_queries
 from lexicept.evaluation.runs import run_of_hits
 from lexicept.index.builder import Contents
@@ -26,6 +27,12 @@ QUERIES = 1000
 """Most judged queries that a report runs."""
 
 PSEUDO_QUERIES = 300
+
+POSTINGS = 2**21
+"""Postings that are in memory at a time, but for one dimension's."""
+
+TOGETHER = 16
+"""Queries that are encoded at once: with a model they take more memory than anything else."""
 
 DEPTH = 100
 """Results per query."""
@@ -94,6 +101,36 @@ class Spread(NamedTuple):
     """Variance of the weight over all documents, zeros included [V]."""
 
 
+def pieces(engine: ExactEngine, span: slice) -> Iterator[tuple[slice, Integers, Integers, Floats]]:
+    """Yield neighbouring dimensions and their postings: dimension, document and weight of each.
+
+    There are ``POSTINGS`` at a time, or those of one dimension: never a whole collection's.
+    """
+    ends = np.cumsum(engine.df[span])
+    start, read = span.start, 0
+    while start < span.stop:
+        stop = span.start + int(np.searchsorted(ends, read + POSTINGS, "right"))
+        piece = slice(start, max(stop, start + 1))
+        columns = np.repeat(np.arange(piece.start, piece.stop), engine.df[piece])
+        yield piece, columns, *engine.postings(piece)
+        start, read = piece.stop, int(ends[piece.stop - 1 - span.start])
+
+
+def weights_of(engine: ExactEngine, rows: Integers, span: slice) -> sp.csr_array:
+    """Return the weights of some documents on neighbouring dimensions, CSR [rows, dimensions]."""
+    distinct, places = np.unique(rows, return_inverse=True)
+    place_of = np.full(engine.num_documents, -1, np.int32)
+    place_of[distinct] = np.arange(distinct.size)
+    found = [(np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.float32))]
+    for _, columns, documents, weights in pieces(engine, span):
+        place = place_of[documents]
+        kept = place >= 0
+        found.append((place[kept], columns[kept] - span.start, weights[kept]))
+    place, columns, weights = map(np.concatenate, zip(*found, strict=True))
+    shape = distinct.size, span.stop - span.start
+    return sp.csr_array(sp.coo_array((weights, (place, columns)), shape=shape))[places]
+
+
 class Subject:
     """One index with the report's queries, and cached results.
 
@@ -140,11 +177,6 @@ class Subject:
         )
 
     @cached_property
-    def matrix(self) -> sp.csr_array:
-        """The documents' weights in the index, CSR [N, V]."""
-        return self.index.engine.matrix()
-
-    @cached_property
     def posting_lengths(self) -> Integers:
         """Number of documents of each dimension [V]."""
         return self.index.engine.df
@@ -152,32 +184,39 @@ class Subject:
     def lengths(self, name: str) -> Integers:
         """Return the number of active dimensions of each document in a vocabulary [N]."""
         if name not in self._lengths:
-            stored, _ = self.index.engine.postings(self.span(name))
-            self._lengths[name] = np.bincount(stored, minlength=len(self))
+            self._lengths[name], self._spreads[name] = self._measure(name)
         return self._lengths[name]
 
     def spread(self, name: str) -> Spread:
         """Return the distribution of each dimension's weights in a vocabulary."""
-        if name not in self._spreads:
-            self._spreads[name] = self._measure(name)
+        self.lengths(name)
         return self._spreads[name]
 
-    def _measure(self, name: str) -> Spread:
+    def _measure(self, name: str) -> tuple[Integers, Spread]:
+        """Return the lengths and the spread in a vocabulary, in one pass over its postings."""
         span = self.span(name)
-        weights = self.index.engine.postings(span)[1].astype(np.float64)
-        documents = self.index.engine.df[span]
-        rows = np.repeat(np.arange(documents.size), documents)
-        sums = np.bincount(rows, weights, minlength=documents.size)
-        squares = np.bincount(rows, weights**2, minlength=documents.size)
+        documents = self.posting_lengths[span]
+        lengths = np.zeros(len(self), np.int64)
+        sums, squares = np.zeros((2, documents.size))
+        for piece, columns, rows, weights in pieces(self.index.engine, span):
+            lengths += np.bincount(rows, minlength=len(self))
+            own = slice(piece.start - span.start, piece.stop - span.start)
+            width, places = piece.stop - piece.start, columns - piece.start
+            sums[own] = np.bincount(places, weights, minlength=width)
+            squares[own] = np.bincount(places, weights.astype(np.float64) ** 2, minlength=width)
         variance = squares / len(self) - (sums / len(self)) ** 2
-        return Spread(documents, sums / np.maximum(documents, 1), np.maximum(variance, 0))
+        mean = sums / np.maximum(documents, 1)
+        return lengths, Spread(documents, mean, np.maximum(variance, 0))
 
     @property
     def asked(self) -> sp.csr_array:
         """The queries' weights in all vocabularies, pruned as the index prunes them [n, V]."""
         assert self.questions is not None
         if self._weights is None:
-            self._weights = self.index.query_vectors(self.questions.texts)
+            texts = self.questions.texts
+            starts = range(0, len(texts), TOGETHER)
+            parts = [self.index.query_vectors(texts[n : n + TOGETHER]) for n in starts]
+            self._weights = sp.csr_array(sp.vstack(parts, format="csr"))
         return self._weights
 
     def asked_in(self, name: str | None) -> sp.csr_array:
@@ -211,7 +250,7 @@ class Subject:
     def vectors(self, name: str, rows: Integers) -> SparseVectors:
         """Return some documents' weights in one vocabulary."""
         vocabulary = next(v for v in self.vocabularies if v.name == name)
-        weights = self.matrix[rows][:, self.span(name)]
+        weights = weights_of(self.index.engine, rows, self.span(name))
         return SparseVectors(weights, [self.index.ids[int(row)] for row in rows], [vocabulary])
 
     def label(self, dimension: int) -> tuple[str, str]:

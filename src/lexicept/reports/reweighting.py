@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
 import numpy as np
 import scipy.sparse as sp
 
 from lexicept.analysis.rra_effect import RRAEffect, document_effect, rra_effect
+from lexicept.engines import ExactEngine
 from lexicept.evaluation.effectiveness import evaluate_queries
 from lexicept.evaluation.runs import run_of_rows
 from lexicept.evaluation.significance import paired_t_test
 from lexicept.index.impacts import Derived, RRASettings
 from lexicept.reports import charts
-from lexicept.reports.material import DEPTH, MEASURES, Subject
+from lexicept.reports.material import DEPTH, MEASURES, Subject, pieces, weights_of
 from lexicept.reports.page import (
     Block,
     Column,
@@ -44,24 +48,20 @@ def reweighting(subject: Subject) -> Section:
     index = subject.index
     blocks: list[Block] = []
     if index.rra is None:
-        changed = Derived.reweighted(subject.matrix, RRASettings())
-        before, after = subject.matrix, changed.engine.matrix()
         blocks.append(
             Note(
                 "This index is not re-weighted. This section shows the effect of RRA with the "
                 f"paper's α {RRASettings().alpha:g}; lexicept index reweight makes such an index."
             )
         )
-    else:
-        changed = Derived.compute(index.tf(), list(index.settings.values()), None)
-        before, after = changed.engine.matrix(), subject.matrix
-    if subject.questions is not None:
-        blocks.append(_results(subject, changed))
-    rows = subject.sample(DOCUMENTS)
-    blocks += _dimensions(subject, before[rows], after[rows])
-    example = _median_document(before)
-    if example is not None:
-        blocks.append(_document(subject, before, after, example))
+    tf = [index.stored_tf(vocabulary) for vocabulary in index.vocabularies]
+    other = RRASettings() if index.rra is None else None
+    with TemporaryDirectory() as folder:
+        place = Path(folder) / "postings"
+        changed = Derived.compute(tf, list(index.settings.values()), other, place)
+        if subject.questions is not None:
+            blocks.append(_results(subject, changed))
+        blocks += _compared(subject, changed.engine)
     return Section(
         "rra",
         "Rational Retrieval Acts",
@@ -72,6 +72,22 @@ def reweighting(subject: Subject) -> Section:
         "close to 0 its smallest.",
         blocks,
     )
+
+
+def _compared(subject: Subject, changed: ExactEngine) -> list[Block]:
+    """Return the frequent dimensions, and one document, without and with RRA."""
+    engines = [subject.index.engine, changed]
+    if subject.index.rra is not None:
+        engines.reverse()
+    every = slice(0, changed.num_dimensions)
+    rows = subject.sample(DOCUMENTS)
+    blocks = _dimensions(subject, *(weights_of(engine, rows, every) for engine in engines))
+    example = _median_document(engines[0])
+    if example is not None:
+        only = np.array([example])
+        before, after = (weights_of(engine, only, every) for engine in engines)
+        blocks.append(_document(subject, before, after, example))
+    return blocks
 
 
 def _results(subject: Subject, changed: Derived) -> Table:
@@ -173,9 +189,11 @@ def _frequent(
     )
 
 
-def _median_document(weights: sp.csr_array) -> int | None:
+def _median_document(engine: ExactEngine) -> int | None:
     """Return the document of median length among those with any dimension."""
-    lengths = np.diff(weights.indptr)
+    lengths = np.zeros(engine.num_documents, np.int64)
+    for _, _, documents, _ in pieces(engine, slice(0, engine.num_dimensions)):
+        lengths += np.bincount(documents, minlength=lengths.size)
     order = np.argsort(lengths, kind="stable")
     filled = order[lengths[order] > 0]
     return int(filled[filled.size // 2]) if filled.size else None
@@ -183,7 +201,7 @@ def _median_document(weights: sp.csr_array) -> int | None:
 
 def _document(subject: Subject, before: sp.csr_array, after: sp.csr_array, number: int) -> Group:
     document = subject.index.stored(number)
-    changes = document_effect(before[[number]], after[[number]], 0)
+    changes = document_effect(before, after, 0)
     changes.sort(key=lambda change: change.rank_after - change.rank_before)
     moved = changes if len(changes) <= 2 * MOVED else changes[:MOVED] + changes[-MOVED:]
     rows = []

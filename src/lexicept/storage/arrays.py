@@ -111,6 +111,53 @@ class StoredRows:
         return load_csr(self.prefix, self.columns, slice(self.start, self.stop))
 
 
+@dataclass(frozen=True)
+class JoinedRows:
+    """Rows of several CSR matrices on disk, in any order, opened where they are needed."""
+
+    prefixes: tuple[Path, ...]
+    counts: tuple[int, ...]
+    """Rows of each matrix."""
+    columns: int
+    order: Integers
+    """Numbers of the rows, counted through the matrices one after another [n]."""
+
+    @property
+    def indptr(self) -> Integers:
+        """The start of each row, and the end of the last [n + 1]."""
+        starts = [load_array(_part(prefix, "indptr"), np.int64) for prefix in self.prefixes]
+        lengths = np.concatenate([np.diff(own) for own in starts])
+        return np.concatenate([[0], np.cumsum(lengths[self.order])])
+
+    def __getitem__(self, rows: slice) -> JoinedRows:
+        return replace(self, order=self.order[rows])
+
+    def load(self) -> sp.csr_array:
+        """Return the rows, memory-mapped where they are neighbours in one matrix.
+
+        Raises:
+            IndexFormatError: they are damaged.
+        """
+        parts, places, start = [], [], 0
+        for prefix, count in zip(self.prefixes, self.counts, strict=True):
+            chosen = np.flatnonzero((self.order >= start) & (self.order < start + count))
+            if chosen.size:
+                own = self.order[chosen] - start
+                first, last = int(own.min()), int(own.max())
+                block = load_csr(prefix, self.columns, slice(first, last + 1))
+                neighbours = own.size == last - first + 1 and bool((np.diff(own) == 1).all())
+                parts.append(block if neighbours else block[own - first])
+                places.append(chosen)
+            start += count
+        if not parts:
+            return sp.csr_array((0, self.columns), dtype=np.float32)
+        if len(parts) == 1:
+            return parts[0]
+        joined = sp.csr_array(sp.vstack(parts, format="csr"))
+        place = np.concatenate(places)
+        return joined if bool((np.diff(place) == 1).all()) else joined[np.argsort(place)]
+
+
 class BlockWriter:
     """Writes files in a ``with`` block, whose end completes them; an error closes them as is."""
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import mmap
 from array import array
-from collections.abc import Iterable
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from lexicept.errors import IndexFormatError
 from lexicept.storage.arrays import ArrayWriter, BlockWriter, load_array
 from lexicept.storage.files import disk_errors
 from lexicept.storage.sequences import LazySequence
+from lexicept.vectors import Integers
 
 MANY = 2**16
 """Small numbers that are written together."""
@@ -53,12 +56,74 @@ class TextStore(LazySequence[str]):
     def __len__(self) -> int:
         return int(self._offsets.size) - 1
 
+    def __iter__(self) -> Iterator[str]:
+        return self.between(0, len(self))
+
+    def between(self, start: int, stop: int) -> Iterator[str]:
+        """Yield neighbouring texts, from ``start`` to ``stop``."""
+        for first in range(start, stop, MANY):  # offsets as Python's numbers are faster to use
+            offsets = self._offsets[first : min(first + MANY, stop) + 1].tolist()
+            for number, (begin, end) in enumerate(pairwise(offsets), first):
+                yield self._decoded(number, begin, end)
+
+    def encoded(self, start: int, stop: int) -> tuple[bytes, Integers]:
+        """Return neighbouring texts, from ``start`` to ``stop``, in UTF-8, and the length of each
+        [stop - start]."""
+        offsets = self._offsets[start : stop + 1]
+        return self._bytes[offsets[0] : offsets[-1]], np.diff(offsets)
+
     def _read(self, number: int) -> str:
-        start, end = self._offsets[number], self._offsets[number + 1]
+        return self._decoded(number, self._offsets[number], self._offsets[number + 1])
+
+    def _decoded(self, number: int, start: int, end: int) -> str:
         try:
             return self._bytes[start:end].decode()
         except UnicodeDecodeError as error:
             raise IndexFormatError(f"{self._path}: text {number}: {error}") from None
+
+
+class JoinedTexts(LazySequence[str]):
+    """Texts of several stores, in any order.
+
+    Args:
+        order: numbers of the texts, counted through the stores one after another [n].
+    """
+
+    def __init__(self, stores: Sequence[TextStore], order: Integers) -> None:
+        self._stores, self._order = stores, order
+        self._starts = [0, *accumulate(map(len, stores))]
+
+    def __len__(self) -> int:
+        return int(self._order.size)
+
+    def _read(self, number: int) -> str:
+        place = int(self._order[number])
+        store = bisect_right(self._starts, place) - 1
+        return self._stores[store][place - self._starts[store]]
+
+    def __iter__(self) -> Iterator[str]:
+        for store, rows in self._runs():
+            yield from store.between(rows.start, rows.stop)
+
+    def write(self, writer: TextWriter) -> None:
+        """Write the texts after those that a writer has, without decoding them."""
+        for store, rows in self._runs():
+            for first in range(rows.start, rows.stop, MANY):
+                writer.append_encoded(*store.encoded(first, min(first + MANY, rows.stop)))
+
+    def _runs(self) -> Iterator[tuple[TextStore, range]]:
+        """Yield the texts in order, as neighbours in one store."""
+        breaks = np.flatnonzero(np.diff(self._order) != 1) + 1
+        for first, last in pairwise([0, *breaks.tolist(), len(self)]):
+            if first == last:  # no texts at all
+                return
+            start, stop = int(self._order[first]), int(self._order[last - 1]) + 1
+            while start < stop:
+                store = bisect_right(self._starts, start) - 1
+                end = min(stop, self._starts[store + 1])
+                before = self._starts[store]
+                yield self._stores[store], range(start - before, end - before)
+                start = end
 
 
 class TextWriter(BlockWriter):
@@ -81,6 +146,14 @@ class TextWriter(BlockWriter):
         self.count += 1
         if len(self._ends) == MANY:
             self._flush()
+
+    def append_encoded(self, texts: bytes, lengths: Integers) -> None:
+        """Add texts in UTF-8, of these lengths [n]."""
+        self._file.write(texts)
+        self._flush()
+        self._offsets.append(self._end + np.cumsum(lengths))
+        self._end += len(texts)
+        self.count += lengths.size
 
     def _flush(self) -> None:
         self._offsets.append(self._ends)

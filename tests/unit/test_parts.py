@@ -1,0 +1,227 @@
+"""Parts of an index: which are merged, what is linked, and how many rows there may be."""
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lexicept.corpora import Document
+from lexicept.errors import IndexFormatError, InputError
+from lexicept.fields.columns import Columns
+from lexicept.fields.joining import join_columns
+from lexicept.fields.writing import FieldWriter
+from lexicept.index import parts
+from lexicept.index.builder import IndexBuilder
+from lexicept.index.parts import FEW, MOST_ROWS, SMALLEST, Parts, check_rows, plan
+from lexicept.index.reader import IndexReader
+from lexicept.index.updates import delete, update
+from lexicept.storage.arrays import JoinedRows, load_csr, save_csr
+from lexicept.storage.texts import JoinedTexts, TextStore, TextWriter
+from support.indexes import build
+
+
+def named(number: int, first: int = 0) -> list[Document]:
+    return [Document(f"d{i}", f"cat n{i}") for i in range(first, first + number)]
+
+
+# Which parts are merged.
+
+
+def test_a_few_parts_stay_as_they_are() -> None:
+    assert plan([10**6, 1000, 1000], [10**6, 1000, 1000]) == ([0, 1, 2], [])
+
+
+def test_few_parts_of_a_level_become_one() -> None:
+    counts = [10**6, *[1000] * FEW]
+    assert plan(counts, counts) == ([0], [[*range(1, FEW + 1)]])
+
+
+def test_what_is_merged_may_fill_the_next_level() -> None:
+    counts = [*[SMALLEST] * (FEW - 1), *[SMALLEST - 1] * FEW, 2]
+    assert plan(counts, counts) == ([], [[*range(len(counts))]])
+
+
+def test_parts_of_which_most_rows_are_gone_are_written_anew() -> None:
+    assert plan([100, 100, 100, 100], [100, 50, 49, 0]) == ([0, 1], [[2]])
+
+
+@given(st.integers(1, 400), st.integers(0, 2**32))
+def test_parts_stay_few_and_a_row_is_written_once_a_level(steps: int, seed: int) -> None:
+    sizes = np.random.default_rng(seed).integers(1, 3000, steps).tolist()
+    counts: list[int] = []
+    written = 0
+    for size in sizes:
+        counts.append(size)
+        kept, merged = plan(counts, counts)
+        sums = [sum(counts[part] for part in group) for group in merged]
+        assert sorted([*kept, *(part for group in merged for part in group)]) == [
+            *range(len(counts))
+        ]
+        written += size + sum(sums)
+        counts = [*(counts[part] for part in kept), *sums]
+    levels = 1
+    while SMALLEST * FEW ** (levels - 1) <= sum(sizes):
+        levels += 1
+    assert len(counts) < FEW * levels
+    assert written <= (1 + levels) * sum(sizes)
+
+
+def test_adding_links_what_is_there(tmp_path: Path) -> None:
+    path = build(tmp_path / "index", {f"d{i}": f"cat n{i}" for i in range(30)}).path
+    before = {f.name: f.stat().st_ino for f in (path / "generation-000001/parts/000001").iterdir()}
+    update(path, named(5, 30))
+    generation = path / "generation-000002"
+    after = {f.name: f.stat().st_ino for f in (generation / "parts" / "000001").iterdir()}
+    assert after == before
+    assert not (generation / "rows.npy").exists()
+    for number in range(FEW - 2):
+        update(path, named(5, 35 + 5 * number))
+    index = IndexReader.open(path, checksums=True)
+    assert [place.name for place in index.parts.folders] == [f"{FEW + 1:06d}"]
+    assert list(index.ids) == [f"d{i}" for i in range(30 + 5 * (FEW - 1))]
+
+
+def test_replaced_and_deleted_documents_leave_the_order(tmp_path: Path) -> None:
+    path = build(tmp_path / "index", {f"d{i}": f"cat n{i}" for i in range(10)}).path
+    update(path, [Document("d3", "dog"), Document("new", "emu")])
+    delete(path, ["d0"])
+    index = IndexReader.open(path, checksums=True)
+    assert np.load(index.folder / "rows.npy").tolist() == [1, 2, 10, *range(4, 10), 11]
+    assert index.document("d3").text == "dog"
+    assert [hit.id for hit in index.search("dog")] == ["d3"]
+    assert index.search("n3 n0") == []
+    delete(path, [f"d{i}" for i in range(4, 8)])  # most of the first part is gone: it is rewritten
+    index = IndexReader.open(path, checksums=True)
+    assert index.parts.counts == (2, 4)
+    assert list(index.ids) == ["d1", "d2", "d3", "d8", "d9", "new"]
+
+
+def test_an_order_of_rows_that_are_not_there_is_refused(tmp_path: Path) -> None:
+    path = build(tmp_path / "index", {"a": "cat", "b": "dog"}).path
+    generation = path / "generation-000001"
+    for wrong in ([0, 2], [-1, 0]):
+        np.save(generation / "rows.npy", np.array(wrong))
+        with pytest.raises(IndexFormatError, match="rows that are in no part"):
+            Parts.open(generation)
+
+
+# Rows and texts of several files.
+
+
+@settings(max_examples=50)
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=4), st.data())
+def test_rows_and_texts_of_several_files(sizes: list[int], data: st.DataObject) -> None:
+    total = sum(sizes)
+    order = np.array(data.draw(st.permutations(range(total))), np.int64)
+    order = order[: data.draw(st.integers(0, total))]
+    dense = np.arange(3 * total, dtype=np.float32).reshape(total, 3) % 5
+    texts = [f"é{n}" * (n % 3) for n in range(total)]
+    with TemporaryDirectory() as folder:
+        places = [Path(folder) / str(n) for n in range(len(sizes))]
+        first = 0
+        for place, size in zip(places, sizes, strict=True):
+            save_csr(place, sp.csr_array(dense[first : first + size]))
+            TextStore.write(place, texts[first : first + size])
+            first += size
+        rows = JoinedRows(tuple(places), tuple(sizes), 3, order)
+        assert rows.load().toarray().tolist() == dense[order].tolist()
+        assert np.diff(rows.indptr).tolist() == (dense[order] > 0).sum(axis=1).tolist()
+        assert rows[1:3].load().toarray().tolist() == dense[order][1:3].tolist()
+        joined = JoinedTexts([TextStore(place) for place in places], order)
+        expected = [texts[n] for n in order]
+        assert list(joined) == [joined[n] for n in range(order.size)] == expected
+        with TextWriter(Path(folder) / "copy") as writer:
+            writer.append("first")
+            joined.write(writer)
+            writer.append("last")
+        assert list(TextStore(Path(folder) / "copy")) == ["first", *expected, "last"]
+
+
+def test_rows_are_mapped_where_they_are_neighbours(tmp_path: Path) -> None:
+    save_csr(tmp_path / "a", sp.csr_array(np.eye(4, dtype=np.float32)))
+    order = np.array([1, 2, 3])
+    found = JoinedRows((tmp_path / "a",), (4,), 4, order).load()
+    assert not found.data.flags.owndata
+    assert (found != load_csr(tmp_path / "a", 4)[1:]).nnz == 0
+
+
+# Fields.
+
+TEXTS = st.sampled_from(["x", "y", "zebra", "2020-01-01"])
+NUMBERS = st.integers(-3, 3) | st.sampled_from([0.5, -1.25])
+DAYS = st.sampled_from(["2020-01-01", "2021-02-03", "2020-01-01T10:00:00"])
+VALUES = {"text": TEXTS, "number": NUMBERS, "day": DAYS}
+ROWS = st.lists(
+    st.fixed_dictionaries(
+        {}, optional={n: v | st.lists(v, min_size=1, max_size=3) for n, v in VALUES.items()}
+    ),
+    max_size=4,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(ROWS, ROWS, st.data())
+def test_joined_columns_are_those_of_all_documents(
+    old: list[dict[str, object]], new: list[dict[str, object]], data: st.DataObject
+) -> None:
+    order = data.draw(st.permutations(range(len(old) + len(new))))
+    order = order[: data.draw(st.integers(0, len(order)))]
+    with TemporaryDirectory() as folder:
+        first = columns(Path(folder) / "old", old)
+        kinds = first.kinds
+        if kinds.get("day") and kinds["day"].kind != "date":
+            new = [{n: v for n, v in row.items() if n != "day"} for row in new]
+        if kinds.get("text") and kinds["text"].kind == "date":
+            new = [{n: v for n, v in row.items() if n != "text"} for row in new]
+        second = columns(Path(folder) / "new", new, kinds)
+        ids = [str(n) for n in order]
+        join_columns(Path(folder) / "joined", first, second, np.array(order, np.int64), ids)
+        joined = Columns(Path(folder) / "joined", len(order))
+        sources = [first.of(n) for n in range(len(old))] + [second.of(n) for n in range(len(new))]
+        kinds = {**first.kinds, **second.kinds}
+        expected = columns(Path(folder) / "expected", [sources[n] for n in order], kinds)
+        assert joined.kinds == expected.kinds
+        for number in range(len(order)):
+            assert joined.of(number) == expected.of(number)
+        for name in joined:
+            joined[name].check()
+
+
+def columns(folder: Path, rows: list[dict[str, object]], kinds: dict[str, object] = {}) -> Columns:  # noqa: B006
+    with FieldWriter(folder, kinds) as writer:  # type: ignore[arg-type]
+        for number, row in enumerate(rows):
+            writer.append(str(number), row)
+    return Columns(folder, len(rows))
+
+
+def test_a_number_that_fractions_would_change_is_refused(tmp_path: Path) -> None:
+    old = columns(tmp_path / "old", [{}, {"n": 2**53 + 1}])
+    new = columns(tmp_path / "new", [{"n": 0.5}], old.kinds)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=f"document 'b': the field 'n' is {2**53 + 1}, which"):
+        join_columns(tmp_path / "out", old, new, np.array([1, 2]), ["b", "c"])
+    join_columns(tmp_path / "out", old, new, np.array([2, 0]), ["c", "a"])
+    assert Columns(tmp_path / "out", 2).of(0) == {"n": 0.5}
+
+
+# How many rows there may be.
+
+
+def test_more_rows_than_32_bits_number_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert MOST_ROWS == 2_147_483_647
+    check_rows(MOST_ROWS)
+    with pytest.raises(InputError, match="2,147,483,648 documents and passages; an index holds 2,"):
+        check_rows(MOST_ROWS + 1)
+    monkeypatch.setattr(parts, "MOST_ROWS", 3)
+    path = build(tmp_path / "index", {"a": "cat", "b": "dog"}).path
+    update(path, named(1))
+    with pytest.raises(InputError, match="4 documents and passages; an index holds 3 at most"):
+        update(path, named(2))
+    assert list(IndexReader.open(path, checksums=True).ids) == ["a", "b", "d0"]
+    with IndexBuilder(tmp_path / "other") as builder, pytest.raises(InputError, match="holds 3"):
+        builder.add_documents(named(4), {})
