@@ -24,7 +24,12 @@ from lexicept.index.manifest import read_manifest, resolved
 from lexicept.index.passages import PassageWriter
 from lexicept.index.reader import IndexReader
 from lexicept.index.stored import StoredDocuments
-from lexicept.index.term_frequencies import DocumentEncoder, Encode, TokenTotal, write_tf
+from lexicept.index.term_frequencies import (
+    DocumentEncoder,
+    Encode,
+    TokenTotal,
+    write_parts,
+)
 from lexicept.parallel.ray import Cluster
 from lexicept.parallel.shards import Over, over
 from lexicept.progress import Progress, silent
@@ -33,7 +38,7 @@ from lexicept.storage.generations import generation_name
 from lexicept.storage.manifest import describe_files
 from lexicept.storage.texts import TextStore, TextWriter
 from lexicept.storage.workspace import Workspace
-from lexicept.vectorizers.interface import TOKEN_TABLE, TokenCounter, Vectorizer
+from lexicept.vectorizers.interface import TOKEN_TABLE, TokenCounter, Vectorizer, parts_of
 
 
 class IndexBuilder:
@@ -104,17 +109,27 @@ class IndexBuilder:
         write_files(self._generation, files)
 
     def add_vocabulary(
-        self, vectorizer: Vectorizer, settings: VocabularySettings, progress: Progress = silent
+        self,
+        vectorizer: Vectorizer,
+        settings: VocabularySettings,
+        progress: Progress = silent,
+        *others: VocabularySettings,
     ) -> sp.csr_array:
         """Count or encode all documents; return the vocabulary's tf, memory-mapped [N, size].
 
         A token table is stored with it where the vectorizer makes one.
 
+        Args:
+            others: settings of the other vocabularies of a ``JointVectorizer``.
+
         Raises:
             InputError: unfinished work on another model of this vocabulary.
         """
-        folder = self._generation / vectorizer.name
-        folder.mkdir()
+        parts = parts_of(vectorizer)
+        folders = [self._generation / part.name for part in parts]
+        folder = folders[0]
+        for new in folders:
+            new.mkdir()
         shards, sums = None, TokenTotal()
         encode: Encode = partial(map, DocumentEncoder(vectorizer).documents)
         if not vectorizer.grows:
@@ -127,15 +142,16 @@ class IndexBuilder:
             if self._cluster is not None:
                 load = partial(DocumentEncoder.load, type(vectorizer), folder)
                 encode = partial(self._cluster.encode, load)
-        prefix = folder / "frequencies"
-        tf = write_tf(prefix, vectorizer, self.contents, shards, progress, encode, sums.add)
+        prefixes = [new / "frequencies" for new in folders]
+        written = (self.contents, shards, progress, encode, sums.add)
+        tf = write_parts(prefixes, vectorizer, *written)
         if sums.total is not None and isinstance(vectorizer, TokenCounter):
             vectorizer.token_table(sums.total).save(folder / TOKEN_TABLE)
         if vectorizer.grows:
             vectorizer.save(folder)
-        self._sizes[vectorizer.name] = vectorizer.size
-        self._settings[vectorizer.name] = settings
-        return tf
+        self._sizes |= {part.name: part.size for part in parts}
+        self._settings |= dict(zip((part.name for part in parts), (settings, *others), strict=True))
+        return tf[0]
 
     def add_atlas(self, findings: Findings) -> None:
         """Store the findings about the concepts, which have to be added before."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -20,7 +20,12 @@ from lexicept.errors import IndexFormatError
 from lexicept.progress import Progress
 from lexicept.storage.arrays import CSRWriter, load_csr, save_csr
 from lexicept.storage.workspace import Units
-from lexicept.vectorizers.interface import EncodedDocuments, TokenCounter, Vectorizer
+from lexicept.vectorizers.interface import (
+    EncodedDocuments,
+    JointVectorizer,
+    TokenCounter,
+    Vectorizer,
+)
 from lexicept.vectors import Integers
 
 SHARD = 512
@@ -101,6 +106,32 @@ def write_tf(
                 count(sums)
             progress(vectorizer.name, min(start + SHARD, len(texts)), len(texts))
     return load_csr(prefix, vectorizer.size)
+
+
+def write_parts(
+    prefixes: Sequence[Path], vectorizer: Vectorizer, *arguments: Any
+) -> list[sp.csr_array]:
+    """Write and return the tf of all texts in each vocabulary of a vectorizer.
+
+    Args:
+        prefixes: of each, see ``load_csr``.
+        arguments: of ``write_tf``.
+    """
+    if not isinstance(vectorizer, JointVectorizer):
+        return [write_tf(prefixes[0], vectorizer, *arguments)]
+    joined = prefixes[0].with_name("joined")
+    tf = write_tf(joined, vectorizer, *arguments)
+    start = 0
+    for prefix, part in zip(prefixes, vectorizer.parts, strict=True):
+        own = slice(start, start + part.size)
+        start = own.stop
+        with CSRWriter(prefix) as written:
+            for row in range(0, tf.shape[0], SHARD):
+                written.append(sp.csr_array(tf[row : row + SHARD])[:, own])
+    for file in joined.parent.glob(f"{joined.name}.*"):
+        file.unlink()
+    parts = zip(prefixes, vectorizer.parts, strict=True)
+    return [load_csr(prefix, part.size) for prefix, part in parts]
 
 
 def _encoded(vectorizer: Vectorizer, blocks: Iterable[list[str]]) -> Iterator[EncodedDocuments]:

@@ -33,7 +33,7 @@ from lexicept.index.generations import (
 from lexicept.index.impacts import RRASettings
 from lexicept.index.reader import IndexReader
 from lexicept.index.stored import StoredDocuments
-from lexicept.index.term_frequencies import write_tf
+from lexicept.index.term_frequencies import write_parts
 from lexicept.parallel.ray import Cluster
 from lexicept.progress import Progress, silent
 from lexicept.storage.arrays import CSRWriter, load_csr, save_array
@@ -41,6 +41,7 @@ from lexicept.storage.files import remove
 from lexicept.storage.generations import generation_name
 from lexicept.storage.texts import TextStore
 from lexicept.storage.workspace import new_folder
+from lexicept.vectorizers.interface import parts_of
 from lexicept.vectors import Integers
 
 BLOCK = 2**14
@@ -314,20 +315,24 @@ def _rewrite(
         write_files(folder, files)
     write_documents(folder, _documents(index, fresh, order), index.fields.kinds)
     staged = folder / "fresh"
+    if len(fresh.ids):
+        for vectorizer in index.vectorizers.all():
+            new = [folder / part.name / "new" for part in parts_of(vectorizer)]
+            for prefix in new:
+                prefix.parent.mkdir(exist_ok=True)
+            write_parts(new, vectorizer, Contents(staged), None, progress)
     sizes = {}
     for vocabulary in index.vocabularies:
         target = folder / vocabulary.name
         before = index.folder / vocabulary.name
         size, terms = vocabulary.size, vocabulary.terms or ()
         target.mkdir(exist_ok=True)
-        new = target / "new"
         if len(fresh.ids):
-            vectorizer = index.vectorizer(vocabulary.name)
-            write_tf(new, vectorizer, Contents(staged), None, progress)
-            size, terms = vectorizer.size, vectorizer.terms
+            own = index.vectorizer(vocabulary.name)
+            size, terms = own.size, own.terms
         TextStore.write(target / "terms", terms)
         matrices = [load_csr(before / "frequencies", size)]
-        matrices += [load_csr(new, size)] if len(fresh.ids) else []
+        matrices += [load_csr(target / "new", size)] if len(fresh.ids) else []
         _write_rows(target / "frequencies", matrices, order)
         for part in target.glob("new.*"):
             part.unlink()

@@ -11,11 +11,13 @@ import scipy.sparse as sp
 
 from lexicept.errors import IndexFormatError, InputError, require
 from lexicept.explanation.contributions import Sources
+from lexicept.models.exemplars import Exemplars
 
 # Named, not imported: searching words must not import torch.
 VECTORIZERS = {
     "words": ("lexicept.vectorizers.words", "WordVectorizer"),
     "concepts": ("lexicept.vectorizers.concepts", "ConceptVectorizer"),
+    "texts": ("lexicept.vectorizers.texts", "TextVectorizer"),
 }
 
 
@@ -93,6 +95,26 @@ class Vectorizer(Protocol):
         """Read what ``save`` wrote."""
 
 
+@runtime_checkable
+class JointVectorizer(Protocol):
+    """A vectorizer of several vocabularies side by side, which reads a text once for all of them.
+
+    Its folder is that of the first; it has its name."""
+
+    parts: Sequence[Vectorizer]
+
+    def encode_parts(self, text: str) -> list[EncodedQuery]:
+        """Encode a query once, for each of the vocabularies."""
+
+
+class JoinedVectorizer(Vectorizer, Protocol):
+    """A part of a joint vectorizer that knows it."""
+
+    @property
+    def joint(self) -> Vectorizer:
+        """The joint vectorizer."""
+
+
 class QueryVectorizer(Protocol):
     """The part of a vectorizer that queries and explanations need."""
 
@@ -150,6 +172,11 @@ class TokenCounter(Protocol):
         """
 
 
+def parts_of(vectorizer: Vectorizer) -> Sequence[Vectorizer]:
+    """Return a vectorizer of each vocabulary that a vectorizer has."""
+    return vectorizer.parts if isinstance(vectorizer, JointVectorizer) else [vectorizer]
+
+
 def load_token_table(folder: Path) -> QueryTable:
     """Load the token table in the folder of a vocabulary.
 
@@ -162,21 +189,28 @@ def load_token_table(folder: Path) -> QueryTable:
     return cast(QueryTable, table.load(folder / TOKEN_TABLE))
 
 
-def load_query_model(folder: Path) -> QueryModel | None:
+def load_query_model(folder: Path, texts: Path | None) -> QueryModel | None:
     """Load the model in the folder of the concepts for queries alone.
+
+    Args:
+        texts: the folder of whole texts, whose weights follow the concepts'; None without any.
 
     Returns:
         None where ``load_vectorizer`` has to be tried, which also says what is wrong.
     """
     try:
         model = importlib.import_module("lexicept.models.query_model").QueryModel
-        return cast(QueryModel | None, model.load(folder / "model"))
+        exemplars = None if texts is None else Exemplars.load(texts)
+        return cast(QueryModel | None, model.load(folder / "model", exemplars))
     except Exception:  # a package is missing, or a file is damaged
         return None
 
 
-def load_vectorizer(name: str, folder: Path) -> Vectorizer:
+def load_vectorizer(name: str, folder: Path, *others: Vectorizer) -> Vectorizer:
     """Load the vectorizer that was saved for a vocabulary.
+
+    Args:
+        others: those that it works with: whole texts need the concepts'.
 
     Raises:
         IndexFormatError: a vocabulary of an unknown kind.
@@ -188,6 +222,6 @@ def load_vectorizer(name: str, folder: Path) -> Vectorizer:
     try:
         vectorizer = getattr(importlib.import_module(module), kind)
     except ModuleNotFoundError as error:
-        missing = f"{error.name} missing: pip install 'lexicept[{name}]'"
+        missing = f"{error.name} missing: pip install 'lexicept[concepts]'"
         raise InputError(f"{folder}: {missing}, or search the words alone") from None
-    return cast(Vectorizer, vectorizer.load(folder))
+    return cast(Vectorizer, vectorizer.load(folder, *others))
