@@ -111,16 +111,16 @@ class IndexBuilder:
     def add_vocabulary(
         self,
         vectorizer: Vectorizer,
-        settings: VocabularySettings,
+        *settings: VocabularySettings,
         progress: Progress = silent,
-        *others: VocabularySettings,
     ) -> sp.csr_array:
-        """Count or encode all documents; return the vocabulary's tf, memory-mapped [N, size].
+        """Count or encode all documents; return the vocabulary's tf, memory-mapped [N, size], those
+        of the first one of a ``JointVectorizer``.
 
         A token table is stored with it where the vectorizer makes one.
 
         Args:
-            others: settings of the other vocabularies of a ``JointVectorizer``.
+            settings: of each vocabulary that the vectorizer has.
 
         Raises:
             InputError: unfinished work on another model of this vocabulary.
@@ -150,7 +150,7 @@ class IndexBuilder:
         if vectorizer.grows:
             vectorizer.save(folder)
         self._sizes |= {part.name: part.size for part in parts}
-        self._settings |= dict(zip((part.name for part in parts), (settings, *others), strict=True))
+        self._settings |= dict(zip((part.name for part in parts), settings, strict=True))
         return tf[0]
 
     def add_atlas(self, findings: Findings) -> None:

@@ -84,10 +84,12 @@ class LoadedVectorizers:
                     self._tried_query_model = True  # one that is loaded stays: it is faster
             return self._loaded[name]
 
-    def all(self) -> list[Vectorizer]:
-        """Return the vectorizers, joint ones for what one model reads; raises errors as ``get``."""
-        alone = [self.get(name) for name in self._sizes if name not in self._by_model]
-        return [*alone, *([self._joint()] if self._by_model else [])]
+    def of(self, names: Sequence[str]) -> list[Vectorizer]:
+        """Return the vectorizers of some vocabularies, one for those that a model reads together;
+        raises errors as ``get``."""
+        if not {"concepts", "texts"} <= {*names}:
+            return [self.get(name) for name in names]
+        return [*(self.get(n) for n in names if n not in self._by_model), self._joint()]
 
     def _joint(self) -> Vectorizer:
         """Return the vectorizer of all that the concepts' model reads."""

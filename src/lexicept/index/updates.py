@@ -316,7 +316,7 @@ def _rewrite(
     write_documents(folder, _documents(index, fresh, order), index.fields.kinds)
     staged = folder / "fresh"
     if len(fresh.ids):
-        for vectorizer in index.vectorizers.all():
+        for vectorizer in index.vectorizers.of([*index.settings]):
             new = [folder / part.name / "new" for part in parts_of(vectorizer)]
             for prefix in new:
                 prefix.parent.mkdir(exist_ok=True)

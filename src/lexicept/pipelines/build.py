@@ -196,7 +196,7 @@ def build(
         if "words" in names:
             # BM25's queries count words: their weights say little about which matter.
             settings = VocabularySettings(BM25(), pruning="impact")
-            builder.add_vocabulary(words, settings, report)
+            builder.add_vocabulary(words, settings, progress=report)
         if fitted is not None:
             settings = _settings(fitted, weighting, pruning, limits)
             if "texts" not in names:
@@ -224,9 +224,9 @@ def _add_concepts(
 
     concepts = fitted.concepts
     if fitted.texts is None:
-        activations = builder.add_vocabulary(concepts, settings, progress)
+        activations = builder.add_vocabulary(concepts, settings, progress=progress)
     else:
-        activations = builder.add_vocabulary(fitted.texts.joint, settings, progress, TEXTS)
+        activations = builder.add_vocabulary(fitted.texts.joint, settings, TEXTS, progress=progress)
     if concepts.named and labels is None and fitted.names is None:
         return
     findings = describe(
