@@ -38,7 +38,7 @@ from lexicept.storage.generations import generation_name
 from lexicept.storage.manifest import describe_files
 from lexicept.storage.texts import TextStore, TextWriter
 from lexicept.storage.workspace import Workspace
-from lexicept.vectorizers.interface import TOKEN_TABLE, TokenCounter, Vectorizer, parts_of
+from lexicept.vectorizers.interface import TOKEN_TABLE, AnyVectorizer, TokenCounter, parts_of
 
 
 class IndexBuilder:
@@ -110,7 +110,7 @@ class IndexBuilder:
 
     def add_vocabulary(
         self,
-        vectorizer: Vectorizer,
+        vectorizer: AnyVectorizer,
         *settings: VocabularySettings,
         progress: Progress = silent,
     ) -> sp.csr_array:

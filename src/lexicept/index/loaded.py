@@ -17,6 +17,7 @@ from lexicept.index.query_cache import QueryCache, stack
 from lexicept.storage.files import disk_errors
 from lexicept.vectorizers.interface import (
     TOKEN_TABLE,
+    AnyVectorizer,
     EncodedQuery,
     JoinedVectorizer,
     JointVectorizer,
@@ -84,14 +85,14 @@ class LoadedVectorizers:
                     self._tried_query_model = True  # one that is loaded stays: it is faster
             return self._loaded[name]
 
-    def of(self, names: Sequence[str]) -> list[Vectorizer]:
+    def of(self, names: Sequence[str]) -> list[AnyVectorizer]:
         """Return the vectorizers of some vocabularies, one for those that a model reads together;
         raises errors as ``get``."""
         if not {"concepts", "texts"} <= {*names}:
             return [self.get(name) for name in names]
         return [*(self.get(n) for n in names if n not in self._by_model), self._joint()]
 
-    def _joint(self) -> Vectorizer:
+    def _joint(self) -> AnyVectorizer:
         """Return the vectorizer of all that the concepts' model reads."""
         if "texts" in self._sizes:
             return cast(JoinedVectorizer, self.get("texts")).joint

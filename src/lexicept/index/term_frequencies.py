@@ -21,10 +21,10 @@ from lexicept.progress import Progress
 from lexicept.storage.arrays import CSRWriter, load_csr, save_csr
 from lexicept.storage.workspace import Units
 from lexicept.vectorizers.interface import (
+    AnyVectorizer,
     EncodedDocuments,
     JointVectorizer,
     TokenCounter,
-    Vectorizer,
 )
 from lexicept.vectors import Integers
 
@@ -42,7 +42,7 @@ Encode: TypeAlias = Callable[[Iterable[list[str]]], Iterator[EncodedDocuments]]
 class DocumentEncoder:
     """Encodes documents by a vectorizer, and counts their tokens where that can."""
 
-    vectorizer: Vectorizer
+    vectorizer: AnyVectorizer
 
     def documents(self, texts: Sequence[str]) -> EncodedDocuments:
         """Encode texts."""
@@ -51,7 +51,7 @@ class DocumentEncoder:
         return EncodedDocuments(self.vectorizer.documents(texts))
 
     @classmethod
-    def load(cls, kind: type[Vectorizer], folder: Path) -> DocumentEncoder:
+    def load(cls, kind: type[AnyVectorizer], folder: Path) -> DocumentEncoder:
         """Load a saved vectorizer."""
         return cls(kind.load(folder))
 
@@ -70,7 +70,7 @@ class TokenTotal:
 
 def write_tf(
     prefix: Path,
-    vectorizer: Vectorizer,
+    vectorizer: AnyVectorizer,
     texts: Sequence[str],
     shards: Units | None,
     progress: Progress,
@@ -109,7 +109,7 @@ def write_tf(
 
 
 def write_parts(
-    prefixes: Sequence[Path], vectorizer: Vectorizer, *arguments: Any
+    prefixes: Sequence[Path], vectorizer: AnyVectorizer, *arguments: Any
 ) -> list[sp.csr_array]:
     """Write and return the tf of all texts in each vocabulary of a vectorizer.
 
@@ -134,7 +134,7 @@ def write_parts(
     return [load_csr(prefix, part.size) for prefix, part in parts]
 
 
-def _encoded(vectorizer: Vectorizer, blocks: Iterable[list[str]]) -> Iterator[EncodedDocuments]:
+def _encoded(vectorizer: AnyVectorizer, blocks: Iterable[list[str]]) -> Iterator[EncodedDocuments]:
     return (EncodedDocuments(vectorizer.documents(block)) for block in blocks)
 
 
@@ -200,7 +200,7 @@ def _assemble(
     encoded: Iterator[EncodedDocuments],
     first: Integers,
     start: int,
-    vectorizer: Vectorizer,
+    vectorizer: AnyVectorizer,
     written: CSRWriter,
 ) -> EncodedDocuments:
     """Return the tf of a shard, those of its new texts and of texts that are written already, and

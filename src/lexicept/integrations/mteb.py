@@ -22,7 +22,7 @@ from lexicept.index.reader import IndexReader
 from lexicept.index.stored import Hit
 from lexicept.pipelines.opened import IndexLike, reader_of
 from lexicept.queries.syntax import ParsedQuery
-from lexicept.vectorizers.interface import Vectorizer, parts_of
+from lexicept.vectorizers.interface import AnyVectorizer, parts_of
 from lexicept.vectorizers.words import WordVectorizer
 
 OF_DOCUMENTS = ("frequencies.", "terms.", "atlas/")
@@ -122,7 +122,7 @@ class LexiceptSearch:
         return scores
 
 
-def _as_new(vectorizer: Vectorizer) -> Vectorizer:
+def _as_new(vectorizer: AnyVectorizer) -> AnyVectorizer:
     """Return a vectorizer; one that grows, empty."""
     if vectorizer.grows:
         return WordVectorizer(cast(WordVectorizer, vectorizer).tokenizer.language)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol, cast, runtime_checkable
+from typing import NamedTuple, Protocol, TypeAlias, cast, runtime_checkable
 
 import scipy.sparse as sp
 
@@ -99,9 +99,26 @@ class Vectorizer(Protocol):
 class JointVectorizer(Protocol):
     """A vectorizer of several vocabularies side by side, which reads a text once for all of them.
 
-    Its folder is that of the first; it has its name."""
+    Its folder and its name are those of the first.
+    """
 
+    name: str
+    grows: bool
     parts: Sequence[Vectorizer]
+    """A vectorizer of each."""
+
+    @property
+    def size(self) -> int:
+        """The number of dimensions of all together."""
+
+    def documents(self, texts: Sequence[str]) -> sp.csr_array:
+        """See ``Vectorizer``."""
+
+    def queries(self, texts: Sequence[str]) -> sp.csr_array:
+        """See ``Vectorizer``."""
+
+    def save(self, folder: Path) -> None:
+        """Write each part into an existing folder of its name, beside this one."""
 
     def encode_parts(self, text: str) -> list[EncodedQuery]:
         """Encode a query once, for each of the vocabularies."""
@@ -111,8 +128,11 @@ class JoinedVectorizer(Vectorizer, Protocol):
     """A part of a joint vectorizer that knows it."""
 
     @property
-    def joint(self) -> Vectorizer:
+    def joint(self) -> JointVectorizer:
         """The joint vectorizer."""
+
+
+AnyVectorizer: TypeAlias = Vectorizer | JointVectorizer
 
 
 class QueryVectorizer(Protocol):
@@ -172,7 +192,7 @@ class TokenCounter(Protocol):
         """
 
 
-def parts_of(vectorizer: Vectorizer) -> Sequence[Vectorizer]:
+def parts_of(vectorizer: AnyVectorizer) -> Sequence[Vectorizer]:
     """Return a vectorizer of each vocabulary that a vectorizer has."""
     return vectorizer.parts if isinstance(vectorizer, JointVectorizer) else [vectorizer]
 

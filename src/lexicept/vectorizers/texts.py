@@ -112,11 +112,6 @@ class ConceptsAndTexts:
         self.parts: Sequence[Vectorizer] = (texts.concepts, texts)
 
     @property
-    def terms(self) -> Sequence[str]:
-        """The name of every dimension."""
-        return [*self._concepts.terms, *self._texts.terms]
-
-    @property
     def size(self) -> int:
         """Number of concepts and of exemplars."""
         return self._concepts.size + self._texts.size
