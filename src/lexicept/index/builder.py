@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import scipy.sparse as sp
 
@@ -38,7 +38,13 @@ from lexicept.storage.generations import generation_name
 from lexicept.storage.manifest import describe_files
 from lexicept.storage.texts import TextStore, TextWriter
 from lexicept.storage.workspace import Workspace
-from lexicept.vectorizers.interface import TOKEN_TABLE, AnyVectorizer, TokenCounter, parts_of
+from lexicept.vectorizers.interface import (
+    TOKEN_TABLE,
+    AnyVectorizer,
+    TokenCounter,
+    Vectorizer,
+    parts_of,
+)
 
 
 class IndexBuilder:
@@ -140,7 +146,8 @@ class IndexBuilder:
             )
             shards = self.work.units(f"{vectorizer.name}-tf")
             if self._cluster is not None:
-                load = partial(DocumentEncoder.load, type(vectorizer), folder)
+                kind = cast("type[Vectorizer]", type(vectorizer))
+                load = partial(DocumentEncoder.load, kind, folder)
                 encode = partial(self._cluster.encode, load)
         prefixes = [new / "frequencies" for new in folders]
         written = (self.contents, shards, progress, encode, sums.add)

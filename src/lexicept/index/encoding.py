@@ -54,7 +54,6 @@ class QueryEncoding:
         """Return the vocabularies to search. Raises InputError for an unknown one."""
         if vocabulary is not None:
             self.span(vocabulary)
-        if vocabulary is not None:
             return [vocabulary]
         # A table knows the tokens of a query, not the whole of it.
         missing = ["texts"] if self.query_encoder == "lookup" else []

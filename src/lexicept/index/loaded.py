@@ -233,6 +233,8 @@ class LoadedVectorizers:
     def adopt(self, other: LoadedVectorizers) -> None:
         """Take over the vectorizers that another generation has loaded and that are equal here."""
         equal = [n for n in self._sizes if n in other._sizes and self._model(n) == other._model(n)]
+        if "concepts" not in equal:
+            equal = [name for name in equal if name != "texts"]  # they hold the concepts
         for name in equal:
             if name in other._loaded:
                 self._loaded[name] = other._loaded[name]

@@ -25,6 +25,8 @@ from lexicept.vectorizers.interface import (
     EncodedDocuments,
     JointVectorizer,
     TokenCounter,
+    Vectorizer,
+    parts_of,
 )
 from lexicept.vectors import Integers
 
@@ -51,7 +53,7 @@ class DocumentEncoder:
         return EncodedDocuments(self.vectorizer.documents(texts))
 
     @classmethod
-    def load(cls, kind: type[AnyVectorizer], folder: Path) -> DocumentEncoder:
+    def load(cls, kind: type[Vectorizer], folder: Path) -> DocumentEncoder:
         """Load a saved vectorizer."""
         return cls(kind.load(folder))
 
@@ -95,7 +97,7 @@ def write_tf(
         for start in starts:
             if shards is not None and start in done:
                 block = load_csr(_shard(shards, start), vectorizer.size)
-                sums = _load_sums(shards, start, vectorizer.size)
+                sums = _load_sums(shards, start, parts_of(vectorizer)[0].size)
             else:
                 block, sums = _assemble(encoded, first, start, vectorizer, written)
                 sums = sums if start % step == 0 else None
@@ -158,7 +160,7 @@ def _keep(shards: Units, start: int, block: sp.csr_array, sums: sp.csr_array | N
 
 
 def _load_sums(shards: Units, start: int, size: int) -> sp.csr_array | None:
-    """Return the sums of a finished shard; None where it has none."""
+    """Return the sums of a finished shard, of so many concepts; None where it has none."""
     facts = shards.facts(_shard(shards, start).name) or {}
     return load_csr(_sums(shards, start), size + 1) if facts.get("tokens") else None
 
