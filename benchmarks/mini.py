@@ -1,7 +1,7 @@
 """``python -m benchmarks.mini FOLDER:SPLIT ... --out OUT``: the default build beside BM25, the
 dense model whose states it reads, and late interaction over these states, in one run.
 
-All settings are fixed beforehand. Differences from words and concepts together have 95 %
+All settings are fixed beforehand. Differences from all vocabularies together have 95 %
 confidence intervals: paired bootstrap over queries. ``--plot`` draws words and concepts against
 cost, with settings that were chosen on the collections that it names. Indexes, embeddings and
 token states are kept in OUT, and an interrupted run goes on from there.
@@ -29,6 +29,15 @@ from benchmarks.rerankers import baselines
 from lexicept.evaluation.runs import run_of_hits
 from lexicept.measures import mean_length, qd_flops
 from lexicept.vectors import place_columns
+
+ALL = "words, concepts and whole texts"
+
+SEARCHED = {
+    "concepts": ["concepts"],
+    SUBJECT: ["words", "concepts"],
+    ALL: ["words", "concepts", "texts"],
+}
+"""Vocabularies of each system; costs are those of all but the words."""
 
 
 def main() -> None:
@@ -60,25 +69,31 @@ def main() -> None:
 
 
 def searched(collection: Collection) -> list[System]:
-    """Measure concepts alone, and words and concepts, with queries from each encoder."""
+    """Measure concepts alone, words and concepts, and these with whole texts where the index has
+    them, with queries from each encoder."""
     index, qrels = collection.index, collection.qrels
-    span = index.span("concepts")
-    documents = index.document_vectors().select("concepts").weights
+    documents = index.engine.matrix()
+    known = {vocabulary.name for vocabulary in index.vocabularies}
     systems = []
     for encoder, reader in query_encoders(index).items():
         asked = reader.query_vectors(collection.texts)
-        concepts = place_columns([(span.start, asked[:, span])], asked.shape[1])
-        cost = (qd_flops(concepts[:, span], documents), mean_length(documents))
-        for name, vectors in (("concepts", concepts), (SUBJECT, asked)):
+        for name, vocabularies in SEARCHED.items():
+            if not known.issuperset(vocabularies) or (encoder and "texts" in vocabularies):
+                continue
+            spans = [(of, index.span(of)) for of in vocabularies]
+            vectors = place_columns([(s.start, asked[:, s]) for _, s in spans], asked.shape[1])
+            costly = [span for of, span in spans if of != "words"]
+            cost = sum(qd_flops(asked[:, span], documents[:, span]) for span in costly)
+            length = sum(mean_length(documents[:, span]) for span in costly)
             hits = index.search_vectors(vectors, 10)
             run = run_of_hits([query.id for query in collection.queries], hits)
-            systems.append(System.of_run(name + encoder, qrels, run, *cost))
+            systems.append(System.of_run(name + encoder, qrels, run, cost, length))
     return systems
 
 
 def compared(collection: Collection, systems: Sequence[System]) -> Table:
-    """Return nDCG@10, how far words and concepts are ahead with its interval, and costs."""
-    (ours,) = (system for system in systems if system.name == SUBJECT)
+    """Return nDCG@10, how far the default is ahead with its interval, and costs."""
+    ours = next(s for name in (ALL, SUBJECT) for s in systems if s.name == name)
     rows = []
     for system in systems:
         cost = "" if system.qd_flops is None else f"{system.qd_flops:.2f}"
@@ -88,7 +103,7 @@ def compared(collection: Collection, systems: Sequence[System]) -> Table:
             cells = [f"**{cell}**" for cell in cells]
         rows.append([*cells, "" if system is ours else ahead(ours, system), cost, length])
     title = f"{collection.name}, {len(ours.ndcg)} queries"
-    columns = [title, NDCG, f"{SUBJECT} ahead by", "QD-FLOPs", "length"]
+    columns = [title, NDCG, f"{ours.name} ahead by", "QD-FLOPs", "length"]
     return Table(title, columns, rows)
 
 

@@ -89,7 +89,7 @@ def build(
     try:
         builder.add_documents([Document(f"d{i}", t) for i, t in enumerate(TEXTS)], {})
         builder.add_vocabulary(WordVectorizer("en"), VocabularySettings(BM25()))
-        builder.add_vocabulary(vectorizer, settings, progress)
+        builder.add_vocabulary(vectorizer, settings, progress=progress)
         return builder.commit(ALPHA)
     finally:
         builder.close()

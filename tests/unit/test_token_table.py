@@ -294,7 +294,7 @@ def test_shards_are_counted_and_resumed(
 
         with IndexBuilder(path) as builder:
             builder.add_documents(DOCUMENTS, {})
-            builder.add_vocabulary(concepts, VocabularySettings(BM25(k3=1.0)), progress)
+            builder.add_vocabulary(concepts, VocabularySettings(BM25(k3=1.0)), progress=progress)
             builder.add_vocabulary(WordVectorizer(), VocabularySettings(BM25()))
             return builder.commit()
 

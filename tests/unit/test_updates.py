@@ -543,7 +543,9 @@ def test_shards_give_what_one_pass_gives(tmp_path: Path, monkeypatch: pytest.Mon
     builder = IndexBuilder(tmp_path / "parts")
     builder.add_documents(documents(TEXTS), {})
     builder.add_vocabulary(
-        WordVectorizer("en"), VocabularySettings(BM25()), lambda *call: calls.append(call)
+        WordVectorizer("en"),
+        VocabularySettings(BM25()),
+        progress=lambda *call: calls.append(call),
     )
     builder.add_vocabulary(Vowels(), CONCEPTS)
     assert_same(builder.commit(), whole, QUERIES)

@@ -29,7 +29,7 @@ from lexicept.sanitize import safe
 SNIPPET = 240
 """Characters of a document shown under a result."""
 
-_COLOURS = {"words": "cyan", "concepts": "magenta"}
+_COLOURS = {"words": "cyan", "concepts": "magenta", "texts": "yellow"}
 
 
 class _Mark(NamedTuple):

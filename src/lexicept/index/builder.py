@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import scipy.sparse as sp
 
@@ -25,7 +25,12 @@ from lexicept.index.parts import PARTS, Parts, check_rows, frequencies, part_nam
 from lexicept.index.passages import PassageWriter
 from lexicept.index.reader import IndexReader
 from lexicept.index.stored import StoredDocuments
-from lexicept.index.term_frequencies import DocumentEncoder, Encode, TokenTotal, write_tf
+from lexicept.index.term_frequencies import (
+    DocumentEncoder,
+    Encode,
+    TokenTotal,
+    write_vocabularies,
+)
 from lexicept.parallel.ray import Cluster
 from lexicept.parallel.shards import Over, over
 from lexicept.progress import Progress, silent
@@ -34,7 +39,13 @@ from lexicept.storage.generations import generation_name
 from lexicept.storage.manifest import describe_files
 from lexicept.storage.texts import TextWriter
 from lexicept.storage.workspace import Workspace
-from lexicept.vectorizers.interface import TOKEN_TABLE, TokenCounter, Vectorizer
+from lexicept.vectorizers.interface import (
+    TOKEN_TABLE,
+    AnyVectorizer,
+    TokenCounter,
+    Vectorizer,
+    parts_of,
+)
 
 
 class IndexBuilder:
@@ -105,17 +116,27 @@ class IndexBuilder:
         write_files(self._generation, files)
 
     def add_vocabulary(
-        self, vectorizer: Vectorizer, settings: VocabularySettings, progress: Progress = silent
+        self,
+        vectorizer: AnyVectorizer,
+        *settings: VocabularySettings,
+        progress: Progress = silent,
     ) -> sp.csr_array:
-        """Count or encode all documents; return the vocabulary's tf, memory-mapped [N, size].
+        """Count or encode all documents; return the vocabulary's tf, memory-mapped [N, size], those
+        of the first one of a ``JointVectorizer``.
 
         A token table is stored with it where the vectorizer makes one.
+
+        Args:
+            settings: of each vocabulary that the vectorizer has.
 
         Raises:
             InputError: unfinished work on another model of this vocabulary.
         """
-        folder = self._generation / vectorizer.name
-        folder.mkdir()
+        parts = parts_of(vectorizer)
+        folders = [self._generation / part.name for part in parts]
+        folder = folders[0]
+        for new in folders:
+            new.mkdir()
         shards, sums = None, TokenTotal()
         encode: Encode = partial(map, DocumentEncoder(vectorizer).documents)
         if not vectorizer.grows:
@@ -126,17 +147,20 @@ class IndexBuilder:
             )
             shards = self.work.units(f"{vectorizer.name}-tf")
             if self._cluster is not None:
-                load = partial(DocumentEncoder.load, type(vectorizer), folder)
+                kind = cast("type[Vectorizer]", type(vectorizer))
+                load = partial(DocumentEncoder.load, kind, folder)
                 encode = partial(self._cluster.encode, load)
-        prefix = frequencies(self._generation / PARTS / part_name(1), vectorizer.name)
-        tf = write_tf(prefix, vectorizer, self.contents, shards, progress, encode, sums.add)
+        place = self._generation / PARTS / part_name(1)
+        prefixes = [frequencies(place, part.name) for part in parts]
+        written = (self.contents, shards, progress, encode, sums.add)
+        tf = write_vocabularies(prefixes, vectorizer, *written)
         if sums.total is not None and isinstance(vectorizer, TokenCounter):
             vectorizer.token_table(sums.total).save(folder / TOKEN_TABLE)
         if vectorizer.grows:
             vectorizer.save(folder)
-        self._sizes[vectorizer.name] = vectorizer.size
-        self._settings[vectorizer.name] = settings
-        return tf
+        self._sizes |= {part.name: part.size for part in parts}
+        self._settings |= dict(zip((part.name for part in parts), settings, strict=True))
+        return tf[0]
 
     def add_atlas(self, findings: Findings) -> None:
         """Store the findings about the concepts, which have to be added before."""

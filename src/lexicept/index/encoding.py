@@ -32,8 +32,7 @@ class QueryEncoding:
         names = self._chosen(vocabulary)
         texts = [query.text for query in queries]
         if any(text.strip() for text in texts):
-            tf = {n: self.vectorizers.queries(n, self.query_encoder, texts) for n in names}
-            weights = self._weighted(tf)
+            weights = self._weighted(self.vectorizers.queries(names, self.query_encoder, texts))
         else:  # dimensions alone need no model
             shape = (len(texts), self.derived.engine.num_dimensions)
             weights = sp.csr_array(shape, dtype=np.float32)
@@ -44,10 +43,7 @@ class QueryEncoding:
     ) -> WeightedQuery:
         """Encode one query for search and explanation."""
         names = self._chosen(vocabulary)
-        encoded = {}
-        for name in names:
-            with self.vectorizers.encoding(name, self.query_encoder) as encoder:
-                encoded[name] = encoder.encode_query(query.text)
+        encoded = self.vectorizers.encode(names, self.query_encoder, query.text)
         own = self._weighted({name: one.tf for name, one in encoded.items()})
         vector = self._changed(own, [query], names, steering)
         sources = {name: one.sources for name, one in encoded.items()}
@@ -58,7 +54,10 @@ class QueryEncoding:
         """Return the vocabularies to search. Raises InputError for an unknown one."""
         if vocabulary is not None:
             self.span(vocabulary)
-        return list(self.settings) if vocabulary is None else [vocabulary]
+            return [vocabulary]
+        # A table knows the tokens of a query, not the whole of it.
+        missing = ["texts"] if self.query_encoder == "lookup" else []
+        return [name for name in self.settings if name not in missing]
 
     def _changed(
         self,

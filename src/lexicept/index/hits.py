@@ -92,7 +92,7 @@ class Hits(list[Hit]):
 
         Computed when it is asked for: the query has to be tokenised again.
         """
-        if self._vocabulary == "concepts" or "words" not in self._index.settings:
+        if self._vocabulary not in (None, "words") or "words" not in self._index.settings:
             return True, ()
         return _words(self._index, self.query.text)
 

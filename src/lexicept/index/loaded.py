@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from threading import RLock
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -17,6 +17,10 @@ from lexicept.index.query_cache import QueryCache, stack
 from lexicept.storage.files import disk_errors
 from lexicept.vectorizers.interface import (
     TOKEN_TABLE,
+    AnyVectorizer,
+    EncodedQuery,
+    JoinedVectorizer,
+    JointVectorizer,
     QueryModel,
     QueryTable,
     QueryVectorizer,
@@ -55,6 +59,8 @@ class LoadedVectorizers:
         # A model's matrix products use all processors: two at a time would slow each other down.
         # A search of words, or by a table, must not wait for a model.
         self._locks = {name: RLock() for name in sizes}
+        self._by_model = [name for name in ("concepts", "texts") if name in sizes]
+        self._locks |= dict.fromkeys(self._by_model, RLock())
         self._table_lock = RLock()
         self.has_table = f"{folder.name}/concepts/{TOKEN_TABLE}/table.json" in files
         """True if the concepts have a token table."""
@@ -72,16 +78,33 @@ class LoadedVectorizers:
         """
         with self._locks[name]:
             if name not in self._loaded:
-                self._loaded[name] = self._load(name, partial(load_vectorizer, name))
+                others = [self.get("concepts")] if name == "texts" else []
+                load = partial(load_vectorizer, name)
+                self._loaded[name] = self._load(name, lambda folder: load(folder, *others))
                 if name == "concepts":
                     self._tried_query_model = True  # one that is loaded stays: it is faster
             return self._loaded[name]
 
-    def queries(self, name: str, query_encoder: str, texts: Sequence[str]) -> sp.csr_array:
-        """Return the term frequencies of queries [n, size].
+    def of(self, names: Sequence[str]) -> list[AnyVectorizer]:
+        """Return the vectorizers of some vocabularies, one for those that a model reads together;
+        raises errors as ``get``."""
+        if not {"concepts", "texts"} <= {*names}:
+            return [self.get(name) for name in names]
+        return [*(self.get(n) for n in names if n not in self._by_model), self._joint()]
 
-        Queries of concepts are taken from ``cache``, where there is one. A few short ones do
-        without the concepts' vectorizer, unless it was loaded first.
+    def _joint(self) -> AnyVectorizer:
+        """Return the vectorizer of all that the concepts' model reads."""
+        if "texts" in self._sizes:
+            return cast(JoinedVectorizer, self.get("texts")).joint
+        return self.get("concepts")
+
+    def queries(
+        self, names: Sequence[str], query_encoder: str, texts: Sequence[str]
+    ) -> dict[str, sp.csr_array]:
+        """Return the term frequencies of queries [n, size] in some vocabularies.
+
+        What the concepts' model reads is taken from ``cache``, where there is one. A few short
+        queries do without the concepts' vectorizer, unless it was loaded first.
 
         Args:
             query_encoder: as in ``encoding``.
@@ -90,33 +113,60 @@ class LoadedVectorizers:
             IndexFormatError: as ``get``.
             InputError: as ``get``.
         """
-        if name == "concepts" and query_encoder == "model":
-            return (
-                self._encoded(texts) if self.cache is None else self._remembered(self.cache, texts)
-            )
-        with self.encoding(name, query_encoder) as encoder:
-            return encoder.queries(texts)
+        found = {}
+        if query_encoder == "model" and any(name in self._by_model for name in names):
+            tf = self._encoded(texts) if self.cache is None else self._remembered(self.cache, texts)
+            ends = np.cumsum([self._sizes[name] for name in self._by_model]).tolist()
+            found = {
+                name: tf if len(ends) == 1 else tf[:, end - self._sizes[name] : end]
+                for name, end in zip(self._by_model, ends, strict=True)
+            }
+        for name in names:
+            if name not in found:
+                with self.encoding(name, query_encoder) as encoder:
+                    found[name] = encoder.queries(texts)
+        return {name: found[name] for name in names}
+
+    def encode(
+        self, names: Sequence[str], query_encoder: str, text: str
+    ) -> dict[str, EncodedQuery]:
+        """Encode one query in some vocabularies, once by each model; see ``queries``."""
+        encoded = {}
+        if query_encoder == "model" and "texts" in names:
+            with self._locks["texts"]:
+                both = cast(JointVectorizer, self._joint()).encode_parts(text)
+            encoded = dict(zip(self._by_model, both, strict=True))
+        for name in names:
+            if name not in encoded:
+                with self.encoding(name, query_encoder) as encoder:
+                    encoded[name] = encoder.encode_query(text)
+        return {name: encoded[name] for name in names}
 
     def _remembered(self, cache: QueryCache, texts: Sequence[str]) -> sp.csr_array:
-        """Return the concepts of queries [n, size], those that are new by the model."""
+        """Return what the concepts' model reads of queries [n, size], of those that are new by
+        running it."""
         asked = dict.fromkeys(texts)
         rows = {text: row for text in asked if (row := cache.get(text)) is not None}
         new = [text for text in asked if text not in rows]
         if new:
             rows.update(zip(new, cache.put(new, self._encoded(new)), strict=True))
-        return stack([rows[text] for text in texts], self._sizes["concepts"])
+        return stack([rows[text] for text in texts], self._model_size)
+
+    @property
+    def _model_size(self) -> int:
+        return sum(self._sizes[name] for name in self._by_model)
 
     def _encoded(self, texts: Sequence[str]) -> sp.csr_array:
-        """Return the concepts of queries [n, size] by the model."""
+        """Return what the concepts' model reads of queries [n, size]."""
         with self._locks["concepts"]:
             model = self._fast_model()
             found = None if model is None else model.queries(texts)
             if found is None:
-                return self.get("concepts").queries(texts)
+                return self._joint().queries(texts)
             tf, left = found
             if not left:
                 return tf
-            others = self.get("concepts").queries([texts[place] for place in left])
+            others = self._joint().queries([texts[place] for place in left])
             rows = np.arange(len(texts))
             rows[left] = len(texts) + np.arange(len(left))
             return sp.csr_array(sp.vstack([tf, others], format="csr")[rows])
@@ -139,8 +189,10 @@ class LoadedVectorizers:
         """Return the model for queries alone, if there is one and the vectorizer is not loaded."""
         if not self._tried_query_model:
             self._tried_query_model = True
-            model = None if self._replaced() else load_query_model(self._folder / "concepts")
-            if model is not None and model.size == self._sizes["concepts"]:
+            texts = self._folder / "texts" if "texts" in self._sizes else None
+            folder = self._folder / "concepts"
+            model = None if self._replaced() else load_query_model(folder, texts)
+            if model is not None and model.size == self._model_size:
                 self._query_model = model
         return self._query_model
 
@@ -181,14 +233,16 @@ class LoadedVectorizers:
     def adopt(self, other: LoadedVectorizers) -> None:
         """Take over the vectorizers that another generation has loaded and that are equal here."""
         equal = [n for n in self._sizes if n in other._sizes and self._model(n) == other._model(n)]
+        if "concepts" not in equal:
+            equal = [name for name in equal if name != "texts"]  # they hold the concepts
         for name in equal:
             if name in other._loaded:
                 self._loaded[name] = other._loaded[name]
                 self._locks[name] = other._locks[name]
-        if "concepts" in equal:
+        if self._by_model and set(self._by_model) <= set(equal):
             self._query_model = other._query_model
             self._tried_query_model = other._tried_query_model
-            self._locks["concepts"] = other._locks["concepts"]
+            self._locks |= dict.fromkeys(self._by_model, other._locks["concepts"])
             self._table, self._table_lock = other._table, other._table_lock
             self.cache = other.cache
 

@@ -8,6 +8,9 @@ from lexicept.explanation.contributions import Sources
 from lexicept.index.loaded import LoadedVectorizers
 from lexicept.index.queries import Term, WeightedQuery, dimensions_in
 
+WHOLE = {"texts"}
+"""Vocabularies whose dimensions come from a text as a whole."""
+
 
 def query_sources(
     vectorizers: LoadedVectorizers,
@@ -21,10 +24,13 @@ def query_sources(
     """
     own = [term for term in terms if (term.vocabulary, term.dimension) in query.fired]
     found = {}
-    for name in {term.vocabulary for term in own}:
+    for name in {term.vocabulary for term in own} - WHOLE:
         with vectorizers.encoding(name, query_encoder):
             found[name] = query.sources[name](dimensions_in(own, name))
-    return [found[term.vocabulary][term.dimension] if term in own else Sources() for term in terms]
+    known = [term for term in own if term.vocabulary in found]
+    return [
+        found[term.vocabulary][term.dimension] if term in known else Sources() for term in terms
+    ]
 
 
 def document_sources(
@@ -35,11 +41,14 @@ def document_sources(
 ) -> list[list[Sources]]:
     """Return the characters of each document that activate each of its dimensions."""
     found = {}
-    for name in {term.vocabulary for of_one in terms for term in of_one}:
+    for name in {term.vocabulary for of_one in terms for term in of_one} - WHOLE:
         wanted = [dimensions_in(of_one, name) for of_one in terms]
         with vectorizers.encoding(name, query_encoder) as encoder:
             found[name] = encoder.document_sources(contents, wanted)
     return [
-        [found[term.vocabulary][place][term.dimension] for term in of_one]
+        [
+            found[term.vocabulary][place][term.dimension] if term.vocabulary in found else Sources()
+            for term in of_one
+        ]
         for place, of_one in enumerate(terms)
     ]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -20,7 +20,14 @@ from lexicept.errors import IndexFormatError
 from lexicept.progress import Progress
 from lexicept.storage.arrays import CSRWriter, load_csr, save_csr
 from lexicept.storage.workspace import Units
-from lexicept.vectorizers.interface import EncodedDocuments, TokenCounter, Vectorizer
+from lexicept.vectorizers.interface import (
+    AnyVectorizer,
+    EncodedDocuments,
+    JointVectorizer,
+    TokenCounter,
+    Vectorizer,
+    parts_of,
+)
 from lexicept.vectors import Integers
 
 SHARD = 512
@@ -37,7 +44,7 @@ Encode: TypeAlias = Callable[[Iterable[list[str]]], Iterator[EncodedDocuments]]
 class DocumentEncoder:
     """Encodes documents by a vectorizer, and counts their tokens where that can."""
 
-    vectorizer: Vectorizer
+    vectorizer: AnyVectorizer
 
     def documents(self, texts: Sequence[str]) -> EncodedDocuments:
         """Encode texts."""
@@ -65,7 +72,7 @@ class TokenTotal:
 
 def write_tf(
     prefix: Path,
-    vectorizer: Vectorizer,
+    vectorizer: AnyVectorizer,
     texts: Sequence[str],
     shards: Units | None,
     progress: Progress,
@@ -90,7 +97,7 @@ def write_tf(
         for start in starts:
             if shards is not None and start in done:
                 block = load_csr(_shard(shards, start), vectorizer.size)
-                sums = _load_sums(shards, start, vectorizer.size)
+                sums = _load_sums(shards, start, parts_of(vectorizer)[0].size)
             else:
                 block, sums = _assemble(encoded, first, start, vectorizer, written)
                 sums = sums if start % step == 0 else None
@@ -103,7 +110,33 @@ def write_tf(
     return load_csr(prefix, vectorizer.size)
 
 
-def _encoded(vectorizer: Vectorizer, blocks: Iterable[list[str]]) -> Iterator[EncodedDocuments]:
+def write_vocabularies(
+    prefixes: Sequence[Path], vectorizer: AnyVectorizer, *arguments: Any
+) -> list[sp.csr_array]:
+    """Write and return the tf of all texts in each vocabulary of a vectorizer.
+
+    Args:
+        prefixes: of each, see ``load_csr``.
+        arguments: of ``write_tf``.
+    """
+    if not isinstance(vectorizer, JointVectorizer):
+        return [write_tf(prefixes[0], vectorizer, *arguments)]
+    joined = prefixes[0].with_name("joined")
+    tf = write_tf(joined, vectorizer, *arguments)
+    start = 0
+    for prefix, part in zip(prefixes, vectorizer.parts, strict=True):
+        own = slice(start, start + part.size)
+        start = own.stop
+        with CSRWriter(prefix) as written:
+            for row in range(0, tf.shape[0], SHARD):
+                written.append(sp.csr_array(tf[row : row + SHARD])[:, own])
+    for file in joined.parent.glob(f"{joined.name}.*"):
+        file.unlink()
+    parts = zip(prefixes, vectorizer.parts, strict=True)
+    return [load_csr(prefix, part.size) for prefix, part in parts]
+
+
+def _encoded(vectorizer: AnyVectorizer, blocks: Iterable[list[str]]) -> Iterator[EncodedDocuments]:
     return (EncodedDocuments(vectorizer.documents(block)) for block in blocks)
 
 
@@ -127,7 +160,7 @@ def _keep(shards: Units, start: int, block: sp.csr_array, sums: sp.csr_array | N
 
 
 def _load_sums(shards: Units, start: int, size: int) -> sp.csr_array | None:
-    """Return the sums of a finished shard; None where it has none."""
+    """Return the sums of a finished shard, of so many concepts; None where it has none."""
     facts = shards.facts(_shard(shards, start).name) or {}
     return load_csr(_sums(shards, start), size + 1) if facts.get("tokens") else None
 
@@ -169,7 +202,7 @@ def _assemble(
     encoded: Iterator[EncodedDocuments],
     first: Integers,
     start: int,
-    vectorizer: Vectorizer,
+    vectorizer: AnyVectorizer,
     written: CSRWriter,
 ) -> EncodedDocuments:
     """Return the tf of a shard, those of its new texts and of texts that are written already, and

@@ -44,7 +44,7 @@ from lexicept.index.parts import (
 from lexicept.index.passages import check_joined, join_passages
 from lexicept.index.reader import IndexReader
 from lexicept.index.stored import StoredDocuments
-from lexicept.index.term_frequencies import write_tf
+from lexicept.index.term_frequencies import write_vocabularies
 from lexicept.parallel.ray import Cluster
 from lexicept.progress import Progress, silent
 from lexicept.storage.arrays import save_array
@@ -53,6 +53,7 @@ from lexicept.storage.generations import generation_name
 from lexicept.storage.manifest import check_files
 from lexicept.storage.texts import TextStore
 from lexicept.storage.workspace import new_folder
+from lexicept.vectorizers.interface import parts_of
 from lexicept.vectors import Integers
 
 _UNREAD = ("*/postings/*", f"*/{PARTS}/*/titles.*", f"*/{PARTS}/*/texts.*")
@@ -345,14 +346,16 @@ def _rewrite(
     parts = index.parts
     if len(fresh.ids):
         (place,) = fresh.parts.folders
-        for name in sizes:
-            vectorizer = index.vectorizer(name)
-            write_tf(frequencies(place, name), vectorizer, Contents(staged), None, progress)
-            if vectorizer.size > sizes[name]:
-                replaced.append(f"{name}/terms.")
-                (folder / name).mkdir()
-                TextStore.write(folder / name / "terms", vectorizer.terms)
-            sizes[name] = vectorizer.size
+        for vectorizer in index.vectorizers.of([*sizes]):
+            own = parts_of(vectorizer)
+            prefixes = [frequencies(place, part.name) for part in own]
+            write_vocabularies(prefixes, vectorizer, Contents(staged), None, progress)
+            for part in own:
+                if part.size > sizes[part.name]:
+                    replaced.append(f"{part.name}/terms.")
+                    (folder / part.name).mkdir()
+                    TextStore.write(folder / part.name / "terms", part.terms)
+                sizes[part.name] = part.size
         (folder / PARTS).mkdir()
         last = max(int(part.name) for part in parts.folders)
         move(place, folder / PARTS / part_name(last + 1))

@@ -13,6 +13,7 @@ from lexicept.errors import IndexFormatError, LexiceptError
 from lexicept.index.atlas import Atlas
 from lexicept.index.manifest import ENGINES, read_manifest, resolved, unknown_entries
 from lexicept.index.reader import IndexReader
+from lexicept.models.exemplars import Exemplars
 from lexicept.parallel.shards import shards_of
 from lexicept.progress import Progress, silent
 from lexicept.storage.arrays import load_csr
@@ -117,6 +118,8 @@ def _check_vocabulary(index: IndexReader, vocabulary: Vocabulary) -> None:
         canonical_csr(*shard.load())
     if vocabulary.name == "words":
         index.vectorizer("words")
+    elif vocabulary.name == "texts":
+        Exemplars.load(folder)
     elif index.vectorizers.has_table:
         load_csr(folder / TOKEN_TABLE / "rows", vocabulary.size)
 

@@ -22,7 +22,7 @@ from lexicept.index.reader import IndexReader
 from lexicept.index.stored import Hit
 from lexicept.pipelines.opened import IndexLike, reader_of
 from lexicept.queries.syntax import ParsedQuery
-from lexicept.vectorizers.interface import Vectorizer
+from lexicept.vectorizers.interface import AnyVectorizer, parts_of
 from lexicept.vectorizers.words import WordVectorizer
 
 OF_DOCUMENTS = ("terms.", "atlas/")
@@ -80,16 +80,10 @@ class LexiceptSearch:
         self._folder.mkdir()
         with IndexBuilder(self._folder / "corpus") as builder:
             builder.add_documents(_documents(corpus), {})
-            for name in self._names:
-                builder.add_vocabulary(self._vectorizer(name), self._like.settings[name])
+            for vectorizer in self._like.vectorizers.of(self._names):
+                settings = [self._like.settings[part.name] for part in parts_of(vectorizer)]
+                builder.add_vocabulary(_as_new(vectorizer), *settings)
             self._corpus = builder.commit(self._like.rra, self._like.engine.weight_bits)
-
-    def _vectorizer(self, name: str) -> Vectorizer:
-        """Return the vectorizer of a vocabulary; one that grows starts empty."""
-        vectorizer = self._like.vectorizer(name)
-        if vectorizer.grows:
-            return WordVectorizer(cast(WordVectorizer, vectorizer).tokenizer.language)
-        return vectorizer
 
     def search(
         self,
@@ -126,6 +120,13 @@ class LexiceptSearch:
             hits = self._corpus.search(text, len(self._corpus))
             scores[name] = _scores([hit for hit in hits if hit.id in allowed][:top_k])
         return scores
+
+
+def _as_new(vectorizer: AnyVectorizer) -> AnyVectorizer:
+    """Return a vectorizer; one that grows, empty."""
+    if vectorizer.grows:
+        return WordVectorizer(cast(WordVectorizer, vectorizer).tokenizer.language)
+    return vectorizer
 
 
 def _documents(corpus: Iterable[Row]) -> Iterator[Document]:

@@ -23,11 +23,12 @@ from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.models.hub import model_folder
 from lexicept.models.index_settings import IndexSettings
 from lexicept.models.lookup import Lookup
-from lexicept.models.pooled import TokenStates, TokenSums, pooled_activations
+from lexicept.models.pooled import MeanStates, TokenStates, TokenSums, pooled_activations
 from lexicept.models.prompts import prompt_for
 from lexicept.models.windows import Window
 from lexicept.storage.files import read_json
 from lexicept.storage.texts import TextStore
+from lexicept.vectors import Floats
 from lexicept.weighting import Weighting
 
 POOL_CELLS = 2**24
@@ -279,13 +280,28 @@ class Encoder(SparseEncoder):  # type: ignore[misc]
                 parts.append(pooled_activations(self.head, self.read(some, task), len(some), task))
         return sp.csr_array(sp.vstack(parts, format="csr"))
 
-    def encode_and_count(self, texts: Sequence[str]) -> tuple[sp.csr_array, sp.csr_array]:
-        """Return the pooled activations of documents [n, size], and the sums of their tokens'
-        activations; see ``TokenSums``. The head has k."""
+    def encode_and_count(self, texts: Sequence[str]) -> tuple[sp.csr_array, sp.csr_array, Floats]:
+        """Return the pooled activations of documents [n, size], the sums of their tokens'
+        activations (see ``TokenSums``), and the means of their tokens' states [n, d]. The head has
+        k."""
         sums = TokenSums(len(self.backbone.tokenizer), self.head.size)
-        read = self.read(texts, "document")
-        tf = pooled_activations(self.head, read, len(texts), "document", sums)
-        return tf, sums.result()
+        tf, means = self.encode_with_means(texts, "document", sums)
+        return tf, sums.result(), means
+
+    def encode_with_means(
+        self, texts: Sequence[str], task: str, sums: TokenSums | None = None
+    ) -> tuple[sp.csr_array, Floats]:
+        """Return the pooled activations of texts [n, size], and the means of their tokens' states
+        [n, d]: zeros for a text without tokens.
+
+        Args:
+            task: query or document.
+            sums: see ``pooled_activations``.
+        """
+        means = MeanStates(len(texts), self.head.d_in)
+        read = self.read(texts, task)
+        tf = pooled_activations(self.head, read, len(texts), task, sums, means)
+        return tf, means.result()
 
     def token_activations(self, windows: Sequence[Window]) -> Iterator[TokenActivations]:
         """Compute the most active dimensions of every token that windows do not leave out.

@@ -82,13 +82,46 @@ class TokenSums:
         return sums
 
 
+class MeanStates:
+    """Adds up the states of each text's tokens.
+
+    Args:
+        count: number of texts.
+        d: size of a state.
+    """
+
+    def __init__(self, count: int, d: int) -> None:
+        self._sums, self._tokens = torch.zeros(count, d), torch.zeros(count)
+
+    def add(self, texts: Tensor, states: Tensor) -> None:
+        """Add tokens.
+
+        Args:
+            texts: the text of each [n].
+            states: [n, d].
+        """
+        self._sums.index_add_(0, texts, states.float().cpu())
+        self._tokens.index_add_(0, texts, torch.ones(len(texts)))
+
+    def result(self) -> Floats:
+        """Return the means, f32 [count, d]; zeros for a text without tokens."""
+        means: Floats = (self._sums / self._tokens.clamp_min(1)[:, None]).numpy()
+        return means
+
+
 def pooled_activations(
-    head: Head | TopKHead, read: TokenStates, count: int, task: str, sums: TokenSums | None = None
+    head: Head | TopKHead,
+    read: TokenStates,
+    count: int,
+    task: str,
+    sums: TokenSums | None = None,
+    means: MeanStates | None = None,
 ) -> sp.csr_array:
     """Return the pooled activations of ``count`` texts that were read, CSR [count, size].
 
     Args:
         sums: gets the activations of every token, those that are pooled, where the head has k.
+        means: gets the states of every token.
     """
     places: list[Integers] = [np.empty(0, np.int64)]
     values: list[Floats] = [np.empty(0, np.float32)]
@@ -98,6 +131,8 @@ def pooled_activations(
         tokens = [window.text for window in windows for one in window.left_out if not one]
         texts = torch.tensor(tokens, dtype=torch.long)
         with torch.inference_mode():
+            if means is not None:
+                means.add(texts, states)
             if k is None:
                 place, value = _pool(cast("Head", head), states, texts, task)
             else:

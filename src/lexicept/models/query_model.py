@@ -17,13 +17,15 @@ from tokenizers import Encoding, Tokenizer
 from torch import Tensor
 
 from lexicept.models.bert import Bert
+from lexicept.models.exemplars import Exemplars
 from lexicept.models.heads.settings import HeadSettings, read_settings
-from lexicept.models.pooled import TokenStates, pooled_activations
+from lexicept.models.pooled import MeanStates, TokenStates, pooled_activations
 from lexicept.models.prompts import prompt_for
 from lexicept.models.sae.model import SAE
 from lexicept.models.windows import Window
 from lexicept.ops.pooling import root_of_sums
 from lexicept.storage.files import read_json
+from lexicept.vectors import stack_columns
 
 MOST_TEXTS = 64
 """Most queries in a call: with more it pays to load an ``Encoder``, which may use a GPU."""
@@ -71,15 +73,20 @@ class QueryModel:
         borders: set[int],
         window: int,
         prompt: str,
+        exemplars: Exemplars | None,
     ) -> None:
         tokenizer.no_truncation()
         tokenizer.no_padding()
         self._bert, self._head, self._tokenizer = bert, head, tokenizer
         self._borders, self._window, self._prompt = borders, window, prompt
+        self._exemplars = exemplars
 
     @classmethod
-    def load(cls, folder: Path) -> QueryModel | None:
+    def load(cls, folder: Path, exemplars: Exemplars | None = None) -> QueryModel | None:
         """Load a saved ``Encoder``; None for one that only ``Encoder`` can run.
+
+        Args:
+            exemplars: what queries are compared with, too.
 
         Raises:
             OSError, ValueError, KeyError, TypeError, RuntimeError, InputError: it is damaged.
@@ -103,16 +110,18 @@ class QueryModel:
         texts = read_json(folder / "config_sentence_transformers.json")
         prompt = prompt_for("query", texts.get("prompts", {}), texts.get("default_prompt_name"))
         window = min(bert.positions, *(limit for limit in limits if limit is not None))
-        return cls(bert, head, tokenizer, _borders(tokenizer, names), window, prompt)
+        borders = _borders(tokenizer, names)
+        return cls(bert, head, tokenizer, borders, window, prompt, exemplars)
 
     @property
     def size(self) -> int:
-        """Number of latents."""
-        return self._head.size
+        """Number of latents, and of exemplars."""
+        return self._head.size + (0 if self._exemplars is None else len(self._exemplars))
 
     def queries(self, texts: Sequence[str]) -> tuple[sp.csr_array, list[int]] | None:
-        """Return the pooled activations of queries, CSR [n, size], and the places of those that do
-        not fit the backbone's window, whose rows are empty; None for too many queries."""
+        """Return the pooled activations of queries and, after them, their weights of exemplars, CSR
+        [n, size], and the places of those that do not fit the backbone's window, whose rows are
+        empty; None for too many queries."""
         if len(texts) > MOST_TEXTS:
             return None
         encoded = [self._tokenizer.encode(self._prompt + text) for text in texts]
@@ -121,8 +130,12 @@ class QueryModel:
         order = sorted(range(len(texts)), key=lambda number: len(windows[number].token_ids))
         fit = [number for number in order if len(windows[number].token_ids) <= self._window]
         read = TokenStates(windows, self._states(windows, fit))
-        found = pooled_activations(self._head, read, len(texts), "query")
-        return found, sorted(set(order) - set(fit))
+        left = sorted(set(order) - set(fit))
+        if self._exemplars is None:
+            return pooled_activations(self._head, read, len(texts), "query"), left
+        means = MeanStates(len(texts), self._exemplars.d)
+        found = pooled_activations(self._head, read, len(texts), "query", means=means)
+        return stack_columns([found, self._exemplars.vectors(means.result(), "query")]), left
 
     def _cut(self, number: int, encoded: Encoding) -> Window:
         pairs = zip(encoded.special_tokens_mask, encoded.ids, strict=True)

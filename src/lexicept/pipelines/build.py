@@ -20,14 +20,22 @@ from lexicept.pipelines.index import Index
 from lexicept.progress import Progress, reporting
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.vectors import Pruning
-from lexicept.weighting import BM25
+from lexicept.weighting import BM25, Unchanged
 
 if TYPE_CHECKING:
     from lexicept.models.backbone import Backbone
     from lexicept.training.sae.settings import SAESettings
     from lexicept.vectorizers.concepts import ConceptVectorizer
 
-VOCABULARIES = {"words": ("words",), "concepts": ("concepts",), "both": ("words", "concepts")}
+VOCABULARIES = {
+    "words": ("words",),
+    "concepts": ("concepts",),
+    "both": ("words", "concepts", "texts"),
+}
+
+TEXTS = VocabularySettings(Unchanged(query_scale=5.0))
+"""Settings of whole texts; the factor was chosen on CACM, Vaswani, MedQuAD and SQuAD's training
+questions."""
 
 
 @checked_arguments
@@ -188,9 +196,11 @@ def build(
         if "words" in names:
             # BM25's queries count words: their weights say little about which matter.
             settings = VocabularySettings(BM25(), pruning="impact")
-            builder.add_vocabulary(words, settings, report)
+            builder.add_vocabulary(words, settings, progress=report)
         if fitted is not None:
             settings = _settings(fitted, weighting, pruning, limits)
+            if "texts" not in names:
+                fitted = fitted._replace(texts=None)
             _add_concepts(builder, fitted, settings, language, labels, report)
         return Index(builder.commit(weight_bits=weight_bits))
 
@@ -213,7 +223,10 @@ def _add_concepts(
     from lexicept.interpretation.kept_names import names_for
 
     concepts = fitted.concepts
-    activations = builder.add_vocabulary(concepts, settings, progress)
+    if fitted.texts is None:
+        activations = builder.add_vocabulary(concepts, settings, progress=progress)
+    else:
+        activations = builder.add_vocabulary(fitted.texts.joint, settings, TEXTS, progress=progress)
     if concepts.named and labels is None and fitted.names is None:
         return
     findings = describe(

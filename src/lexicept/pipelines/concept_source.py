@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from lexicept.training.adaptation import Effort
     from lexicept.training.sae.settings import SAESettings
     from lexicept.vectorizers.concepts import ConceptVectorizer
+    from lexicept.vectorizers.texts import TextVectorizer
 
 
 class Fitted(NamedTuple):
@@ -35,6 +36,8 @@ class Fitted(NamedTuple):
     """Encoder rows of the concepts with these names [M, d]."""
     read: Sequence[int] | None = None
     """Documents whose states the backbone knows, if it knows any."""
+    texts: TextVectorizer | None = None
+    """Whole texts, where the concepts were adapted to have them."""
 
 
 @dataclass(frozen=True)
@@ -166,6 +169,7 @@ class ConceptSource:
         from lexicept.training.concepts import train_concepts
         from lexicept.training.sae.settings import SAESettings
         from lexicept.vectorizers.concepts import ConceptVectorizer
+        from lexicept.vectorizers.texts import TextVectorizer, named
 
         if isinstance(loaded, Backbone):
             folder = builder.work.kept("training")
@@ -182,7 +186,11 @@ class ConceptSource:
         done = adapt(*to, configure=packaged)
         if done.effort is None and not packaged:
             names = None  # they are its own
-        return Fitted(ConceptVectorizer(encoder), done.effort, names, rows, done.documents)
+        concepts, texts = ConceptVectorizer(encoder), None
+        if done.exemplars is not None:
+            drawn = done.documents[: len(done.exemplars)]
+            texts = TextVectorizer(concepts, done.exemplars, named(builder.contents, drawn))
+        return Fitted(concepts, done.effort, names, rows, done.documents, texts)
 
 
 def _changed(settings: SAESettings) -> dict[str, Any]:

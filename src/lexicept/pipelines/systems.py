@@ -20,7 +20,8 @@ from lexicept.weighting import BM25
 
 System: TypeAlias = IndexLike | Run
 """A name ("words", "concepts", "both", "bm25", "bm25:k1=0.9,b=0.4"), an opened index, the path of
-an index or of a TREC run, or a run in memory."""
+an index or of a TREC run, or a run in memory. "both" are words, concepts, and whole texts where
+there are any."""
 
 Systems: TypeAlias = Sequence[System] | Mapping[str, System]
 """Systems that name themselves, or systems by name."""

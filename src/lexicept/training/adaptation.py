@@ -17,13 +17,16 @@ from lexicept.errors import InputError
 from lexicept.models.backbone import Backbone
 from lexicept.models.cached_states import CachedStates, cached_reader
 from lexicept.models.encoder import Encoder
+from lexicept.models.exemplars import Exemplars
 from lexicept.models.heads.sae import SAEHead
 from lexicept.models.heads.settings import HeadSettings
 from lexicept.models.index_settings import IndexSettings
+from lexicept.models.pooled import MeanStates
 from lexicept.models.sae.states import READ
 from lexicept.progress import Progress, silent
 from lexicept.training.sae.settings import SAESettings
 from lexicept.training.sae.trainer import train_on_states
+from lexicept.vectors import Floats
 
 SAMPLE_TOKENS = 1_000_000
 """Most tokens of the sample of a collection: .8 GB on disk, while the index is built."""
@@ -50,6 +53,9 @@ BUFFER_TOKENS = 2**17
 
 SEED = 0
 
+EXEMPLARS = 4096
+"""Most texts of the sample that whole texts are compared with."""
+
 HEAD = HeadSettings(
     "sqrt_sum",
     query_k=2,
@@ -61,9 +67,10 @@ HEAD = HeadSettings(
 )
 """Settings of an adapted lexicept-mini's head; chosen on CACM, Vaswani and MedQuAD."""
 
-INDEX = IndexSettings("bm25", k1=2.0, b=0.4, k3=16.0, query_max_qd_flops=2.0)
+INDEX = IndexSettings("bm25", k1=2.0, b=0.4, k3=16.0, query_max_qd_flops=1.5)
 """Its weighting in an index, and the limit on a query's cost; chosen there too: values of b from .3
-to .4, and budgets of 1.5 and more, differ by less than .003 nDCG@10."""
+to .4, and budgets of 1.5 and more, differ by less than .003 nDCG@10. With whole texts,
+which take up to .4, a query stays below 2 QD-FLOPs."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +90,9 @@ class Adaptation(NamedTuple):
     """None where the collection is too small, and the encoder was left as it was."""
     documents: list[int]
     """Numbers of the documents of its sample, whose states the backbone knows."""
+    exemplars: Exemplars | None = None
+    """The first of them, as what whole texts are compared with; None for a model that keeps its own
+    settings."""
 
 
 class Sample(NamedTuple):
@@ -150,7 +160,20 @@ def adapt(
     if configure:
         encoder.index_settings = INDEX
     encoder.names = None
-    return Adaptation(Effort(chosen.tokens, settings.steps), chosen.documents)
+    exemplars = Exemplars.of(_means(states), EXEMPLARS) if configure else None
+    return Adaptation(Effort(chosen.tokens, settings.steps), chosen.documents, exemplars)
+
+
+def _means(states: CachedStates) -> Floats:
+    """Return the mean states of all texts [n, d]."""
+    parts = []
+    for start in range(0, len(states), READ):
+        numbers = range(start, min(start + READ, len(states)))
+        own, text = states.read(numbers)
+        means = MeanStates(len(numbers), own.shape[1])
+        means.add(text, own)
+        parts.append(means.result())
+    return np.concatenate(parts)
 
 
 def read_to_describe(

@@ -164,7 +164,9 @@ def word_index(corpus: str, path: Path, progress: Progress, language: str = "en"
     def build() -> None:
         with IndexBuilder(path) as builder:
             builder.add_documents(read_documents(corpus), {})
-            builder.add_vocabulary(WordVectorizer(language), VocabularySettings(BM25()), progress)
+            builder.add_vocabulary(
+                WordVectorizer(language), VocabularySettings(BM25()), progress=progress
+            )
             builder.commit()
 
     return cached(path, build, IndexReader.open)

@@ -18,13 +18,14 @@ from lexicept.models.heads.base import Head
 from lexicept.models.heads.sae import SAEHead
 from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.models.hub import model_folder
-from lexicept.models.pooled import TokenStates, pooled_activations
+from lexicept.models.pooled import MeanStates, TokenStates, pooled_activations
 from lexicept.models.sae.pretrained import find_pretrained_sae
 from lexicept.models.sources import DEFAULT_BACKBONE
 from lexicept.models.windows import Cut, Window, word_spans
 from lexicept.storage.texts import TextStore
 from lexicept.vectorizers.interface import EncodedDocuments, EncodedQuery, WeightedText
 from lexicept.vectorizers.token_table import Kept, TokenTable
+from lexicept.vectors import Floats
 
 MINI = "lexicept-mini"
 """The name of the concept model in the package."""
@@ -136,7 +137,8 @@ class ConceptVectorizer:
         there is one."""
         if not self.counts_tokens:
             return EncodedDocuments(self.documents(texts))
-        return EncodedDocuments(*self.encoder.encode_and_count(texts))
+        tf, tokens, _ = self.encoder.encode_and_count(texts)
+        return EncodedDocuments(tf, tokens)
 
     @property
     def counts_tokens(self) -> bool:
@@ -180,14 +182,20 @@ class ConceptVectorizer:
                 return _sources(text, dimensions, parts, prompt)
 
             return EncodedQuery(self.queries([text]), named)
+        return self.encode_query_with_mean(text)[0]
+
+    def encode_query_with_mean(self, text: str) -> tuple[EncodedQuery, Floats]:
+        """Encode a query by the encoder, and return the mean of its tokens' states too [1, d]."""
         windows, batches = self.encoder.read([text], "query")
-        read = TokenStates(windows, list(batches))
+        read, prompt = TokenStates(windows, list(batches)), self.encoder.prompt("query")
+        means = MeanStates(1, self.head.d_in)
 
         def sources(dimensions: Sequence[int]) -> dict[int, Sources]:
             (tokens,) = self.encoder.token_shares(read, [dimensions], "query")
             return _sources(text, dimensions, _words(windows, tokens), prompt)
 
-        return EncodedQuery(pooled_activations(self.head, read, 1, "query"), sources)
+        tf = pooled_activations(self.head, read, 1, "query", means=means)
+        return EncodedQuery(tf, sources), means.result()
 
     def document_sources(
         self, texts: Sequence[str], dimensions: Sequence[Sequence[int]]

@@ -5,17 +5,19 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol, cast, runtime_checkable
+from typing import NamedTuple, Protocol, TypeAlias, cast, runtime_checkable
 
 import scipy.sparse as sp
 
 from lexicept.errors import IndexFormatError, InputError, require
 from lexicept.explanation.contributions import Sources
+from lexicept.models.exemplars import Exemplars
 
 # Named, not imported: searching words must not import torch.
 VECTORIZERS = {
     "words": ("lexicept.vectorizers.words", "WordVectorizer"),
     "concepts": ("lexicept.vectorizers.concepts", "ConceptVectorizer"),
+    "texts": ("lexicept.vectorizers.texts", "TextVectorizer"),
 }
 
 
@@ -93,6 +95,46 @@ class Vectorizer(Protocol):
         """Read what ``save`` wrote."""
 
 
+@runtime_checkable
+class JointVectorizer(Protocol):
+    """A vectorizer of several vocabularies side by side, which reads a text once for all of them.
+
+    Its folder and its name are those of the first.
+    """
+
+    name: str
+    grows: bool
+    parts: Sequence[Vectorizer]
+    """A vectorizer of each."""
+
+    @property
+    def size(self) -> int:
+        """The number of dimensions of all together."""
+
+    def documents(self, texts: Sequence[str]) -> sp.csr_array:
+        """See ``Vectorizer``."""
+
+    def queries(self, texts: Sequence[str]) -> sp.csr_array:
+        """See ``Vectorizer``."""
+
+    def save(self, folder: Path) -> None:
+        """Write each part into an existing folder of its name, beside this one."""
+
+    def encode_parts(self, text: str) -> list[EncodedQuery]:
+        """Encode a query once, for each of the vocabularies."""
+
+
+class JoinedVectorizer(Vectorizer, Protocol):
+    """A part of a joint vectorizer that knows it."""
+
+    @property
+    def joint(self) -> JointVectorizer:
+        """The joint vectorizer."""
+
+
+AnyVectorizer: TypeAlias = Vectorizer | JointVectorizer
+
+
 class QueryVectorizer(Protocol):
     """The part of a vectorizer that queries and explanations need."""
 
@@ -150,6 +192,11 @@ class TokenCounter(Protocol):
         """
 
 
+def parts_of(vectorizer: AnyVectorizer) -> Sequence[Vectorizer]:
+    """Return a vectorizer of each vocabulary that a vectorizer has."""
+    return vectorizer.parts if isinstance(vectorizer, JointVectorizer) else [vectorizer]
+
+
 def load_token_table(folder: Path) -> QueryTable:
     """Load the token table in the folder of a vocabulary.
 
@@ -162,21 +209,28 @@ def load_token_table(folder: Path) -> QueryTable:
     return cast(QueryTable, table.load(folder / TOKEN_TABLE))
 
 
-def load_query_model(folder: Path) -> QueryModel | None:
+def load_query_model(folder: Path, texts: Path | None) -> QueryModel | None:
     """Load the model in the folder of the concepts for queries alone.
+
+    Args:
+        texts: the folder of whole texts, whose weights follow the concepts'; None without any.
 
     Returns:
         None where ``load_vectorizer`` has to be tried, which also says what is wrong.
     """
     try:
         model = importlib.import_module("lexicept.models.query_model").QueryModel
-        return cast(QueryModel | None, model.load(folder / "model"))
+        exemplars = None if texts is None else Exemplars.load(texts)
+        return cast(QueryModel | None, model.load(folder / "model", exemplars))
     except Exception:  # a package is missing, or a file is damaged
         return None
 
 
-def load_vectorizer(name: str, folder: Path) -> Vectorizer:
+def load_vectorizer(name: str, folder: Path, *others: Vectorizer) -> Vectorizer:
     """Load the vectorizer that was saved for a vocabulary.
+
+    Args:
+        others: those that it works with: whole texts need the concepts'.
 
     Raises:
         IndexFormatError: a vocabulary of an unknown kind.
@@ -188,6 +242,6 @@ def load_vectorizer(name: str, folder: Path) -> Vectorizer:
     try:
         vectorizer = getattr(importlib.import_module(module), kind)
     except ModuleNotFoundError as error:
-        missing = f"{error.name} missing: pip install 'lexicept[{name}]'"
+        missing = f"{error.name} missing: pip install 'lexicept[concepts]'"
         raise InputError(f"{folder}: {missing}, or search the words alone") from None
-    return cast(Vectorizer, vectorizer.load(folder))
+    return cast(Vectorizer, vectorizer.load(folder, *others))

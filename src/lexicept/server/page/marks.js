@@ -28,9 +28,9 @@ export function explain(item, why, heading = null) {
   item.querySelector(".why").replaceChildren(...shares(why, contributions), ...list(why, contributions, marks));
 }
 
-/** The parts of a score by words, concepts and prior, which are also the colours' legend. */
+/** The parts of a score by words, concepts, whole texts and prior, which are also the colours' legend. */
 function shares(why, contributions) {
-  const sums = ["words", "concepts"].map((name) => [
+  const sums = ["words", "concepts", "texts"].map((name) => [
     name,
     contributions.reduce((sum, part) => sum + (part.vocabulary === name ? part.score : 0), 0),
   ]);
@@ -91,7 +91,7 @@ function contribution(part, score, most, marks) {
   const same = asked.toLowerCase() === matched.toLowerCase();
   const fired = [asked, same ? "" : matched].filter(Boolean).join(" → ");
   if (part.vocabulary !== "concepts") {
-    name.append(make("span", { class: "term words" }, fired || part.label));
+    name.append(make("span", { class: `term ${part.vocabulary}` }, fired || part.label));
   } else {
     const apart = fired && fired.toLowerCase() !== part.label.toLowerCase();
     if (apart) name.append(make("span", { class: "term concepts" }, fired), " ");

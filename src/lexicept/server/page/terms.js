@@ -67,7 +67,7 @@ function item(term, most) {
 
 /** A term's name; a concept's opens it. */
 function label(term) {
-  if (term.vocabulary !== "concepts") return [make("span", { class: "term words" }, term.term)];
+  if (term.vocabulary !== "concepts") return [make("span", { class: `term ${term.vocabulary}` }, term.term)];
   return [opening(term.dimension, term.term, `term-open-${term.dimension}`)];
 }
 

@@ -1,0 +1,166 @@
+"""Whole texts: how much a text is like others of its collection, by the states of the concepts'
+model."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+
+import scipy.sparse as sp
+
+from lexicept.errors import IndexFormatError
+from lexicept.explanation.contributions import Sources
+from lexicept.models.exemplars import Exemplars
+from lexicept.storage.texts import TextStore
+from lexicept.vectorizers.concepts import ConceptVectorizer
+from lexicept.vectorizers.interface import EncodedDocuments, EncodedQuery, Vectorizer
+from lexicept.vectorizers.token_table import TokenTable
+from lexicept.vectors import Floats, stack_columns
+
+SHOWN = 60
+"""Characters of an exemplar that are its name."""
+
+
+class TextVectorizer:
+    """A vectorizer: texts → weights of the exemplars that they are most like.
+
+    Args:
+        concepts: the vectorizer whose model reads the texts.
+        exemplars: the texts that others are compared with.
+        terms: the name of each.
+    """
+
+    name = "texts"
+    grows = False
+
+    def __init__(
+        self, concepts: ConceptVectorizer, exemplars: Exemplars, terms: Sequence[str]
+    ) -> None:
+        self.concepts, self.exemplars, self._terms = concepts, exemplars, terms
+
+    @property
+    def size(self) -> int:
+        """Number of exemplars."""
+        return len(self.exemplars)
+
+    @property
+    def terms(self) -> Sequence[str]:
+        """The name of every exemplar: its first words."""
+        return self._terms
+
+    @property
+    def joint(self) -> ConceptsAndTexts:
+        """A vectorizer of the concepts and these, which reads a text once."""
+        return ConceptsAndTexts(self)
+
+    def documents(self, texts: Sequence[str]) -> sp.csr_array:
+        """Return the weights of documents [n, size]."""
+        return self._vectors(texts, "document")
+
+    def queries(self, texts: Sequence[str]) -> sp.csr_array:
+        """Return the weights of queries [n, size]."""
+        return self._vectors(texts, "query")
+
+    def _vectors(self, texts: Sequence[str], task: str) -> sp.csr_array:
+        _, means = self.concepts.encoder.encode_with_means(texts, task)
+        return self.exemplars.vectors(means, task)
+
+    def encode_query(self, text: str) -> EncodedQuery:
+        """Encode a query; the whole of it is what a dimension comes from, so that it has no
+        sources."""
+        return self.joint.encode_parts(text)[1]
+
+    def document_sources(
+        self, texts: Sequence[str], dimensions: Sequence[Sequence[int]]
+    ) -> list[dict[int, Sources]]:
+        """Return no sources, likewise."""
+        return [_no_sources(wanted) for wanted in dimensions]
+
+    def save(self, folder: Path) -> None:
+        """Write the exemplars and their names; the model is the concepts'."""
+        self.exemplars.save(folder)
+        TextStore.write(folder / "terms", self._terms)
+
+    @classmethod
+    def load(cls, folder: Path, concepts: ConceptVectorizer | None = None) -> TextVectorizer:
+        """Load a saved vectorizer.
+
+        Args:
+            concepts: by default that of the folder ``concepts`` beside it.
+
+        Raises:
+            IndexFormatError: files that are damaged or do not fit the model.
+        """
+        concepts = (
+            ConceptVectorizer.load(folder.parent / "concepts") if concepts is None else concepts
+        )
+        exemplars, terms = Exemplars.load(folder), TextStore(folder / "terms")
+        if len(terms) != len(exemplars) or exemplars.d != concepts.head.d_in:
+            raise IndexFormatError(f"{folder}: these exemplars do not fit their names or model")
+        return cls(concepts, exemplars, terms)
+
+
+class ConceptsAndTexts:
+    """Concepts and whole texts side by side, by one pass through their model: [n, M + E]."""
+
+    name = "concepts"
+    grows = False
+
+    def __init__(self, texts: TextVectorizer) -> None:
+        self._concepts, self._texts = texts.concepts, texts
+        self.parts: Sequence[Vectorizer] = (texts.concepts, texts)
+
+    @property
+    def size(self) -> int:
+        """Number of concepts and of exemplars."""
+        return self._concepts.size + self._texts.size
+
+    def documents(self, texts: Sequence[str]) -> sp.csr_array:
+        """Return the term frequencies of documents [n, size]."""
+        return self._both(*self._concepts.encoder.encode_with_means(texts, "document"), "document")
+
+    def queries(self, texts: Sequence[str]) -> sp.csr_array:
+        """Return the term frequencies of queries [n, size]."""
+        return self._both(*self._concepts.encoder.encode_with_means(texts, "query"), "query")
+
+    def encode_parts(self, text: str) -> list[EncodedQuery]:
+        """Encode a query once, for its concepts and its exemplars."""
+        encoded, mean = self._concepts.encode_query_with_mean(text)
+        return [encoded, EncodedQuery(self._texts.exemplars.vectors(mean, "query"), _no_sources)]
+
+    @property
+    def counts_tokens(self) -> bool:
+        """See ``ConceptVectorizer``."""
+        return self._concepts.counts_tokens
+
+    def encode_documents(self, texts: Sequence[str]) -> EncodedDocuments:
+        """See ``ConceptVectorizer``."""
+        tf, tokens, means = self._concepts.encoder.encode_and_count(texts)
+        return EncodedDocuments(self._both(tf, means, "document"), tokens)
+
+    def token_table(self, sums: sp.csr_array) -> TokenTable:
+        """See ``ConceptVectorizer``."""
+        return self._concepts.token_table(sums)
+
+    def _both(self, tf: sp.csr_array, means: Floats, task: str) -> sp.csr_array:
+        return stack_columns([tf, self._texts.exemplars.vectors(means, task)])
+
+    def save(self, folder: Path) -> None:
+        """Write both vectorizers: the concepts' into its folder, the other one's beside it."""
+        self._concepts.save(folder)
+        self._texts.save(folder.parent / self._texts.name)
+
+    @classmethod
+    def load(cls, folder: Path) -> ConceptsAndTexts:
+        """Read what ``save`` wrote."""
+        return cls(TextVectorizer.load(folder.parent / TextVectorizer.name))
+
+
+def named(contents: Sequence[str], numbers: Sequence[int]) -> list[str]:
+    """Return the names of exemplars: the first words of these documents."""
+    return [textwrap.shorten(contents[number], SHOWN, placeholder="…") for number in numbers]
+
+
+def _no_sources(dimensions: Sequence[int]) -> dict[int, Sources]:
+    return {dimension: Sources() for dimension in dimensions}
