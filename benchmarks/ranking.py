@@ -165,7 +165,7 @@ def library_steps(
     )
 
 
-def run(data: Path, batch: int = 8, steps: int = 4, rounds: int = 3) -> list[Table]:
+def run(data: Path, batch: int = 8, steps: int = 3, rounds: int = 3) -> list[Table]:
     """Train on one batch in turns; the first step of each training does not count."""
     torch.set_num_threads(1)
     documents = list(read_documents(data / "scifact"))[:batch]

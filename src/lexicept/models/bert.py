@@ -104,7 +104,7 @@ class Bert:
         return x
 
     def _block(self, x: Tensor, runs: Sequence[tuple[int, int]], name: str) -> Tensor:
-        parts = [self._linear(x, f"{name}.attention.self.{p}") for p in ("query", "key", "value")]
+        parts = self._projected(x, f"{name}.attention.self")
         sizes = [length * count for length, count in runs]
         split = zip(runs, *(part.split(sizes) for part in parts), strict=True)
         read = torch.cat([self._attended(length, *of_run) for (length, _), *of_run in split])
@@ -112,6 +112,10 @@ class Bert:
         x = self._normalised(read + x, f"{name}.attention.output")
         inner = self._activated(x, f"{name}.intermediate.dense")
         return self._normalised(self._linear(inner, f"{name}.output.dense") + x, f"{name}.output")
+
+    def _projected(self, x: Tensor, name: str) -> Sequence[Tensor]:
+        """Return queries, keys and values, all [n, d]."""
+        return [self._linear(x, f"{name}.{part}") for part in ("query", "key", "value")]
 
     def _attended(self, length: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """Return what the tokens of texts of one length read from each other [n, d]."""

@@ -17,33 +17,34 @@ BATCH_TOKENS = 2048
 SCORES = 2**20
 """Most scores between tokens that are in memory at once: 2 MB."""
 
-_LINEAR = (
-    "attention.self.query",
-    "attention.self.key",
-    "attention.self.value",
-    "attention.output.dense",
-    "intermediate.dense",
-    "output.dense",
-)
+_LINEAR = {
+    "attention.self": tuple(f"attention.self.{part}" for part in ("query", "key", "value")),
+    "attention.output.dense": ("attention.output.dense",),
+    "intermediate.dense": ("intermediate.dense",),
+    "output.dense": ("output.dense",),
+}
+"""The linear layers of a block that are one product, by its name."""
 
 
 class HalfBert(Bert):
     """The blocks of a BERT whose matrices are multiplied in bfloat16, without padding.
 
     As under autocast, sums and norms are in single precision. Unlike there, weights are converted
-    once, into the layout that oneDNN multiplies fastest, and GELU is part of the product.
+    once, into the layout that oneDNN multiplies fastest, GELU is part of a product, and queries,
+    keys and values are one.
     """
 
     def __init__(self, weights: Mapping[str, Tensor], config: Mapping[str, Any]) -> None:
         super().__init__(weights, config)
-        names = [f"encoder.layer.{n}.{part}" for n in range(self._layers) for part in _LINEAR]
-        self._halves = {
-            name: (
-                torch.ops.mkldnn._reorder_linear_weight(weights[f"{name}.weight"].bfloat16()),
-                weights[f"{name}.bias"].bfloat16(),
-            )
-            for name in names
-        }
+        self._halves: dict[str, tuple[Tensor, Tensor]] = {}
+        for layer in (f"encoder.layer.{n}" for n in range(self._layers)):
+            for name, parts in _LINEAR.items():
+                weight, bias = (
+                    torch.cat([weights[f"{layer}.{part}.{kind}"] for part in parts]).bfloat16()
+                    for kind in ("weight", "bias")
+                )
+                packed = torch.ops.mkldnn._reorder_linear_weight(weight)
+                self._halves[f"{layer}.{name}"] = (packed, bias)
 
     @classmethod
     def of(cls, model: Any) -> HalfBert | None:
@@ -54,7 +55,8 @@ class HalfBert(Bert):
             return None
         weights = {name: weight.detach() for name, weight in model.state_dict().items()}
         blocks = range(config["num_hidden_layers"])
-        names = [f"encoder.layer.{n}.{part}.weight" for n in blocks for part in _LINEAR]
+        linear = [part for parts in _LINEAR.values() for part in parts]
+        names = [f"encoder.layer.{n}.{part}.weight" for n in blocks for part in linear]
         names.append("embeddings.word_embeddings.weight")
         kept = [weights.get(name) for name in names]
         if any(
@@ -74,6 +76,9 @@ class HalfBert(Bert):
             with torch.inference_mode():
                 states = self.states(ids, lengths)[token_mask]
             yield batch, states
+
+    def _projected(self, x: Tensor, name: str) -> Sequence[Tensor]:
+        return self._product(x, name, "none").chunk(3, dim=1)
 
     def _attended(self, length: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         size = query.shape[1] // self._heads
