@@ -11,6 +11,7 @@ from benchmarks.common import README, write_readme
 DEFAULT = (
     "heads",
     "training",
+    "ranking",
     "encoding",
     "query",
     "memory",
@@ -40,6 +41,7 @@ def main() -> None:
         parser.error(f"no benchmark {', '.join(sorted(unknown))}")
     given = {
         "encoding": [arguments.data],
+        "ranking": [arguments.data],
         "rra": [arguments.data],
         "effectiveness": [arguments.data, arguments.index],
     }

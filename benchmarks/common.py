@@ -29,14 +29,20 @@ class Table(NamedTuple):
         return "\n".join(f"| {' | '.join(line)} |" for line in lines) + f"\n\n{machine()}"
 
 
-def seconds(work: Callable[[], object]) -> float:
-    """Return the wall time of one call."""
-    start = time.perf_counter()
+Clock = Callable[[], float]
+"""Wall time (``time.perf_counter``) or that of a process's processors (``time.process_time``)."""
+
+
+def seconds(work: Callable[[], object], clock: Clock = time.perf_counter) -> float:
+    """Return the time of one call."""
+    start = clock()
     work()
-    return time.perf_counter() - start
+    return clock() - start
 
 
-def interleaved(cases: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
+def interleaved(
+    cases: Mapping[str, Callable[[], object]], rounds: int, clock: Clock = time.perf_counter
+) -> dict[str, list[float]]:
     """Time every case in every round, A B A B, after a warm-up call each; return the seconds.
 
     Interleaving spreads the load of other processes evenly over the cases.
@@ -46,7 +52,7 @@ def interleaved(cases: Mapping[str, Callable[[], object]], rounds: int) -> dict[
     times: dict[str, list[float]] = {name: [] for name in cases}
     for _ in range(rounds):
         for name, work in cases.items():
-            times[name].append(seconds(work))
+            times[name].append(seconds(work, clock))
     return times
 
 

@@ -1,8 +1,10 @@
-"""Cost of encoding a collection, compared with the bare backbone and a dense encoder."""
+"""Cost of encoding documents, compared with the bare backbone and a dense encoder."""
 
 from __future__ import annotations
 
 import random
+import time
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -19,6 +21,7 @@ from lexicept.training.sae.settings import SAESettings
 from lexicept.training.sae.trainer import initial_sae
 
 DENSE = "`SentenceTransformer.encode`"
+OURS = "lexicept `encode_activations`"
 
 
 def sample(folder: Path, backbone: Backbone, count: int) -> tuple[str, list[str]]:
@@ -36,36 +39,49 @@ def sample(folder: Path, backbone: Backbone, count: int) -> tuple[str, list[str]
     return "SciFact" if present else "Python's documentation", cut
 
 
-def run(data: Path, count: int = 100, num_latents: int = 8192, rounds: int = 5) -> list[Table]:
-    """Encode a sample of the documents of a collection."""
+def run(data: Path, count: int = 40, num_latents: int = 8192, rounds: int = 5) -> list[Table]:
+    """Encode a sample of the documents of a collection, in single precision and in bfloat16, on
+    one thread: processor time would count threads that wait for others."""
+    torch.set_num_threads(1)
     backbone = Backbone.from_pretrained()
     collection, texts = sample(data, backbone, count)
     # An untrained SAE costs the same as a trained one: k latents are active either way.
     states = [states for _, states in backbone.token_states(backbone.windows(texts[:20]))]
     sae = initial_sae(torch.cat(states).clone(), SAESettings(num_latents=num_latents, k=8))
     encoder = Encoder.of(backbone, SAEHead(sae.eval().requires_grad_(False)))
-    dense = SentenceTransformer(resolve(DEFAULT_BACKBONE), device=str(backbone.model.device))
+    dense = SentenceTransformer(resolve(DEFAULT_BACKBONE), device="cpu")
     dense.max_seq_length = backbone.window
     windows = backbone.windows(texts)
     tokens = sum(len(window.token_ids) for window in windows)
     read = dense.tokenizer(texts, truncation=True, max_length=backbone.window)["input_ids"]
     assert [window.token_ids for window in windows] == read
 
-    def bare() -> None:
+    def peer(precision: str) -> None:
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
+            dense.encode(texts, show_progress_bar=False)
+
+    def bare(precision: str) -> None:
+        backbone.precision = precision
         for _ in backbone.token_states(backbone.windows(texts)):
             pass
 
-    times = interleaved(
-        {
-            DENSE: lambda: dense.encode(texts, show_progress_bar=False),
-            "bare backbone, lexicept's batches": bare,
-            "lexicept `encode_activations`": lambda: encoder.encode_activations(texts),
-        },
-        rounds,
-    )
+    def ours(precision: str) -> None:
+        backbone.precision = precision
+        encoder.encode_activations(texts)
+
+    ways = {DENSE: peer, "bare backbone": bare, OURS: ours}
+    cases = {
+        (name, precision): partial(way, precision)
+        for name, way in ways.items()
+        for precision in ("float32", "bfloat16")
+    }
+    times = interleaved(cases, rounds, time.process_time)
+    peers = [times[DENSE, precision] for precision in ("float32", "bfloat16")]
     rows = []
-    for name, took in times.items():
-        speed = f"{tokens / median(took):,.0f}"
-        rows.append([name, f"{median(took):.2f} s", speed, f"{ratio(took, times[DENSE]):.2f} ×"])
+    for (name, precision), took in times.items():
+        ratios = (f"{ratio(took, other):.2f} ×" for other in peers)
+        cost = (f"{median(took):.2f} s", f"{tokens / median(took):,.0f}")
+        rows.append([f"{name}, {precision}", *cost, *ratios])
     title = f"{len(texts)} texts of {collection}, {tokens:,} tokens"
-    return [Table("encoding", [title, "time", "tokens/s", "time / dense"], rows)]
+    columns = [title, "processor time", "tokens/s", "time / dense", "time / dense, bfloat16"]
+    return [Table("encoding", columns, rows)]

@@ -25,6 +25,7 @@ from lexicept.models.blocks import (
     tell,
     trim,
 )
+from lexicept.models.half_bert import HalfBert
 from lexicept.models.known_states import KnownStates, read_known
 from lexicept.models.loading import data_alone, no_remote_code, places, quiet_transformers
 from lexicept.models.lora import (
@@ -418,18 +419,20 @@ class Backbone(Transformer):  # type: ignore[misc]
         known = None if task == "query" else self.known
         for numbers, states in read_known(windows, known, BATCH_TOKENS, fresh):
             yield numbers, states.to(self.model.device)
-        for batch, features in self.batches([windows[i] for i in fresh]):
-            with torch.inference_mode(), self._reading(task):
-                states = self.states(features["input_ids"], features["attention_mask"])
-            yield [fresh[i] for i in batch], states[features["token_mask"]]
-
-    def _reading(self, task: str) -> AbstractContextManager[Any]:
-        """Return the autocast context to run the blocks in."""
+        rest = [windows[i] for i in fresh]
         kind = self.model.device.type
         faster = multiplies_bfloat16() if kind == "cpu" else torch.cuda.is_bf16_supported(False)
-        if self.precision == "float32" or task == "query" or not faster:
-            return nullcontext()
-        return torch.autocast(kind, torch.bfloat16)
+        low = faster and self.precision == "bfloat16" and task != "query"
+        half = HalfBert.of(self.model) if low and rest and self.bidirectional else None
+        if half is not None:
+            for batch, states in half.read(rest, self._padding):
+                yield [fresh[i] for i in batch], states
+            return
+        for batch, features in self.batches(rest):
+            reading = torch.autocast(kind, torch.bfloat16) if low else nullcontext()
+            with torch.inference_mode(), reading:
+                states = self.states(features["input_ids"], features["attention_mask"])
+            yield [fresh[i] for i in batch], states[features["token_mask"]]
 
     def batches(self, windows: Sequence[Window]) -> Iterator[tuple[list[int], dict[str, Tensor]]]:
         """Group windows of similar length into padded batches on the model's device.

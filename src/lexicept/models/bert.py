@@ -17,7 +17,12 @@ from lexicept.models.references import Reference
 from lexicept.models.sources import resolve
 from lexicept.storage.files import read_json
 
-_EXPECTED = {"model_type": "bert", "hidden_act": "gelu", "is_decoder": False}
+_EXPECTED = {
+    "model_type": "bert",
+    "hidden_act": "gelu",
+    "is_decoder": False,
+    "position_embedding_type": "absolute",
+}
 
 _ADAPTERS = {
     "peft_type": "LORA",
@@ -60,9 +65,7 @@ class Bert:
             OSError, ValueError, KeyError, RuntimeError, InputError: the files are damaged.
         """
         config = read_json(folder / "config.json")
-        if any(config.get(name, value) != value for name, value in _EXPECTED.items()):
-            return None
-        if config.get("position_embedding_type", "absolute") != "absolute":
+        if not is_plain(config):
             return None
         adapters, reference = folder / "adapter_config.json", Reference.read(folder)
         source = folder if reference is None else reference.find()
@@ -101,14 +104,18 @@ class Bert:
         return x
 
     def _block(self, x: Tensor, runs: Sequence[tuple[int, int]], name: str) -> Tensor:
-        parts = [self._linear(x, f"{name}.attention.self.{p}") for p in ("query", "key", "value")]
+        parts = self._projected(x, f"{name}.attention.self")
         sizes = [length * count for length, count in runs]
         split = zip(runs, *(part.split(sizes) for part in parts), strict=True)
         read = torch.cat([self._attended(length, *of_run) for (length, _), *of_run in split])
         read = self._linear(read, f"{name}.attention.output.dense")
         x = self._normalised(read + x, f"{name}.attention.output")
-        inner = F.gelu(self._linear(x, f"{name}.intermediate.dense"))
+        inner = self._activated(x, f"{name}.intermediate.dense")
         return self._normalised(self._linear(inner, f"{name}.output.dense") + x, f"{name}.output")
+
+    def _projected(self, x: Tensor, name: str) -> Sequence[Tensor]:
+        """Return queries, keys and values, all [n, d]."""
+        return [self._linear(x, f"{name}.{part}") for part in ("query", "key", "value")]
 
     def _attended(self, length: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """Return what the tokens of texts of one length read from each other [n, d]."""
@@ -120,9 +127,17 @@ class Bert:
     def _linear(self, x: Tensor, name: str) -> Tensor:
         return F.linear(x, self._weights[f"{name}.weight"], self._weights[f"{name}.bias"])
 
+    def _activated(self, x: Tensor, name: str) -> Tensor:
+        return F.gelu(self._linear(x, name))
+
     def _normalised(self, x: Tensor, name: str) -> Tensor:
         weight, bias = (self._weights[f"{name}.LayerNorm.{part}"] for part in ("weight", "bias"))
         return F.layer_norm(x, weight.shape, weight, bias, self._eps)
+
+
+def is_plain(config: Mapping[str, Any]) -> bool:
+    """Return whether a configuration is of a model that ``Bert`` computes."""
+    return all(config.get(name, value) == value for name, value in _EXPECTED.items())
 
 
 def _without_prefix(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:

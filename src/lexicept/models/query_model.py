@@ -22,7 +22,7 @@ from lexicept.models.heads.settings import HeadSettings, read_settings
 from lexicept.models.pooled import MeanStates, TokenStates, pooled_activations
 from lexicept.models.prompts import prompt_for
 from lexicept.models.sae.model import SAE
-from lexicept.models.windows import Window
+from lexicept.models.windows import Window, pack_windows
 from lexicept.ops.pooling import root_of_sums
 from lexicept.storage.files import read_json
 from lexicept.vectors import stack_columns
@@ -147,12 +147,9 @@ class QueryModel:
     ) -> Iterator[tuple[list[int], Tensor]]:
         """Yield the states of windows in batches of about ``BATCH_TOKENS``, without padding."""
         for batch in _batches(numbers, [len(windows[number].token_ids) for number in numbers]):
-            some = [windows[number] for number in batch]
-            ids = torch.tensor([token for window in some for token in window.token_ids])
-            left_out = torch.tensor([one for window in some for one in window.left_out])
-            lengths = [len(window.token_ids) for window in some]
+            ids, token_mask, lengths = pack_windows([windows[number] for number in batch], 0)
             with torch.inference_mode():
-                states = self._bert.states(ids, lengths)[left_out == 0]
+                states = self._bert.states(ids, lengths)[token_mask]
             yield batch, states
 
 

@@ -179,6 +179,25 @@ def pad_windows(windows: Sequence[Window], padding: int) -> dict[str, Tensor]:
     return _stack([_attended(window, padding) for window in windows], padding)
 
 
+class Packed(NamedTuple):
+    """Windows one after another, without padding."""
+
+    ids: Tensor
+    """Tokens [n]."""
+    token_mask: Tensor
+    """False for tokens that are left out [n]."""
+    lengths: list[int]
+    """Tokens of each window, which add up to n."""
+
+
+def pack_windows(windows: Sequence[Window], padding: int) -> Packed:
+    """Return windows one after another; one without tokens is a token ``padding``."""
+    rows = [_attended(window, padding) for window in windows]
+    ids = torch.tensor([token for row in rows for token in row.ids])
+    left_out = torch.tensor([one for row in rows for one in row.left_out])
+    return Packed(ids, left_out == 0, [len(row.ids) for row in rows])
+
+
 def join_windows(windows: Sequence[Window], padding: int) -> dict[str, Tensor]:
     """Return the windows of each text as one row, one after another.
 

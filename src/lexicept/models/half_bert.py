@@ -1,0 +1,117 @@
+"""BERT in bfloat16 on a CPU, for documents: about 1.3 times as fast as under autocast."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lexicept.models.bert import Bert, is_plain
+from lexicept.models.windows import Window, group_windows, pack_windows
+
+BATCH_TOKENS = 2048
+"""Most tokens that go through the blocks together, unless one window has more."""
+
+SCORES = 2**20
+"""Most scores between tokens that are in memory at once: 2 MB."""
+
+_LINEAR = {
+    "attention.self": tuple(f"attention.self.{part}" for part in ("query", "key", "value")),
+    "attention.output.dense": ("attention.output.dense",),
+    "intermediate.dense": ("intermediate.dense",),
+    "output.dense": ("output.dense",),
+}
+"""The linear layers of a block that are one product, by its name."""
+
+
+class HalfBert(Bert):
+    """The blocks of a BERT whose matrices are multiplied in bfloat16, without padding.
+
+    As under autocast, sums and norms are in single precision. Unlike there, weights are converted
+    once, into the layout that oneDNN multiplies fastest, GELU is part of a product, and queries,
+    keys and values are one.
+    """
+
+    def __init__(self, weights: Mapping[str, Tensor], config: Mapping[str, Any]) -> None:
+        super().__init__(weights, config)
+        self._halves: dict[str, tuple[Tensor, Tensor]] = {}
+        for layer in (f"encoder.layer.{n}" for n in range(self._layers)):
+            for name, parts in _LINEAR.items():
+                weight, bias = (
+                    torch.cat([weights[f"{layer}.{part}.{kind}"] for part in parts]).bfloat16()
+                    for kind in ("weight", "bias")
+                )
+                packed = torch.ops.mkldnn._reorder_linear_weight(weight)
+                self._halves[f"{layer}.{name}"] = (packed, bias)
+
+    @classmethod
+    def of(cls, model: Any) -> HalfBert | None:
+        """Convert a model of transformers as it is now; None for one of another kind or on another
+        device, in training, or where torch has no oneDNN that multiplies bfloat16."""
+        config = model.config.to_dict()
+        if not is_plain(config) or model.training or not _has_onednn():
+            return None
+        weights = {name: weight.detach() for name, weight in model.state_dict().items()}
+        blocks = range(config["num_hidden_layers"])
+        linear = [part for parts in _LINEAR.values() for part in parts]
+        names = [f"encoder.layer.{n}.{part}.weight" for n in blocks for part in linear]
+        names.append("embeddings.word_embeddings.weight")
+        kept = [weights.get(name) for name in names]
+        if any(
+            one is None or one.device.type != "cpu" or one.dtype != torch.float32 for one in kept
+        ):
+            return None
+        return cls(weights, config)
+
+    def read(self, windows: Sequence[Window], padding: int) -> Iterator[tuple[list[int], Tensor]]:
+        """Yield batches as ``Backbone.token_states`` does.
+
+        Args:
+            padding: a token that stands for windows without tokens.
+        """
+        for batch in group_windows(windows, BATCH_TOKENS):
+            ids, token_mask, lengths = pack_windows([windows[i] for i in batch], padding)
+            with torch.inference_mode():
+                states = self.states(ids, lengths)[token_mask]
+            yield batch, states
+
+    def _projected(self, x: Tensor, name: str) -> Sequence[Tensor]:
+        return self._product(x, name, "none").chunk(3, dim=1)
+
+    def _attended(self, length: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        size = query.shape[1] // self._heads
+        shape = (-1, length, self._heads, size)
+        parts = [part.view(shape).transpose(1, 2) for part in (query, key, value)]
+        heads = [part.reshape(-1, length, size).split(_step(length)) for part in parts]
+        nothing = query.new_zeros(())
+        read = []
+        for q, k, v in zip(*heads, strict=True):
+            keys = k.transpose(1, 2)
+            scores = torch.baddbmm(nothing, q, keys, beta=0, alpha=size**-0.5)
+            read.append(torch.bmm(scores.softmax(dim=-1), v))
+        whole = torch.cat(read).view(-1, self._heads, length, size)
+        return whole.transpose(1, 2).reshape(query.shape)
+
+    def _linear(self, x: Tensor, name: str) -> Tensor:
+        return self._product(x, name, "none")
+
+    def _activated(self, x: Tensor, name: str) -> Tensor:
+        return self._product(x, name, "gelu")
+
+    def _product(self, x: Tensor, name: str, then: str) -> Tensor:
+        weight, bias = self._halves[name]
+        linear = torch.ops.mkldnn._linear_pointwise
+        product: Tensor = linear(x.bfloat16(), weight, bias, then, [], "none")
+        return product
+
+
+def _has_onednn() -> bool:
+    return torch.backends.mkldnn.is_available() and bool(
+        torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    )
+
+
+def _step(length: int) -> int:
+    return max(1, SCORES // length**2)
