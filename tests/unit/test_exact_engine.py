@@ -16,6 +16,7 @@ from lexicept.engines import ExactEngine
 from lexicept.engines.exact import SEGMENT, PostingsWriter
 from lexicept.engines.mask import Mask
 from lexicept.errors import IndexFormatError, InputError
+from lexicept.ops.lists import MARGIN
 from lexicept.ops.postings import all_scores, search_postings, search_postings_reference
 from support.strategies import REALS, collections
 
@@ -124,11 +125,8 @@ def test_kernel_and_reference_are_twins(
         span = slice(queries.indptr[row], queries.indptr[row + 1])
         arguments = (
             SEGMENT,
-            engine._share,
-            engine.lengths,
-            engine._starts,
-            *(getattr(engine, field.name) for field in fields(engine)[1:]),
-            engine._offset_ranges,
+            *engine.lists,
+            *(engine.scales, engine.offsets, engine.maxima, engine._offset_ranges),
             queries.indices[span].astype(np.int64),
             queries.data[span],
             data.draw(st.sampled_from([0.0, 0.25, -1.0])),
@@ -247,8 +245,11 @@ def sound(**settings: Any) -> dict[str, Any]:
 def test_postings_by_hand() -> None:
     parts = sound()
     assert parts["lengths"].tolist() == [[3, 0, 2]]
+    assert parts["widths"].tolist() == [[0, 4, 4]]
+    assert parts["gaps"].tolist() == [0x30, *[0] * MARGIN]
+    assert parts["marks"].tolist() == [0]
+    assert parts["df"].tolist() == [3, 0, 2]
     assert parts["table"].tolist() == [1, 0, 1, 3]  # three of four documents
-    assert parts["documents"].tolist() == [0, 3]
     assert parts["weights"].tolist() == [2, 2]
     assert parts["scales"].tolist() == [1, 1, 1]
     assert parts["maxima"].tolist() == [[3, 0, 2]]
@@ -313,14 +314,13 @@ def test_pruning_changes_no_result(bits: int, factor: float, share: float) -> No
     engine = skewed(factor != 0, bits)
     random = np.random.default_rng(1)
     mask = Mask(random.random(200_000) < share)
-    arrays = [getattr(engine, name) for name in ("documents", "weights", "table", "scales")]
     for number in range(24):
         dimensions = np.flatnonzero(random.random(13) < (0.3, 0.6, 1)[number % 3])
         if not dimensions.size:
             continue
         weights = random.integers(1, 4, dimensions.size) * np.float32(0.1)
         query = sp.csr_array((weights, dimensions, [0, dimensions.size]), shape=(1, 13))
-        postings = (SEGMENT, engine._share, engine.lengths, engine._starts, *arrays, engine.offsets)
+        postings = SEGMENT, engine.lists, engine.scales, engine.offsets
         scores = all_scores(*postings, dimensions, weights, factor)
         scores[~mask.allowed] = 0
         ranking = np.lexsort((np.arange(200_000), -scores))
@@ -356,11 +356,14 @@ def test_other_bits_are_refused(bits: int) -> None:
 @pytest.mark.parametrize(
     ("part", "values"),
     [
-        ("documents", [0]),
+        ("gaps", [0x30]),
+        ("marks", [0, 0]),
+        ("widths", [[0, 4, 9]]),
+        ("widths", [[0, 3, 4]]),
+        ("widths", [[0, 15, 4]]),
+        ("widths", [[4, 4, 4]]),
+        ("df", [3, 0]),
         ("lengths", [[3, 0, 1]]),
-        ("lengths", [[2, 0, 2]]),
-        ("lengths", [[5, 0, 2]]),
-        ("lengths", [[3, 0, -2]]),
         ("lengths", [[3, 0, 2], [0, 0, 0]]),
         ("lengths", [3, 0, 2]),
         ("table", [1, 0, 1]),
@@ -383,12 +386,70 @@ def test_postings_of_documents_that_are_not_there_are_refused_or_never_found(
 ) -> None:
     monkeypatch.setattr("lexicept.ops.compiled._References.seconds", spent)
     parts = sound()
-    parts["documents"] = np.array([0, 2**16 - 1], np.uint16)
+    parts["gaps"] = np.array([0xF0, *[0] * MARGIN], np.uint8)
     damaged = ExactEngine(**parts)  # nothing is read before it is needed
     assert as_lists(damaged.search(sp.csr_array([[0.0, 0, 1]]))) == [([0], [2.0])]
     for use in (lambda: damaged.postings(slice(2, 3)), damaged.matrix):
         with pytest.raises(IndexFormatError, match="a document that is not there"):
             use()
+
+
+def test_marks_that_are_not_the_documents_are_refused() -> None:
+    parts = sound()
+    parts["marks"] = np.array([1], np.uint16)
+    with pytest.raises(IndexFormatError, match="marks are not the documents'"):
+        ExactEngine(**parts).matrix()
+
+
+@st.composite
+def scattered(draw: st.DrawFn) -> tuple[ExactEngine, np.ndarray, np.ndarray]:
+    """Lists of few to many of 70,000 documents, in one segment and a part; offsets in quarters."""
+    random = np.random.default_rng(draw(st.integers(0, 2**32)))
+    sizes = draw(
+        st.lists(st.sampled_from([0, 1, 3, 70, 900, 7_000, 40_000]), min_size=1, max_size=6)
+    )
+    dense = np.zeros((70_000, len(sizes)), np.float32)
+    for column, size in zip(dense.T, sizes, strict=True):
+        own = random.choice(70_000, size, replace=False)
+        column[own] = random.integers(1, draw(st.sampled_from([2, 5, 1_000])), size)
+    offsets = random.integers(-4, 5, 70_000) / 4
+    bits = draw(st.sampled_from([8, 32]))
+    return ExactEngine.build(sp.csr_array(dense), offsets, bits), dense, offsets
+
+
+@settings(max_examples=40, deadline=None)
+@given(scattered(), st.data())
+def test_far_documents_are_found_as_in_a_dense_product(
+    case: tuple[ExactEngine, np.ndarray, np.ndarray], data: st.DataObject
+) -> None:
+    engine, dense, offsets = case
+    matrix = engine.matrix().toarray()
+    if engine.weight_bits == 32:
+        np.testing.assert_array_equal(matrix, dense)
+    np.testing.assert_array_equal(matrix > 0, dense > 0)
+    np.testing.assert_array_equal(engine.df, (dense > 0).sum(axis=0))
+    share = data.draw(st.sampled_from([0, 0.001, 0.5, 1]))
+    mask = Mask(np.random.default_rng(1).random(70_000) < share)
+    weights = data.draw(
+        st.lists(st.integers(0, 3), min_size=len(engine.df), max_size=len(engine.df))
+    )
+    factor, top_k = data.draw(st.sampled_from([0.0, 1.0, -0.5])), data.draw(st.integers(1, 200))
+    (dimensions,) = np.nonzero(weights)
+    scores = (offsets * factor).astype(np.float32)
+    for dimension in dimensions:
+        scores += (
+            np.float32(weights[dimension])
+            * engine.scales[dimension]
+            * (matrix[:, dimension] / engine.scales[dimension]).round().astype(np.float32)
+        )
+    scores[~mask.allowed] = 0
+    best = np.lexsort((np.arange(70_000), -scores))[:top_k]
+    best = best[scores[best] > 0] if dense[:, dimensions].any() else best[:0]
+    ((found, own),) = engine.search(sp.csr_array([np.float32(weights)]), top_k, [factor], mask=mask)
+    assert (found.tolist(), own.tolist()) == (best.tolist(), scores[best].tolist())
+    for document in (0, 65_535, 65_536, 69_999):
+        expected = matrix[document].tolist()
+        assert engine.document_weights(document, np.arange(len(expected))).tolist() == expected
 
 
 @pytest.mark.parametrize("blocks", [[4], [1, 0, 3], [2, 2]])

@@ -18,6 +18,7 @@ from lexicept.explanation.explanation import Explanation
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import RRASettings, VocabularySettings
 from lexicept.index.reader import IndexReader
+from lexicept.ops.lists import MARGIN
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.vectors import Pruning, SparseVectors, Vocabulary
 from lexicept.weighting import BM25, Splade
@@ -461,13 +462,13 @@ def test_every_altered_file_fails_its_checksum(tmp_path: Path) -> None:
 def test_altered_numbers_do_not_reach_the_compiled_search(tmp_path: Path) -> None:
     path = tmp_path / "index"
     build(path, ANIMALS)
-    for name, value in [("documents", 2**16 - 1), ("lengths", 10**6), ("lengths", -1)]:
+    for name, value in [("gaps", 255), ("lengths", 2**16 - 1), ("widths", 3), ("widths", 15)]:
         file = path / "generation-000001" / "postings" / f"{name}.npy"
         content = file.read_bytes()
         array = np.load(file)
-        array[-1] = value
+        array[-1 - MARGIN if name == "gaps" else 0] = value
         np.save(file, array)
-        if name == "lengths":
+        if name != "gaps":
             with pytest.raises(IndexFormatError):
                 IndexReader.open(path)
         else:  # it is beyond the scores that are looked at

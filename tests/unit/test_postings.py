@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from lexicept.ops.lists import MARGIN
 from lexicept.ops.postings import search_postings, search_postings_reference
 
 SCORED = {"documents": [2, 1, 3, 4, 0], "scores": [6.0, 4.0, 3.0, 2.0, 0.5]}
@@ -18,19 +19,21 @@ KERNELS = pytest.mark.parametrize(
 )
 
 
-def arguments(documents=(1, 0), factor=1.0, top_k=9, allowed=(), few=()):
+def arguments(gaps=(1, 0), factor=1.0, top_k=9, allowed=(), few=()):
     """Five documents: dimension 0 has weights 1, 2, 0, 0, 4 and dimension 1 has 0, 1, 3, 0, 0.
 
-    Of two documents, two are more than one in two: these are in the table, and so is the one of the
-    last segment. One of two is not more than one in two: these are postings.
+    What two documents of a segment have is a row of the table, and so is the one of the last
+    segment; the others are lists, with gaps of 4 bits, the second from the fourth byte on.
     """
     return (
         2,
-        2,
-        np.array([[2, 1], [0, 1], [1, 0]], np.int32),
+        np.array([[2, 1], [0, 1], [1, 0]], np.uint16),
+        np.array([[0, 4], [4, 4], [0, 4]], np.uint8),
         np.array([[0, 0], [0, 1], [2, 0]], np.int64),
-        np.array(documents, np.uint16),
+        np.array([[0, 0], [0, 3], [0, 0]], np.int64),
+        np.array([gaps[0], 0, 0, gaps[1], *[0] * MARGIN], np.uint8),
         np.array([1, 3], np.float32),
+        np.array([0], np.uint16),
         np.array([1, 2, 4], np.float32),
         np.array([0.5, 2], np.float32),
         np.array([0, 1, 0, 3, 0], np.float32),
@@ -66,7 +69,7 @@ def test_offsets_are_multiplied_by_the_query_s_factor(search):
 
 @pytest.mark.parametrize("search", [search_postings, KERNELS.args[1][2]])
 def test_a_damaged_document_number_changes_no_other_score(search):
-    documents, scores = search(*arguments(documents=(1, 65_535)))
+    documents, scores = search(*arguments(gaps=(1, 15)))
     assert (documents.tolist(), scores.tolist()) == ([1, 3, 4, 0], [4.0, 3.0, 2.0, 0.5])
 
 

@@ -187,7 +187,7 @@ def test_a_process_that_is_killed_in_a_pass_of_rra_changes_nothing(
     assert (tmp_path / "died").exists()
     assert len(shards.shards_of(counts)) > 1
     assert there.background.tolist() == here.background.tolist()
-    for name in ("documents", "weights", "offsets", "maxima"):
+    for name in ("gaps", "weights", "offsets", "maxima"):
         assert getattr(there.engine, name).tolist() == getattr(here.engine, name).tolist()
 
 

@@ -92,6 +92,7 @@ def infinite(array: Any) -> None:
         (change(f"{PART}/words.frequencies.data.npy", negative), "weight -1.0 in row 1"),
         (change(f"{PART}/words.frequencies.indices.npy", negative), "do not fit together"),
         (change("postings/offsets.npy", infinite), "offsets that are not finite"),
+        (change("postings/df.npy", negative), "document frequencies that are not the postings'"),
         (change("postings/background.npy", infinite), "background that are not finite"),
     ],
 )

@@ -17,8 +17,18 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from lexicept.engines.interface import Engine, checked, checked_offsets, single_precision
+from lexicept.engines.inverted import SHARES, check_weight_bits, inverted
 from lexicept.engines.mask import EVERYTHING, Mask, Segments
 from lexicept.errors import IndexFormatError, InputError
+from lexicept.ops.lists import (
+    MARGIN,
+    STEP,
+    WIDTHS,
+    Lists,
+    num_bytes,
+    unpack,
+    weight_reference,
+)
 from lexicept.ops.postings import all_scores, first_or_later_search
 from lexicept.storage.arrays import ArrayWriter, load_array, save_array
 from lexicept.vectors import Floats, Integers, largest_weights
@@ -26,11 +36,9 @@ from lexicept.vectors import Floats, Integers, largest_weights
 SEGMENT = 2**16
 """Documents of a segment: their numbers fit 16 bits, their scores a processor's cache."""
 
-SHARES: dict[np.dtype[Any], int] = {np.dtype(np.float32): 2, np.dtype(np.uint8): 4}
-"""A dimension of more than 1/SHARES of a segment's documents is stored as a row of a table: that
-takes no more space than postings and is several times faster to search."""
-
 DAMAGED = "damaged postings: they name a document that is not there"
+
+DAMAGED_MARKS = "damaged postings: their marks are not the documents'"
 
 
 @dataclass(frozen=True)
@@ -45,14 +53,22 @@ class ExactEngine(Engine):
     exact = True
 
     lengths: Integers
-    """Document frequencies by segment, i32 [segments, V]."""
-    documents: Integers
-    """Document numbers within the segment, u16, ascending within a dimension [postings]."""
+    """Entries of each list, or documents of a row of the table, 65,535 at most; u16 [segments, V].
+    Entries are postings, and fillers of weight 0 where documents are far apart; see ``ops.lists``.
+    """
+    widths: Integers
+    """Bits of the gaps of each list; 0 where it is a row of the table; u8 [segments, V]."""
+    gaps: Integers
+    """Gaps between the documents of a list, packed, u8."""
     weights: Floats
-    """Weights, f32, or u8 to be multiplied by the dimension's scale [postings]."""
+    """Weights, f32, or u8 to be multiplied by the dimension's scale [entries]."""
+    marks: Integers
+    """The document before every ``STEP``-th entry, u16."""
     table: Floats
     """Rows of the dimensions with most documents: a weight, like those above, per document of the
     segment, and 0 where there is none."""
+    df: Integers
+    """Document frequency of each dimension, i64 [V]."""
     scales: Floats
     """Scale of each dimension's weights, f32 [V]; 1 for weights in single precision."""
     offsets: Floats
@@ -89,10 +105,13 @@ class ExactEngine(Engine):
         weights = load_array(folder / "weights.npy", list(SHARES))
         try:
             return cls(
-                load_array(folder / "lengths.npy", np.int32, ndim=2),
-                load_array(folder / "documents.npy", np.uint16),
+                load_array(folder / "lengths.npy", np.uint16, ndim=2),
+                load_array(folder / "widths.npy", np.uint8, ndim=2),
+                load_array(folder / "gaps.npy", np.uint8),
                 weights,
+                load_array(folder / "marks.npy", np.uint16),
                 load_array(folder / "table.npy", weights.dtype),
+                load_array(folder / "df.npy", np.int64),
                 load_array(folder / "scales.npy", np.float32),
                 load_array(folder / "offsets.npy", np.float32),
                 load_array(folder / "maxima.npy", weights.dtype, ndim=2),
@@ -101,15 +120,17 @@ class ExactEngine(Engine):
             raise IndexFormatError(f"{folder}: {error}") from None
 
     def __post_init__(self) -> None:
-        # Searching relies on this; 16-bit document numbers are always within a segment.
-        segments = -(-self.offsets.size // SEGMENT)
+        # Searching relies on this; 16 bits of a document's number are always within a segment.
+        shape = -(-self.offsets.size // SEGMENT), self.scales.size
         sound = (
-            self.lengths.ndim == 2
-            and self.lengths.shape == self.maxima.shape == (segments, self.scales.size)
+            self.lengths.shape == self.widths.shape == self.maxima.shape == shape
+            and self.df.shape == self.scales.shape
             and self.maxima.dtype == self.weights.dtype
-            and bool((self.lengths >= 0).all())
-            and bool((self.lengths <= self._counts[:, None]).all())
-            and self.documents.size == self.weights.size == int(self.lengths[~self._tabled].sum())
+            and bool((self._tabled | (self.widths >= WIDTHS[0])).all())
+            and bool((self.widths <= WIDTHS[1]).all())
+            and self.weights.size == int(self._entries.sum())
+            and self.gaps.size == int(num_bytes(self._entries, self.widths).sum()) + MARGIN
+            and self.marks.size == -(-self.weights.size // STEP)
             and self.table.size == int(self._tabled.sum(axis=1) @ self._counts)
         )
         if not sound:
@@ -122,22 +143,25 @@ class ExactEngine(Engine):
         return np.minimum(self.offsets.size - firsts, SEGMENT)
 
     @property
-    def _share(self) -> int:
-        return SHARES[self.weights.dtype]
-
-    @cached_property
     def _tabled(self) -> npt.NDArray[np.bool_]:
         """Return which dimensions are in the table [segments, V]."""
-        return self.lengths.astype(np.int64) * self._share > self._counts[:, None]
+        tabled: npt.NDArray[np.bool_] = self.widths == 0
+        return tabled
+
+    @property
+    def _entries(self) -> Integers:
+        """Return the entries of each list; rows of the table have none [segments, V]."""
+        return np.where(self._tabled, 0, self.lengths)
 
     @cached_property
-    def _starts(self) -> Integers:
-        """Return the start of each dimension in the postings or in the table [segments, V]."""
-        sizes = np.where(self._tabled, 0, self.lengths).ravel()
-        rows = np.where(self._tabled, self._counts[:, None], 0).ravel()
-        before = [np.cumsum(part, dtype=np.int64) - part for part in (sizes, rows)]
-        starts: Integers = np.where(self._tabled.ravel(), before[1], before[0])
-        return starts.reshape(self.lengths.shape)
+    def lists(self) -> Lists:
+        """Its lists as kernels take them."""
+        rows = np.where(self._tabled, self._counts[:, None], 0)
+        parts = self._entries, rows, num_bytes(self._entries, self.widths)
+        before = [np.cumsum(part, dtype=np.int64).reshape(part.shape) - part for part in parts]
+        starts = np.where(self._tabled, before[1], before[0])
+        own = self.gaps, self.weights, self.marks, self.table
+        return Lists(self.lengths, self.widths, starts, before[2], *own)
 
     @cached_property
     def _offset_ranges(self) -> Floats:
@@ -162,12 +186,6 @@ class ExactEngine(Engine):
     @property
     def weight_bits(self) -> int:
         return 8 * int(self.weights.dtype.itemsize)
-
-    @cached_property
-    def df(self) -> Integers:
-        """Document frequency of each dimension [V]."""
-        df: Integers = self.lengths.sum(axis=0, dtype=np.int64)
-        return df
 
     @property
     def num_postings(self) -> int:
@@ -196,16 +214,24 @@ class ExactEngine(Engine):
     def _of_segment(self, number: int, dimensions: slice) -> tuple[Integers, Integers, Floats]:
         """Return dimension, document and weight of a segment's postings."""
         columns = np.arange(self.num_dimensions)[dimensions]
-        lengths, tabled = self.lengths[number, dimensions], self._tabled[number, dimensions]
-        starts, count = self._starts[number, dimensions], int(self._counts[number])
-        places = [np.repeat(columns[~tabled], lengths[~tabled])]
-        first = int(starts[~tabled][0]) if not tabled.all() else 0
-        span = slice(first, first + places[0].size)  # neighbours but for those in the table
-        documents, weights = [np.asarray(self.documents[span], np.int64)], [self.weights[span]]
-        if documents[0].size and int(documents[0].max()) >= count:
+        tabled, count = self._tabled[number, dimensions], int(self._counts[number])
+        listed, starts = columns[~tabled], self.lists.starts[number]
+        lengths = self.lengths[number, listed].astype(np.int64)
+        first = int(starts[listed[0]]) if listed.size else 0
+        byte = int(self.lists.places[number, listed[0]]) if listed.size else 0
+        entries = unpack(self.gaps[byte:], lengths, self.widths[number, listed])
+        if entries.size and int(entries.max()) >= count:
             raise IndexFormatError(DAMAGED)
-        for column, start in zip(columns[tabled].tolist(), starts[tabled].tolist(), strict=True):
-            row = self.table[start : start + count]
+        marked = np.arange(-first % STEP, entries.size, STEP)
+        before = np.where(np.isin(marked + first, starts[listed]), 0, entries[marked - 1])
+        if (before != self.marks[(marked + first) // STEP]).any():
+            raise IndexFormatError(DAMAGED_MARKS)
+        weight = self.weights[first : first + entries.size]
+        postings = weight != 0  # others are fillers
+        places, documents = [np.repeat(listed, lengths)[postings]], [entries[postings]]
+        weights = [weight[postings]]
+        for column in columns[tabled].tolist():
+            row = self.table[starts[column] : starts[column] + count]
             (own,) = np.nonzero(row)
             places.append(np.full(own.size, column))
             documents.append(own)
@@ -275,16 +301,11 @@ class ExactEngine(Engine):
     ) -> tuple[Integers, Floats]:
         if not self.matches(dimensions):
             return np.empty(0, np.int64), np.empty(0, np.float32)
-        read = self.num_documents + int(self.lengths[:, dimensions].sum())
+        read = self.num_documents + int(self.lengths[:, dimensions].sum(dtype=np.int64))
         return first_or_later_search(
             read,
             SEGMENT,
-            self._share,
-            self.lengths,
-            self._starts,
-            self.documents,
-            self.weights,
-            self.table,
+            *self.lists,
             self.scales,
             self.offsets,
             self.maxima,
@@ -306,10 +327,9 @@ class ExactEngine(Engine):
         matrix, factors = checked(queries, self.num_dimensions, 1, query_offsets)
         if not self.matches(matrix.indices):
             return Mask(np.zeros(self.num_documents, bool))
-        arrays = [self.documents, self.weights, self.table, self.scales, self.offsets]
-        own = [matrix.indices.astype(np.int64), matrix.data, float(factors[0])]
+        own = matrix.indices.astype(np.int64), matrix.data, float(factors[0])
         try:
-            scores = all_scores(SEGMENT, self._share, self.lengths, self._starts, *[*arrays, *own])
+            scores = all_scores(SEGMENT, self.lists, self.scales, self.offsets, *own)
         except IndexError:
             raise IndexFormatError(DAMAGED) from None
         return Mask(scores > 0)
@@ -332,22 +352,11 @@ class ExactEngine(Engine):
         weights = np.zeros(len(dimensions))
         number, place = divmod(document, SEGMENT)
         for i, dimension in enumerate(dimensions):
-            start, length = self._starts[number, dimension], self.lengths[number, dimension]
-            if self._tabled[number, dimension]:
-                weights[i] = self.table[start + place] * self.scales[dimension]
-                continue
-            position = start + np.searchsorted(self.documents[start : start + length], place)
-            if position < start + length and self.documents[position] == place:
-                weights[i] = self.weights[position] * self.scales[dimension]
+            weight = weight_reference(self.lists, number, int(dimension), place)
+            weights[i] = weight * self.scales[dimension]
         if not np.isfinite(weights).all():
             raise IndexFormatError("damaged postings: weights that are not finite")
         return weights
-
-
-def check_weight_bits(weight_bits: int) -> None:
-    """Raises InputError for others than 32 and 8."""
-    if weight_bits not in (32, 8):
-        raise InputError(f"weights have 32 or 8 bits, not {weight_bits}")
 
 
 class PostingsWriter:
@@ -371,9 +380,15 @@ class PostingsWriter:
         self._folder = folder
         self._added = 0
         self._waiting: list[sp.csr_array] = []
-        self._lengths: list[Integers] = []
-        self._maxima: list[Floats] = []
-        self._kinds = {"documents": np.dtype(np.uint16), "weights": self._kind, "table": self._kind}
+        self._entries = 0
+        self._df = np.zeros(largest.size, np.int64)
+        self._rows: dict[str, list[Any]] = {"lengths": [], "widths": [], "maxima": []}
+        self._kinds = {
+            "gaps": np.dtype(np.uint8),
+            "weights": self._kind,
+            "marks": np.dtype(np.uint16),
+            "table": self._kind,
+        }
         self._parts: dict[str, Any] = {name: [] for name in self._kinds}
         with ExitStack() as files:
             if folder is not None:
@@ -404,47 +419,32 @@ class PostingsWriter:
         """Write the segment that is complete."""
         segment = sp.csc_array(sp.vstack(self._waiting, format="csr"))
         self._waiting = []
-        segment.eliminate_zeros()
-        lengths, count = np.diff(segment.indptr), segment.shape[0]
-        weights = segment.data.astype(np.float32)
-        if self._kind == np.uint8:
-            steps = np.rint(weights / np.repeat(self._scales, lengths))
-            weights = np.clip(steps, 1, 255).astype(np.uint8)  # not 0: it would be no posting
-        tabled = lengths.astype(np.int64) * SHARES[self._kind] > count
-        table = np.zeros((int(tabled.sum()), count), self._kind)
-        for row, column in zip(table, np.flatnonzero(tabled).tolist(), strict=True):
-            span = slice(segment.indptr[column], segment.indptr[column + 1])
-            row[segment.indices[span]] = weights[span]
-        listed = np.repeat(~tabled, lengths)
-        self._parts["documents"].append(segment.indices[listed].astype(np.uint16))
-        self._parts["weights"].append(weights[listed])
-        self._parts["table"].append(table.ravel())
-        self._lengths.append(lengths.astype(np.int32))
-        maxima = np.zeros(lengths.size, self._kind)
-        filled = lengths > 0
-        if weights.size:
-            maxima[filled] = np.maximum.reduceat(weights, segment.indptr[:-1][filled])
-        self._maxima.append(maxima)
+        own = inverted(segment, self._scales, self._kind, self._entries)
+        for name, parts in (self._rows | self._parts).items():
+            parts.append(getattr(own, name))
+        self._entries += own.weights.size
+        self._df += own.df
 
     def finish(self, offsets: npt.ArrayLike) -> ExactEngine:
         """Return the engine of all documents, with an offset per document [N]."""
         prior = checked_offsets(offsets, self._added)
         if self._waiting:
             self._invert()
-        shape = len(self._lengths), self._scales.size
-        lengths = np.array(self._lengths, np.int32).reshape(shape)
-        maxima = np.array(self._maxima, self._kind).reshape(shape)
+        self._parts["gaps"].append(np.zeros(MARGIN, np.uint8))
+        shape = len(self._rows["lengths"]), self._scales.size
+        kinds: list[Any] = [np.uint16, np.uint8, self._kind]
+        rest: dict[str, Any] = {
+            name: np.array(rows, kind).reshape(shape)
+            for (name, rows), kind in zip(self._rows.items(), kinds, strict=True)
+        }
+        rest |= {"df": self._df, "scales": self._scales, "offsets": prior}
         self._open.close()
         if self._folder is None:
             arrays = {
                 name: np.concatenate([np.empty(0, kind), *self._parts[name]])
                 for name, kind in self._kinds.items()
             }
-            return ExactEngine(
-                lengths=lengths, scales=self._scales, offsets=prior, maxima=maxima, **arrays
-            )
-        save_array(self._folder / "lengths.npy", lengths)
-        save_array(self._folder / "scales.npy", self._scales)
-        save_array(self._folder / "offsets.npy", prior)
-        save_array(self._folder / "maxima.npy", maxima)
+            return ExactEngine(**arrays, **rest)
+        for name, values in rest.items():
+            save_array(self._folder / f"{name}.npy", values)
         return ExactEngine.open(self._folder)

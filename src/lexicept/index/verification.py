@@ -8,6 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from lexicept.engines import store
 from lexicept.errors import IndexFormatError, LexiceptError
 from lexicept.index.atlas import Atlas
@@ -102,10 +104,14 @@ def _check_ids(index: IndexReader) -> None:
 
 def _check_postings(index: IndexReader) -> None:
     engine = index.engine
+    df = np.zeros(engine.num_dimensions, np.int64)
     for number in range(len(engine.lengths)):
         weights = canonical_csr(engine.segment(number))
         if (largest_weights(weights) != engine.maxima[number] * engine.scales).any():
             raise IndexFormatError(f"{index.folder}: largest weights that are not the postings'")
+        df += np.bincount(weights.indices, minlength=df.size)
+    if (df != engine.df).any():
+        raise IndexFormatError(f"{index.folder}: document frequencies that are not the postings'")
 
 
 def _check_vocabulary(index: IndexReader, vocabulary: Vocabulary) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 
 from lexicept.ops.compiled import by_work, compiled
 from lexicept.ops.heap import push, sift_down
+from lexicept.ops.lists import Lists, add_list, list_reference, weight_of
 from lexicept.ops.pruning import candidates, essential_lists, live_candidates, probed, score_of
 from lexicept.vectors import Floats, Integers
 
@@ -40,11 +41,13 @@ def first_or_later_search(read: int, *arguments: Any) -> tuple[Integers, Floats]
 
 def search_postings_reference(
     segment: int,
-    share: int,
     lengths: Integers,
+    widths: Integers,
     starts: Integers,
-    documents: Integers,
+    places: Integers,
+    gaps: Integers,
     weights: Floats,
+    marks: Integers,
     table: Floats,
     scales: Floats,
     offsets: Floats,
@@ -63,13 +66,7 @@ def search_postings_reference(
 
     Args:
         segment: documents of a segment; the last one may have fewer.
-        share: a dimension that more than one in ``share`` of a segment's documents have is in the
-            table there.
-        lengths: documents that have a dimension [segments, V].
-        starts: where its postings, or its part of the table, begin [segments, V].
-        documents: u16, a document's number in its segment [postings].
-        weights: f32, or u8 that the dimension's scale is multiplied with [postings].
-        table: weights of all documents of a segment in a row, 0 where there is none.
+        lengths, widths, starts, places, gaps, weights, marks, table: see ``lists.Lists``.
         scales: [V].
         offsets: a number per document [N], multiplied by ``query_offset``.
         largest: the largest weight of a dimension in a segment, like the weights [segments, V].
@@ -84,10 +81,8 @@ def search_postings_reference(
     Returns:
         Document numbers and scores; equal scores in document order.
     """
-    scores = all_scores(
-        segment, share, lengths, starts, documents, weights, table, scales, offsets,
-        dimensions, query_weights, query_offset,
-    )  # fmt: skip
+    lists = Lists(lengths, widths, starts, places, gaps, weights, marks, table)
+    scores = all_scores(segment, lists, scales, offsets, dimensions, query_weights, query_offset)
     if allowed.size:
         scores[~allowed] = 0
     found = np.flatnonzero(scores > 0)
@@ -97,12 +92,7 @@ def search_postings_reference(
 
 def all_scores(
     segment: int,
-    share: int,
-    lengths: Integers,
-    starts: Integers,
-    documents: Integers,
-    weights: Floats,
-    table: Floats,
+    lists: Lists,
     scales: Floats,
     offsets: Floats,
     dimensions: Integers,
@@ -114,25 +104,26 @@ def all_scores(
     for first in range(0, scores.size, segment):
         part = scores[first : first + segment]
         for dimension, weight in zip(dimensions, query_weights, strict=True):
-            length = lengths[first // segment, dimension]
-            start = starts[first // segment, dimension]
-            factor = np.float32(weight) * scales[dimension]
-            if length * share > part.size:
-                part += factor * table[start : start + part.size]
+            number, factor = first // segment, np.float32(weight) * scales[dimension]
+            if lists.widths[number, dimension] == 0:
+                start = lists.starts[number, dimension]
+                part += factor * lists.table[start : start + part.size]
             else:
-                span = slice(start, start + length)
-                part[documents[span]] += factor * weights[span]
+                documents, weights = list_reference(lists, number, dimension)
+                part[documents] += factor * weights
     return scores
 
 
 @compiled()
 def search_postings(  # pragma: no cover - compiled
     segment,
-    share,
     lengths,
+    widths,
     starts,
-    documents,
+    places,
+    gaps,
     weights,
+    marks,
     table,
     scales,
     offsets,
@@ -157,6 +148,7 @@ def search_postings(  # pragma: no cover - compiled
     worst of them, even together, count for documents of its other lists alone (MaxScore, Turtle and
     Flood 1995): see ``essential_lists`` and ``live_candidates``.
     """
+    lists = Lists(lengths, widths, starts, places, gaps, weights, marks, table)
     filtered = allowed.size > 0
     scores = np.zeros(max(segment, 2**16), np.float32)
     factors = np.empty(dimensions.size, np.float32)
@@ -179,22 +171,19 @@ def search_postings(  # pragma: no cover - compiled
         if filtered and counts[number] == 0:
             continue
         chosen = few[few_starts[number] : few_starts[number + 1]] if filtered else few
-        own_lengths = lengths[number]
-        own_starts = starts[number]
         if size == top_k and not looked_ahead:
             looked_ahead = True
             scores[:] = 0
             clean = True
             floor = probed(
-                segment, share, lengths, starts, documents, weights, table, offsets, largest,
-                offset_ranges, dimensions, factors, offset, allowed, number, bar,
-                heap_scores.copy(), heap_documents.copy(), scores,
+                lists, segment, offsets, largest, offset_ranges, dimensions, factors, offset,
+                allowed, number, bar, heap_scores.copy(), heap_documents.copy(), scores,
             )  # fmt: skip
             bar = max(bar, floor)
         if size == top_k and chosen.size == 0:
             order, essential, most, spare, error = essential_lists(
-                share, count, own_lengths, largest[number], offset_ranges[number], dimensions,
-                factors, offset, bar,
+                lists, number, count, largest[number], offset_ranges[number], dimensions, factors,
+                offset, bar,
             )  # fmt: skip
             if essential == 0:
                 continue
@@ -203,22 +192,20 @@ def search_postings(  # pragma: no cover - compiled
                     scores[:] = 0
                     clean = True
                 part = allowed[first : first + count]
-                found, lists, clean = candidates(
-                    share, own_lengths, own_starts, documents, weights, count, dimensions, factors,
-                    most, order, essential, spare, part, scores,
+                found, last, clean = candidates(
+                    lists, number, count, dimensions, factors, most, order, essential, spare, part,
+                    scores,
                 )  # fmt: skip
                 live, whole = live_candidates(
-                    share, own_lengths, own_starts, documents, weights, table,
-                    offsets[first : first + count], offset, dimensions, factors, most, order,
-                    lists, error, bar, found, scores,
+                    lists, number, first, count, offsets, offset, dimensions, factors, most, order,
+                    last, error, bar, found, scores,
                 )  # fmt: skip
                 clean = clean and not whole
                 found = np.sort(found[:live])
                 for i in range(live):
                     score = score_of(
-                        found[i], share, own_lengths, own_starts, documents, weights, table,
-                        offsets[first : first + count], offset, dimensions, factors,
-                    )  # fmt: skip
+                        found[i], lists, number, first, count, offsets, offset, dimensions, factors
+                    )
                     if score > bar:
                         document = first + np.int64(found[i])
                         size = push(heap_scores, heap_documents, size, score, document)
@@ -238,24 +225,14 @@ def search_postings(  # pragma: no cover - compiled
             for document in range(part.size):
                 scores[document] = scores[document] if part[document] else -np.inf
         for i in range(dimensions.size):
-            length = own_lengths[dimensions[i]]
-            start = own_starts[dimensions[i]]
-            if length * share > count:
-                row = table[start : start + count]
-                if chosen.size > 0:
-                    for j in range(chosen.size):
-                        scores[chosen[j]] += factors[i] * row[chosen[j]]
-                else:
-                    for document in range(row.size):
-                        scores[document] += factors[i] * row[document]
-            elif chosen.size > 0 and chosen.size * SEARCHED < length:
-                _add_chosen(
-                    scores, chosen, documents[start : start + length],
-                    weights[start : start + length], factors[i],
-                )  # fmt: skip
+            dimension = dimensions[i]
+            row = widths[number, dimension] == 0
+            if chosen.size > 0 and (row or chosen.size * SEARCHED < lengths[number, dimension]):
+                for document in chosen:
+                    weight = weight_of(lists, number, dimension, document, count)
+                    scores[document] += factors[i] * weight
             else:
-                for p in range(start, start + length):
-                    scores[documents[p]] += factors[i] * weights[p]
+                add_list(lists, number, dimension, factors[i], scores, count)
         if chosen.size > 0:
             for i in range(chosen.size):
                 score = scores[chosen[i]]
@@ -288,21 +265,3 @@ def search_postings(  # pragma: no cover - compiled
         heap_scores[hole] = last_score
         heap_documents[hole] = last_document
     return found_documents, found_scores
-
-
-@compiled(inline="always")
-def _add_chosen(scores, chosen, documents, weights, factor):  # pragma: no cover - compiled
-    """Add what one posting list gives to the scores of some documents, looked up by bisection."""
-    low = 0
-    for i in range(chosen.size):
-        high = documents.size
-        while low < high:
-            middle = (low + high) // 2
-            if documents[middle] < chosen[i]:
-                low = middle + 1
-            else:
-                high = middle
-        if low == documents.size:
-            return
-        if documents[low] == chosen[i]:
-            scores[chosen[i]] += factor * weights[low]

@@ -1,6 +1,7 @@
 """What a search of postings leaves out: MaxScore (Turtle and Flood 1995) in segments of documents.
 
-Arguments are those of ``postings.search_postings_reference`` unless they are described here.
+Arguments are those of ``postings.search_postings_reference`` unless they are described here; of
+``lists``, the segment ``number`` has ``count`` documents from ``first`` on.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import numpy as np
 
 from lexicept.ops.compiled import compiled
 from lexicept.ops.heap import push
+from lexicept.ops.lists import add_and_name, add_list, weight_of
 
 BLOCK = 256
 """Scores compared at once with what a candidate needs."""
@@ -42,12 +44,12 @@ LEAST = 2.0**-126
 
 @compiled()
 def essential_lists(
-    share, count, lengths, largest, offset_range, dimensions, factors, offset, bar
+    lists, number, count, largest, offset_range, dimensions, factors, offset, bar
 ):  # pragma: no cover - compiled
     """Choose the lists of a segment that are read whole.
 
     Args:
-        lengths, largest, offset_range: of the segment.
+        largest, offset_range: of the segment.
         factors: the query's weights, times the scales of their dimensions.
         bar: what a score must exceed.
 
@@ -62,12 +64,13 @@ def essential_lists(
     low = np.float64(offset_range[0] * offset)
     high = np.float64(offset_range[1] * offset)
     total = max(abs(low), abs(high))
-    postings = 0
+    postings = np.int64(0)
     for i in range(dimensions.size):
         most[i] = np.float64(factors[i]) * np.float64(largest[dimensions[i]])
-        worth[i] = lengths[dimensions[i]] / max(most[i], LEAST)
+        length = np.int64(lists.lengths[number, dimensions[i]])
+        worth[i] = length / max(most[i], LEAST)
         total += most[i]
-        postings += lengths[dimensions[i]]
+        postings += length
     order = np.argsort(worth)
     error = (dimensions.size + 3) * (ROUNDING * total + LEAST)
     spare = np.float64(bar) - max(low, high) - error
@@ -78,11 +81,10 @@ def essential_lists(
     while essential > 0 and most[order[essential - 1]] < spare:
         essential -= 1
         spare -= most[order[essential]]
-    read = 0
+    read = np.int64(0)
     for j in range(essential):
-        length = lengths[dimensions[order[j]]]
-        read += length
-        if length * share > count:
+        read += np.int64(lists.lengths[number, dimensions[order[j]]])
+        if lists.widths[number, dimensions[order[j]]] == 0:
             return order, -1, most, spare, error
     if read > FEW_POSTINGS and postings - read < count // SPREAD:
         essential = -1
@@ -91,16 +93,13 @@ def essential_lists(
 
 @compiled()
 def candidates(
-    share, lengths, starts, documents, weights, count, dimensions, factors, most, order, essential,
-    spare, allowed, scores,
-):  # fmt: skip  # pragma: no cover - compiled
+    lists, number, count, dimensions, factors, most, order, essential, spare, allowed, scores
+):  # pragma: no cover - compiled
     """Find the documents of a segment that may exceed the bar by the lists that are read first.
 
     Other lists are added before candidates are chosen where that is cheap: it leaves few of them.
 
     Args:
-        lengths, starts: of the segment [V].
-        count: documents of the segment.
         most, order, essential, spare: see ``essential_lists``.
         allowed: bool [count], or [0] where all are.
         scores: zeros for all documents; afterwards, what those found have of the lists read.
@@ -108,42 +107,42 @@ def candidates(
     Returns:
         The documents, the number of lists read, and whether other documents' scores are zeros.
     """
-    read = 0
-    added = 0
-    lists = 0
-    while lists < order.size:
-        factor = factors[order[lists]]
-        start = starts[dimensions[order[lists]]]
-        length = lengths[dimensions[order[lists]]]
-        if lists < essential:
+    read = np.int64(0)
+    added = np.int64(0)
+    last = 0
+    while last < order.size:
+        length = np.int64(lists.lengths[number, dimensions[order[last]]])
+        if last < essential:
             read += length
         else:
-            added += length
-            if added > ADDED * read + FEW_POSTINGS // ADDED or length * share > count:
+            row = lists.widths[number, dimensions[order[last]]] == 0
+            if row or added + length > ADDED * read + FEW_POSTINGS // ADDED:
                 break
-            spare += most[order[lists]]
-        lists += 1
-        for p in range(start, start + length):
-            scores[documents[p]] += factor * weights[p]
+            added += length
+            spare += most[order[last]]
+        last += 1
     needed = np.float32(max(spare * (1 - ROUNDING) - LEAST, 0.0))
     if read > FEW_POSTINGS:
-        return above_all(scores[:count], needed, allowed), lists, False
+        for i in order[:last]:
+            add_list(lists, number, dimensions[i], factors[i], scores, count)
+        return above_all(scores[:count], needed, allowed), last, False
+    named = np.empty(read + added, np.uint16)
+    size = np.int64(0)
+    for i in order[:last]:
+        end = size + np.int64(lists.lengths[number, dimensions[i]])
+        add_and_name(lists, number, dimensions[i], factors[i], scores, named[size:end])
+        size = end
     found = np.empty(read + 1, np.uint16)
     sums = np.empty(read + 1, np.float32)
-    size = 0
-    for j in range(essential):
-        start = starts[dimensions[order[j]]]
-        for p in range(start, start + lengths[dimensions[order[j]]]):
-            document = documents[p]
-            score = scores[document]
-            scores[document] = 0  # found once, whatever the number of its lists
-            found[size] = document
-            sums[size] = score
-            size += score > needed
-    for j in range(essential, lists):
-        start = starts[dimensions[order[j]]]
-        for p in range(start, start + lengths[dimensions[order[j]]]):
-            scores[documents[p]] = 0
+    size = np.int64(0)
+    for document in named[:read]:
+        score = scores[document]
+        scores[document] = 0  # found once, whatever the number of its lists
+        found[size] = document
+        sums[size] = score
+        size += score > needed
+    for document in named[read:]:
+        scores[document] = 0
     kept = 0
     for i in range(size):
         document = found[i]
@@ -151,7 +150,7 @@ def candidates(
             found[kept] = document
             scores[document] = sums[i]
             kept += 1
-    return found[:kept], lists, True
+    return found[:kept], last, True
 
 
 @compiled()
@@ -175,8 +174,8 @@ def above_all(scores, needed, allowed):  # pragma: no cover - compiled
 
 @compiled()
 def live_candidates(
-    share, lengths, starts, documents, weights, table, offsets, offset, dimensions, factors, most,
-    order, lists, error, bar, found, scores,
+    lists, number, first, count, offsets, offset, dimensions, factors, most, order, last, error,
+    bar, found, scores,
 ):  # fmt: skip  # pragma: no cover - compiled
     """Move the candidates whose score may exceed ``bar`` to the front; return their number, and
     whether the scores of other documents have changed.
@@ -185,46 +184,43 @@ def live_candidates(
     time the candidates that can't exceed the bar any more are dropped.
 
     Args:
-        lengths, starts, offsets: of the segment.
         most, order, error: see ``essential_lists``.
-        lists: number of lists that ``scores`` has already.
+        last: number of lists that ``scores`` has already.
         found, scores: see ``candidates``; both are changed, and the candidates' scores are zeros
             afterwards.
     """
     rest = error
-    for j in range(lists, order.size):
-        rest += most[order[j]]
+    for i in order[last:]:
+        rest += most[i]
     if offset != 0:
-        for i in range(found.size):
-            scores[found[i]] += offsets[found[i]] * offset
+        for document in found:
+            scores[document] += offsets[first + np.int64(document)] * offset
     live = found.size
     whole = False
-    read = 0  # postings since candidates were dropped
-    for j in range(lists, order.size):
+    read = np.int64(0)  # postings since candidates were dropped
+    for j in range(last, order.size):
         if live == 0:
             break
+        dimension = dimensions[order[j]]
         factor = factors[order[j]]
-        start = starts[dimensions[order[j]]]
-        length = lengths[dimensions[order[j]]]
+        length = np.int64(lists.lengths[number, dimension])
         rest -= most[order[j]]
-        if length * share > offsets.size:
+        if lists.widths[number, dimension] == 0:
             read += DROPPED * live
+            row = lists.table[lists.starts[number, dimension] :]
             for i in range(live):
-                scores[found[i]] += factor * table[start + found[i]]
+                scores[found[i]] += factor * row[found[i]]
         elif live * LOOKED_UP < length:
             read += DROPPED * live
             for i in range(live):
-                p = place_of(documents, start, length, found[i], offsets.size)
-                if p < start + length and documents[p] == found[i]:
-                    scores[found[i]] += factor * weights[p]
+                scores[found[i]] += factor * weight_of(lists, number, dimension, found[i], count)
         else:
             read += length
             whole = True
-            for p in range(start, start + length):
-                scores[documents[p]] += factor * weights[p]
+            add_list(lists, number, dimension, factor, scores, count)
         if read < DROPPED * live and j < order.size - 1:
             continue
-        read = 0
+        read = np.int64(0)
         kept = 0
         for i in range(live):
             document = found[i]
@@ -241,8 +237,8 @@ def live_candidates(
 
 @compiled()
 def probed(
-    segment, share, lengths, starts, documents, weights, table, offsets, largest, offset_ranges,
-    dimensions, factors, offset, allowed, begin, bar, heap_scores, heap_documents, scores,
+    lists, segment, offsets, largest, offset_ranges, dimensions, factors, offset, allowed, begin,
+    bar, heap_scores, heap_documents, scores,
 ):  # fmt: skip  # pragma: no cover - compiled
     """Return what a result must exceed, from a few candidates of each segment from a number on.
 
@@ -252,22 +248,23 @@ def probed(
         heap_scores, heap_documents: the best of the segments before; both are changed.
         scores: zeros for all documents, and zeros again afterwards.
     """
-    tries = PROBED * heap_scores.size // (lengths.shape[0] - begin) + 1
-    for number in range(begin, lengths.shape[0]):
+    segments = largest.shape[0]
+    tries = PROBED * heap_scores.size // (segments - begin) + 1
+    for number in range(begin, segments):
         first = number * segment
         count = min(segment, offsets.size - first)
         order, essential, most, spare, _ = essential_lists(
-            share, count, lengths[number], largest[number], offset_ranges[number], dimensions,
-            factors, offset, bar,
+            lists, number, count, largest[number], offset_ranges[number], dimensions, factors,
+            offset, bar,
         )  # fmt: skip
-        read = 0
+        read = np.int64(0)
         for j in range(essential):
-            read += lengths[number, dimensions[order[j]]]
+            read += np.int64(lists.lengths[number, dimensions[order[j]]])
         if essential <= 0 or read > FEW_POSTINGS // 4:
             continue
         found, _, _ = candidates(
-            share, lengths[number], starts[number], documents, weights, count, dimensions, factors,
-            most, order[:essential], essential, spare, allowed[first : first + count], scores,
+            lists, number, count, dimensions, factors, most, order[:essential], essential, spare,
+            allowed[first : first + count], scores,
         )  # fmt: skip
         sums = scores[found]
         scores[found] = 0
@@ -275,9 +272,8 @@ def probed(
             best = np.argmax(sums)
             sums[best] = -1
             score = score_of(
-                found[best], share, lengths[number], starts[number], documents, weights, table,
-                offsets[first : first + count], offset, dimensions, factors,
-            )  # fmt: skip
+                found[best], lists, number, first, count, offsets, offset, dimensions, factors
+            )
             if score > heap_scores[0]:
                 document = first + np.int64(found[best])
                 push(heap_scores, heap_documents, heap_scores.size, score, document)
@@ -287,51 +283,12 @@ def probed(
 
 @compiled()
 def score_of(
-    document, share, lengths, starts, documents, weights, table, offsets, offset, dimensions,
-    factors,
-):  # fmt: skip  # pragma: no cover - compiled
+    document, lists, number, first, count, offsets, offset, dimensions, factors
+):  # pragma: no cover - compiled
     """Return the score of a document of a segment, added up like those of all documents."""
     score = np.float32(0)
     if offset != 0:
-        score = offsets[document] * offset
+        score = offsets[first + np.int64(document)] * offset
     for i in range(dimensions.size):
-        start = starts[dimensions[i]]
-        length = lengths[dimensions[i]]
-        if length * share > offsets.size:
-            score += factors[i] * table[start + document]
-        else:
-            p = place_of(documents, start, length, document, offsets.size)
-            if p < start + length and documents[p] == document:
-                score += factors[i] * weights[p]
+        score += factors[i] * weight_of(lists, number, dimensions[i], document, count)
     return score
-
-
-@compiled(inline="always")
-def place_of(documents, start, length, document, count):  # pragma: no cover - compiled
-    """Return the place of a document, or of the first after it, in a list.
-
-    The search begins where the document is if the list is spread evenly over ``count`` documents.
-    """
-    low = start
-    high = start + length
-    middle = start + min(np.int64(document) * length // count, length - 1)
-    step = 8
-    if length > 0 and documents[middle] < document:
-        low = middle + 1
-        while low + step < high and documents[low + step] < document:
-            low += step + 1
-            step *= 2
-        high = min(high, low + step + 1)
-    elif length > 0:
-        high = middle
-        while high - step > low and documents[high - step] >= document:
-            high -= step
-            step *= 2
-        low = max(low, high - step)
-    while low < high:
-        middle = (low + high) // 2
-        if documents[middle] < document:
-            low = middle + 1
-        else:
-            high = middle
-    return low

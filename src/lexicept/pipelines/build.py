@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from lexicept.engines.exact import check_weight_bits
+from lexicept.engines.inverted import check_weight_bits
 from lexicept.errors import InputError, check_count
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import VocabularySettings

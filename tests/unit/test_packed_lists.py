@@ -1,0 +1,111 @@
+"""Packed posting lists: kernels, references and what they were packed from."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lexicept.ops.lists import (
+    MARGIN,
+    STEP,
+    Lists,
+    add_and_name,
+    add_list,
+    fitting_widths,
+    list_reference,
+    num_bytes,
+    pack_lists,
+    pack_reference,
+    unpack_lists,
+    unpack_reference,
+    weight_of,
+    weight_reference,
+)
+
+COUNT = 2**16
+
+
+@st.composite
+def collections_of_lists(draw):
+    """Documents, weights, lengths and widths of lists, and the entries before them."""
+    random = np.random.default_rng(draw(st.integers(0, 2**32)))
+    spread = draw(st.sampled_from([300, 5_000, COUNT]))
+    sizes = draw(st.lists(st.sampled_from([0, 1, 2, 5, 63, 64, 65, 250]), max_size=8))
+    postings = np.array(sizes, np.int64)
+    own = [np.sort(random.choice(spread, size, replace=False)) for size in sizes]
+    documents = np.concatenate([np.empty(0), *own]).astype(np.int32)
+    weights = random.integers(1, 256, documents.size).astype(np.uint8)
+    widths = np.array(draw(st.lists(st.integers(4, 14), min_size=8, max_size=8)), np.uint8)
+    return documents, weights, postings, widths[: postings.size], draw(st.integers(0, 200))
+
+
+def lists_of(packed, widths):
+    """One segment of them, which start with the first entry of all."""
+    sizes = num_bytes(packed.lengths, widths)
+    places, starts = np.cumsum(sizes) - sizes, np.cumsum(packed.lengths) - packed.lengths
+    gaps = np.concatenate([packed.gaps, np.zeros(MARGIN, np.uint8)])
+    rows = (packed.lengths.astype(np.uint16), widths, starts, places)
+    rest = gaps, packed.weights, packed.marks, packed.weights[:0]
+    return Lists(*[row[None] for row in rows], *rest)
+
+
+def test_by_hand():
+    """A gap of 40 in 4 bits: fillers of 15 and 15, and 10."""
+    documents, weights = np.array([2, 42, 5], np.int32), np.array([7, 8, 9], np.float32)
+    postings, widths = np.array([2, 0, 1]), np.array([4, 4, 5], np.uint8)
+    packed = pack_reference(documents, weights, postings, widths, STEP - 1)
+    assert packed.gaps.tolist() == [0xF2, 0xAF, 5]
+    assert packed.weights.tolist() == [7, 0, 0, 8, 9]
+    assert packed.lengths.tolist() == [4, 0, 1]
+    assert packed.marks.tolist() == [2]
+
+
+def test_widths_leave_few_fillers():
+    assert fitting_widths(np.array([0, 1, 4, 400, 20_000]), COUNT).tolist() == [14, 14, 14, 9, 4]
+    assert fitting_widths(np.array([0, 3]), 0).tolist() == [4, 4]
+
+
+@given(collections_of_lists())
+def test_kernels_and_references_are_twins(case):
+    documents, weights, _, widths, first = case
+    packed = pack_reference(*case)
+    for own, reference in zip(pack_lists(*case), packed, strict=True):
+        assert (own.dtype, own.tolist()) == (reference.dtype, reference.tolist())
+    gaps = np.concatenate([packed.gaps, np.zeros(MARGIN, np.uint8)])
+    entries = unpack_reference(gaps, packed.lengths, widths)
+    assert unpack_lists(gaps, packed.lengths, widths).tolist() == entries.tolist()
+    assert entries[packed.weights > 0].tolist() == documents.tolist()
+    assert packed.weights[packed.weights > 0].tolist() == weights.tolist()
+    assert packed.marks.size == len(range(-first % STEP, packed.weights.size, STEP))
+
+
+@given(collections_of_lists(), st.data())
+def test_a_list_is_added_and_looked_up_as_it_was_before_it_was_packed(case, data):
+    documents, weights, postings, widths, _ = case
+    packed = pack_reference(documents, weights, postings, widths, 0)
+    lists = lists_of(packed, widths)
+    ends = np.cumsum(postings)
+    for dimension, end in enumerate(ends.tolist()):
+        own = slice(end - int(postings[dimension]), end)
+        expected = np.zeros(COUNT, np.float32)
+        expected[documents[own]] = np.float32(0.5) * weights[own]
+        found, named = np.zeros((2, COUNT), np.float32), np.empty(packed.lengths[dimension], "u2")
+        add_list(lists, 0, dimension, np.float32(0.5), found[0], COUNT)
+        add_and_name(lists, 0, dimension, np.float32(0.5), found[1], named)
+        assert (found == expected).all()
+        assert named.tolist() == list_reference(lists, 0, dimension)[0].tolist()
+        near = documents[own][:3].tolist() + data.draw(st.lists(st.integers(0, COUNT - 1)))
+        for document in [0, COUNT - 1, *near, *documents[own][-2:].tolist()]:
+            weight = 2 * expected[document]
+            assert weight_reference(lists, 0, dimension, document) == weight
+            assert weight_of(lists, 0, dimension, document, COUNT) == weight
+
+
+@pytest.mark.parametrize("lookup", [weight_of, lambda *a: weight_reference(*a[:-1])])
+def test_rows_of_the_table_are_looked_up(lookup):
+    lists = lists_of(pack_reference(*[np.empty(0, np.int32)] * 4, 0), np.empty(0, np.uint8))
+    row = lists._replace(
+        lengths=np.array([[3]], np.uint16), widths=np.array([[0]], np.uint8),
+        starts=np.array([[1]]), places=np.array([[0]]), table=np.array([9, 1, 0, 2], np.uint8),
+    )  # fmt: skip
+    assert [lookup(row, 0, 0, document, 3) for document in range(3)] == [1, 0, 2]
