@@ -126,12 +126,17 @@ def candidates(
         for i in order[:last]:
             add_list(lists, number, dimensions[i], factors[i], scores, count)
         return above_all(scores[:count], needed, allowed), last, False
-    named = np.empty(read + added, np.uint16)
+    # Where many are added, all scores are set again later, rather than one by one here.
+    clean = added <= FEW_POSTINGS // 2
+    named = np.empty(read + (added if clean else 0), np.uint16)
     size = np.int64(0)
-    for i in order[:last]:
+    for i in order[: last if clean else essential]:
         end = size + np.int64(lists.lengths[number, dimensions[i]])
         add_and_name(lists, number, dimensions[i], factors[i], scores, named[size:end])
         size = end
+    if not clean:
+        for i in order[essential:last]:
+            add_list(lists, number, dimensions[i], factors[i], scores, count)
     found = np.empty(read + 1, np.uint16)
     sums = np.empty(read + 1, np.float32)
     size = np.int64(0)
@@ -150,7 +155,7 @@ def candidates(
             found[kept] = document
             scores[document] = sums[i]
             kept += 1
-    return found[:kept], last, True
+    return found[:kept], last, clean
 
 
 @compiled()
