@@ -125,13 +125,13 @@ def test_the_backbone_reads_no_document_twice(
         return states(self, ids, mask)
 
     monkeypatch.setattr(Backbone, "states", counted)
-    lexicept.build(TEXTS * 2, tmp_path / "index", vocabulary="concepts")
+    lexicept.build(TEXTS * 2, tmp_path / "index", vocabulary="concepts", precision="float32")
     assert sum(read) == len(TEXTS)  # to learn from, to encode, and to name what fires
     read.clear()
     monkeypatch.setattr(adaptation, "SAMPLE_TOKENS", 60)
     monkeypatch.setattr("lexicept.interpretation.describe.describe", lambda *_, **__: None)
     monkeypatch.setattr("lexicept.interpretation.kept_names.names_for", lambda *_: Nothing())
-    lexicept.build(TEXTS, tmp_path / "part", vocabulary="concepts")
+    lexicept.build(TEXTS, tmp_path / "part", vocabulary="concepts", precision="float32")
     assert sum(read) == len(TEXTS)
 
 
