@@ -473,7 +473,12 @@ def test_recorded_rows_stay_until_they_are_run_again(recipes, here, tmp_path):
     record(recipe, "small", alone, compare(recipe, "small", alone))
     outcome, tests = recorded(recipe, "small")
     assert outcome.results.keys() == {"bm25", "pruned"}
-    assert not tests  # of the row as it was
+    assert len(tests) == 2  # the row has the values that it was tested with
+    pruned = alone.results["pruned"]
+    values = {name: value + 0.1 for name, value in pruned.values.items()}
+    other = Outcome({"pruned": dataclasses.replace(pruned, values=values)}, alone.missing)
+    record(recipe, "small", other, compare(recipe, "small", other))
+    assert not recorded(recipe, "small")[1]  # of the row as it was
 
 
 def test_a_row_computed_from_a_table_changes_with_it(tmp_path):

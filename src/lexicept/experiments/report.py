@@ -37,7 +37,7 @@ def record(recipe: Recipe, size: str, outcome: Outcome, compared: Comparison) ->
     """Keep results in the recipe's folder, without the values of single queries, beside those that
     it has of other rows.
 
-    Tests need those of both rows, so that they are kept too.
+    Tests need those of both rows, so that they are kept too, until a row's values change.
     """
     path = recipe.folder / f"{size}.json"
     before, tested = recorded(recipe, size)
@@ -51,8 +51,14 @@ def record(recipe: Recipe, size: str, outcome: Outcome, compared: Comparison) ->
             ]
             changes = {"values": _rounded(result.values), "trainings": trainings, "per_query": {}}
             rows[row.name] = {**asdict(result), **changes}
-    names = outcome.results.keys()
-    tests = [test for test in tested if test.row not in names and test.against not in names]
+    known = before.results
+    changed = {name for name in known if rows[name]["values"] != _rounded(known[name].values)}
+    compared_now = {test.key for test in compared.tests}
+    tests = [
+        test
+        for test in tested
+        if not {test.row, test.against} & changed and test.key not in compared_now
+    ]
     write_json(path, {"rows": rows, "tests": [t._asdict() for t in (*tests, *compared.tests)]})
     return path
 
