@@ -356,7 +356,7 @@ def test_front_matter_is_fields(tmp_path: Path) -> None:
         Document("d.md", "Text", "Head", {"year": 2020}),
     ]
     (notes / "e.md").write_text("---\na: b: c\n---\n")
-    with pytest.raises(InputError, match=r"e\.md: front matter: not YAML: mapping values"):
+    with pytest.raises(InputError, match=r"e\.md: front matter: not YAML: line 1: mapping values"):
         list(read_documents(notes))
 
 

@@ -68,7 +68,7 @@ def test_words_are_not_indexed_where_lists_have_scores(
     monkeypatch.setattr(collection, "IndexBuilder", never)
     train(scored(places, lists), tmp_path / "run")
     assert not (tmp_path / "run" / "work" / "words").exists()
-    assert (tmp_path / "run" / "work" / "documents" / "texts.bin").exists()
+    assert (tmp_path / "run" / "work" / "documents" / "parts" / "000001" / "texts.bin").exists()
     with pytest.raises(AssertionError, match="minutes of work"):
         train(scored(places, lists, teacher={"bm25_weight": 1.0}), tmp_path / "taught")
 

@@ -225,13 +225,13 @@ def test_a_truncated_file_stops_searches_before_the_system_stops_the_server(
     served: Served, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reader, "MOST_SECONDS", 0.0)
-    texts = path / "generation-000001" / "texts.bin"
+    texts = path / "generation-000001" / "parts" / "000001" / "texts.bin"
     content = texts.read_bytes()
     before = served.get("/search", query="bade kilo")
     with texts.open("r+b") as file:
         file.truncate(0)
     served.check()
-    reason = f"generation-000001/texts.bin has 0 bytes instead of {len(content)}"
+    reason = f"generation-000001/parts/000001/texts.bin has 0 bytes instead of {len(content)}"
     assert served.state() == ("generation-000001", "damaged", reason)
     for address in ("/search?query=bade", "/query?query=bade", "/document?document_id=d1"):
         response = served.client.get(address)
