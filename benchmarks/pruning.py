@@ -183,7 +183,7 @@ def main() -> None:
     rows = [row for case in found for row in measure(case, arguments.documents, arguments.pisa)]
     heading = f"{arguments.documents:,} documents: median / mean / p99 ms of a processor"
     columns = ["all postings", "pruned", "ratio of medians", "two threads", "bytes / non-zero"]
-    table = Table("pruning", [heading, *columns], rows)
+    table = Table("maxscore", [heading, *columns], rows)
     print(table.markdown())
     write_readme([table])
 
