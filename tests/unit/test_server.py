@@ -271,7 +271,11 @@ BAD = [
     ("/search?query=a&top_k=0", 422, "top_k"),
     ("/search?query=a&top_k=1000000000", 422, "top_k: Input should be less than or equal to 1000"),
     ("/search?query=a&top_k=ten", 422, "top_k: Input should be a valid integer"),
-    ("/search?query=a&vocabulary=both", 422, "vocabulary: Input should be 'words' or 'concepts'"),
+    (
+        "/search?query=a&vocabulary=both",
+        422,
+        "vocabulary: Input should be 'words', 'concepts' or 'texts'",
+    ),
     ("/search?query=a&steer=concepts:1", 422, "steer.0"),
     ("/search?query=a&steer=words:1:2&steer=words:1:nan", 422, "steer.1"),
     ("/search?query=a&steer=words:1:-2", 422, "steer.0"),

@@ -22,6 +22,7 @@ from lexicept.models.encoder import Encoder
 from lexicept.models.exemplars import Exemplars
 from lexicept.models.heads.sae import SAEHead
 from lexicept.models.heads.settings import HeadSettings
+from lexicept.server.questions import Searched
 from lexicept.training.sae.settings import SAESettings
 from lexicept.training.sae.trainer import initial_sae
 from lexicept.vectorizers.concepts import ConceptVectorizer
@@ -229,3 +230,16 @@ def test_boosts_and_steering_reach_whole_texts(index: IndexReader) -> None:
     plain = index.query_vectors(["bade kilo"])
     assert boosted[:, span].toarray() == pytest.approx(2 * plain[:, span].toarray())
     assert (boosted[:, : span.start] != plain[:, : span.start]).nnz == 0
+
+
+def test_a_request_steers_boosts_and_searches_whole_texts() -> None:
+    asked = Searched.model_validate(
+        {
+            "query": "a",
+            "vocabulary": "texts",
+            "steer": ["texts:3:0"],
+            "add": ["texts:3:0.5"],
+            "boost": ["words:1", "concepts:1", "texts:0.5"],
+        }
+    )
+    assert (asked.vocabulary, asked.steer, asked.boost[2]) == ("texts", ["texts:3:0"], "texts:0.5")
