@@ -16,7 +16,7 @@ ENCRYPTED = "encrypted"
 NO_TEXT = "without text, such as scanned pages"
 
 NO_TITLES = frozenset({"(anonymous)", "untitled", "untitled document", "unknown"})
-"""What programs call a document to which nobody gave a title, in lower case."""
+"""Placeholder titles that programs write where nobody gave one, in lower case."""
 
 
 def parse_pdf(path: str, content: bytes) -> Parsed:
@@ -49,7 +49,7 @@ def parse_pdf(path: str, content: bytes) -> Parsed:
 def _unlocked(pypdf: Any, reader: Any) -> bool:
     try:
         return bool(reader.decrypt(""))
-    except (pypdf.errors.DependencyError, NotImplementedError):  # AES needs one more package
+    except (pypdf.errors.DependencyError, NotImplementedError):  # AES, without `cryptography`
         return False
 
 

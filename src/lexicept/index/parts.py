@@ -123,7 +123,7 @@ class Parts:
 
 
 class Plan(NamedTuple):
-    """What becomes of parts."""
+    """The parts that a change keeps, and those that it merges."""
 
     kept: list[int]
     """Numbers of those that stay."""

@@ -52,7 +52,7 @@ class RowReader:
 
     @property
     def parts(self) -> Parts:
-        """What is stored of the rows."""
+        """The stored parts that hold the rows."""
         return self._stored.parts
 
     def stored_tf(self, vocabulary: Vocabulary) -> StoredRows | JoinedRows:

@@ -39,7 +39,7 @@ class Lists(NamedTuple):
     widths: Integers
     """Bits of the gaps of a list; 0: it is a row of the table. u8 [segments, V]."""
     starts: Integers
-    """Where its weights begin, or its row of the table, i64 [segments, V]."""
+    """The first weight of a list, or of its row in the table, i64 [segments, V]."""
     places: Integers
     """The byte where its gaps begin, i64 [segments, V]."""
     gaps: Integers

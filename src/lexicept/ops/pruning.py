@@ -1,4 +1,4 @@
-"""What a search of postings leaves out: MaxScore (Turtle and Flood 1995) in segments of documents.
+"""Skips postings that cannot change results: MaxScore (Turtle and Flood 1995) by segments.
 
 Arguments are those of ``postings.search_postings_reference`` unless they are described here; of
 ``lists``, the segment ``number`` has ``count`` documents from ``first`` on.

@@ -26,7 +26,7 @@ Weights: TypeAlias = Mapping[tuple[str, int], float]
 _QUOTES = {'"': '"', "“": "”"}
 
 _SIGN = re.compile('[-:"“]')
-"""What every part of the syntax has one of."""
+"""Signs, one of which every part of the syntax has: a query without any is plain words."""
 
 _START = re.compile(r"(?P<minus>-?)(?:(?P<field>`(?:\\.|[^`\\])+`|[^\W\d][\w.-]*):)?")
 
