@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
 
 from lexicept.index.feedback import like, with_feedback
 from lexicept.index.reader import IndexReader
@@ -68,7 +68,8 @@ def search(page: Page, query: str) -> None:
 
 
 def ranking(page: Page) -> list[str]:
-    """The ids of the results that are shown, when all of them are explained."""
+    """The ids of the results that are shown, when all of the last search are explained."""
+    expect(page.locator("#results")).not_to_have_attribute("aria-busy", "true")
     results = page.locator(".result")
     expect(results.first).to_be_visible()
     expect(page.locator(".result .parts")).to_have_count(results.count())
@@ -94,6 +95,18 @@ def test_search_shows_results_and_why(page: Page, path: Path) -> None:
     expect(marked.first).not_to_have_class(re.compile("active"))
     first.locator(".parts li").first.hover()
     expect(marked.first).to_have_class(re.compile("active"))
+
+
+def test_results_are_busy_until_those_of_the_last_search_are_shown(page: Page) -> None:
+    search(page, QUERY)
+    ranking(page)
+    held: list[Route] = []
+    page.route("**/search?*", lambda route: held.append(route))
+    search(page, "kilo")
+    expect(page.locator("#results")).to_have_attribute("aria-busy", "true")
+    for route in held:
+        route.continue_()
+    expect(page.locator("#results")).to_have_attribute("aria-busy", "false")
 
 
 def test_steering_changes_the_ranking_and_goes_back(page: Page, path: Path) -> None:

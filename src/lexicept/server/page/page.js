@@ -65,6 +65,7 @@ async function search() {
     return;
   }
   say("Searching…");
+  busy(true);
   const compare = state.mode === "compare";
   const lists = compare ? ["words", "concepts"] : [state.mode === "both" ? null : state.mode];
   try {
@@ -79,6 +80,7 @@ async function search() {
     showLists(found, compare);
     showFilters(found[0].facets);
     showMeant(found[0].meant);
+    busy(false);
     if (focused) document.querySelector(`[data-focus="${CSS.escape(focused)}"]`)?.focus();
     say(outcome(found, compare));
     await explainAll(found, signal);
@@ -91,8 +93,14 @@ async function search() {
   }
 }
 
+/** Whether the results that are shown are those of an earlier search. */
+function busy(yes) {
+  byId("results").setAttribute("aria-busy", yes);
+}
+
 function clear() {
   byId("results").replaceChildren();
+  busy(false);
   byId("pages").hidden = true;
   byId("feedback").hidden = true;
 }
