@@ -59,7 +59,7 @@ def test_curves_that_are_refused() -> None:
 
 def test_limits_are_all_pairs() -> None:
     assert curve_limits([4, None], [16, None]) == [(4, 16), (None, 16), (4, None), (None, None)]
-    assert len(curve_limits()) == 30
+    assert len(curve_limits()) == 42
 
 
 def test_one_training_each_is_the_paired_t_test() -> None:

@@ -19,8 +19,8 @@ from lexicept.vectors import Floats
 COSTS = (0.5, 1.0, 2.0, 4.0, 8.0)
 """QD-FLOPs at which models are compared."""
 
-QUERY_LIMITS: tuple[int | None, ...] = (4, 8, 16, 32, None)
-DOCUMENT_LIMITS: tuple[int | None, ...] = (16, 32, 64, 128, 256, None)
+QUERY_LIMITS: tuple[int | None, ...] = (2, 4, 8, 16, 32, None)
+DOCUMENT_LIMITS: tuple[int | None, ...] = (8, 16, 32, 64, 128, 256, None)
 """Limits of dimensions of the pruning curve; None sets no limit."""
 
 
