@@ -60,6 +60,12 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+@pytest.fixture
+def bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Low precision also where the processor emulates it."""
+    monkeypatch.setattr("lexicept.models.precision.multiplies_bfloat16", lambda: True)
+
+
 @pytest.fixture(scope="session")
 def backbone():
     from lexicept.models.backbone import Backbone

@@ -221,14 +221,14 @@ def states_of(backbone, texts, task):
 def test_documents_may_be_read_in_bfloat16_and_queries_are_not(monkeypatch, texts, tmp_path):
     backbone = Backbone.from_pretrained(layer=2, precision="bfloat16")
     exact = states_of(Backbone.from_pretrained(layer=2), texts, "document")
-    monkeypatch.setattr("lexicept.models.backbone.multiplies_bfloat16", lambda: True)
+    monkeypatch.setattr("lexicept.models.precision.multiplies_bfloat16", lambda: True)
     found = states_of(backbone, texts, "document")
     assert found.dtype == torch.float32
     assert 0 < float((found - exact).norm() / exact.norm()) < 0.02
     assert torch.equal(states_of(backbone, texts, "query"), exact)
     backbone.save(str(tmp_path))
     assert Backbone.load(str(tmp_path)).precision == "bfloat16"
-    monkeypatch.setattr("lexicept.models.backbone.multiplies_bfloat16", lambda: False)
+    monkeypatch.setattr("lexicept.models.precision.multiplies_bfloat16", lambda: False)
     assert torch.equal(states_of(backbone, texts, "document"), exact)
     with pytest.raises(InputError, match="precision is one of float32, bfloat16, not 'float16'"):
         Backbone.from_pretrained(precision="float16")

@@ -482,7 +482,7 @@ def test_a_loss_that_is_not_finite_stops_training(model: Any, tmp_path: Path) ->
     assert not head.training
 
 
-def test_bfloat16_is_close(model: Any) -> None:
+def test_bfloat16_is_close(model: Any, bfloat16: None) -> None:
     settings = replace(SMALL, trained="all")
     whole, (backbone, head) = losses(model(), settings), model()
     half = losses((backbone, head), replace(settings, bf16=True))

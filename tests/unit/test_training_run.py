@@ -802,7 +802,7 @@ def test_the_learning_rate_warms_up(places, tmp_path, schedule, expected):
     assert rates[1:] == pytest.approx([1e-3 * share for share in expected])
 
 
-def test_low_precision_is_near(places, tmp_path):
+def test_low_precision_is_near(places, tmp_path, bfloat16):
     """Where the backbone is trained too, and passed twice."""
     found = []
     for bf16 in (True, False):

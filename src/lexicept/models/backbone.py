@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ from lexicept.models.lora import (
     load_adapters,
     save_adapters,
 )
+from lexicept.models.precision import autocast, has_bfloat16
 from lexicept.models.references import Reference
 from lexicept.models.sources import DEFAULT_BACKBONE, resolve
 from lexicept.models.windows import (
@@ -49,7 +50,6 @@ from lexicept.models.windows import (
     pad_windows,
     split_rows,
 )
-from lexicept.ops.linear_topk import multiplies_bfloat16
 from lexicept.storage.files import disk_errors
 
 DTYPES = ("float32", "bfloat16", "float16")
@@ -420,17 +420,15 @@ class Backbone(Transformer):  # type: ignore[misc]
         for numbers, states in read_known(windows, known, BATCH_TOKENS, fresh):
             yield numbers, states.to(self.model.device)
         rest = [windows[i] for i in fresh]
-        kind = self.model.device.type
-        faster = multiplies_bfloat16() if kind == "cpu" else torch.cuda.is_bf16_supported(False)
-        low = faster and self.precision == "bfloat16" and task != "query"
+        device = self.model.device
+        low = has_bfloat16(device) and self.precision == "bfloat16" and task != "query"
         half = HalfBert.of(self.model) if low and rest and self.bidirectional else None
         if half is not None:
             for batch, states in half.read(rest, self._padding):
                 yield [fresh[i] for i in batch], states
             return
         for batch, features in self.batches(rest):
-            reading = torch.autocast(kind, torch.bfloat16) if low else nullcontext()
-            with torch.inference_mode(), reading:
+            with torch.inference_mode(), autocast(device, low):
                 states = self.states(features["input_ids"], features["attention_mask"])
             yield [fresh[i] for i in batch], states[features["token_mask"]]
 

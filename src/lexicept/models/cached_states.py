@@ -14,6 +14,7 @@ from torch import Tensor
 
 from lexicept.errors import IndexFormatError
 from lexicept.models.backbone import Backbone
+from lexicept.models.precision import autocast, has_bfloat16
 from lexicept.models.sae.states import Reader
 from lexicept.models.windows import Window
 from lexicept.progress import Progress, silent
@@ -70,12 +71,14 @@ class CachedStates:
 
         Args:
             folder: a cache; the states of other backbones, texts or precisions are kept apart.
-            bf16: run the backbone in low precision.
+            bf16: run the backbone in bfloat16, where its device has it.
             task: query or document, whose length the texts are cut at.
 
         Raises:
             InputError: another process is computing the same states.
         """
+        device = backbone.model.device
+        bf16 = bf16 and has_bfloat16(device)
         key = _fingerprint(backbone, texts, bf16, task)
         out = folder / key[:16]
 
@@ -84,9 +87,7 @@ class CachedStates:
                 shards = work.units("states")
                 for number, start in enumerate(range(0, len(texts), SHARD)):
                     if shards.facts(f"{number:06d}") is None:
-                        with torch.autocast(
-                            backbone.model.device.type, torch.bfloat16, enabled=bf16
-                        ):
+                        with autocast(device, bf16):
                             arrays = _states(backbone, texts[start : start + SHARD], task)
                         ends = ("", ".starts", ".windows")
                         files = [shards.folder / f"{number:06d}{end}.npy" for end in ends]

@@ -27,6 +27,7 @@ from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME
 
 from lexicept.errors import IndexFormatError, InputError, LexiceptWarning
 from lexicept.models.encoder import Encoder
+from lexicept.models.precision import has_bfloat16
 from lexicept.progress import Progress
 from lexicept.storage.cached import check_recorded
 from lexicept.storage.files import (
@@ -104,6 +105,7 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
         settings, validation = config.optimizer, config.validation
         self._sharded = settings.sharded
         self._keep_best = validation.checkpoint == "best"
+        device = torch.accelerator.current_accelerator() or torch.device("cpu")
         arguments = SparseEncoderTrainingArguments(
             output_dir=str(folder / "checkpoints"),
             max_steps=settings.steps,
@@ -115,7 +117,7 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
             lr_scheduler_type=_SCHEDULES[settings.schedule],
             weight_decay=settings.weight_decay,
             max_grad_norm=settings.max_grad_norm,
-            bf16=settings.bf16,
+            bf16=settings.bf16 and has_bfloat16(device),
             seed=settings.seed,
             eval_strategy="no" if evaluator is None else "steps",
             eval_steps=validation.every,
@@ -129,7 +131,7 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
             dataloader_drop_last=True,
             dataloader_num_workers=settings.workers,
             dataloader_pin_memory=torch.cuda.is_available(),
-            use_cpu=not torch.accelerator.is_available(),
+            use_cpu=device.type == "cpu",
             report_to="none",
             disable_tqdm=True,
         )

@@ -18,6 +18,7 @@ from lexicept.index.impacts import VocabularySettings
 from lexicept.measures import e2, mean_length, qd_flops
 from lexicept.models.cached_states import CachedStates
 from lexicept.models.encoder import Encoder
+from lexicept.models.precision import autocast
 from lexicept.training.config import E2, ValidationSettings
 from lexicept.vectors import stack_columns
 from lexicept.weighting import Unchanged
@@ -128,10 +129,7 @@ class RetrievalEvaluator(BaseEvaluator):  # type: ignore[misc]
         for start in range(0, len(texts), BATCH):
             numbers = range(start, min(start + BATCH, len(texts)))
             states, text = (part.to(device) for part in texts.read(numbers))
-            with (
-                torch.inference_mode(),
-                torch.autocast(device.type, torch.bfloat16, enabled=self.bf16),
-            ):
+            with torch.inference_mode(), autocast(device, self.bf16):
                 part = head.finish(head.pool(states, text, len(numbers), task))
             parts.append(sp.csr_array(part.float().cpu().numpy()))
         return sp.csr_array(sp.vstack(parts, format="csr"))

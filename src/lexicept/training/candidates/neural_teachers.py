@@ -18,6 +18,7 @@ from sentence_transformers.util import SimilarityFunction
 
 from lexicept.errors import InputError
 from lexicept.models.loading import quiet_transformers
+from lexicept.models.precision import autocast, has_bfloat16
 from lexicept.models.sources import DEFAULT_BACKBONE, Dtype, resolve
 from lexicept.progress import Progress, silent
 from lexicept.storage.arrays import load_array
@@ -143,13 +144,14 @@ def embeddings(
     the model's similarity is the cosine.
 
     Args:
-        bf16: run the model in low precision.
+        bf16: run the model in bfloat16, where its device has it.
 
     Raises:
         InputError: the model can't be loaded.
     """
     model = _load(SentenceTransformer, name)
-    with torch.autocast(model.device.type, torch.bfloat16, enabled=bf16):
+    bf16 = bf16 and has_bfloat16(model.device)
+    with autocast(model.device, bf16):
         identity = [model_identity(name), "bf16"] if bf16 else model_identity(name)
         return _embeddings(model, identity, queries, documents, folder, progress)
 

@@ -22,6 +22,7 @@ from lexicept.errors import InputError
 from lexicept.models.backbone import BATCH_TOKENS, Backbone
 from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.models.lora import add_adapters, merge_adapters
+from lexicept.models.precision import autocast
 from lexicept.models.resources import checkpoint_blocks
 from lexicept.progress import Progress, silent
 from lexicept.training.loop import Checkpoint, Loop, StepLoss, Task
@@ -195,7 +196,7 @@ class MaskedTask(Task[list[Example]]):
         rows = [row for row, window in enumerate(windows) for _ in window.places]
         places = [place for window in windows for place in window.places]
         labels = torch.tensor([i for window in windows for i in window.labels], device=device)
-        with torch.autocast(device.type, torch.bfloat16, enabled=self.settings.bf16):
+        with autocast(device, self.settings.bf16):
             with torch.set_grad_enabled(self.settings.trained != "head"):
                 states = self.backbone.states(ids, attention)[rows, places]
             logits = F.linear(self.head.transform(states), self.head.rows, self.head.bias)
