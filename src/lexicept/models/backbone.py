@@ -48,7 +48,9 @@ from lexicept.models.windows import (
     keep_whole,
     longest_input,
     pad_windows,
+    read_copies,
     split_rows,
+    without_copies,
 )
 from lexicept.storage.files import disk_errors
 
@@ -406,7 +408,8 @@ class Backbone(Transformer):  # type: ignore[misc]
     def token_states(
         self, windows: Sequence[Window], task: str = "document"
     ) -> Iterator[tuple[list[int], Tensor]]:
-        """Compute the states of all tokens that windows do not leave out, without gradient.
+        """Compute the states of all tokens that windows do not leave out, without gradient; the
+        blocks run once for windows of the same tokens.
 
         Args:
             task: query or document; only documents are read in a lower ``precision``.
@@ -419,18 +422,27 @@ class Backbone(Transformer):  # type: ignore[misc]
         known = None if task == "query" else self.known
         for numbers, states in read_known(windows, known, BATCH_TOKENS, fresh):
             yield numbers, states.to(self.model.device)
-        rest = [windows[i] for i in fresh]
-        device = self.model.device
-        low = has_bfloat16(device) and self.precision == "bfloat16" and task != "query"
-        half = HalfBert.of(self.model) if low and rest and self.bidirectional else None
+        distinct, copies = without_copies(windows, fresh)
+        rest = [windows[i] for i in distinct]
+        for batch, states in self._run(rest, low=self._reads_low(task)):
+            numbers = [distinct[i] for i in batch]
+            yield numbers, states
+            yield from read_copies(windows, numbers, states, copies, BATCH_TOKENS)
+
+    def _reads_low(self, task: str) -> bool:
+        wanted = self.precision == "bfloat16" and task != "query"
+        return wanted and has_bfloat16(self.model.device)
+
+    def _run(self, windows: Sequence[Window], *, low: bool) -> Iterator[tuple[list[int], Tensor]]:
+        """Run the blocks, in bfloat16 where ``low`` is true; see ``token_states``."""
+        half = HalfBert.of(self.model) if low and windows and self.bidirectional else None
         if half is not None:
-            for batch, states in half.read(rest, self._padding):
-                yield [fresh[i] for i in batch], states
+            yield from half.read(windows, self._padding)
             return
-        for batch, features in self.batches(rest):
-            with torch.inference_mode(), autocast(device, low):
+        for batch, features in self.batches(windows):
+            with torch.inference_mode(), autocast(self.model.device, low):
                 states = self.states(features["input_ids"], features["attention_mask"])
-            yield [fresh[i] for i in batch], states[features["token_mask"]]
+            yield batch, states[features["token_mask"]]
 
     def batches(self, windows: Sequence[Window]) -> Iterator[tuple[list[int], dict[str, Tensor]]]:
         """Group windows of similar length into padded batches on the model's device.
