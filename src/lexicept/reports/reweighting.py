@@ -14,8 +14,9 @@ from lexicept.evaluation.effectiveness import evaluate_queries
 from lexicept.evaluation.runs import run_of_rows
 from lexicept.evaluation.significance import paired_t_test
 from lexicept.index.impacts import Derived, RRASettings
+from lexicept.index.passages import Ranking
 from lexicept.reports import charts
-from lexicept.reports.material import DEPTH, MEASURES, Subject, pieces, weights_of
+from lexicept.reports.material import DEPTH, MEASURES, Subject, pieces, searched, weights_of
 from lexicept.reports.page import (
     Block,
     Column,
@@ -94,8 +95,12 @@ def _results(subject: Subject, changed: Derived) -> Table:
     """Return the table of the queries' measures without and with RRA."""
     questions = subject.questions
     assert questions is not None
-    index, factors = subject.index, subject.asked @ changed.background
-    results = index.passages.ranked(changed.engine, subject.asked, DEPTH, factors)
+    index = subject.index
+
+    def search(asked: sp.csr_array) -> list[Ranking]:
+        return index.passages.ranked(changed.engine, asked, DEPTH, asked @ changed.background)
+
+    results = searched(search, changed.engine, subject.asked)
     run = run_of_rows([query.id for query in questions.queries], results, index.document_ids)
     values = [subject.measured(), evaluate_queries(questions.qrels, run, MEASURES)]
     if subject.index.rra is not None:
