@@ -29,7 +29,7 @@ from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
 
 DIMENSIONS, NONZEROS = 65_536, 116
-ROUNDS = 3
+ROUNDS = 9
 
 
 def run(num_documents: int = 2 * SEGMENT) -> list[Table]:
