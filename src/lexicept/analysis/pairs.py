@@ -138,9 +138,8 @@ def dimension_pairs(tokens: SparseVectors, latents: SparseVectors) -> Pairs:
     T, L = align([tokens, latents])
     t_numbers, t_counts, t_ones = _by_frequency(T)
     l_numbers, l_counts, l_ones = _by_frequency(L)
-    N = T.shape[0]
-    del tokens, latents, T, L  # as large as what follows
-    by_token = t_ones.T.tocsr()
+    N, by_token = T.shape[0], t_ones.T.tocsr()
+    del tokens, latents, T, L, t_ones  # as large as what follows
     step = max(1, CELLS // max(1, l_numbers.size))
     parts = [(np.zeros(0, np.int64),) * 3]
     for start in range(0, t_numbers.size, step):
@@ -205,7 +204,8 @@ def _by_frequency(matrix: sp.csr_array) -> tuple[Integers, Integers, sp.csr_arra
     counts = np.bincount(matrix.indices, minlength=matrix.shape[1])
     order = np.argsort(counts, kind="stable")
     order = order[counts[order] >= MIN_OCCURRENCES]
-    parts = (np.ones(matrix.nnz, np.int32), matrix.indices, matrix.indptr)
+    kind = np.min_scalar_type(matrix.shape[0])  # counts of documents fit it
+    parts = (np.ones(matrix.nnz, kind), matrix.indices, matrix.indptr)
     return order, counts[order], sp.csr_array(parts, shape=matrix.shape)[:, order]
 
 

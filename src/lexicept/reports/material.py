@@ -35,8 +35,8 @@ POSTINGS = 2**18
 TOGETHER = 16
 """Queries that are encoded at once: with a model they take more memory than anything else."""
 
-SEARCHED = 4
-"""Queries that are searched at once: sixteen have most dimensions between them."""
+SEARCHED = 2
+"""Queries that are searched at once: sixteen have most of all postings between them."""
 
 DEPTH = 100
 """Results per query."""
