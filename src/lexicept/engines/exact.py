@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, fields
@@ -17,7 +17,13 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from lexicept.engines.interface import Engine, checked, checked_offsets, single_precision
-from lexicept.engines.inverted import SHARES, check_weight_bits, inverted
+from lexicept.engines.inverted import (
+    SHARES,
+    ByDimension,
+    Inverted,
+    check_weight_bits,
+    inverted_in_groups,
+)
 from lexicept.engines.mask import EVERYTHING, Mask, Segments
 from lexicept.errors import IndexFormatError, InputError
 from lexicept.ops.lists import (
@@ -25,12 +31,13 @@ from lexicept.ops.lists import (
     STEP,
     WIDTHS,
     Lists,
+    marks_of,
     num_bytes,
     unpack,
     weight_reference,
 )
 from lexicept.ops.postings import all_scores, first_or_later_search
-from lexicept.storage.arrays import ArrayWriter, load_array, save_array
+from lexicept.storage.arrays import ArrayWriter, let_go, load_array, save_array
 from lexicept.vectors import Floats, Integers, largest_weights
 
 SEGMENT = 2**16
@@ -118,6 +125,11 @@ class ExactEngine(Engine):
             )
         except InputError as error:
             raise IndexFormatError(f"{folder}: {error}") from None
+
+    def let_go(self) -> None:
+        """Let the system take the pages of postings on disk back, after all of them were read."""
+        for field in fields(self):
+            let_go(getattr(self, field.name))
 
     def __post_init__(self) -> None:
         # Searching relies on this; 16 bits of a document's number are always within a segment.
@@ -222,9 +234,8 @@ class ExactEngine(Engine):
         entries = unpack(self.gaps[byte:], lengths, self.widths[number, listed])
         if entries.size and int(entries.max()) >= count:
             raise IndexFormatError(DAMAGED)
-        marked = np.arange(-first % STEP, entries.size, STEP)
-        before = np.where(np.isin(marked + first, starts[listed]), 0, entries[marked - 1])
-        if (before != self.marks[(marked + first) // STEP]).any():
+        marks = marks_of(entries, starts[listed] - first, first)
+        if (marks != self.marks[-(-first // STEP) :][: marks.size]).any():
             raise IndexFormatError(DAMAGED_MARKS)
         weight = self.weights[first : first + entries.size]
         postings = weight != 0  # others are fillers
@@ -373,21 +384,23 @@ class PostingsWriter:
 
     def __init__(self, largest: Floats, weight_bits: int = 32, folder: Path | None = None) -> None:
         check_weight_bits(weight_bits)
-        self._kind = np.dtype(np.float32 if weight_bits == 32 else np.uint8)
-        self._scales = np.ones(largest.size, np.float32)
+        self.kind = np.dtype(np.float32 if weight_bits == 32 else np.uint8)
+        """The type of weights."""
+        self.scales = np.ones(largest.size, np.float32)
+        """Scale of each dimension's weights [V]."""
         if weight_bits == 8:
-            self._scales = (np.where(largest > 0, largest, 1) / 255).astype(np.float32)
+            self.scales = (np.where(largest > 0, largest, 1) / 255).astype(np.float32)
         self._folder = folder
         self._added = 0
-        self._waiting: list[sp.csr_array] = []
+        self._waiting: list[ByDimension] = []
         self._entries = 0
         self._df = np.zeros(largest.size, np.int64)
         self._rows: dict[str, list[Any]] = {"lengths": [], "widths": [], "maxima": []}
         self._kinds = {
             "gaps": np.dtype(np.uint8),
-            "weights": self._kind,
+            "weights": self.kind,
             "marks": np.dtype(np.uint16),
-            "table": self._kind,
+            "table": self.kind,
         }
         self._parts: dict[str, Any] = {name: [] for name in self._kinds}
         with ExitStack() as files:
@@ -408,36 +421,59 @@ class PostingsWriter:
         first, start = self._added, 0
         while start < block.shape[0]:
             stop = min(block.shape[0], start + SEGMENT - self._added % SEGMENT)
-            self._waiting.append(block[start:stop])
+            own = block if stop - start == block.shape[0] else block[start:stop]
+            self._waiting.append(ByDimension.of(own, self._added % SEGMENT))
             self._added += stop - start
             start = stop
             if self._added % SEGMENT == 0:
-                self._invert()
+                self._invert(SEGMENT)
         return first
 
-    def _invert(self) -> None:
-        """Write the segment that is complete."""
-        segment = sp.csc_array(sp.vstack(self._waiting, format="csr"))
-        self._waiting = []
-        own = inverted(segment, self._scales, self._kind, self._entries)
-        for name, parts in (self._rows | self._parts).items():
-            parts.append(getattr(own, name))
-        self._entries += own.weights.size
-        self._df += own.df
+    def add_segment(self, groups: Iterable[tuple[slice, Inverted]], count: int) -> int:
+        """Add a segment that was inverted on its own; return the number of its first document.
+
+        Args:
+            groups: what ``inverted_in_groups`` yields.
+            count: its documents; ``SEGMENT`` of them, but for the last.
+        """
+        first = self._added
+        self._added += count
+        self._write((group, own.after(self._entries)) for group, own in groups)
+        return first
+
+    def _invert(self, count: int) -> None:
+        """Write the segment that is complete, of so many documents."""
+        blocks, self._waiting = self._waiting, []
+        self._write(inverted_in_groups(blocks, count, self.scales, self.kind, self._entries))
+
+    def _write(self, groups: Iterable[tuple[slice, Inverted]]) -> None:
+        """Write a segment."""
+        size = self.scales.size
+        kinds = {"lengths": np.uint16, "widths": np.uint8, "maxima": self.kind, "df": np.int64}
+        rows: dict[str, Any] = {name: np.zeros(size, kind) for name, kind in kinds.items()}
+        for group, own in groups:
+            for name, row in rows.items():
+                row[group] = getattr(own, name)
+            for name, parts in self._parts.items():
+                parts.append(getattr(own, name))
+            self._entries += own.weights.size
+        self._df += rows.pop("df")
+        for name, row in rows.items():
+            self._rows[name].append(row)
 
     def finish(self, offsets: npt.ArrayLike) -> ExactEngine:
         """Return the engine of all documents, with an offset per document [N]."""
         prior = checked_offsets(offsets, self._added)
         if self._waiting:
-            self._invert()
+            self._invert(self._added % SEGMENT)
         self._parts["gaps"].append(np.zeros(MARGIN, np.uint8))
-        shape = len(self._rows["lengths"]), self._scales.size
-        kinds: list[Any] = [np.uint16, np.uint8, self._kind]
+        shape = len(self._rows["lengths"]), self.scales.size
+        kinds: list[Any] = [np.uint16, np.uint8, self.kind]
         rest: dict[str, Any] = {
             name: np.array(rows, kind).reshape(shape)
             for (name, rows), kind in zip(self._rows.items(), kinds, strict=True)
         }
-        rest |= {"df": self._df, "scales": self._scales, "offsets": prior}
+        rest |= {"df": self._df, "scales": self.scales, "offsets": prior}
         self._open.close()
         if self._folder is None:
             arrays = {
