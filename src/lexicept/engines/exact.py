@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from dataclasses import dataclass, fields
 from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
 from lexicept.engines.interface import Engine, checked, checked_offsets, single_precision
-from lexicept.engines.inverted import (
-    SHARES,
-    ByDimension,
-    Inverted,
-    check_weight_bits,
-    inverted_in_groups,
-)
+from lexicept.engines.inverted import SHARES, ByDimension, SegmentWriter
 from lexicept.engines.mask import EVERYTHING, Mask, Segments
 from lexicept.errors import IndexFormatError, InputError
 from lexicept.ops.lists import (
@@ -37,7 +30,7 @@ from lexicept.ops.lists import (
     weight_reference,
 )
 from lexicept.ops.postings import all_scores, first_or_later_search
-from lexicept.storage.arrays import ArrayWriter, let_go, load_array, save_array
+from lexicept.storage.arrays import let_go, load_array, save_array
 from lexicept.vectors import Floats, Integers, largest_weights
 
 SEGMENT = 2**16
@@ -370,7 +363,7 @@ class ExactEngine(Engine):
         return weights
 
 
-class PostingsWriter:
+class PostingsWriter(SegmentWriter):
     """Inverts documents that come block after block, segment by segment, into memory or files.
 
     Args:
@@ -381,40 +374,6 @@ class PostingsWriter:
     Raises:
         InputError: other bits.
     """
-
-    def __init__(self, largest: Floats, weight_bits: int = 32, folder: Path | None = None) -> None:
-        check_weight_bits(weight_bits)
-        self.kind = np.dtype(np.float32 if weight_bits == 32 else np.uint8)
-        """The type of weights."""
-        self.scales = np.ones(largest.size, np.float32)
-        """Scale of each dimension's weights [V]."""
-        if weight_bits == 8:
-            self.scales = (np.where(largest > 0, largest, 1) / 255).astype(np.float32)
-        self._folder = folder
-        self._added = 0
-        self._waiting: list[ByDimension] = []
-        self._entries = 0
-        self._df = np.zeros(largest.size, np.int64)
-        self._rows: dict[str, list[Any]] = {"lengths": [], "widths": [], "maxima": []}
-        self._kinds = {
-            "gaps": np.dtype(np.uint8),
-            "weights": self.kind,
-            "marks": np.dtype(np.uint16),
-            "table": self.kind,
-        }
-        self._parts: dict[str, Any] = {name: [] for name in self._kinds}
-        with ExitStack() as files:
-            if folder is not None:
-                for name, kind in self._kinds.items():
-                    writer = ArrayWriter(folder / f"{name}.npy", kind)
-                    self._parts[name] = files.enter_context(writer)
-            self._open = files.pop_all()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._open.__exit__(*error)
 
     def add(self, block: sp.csr_array) -> int:
         """Add the next documents, CSR f32 [n, V]; return the number of their first."""
@@ -428,38 +387,6 @@ class PostingsWriter:
             if self._added % SEGMENT == 0:
                 self._invert(SEGMENT)
         return first
-
-    def add_segment(self, groups: Iterable[tuple[slice, Inverted]], count: int) -> int:
-        """Add a segment that was inverted on its own; return the number of its first document.
-
-        Args:
-            groups: what ``inverted_in_groups`` yields.
-            count: its documents; ``SEGMENT`` of them, but for the last.
-        """
-        first = self._added
-        self._added += count
-        self._write((group, own.after(self._entries)) for group, own in groups)
-        return first
-
-    def _invert(self, count: int) -> None:
-        """Write the segment that is complete, of so many documents."""
-        blocks, self._waiting = self._waiting, []
-        self._write(inverted_in_groups(blocks, count, self.scales, self.kind, self._entries))
-
-    def _write(self, groups: Iterable[tuple[slice, Inverted]]) -> None:
-        """Write a segment."""
-        size = self.scales.size
-        kinds = {"lengths": np.uint16, "widths": np.uint8, "maxima": self.kind, "df": np.int64}
-        rows: dict[str, Any] = {name: np.zeros(size, kind) for name, kind in kinds.items()}
-        for group, own in groups:
-            for name, row in rows.items():
-                row[group] = getattr(own, name)
-            for name, parts in self._parts.items():
-                parts.append(getattr(own, name))
-            self._entries += own.weights.size
-        self._df += rows.pop("df")
-        for name, row in rows.items():
-            self._rows[name].append(row)
 
     def finish(self, offsets: npt.ArrayLike) -> ExactEngine:
         """Return the engine of all documents, with an offset per document [N]."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -11,6 +13,7 @@ import scipy.sparse as sp
 from lexicept.errors import InputError
 from lexicept.ops.lists import MARGIN, fitting_widths, marks_of, pack, unpack
 from lexicept.segments import neighbours
+from lexicept.storage.arrays import ArrayWriter
 from lexicept.vectors import Floats, Integers
 
 SHARES: dict[np.dtype[Any], int] = {np.dtype(np.float32): 2, np.dtype(np.uint8): 3}
@@ -137,3 +140,73 @@ def check_weight_bits(weight_bits: int) -> None:
     """Raises InputError for others than 32 and 8."""
     if weight_bits not in (32, 8):
         raise InputError(f"weights have 32 or 8 bits, not {weight_bits}")
+
+
+class SegmentWriter:
+    """Writes inverted segments into memory or files; see ``exact.PostingsWriter``."""
+
+    def __init__(self, largest: Floats, weight_bits: int = 32, folder: Path | None = None) -> None:
+        check_weight_bits(weight_bits)
+        self.kind = np.dtype(np.float32 if weight_bits == 32 else np.uint8)
+        """The type of weights."""
+        self.scales = np.ones(largest.size, np.float32)
+        """Scale of each dimension's weights [V]."""
+        if weight_bits == 8:
+            self.scales = (np.where(largest > 0, largest, 1) / 255).astype(np.float32)
+        self._folder = folder
+        self._added = 0
+        self._waiting: list[ByDimension] = []
+        self._entries = 0
+        self._df = np.zeros(largest.size, np.int64)
+        self._rows: dict[str, list[Any]] = {"lengths": [], "widths": [], "maxima": []}
+        self._kinds = {
+            "gaps": np.dtype(np.uint8),
+            "weights": self.kind,
+            "marks": np.dtype(np.uint16),
+            "table": self.kind,
+        }
+        self._parts: dict[str, Any] = {name: [] for name in self._kinds}
+        with ExitStack() as files:
+            if folder is not None:
+                for name, kind in self._kinds.items():
+                    writer = ArrayWriter(folder / f"{name}.npy", kind)
+                    self._parts[name] = files.enter_context(writer)
+            self._open = files.pop_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._open.__exit__(*error)
+
+    def add_segment(self, groups: Iterable[tuple[slice, Inverted]], count: int) -> int:
+        """Add a segment that was inverted on its own; return the number of its first document.
+
+        Args:
+            groups: what ``inverted_in_groups`` yields.
+            count: its documents; ``SEGMENT`` of them, but for the last.
+        """
+        first = self._added
+        self._added += count
+        self._write((group, own.after(self._entries)) for group, own in groups)
+        return first
+
+    def _invert(self, count: int) -> None:
+        """Write the segment that is complete, of so many documents."""
+        blocks, self._waiting = self._waiting, []
+        self._write(inverted_in_groups(blocks, count, self.scales, self.kind, self._entries))
+
+    def _write(self, groups: Iterable[tuple[slice, Inverted]]) -> None:
+        """Write a segment."""
+        size = self.scales.size
+        kinds = {"lengths": np.uint16, "widths": np.uint8, "maxima": self.kind, "df": np.int64}
+        rows: dict[str, Any] = {name: np.zeros(size, kind) for name, kind in kinds.items()}
+        for group, own in groups:
+            for name, row in rows.items():
+                row[group] = getattr(own, name)
+            for name, parts in self._parts.items():
+                parts.append(getattr(own, name))
+            self._entries += own.weights.size
+        self._df += rows.pop("df")
+        for name, row in rows.items():
+            self._rows[name].append(row)

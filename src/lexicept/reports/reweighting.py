@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -53,7 +55,15 @@ def without_or_with(index: IndexReader, folder: Path) -> Derived:
     """
     tf = [index.stored_tf(vocabulary) for vocabulary in index.vocabularies]
     other = RRASettings() if index.rra is None else None
-    return Derived.compute(tf, list(index.settings.values()), other, folder)
+    changed = Derived.compute(tf, list(index.settings.values()), other, folder)
+    _return_freed_memory()
+    return changed
+
+
+def _return_freed_memory() -> None:
+    """Give the system back what threads have freed, which glibc keeps for them: 0.1 GB and more."""
+    if sys.platform == "linux" and hasattr(library := ctypes.CDLL(None), "malloc_trim"):
+        library.malloc_trim(0)
 
 
 def reweighting(subject: Subject, changed: Derived) -> Section:
