@@ -160,13 +160,21 @@ class ExactEngine(Engine):
 
     @cached_property
     def lists(self) -> Lists:
-        """Its lists as kernels take them."""
+        """Its lists as kernels take them: a query reads all segments of a few dimensions, so that
+        what is known of these is side by side."""
         rows = np.where(self._tabled, self._counts[:, None], 0)
         parts = self._entries, rows, num_bytes(self._entries, self.widths)
         before = [np.cumsum(part, dtype=np.int64).reshape(part.shape) - part for part in parts]
         starts = np.where(self._tabled, before[1], before[0])
+        of_lists = self.lengths, self.widths, starts, before[2]
+        lengths, widths, starts, places = map(np.asfortranarray, of_lists)
         own = self.gaps, self.weights, self.marks, self.table
-        return Lists(self.lengths, self.widths, starts, before[2], *own)
+        return Lists(lengths, widths, starts, places, *own)
+
+    @cached_property
+    def _largest(self) -> Floats:
+        """Return ``maxima`` as kernels take them: like what is known of lists."""
+        return np.asfortranarray(self.maxima)
 
     @cached_property
     def _offset_ranges(self) -> Floats:
@@ -312,7 +320,7 @@ class ExactEngine(Engine):
             *self.lists,
             self.scales,
             self.offsets,
-            self.maxima,
+            self._largest,
             self._offset_ranges,
             dimensions.astype(np.int64),
             weights,
