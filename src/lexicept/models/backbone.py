@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from lexicept.models.blocks import (
     trim,
 )
 from lexicept.models.half_bert import HalfBert
-from lexicept.models.known_states import KnownStates, read_known
+from lexicept.models.known_states import KnownStates, read_known, read_once
 from lexicept.models.loading import data_alone, no_remote_code, places, quiet_transformers
 from lexicept.models.lora import (
     copy_adapters,
@@ -48,9 +49,7 @@ from lexicept.models.windows import (
     keep_whole,
     longest_input,
     pad_windows,
-    read_copies,
     split_rows,
-    without_copies,
 )
 from lexicept.storage.files import disk_errors
 
@@ -408,8 +407,7 @@ class Backbone(Transformer):  # type: ignore[misc]
     def token_states(
         self, windows: Sequence[Window], task: str = "document"
     ) -> Iterator[tuple[list[int], Tensor]]:
-        """Compute the states of all tokens that windows do not leave out, without gradient; the
-        blocks run once for windows of the same tokens.
+        """Compute the states of all tokens that windows do not leave out, without gradient.
 
         Args:
             task: query or document; only documents are read in a lower ``precision``.
@@ -422,19 +420,12 @@ class Backbone(Transformer):  # type: ignore[misc]
         known = None if task == "query" else self.known
         for numbers, states in read_known(windows, known, BATCH_TOKENS, fresh):
             yield numbers, states.to(self.model.device)
-        distinct, copies = without_copies(windows, fresh)
-        rest = [windows[i] for i in distinct]
-        for batch, states in self._run(rest, low=self._reads_low(task)):
-            numbers = [distinct[i] for i in batch]
-            yield numbers, states
-            yield from read_copies(windows, numbers, states, copies, BATCH_TOKENS)
+        run = partial(self._run, low=task != "query" and self.precision == "bfloat16")
+        yield from read_once(windows, fresh, run, BATCH_TOKENS)
 
-    def _reads_low(self, task: str) -> bool:
-        wanted = self.precision == "bfloat16" and task != "query"
-        return wanted and has_bfloat16(self.model.device)
-
-    def _run(self, windows: Sequence[Window], *, low: bool) -> Iterator[tuple[list[int], Tensor]]:
-        """Run the blocks, in bfloat16 where ``low`` is true; see ``token_states``."""
+    def _run(self, windows: Sequence[Window], low: bool) -> Iterator[tuple[list[int], Tensor]]:
+        """Run the blocks, in bfloat16 where ``low`` is true and the device has it."""
+        low = low and has_bfloat16(self.model.device)
         half = HalfBert.of(self.model) if low and windows and self.bidirectional else None
         if half is not None:
             yield from half.read(windows, self._padding)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -282,43 +281,3 @@ def _stack(rows: Sequence[_Row], padding: int) -> dict[str, Tensor]:
 def word_spans(window: Window) -> list[tuple[int, int]]:
     """Return start and end of every token's word, in characters; a token of no word has its own."""
     return whole_words(window.words, window.offsets)
-
-
-def without_copies(
-    windows: Sequence[Window], numbers: Sequence[int]
-) -> tuple[list[int], dict[int, list[int]]]:
-    """Return those of some windows whose tokens no earlier one has, and the copies of each that has
-    any."""
-    first: dict[tuple[bytes, bytes], int] = {}
-    copies: dict[int, list[int]] = {}
-    for number in numbers:
-        window = windows[number]
-        key = (array("q", window.token_ids).tobytes(), bytes(window.left_out))
-        original = first.setdefault(key, number)
-        if original != number:
-            copies.setdefault(original, []).append(number)
-    return list(first.values()), copies
-
-
-def read_copies(
-    windows: Sequence[Window],
-    numbers: Sequence[int],
-    states: Tensor,
-    copies: Mapping[int, Sequence[int]],
-    limit: int,
-) -> Iterator[tuple[list[int], Tensor]]:
-    """Yield the copies of the windows in a batch, with the states of their originals.
-
-    Args:
-        numbers, states: of the batch, see ``Backbone.token_states``.
-        limit: most tokens of a yielded batch, unless one window has more.
-    """
-    if copies.keys().isdisjoint(numbers):
-        return
-    lengths = [windows[number].left_out.count(0) for number in numbers]
-    for number, part in zip(numbers, states.split(lengths), strict=True):
-        own = copies.get(number, ())
-        step = max(1, limit // max(1, len(part)))
-        for start in range(0, len(own), step):
-            some = list(own[start : start + step])
-            yield some, part.repeat(len(some), 1)
