@@ -93,12 +93,15 @@ def latencies(engines: list[ExactEngine], queries: sp.csr_array) -> np.ndarray:
         for found, own in others:
             np.testing.assert_array_equal(found, numbers)
             np.testing.assert_array_equal(own, scores)
+    # One engine after the other, so that none finds a query's postings in the processor's cache.
     times = [
-        [processor_seconds(partial(engine.search, query, TOP_K)) for engine in engines]
+        [
+            [processor_seconds(partial(engine.search, query, TOP_K)) for query in singles]
+            for engine in engines
+        ]
         for _ in range(ROUNDS)
-        for query in singles
     ]
-    return 1e3 * np.array(times).T
+    return 1e3 * np.array(times).transpose(1, 0, 2).reshape(len(engines), -1)
 
 
 def unpruned(engine: ExactEngine) -> ExactEngine:

@@ -66,7 +66,7 @@ def run(num_documents: int = DOCUMENTS) -> list[Table]:
         f"{num_documents:,} documents, words and {LATENTS:,} concepts",
         f"{took:.0f} s",
         f"{worked:.0f} s",
-        f"{after.ru_maxrss / 1e6:.1f} GB",
+        f"{after.ru_maxrss * 1024 / 1e9:.2f} GB",
         f"{size / 1e6:.2f} MB",
     ]
     columns = ["`lexicept report`", "wall time", "processor time", "peak memory", "HTML file"]

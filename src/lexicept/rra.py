@@ -164,7 +164,8 @@ def read(weights: sp.csr_array, prior: Floats, dialogue: Dialogue) -> tuple[sp.c
     above, scales = listener_reads(*_rows(weights, prior, dialogue))
     check_finite(dialogue.alpha, above, scales)
     N = dialogue.num_documents
-    reread = sp.csr_array((above * N, weights.indices, weights.indptr), shape=weights.shape)
+    above *= N
+    reread = sp.csr_array((above, weights.indices, weights.indptr), shape=weights.shape)
     return reread, scales * N
 
 

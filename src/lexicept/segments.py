@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -38,3 +39,16 @@ def first_of_rows(matrix: sp.csr_array, count: int) -> sp.csr_array:
     kept = ranks(row_numbers(matrix)) < count
     lengths = np.minimum(np.diff(matrix.indptr), count)
     return csr_of_rows(matrix.data[kept], matrix.indices[kept], lengths, matrix.shape)
+
+
+def neighbours(counts: Integers, most: int) -> Iterator[slice]:
+    """Yield slices of neighbours whose counts add up to ``most`` at most, or of one.
+
+    Args:
+        counts: integers of at least 0 [n].
+    """
+    ends, start, taken = np.cumsum(counts), 0, 0
+    while start < ends.size:
+        stop = max(int(np.searchsorted(ends, taken + most, "right")), start + 1)
+        yield slice(start, stop)
+        start, taken = stop, int(ends[stop - 1])

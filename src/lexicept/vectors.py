@@ -181,7 +181,8 @@ def place_columns(parts: Sequence[tuple[int, sp.csr_array]], num_columns: int) -
     indices = np.empty(indptr[-1], number)
     data = np.empty(indptr[-1], np.result_type(*(matrix.dtype for _, matrix in parts)))
     for (start, matrix), first, length in zip(parts, firsts, lengths, strict=True):
-        places = np.arange(matrix.nnz) + np.repeat(first - matrix.indptr[:-1], length)
+        places = np.repeat(first - matrix.indptr[:-1], length)
+        places += np.arange(matrix.nnz)
         indices[places] = matrix.indices + start
         data[places] = matrix.data
     stored = (data, indices, indptr.astype(number))

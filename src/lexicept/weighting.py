@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from lexicept.errors import InputError
-from lexicept.vectors import Floats, Integers, row_numbers, with_entries
+from lexicept.vectors import Floats, Integers, with_entries
 
 
 @dataclass(frozen=True)
@@ -88,9 +88,11 @@ class BM25:
         collection = collection or Statistics.of(tf)
         average = collection.length / max(collection.num_documents, 1) or 1.0
         pivot = self.k1 * (1 - self.b + self.b * _lengths(tf) / average)
-        idf = lucene_idf(collection)[tf.indices]
+        weights = lucene_idf(collection)[tf.indices]
         values = tf.data.astype(np.float64)
-        weights = idf * values / (values + pivot[row_numbers(tf)])
+        weights *= values  # in place: shards are large
+        values += np.repeat(pivot, np.diff(tf.indptr))
+        weights /= values
         return _with_data(tf, weights)
 
     def queries(self, tf: sp.csr_array) -> sp.csr_array:

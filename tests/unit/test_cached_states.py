@@ -258,3 +258,23 @@ def test_the_blocks_are_run_for_unknown_windows_of_documents_only(bert, tmp_path
     run.clear()
     read("query")
     assert sum(run) == len(windows)
+
+
+@pytest.mark.parametrize("limit", [5, 4096])
+def test_the_blocks_run_once_for_windows_of_the_same_tokens(bert, monkeypatch, limit):
+    monkeypatch.setattr("lexicept.models.backbone.BATCH_TOKENS", limit)
+    texts = [TEXTS[0], TEXTS[3], TEXTS[0], "", TEXTS[0], ""]
+    windows, run = bert.windows(texts), []
+    alone = {one: states_of(bert, one) for one in (TEXTS[0], TEXTS[3], "")}
+    states = bert.states
+    monkeypatch.setattr(bert, "states", lambda *a: run.append(len(a[0])) or states(*a))
+    found = {}
+    for numbers, part in bert.token_states(windows):
+        lengths = [windows[number].left_out.count(0) for number in numbers]
+        assert len(numbers) == 1 or len(part) <= limit
+        found |= zip(numbers, part.split(lengths), strict=True)
+    assert sum(run) == len(bert.windows([TEXTS[0], TEXTS[3], ""]))
+    assert sorted(found) == list(range(len(windows)))
+    for number, text_ in enumerate(texts):
+        own = [found[i] for i, one in enumerate(windows) if one.text == number]
+        torch.testing.assert_close(torch.cat(own), alone[text_], rtol=1e-4, atol=1e-4)

@@ -13,8 +13,13 @@ from lexicept.ops.entries import (
     entries_above_reference,
     entry_outputs,
     entry_outputs_reference,
+    outputs_above,
+    scan,
+    scan_reference,
     sum_entries,
     sum_entries_reference,
+    sum_products,
+    sum_products_reference,
 )
 from support.tensors import few_numbers
 
@@ -143,3 +148,42 @@ def test_outputs_and_sums_with_gradients(monkeypatch, dtype, gathered, n, size, 
         assert ours.dtype == expected.dtype
         torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-4)
     assert len(entries.columns) == 0 or found[0][2].any()
+
+
+@halves
+@pytest.mark.parametrize("floor", [0.0, 3.0, 100.0])
+def test_outputs_come_with_their_entries(monkeypatch, halves, floor):
+    use_halves(monkeypatch, halves)
+    x, rows, bias, floors = draw(200, 24, 400)
+    found, outputs = outputs_above(x, rows, bias, floor + floors)
+    assert torch.equal(found.columns, entries_above(x, rows, bias, floor + floors).columns)
+    torch.testing.assert_close(
+        outputs, entry_outputs_reference(x, rows, bias, found), rtol=1e-4, atol=1e-5
+    )
+
+
+NUMBERS = st.sampled_from([-1.0, 0.0, 0.5, 2.0, float("inf"), float("-inf"), float("nan")])
+
+
+@given(data=st.data(), n=st.integers(1, 4), size=st.integers(1, 140))
+def test_a_scan_is_its_reference(data, n, size):
+    cells = data.draw(st.lists(NUMBERS, min_size=n * size, max_size=n * size))
+    pre = torch.tensor(cells).view(n, size)
+    floor = torch.tensor(data.draw(st.lists(NUMBERS, min_size=size, max_size=size))).nan_to_num(0)
+    (found, outputs), (expected, values) = scan(pre, floor), scan_reference(pre, floor)
+    assert torch.equal(found.starts, expected.starts)
+    assert torch.equal(found.columns, expected.columns)
+    torch.testing.assert_close(outputs, values, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("n", "size"), [(300, 500), (3, 1), (0, 7)])
+def test_products_by_column(dtype, n, size):
+    x, rows, bias, floors = draw(n, 24, size, dtype=dtype)
+    entries = entries_above(x, rows, bias, floors)
+    values = torch.linspace(-1, 2, n * 5, dtype=dtype).view(n, 5)
+    out_rows = torch.linspace(0, 1, size * 5, dtype=dtype).view(size, 5)
+    found = sum_products(values, entries, out_rows)
+    expected = sum_products_reference(values.double(), entries, out_rows.double())
+    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-4)
+    assert bool((found == 0)[torch.bincount(entries.columns, minlength=size) == 0].all())

@@ -455,16 +455,36 @@ def test_far_documents_are_found_as_in_a_dense_product(
 @pytest.mark.parametrize("blocks", [[4], [1, 0, 3], [2, 2]])
 @pytest.mark.parametrize("on_disk", [True, False])
 @pytest.mark.parametrize("bits", [8, 32])
+@pytest.mark.parametrize("together", [1, 3, 2**21])
 def test_postings_come_block_by_block(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, blocks: list[int], on_disk: bool, bits: int
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    blocks: list[int],
+    on_disk: bool,
+    bits: int,
+    together: int,
 ) -> None:
     monkeypatch.setattr("lexicept.engines.exact.SEGMENT", 3)
     whole = ExactEngine.build(DOCUMENTS, [1, 2, 3, 4], bits)
+    monkeypatch.setattr("lexicept.engines.inverted.TOGETHER", together)
     writer = PostingsWriter(np.array([3, 0, 2]), bits, tmp_path if on_disk else None)
     starts = np.cumsum([0, *blocks])
     for start, rows in zip(starts, blocks, strict=False):
         assert writer.add(DOCUMENTS[start : start + rows]) == start
     found = writer.finish([1, 2, 3, 4])
+    for field in fields(whole):
+        assert getattr(found, field.name).tolist() == getattr(whole, field.name).tolist()
+
+
+@given(collections(REALS), st.integers(1, 6), st.sampled_from([8, 32]))
+def test_dimensions_inverted_in_groups_are_those_inverted_at_once(
+    pair: tuple[sp.csr_array, sp.csr_array], together: int, bits: int
+) -> None:
+    _, matrix = pair
+    whole = ExactEngine.build(matrix, None, bits)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lexicept.engines.inverted.TOGETHER", together)
+        found = ExactEngine.build(matrix, None, bits)
     for field in fields(whole):
         assert getattr(found, field.name).tolist() == getattr(whole, field.name).tolist()
 

@@ -68,6 +68,35 @@ def test_sharding_and_disk_change_nothing(
         np.testing.assert_allclose(found[name], expected, rtol=1e-6, atol=1e-6, err_msg=name)
 
 
+@pytest.mark.parametrize("bits", [8, 32])
+@pytest.mark.parametrize("reweighting", [None, RRASettings(1.25)])
+@pytest.mark.parametrize("together", [40, 2**20])
+def test_segments_that_are_inverted_elsewhere_are_the_same_bytes(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    bits: int,
+    reweighting: RRASettings | None,
+    together: int,
+) -> None:
+    random = np.random.default_rng(0)
+    density = [0.9, 0.4, 0.3, 0.3, 0.2, 0.1, 0.02, 0.0]  # rows of tables, lists, and nothing
+    tf = random.integers(1, 5, (430, 8)) * (random.random((430, 8)) < density)
+    tf[100:200] = 0  # a segment without postings
+    tf[:, 3] *= random.random(430) < 0.1
+    matrix = sp.csr_array(tf.astype(np.float32))
+    for module in ("engines.exact", "index.impacts"):
+        monkeypatch.setattr(f"lexicept.{module}.SEGMENT", 100)
+    monkeypatch.setattr("lexicept.engines.inverted.TOGETHER", together)
+    monkeypatch.setattr(shards, "SIZE", 100)
+    to = ([matrix], [WORDS], reweighting)
+    here = Derived.compute(*to, tmp_path / "here", bits)
+    there = Derived.compute(*to, tmp_path / "there", bits, over_processes)
+    assert here.engine.marks.any()
+    for file in sorted((tmp_path / "here").iterdir()):
+        assert (tmp_path / "there" / file.name).read_bytes() == file.read_bytes()
+    assert there.engine.matrix().nnz == here.engine.num_postings
+
+
 @given(sparse_matrices(ROWS, weights=REALS), sparse_matrices(ROWS, weights=REALS))
 def test_what_is_derived_is_rra_of_pruned_weights(
     words: sp.csr_array, concepts: sp.csr_array

@@ -343,7 +343,7 @@ def test_a_damaged_manifest(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"version": 99}, "index version 99; this lexicept reads version 5: rebuild it"),
+        ({"version": 99}, "index version 99; this lexicept reads version 6: rebuild it"),
         ({"version": "1"}, "version"),
         ({"version": None}, "version"),
         ({"format": "zip"}, "not a lexicept index"),

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from lexicept.ops import entries, jump, linear_topk
-from lexicept.ops.jump import jump_sums, jump_sums_reference, near_sums, near_sums_reference
+from lexicept.ops import entries, linear_topk
+from lexicept.ops.jump import jump_sums, jump_sums_reference
 
 halves = pytest.mark.parametrize("halves", [False, True])
 
@@ -21,8 +21,7 @@ def draw(n=200, d=12, size=700, dtype=torch.float32):
 
 
 def use_halves(patch, wanted):
-    for module in (entries, jump):
-        patch.setattr(module, "multiplies_bfloat16", lambda: wanted)
+    patch.setattr(entries, "multiplies_bfloat16", lambda: wanted)
     patch.setattr(linear_topk, "CHUNK_CELLS", 40_000)
 
 
@@ -45,30 +44,30 @@ def test_values_and_gradients(monkeypatch, halves):
 
 
 @halves
-@pytest.mark.parametrize("n", [0, 3, 2500])
-def test_sums_of_what_is_near(monkeypatch, halves, n):
+@pytest.mark.parametrize("n", [0, 3])
+def test_few_tokens(monkeypatch, halves, n):
     use_halves(monkeypatch, halves)
-    x, rows, bias, threshold, distance, _ = draw(n, size=90)
-    values, out_rows = (
-        torch.linspace(-1, 3, n * 5).view(n, 5),
-        torch.linspace(0, 1, 450).view(90, 5),
-    )
-    inputs = (x, rows, bias, threshold, distance, values, out_rows)
-    sums, counts = near_sums(*inputs)
-    given = [part.double() for part in inputs]
-    expected, number = near_sums_reference(*given)
-    assert int((counts - number).abs().sum()) <= 2  # a distance within rounding
-    torch.testing.assert_close(sums.double(), expected, rtol=1e-3, atol=4.0 if n > 3 else 1e-4)
-    assert (n == 0) == (not bool(counts.any()))
+    found = []
+    for kind, function in ((torch.float32, jump_sums), (torch.float64, jump_sums_reference)):
+        inputs = [part.to(kind) for part in draw(n)]
+        threshold = inputs[3].requires_grad_()
+        sums, count, active = function(*inputs)
+        (gradient,) = torch.autograd.grad(sums.sum() + count, [threshold])
+        found.append([sums, count, active, gradient])
+    for ours, expected in zip(*found, strict=True):
+        torch.testing.assert_close(ours.double(), expected.double(), rtol=1e-4, atol=1e-4)
 
 
-def test_what_is_no_number_is_near_nothing(monkeypatch):
-    use_halves(monkeypatch, True)
-    x, rows, bias, threshold, distance, _ = draw()
-    x[3] = torch.nan
-    of, ones = (rows, bias, threshold, distance), torch.ones(900, 1)
-    sums, counts = near_sums(x, *of, ones[:200], ones[:700])
+@halves
+def test_a_token_that_is_no_number_is_found(monkeypatch, halves):
+    """Its sums are none, and those of other tokens what they are without it."""
+    use_halves(monkeypatch, halves)
+    x, *others = draw()
     kept = torch.arange(200) != 3
-    _, number = near_sums_reference(x[kept], *of, ones[:199], ones[:700])
-    assert int((counts - number).abs().sum()) <= 2
-    assert sums.isfinite().all()
+    without = jump_sums(x[kept], *others)
+    x[3] = torch.nan
+    sums, count, active = jump_sums(x, *others)
+    assert sums[3].isnan().all()
+    torch.testing.assert_close(sums[kept], without.sums)
+    assert count == without.number + 1
+    assert int((active - without.active).sum()) == 1

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,7 +22,7 @@ from lexicept.index import term_frequencies
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import Derived, RRASettings, VocabularySettings
 from lexicept.index.reader import IndexReader
-from lexicept.index.updates import reweight
+from lexicept.index.updates import Added, reweight, update
 from lexicept.parallel import shards
 from lexicept.parallel.ray import Cluster
 from lexicept.parallel.shards import Shard
@@ -115,6 +116,42 @@ def test_an_index_is_the_same_bytes(
     assert np.isfinite(again.engine.offsets).all()
 
 
+@pytest.mark.usefixtures("one_thread")
+def test_an_update_is_the_same_bytes(
+    tmp_path: Path, cluster: Cluster, concepts: Vectorizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new = [Document("d3", "kilo lomu"), Document("n1", "muba zaza"), Document("n2", "")]
+    new += [Document(f"m{n}", f"zuzu {text}") for n, text in enumerate(TEXTS[:9])]
+    for name, nodes in (("here", None), ("there", cluster)):
+        build(tmp_path / name, concepts, None)
+        monkeypatch.chdir(tmp_path)  # where the workers are not
+        assert update(name, new, cluster=nodes) == Added(11, 1)
+    here, there = (IndexReader.open(tmp_path / name) for name in ("here", "there"))
+    assert contents(there) == contents(here)
+    assert "zuzu" in (there.vocabularies[0].terms or ())
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_concepts_are_described_as_on_one_machine(
+    tmp_path: Path, cluster: Cluster, concepts: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from lexicept.interpretation import activations
+    from lexicept.interpretation.describe import describe
+
+    monkeypatch.setattr(activations, "READ", 7)
+    index = build(tmp_path / "index", concepts, None)
+    tf = index.stored_tf(index.vocabularies[1]).load()
+    to = (concepts.encoder, index.folder / "concepts")
+    with activations.reading_on(cluster, *to) as read:
+        there = describe(concepts.encoder, TEXTS, tf, read=read)
+    here = describe(concepts.encoder, TEXTS, tf)
+    for name in ("labels", "sources", "tokens", "firings", "words", "spans"):
+        assert np.array_equal(getattr(there, name), getattr(here, name))
+    for name in ("log_odds", "examples", "nearest"):
+        assert (getattr(there, name) != getattr(here, name)).nnz == 0
+    assert here.examples.nnz
+
+
 class Logged(Vowels):
     """Writes down every text that it encodes, and may kill its process at one of them, once."""
 
@@ -187,8 +224,9 @@ def test_a_process_that_is_killed_in_a_pass_of_rra_changes_nothing(
     assert (tmp_path / "died").exists()
     assert len(shards.shards_of(counts)) > 1
     assert there.background.tolist() == here.background.tolist()
-    for name in ("gaps", "weights", "offsets", "maxima"):
-        assert getattr(there.engine, name).tolist() == getattr(here.engine, name).tolist()
+    for field in fields(here.engine):
+        own, expected = (getattr(side.engine, field.name) for side in (there, here))
+        assert own.tolist() == expected.tolist()
 
 
 def test_errors_are_those_of_the_function(tmp_path: Path, cluster: Cluster) -> None:
@@ -232,11 +270,14 @@ def test_commands_join_a_cluster(tmp_path: Path, cluster: Cluster) -> None:
 
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_text("".join(f'{{"_id": "{n}", "text": "{t}"}}\n' for n, t in enumerate(TEXTS)))
+    more = tmp_path / "more.jsonl"
+    more.write_text('{"_id": "n", "text": "zuzu baba"}\n{"_id": "3", "text": "kilo"}\n')
     address = ray.get_runtime_context().gcs_address
     for where, options in (("there", ["--ray", address, "--ray-workers", "1"]), ("here", [])):
         run("build", corpus, "--vocabulary", "words", "--out", tmp_path / where, *options)
         again = tmp_path / f"{where}.rra"
         run("index", "reweight", tmp_path / where, "--alpha", "1.25", "--out", again, *options)
+        run("add", tmp_path / where, more, *options)
     for suffix in ("", ".rra"):
         there, here = (
             IndexReader.open(tmp_path / f"{where}{suffix}") for where in ("there", "here")

@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from lexicept.cli.build import ArchitectureChoice
 from lexicept.models.sae.model import SAE
-from lexicept.ops import entries, jump, linear_topk
+from lexicept.ops import entries, linear_topk
 from lexicept.ops.jump import Count, Jump
 from lexicept.training.loop import Loop
 from lexicept.training.sae.objectives import CONTROL, OBJECTIVES, equal_shares
@@ -450,8 +450,7 @@ class Sizes(TorchDispatchMode):
 def test_no_array_of_tokens_and_latents_is_made(architecture, halves, monkeypatch):
     for module in (linear_topk, entries):
         monkeypatch.setattr(module, "CHUNK_CELLS", 20_000)
-    for module in (entries, jump):
-        monkeypatch.setattr(module, "multiplies_bfloat16", lambda: halves)
+    monkeypatch.setattr(entries, "multiplies_bfloat16", lambda: halves)
     x = states(1024, 8).float()
     with Sizes() as sizes:
         task = SAETask.begin(x, SAESettings(512, 4, architecture=architecture))

@@ -1,13 +1,13 @@
 """Groups of entries are the loops that they stand for."""
 
-from itertools import groupby
+from itertools import groupby, pairwise
 
 import numpy as np
 import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lexicept.segments import csr_of_rows, first_of_rows, firsts, ranks
+from lexicept.segments import csr_of_rows, first_of_rows, firsts, neighbours, ranks
 
 
 @given(st.lists(st.integers(0, 3), max_size=12))
@@ -21,6 +21,14 @@ def test_places_in_groups(groups: list[int]) -> None:
 def test_a_group_of_several_keys_ends_where_any_changes() -> None:
     one, other = np.array([0, 0, 0, 1]), np.array([5, 5, 6, 6])
     assert firsts(one, other).tolist() == [True, False, True, True]
+
+
+@given(st.lists(st.integers(0, 5), max_size=9), st.integers(1, 8))
+def test_neighbours_are_all_with_as_many_as_go_together(counts: list[int], most: int) -> None:
+    groups = [counts[group] for group in neighbours(np.array(counts, np.int64), most)]
+    assert [count for group in groups for count in group] == counts
+    assert all(sum(group) <= most or len(group) == 1 for group in groups)
+    assert all(sum(one) + other[0] > most for one, other in pairwise(groups))
 
 
 @given(st.lists(st.lists(st.floats(1, 9), max_size=4), max_size=5), st.integers(0, 5))

@@ -15,6 +15,7 @@ from lexicept.errors import IndexFormatError
 from lexicept.storage.arrays import (
     CSRWriter,
     StoredRows,
+    let_go,
     load_array,
     load_csr,
     save_array,
@@ -95,6 +96,24 @@ def test_bytes_that_are_no_text_are_refused_when_read(texts: Path) -> None:
 def test_arrays_come_back(tmp_path: Path, array: list[int]) -> None:
     save_array(tmp_path / "a.npy", np.array(array, np.int64))
     assert load_array(tmp_path / "a.npy", np.int64).tolist() == array
+
+
+def test_pages_that_the_system_took_back_are_read_again(tmp_path: Path) -> None:
+    save_array(tmp_path / "a.npy", np.arange(10_000))
+    stored, here = load_array(tmp_path / "a.npy", np.int64), np.arange(3)
+    for array in (stored[5:], stored, here):
+        let_go(array)
+    assert (stored == np.arange(10_000)).all()
+    assert here.tolist() == [0, 1, 2]
+
+
+def test_many_texts_are_read_to_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lexicept.storage.texts.MANY", 2)
+    texts = [f"{number} é" for number in range(7)]
+    TextStore.write(tmp_path / "t", texts)
+    store = TextStore(tmp_path / "t")
+    assert [*store] == [*store] == texts
+    assert [*store.between(1, 6)] == texts[1:6]
 
 
 def test_arrays_of_another_type_are_refused(tmp_path: Path) -> None:

@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lexicept.corpora import Document
 from lexicept.errors import IndexFormatError
+from lexicept.index import verification
 from lexicept.index.impacts import RRASettings, VocabularySettings
 from lexicept.index.updates import add_engine, update
 from lexicept.index.verification import verify
 from lexicept.weighting import BM25
-from support.indexes import build, edit_manifest, redescribe
+from support.indexes import build, build_described, edit_manifest, redescribe
 
 PART = "parts/000001"
 TEXTS = {"a": "cat owl", "b": "cat dog yak", "c": ""}
@@ -103,6 +105,32 @@ def test_parts_that_do_not_fit_although_the_manifest_agrees(
     redescribe(path)
     (found,) = verify(path).problems
     assert problem in found
+
+
+@pytest.mark.parametrize("alike", [lambda name: 0, lambda name: ord(name) % 2, ord])
+def test_ids_whose_hashes_are_equal_are_compared(
+    path: Path, monkeypatch: pytest.MonkeyPatch, alike: Callable[[str], int]
+) -> None:
+    monkeypatch.setattr(verification, "hash", alike, raising=False)
+    monkeypatch.setattr(verification, "TOGETHER", 1)
+    assert verify(path).problems == []
+    generation = path / "generation-000001"
+    for ids in (b"aab", b"aba", b"baa", b"aaa"):
+        (generation / PART / "ids.bin").write_bytes(ids)
+        redescribe(path)
+        assert verify(path).problems == [f"{generation}: two documents have one id"]
+
+
+@pytest.mark.usefixtures("_vowels")
+def test_examples_of_concepts_are_in_their_documents(tmp_path: Path) -> None:
+    path = build_described(tmp_path / "index")
+    assert verify(path).problems == []
+    generation = path / "generation-000001"
+    change("concepts/atlas/spans.npy", negative)(generation)
+    redescribe(path)
+    assert verify(path).problems == [f"{generation}: an example of 3 is outside"]
+    update(path, [Document("d/0", "x"), Document("d/1", "x"), Document("d/2", "x")])
+    assert verify(path).problems == []  # examples of texts that were replaced are none
 
 
 def test_other_engines_are_verified(path: Path) -> None:

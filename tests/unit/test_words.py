@@ -1,5 +1,6 @@
 """Terms of several languages as literal values, the vocabulary, and saving it."""
 
+import pickle
 from pathlib import Path
 
 import pytest
@@ -168,3 +169,19 @@ def test_long_words_are_not_remembered(letter: str) -> None:
     assert tokenizer(f"{longest} {longest}{letter} kilo") == [longest, longest + letter, "kilo"]
     assert set(tokenizer._stems) == {longest, "kilo"}
     assert tokenizer._stemmer.maxCacheSize == 0  # which would keep them
+
+
+@given(
+    st.sampled_from(["en", "ja"]),
+    st.lists(st.lists(st.text("aber 東京 ", max_size=12), max_size=3), max_size=4),
+)
+def test_parts_that_are_counted_elsewhere_join(language: str, blocks: list[list[str]]) -> None:
+    here, joined = WordVectorizer(language, ["ab"]), WordVectorizer(language, ["ab"])
+    count = pickle.loads(pickle.dumps(joined.part_counter()))
+    for block in blocks:
+        own, found = here.documents(block), joined.join(count(block))
+        for name in ("data", "indices", "indptr"):
+            assert getattr(found, name).tolist() == getattr(own, name).tolist()
+            assert getattr(found, name).dtype == getattr(own, name).dtype
+        assert found.shape == own.shape
+    assert joined.terms == here.terms

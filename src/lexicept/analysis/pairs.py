@@ -17,7 +17,7 @@ import scipy.sparse as sp
 from scipy.special import betainc
 
 from lexicept.analysis.alignment import align
-from lexicept.vectors import Floats, Integers, SparseVectors, row_numbers
+from lexicept.vectors import Floats, Integers, SparseVectors
 
 MIN_OCCURRENCES = 5
 """Smallest document frequency of the dimensions that are compared."""
@@ -30,8 +30,8 @@ CONFIDENCE = 0.95
 LOW, HIGH = 0.4, 0.6
 """Upper bound of a small conditional probability, and lower bound of a large one."""
 
-CELLS = 2**22
-"""Co-occurrence counts held in memory at once: 32 MB."""
+CELLS = 2**20
+"""Co-occurrence counts held in memory at once: about 40 bytes for each."""
 
 Relation = Literal["synonymy", "polysemy", "identity"]
 RELATIONS: tuple[Relation, ...] = ("synonymy", "polysemy", "identity")
@@ -138,7 +138,8 @@ def dimension_pairs(tokens: SparseVectors, latents: SparseVectors) -> Pairs:
     T, L = align([tokens, latents])
     t_numbers, t_counts, t_ones = _by_frequency(T)
     l_numbers, l_counts, l_ones = _by_frequency(L)
-    by_token = t_ones.T.tocsr()
+    N, by_token = T.shape[0], t_ones.T.tocsr()
+    del tokens, latents, T, L, t_ones  # as large as what follows
     step = max(1, CELLS // max(1, l_numbers.size))
     parts = [(np.zeros(0, np.int64),) * 3]
     for start in range(0, t_numbers.size, step):
@@ -148,10 +149,12 @@ def dimension_pairs(tokens: SparseVectors, latents: SparseVectors) -> Pairs:
         first = np.searchsorted(l_counts, np.floor(MIN_PROBABILITY * t_counts[start]))
         last = np.searchsorted(l_counts, t_counts[end - 1] / MIN_PROBABILITY, side="right")
         both = sp.csr_array(by_token[start:end] @ l_ones[:, first:last])
-        t, l, k = row_numbers(both) + start, both.indices + first, both.data  # noqa: E741
+        rows = np.arange(start, end, dtype=np.int32)
+        t, l = np.repeat(rows, np.diff(both.indptr)), both.indices + int(first)  # noqa: E741
+        k = both.data
         kept = k / np.maximum(t_counts[t], l_counts[l]) >= MIN_PROBABILITY
         t, l, k = t[kept], l[kept], k[kept]  # noqa: E741
-        kept = _together(t_counts[t], l_counts[l], k, T.shape[0])
+        kept = _together(t_counts[t], l_counts[l], k, N)
         parts.append((t[kept], l[kept], k[kept]))
     t, l, k = (np.concatenate(part) for part in zip(*parts, strict=True))  # noqa: E741
     p_l, p_t = k / t_counts[t], k / l_counts[l]
@@ -162,7 +165,7 @@ def dimension_pairs(tokens: SparseVectors, latents: SparseVectors) -> Pairs:
     order = order[relation[order] >= 0]
     t, l, k = t[order], l[order], k[order]  # noqa: E741
     numbers, counts = (t_numbers[t], l_numbers[l]), (t_counts[t], l_counts[l])
-    return Pairs(*numbers, *counts, k, relation[order], relation.size, T.shape[0])
+    return Pairs(*numbers, *counts, k, relation[order], relation.size, N)
 
 
 def synonyms(pairs: Pairs) -> list[Group]:
@@ -201,7 +204,8 @@ def _by_frequency(matrix: sp.csr_array) -> tuple[Integers, Integers, sp.csr_arra
     counts = np.bincount(matrix.indices, minlength=matrix.shape[1])
     order = np.argsort(counts, kind="stable")
     order = order[counts[order] >= MIN_OCCURRENCES]
-    parts = (np.ones(matrix.nnz, np.int32), matrix.indices, matrix.indptr)
+    kind = np.min_scalar_type(matrix.shape[0])  # counts of documents fit it
+    parts = (np.ones(matrix.nnz, kind), matrix.indices, matrix.indptr)
     return order, counts[order], sp.csr_array(parts, shape=matrix.shape)[:, order]
 
 

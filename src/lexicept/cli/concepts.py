@@ -10,7 +10,10 @@ import typer
 from lexicept.cli.common import (
     IndexArgument,
     JsonOption,
+    RayOption,
+    RayWorkersOption,
     RestartOption,
+    option_names,
     print_json,
     print_report,
     require_concepts,
@@ -76,6 +79,8 @@ def describe(
             help="Language of the documents, for stop words and stemming (ISO 639-1 code)."
         ),
     ] = "en",
+    ray: RayOption = None,
+    ray_workers: RayWorkersOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Describe an index's concepts: how often each fires, on which words, with examples.
@@ -87,7 +92,9 @@ def describe(
     from lexicept.index.atlas import Findings
     from lexicept.index.builder import Contents
     from lexicept.index.reader import IndexReader
+    from lexicept.interpretation.activations import reading_on
     from lexicept.interpretation.describe import describe as find_out
+    from lexicept.pipelines.cluster import joined
     from lexicept.progress import ProgressBars
 
     def find(opened: IndexReader) -> Findings:
@@ -95,10 +102,14 @@ def describe(
         (concepts,) = (entry for entry in opened.vocabularies if entry.name == "concepts")
         tf = opened.stored_tf(concepts).load()
         texts = Contents(opened.folder)
-        with ProgressBars() as progress:
-            return find_out(vectorizer.encoder, texts, tf, language=language, progress=progress)
+        to = (vectorizer.encoder, opened.folder / "concepts")
+        with ProgressBars() as progress, reading_on(cluster, *to) as read:
+            return find_out(
+                vectorizer.encoder, texts, tf, language=language, read=read, progress=progress
+            )
 
-    updates.describe(index, find)
+    with option_names(), joined(ray, ray_workers) as cluster:
+        updates.describe(index, find)
     atlas = IndexReader.open(index).atlas
     assert atlas is not None
     print_report({"concepts": len(atlas), "that fire": len(atlas.most_frequent())}, as_json)

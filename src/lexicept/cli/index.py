@@ -32,13 +32,17 @@ def add(
     index: IndexArgument,
     corpus: CorpusArgument,
     skip_errors: SkipErrorsOption = False,
+    ray: RayOption = None,
+    ray_workers: RayWorkersOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Add documents to an index; one with a known id replaces the old one."""
     import lexicept
 
     with lexicept.open(index) as opened, option_names():
-        counts = opened.add(corpus, skip_errors=skip_errors, progress=True)
+        counts = opened.add(
+            corpus, skip_errors=skip_errors, ray=ray, ray_workers=ray_workers, progress=True
+        )
     print_report(counts._asdict(), as_json)
 
 

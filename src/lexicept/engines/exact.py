@@ -5,19 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from dataclasses import dataclass, fields
 from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
 from lexicept.engines.interface import Engine, checked, checked_offsets, single_precision
-from lexicept.engines.inverted import SHARES, check_weight_bits, inverted
+from lexicept.engines.inverted import SHARES, ByDimension, SegmentWriter
 from lexicept.engines.mask import EVERYTHING, Mask, Segments
 from lexicept.errors import IndexFormatError, InputError
 from lexicept.ops.lists import (
@@ -25,12 +24,13 @@ from lexicept.ops.lists import (
     STEP,
     WIDTHS,
     Lists,
+    marks_of,
     num_bytes,
     unpack,
     weight_reference,
 )
 from lexicept.ops.postings import all_scores, first_or_later_search
-from lexicept.storage.arrays import ArrayWriter, load_array, save_array
+from lexicept.storage.arrays import let_go, load_array, save_array
 from lexicept.vectors import Floats, Integers, largest_weights
 
 SEGMENT = 2**16
@@ -119,6 +119,11 @@ class ExactEngine(Engine):
         except InputError as error:
             raise IndexFormatError(f"{folder}: {error}") from None
 
+    def let_go(self) -> None:
+        """Let the system take the pages of postings on disk back, after all of them were read."""
+        for field in fields(self):
+            let_go(getattr(self, field.name))
+
     def __post_init__(self) -> None:
         # Searching relies on this; 16 bits of a document's number are always within a segment.
         shape = -(-self.offsets.size // SEGMENT), self.scales.size
@@ -155,13 +160,21 @@ class ExactEngine(Engine):
 
     @cached_property
     def lists(self) -> Lists:
-        """Its lists as kernels take them."""
+        """Its lists as kernels take them: a query reads all segments of a few dimensions, so that
+        what is known of these is side by side."""
         rows = np.where(self._tabled, self._counts[:, None], 0)
         parts = self._entries, rows, num_bytes(self._entries, self.widths)
         before = [np.cumsum(part, dtype=np.int64).reshape(part.shape) - part for part in parts]
         starts = np.where(self._tabled, before[1], before[0])
+        of_lists = self.lengths, self.widths, starts, before[2]
+        lengths, widths, starts, places = map(np.asfortranarray, of_lists)
         own = self.gaps, self.weights, self.marks, self.table
-        return Lists(self.lengths, self.widths, starts, before[2], *own)
+        return Lists(lengths, widths, starts, places, *own)
+
+    @cached_property
+    def _largest(self) -> Floats:
+        """Return ``maxima`` as kernels take them: like what is known of lists."""
+        return np.asfortranarray(self.maxima)
 
     @cached_property
     def _offset_ranges(self) -> Floats:
@@ -222,9 +235,8 @@ class ExactEngine(Engine):
         entries = unpack(self.gaps[byte:], lengths, self.widths[number, listed])
         if entries.size and int(entries.max()) >= count:
             raise IndexFormatError(DAMAGED)
-        marked = np.arange(-first % STEP, entries.size, STEP)
-        before = np.where(np.isin(marked + first, starts[listed]), 0, entries[marked - 1])
-        if (before != self.marks[(marked + first) // STEP]).any():
+        marks = marks_of(entries, starts[listed] - first, first)
+        if (marks != self.marks[-(-first // STEP) :][: marks.size]).any():
             raise IndexFormatError(DAMAGED_MARKS)
         weight = self.weights[first : first + entries.size]
         postings = weight != 0  # others are fillers
@@ -308,7 +320,7 @@ class ExactEngine(Engine):
             *self.lists,
             self.scales,
             self.offsets,
-            self.maxima,
+            self._largest,
             self._offset_ranges,
             dimensions.astype(np.int64),
             weights,
@@ -359,7 +371,7 @@ class ExactEngine(Engine):
         return weights
 
 
-class PostingsWriter:
+class PostingsWriter(SegmentWriter):
     """Inverts documents that come block after block, segment by segment, into memory or files.
 
     Args:
@@ -371,73 +383,32 @@ class PostingsWriter:
         InputError: other bits.
     """
 
-    def __init__(self, largest: Floats, weight_bits: int = 32, folder: Path | None = None) -> None:
-        check_weight_bits(weight_bits)
-        self._kind = np.dtype(np.float32 if weight_bits == 32 else np.uint8)
-        self._scales = np.ones(largest.size, np.float32)
-        if weight_bits == 8:
-            self._scales = (np.where(largest > 0, largest, 1) / 255).astype(np.float32)
-        self._folder = folder
-        self._added = 0
-        self._waiting: list[sp.csr_array] = []
-        self._entries = 0
-        self._df = np.zeros(largest.size, np.int64)
-        self._rows: dict[str, list[Any]] = {"lengths": [], "widths": [], "maxima": []}
-        self._kinds = {
-            "gaps": np.dtype(np.uint8),
-            "weights": self._kind,
-            "marks": np.dtype(np.uint16),
-            "table": self._kind,
-        }
-        self._parts: dict[str, Any] = {name: [] for name in self._kinds}
-        with ExitStack() as files:
-            if folder is not None:
-                for name, kind in self._kinds.items():
-                    writer = ArrayWriter(folder / f"{name}.npy", kind)
-                    self._parts[name] = files.enter_context(writer)
-            self._open = files.pop_all()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._open.__exit__(*error)
-
     def add(self, block: sp.csr_array) -> int:
         """Add the next documents, CSR f32 [n, V]; return the number of their first."""
         first, start = self._added, 0
         while start < block.shape[0]:
             stop = min(block.shape[0], start + SEGMENT - self._added % SEGMENT)
-            self._waiting.append(block[start:stop])
+            own = block if stop - start == block.shape[0] else block[start:stop]
+            self._waiting.append(ByDimension.of(own, self._added % SEGMENT))
             self._added += stop - start
             start = stop
             if self._added % SEGMENT == 0:
-                self._invert()
+                self._invert(SEGMENT)
         return first
-
-    def _invert(self) -> None:
-        """Write the segment that is complete."""
-        segment = sp.csc_array(sp.vstack(self._waiting, format="csr"))
-        self._waiting = []
-        own = inverted(segment, self._scales, self._kind, self._entries)
-        for name, parts in (self._rows | self._parts).items():
-            parts.append(getattr(own, name))
-        self._entries += own.weights.size
-        self._df += own.df
 
     def finish(self, offsets: npt.ArrayLike) -> ExactEngine:
         """Return the engine of all documents, with an offset per document [N]."""
         prior = checked_offsets(offsets, self._added)
         if self._waiting:
-            self._invert()
+            self._invert(self._added % SEGMENT)
         self._parts["gaps"].append(np.zeros(MARGIN, np.uint8))
-        shape = len(self._rows["lengths"]), self._scales.size
-        kinds: list[Any] = [np.uint16, np.uint8, self._kind]
+        shape = len(self._rows["lengths"]), self.scales.size
+        kinds: list[Any] = [np.uint16, np.uint8, self.kind]
         rest: dict[str, Any] = {
             name: np.array(rows, kind).reshape(shape)
             for (name, rows), kind in zip(self._rows.items(), kinds, strict=True)
         }
-        rest |= {"df": self._df, "scales": self._scales, "offsets": prior}
+        rest |= {"df": self._df, "scales": self.scales, "offsets": prior}
         self._open.close()
         if self._folder is None:
             arrays = {

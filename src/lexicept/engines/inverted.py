@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse as sp
 
 from lexicept.errors import InputError
-from lexicept.ops.lists import fitting_widths, pack
+from lexicept.ops.lists import MARGIN, fitting_widths, marks_of, pack, unpack
+from lexicept.segments import neighbours
+from lexicept.storage.arrays import ArrayWriter
 from lexicept.vectors import Floats, Integers
 
 SHARES: dict[np.dtype[Any], int] = {np.dtype(np.float32): 2, np.dtype(np.uint8): 3}
 """A dimension of more than 1/SHARES of a segment's documents is stored as a row of a table: that
 takes twice the space of a list at most, and is several times faster to search."""
 
+TOGETHER = 2**19
+"""Postings that are inverted at once, but for one dimension's: about 60 bytes for each."""
+
 
 class Inverted(NamedTuple):
-    """Parts of ``ExactEngine`` that one segment adds, and its document frequencies [V]."""
+    """Parts of ``ExactEngine`` that neighbouring dimensions of a segment add, and their document
+    frequencies [V]."""
 
     lengths: Integers
     widths: Integers
@@ -28,19 +37,84 @@ class Inverted(NamedTuple):
     table: Floats
     df: Integers
 
+    def after(self, first: int) -> Inverted:
+        """Return the same after so many entries, where it was inverted after none."""
+        listed = self.widths > 0
+        lengths = self.lengths[listed].astype(np.int64)
+        gaps = np.concatenate([self.gaps, np.zeros(MARGIN, np.uint8)])
+        documents = unpack(gaps, lengths, self.widths[listed])
+        marks = marks_of(documents, np.cumsum(lengths) - lengths, first)
+        return self._replace(marks=marks)
 
-def inverted(segment: sp.csc_array, scales: Floats, kind: np.dtype[Any], first: int) -> Inverted:
-    """Invert a segment.
+
+class ByDimension(NamedTuple):
+    """Neighbouring documents of a segment, by dimension."""
+
+    starts: Integers
+    """The first posting of each dimension, and the end of the last [V + 1]."""
+    documents: Integers
+    """Numbers in the segment, u16."""
+    weights: Floats
+    """f32."""
+
+    @classmethod
+    def of(cls, documents: sp.csr_array, first: int) -> Self:
+        """Sort the postings of documents, CSR f32 [n, V].
+
+        Args:
+            first: the number of the first one in its segment.
+        """
+        by_column = sp.csc_array(documents)
+        by_column.eliminate_zeros()
+        numbers = (by_column.indices + first).astype(np.uint16)
+        return cls(by_column.indptr.astype(np.int64), numbers, by_column.data)
+
+
+def inverted_in_groups(
+    blocks: Sequence[ByDimension], count: int, scales: Floats, kind: np.dtype[Any], first: int
+) -> Iterator[tuple[slice, Inverted]]:
+    """Invert a segment, some neighbouring dimensions at a time.
 
     Args:
-        segment: its documents, CSC f32 [n, V].
+        blocks: its documents, in order.
+        count: their number.
+        scales: as of ``inverted``, for all dimensions [V].
+        kind: as of ``inverted``.
+        first: as of ``inverted``.
+    """
+    df = np.sum([np.diff(block.starts) for block in blocks], axis=0)
+    for group in neighbours(df, TOGETHER):
+        own = inverted(_joined(blocks, group, count), scales[group], kind, first)
+        first += own.weights.size
+        yield group, own
+
+
+def _joined(blocks: Sequence[ByDimension], group: slice, count: int) -> sp.csc_array:
+    """Return some dimensions of all blocks, CSC f32 [count, dimensions]."""
+    bounds = [block.starts[group.start : group.stop + 1] for block in blocks]
+    lengths = [np.diff(own) for own in bounds]
+    indptr = np.concatenate([[0], np.cumsum(np.sum(lengths, axis=0))])
+    documents, weights = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], np.float32)
+    free = indptr[:-1].copy()
+    for block, own, length in zip(blocks, bounds, lengths, strict=True):
+        part = slice(own[0], own[-1])
+        places = np.repeat(free - own[:-1], length) + np.arange(own[0], own[-1])
+        documents[places], weights[places] = block.documents[part], block.weights[part]
+        free += length
+    return sp.csc_array((weights, documents, indptr), shape=(count, indptr.size - 1))
+
+
+def inverted(segment: sp.csc_array, scales: Floats, kind: np.dtype[Any], first: int) -> Inverted:
+    """Invert a segment, or some neighbouring dimensions of one.
+
+    Args:
+        segment: its documents, CSC f32 [n, V], without zeros.
         scales: of the dimensions' weights, if these are rounded to 8 bits [V].
         kind: type of weights, f32 or u8.
-        first: entries of the segments before.
+        first: entries of the segments, and of the segment's dimensions, before.
     """
-    segment.eliminate_zeros()
     df, count = np.diff(segment.indptr), segment.shape[0]
-    weights = segment.data.astype(np.float32)
+    weights = segment.data
     if kind == np.uint8:
         steps = np.rint(weights / np.repeat(scales, df))
         weights = np.clip(steps, 1, 255).astype(np.uint8)  # not 0: it would be no posting
@@ -66,3 +140,73 @@ def check_weight_bits(weight_bits: int) -> None:
     """Raises InputError for others than 32 and 8."""
     if weight_bits not in (32, 8):
         raise InputError(f"weights have 32 or 8 bits, not {weight_bits}")
+
+
+class SegmentWriter:
+    """Writes inverted segments into memory or files; see ``exact.PostingsWriter``."""
+
+    def __init__(self, largest: Floats, weight_bits: int = 32, folder: Path | None = None) -> None:
+        check_weight_bits(weight_bits)
+        self.kind = np.dtype(np.float32 if weight_bits == 32 else np.uint8)
+        """The type of weights."""
+        self.scales = np.ones(largest.size, np.float32)
+        """Scale of each dimension's weights [V]."""
+        if weight_bits == 8:
+            self.scales = (np.where(largest > 0, largest, 1) / 255).astype(np.float32)
+        self._folder = folder
+        self._added = 0
+        self._waiting: list[ByDimension] = []
+        self._entries = 0
+        self._df = np.zeros(largest.size, np.int64)
+        self._rows: dict[str, list[Any]] = {"lengths": [], "widths": [], "maxima": []}
+        self._kinds = {
+            "gaps": np.dtype(np.uint8),
+            "weights": self.kind,
+            "marks": np.dtype(np.uint16),
+            "table": self.kind,
+        }
+        self._parts: dict[str, Any] = {name: [] for name in self._kinds}
+        with ExitStack() as files:
+            if folder is not None:
+                for name, kind in self._kinds.items():
+                    writer = ArrayWriter(folder / f"{name}.npy", kind)
+                    self._parts[name] = files.enter_context(writer)
+            self._open = files.pop_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._open.__exit__(*error)
+
+    def add_segment(self, groups: Iterable[tuple[slice, Inverted]], count: int) -> int:
+        """Add a segment that was inverted on its own; return the number of its first document.
+
+        Args:
+            groups: what ``inverted_in_groups`` yields.
+            count: its documents; ``SEGMENT`` of them, but for the last.
+        """
+        first = self._added
+        self._added += count
+        self._write((group, own.after(self._entries)) for group, own in groups)
+        return first
+
+    def _invert(self, count: int) -> None:
+        """Write the segment that is complete, of so many documents."""
+        blocks, self._waiting = self._waiting, []
+        self._write(inverted_in_groups(blocks, count, self.scales, self.kind, self._entries))
+
+    def _write(self, groups: Iterable[tuple[slice, Inverted]]) -> None:
+        """Write a segment."""
+        size = self.scales.size
+        kinds = {"lengths": np.uint16, "widths": np.uint8, "maxima": self.kind, "df": np.int64}
+        rows: dict[str, Any] = {name: np.zeros(size, kind) for name, kind in kinds.items()}
+        for group, own in groups:
+            for name, row in rows.items():
+                row[group] = getattr(own, name)
+            for name, parts in self._parts.items():
+                parts.append(getattr(own, name))
+            self._entries += own.weights.size
+        self._df += rows.pop("df")
+        for name, row in rows.items():
+            self._rows[name].append(row)

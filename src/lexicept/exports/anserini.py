@@ -10,7 +10,7 @@ import json
 
 from lexicept.corpora import Query
 from lexicept.engines.wrapped import Vector
-from lexicept.exports.folder import write_parts
+from lexicept.exports.folder import write_numbered_files
 from lexicept.exports.source import Source, json_vector, repeated
 from lexicept.progress import Progress
 from lexicept.storage.workspace import Units
@@ -28,7 +28,7 @@ class Anserini:
             fields = f'"id":{json.dumps(stored.id)},"contents":{json.dumps(stored.content)}'
             return f'{{{fields},"vector":{json_vector(source.document_impacts(number))}}}\n'
 
-        write_parts(source, parts, "documents/{:06d}.jsonl", document, progress)
+        write_numbered_files(source, parts, "documents/{:06d}.jsonl", document, progress)
 
     def query(self, query: Query, vector: Vector) -> str:
         return repeated(query, vector)

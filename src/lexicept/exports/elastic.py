@@ -16,7 +16,7 @@ from lexicept.corpora import Document, Query
 from lexicept.engines.wrapped import Vector, power_of_two
 from lexicept.errors import InputError
 from lexicept.exports.conditions import GROUP, elastic_condition
-from lexicept.exports.folder import write_parts
+from lexicept.exports.folder import write_numbered_files
 from lexicept.exports.source import Source, json_vector
 from lexicept.fields.columns import Column
 from lexicept.fields.filters import Filter
@@ -74,7 +74,7 @@ class _Bulk(ABC):
                 fields += f',"vector":{json_vector(vector)}'
             return f"{action}\n{{{fields}}}\n"
 
-        write_parts(source, parts, "documents/{:06d}.ndjson", document, progress)
+        write_numbered_files(source, parts, "documents/{:06d}.ndjson", document, progress)
 
     def query(self, query: Query, vector: Vector) -> str:
         """Return the body of a search, and the scale of its scores.

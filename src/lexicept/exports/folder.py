@@ -59,7 +59,7 @@ def export_index(
         work.publish(parts.folder)
 
 
-def write_parts(
+def write_numbered_files(
     source: Source,
     parts: Units,
     name: str,

@@ -7,7 +7,7 @@ import json
 from lexicept.corpora import Query
 from lexicept.engines.wrapped import Vector
 from lexicept.exports.conditions import GROUP, qdrant_condition
-from lexicept.exports.folder import write_parts
+from lexicept.exports.folder import write_numbered_files
 from lexicept.exports.source import Source
 from lexicept.fields.filters import Filter
 from lexicept.progress import Progress
@@ -45,7 +45,7 @@ class Qdrant:
             return f'{{"id":{number},"vector":{vector},"payload":{payload}}}'
 
         around = ('{"points":[', ",\n", "]}\n")
-        write_parts(source, parts, "points/{:06d}.json", point, progress, around)
+        write_numbered_files(source, parts, "points/{:06d}.json", point, progress, around)
 
     def query(self, query: Query, vector: Vector) -> str:
         asked = f'"query":{_sparse(vector)},"using":"{VECTOR}","with_payload":true'

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import scipy.sparse as sp
 
@@ -26,9 +26,8 @@ from lexicept.index.passages import PassageWriter
 from lexicept.index.reader import IndexReader
 from lexicept.index.stored import StoredDocuments
 from lexicept.index.term_frequencies import (
-    DocumentEncoder,
-    Encode,
     TokenTotal,
+    encode_on,
     write_vocabularies,
 )
 from lexicept.parallel.ray import Cluster
@@ -43,7 +42,6 @@ from lexicept.vectorizers.interface import (
     TOKEN_TABLE,
     AnyVectorizer,
     TokenCounter,
-    Vectorizer,
     parts_of,
 )
 
@@ -54,7 +52,7 @@ class IndexBuilder:
     Args:
         path: the index to create; the unfinished work is in ``<path>.partial`` (see ``Workspace``).
         cluster: encodes documents and derives postings; this machine by default. Its nodes must see
-            the folder. A vocabulary that grows is counted on this machine.
+            the folder.
         restart: discard unfinished work instead of resuming it.
         overwrite: let ``commit`` make the new index the next generation of one at ``path``.
 
@@ -138,7 +136,6 @@ class IndexBuilder:
         for new in folders:
             new.mkdir()
         shards, sums = None, TokenTotal()
-        encode: Encode = partial(map, DocumentEncoder(vectorizer).documents)
         if not vectorizer.grows:
             vectorizer.save(folder)
             files = describe_files(folder, folder).items()
@@ -146,10 +143,7 @@ class IndexBuilder:
                 {f"model of {vectorizer.name}": {name: file["sha256"] for name, file in files}}
             )
             shards = self.work.units(f"{vectorizer.name}-tf")
-            if self._cluster is not None:
-                kind = cast("type[Vectorizer]", type(vectorizer))
-                load = partial(DocumentEncoder.load, kind, folder)
-                encode = partial(self._cluster.encode, load)
+        encode = encode_on(self._cluster, vectorizer, folder, counts=True)
         place = self._generation / PARTS / part_name(1)
         prefixes = [frequencies(place, part.name) for part in parts]
         written = (self.contents, shards, progress, encode, sums.add)
@@ -161,6 +155,10 @@ class IndexBuilder:
         self._sizes |= {part.name: part.size for part in parts}
         self._settings |= dict(zip((part.name for part in parts), settings, strict=True))
         return tf[0]
+
+    def folder(self, vocabulary: str) -> Path:
+        """Return the folder where the vectorizer of an added vocabulary is saved."""
+        return self._generation / vocabulary
 
     def add_atlas(self, findings: Findings) -> None:
         """Store the findings about the concepts, which have to be added before."""

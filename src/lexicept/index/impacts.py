@@ -7,7 +7,7 @@ and derived again after every change of the collection.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
@@ -19,8 +19,9 @@ import scipy.sparse as sp
 
 from lexicept import rra
 from lexicept.engines import ExactEngine
-from lexicept.engines.exact import PostingsWriter
+from lexicept.engines.exact import SEGMENT, PostingsWriter
 from lexicept.engines.interface import single_precision
+from lexicept.engines.inverted import ByDimension, Inverted, inverted_in_groups
 from lexicept.errors import IndexFormatError, InputError, check_count
 from lexicept.ops.queries import prune_within
 from lexicept.parallel.shards import Over, Rows, Shard, over, shards_of
@@ -35,6 +36,9 @@ from lexicept.vectors import (
     stack_columns,
 )
 from lexicept.weighting import Statistics, Unchanged, Weighting, from_settings
+
+_HERE = over
+"""What maps over shards on this machine."""
 
 
 @dataclass(frozen=True)
@@ -149,6 +153,17 @@ class Weighed(NamedTuple):
     """Non-zeros that RRA made too small for single precision."""
 
 
+class InvertedShards(NamedTuple):
+    """Documents of a segment, inverted."""
+
+    groups: list[tuple[slice, Inverted]]
+    """See ``inverted_in_groups``."""
+    scales: Floats
+    """As of ``Weighed``."""
+    lost: int
+    """As of ``Weighed``."""
+
+
 @dataclass(frozen=True)
 class Weigher:
     """Collection-wide settings and statistics that turn each shard's tf into weights."""
@@ -181,6 +196,28 @@ class Weigher:
         scales[np.diff(weights.indptr) == 0] = np.inf
         single = single_precision(reread)
         return Weighed(single, scales, weights.nnz - np.count_nonzero(single.data))
+
+    def invert(
+        self, shards: Sequence[Shard], scales: Floats, kind: np.dtype[Any]
+    ) -> InvertedShards:
+        """Weigh and invert the documents of a segment, after no entries.
+
+        Args:
+            shards: the documents, in order.
+            scales: see ``inverted``.
+            kind: likewise.
+        """
+        blocks: list[ByDimension] = []
+        numbers: list[Floats] = []
+        first = lost = 0
+        for shard in shards:
+            own = self.weigh(shard)
+            blocks.append(ByDimension.of(own.weights, first))
+            numbers.append(own.scales)
+            first += own.scales.size
+            lost += own.lost
+        groups = inverted_in_groups(blocks, first, scales, kind, 0)
+        return InvertedShards(list(groups), np.concatenate(numbers), lost)
 
     def hear(self, shard: Shard, dialogue: rra.Dialogue) -> rra.Sums:
         """Return the shard's sums for RRA's next listener."""
@@ -227,8 +264,8 @@ class Derived:
             folder: where ``load`` shall find the result, which is memory-mapped then; one that
                 does not exist yet. None keeps it in memory.
             weight_bits: of the postings, see ``ExactEngine.build``.
-            over: what maps over the shards. It may send them to other machines; the result is
-                written by this process.
+            over: what maps over the shards. Any but that of this machine also inverts there,
+                segment by segment; the result is written by this process.
 
         Raises:
             InputError: weights that are not finite, or that RRA's alpha makes so.
@@ -250,7 +287,13 @@ class Derived:
             if weight_bits < 32:  # it matters where weights are rounded
                 largest = reduce(np.maximum, over(weigher.bounds, shards))
         with PostingsWriter(largest, weight_bits, folder) as postings:
-            engine, lost = _invert(over(weigher.weigh, shards), postings, weigher.num_documents)
+            added: Iterator[tuple[int, Weighed | InvertedShards]]
+            if over is _HERE:
+                added = ((postings.add(own.weights), own) for own in over(weigher.weigh, shards))
+            else:
+                parts = over(weigher.invert, segments_of(tf), postings.scales, postings.kind)
+                added = ((postings.add_segment(p.groups, p.scales.size), p) for p in parts)
+            engine, lost = _finish(added, postings, weigher.num_documents)
         if rra_settings is None and weight_bits == 32:
             bounds = engine.maxima.max(axis=0, initial=0)
         if folder is not None:
@@ -314,15 +357,26 @@ def reason(
     )
 
 
-def _invert(
-    shards: Iterable[Weighed], postings: PostingsWriter, num_documents: int
+def segments_of(tf: Sequence[Rows]) -> list[list[Shard]]:
+    """Return the shards of each segment of the documents of tf [N, V_i]."""
+    starts = range(0, tf[0].indptr.size - 1, SEGMENT)
+    return [shards_of([rows[start : start + SEGMENT] for rows in tf]) for start in starts]
+
+
+def _finish(
+    added: Iterable[tuple[int, Weighed | InvertedShards]],
+    postings: PostingsWriter,
+    num_documents: int,
 ) -> tuple[ExactEngine, int]:
-    """Return the postings of weighed shards, in order, and how many postings RRA has lost."""
+    """Return the postings of documents, and how many postings RRA has lost.
+
+    Args:
+        added: the number of the first of some documents, and what was added of them.
+    """
     scales, lost = np.full(num_documents, np.inf), 0
-    for weights, of_shard, lost_there in shards:
-        lost += lost_there
-        first = postings.add(weights)
-        scales[first : first + of_shard.size] = of_shard
+    for first, own in added:
+        lost += own.lost
+        scales[first : first + own.scales.size] = own.scales
     finite = np.isfinite(scales)
     offsets = np.zeros(num_documents)
     offsets[finite] = scales[finite] - scales[finite].min(initial=np.inf)

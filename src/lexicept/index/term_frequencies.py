@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import scipy.sparse as sp
 
 from lexicept.errors import IndexFormatError
+from lexicept.parallel.ray import Cluster
 from lexicept.progress import Progress
 from lexicept.storage.arrays import CSRWriter, load_csr, save_csr
 from lexicept.storage.workspace import Units
@@ -24,6 +25,7 @@ from lexicept.vectorizers.interface import (
     AnyVectorizer,
     EncodedDocuments,
     JointVectorizer,
+    PartJoiner,
     TokenCounter,
     Vectorizer,
     parts_of,
@@ -45,17 +47,44 @@ class DocumentEncoder:
     """Encodes documents by a vectorizer, and counts their tokens where that can."""
 
     vectorizer: AnyVectorizer
+    counts: bool = True
+    """Whether tokens are counted at all."""
 
     def documents(self, texts: Sequence[str]) -> EncodedDocuments:
         """Encode texts."""
-        if isinstance(self.vectorizer, TokenCounter) and self.vectorizer.counts_tokens:
-            return self.vectorizer.encode_documents(texts)
+        counter = self.vectorizer
+        if self.counts and isinstance(counter, TokenCounter) and counter.counts_tokens:
+            return counter.encode_documents(texts)
         return EncodedDocuments(self.vectorizer.documents(texts))
 
     @classmethod
-    def load(cls, kind: type[Vectorizer], folder: Path) -> DocumentEncoder:
+    def load(cls, kind: type[Vectorizer], folder: Path, counts: bool) -> DocumentEncoder:
         """Load a saved vectorizer."""
-        return cls(kind.load(folder))
+        return cls(kind.load(folder), counts)
+
+
+def encode_on(
+    cluster: Cluster | None, vectorizer: AnyVectorizer, folder: Path, *, counts: bool
+) -> Encode:
+    """Return what encodes documents on a cluster, or on this machine without one.
+
+    Args:
+        folder: where a vectorizer that does not grow is saved; all nodes see it.
+        counts: whether tokens are counted where the vectorizer can.
+    """
+    if cluster is None:
+        return partial(map, DocumentEncoder(vectorizer, counts).documents)
+    if isinstance(vectorizer, PartJoiner):
+        return partial(_counted, cluster, vectorizer)
+    kind = cast("type[Vectorizer]", type(vectorizer))
+    return partial(cluster.encode, partial(DocumentEncoder.load, kind, folder, counts))
+
+
+def _counted(
+    cluster: Cluster, vectorizer: PartJoiner, blocks: Iterable[list[str]]
+) -> Iterator[EncodedDocuments]:
+    parts = cluster.over(vectorizer.part_counter(), blocks)
+    return (EncodedDocuments(vectorizer.join(part)) for part in parts)
 
 
 @dataclass
@@ -92,7 +121,8 @@ def write_tf(
     step = SHARD * max(1, -(-len(starts) // COUNTED_SHARDS))
     done = {s for s in starts if shards is not None and _holds(shards, s, vectorizer.size)}
     news = (_new(texts, first, start) for start in starts if start not in done)
-    encoded = (encode or partial(_encoded, vectorizer))(new for new in news if new)
+    encode = encode or partial(map, DocumentEncoder(vectorizer, counts=False).documents)
+    encoded = encode(new for new in news if new)
     with CSRWriter(prefix) as written:
         for start in starts:
             if shards is not None and start in done:
@@ -134,10 +164,6 @@ def write_vocabularies(
         file.unlink()
     parts = zip(prefixes, vectorizer.parts, strict=True)
     return [load_csr(prefix, part.size) for prefix, part in parts]
-
-
-def _encoded(vectorizer: AnyVectorizer, blocks: Iterable[list[str]]) -> Iterator[EncodedDocuments]:
-    return (EncodedDocuments(vectorizer.documents(block)) for block in blocks)
 
 
 def _shard(shards: Units, start: int) -> Path:

@@ -44,7 +44,7 @@ from lexicept.index.parts import (
 from lexicept.index.passages import check_joined, join_passages
 from lexicept.index.reader import IndexReader
 from lexicept.index.stored import StoredDocuments
-from lexicept.index.term_frequencies import write_vocabularies
+from lexicept.index.term_frequencies import encode_on, write_vocabularies
 from lexicept.parallel.ray import Cluster
 from lexicept.progress import Progress, silent
 from lexicept.storage.arrays import save_array
@@ -99,27 +99,43 @@ def _check_texts(index: IndexReader, folders: Sequence[Path]) -> None:
 
 
 def update(
-    path: str | os.PathLike[str], documents: Iterable[Document], progress: Progress = silent
+    path: str | os.PathLike[str],
+    documents: Iterable[Document],
+    progress: Progress = silent,
+    cluster: Cluster | None = None,
 ) -> Added:
     """Add documents, and replace those whose ids are there; return how many of each.
 
     A replaced document keeps its place. The other documents' tf are copied; weights, RRA and
     postings are computed again.
 
+    Args:
+        cluster: encodes the documents and derives postings; see ``IndexBuilder``.
+
     Raises:
-        InputError: duplicate ids among ``documents``, or another process is writing.
+        InputError: duplicate ids among ``documents``, another process is writing, or a node of the
+            cluster does not see the folder.
         IndexFormatError: ``path`` is no index, or a damaged one; it is left as it was.
     """
     with changing(path, *_UNREAD) as index:
-        changed = apply(index, Changes(documents), progress)
+        changed = apply(index, Changes(documents), progress, cluster)
     return Added(changed.added, changed.replaced)
 
 
-def apply(index: IndexReader, changes: Changes, progress: Progress = silent) -> Changed:
+def apply(
+    index: IndexReader,
+    changes: Changes,
+    progress: Progress = silent,
+    cluster: Cluster | None = None,
+) -> Changed:
     """Write the next generation of an index that is ``changing``; nothing where nothing changes.
 
+    Args:
+        cluster: see ``update``.
+
     Raises:
-        InputError: duplicate ids among the documents, or nothing would be left.
+        InputError: duplicate ids among the documents, nothing would be left, or a node of the
+            cluster does not see the folder.
     """
     with next_generation(index) as folder:
         # On disk, because there may be any number of them.
@@ -132,7 +148,7 @@ def apply(index: IndexReader, changes: Changes, progress: Progress = silent) -> 
         if not order.size:
             raise InputError(f"{index.path}: an index can't be left without documents")
         if any(changed):
-            _rewrite(index, folder, fresh, order, changes.files, progress)
+            _rewrite(index, folder, fresh, order, changes.files, progress, cluster)
         elif changes.files is not None and changes.files != read_files(index.folder):
             remove(staged)
             kept = carry_over(index, folder, FILES)
@@ -334,6 +350,7 @@ def _rewrite(
     order: Integers,
     files: Mapping[str, str] | None,
     progress: Progress,
+    cluster: Cluster | None,
 ) -> None:
     """Publish the next generation: rows ``order`` of the present ones and the fresh ones.
 
@@ -343,13 +360,14 @@ def _rewrite(
     staged, replaced = folder / "fresh", ["fields/", "passages/", "postings/", ORDER]
     replaced += [] if files is None else [FILES]
     sizes = {vocabulary.name: vocabulary.size for vocabulary in index.vocabularies}
-    parts = index.parts
+    parts, over = index.parts, map_over(cluster, folder)
     if len(fresh.ids):
         (place,) = fresh.parts.folders
         for vectorizer in index.vectorizers.of([*sizes]):
             own = parts_of(vectorizer)
             prefixes = [frequencies(place, part.name) for part in own]
-            write_vocabularies(prefixes, vectorizer, Contents(staged), None, progress)
+            encode = encode_on(cluster, vectorizer, index.folder / vectorizer.name, counts=False)
+            write_vocabularies(prefixes, vectorizer, Contents(staged), None, progress, encode)
             for part in own:
                 if part.size > sizes[part.name]:
                     replaced.append(f"{part.name}/terms.")
@@ -373,4 +391,4 @@ def _rewrite(
     join_passages(folder, index.passages, fresh.passages, order)
     remove(staged)
     bits = index.engine.weight_bits
-    commit_generation(index.path, folder, sizes, index.settings, index.rra, bits, kept=kept)
+    commit_generation(index.path, folder, sizes, index.settings, index.rra, bits, over, kept)

@@ -20,8 +20,12 @@ from lexicept.parallel.shards import shards_of
 from lexicept.progress import Progress, silent
 from lexicept.storage.arrays import load_csr
 from lexicept.storage.manifest import damage
+from lexicept.storage.texts import TextStore
 from lexicept.vectorizers.interface import TOKEN_TABLE
 from lexicept.vectors import Vocabulary, canonical_csr, largest_weights
+
+TOGETHER = 1024
+"""Hashes whose ids are compared at once."""
 
 
 class Verification(NamedTuple):
@@ -98,8 +102,18 @@ def _check_texts(texts: Sequence[str]) -> None:
 
 
 def _check_ids(index: IndexReader) -> None:
-    if len(set(index.ids)) < len(index):
-        raise IndexFormatError(f"{index.folder}: two documents have one id")
+    """Compare hashes of 64 bits, then the few ids whose hashes are equal: a set of all ids would
+    take most of the memory of large indexes."""
+    hashes = np.fromiter(map(hash, index.ids), np.int64, len(index))
+    hashes.sort()
+    repeated = np.unique(hashes[1:][hashes[1:] == hashes[:-1]])
+    for start in range(0, repeated.size, TOGETHER):
+        some, seen = set(repeated[start : start + TOGETHER].tolist()), set()
+        for name in index.ids:
+            if hash(name) in some:
+                if name in seen:
+                    raise IndexFormatError(f"{index.folder}: two documents have one id")
+                seen.add(name)
 
 
 def _check_postings(index: IndexReader) -> None:
@@ -110,6 +124,7 @@ def _check_postings(index: IndexReader) -> None:
         if (largest_weights(weights) != engine.maxima[number] * engine.scales).any():
             raise IndexFormatError(f"{index.folder}: largest weights that are not the postings'")
         df += np.bincount(weights.indices, minlength=df.size)
+        engine.let_go()
     if (df != engine.df).any():
         raise IndexFormatError(f"{index.folder}: document frequencies that are not the postings'")
 
@@ -131,8 +146,16 @@ def _check_vocabulary(index: IndexReader, vocabulary: Vocabulary) -> None:
 
 
 def _check_atlas(index: IndexReader, atlas: Atlas) -> None:
-    for concept in atlas:
+    folder = index.folder / "concepts" / "atlas"
+    named = set(TextStore(folder / "documents"))
+    # The reader would number all ids.
+    rows = {name: row for row, name in enumerate(index.ids) if name in named}
+
+    def content(name: str) -> str | None:
+        return index.stored(rows[name]).content if name in rows else None
+
+    for concept in Atlas(folder, atlas.labels, atlas.document_counts, content):
         for example in concept.examples:
-            length = len(index.document(example.document_id).content)
+            length = len(content(example.document_id) or "")
             if not 0 <= example.start <= example.end <= length:
                 raise IndexFormatError(f"{index.folder}: an example of {concept.number} is outside")

@@ -3,18 +3,25 @@ words mean there."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
 import torch
 
-from lexicept.models.encoder import Encoder
+from lexicept.models.encoder import Encoder, TokenActivations
 from lexicept.models.sae.states import READ
 from lexicept.models.windows import word_spans
+from lexicept.parallel.ray import Cluster
 from lexicept.progress import Progress
 from lexicept.sanitize import one_line
 from lexicept.segments import Booleans, csr_of_rows, firsts, ranks
+from lexicept.vectorizers.concepts import ConceptVectorizer
 from lexicept.vectors import Floats, Integers
 
 EXAMPLES = 8
@@ -30,6 +37,59 @@ BUFFER = 2**21
 """Entries collected before they are reduced: about 100 MB."""
 
 
+class ReadTexts(NamedTuple):
+    """Texts that an encoder has read, or reads as their batches are iterated."""
+
+    texts: Integers
+    """The number of each window's text [windows]."""
+    spans: list[list[tuple[int, int]]]
+    """The word of every token of each window; see ``word_spans``."""
+    batches: Iterable[TokenActivations]
+    """Of the windows."""
+
+
+Read: TypeAlias = Callable[[Iterable[list[str]]], Iterator[ReadTexts]]
+"""Reads blocks of texts, in order."""
+
+
+def read_texts(encoder: Encoder, texts: Sequence[str]) -> ReadTexts:
+    """Read texts through an encoder."""
+    windows = encoder.backbone.windows(texts)
+    numbers = np.array([window.text for window in windows], np.int64)
+    return ReadTexts(numbers, list(map(word_spans, windows)), encoder.token_activations(windows))
+
+
+@dataclass(frozen=True)
+class TextReader:
+    """Reads texts in a process of its own."""
+
+    encoder: Encoder
+
+    def documents(self, texts: Sequence[str]) -> ReadTexts:
+        """Read texts to the end."""
+        read = read_texts(self.encoder, texts)
+        return read._replace(batches=list(read.batches))
+
+    @classmethod
+    def load(cls, folder: Path) -> TextReader:
+        """Load the encoder of a saved ``ConceptVectorizer``."""
+        return cls(ConceptVectorizer.load(folder).encoder)
+
+
+@contextmanager
+def reading_on(cluster: Cluster | None, encoder: Encoder, folder: Path) -> Iterator[Read]:
+    """Return what reads texts on a cluster while the block runs, or on this machine without one.
+
+    Args:
+        folder: where the encoder's ``ConceptVectorizer`` is saved; all nodes see it.
+    """
+    if cluster is None:
+        yield partial(map, partial(read_texts, encoder))
+        return
+    with cluster.encoding(partial(TextReader.load, folder)) as read:
+        yield read
+
+
 class FiringReader:
     """Reader of texts that collects concepts' activations by word and their best examples.
 
@@ -38,10 +98,11 @@ class FiringReader:
     Args:
         encoder: of M concepts.
         texts: ``read`` takes their numbers.
+        read: reads them through the encoder; on this machine by default.
     """
 
-    def __init__(self, encoder: Encoder, texts: Sequence[str]) -> None:
-        self._encoder = encoder
+    def __init__(self, encoder: Encoder, texts: Sequence[str], read: Read | None = None) -> None:
+        self._read_blocks = read or partial(map, partial(read_texts, encoder))
         self._texts = texts
         self._size = size = encoder.head.size
         self.numbers: set[int] = set()
@@ -74,19 +135,19 @@ class FiringReader:
         """Read texts and return the number of their tokens; if ``wanted`` [M] is given, keep the
         activations of those concepts only."""
         count = 0
-        for start in range(0, len(numbers), READ):
+        starts = range(0, len(numbers), READ)
+        blocks = ([self._texts[n] for n in numbers[start : start + READ]] for start in starts)
+        for start, read in zip(starts, self._read_blocks(blocks), strict=True):
             some = numbers[start : start + READ]
             self.numbers.update(some)
-            count += self._read(some, wanted)
+            count += self._add_texts(some, read, wanted)
             progress(stage, start + len(some), len(numbers))
         return count
 
-    def _read(self, numbers: Sequence[int], wanted: Booleans | None) -> int:
+    def _add_texts(self, numbers: Sequence[int], own: ReadTexts, wanted: Booleans | None) -> int:
         count = 0
         batch = [self._texts[number] for number in numbers]
-        windows = self._encoder.backbone.windows(batch)
-        spans = [word_spans(window) for window in windows]
-        for acts, concepts, tokens, states in self._encoder.token_activations(windows):
+        for acts, concepts, tokens, states in own.batches:
             count += len(tokens)
             fired = acts > 0
             if wanted is None:
@@ -97,11 +158,11 @@ class FiringReader:
             token, place = (part.numpy() for part in fired.nonzero(as_tuple=True))
             concept, act = concepts.numpy()[token, place], acts.numpy()[token, place]
             # Places of the words: window, start and end. A word fires as its strongest token.
-            places = [(window, *spans[window][place]) for window, place in tokens]
+            places = [(window, *own.spans[window][place]) for window, place in tokens]
             table = np.array(places, np.int64).reshape(-1, 3)
             read, of_token = np.unique(table, axis=0, return_inverse=True)
             concept, word, act = _maxima(concept, of_token[token], act)
-            text = np.array([windows[window].text for window in read[:, 0]], np.int64)
+            text = own.texts[read[:, 0]]
             self._best.add(concept, np.asarray(numbers)[text][word], act, read[word, 1:])
             self.has_example[concept] = True
             spelled = np.array(

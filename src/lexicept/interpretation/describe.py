@@ -16,7 +16,7 @@ import scipy.sparse as sp
 
 from lexicept.analysis.log_odds import weighted_log_odds
 from lexicept.index.atlas import SOURCES, Findings, unique_labels
-from lexicept.interpretation.activations import FiringReader
+from lexicept.interpretation.activations import FiringReader, Read
 from lexicept.interpretation.document_terms import document_terms
 from lexicept.interpretation.neighbours import directions, nearest
 from lexicept.interpretation.word_labels import Firing, Namer
@@ -53,6 +53,7 @@ def describe(
     language: str = "en",
     explanations: Mapping[int, str] | None = None,
     among: Sequence[int] | None = None,
+    read: Read | None = None,
     progress: Progress = silent,
 ) -> Findings:
     """Describe an encoder's dimensions by the documents that it encoded.
@@ -69,6 +70,7 @@ def describe(
         explanations: labels of some concepts that came with a pretrained SAE.
         among: the numbers of the documents to read, such as those whose states are known; all by
             default.
+        read: reads them through the encoder, see ``reading_on``; on this machine by default.
 
     Raises:
         InputError: no such language.
@@ -77,7 +79,7 @@ def describe(
     head = encoder.head
     active = np.zeros(head.size, bool)
     active[tf.indices] = True
-    reader = FiringReader(encoder, texts)
+    reader = FiringReader(encoder, texts, read)
     readable = range(len(texts)) if among is None else sorted(among)
     reader.read(sample(texts, readable), "naming", progress)
     sampled, sample_words = reader.has_example.copy(), reader.background

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from lexicept.models.blocks import (
     trim,
 )
 from lexicept.models.half_bert import HalfBert
-from lexicept.models.known_states import KnownStates, read_known
+from lexicept.models.known_states import KnownStates, read_known, read_once
 from lexicept.models.loading import data_alone, no_remote_code, places, quiet_transformers
 from lexicept.models.lora import (
     copy_adapters,
@@ -419,18 +420,20 @@ class Backbone(Transformer):  # type: ignore[misc]
         known = None if task == "query" else self.known
         for numbers, states in read_known(windows, known, BATCH_TOKENS, fresh):
             yield numbers, states.to(self.model.device)
-        rest = [windows[i] for i in fresh]
-        device = self.model.device
-        low = has_bfloat16(device) and self.precision == "bfloat16" and task != "query"
-        half = HalfBert.of(self.model) if low and rest and self.bidirectional else None
+        run = partial(self._run, low=task != "query" and self.precision == "bfloat16")
+        yield from read_once(windows, fresh, run, BATCH_TOKENS)
+
+    def _run(self, windows: Sequence[Window], low: bool) -> Iterator[tuple[list[int], Tensor]]:
+        """Run the blocks, in bfloat16 where ``low`` is true and the device has it."""
+        low = low and has_bfloat16(self.model.device)
+        half = HalfBert.of(self.model) if low and windows and self.bidirectional else None
         if half is not None:
-            for batch, states in half.read(rest, self._padding):
-                yield [fresh[i] for i in batch], states
+            yield from half.read(windows, self._padding)
             return
-        for batch, features in self.batches(rest):
-            with torch.inference_mode(), autocast(device, low):
+        for batch, features in self.batches(windows):
+            with torch.inference_mode(), autocast(self.model.device, low):
                 states = self.states(features["input_ids"], features["attention_mask"])
-            yield [fresh[i] for i in batch], states[features["token_mask"]]
+            yield batch, states[features["token_mask"]]
 
     def batches(self, windows: Sequence[Window]) -> Iterator[tuple[list[int], dict[str, Tensor]]]:
         """Group windows of similar length into padded batches on the model's device.

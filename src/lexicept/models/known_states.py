@@ -1,14 +1,18 @@
-"""States of windows that are known before the backbone runs."""
+"""States of windows that are known before the backbone runs, or after it has read others."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Protocol
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol, TypeAlias
 
 import torch
 from torch import Tensor
 
 from lexicept.models.windows import Window
+
+Batches: TypeAlias = Iterator[tuple[list[int], Tensor]]
+"""The numbers of some windows, and the states of their tokens, window by window."""
 
 
 class KnownStates(Protocol):
@@ -21,7 +25,7 @@ class KnownStates(Protocol):
 
 def read_known(
     windows: Sequence[Window], known: KnownStates | None, limit: int, fresh: list[int]
-) -> Iterator[tuple[list[int], Tensor]]:
+) -> Batches:
     """Yield the states of known windows, and add the numbers of all others to ``fresh``.
 
     Args:
@@ -46,3 +50,36 @@ def read_known(
             batch, parts, tokens = [], [], 0
     if batch:
         yield batch, torch.cat(parts)
+
+
+def read_once(
+    windows: Sequence[Window],
+    numbers: Sequence[int],
+    run: Callable[[Sequence[Window]], Batches],
+    limit: int,
+) -> Batches:
+    """Yield the states of some windows; those of the same tokens are computed once.
+
+    Args:
+        run: computes the states of windows.
+        limit: most tokens of a batch of copies, unless one window has more.
+    """
+    first: dict[tuple[bytes, bytes], int] = {}
+    copies: dict[int, list[int]] = {}
+    for number in numbers:
+        window = windows[number]
+        key = (array("q", window.token_ids).tobytes(), bytes(window.left_out))
+        if (original := first.setdefault(key, number)) != number:
+            copies.setdefault(original, []).append(number)
+    distinct = list(first.values())
+    for batch, states in run([windows[number] for number in distinct]):
+        own = [distinct[place] for place in batch]
+        yield own, states
+        if copies.keys().isdisjoint(own):
+            continue
+        lengths = [windows[number].left_out.count(0) for number in own]
+        for number, part in zip(own, states.split(lengths), strict=True):
+            others, step = copies.get(number, []), max(1, limit // max(1, len(part)))
+            for start in range(0, len(others), step):
+                some = others[start : start + step]
+                yield some, part.repeat(len(some), 1)

@@ -212,9 +212,9 @@ def count_above(bits, errors, row_errors, counts, first, last):  # pragma: no co
 
 @compiled()
 def fill_above(
-    bits, errors, row_errors, x, rows, bias, floor, starts, counts, columns, first, last
+    bits, errors, row_errors, x, rows, bias, floor, starts, counts, columns, outputs, first, last
 ):  # pragma: no cover - compiled
-    """Write the columns of each token whose exact scores are above a floor.
+    """Write the columns of each token whose exact scores are above a floor, and these scores.
 
     Args:
         bits, errors, row_errors: see ``count_above``.
@@ -222,7 +222,7 @@ def fill_above(
         rows, bias, floor: of the tile [T, d], [T] and [T].
         starts: place of each token's first column [n + 1], with room for every candidate.
         counts: number of each token's columns [n], a result.
-        columns: the columns, a result.
+        columns, outputs: the columns and scores, results.
     """
     keys = np.empty(bits.shape[1], np.int16)
     for i in range(first, last):
@@ -240,75 +240,72 @@ def fill_above(
             if above == 0:
                 continue
             for j in range(begin, begin + part.size):
-                if keys[j] > least and _dot(x[i], rows[j]) + bias[j] > floor[j]:
+                if keys[j] <= least:
+                    continue
+                output = _dot(x[i], rows[j]) + bias[j]
+                if output > floor[j]:
                     columns[starts[i] + counts[i]] = j
+                    outputs[starts[i] + counts[i]] = output
                     counts[i] += 1
 
 
 @compiled()
-def add_near(
-    bits,
-    errors,
-    row_errors,
-    x,
-    rows,
-    bias,
-    threshold,
-    distance,
-    values,
-    out_rows,
-    sums,
-    counts,
-    first,
-    last,
-):  # pragma: no cover - compiled
-    """Add up, for each column from ``first`` to ``last``, the products of its row and the values
-    of the tokens whose exact score is near its threshold.
-
-    Args:
-        bits, errors, row_errors: scores less thresholds, see ``count_above``.
-        x: tokens [n, d].
-        rows, bias, threshold, distance: of the tile [T, d] and [T].
-        values: [n, v].
-        out_rows: [T, v].
-        sums, counts: the results [T] in double precision, and [T].
-    """
-    maybe = np.zeros(STRIP, np.uint8)
-    eights = maybe.view(np.uint64)
-    for begin in range(first, last, STRIP):  # whose rows stay in the cache
-        width = min(STRIP, last - begin)
-        maybe[width:] = 0
-        for i in range(bits.shape[0]):
-            error = errors[i, 0] * row_errors[0] + errors[i, 1] * row_errors[1] + row_errors[2]
-            _mark(bits[i, begin : begin + width], distance[begin : begin + width], error, maybe)
-            for eight in range(eights.size):
-                if eights[eight] == 0:
-                    continue
-                for j in range(8 * eight, 8 * eight + 8):
-                    if maybe[j] == 0:
-                        continue
-                    column = begin + j
-                    if maybe[j] == 1:
-                        exact = _dot(x[i], rows[column]) + bias[column]
-                        if not abs(exact - threshold[column]) < distance[column]:
-                            continue
-                    counts[column] += 1
-                    sums[column] += _dot(values[i], out_rows[column])
+def count_over(scores, floor, counts, first, last):  # pragma: no cover - compiled
+    """Count the scores [n, M] of each token that are not at most their floors [M]."""
+    for i in range(first, last):
+        over = 0
+        for j in range(floor.size):
+            over += not scores[i, j] <= floor[j]
+        counts[i] = over
 
 
 @compiled()
-def _mark(bits, distance, error, maybe):  # pragma: no cover - compiled
-    """Write 0 for bfloat16 numbers that can't be nearer to 0 than a distance, 2 for those that must
-    be, and 1 for others."""
-    half = np.float32(HALF)
-    one = np.empty(bits.size, np.uint32)
-    numbers = one.view(np.float32)
-    for j in range(bits.size):
-        one[j] = np.uint32(np.uint16(bits[j]) & np.uint16(0x7FFF)) << np.uint32(16)
-    for j in range(bits.size):
-        off = numbers[j] * half + error
-        low, high = numbers[j] - off < distance[j], numbers[j] + off < distance[j]
-        maybe[j] = np.uint8(low) + np.uint8(high)
+def fill_over(
+    scores, floor, starts, counts, columns, outputs, first, last
+):  # pragma: no cover - compiled
+    """Write the columns of each token whose scores are above their floors, and the first NaN's; see
+    ``fill_above``."""
+    for i in range(first, last):
+        counts[i], lost = 0, False
+        for begin in range(0, floor.size, BLOCK):
+            end = min(begin + BLOCK, floor.size)
+            over = 0
+            for j in range(begin, end):
+                over += not scores[i, j] <= floor[j]
+            if over == 0:
+                continue
+            for j in range(begin, end):
+                first_lost = scores[i, j] != scores[i, j] and not lost
+                if scores[i, j] > floor[j] or first_lost:
+                    columns[starts[i] + counts[i]] = j
+                    outputs[starts[i] + counts[i]] = scores[i, j]
+                    counts[i] += 1
+                    lost = lost or first_lost
+
+
+@compiled()
+def add_products(starts, columns, values, rows, sums, first, last):  # pragma: no cover - compiled
+    """Add up, for each column from ``first`` to ``last``, the products of its row and the values of
+    the tokens that have an entry of it.
+
+    Args:
+        starts: place of each token's first entry [n + 1].
+        columns: of the entries, ascending in each token.
+        values: [n, d].
+        rows: [M, d].
+        sums: the results [M], in double precision.
+    """
+    places = np.empty(starts.size - 1, np.int64)
+    for i in range(places.size):
+        places[i] = starts[i] + np.searchsorted(columns[starts[i] : starts[i + 1]], first)
+    for begin in range(first, last, STRIP):  # whose rows stay in the cache
+        end = min(begin + STRIP, last)
+        for i in range(places.size):
+            place = places[i]
+            while place < starts[i + 1] and columns[place] < end:
+                sums[columns[place]] += _dot(values[i], rows[columns[place]])
+                place += 1
+            places[i] = place
 
 
 @compiled()

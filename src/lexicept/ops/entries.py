@@ -14,7 +14,15 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from lexicept.ops.candidates import count_above, fill_above, over_rows, ragged_dots
+from lexicept.ops.candidates import (
+    add_products,
+    count_above,
+    count_over,
+    fill_above,
+    fill_over,
+    over_rows,
+    ragged_dots,
+)
 from lexicept.ops.chosen import GATHERED, sum_by_group
 from lexicept.ops.linear_topk import (
     CHUNK_CELLS,
@@ -25,6 +33,7 @@ from lexicept.ops.linear_topk import (
     narrowed,
     tiles,
 )
+from lexicept.vectors import Integers
 
 
 class Entries(NamedTuple):
@@ -45,8 +54,7 @@ class Entries(NamedTuple):
     def of(cls, tokens: Tensor, columns: Tensor, n: int) -> Entries:
         """Group entries in any order by their tokens, which are below n."""
         order = torch.argsort(tokens, stable=True)
-        ends = torch.bincount(tokens, minlength=n).cumsum(0)
-        return cls(F.pad(ends, (1, 0)), columns[order])
+        return cls(_starts(torch.bincount(tokens, minlength=n)), columns[order])
 
     def where(self, kept: Tensor) -> Entries:
         """Return the entries that a mask keeps."""
@@ -66,9 +74,14 @@ def entries_above_reference(x: Tensor, rows: Tensor, bias: Tensor, floor: Tensor
     return Entries.of(tokens, columns, len(x))
 
 
-@torch.no_grad()
 def entries_above(x: Tensor, rows: Tensor, bias: Tensor, floor: Tensor) -> Entries:
-    """Fast version of ``entries_above_reference``, without gradient.
+    """Fast version of ``entries_above_reference``, without gradient; see ``outputs_above``."""
+    return outputs_above(x, rows, bias, floor)[0]
+
+
+@torch.no_grad()
+def outputs_above(x: Tensor, rows: Tensor, bias: Tensor, floor: Tensor) -> tuple[Entries, Tensor]:
+    """Return the entries of ``entries_above_reference`` and their outputs, without gradient.
 
     A token with a NaN among its outputs has an entry for the first one, so that it does not get
     lost.
@@ -84,31 +97,71 @@ def entries_above(x: Tensor, rows: Tensor, bias: Tensor, floor: Tensor) -> Entri
         return _by_slices(x, rows, bias, floor)
 
 
-def _by_slices(x: Tensor, rows: Tensor, bias: Tensor, floor: Tensor) -> Entries:
-    parts = []
-    for some in x.split(max(1, CHUNK_CELLS // len(rows))):
-        pre = torch.addmm(bias, some, rows.T)
-        above = pre > floor
-        if bool((lost := pre.isnan()).any()):
-            above |= lost & (lost.cumsum(1) == 1)
-        tokens, columns = above.nonzero(as_tuple=True)
-        parts.append(Entries.of(tokens, columns, len(some)))
+def _by_slices(x: Tensor, rows: Tensor, bias: Tensor, floor: Tensor) -> tuple[Entries, Tensor]:
+    """Compute all outputs for some tokens at a time."""
+    single = x.dtype == rows.dtype == torch.float32 and x.device.type == "cpu"
+    find = scan if single else scan_reference
+    floor = floor.detach().to(x.dtype).expand(len(rows)).contiguous()
+    parts = [
+        find(torch.addmm(bias, some, rows.T), floor)
+        for some in x.split(max(1, CHUNK_CELLS // len(rows)))
+    ]
     if not parts:
         none = torch.zeros(0, dtype=torch.long, device=x.device)
-        return Entries.of(none, none, 0)
+        return Entries(none.new_zeros(1), none), x.new_zeros(0)
     return _joined(parts)
 
 
-def _joined(parts: list[Entries]) -> Entries:
-    """Return the entries of several parts of the tokens, one after another."""
-    counts = torch.cat([part.starts.diff() for part in parts])
-    return Entries(F.pad(counts.cumsum(0), (1, 0)), torch.cat([part.columns for part in parts]))
+def scan_reference(pre: Tensor, floor: Tensor) -> tuple[Entries, Tensor]:
+    """Return the entries of outputs [n, M] above floors [M], and each token's first NaN."""
+    above = pre > floor
+    if bool((lost := pre.isnan()).any()):
+        above |= lost & (lost.cumsum(1) == 1)
+    starts = F.pad(above.sum(dim=1).cumsum(0), (1, 0))
+    return Entries(starts, above.nonzero(as_tuple=True)[1]), pre[above]
 
 
-def _by_halves(x: Tensor, rows: Tensor, bias: Tensor, floor: Tensor) -> Entries | None:
+def scan(pre: Tensor, floor: Tensor) -> tuple[Entries, Tensor]:
+    """Fast version of ``scan_reference``."""
+    threads, arrays = torch.get_num_threads(), [pre.numpy(), floor.numpy()]
+    counts = np.zeros(len(pre), np.int64)
+    over_rows(count_over, len(pre), threads, *arrays, counts)
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    columns, outputs = np.empty(starts[-1], np.int64), np.empty(starts[-1], np.float32)
+    over_rows(fill_over, len(pre), threads, *arrays, starts, counts, columns, outputs)
+    kept = _written(starts, counts)
+    entries = Entries(_starts(torch.from_numpy(counts)), torch.from_numpy(columns[kept]))
+    return entries, torch.from_numpy(outputs[kept])
+
+
+def _written(starts: Integers, counts: Integers) -> Integers:
+    """Return the places that are written: each token's first ones, of all it has room for."""
+    room = np.diff(starts)
+    kept: Integers = np.flatnonzero(
+        np.arange(starts[-1]) - np.repeat(starts[:-1], room) < np.repeat(counts, room)
+    )
+    return kept
+
+
+def _starts(counts: Tensor) -> Tensor:
+    """Return the place of each token's first entry, and the number of entries [n + 1]."""
+    return F.pad(counts.cumsum(0), (1, 0))
+
+
+def _joined(parts: list[tuple[Entries, Tensor]]) -> tuple[Entries, Tensor]:
+    """Return the entries and outputs of several parts of the tokens, one after another."""
+    counts = torch.cat([entries.starts.diff() for entries, _ in parts])
+    columns = torch.cat([entries.columns for entries, _ in parts])
+    outputs = torch.cat([outputs for _, outputs in parts])
+    return Entries(_starts(counts), columns), outputs
+
+
+def _by_halves(
+    x: Tensor, rows: Tensor, bias: Tensor, floor: Tensor
+) -> tuple[Entries, Tensor] | None:
     """Search tiles, with bfloat16 to choose the candidates; None where a number is not finite."""
     halves, threads = narrowed(x), torch.get_num_threads()
-    tokens, columns = [], []
+    tokens, columns, outputs = [], [], []
     for part in tiles(len(x), len(rows)):
         tile, lifted = narrowed(rows[part]), bias[part] - floor[part]
         if not bool((halves.norms.max() + tile.norms.max() + lifted.abs().max()).isfinite()):
@@ -117,15 +170,17 @@ def _by_halves(x: Tensor, rows: Tensor, bias: Tensor, floor: Tensor) -> Entries 
         counts = np.zeros(len(x), np.int64)
         over_rows(count_above, len(x), threads, *scores, counts)
         starts = np.concatenate([[0], np.cumsum(counts)])
-        found = np.empty(starts[-1], np.int64)
+        found, values = np.empty(starts[-1], np.int64), np.empty(starts[-1], np.float32)
         arrays = [array.numpy() for array in (x, rows[part], bias[part], floor[part])]
-        over_rows(fill_above, len(x), threads, *scores, *arrays, starts, counts, found)
-        kept = np.arange(starts[-1]) - np.repeat(starts[:-1], np.diff(starts))
-        kept = kept < np.repeat(counts, np.diff(starts))
+        over_rows(fill_above, len(x), threads, *scores, *arrays, starts, counts, found, values)
+        kept = _written(starts, counts)
         columns.append(found[kept] + part.start)
+        outputs.append(values[kept])
         tokens.append(np.repeat(np.arange(len(x)), counts))
-    found_tokens, found_columns = np.concatenate(tokens), np.concatenate(columns)
-    return Entries.of(torch.from_numpy(found_tokens), torch.from_numpy(found_columns), len(x))
+    place, *given = (torch.from_numpy(np.concatenate(each)) for each in (tokens, columns, outputs))
+    order = torch.argsort(place, stable=True)
+    columns_of, outputs_of = (part[order] for part in given)
+    return Entries(_starts(torch.bincount(place, minlength=len(x))), columns_of), outputs_of
 
 
 def compare_halves(halves: Halves, tile: Halves, lifted: Tensor) -> list[np.ndarray]:
@@ -168,6 +223,30 @@ def sum_entries(weights: Tensor, entries: Entries, rows: Tensor) -> Tensor:
     """Fast version of ``sum_entries_reference``."""
     sums: Tensor = _Sums.apply(weights, *entries, rows)  # type: ignore[no-untyped-call]
     return sums
+
+
+def sum_products_reference(values: Tensor, entries: Entries, rows: Tensor) -> Tensor:
+    """Return for each column j the sum of ``values_i · rows[j]`` over its entries [M].
+
+    Args:
+        values: [n, d].
+        entries: columns ascend in each token.
+        rows: [M, d].
+    """
+    products = (values[entries.tokens] * rows[entries.columns]).sum(dim=1)
+    return values.new_zeros(len(rows)).index_add(0, entries.columns, products)
+
+
+@torch.no_grad()
+def sum_products(values: Tensor, entries: Entries, rows: Tensor) -> Tensor:
+    """Fast version of ``sum_products_reference``, without gradient."""
+    if not (values.dtype == rows.dtype == torch.float32 and values.device.type == "cpu"):
+        products = _dots(values, rows, entries)
+        return values.new_zeros(len(rows)).index_add(0, entries.columns, products)
+    sums = torch.zeros(len(rows), dtype=torch.float64)
+    arrays = [part.detach().contiguous().numpy() for part in (*entries, values, rows, sums)]
+    over_rows(add_products, len(rows), torch.get_num_threads(), *arrays)
+    return sums.float()
 
 
 class _Outputs(torch.autograd.Function):

@@ -9,9 +9,16 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from lexicept.ops.candidates import add_near, over_rows
-from lexicept.ops.entries import compare_halves, entries_above, entry_outputs, sum_entries
-from lexicept.ops.linear_topk import MANY, TOKENS, multiplies_bfloat16, narrowed, tiles
+from lexicept.ops.entries import (
+    Entries,
+    entry_outputs,
+    outputs_above,
+    sum_entries,
+    sum_products,
+)
+
+ROUNDING = 1e-6
+"""Share of a threshold and its bandwidth that is more than the rounding errors of their sums."""
 
 
 class Jumps(NamedTuple):
@@ -47,11 +54,16 @@ def jump_sums_reference(
 def jump_sums(
     x: Tensor, rows: Tensor, bias: Tensor, threshold: Tensor, bandwidth: Tensor, out_rows: Tensor
 ) -> Jumps:
-    """Fast version of ``jump_sums_reference``."""
-    entries = entries_above(x, rows, bias, threshold)
+    """Fast version of ``jump_sums_reference``: one search finds what is above θ or near it."""
+    reach = bandwidth / 2
+    theta = threshold.detach()
+    wide, outputs = outputs_above(x, rows, bias, theta - reach - ROUNDING * (theta + reach))
+    theta, reach = theta[wide.columns], reach[wide.columns]
+    entries = wide.where(~(outputs <= theta))  # a NaN stays
+    near = wide.where((outputs - theta).abs() < reach)
     sums = sum_entries(entry_outputs(x, rows, bias, entries), entries, out_rows)
     count = sums.new_tensor(float(len(entries.columns)))
-    given = (sums, count, x, rows, bias, threshold, bandwidth, out_rows)
+    given = (sums, count, threshold, bandwidth, out_rows, *near)
     sums, count = _LearnThresholds.apply(*given)  # type: ignore[no-untyped-call]
     return Jumps(sums, count, torch.bincount(entries.columns, minlength=len(rows)))
 
@@ -95,7 +107,8 @@ class Count(torch.autograd.Function):
 
 
 class _LearnThresholds(torch.autograd.Function):
-    """Sums and count as they are; in the backward pass the pseudo-derivatives of θ."""
+    """Sums and count as they are; in the backward pass the pseudo-derivatives of θ, which the
+    entries near it give."""
 
     @staticmethod
     def forward(ctx: Any, sums: Tensor, count: Tensor, *given: Tensor) -> tuple[Tensor, Tensor]:
@@ -105,79 +118,10 @@ class _LearnThresholds(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        x, rows, bias, threshold, bandwidth, out_rows = ctx.saved_tensors
+        threshold, bandwidth, out_rows, *near = ctx.saved_tensors
         of_sums, of_count = gradients
-        sums, counts = near_sums(x, rows, bias, threshold, bandwidth / 2, of_sums, out_rows)
-        of_threshold = -threshold / bandwidth * sums
+        entries = Entries(*near)
+        counts = torch.bincount(entries.columns, minlength=len(out_rows))
+        of_threshold = -threshold / bandwidth * sum_products(of_sums, entries, out_rows)
         of_threshold -= of_count / bandwidth * counts
-        return of_sums, of_count, None, None, None, of_threshold, None, None
-
-
-def near_sums_reference(
-    x: Tensor,
-    rows: Tensor,
-    bias: Tensor,
-    threshold: Tensor,
-    distance: Tensor,
-    values: Tensor,
-    out_rows: Tensor,
-) -> tuple[Tensor, Tensor]:
-    """Return for each output j the sum of ``values_i · out_rows[j]`` over the tokens with an output
-    nearer to its threshold than its distance, and their number, both [M].
-
-    Args:
-        threshold, distance: [M].
-        values: [n, v].
-        out_rows: [M, v].
-    """
-    near = (torch.addmm(bias, x, rows.T) - threshold).abs() < distance
-    return (near * (values @ out_rows.T)).sum(dim=0), near.sum(dim=0)
-
-
-@torch.no_grad()
-def near_sums(
-    x: Tensor,
-    rows: Tensor,
-    bias: Tensor,
-    threshold: Tensor,
-    distance: Tensor,
-    values: Tensor,
-    out_rows: Tensor,
-) -> tuple[Tensor, Tensor]:
-    """Fast version of ``near_sums_reference``, tile by tile."""
-    given = [part.detach().contiguous() for part in (rows, bias, threshold, distance, out_rows)]
-    x, values = x.detach().contiguous(), values.contiguous()
-    sums = values.new_zeros(len(rows))
-    counts = torch.zeros(len(rows), dtype=torch.long, device=x.device)
-    single = x.dtype == rows.dtype == torch.float32 and x.device.type == "cpu"
-    find = near_sums_reference
-    finite = bool((x.sum() + rows.sum() + bias.sum() + threshold.sum()).isfinite())
-    if single and finite and multiplies_bfloat16() and len(x) >= MANY:
-        find = _near_by_halves
-    for start in range(0, len(x), TOKENS):
-        some = slice(start, start + TOKENS)
-        for part in tiles(len(x[some]), len(rows)):
-            rows_, bias_, threshold_, distance_, out_rows_ = (array[part] for array in given)
-            found = find(x[some], rows_, bias_, threshold_, distance_, values[some], out_rows_)
-            sums[part] += found[0]
-            counts[part] += found[1]
-    return sums, counts
-
-
-def _near_by_halves(
-    x: Tensor,
-    rows: Tensor,
-    bias: Tensor,
-    threshold: Tensor,
-    distance: Tensor,
-    values: Tensor,
-    out_rows: Tensor,
-) -> tuple[Tensor, Tensor]:
-    """Compare outputs in bfloat16, and in single precision those that it can't tell apart."""
-    scores = compare_halves(narrowed(x), narrowed(rows), bias - threshold)
-    sums = torch.zeros(len(rows), dtype=torch.float64)
-    counts = torch.zeros(len(rows), dtype=torch.long)
-    given = (x, rows, bias, threshold, distance, values, out_rows, sums, counts)
-    arrays = [part.numpy() for part in given]
-    over_rows(add_near, len(rows), torch.get_num_threads(), *scores, *arrays)
-    return sums.float(), counts
+        return of_sums, of_count, of_threshold, None, None, None, None

@@ -164,6 +164,19 @@ def pack_lists(documents, weights, postings, widths, first):  # pragma: no cover
     return gaps[:size], spread, lengths, marks
 
 
+def marks_of(documents: Integers, starts: Integers, first: int) -> Integers:
+    """Return the document before every ``STEP``-th entry of all, 0 at the start of a list, u16.
+
+    Args:
+        documents: of the entries of lists that follow each other.
+        starts: the first entry of each list.
+        first: entries of all lists before these.
+    """
+    marked = np.arange(-first % STEP, documents.size, STEP)
+    before = np.where(np.isin(marked, starts), 0, documents[marked - 1])
+    return np.asarray(before, np.uint16)
+
+
 def unpack(gaps: Integers, lengths: Integers, widths: Integers) -> Integers:
     """Unpack lists by ``unpack_reference`` in a process's first work, later by the kernel."""
     seconds = int(lengths.sum()) * PACKED

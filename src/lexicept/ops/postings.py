@@ -244,9 +244,9 @@ def search_postings(  # pragma: no cover - compiled
             continue
         for block in range(0, count, BLOCK):
             end = min(block + BLOCK, count)
-            above = 0
+            above = np.uint32(0)  # as wide as a score, so that more of them are compared at once
             for document in range(block, end):  # without branches, so that it is vectorised
-                above += scores[document] > bar
+                above = np.uint32(above + np.uint32(scores[document] > bar))
             if above == 0:
                 continue
             for document in range(block, end):

@@ -165,9 +165,9 @@ def above_all(scores, needed, allowed):  # pragma: no cover - compiled
     size = 0
     for block in range(0, scores.size, BLOCK):
         end = min(block + BLOCK, scores.size)
-        above = 0
+        above = np.uint32(0)  # as wide as a score, so that more of them are compared at once
         for document in range(block, end):
-            above += scores[document] > needed
+            above = np.uint32(above + np.uint32(scores[document] > needed))
         if above == 0:
             continue
         for document in range(block, end):

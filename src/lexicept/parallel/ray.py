@@ -11,6 +11,7 @@ import secrets
 import socket
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -93,10 +94,11 @@ class Cluster:
         finally:
             probe.unlink()
 
-    def over(self, function: Callable[..., R], shards: Sequence[S], *shared: Any) -> Iterator[R]:
+    def over(self, function: Callable[..., R], shards: Iterable[S], *shared: Any) -> Iterator[R]:
         """Yield ``function(shard, *shared)`` for every shard, in order, computed on all nodes.
 
         The cluster's ``shards.Over``. Function and shared arguments are sent to each node once.
+        Shards are taken from the iterable only as processes have room for them.
 
         Raises:
             LexiceptError: the process of one shard died ``RETRIES`` + 1 times.
@@ -115,28 +117,40 @@ class Cluster:
     def encode(
         self, load: Callable[[], Encoder[R]], blocks: Iterable[Sequence[str]]
     ) -> Iterator[R]:
-        """Yield ``load().documents(block)`` for every block of texts, in order.
-
-        Each process loads its encoder once, with its first block. Blocks are taken from the
-        iterable only as processes have room for them.
+        """Yield ``load().documents(block)`` for every block of texts, in order; see ``encoding``.
 
         Raises:
             LexiceptError: the process of one block died ``RETRIES`` + 1 times.
         """
-        from ray.util import ActorPool
+        with self.encoding(load) as encode:
+            yield from encode(blocks)
 
+    @contextmanager
+    def encoding(
+        self, load: Callable[[], Encoder[R]]
+    ) -> Iterator[Callable[[Iterable[Sequence[str]]], Iterator[R]]]:
+        """Return a function like ``encode``, whose processes stay while the block runs.
+
+        Each process loads its encoder once, with its first block of texts. Blocks are taken from
+        the iterable only as processes have room for them.
+        """
         encoders = self._encoders(load)
-        pool = ActorPool(encoders * QUEUED)
         try:
-            for block in blocks:
-                if not pool.has_free():
-                    yield self._unwrapped(pool.get_next)
-                pool.submit(lambda encoder, texts: encoder.documents.remote(texts), block)
-            while pool.has_next():
-                yield self._unwrapped(pool.get_next)
+            yield partial(self._encode, encoders)
         finally:
             for encoder in encoders:
                 self._ray.kill(encoder)
+
+    def _encode(self, encoders: list[Any], blocks: Iterable[Sequence[str]]) -> Iterator[Any]:
+        from ray.util import ActorPool
+
+        pool = ActorPool(encoders * QUEUED)
+        for block in blocks:
+            if not pool.has_free():
+                yield self._unwrapped(pool.get_next)
+            pool.submit(lambda encoder, texts: encoder.documents.remote(texts), block)
+        while pool.has_next():
+            yield self._unwrapped(pool.get_next)
 
     def _encoders(self, load: Callable[[], Encoder[Any]]) -> list[Any]:
         """Start processes with a GPU each or, without GPUs, with an equal share of the cores."""

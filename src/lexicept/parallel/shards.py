@@ -18,7 +18,7 @@ import scipy.sparse as sp
 
 from lexicept.storage.arrays import JoinedRows, StoredRows
 
-SIZE = 2**21
+SIZE = 2**20
 """Non-zeros plus rows of a shard, up to one row more. A pass takes about 100 bytes for each, on
 every thread."""
 

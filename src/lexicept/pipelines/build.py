@@ -24,6 +24,7 @@ from lexicept.weighting import BM25, Unchanged
 
 if TYPE_CHECKING:
     from lexicept.models.backbone import Backbone
+    from lexicept.parallel.ray import Cluster
     from lexicept.training.sae.settings import SAESettings
     from lexicept.vectorizers.concepts import ConceptVectorizer
 
@@ -201,7 +202,7 @@ def build(
             settings = _settings(fitted, weighting, pruning, limits)
             if "texts" not in names:
                 fitted = fitted._replace(texts=None)
-            _add_concepts(builder, fitted, settings, language, labels, report)
+            _add_concepts(builder, fitted, settings, language, labels, report, cluster)
         return Index(builder.commit(weight_bits=weight_bits))
 
 
@@ -217,8 +218,10 @@ def _add_concepts(
     language: str,
     labels: Mapping[int, str] | None,
     progress: Progress,
+    cluster: Cluster | None,
 ) -> None:
     """Encode the documents, and describe concepts that have no labels, and lexicept-mini's."""
+    from lexicept.interpretation.activations import reading_on
     from lexicept.interpretation.describe import describe
     from lexicept.interpretation.kept_names import names_for
 
@@ -229,15 +232,19 @@ def _add_concepts(
         activations = builder.add_vocabulary(fitted.texts.joint, settings, TEXTS, progress=progress)
     if concepts.named and labels is None and fitted.names is None:
         return
-    findings = describe(
-        concepts.encoder,
-        builder.contents,
-        activations,
-        language=language,
-        explanations=labels,
-        among=fitted.read,
-        progress=progress,
-    )
+    # States that adaptation left here are not computed again elsewhere.
+    nodes = cluster if fitted.read is None else None
+    with reading_on(nodes, concepts.encoder, builder.folder(concepts.name)) as read:
+        findings = describe(
+            concepts.encoder,
+            builder.contents,
+            activations,
+            language=language,
+            explanations=labels,
+            among=fitted.read,
+            read=read,
+            progress=progress,
+        )
     if fitted.names is not None and fitted.rows is not None:
         findings = names_for(findings, fitted.names, fitted.rows, concepts.head.rows.detach())
     builder.add_atlas(findings)

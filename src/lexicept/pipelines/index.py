@@ -167,6 +167,8 @@ class Index(Searchable):
         documents: Documents,
         *,
         skip_errors: bool = False,
+        ray: str | None = None,
+        ray_workers: int | None = None,
         progress: bool | Progress = False,
     ) -> updates.Added:
         """Add documents, and replace those whose ids the index has; return how many of each.
@@ -176,6 +178,9 @@ class Index(Searchable):
         Args:
             documents: as for ``lexicept.build``; a text without an id gets the next free number.
             skip_errors: as for ``lexicept.build``.
+            ray: the HOST:PORT of a Ray cluster that encodes documents and derives postings, or
+                "local".
+            ray_workers: the number of Ray processes; by default one for each processor, or GPU.
 
         Raises:
             InputError: a bad document or duplicate ids among ``documents``, another process is
@@ -186,8 +191,8 @@ class Index(Searchable):
             fresh = as_documents(
                 documents, first=len(known) + 1, taken=known, skip_errors=skip_errors
             )
-            with skippable(), reporting(progress) as report:
-                counts = updates.update(path, fresh, report)
+            with skippable(), reporting(progress) as report, joined(ray, ray_workers) as cluster:
+                counts = updates.update(path, fresh, report, cluster)
             self._move_on()
         return counts
 

@@ -7,9 +7,12 @@ collection, and the report says so in place.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from lexicept.corpora import Qrel, Query
 from lexicept.errors import InputError
+from lexicept.index.impacts import Derived
 from lexicept.index.reader import IndexReader
 from lexicept.progress import Progress, silent
 from lexicept.reports.about import construction, summary, topics
@@ -20,7 +23,7 @@ from lexicept.reports.effectiveness import effectiveness
 from lexicept.reports.material import Questions, Subject
 from lexicept.reports.page import Page, Section, render
 from lexicept.reports.related import related
-from lexicept.reports.reweighting import reweighting
+from lexicept.reports.reweighting import reweighting, without_or_with
 from lexicept.reports.unexplained import unexplained
 
 __all__ = ["build_report"]
@@ -45,6 +48,23 @@ def build_report(
     """
     if queries and not qrels:
         raise InputError("queries without judgements: there is nothing to evaluate")
+    with TemporaryDirectory() as folder:
+        progress("re-weighting", 0, 1)
+        # Before a model is loaded: it takes more memory than what follows.
+        changed = without_or_with(index, Path(folder) / "postings")
+        progress("re-weighting", 1, 1)
+        return _report(index, queries, qrels, against, changed, progress)
+
+
+def _report(
+    index: IndexReader,
+    queries: Sequence[Query],
+    qrels: Sequence[Qrel],
+    against: IndexReader | None,
+    changed: Derived,
+    progress: Progress,
+) -> str:
+    """Return the report; ``changed`` is what ``reweighting`` compares the index with."""
     given = Questions.given(queries, qrels) if queries else Questions.from_documents(index)
     questions = given if given.queries else None
     names = _names(index, against)
@@ -61,7 +81,7 @@ def build_report(
     if {"words", "concepts"} <= {*subject.names}:
         steps += [lambda: related(subject), lambda: unexplained(subject)]
     steps += [
-        lambda: reweighting(subject),
+        lambda: reweighting(subject, changed),
         lambda: construction(subject),
         lambda: cost(subject),
         lambda: dead(subject),

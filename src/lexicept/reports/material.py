@@ -6,10 +6,10 @@ the judged ones or, without any, sentences of the documents that search their ow
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import NamedTuple
+from functools import cached_property, partial
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -21,6 +21,7 @@ from lexicept.evaluation.runs import run_of_hits
 from lexicept.index.builder import Contents
 from lexicept.index.reader import IndexReader
 from lexicept.index.stored import Hit
+from lexicept.segments import neighbours
 from lexicept.vectors import Floats, Integers, SparseVectors, Vocabulary
 
 QUERIES = 1000
@@ -28,14 +29,19 @@ QUERIES = 1000
 
 PSEUDO_QUERIES = 300
 
-POSTINGS = 2**21
+POSTINGS = 2**18
 """Postings that are in memory at a time, but for one dimension's."""
 
 TOGETHER = 16
 """Queries that are encoded at once: with a model they take more memory than anything else."""
 
+SEARCHED = 2
+"""Queries that are searched at once: sixteen have most of all postings between them."""
+
 DEPTH = 100
 """Results per query."""
+
+R = TypeVar("R")
 
 MEASURES = ("nDCG@10", "R@100", "RR@10")
 
@@ -104,16 +110,14 @@ class Spread(NamedTuple):
 def pieces(engine: ExactEngine, span: slice) -> Iterator[tuple[slice, Integers, Integers, Floats]]:
     """Yield neighbouring dimensions and their postings: dimension, document and weight of each.
 
-    There are ``POSTINGS`` at a time, or those of one dimension: never a whole collection's.
+    There are ``POSTINGS`` at a time, or those of one dimension: never a whole collection's, nor do
+    the pages of their files stay in memory.
     """
-    ends = np.cumsum(engine.df[span])
-    start, read = span.start, 0
-    while start < span.stop:
-        stop = span.start + int(np.searchsorted(ends, read + POSTINGS, "right"))
-        piece = slice(start, max(stop, start + 1))
-        columns = np.repeat(np.arange(piece.start, piece.stop), engine.df[piece])
-        yield piece, columns, *engine.postings(piece)
-        start, read = piece.stop, int(ends[piece.stop - 1 - span.start])
+    df = engine.df[span]
+    for own in neighbours(df, POSTINGS):
+        piece = slice(span.start + own.start, span.start + own.stop)
+        yield piece, np.repeat(np.arange(piece.start, piece.stop), df[own]), *engine.postings(piece)
+        engine.let_go()
 
 
 def weights_of(engine: ExactEngine, rows: Integers, span: slice) -> sp.csr_array:
@@ -121,14 +125,35 @@ def weights_of(engine: ExactEngine, rows: Integers, span: slice) -> sp.csr_array
     distinct, places = np.unique(rows, return_inverse=True)
     place_of = np.full(engine.num_documents, -1, np.int32)
     place_of[distinct] = np.arange(distinct.size)
-    found = [(np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.float32))]
-    for _, columns, documents, weights in pieces(engine, span):
+    found = [(np.empty(0, np.int32), np.empty(0, np.float32))]
+    lengths = np.zeros(span.stop - span.start, np.int64)
+    for piece, columns, documents, weights in pieces(engine, span):
         place = place_of[documents]
         kept = place >= 0
-        found.append((place[kept], columns[kept] - span.start, weights[kept]))
-    place, columns, weights = map(np.concatenate, zip(*found, strict=True))
-    shape = distinct.size, span.stop - span.start
-    return sp.csr_array(sp.coo_array((weights, (place, columns)), shape=shape))[places]
+        found.append((place[kept], weights[kept]))
+        own = slice(piece.start - span.start, piece.stop - span.start)
+        lengths[own] = np.bincount(columns[kept] - piece.start, minlength=piece.stop - piece.start)
+    place, weights = map(np.concatenate, zip(*found, strict=True))
+    del found  # as large as both
+    indptr = np.concatenate([[0], np.cumsum(lengths)])
+    matrix = sp.csc_array((weights, place, indptr), shape=(distinct.size, lengths.size)).tocsr()
+    return matrix if np.array_equal(distinct, rows) else matrix[places]
+
+
+def searched(
+    search: Callable[[sp.csr_array], list[R]], engine: ExactEngine, queries: sp.csr_array
+) -> list[R]:
+    """Return the results of queries [n, V], some of which are searched at a time, so that the pages
+    of few posting lists are in memory.
+
+    Args:
+        search: returns the results of some queries, which the engine finds.
+    """
+    results = []
+    for start in range(0, queries.shape[0], SEARCHED):
+        results += search(queries[start : start + SEARCHED])
+        engine.let_go()
+    return results
 
 
 class Subject:
@@ -232,7 +257,8 @@ class Subject:
     def hits(self, name: str | None = None) -> list[list[Hit]]:
         """Return the first ``DEPTH`` results of each query, in one vocabulary or in all."""
         if name not in self._runs:
-            self._runs[name] = self.index.search_vectors(self.asked_in(name), DEPTH)
+            search = partial(self.index.search_vectors, top_k=DEPTH)
+            self._runs[name] = searched(search, self.index.engine, self.asked_in(name))
         return self._runs[name]
 
     def measured(self, name: str | None = None) -> dict[str, dict[str, float]]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+import sys
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 import scipy.sparse as sp
@@ -14,8 +15,10 @@ from lexicept.evaluation.effectiveness import evaluate_queries
 from lexicept.evaluation.runs import run_of_rows
 from lexicept.evaluation.significance import paired_t_test
 from lexicept.index.impacts import Derived, RRASettings
+from lexicept.index.passages import Ranking
+from lexicept.index.reader import IndexReader
 from lexicept.reports import charts
-from lexicept.reports.material import DEPTH, MEASURES, Subject, pieces, weights_of
+from lexicept.reports.material import DEPTH, MEASURES, Subject, pieces, searched, weights_of
 from lexicept.reports.page import (
     Block,
     Column,
@@ -43,8 +46,32 @@ MIN_DOCUMENTS = 5
 """Fewest compared documents with a dimension in the chart."""
 
 
-def reweighting(subject: Subject) -> Section:
-    """Write the section with results, frequent dimensions and one document without and with RRA."""
+def without_or_with(index: IndexReader, folder: Path) -> Derived:
+    """Return what is derived of an index with RRA's default settings, or without RRA where it has
+    any.
+
+    Args:
+        folder: where it is written; one that does not exist yet.
+    """
+    tf = [index.stored_tf(vocabulary) for vocabulary in index.vocabularies]
+    other = RRASettings() if index.rra is None else None
+    changed = Derived.compute(tf, list(index.settings.values()), other, folder)
+    _return_freed_memory()
+    return changed
+
+
+def _return_freed_memory() -> None:
+    """Give the system back what threads have freed, which glibc keeps for them: 0.1 GB and more."""
+    if sys.platform == "linux" and hasattr(library := ctypes.CDLL(None), "malloc_trim"):
+        library.malloc_trim(0)
+
+
+def reweighting(subject: Subject, changed: Derived) -> Section:
+    """Write the section with results, frequent dimensions and one document without and with RRA.
+
+    Args:
+        changed: see ``without_or_with``.
+    """
     index = subject.index
     blocks: list[Block] = []
     if index.rra is None:
@@ -54,14 +81,9 @@ def reweighting(subject: Subject) -> Section:
                 f"paper's α {RRASettings().alpha:g}; lexicept index reweight makes such an index."
             )
         )
-    tf = [index.stored_tf(vocabulary) for vocabulary in index.vocabularies]
-    other = RRASettings() if index.rra is None else None
-    with TemporaryDirectory() as folder:
-        place = Path(folder) / "postings"
-        changed = Derived.compute(tf, list(index.settings.values()), other, place)
-        if subject.questions is not None:
-            blocks.append(_results(subject, changed))
-        blocks += _compared(subject, changed.engine)
+    if subject.questions is not None:
+        blocks.append(_results(subject, changed))
+    blocks += _compared(subject, changed.engine)
     return Section(
         "rra",
         "Rational Retrieval Acts",
@@ -94,8 +116,12 @@ def _results(subject: Subject, changed: Derived) -> Table:
     """Return the table of the queries' measures without and with RRA."""
     questions = subject.questions
     assert questions is not None
-    index, factors = subject.index, subject.asked @ changed.background
-    results = index.passages.ranked(changed.engine, subject.asked, DEPTH, factors)
+    index = subject.index
+
+    def search(asked: sp.csr_array) -> list[Ranking]:
+        return index.passages.ranked(changed.engine, asked, DEPTH, asked @ changed.background)
+
+    results = searched(search, changed.engine, subject.asked)
     run = run_of_rows([query.id for query in questions.queries], results, index.document_ids)
     values = [subject.measured(), evaluate_queries(questions.qrels, run, MEASURES)]
     if subject.index.rra is not None:

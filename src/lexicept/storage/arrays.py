@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import threading
 from collections.abc import Iterable, Sequence
@@ -53,6 +54,15 @@ def load_array(path: Path, dtype: Any, ndim: int = 1) -> Any:
         )
     # A plain view: the memmap class would slow down every slice and scalar.
     return np.asarray(array)
+
+
+def let_go(array: Any) -> None:
+    """Let the system take the pages of a memory-mapped array, or of a mapped file, back; they are
+    read again where they are needed. Others stay."""
+    while isinstance(array, np.ndarray):
+        array = array.base
+    if isinstance(array, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+        array.madvise(mmap.MADV_DONTNEED)
 
 
 def save_csr(prefix: Path, matrix: sp.csr_array) -> None:

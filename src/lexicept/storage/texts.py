@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from lexicept.errors import IndexFormatError
-from lexicept.storage.arrays import ArrayWriter, BlockWriter, load_array
+from lexicept.storage.arrays import ArrayWriter, BlockWriter, let_go, load_array
 from lexicept.storage.files import disk_errors
 from lexicept.storage.sequences import LazySequence
 from lexicept.vectors import Integers
@@ -60,11 +60,15 @@ class TextStore(LazySequence[str]):
         return self.between(0, len(self))
 
     def between(self, start: int, stop: int) -> Iterator[str]:
-        """Yield neighbouring texts, from ``start`` to ``stop``."""
+        """Yield neighbouring texts, from ``start`` to ``stop``; no pages of many of them stay in
+        memory."""
         for first in range(start, stop, MANY):  # offsets as Python's numbers are faster to use
             offsets = self._offsets[first : min(first + MANY, stop) + 1].tolist()
             for number, (begin, end) in enumerate(pairwise(offsets), first):
                 yield self._decoded(number, begin, end)
+            if len(offsets) > MANY:
+                let_go(self._bytes)
+                let_go(self._offsets)
 
     def encoded(self, start: int, stop: int) -> tuple[bytes, Integers]:
         """Return neighbouring texts, from ``start`` to ``stop``, in UTF-8, and the length of each

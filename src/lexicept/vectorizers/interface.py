@@ -53,6 +53,15 @@ class EncodedDocuments(NamedTuple):
     counted."""
 
 
+class CountedPart(NamedTuple):
+    """Documents that were counted without those before them."""
+
+    terms: list[str]
+    """Their terms, in the order in which they come."""
+    tf: sp.csr_array
+    """Term frequencies over these, CSR [n, terms]."""
+
+
 class Vectorizer(Protocol):
     """Texts to term frequencies (tf) over one vocabulary."""
 
@@ -190,6 +199,17 @@ class TokenCounter(Protocol):
         Args:
             sums: of ``encode_documents`` over the collection.
         """
+
+
+@runtime_checkable
+class PartJoiner(Protocol):
+    """A vectorizer whose vocabulary grows, and whose documents other processes can count."""
+
+    def part_counter(self) -> Callable[[Sequence[str]], CountedPart]:
+        """Return a function that counts documents, for any process."""
+
+    def join(self, part: CountedPart) -> sp.csr_array:
+        """Return what ``documents`` returns for the documents of a part, and add what it adds."""
 
 
 def parts_of(vectorizer: AnyVectorizer) -> Sequence[Vectorizer]:

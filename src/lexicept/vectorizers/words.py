@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,8 @@ from lexicept.errors import IndexFormatError, InputError
 from lexicept.explanation.contributions import Sources, Span, whole
 from lexicept.storage.files import read_json, write_json
 from lexicept.storage.texts import TextStore
-from lexicept.vectorizers.interface import EncodedQuery
-from lexicept.vectors import canonical_entries
+from lexicept.vectorizers.interface import CountedPart, EncodedQuery
+from lexicept.vectors import canonical_entries, row_numbers
 
 STEMMERS = {
     "ar": "arabic", "ca": "catalan", "da": "danish", "de": "german", "el": "greek",
@@ -215,6 +216,19 @@ class WordVectorizer:
         """Term counts [n, size]; terms not seen before get new dimensions."""
         return self._counts(texts, lambda term: self._dimensions.setdefault(term, self.size))
 
+    def part_counter(self) -> Callable[[Sequence[str]], CountedPart]:
+        """Return ``count_part`` for this language."""
+        return partial(count_part, self.tokenizer.language)
+
+    def join(self, part: CountedPart) -> sp.csr_array:
+        """Term counts [n, size] of documents that were counted elsewhere; as ``documents`` of them,
+        terms not seen before get new dimensions."""
+        known = self._dimensions
+        numbers = np.array([known.setdefault(term, len(known)) for term in part.terms], np.int32)
+        indices = numbers[part.tf.indices]
+        order = np.lexsort((indices, row_numbers(part.tf)))
+        return canonical_entries(part.tf.data[order], indices[order], part.tf.indptr, self.size)
+
     def queries(self, texts: Sequence[str]) -> sp.csr_array:
         """Term counts [n, size]; unknown terms are left out."""
         return self._counts(texts, self._dimensions.get)
@@ -274,3 +288,10 @@ class WordVectorizer:
             return cls(language, TextStore(folder / "terms"))
         except InputError as error:
             raise IndexFormatError(f"{folder}: {error}") from None
+
+
+def count_part(language: str, texts: Sequence[str]) -> CountedPart:
+    """Count texts over their own words."""
+    words = WordVectorizer(language)
+    tf = words.documents(texts)
+    return CountedPart(words.terms, tf)
