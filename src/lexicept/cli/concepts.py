@@ -88,30 +88,10 @@ def describe(
     The model reads a sample of the documents, and others for the concepts that it missed.
     """
     require_concepts()
-    from lexicept.index import updates
-    from lexicept.index.atlas import Findings
-    from lexicept.index.builder import Contents
-    from lexicept.index.reader import IndexReader
-    from lexicept.interpretation.activations import reading_on
-    from lexicept.interpretation.describe import describe as find_out
-    from lexicept.pipelines.cluster import joined
-    from lexicept.progress import ProgressBars
+    import lexicept
 
-    def find(opened: IndexReader) -> Findings:
-        vectorizer: Any = opened.vectorizer("concepts")
-        (concepts,) = (entry for entry in opened.vocabularies if entry.name == "concepts")
-        tf = opened.stored_tf(concepts).load()
-        texts = Contents(opened.folder)
-        to = (vectorizer.encoder, opened.folder / "concepts")
-        with ProgressBars() as progress, reading_on(cluster, *to) as read:
-            return find_out(
-                vectorizer.encoder, texts, tf, language=language, read=read, progress=progress
-            )
-
-    with option_names(), joined(ray, ray_workers) as cluster:
-        updates.describe(index, find)
-    atlas = IndexReader.open(index).atlas
-    assert atlas is not None
+    with lexicept.open(index) as opened, option_names():
+        atlas = opened.describe(language=language, ray=ray, ray_workers=ray_workers, progress=True)
     print_report({"concepts": len(atlas), "that fire": len(atlas.most_frequent())}, as_json)
 
 

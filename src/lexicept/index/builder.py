@@ -31,7 +31,7 @@ from lexicept.index.term_frequencies import (
     write_vocabularies,
 )
 from lexicept.parallel.ray import Cluster
-from lexicept.parallel.shards import Over, over
+from lexicept.parallel.shards import Over
 from lexicept.progress import Progress, silent
 from lexicept.storage.files import fingerprint, sha256
 from lexicept.storage.generations import generation_name
@@ -209,14 +209,14 @@ class IndexBuilder:
         self.work.__exit__(*error)
 
 
-def map_over(cluster: Cluster | None, folder: Path) -> Over:
-    """Return the function that maps over shards in this folder: the cluster's or this machine's.
+def map_over(cluster: Cluster | None, folder: Path) -> Over | None:
+    """Return the function that maps over shards in this folder on a cluster; None without one.
 
     Raises:
         InputError: a node of the cluster does not see the folder.
     """
     if cluster is None:
-        return over
+        return None
     cluster.check(folder)
     return cluster.over
 

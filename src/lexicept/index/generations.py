@@ -24,7 +24,7 @@ from lexicept.index.manifest import (
 )
 from lexicept.index.parts import Parts
 from lexicept.index.reader import IndexReader
-from lexicept.parallel.shards import Over, over
+from lexicept.parallel.shards import Over
 from lexicept.storage.files import disk_errors, link, move, remove, sync_folder
 from lexicept.storage.generations import generation_name, generation_number, generations
 from lexicept.storage.locks import lock, remove_unheld
@@ -180,7 +180,7 @@ def commit_generation(
     settings: Mapping[str, VocabularySettings],
     rra: RRASettings | None,
     weight_bits: int,
-    over: Over = over,
+    over: Over | None = None,
     kept: Mapping[str, Any] | None = None,
 ) -> None:
     """Derive the postings, then publish the generation.

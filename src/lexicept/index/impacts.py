@@ -24,7 +24,8 @@ from lexicept.engines.interface import single_precision
 from lexicept.engines.inverted import ByDimension, Inverted, inverted_in_groups
 from lexicept.errors import IndexFormatError, InputError, check_count
 from lexicept.ops.queries import prune_within
-from lexicept.parallel.shards import Over, Rows, Shard, over, shards_of
+from lexicept.parallel.shards import Over, Rows, Shard, shards_of
+from lexicept.parallel.shards import over as over_here
 from lexicept.storage.arrays import load_array, save_array
 from lexicept.vectors import (
     Floats,
@@ -36,9 +37,6 @@ from lexicept.vectors import (
     stack_columns,
 )
 from lexicept.weighting import Statistics, Unchanged, Weighting, from_settings
-
-_HERE = over
-"""What maps over shards on this machine."""
 
 
 @dataclass(frozen=True)
@@ -252,7 +250,7 @@ class Derived:
         rra_settings: RRASettings | None,
         folder: Path | None = None,
         weight_bits: int = 32,
-        over: Over = over,
+        over: Over | None = None,
     ) -> Derived:
         """tf [N, V_i] of each vocabulary → weights → pruning → RRA → postings.
 
@@ -264,32 +262,33 @@ class Derived:
             folder: where ``load`` shall find the result, which is memory-mapped then; one that
                 does not exist yet. None keeps it in memory.
             weight_bits: of the postings, see ``ExactEngine.build``.
-            over: what maps over the shards. Any but that of this machine also inverts there,
-                segment by segment; the result is written by this process.
+            over: maps over the shards on other machines, which also invert there, segment by
+                segment; the result is written by this process. None computes on this machine.
 
         Raises:
             InputError: weights that are not finite, or that RRA's alpha makes so.
         """
         if folder is not None:
             folder.mkdir()
-        shards = shards_of(tf)
-        weigher = weigher_of(shards, settings, over)
+        shards, mapped = shards_of(tf), over or over_here
+        weigher = weigher_of(shards, settings, mapped)
         num_dimensions = sum(statistics.df.size for statistics in weigher.collection)
         bounds = largest = background = np.zeros(num_dimensions, np.float32)
         if rra_settings is not None or weight_bits < 32:  # else these are the postings' largest
-            bounds = largest = reduce(np.maximum, over(weigher.bounds, shards))
+            bounds = largest = reduce(np.maximum, mapped(weigher.bounds, shards))
         if rra_settings is not None:
-            dialogue = reason(shards, weigher, num_dimensions, rra_settings, over)
+            dialogue = reason(shards, weigher, num_dimensions, rra_settings, mapped)
             with np.errstate(over="ignore"):
                 background = dialogue.background.astype(np.float32)
             rra.check_finite(rra_settings.alpha, background)
             weigher = replace(weigher, dialogue=dialogue)
             if weight_bits < 32:  # it matters where weights are rounded
-                largest = reduce(np.maximum, over(weigher.bounds, shards))
+                largest = reduce(np.maximum, mapped(weigher.bounds, shards))
         with PostingsWriter(largest, weight_bits, folder) as postings:
             added: Iterator[tuple[int, Weighed | InvertedShards]]
-            if over is _HERE:
-                added = ((postings.add(own.weights), own) for own in over(weigher.weigh, shards))
+            if over is None:
+                weighed = mapped(weigher.weigh, shards)
+                added = ((postings.add(own.weights), own) for own in weighed)
             else:
                 parts = over(weigher.invert, segments_of(tf), postings.scales, postings.kind)
                 added = ((postings.add_segment(p.groups, p.scales.size), p) for p in parts)
@@ -332,7 +331,7 @@ def _statistics(shard: Shard, vocabulary: int) -> Statistics:
 
 
 def weigher_of(
-    shards: Sequence[Shard], settings: Sequence[VocabularySettings], over: Over = over
+    shards: Sequence[Shard], settings: Sequence[VocabularySettings], over: Over = over_here
 ) -> Weigher:
     """Return the weigher for the documents of all shards, without RRA."""
     collection = [reduce(add, over(_statistics, shards, i)) for i in range(len(settings))]
@@ -344,7 +343,7 @@ def reason(
     weigher: Weigher,
     num_dimensions: int,
     settings: RRASettings,
-    over: Over = over,
+    over: Over = over_here,
 ) -> rra.Dialogue:
     """RRA over all shards."""
     begin = rra.Dialogue.begin(

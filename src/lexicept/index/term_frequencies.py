@@ -48,7 +48,7 @@ class DocumentEncoder:
 
     vectorizer: AnyVectorizer
     counts: bool = True
-    """Whether tokens are counted at all."""
+    """True if tokens are counted where the vectorizer can."""
 
     def documents(self, texts: Sequence[str]) -> EncodedDocuments:
         """Encode texts."""

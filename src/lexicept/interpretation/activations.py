@@ -45,7 +45,7 @@ class ReadTexts(NamedTuple):
     spans: list[list[tuple[int, int]]]
     """The word of every token of each window; see ``word_spans``."""
     batches: Iterable[TokenActivations]
-    """Of the windows."""
+    """The activations of the windows' tokens."""
 
 
 Read: TypeAlias = Callable[[Iterable[list[str]]], Iterator[ReadTexts]]

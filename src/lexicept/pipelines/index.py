@@ -16,6 +16,8 @@ from lexicept.corpora import Document
 from lexicept.errors import InputError, LexiceptWarning, ParameterError
 from lexicept.evaluation.alpha import AlphaChoice
 from lexicept.index import updates
+from lexicept.index.atlas import Atlas, Findings
+from lexicept.index.builder import Contents
 from lexicept.index.generations import remove_unread
 from lexicept.index.impacts import RRASettings
 from lexicept.index.reader import IndexReader
@@ -195,6 +197,49 @@ class Index(Searchable):
                 counts = updates.update(path, fresh, report, cluster)
             self._move_on()
         return counts
+
+    @checked_arguments
+    def describe(
+        self,
+        *,
+        language: str = "en",
+        ray: str | None = None,
+        ray_workers: int | None = None,
+        progress: bool | Progress = False,
+    ) -> Atlas:
+        """Describe the concepts: how often each fires, on which words, with examples.
+
+        The model reads a sample of the documents, and others for the concepts that it missed. Names
+        that a language model or a release gave stay.
+
+        Args:
+            language: of the documents, for stop words and stemming (ISO 639-1 code).
+            ray: the HOST:PORT of a Ray cluster that reads the documents, or "local".
+            ray_workers: the number of Ray processes; by default one for each processor, or GPU.
+
+        Raises:
+            InputError: the index has no concepts, the language has no stemmer, another process is
+                changing the index, or an engine other than the exact one searches it.
+        """
+        from lexicept.interpretation.activations import reading_on
+        from lexicept.interpretation.describe import describe
+
+        def find(index: IndexReader) -> Findings:
+            vectorizer: Any = index.vectorizer("concepts")
+            encoder = vectorizer.encoder
+            (concepts,) = (entry for entry in index.vocabularies if entry.name == "concepts")
+            tf, texts = index.stored_tf(concepts).load(), Contents(index.folder)
+            with reading_on(cluster, encoder, index.folder / "concepts") as read:
+                return describe(encoder, texts, tf, language=language, read=read, progress=report)
+
+        with self._changing:
+            path = self._changeable()
+            with reporting(progress) as report, joined(ray, ray_workers) as cluster:
+                updates.describe(path, find)
+            self._move_on()
+        atlas = self.reader.atlas
+        assert atlas is not None
+        return atlas
 
     def delete(self, document_ids: Iterable[str]) -> int:
         """Delete documents and return their number.
