@@ -31,6 +31,9 @@ MEASURES = ("nDCG@10", "RR@10", "R@10", "R@100", "Success@5")
 DEPTH = 100
 """Documents per query in a run."""
 
+CURVE_DEPTH = 20
+"""Documents per query along a curve, whose measure reads ten; the others are ties of the tenth."""
+
 Known = Callable[[int], KnownItems]
 """Function from a number of known-item queries to them."""
 
@@ -154,11 +157,15 @@ class _Limited:
             yield Derived.compute(rows, limits, settings, Path(place) / "postings")
 
     def search(
-        self, ids: Sequence[str], queries: sp.csr_array, settings: RRASettings | None
+        self,
+        ids: Sequence[str],
+        queries: sp.csr_array,
+        settings: RRASettings | None,
+        depth: int = DEPTH,
     ) -> Run:
-        """Search pruned queries exactly, ``DEPTH`` documents each; one more where a query's own id
+        """Search pruned queries exactly, ``depth`` documents each; one more where a query's own id
         is left out."""
-        depth = DEPTH + self.collection.ignore_identical_ids
+        depth += self.collection.ignore_identical_ids
         with self.derived(settings) as derived:
             hits = derived.engine.search(queries, depth, queries @ derived.background)
             return run_of_rows(ids, hits, self.collection.document_ids)
@@ -310,9 +317,10 @@ def measure_curve(
     order: list[str] = []
     for query_dims, document_dims in curve_limits():
         limited = _Limited.of(collection, query_dims, document_dims, pruning)
-        run = limited.search(collection.query_ids, limited.collection.queries, None)
+        queries = limited.collection.queries
+        run = limited.search(collection.query_ids, queries, None, CURVE_DEPTH)
         if collection.ignore_identical_ids:
-            run = without_identical_ids(run, DEPTH)
+            run = without_identical_ids(run, CURVE_DEPTH)
         found = evaluate_queries(collection.qrels, run, ["nDCG@10"])["nDCG@10"]
         order = sorted(found)
         costs.append(limited.cost)
