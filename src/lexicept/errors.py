@@ -30,7 +30,7 @@ class ParameterError(InputError):
 
 
 class IndexFormatError(LexiceptError):
-    """Raised for a folder that is no index, is damaged, or was written by a newer version."""
+    """Raised for a folder that is no index, is damaged, or has another format version."""
 
 
 def check_count(name: str, value: object) -> None:

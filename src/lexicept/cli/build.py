@@ -175,7 +175,7 @@ QueryCostOption = Annotated[
     float | None,
     typer.Option(
         help="Most QD-FLOPs of a query's concepts: the sum of the shares of documents that have "
-        "each of them. Default: the model's limit (for lexicept-mini 2, and 1.5 if fixed)."
+        "each of them. Default: the model's limit (1.5 for lexicept-mini)."
     ),
 ]
 DocumentLimitOption = Annotated[

@@ -1,7 +1,7 @@
 """An opened index: search and explain.
 
 On disk an index is a ``manifest.json`` and one folder, a *generation*, with everything else. A
-change writes the next generation beside it and then replaces the manifest (see ``indexing``), so
+change writes the next generation beside it and then replaces the manifest (see ``generations``), so
 that readers and crashes see the old index or the new one. A reader holds its generation: while it
 is open, changes leave the folder where it is.
 """
@@ -106,10 +106,10 @@ class IndexReader(RowReader):
         """Open an index. File sizes are always checked, contents where ``checksums`` says so.
 
         Args:
-            engine: what searches it: exact, or one that ``indexing.add_engine`` built.
+            engine: what searches it: exact, or one that ``updates.add_engine`` built.
 
         Raises:
-            IndexFormatError: not an index, half-written, damaged, or of a newer version.
+            IndexFormatError: not an index, half-written, damaged, or of another version.
             InputError: it has no such engine, or has changed since that was built.
         """
         index = cls._open(path, checksums)

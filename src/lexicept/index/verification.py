@@ -46,7 +46,7 @@ def verify(path: str | os.PathLike[str], progress: Progress = silent) -> Verific
     it: its checksums are compared whenever the model is loaded.
 
     Raises:
-        IndexFormatError: there is no index, or one of a newer version.
+        IndexFormatError: there is no index, or one of another version.
     """
     root = resolved(path)
     while True:

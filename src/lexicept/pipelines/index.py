@@ -374,7 +374,7 @@ def open(  # noqa: A001
         checksums: whether to compare the files' contents with their checksums; sizes always are.
 
     Raises:
-        IndexFormatError: not an index, or one that is half-written, damaged or of a newer version.
+        IndexFormatError: not an index, or one that is half-written, damaged or of another version.
         InputError: the index has no such engine, or has changed since the engine was built.
     """
     return Index(IndexReader.open(path, engine=engine, checksums=checksums))
