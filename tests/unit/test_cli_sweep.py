@@ -99,7 +99,7 @@ def test_other_errors(
     assert sweep_to(tmp_path / "out").code == 0
     assert_error(sweep_to(tmp_path / "out", "--split", "train"), "dataset was", "--restart")
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    assert_error(sweep_to(tmp_path / "out"), "matplotlib missing: pip install 'lexicept[train]'")
+    assert_error(sweep_to(tmp_path / "out"), "matplotlib missing: pip install 'lexicept[report]'")
 
 
 def has_points(out: Path, count: int) -> Callable[[], bool]:

@@ -8,14 +8,16 @@ import numpy as np
 import pytest
 import torch
 
+import lexicept
 from lexicept.corpora import Document
-from lexicept.errors import IndexFormatError
+from lexicept.errors import IndexFormatError, InputError
 from lexicept.index import updates
 from lexicept.index.builder import Contents, IndexBuilder
 from lexicept.index.impacts import RRASettings, VocabularySettings
 from lexicept.index.query_cache import QueryCache
 from lexicept.index.reader import IndexReader
 from lexicept.index.verification import verify
+from lexicept.integrations.agents import AgentTools
 from lexicept.models import exemplars
 from lexicept.models.backbone import Backbone
 from lexicept.models.encoder import Encoder
@@ -29,6 +31,7 @@ from lexicept.vectorizers.concepts import ConceptVectorizer
 from lexicept.vectorizers.texts import TextVectorizer, named
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25, Unchanged
+from support.commands import Run
 from support.tiny import text, tiny_backbone
 
 DOCUMENTS = [
@@ -230,6 +233,28 @@ def test_boosts_and_steering_reach_whole_texts(index: IndexReader) -> None:
     plain = index.query_vectors(["bade kilo"])
     assert boosted[:, span].toarray() == pytest.approx(2 * plain[:, span].toarray())
     assert (boosted[:, : span.start] != plain[:, : span.start]).nnz == 0
+
+
+def test_an_agent_searches_and_steers_whole_texts(index: IndexReader) -> None:
+    tools = AgentTools(lexicept.open(index.path))
+    span = index.span("texts")
+    weights = index.query_vectors(["bade kilo"])[:, span].toarray()[0]
+    heaviest = f"text:{weights.argmax()}"
+    (best, *_) = index.search("bade kilo", 1, vocabulary="texts")
+    assert tools.search("bade kilo", 1, vocabulary="texts").startswith(f"1. [{best.id}]")
+    assert "text:" in tools.explain("bade kilo", best.id)
+    assert f" {heaviest} " in tools.steer("", add={heaviest: 1}).splitlines()[0]
+    assert f" {heaviest} " not in tools.steer("bade kilo", {heaviest: 0}).splitlines()[0]
+    for name in ("999", "bade"):
+        with pytest.raises(InputError, match=f"no text '{name}': explain finds them"):
+            tools.steer("bade", {f"text:{name}": 0})
+
+
+def test_the_command_searches_whole_texts_alone(index: IndexReader, run: Run) -> None:
+    (best, *_) = index.search("bade kilo", 1, vocabulary="texts")
+    asked = ("bade kilo", "--top-k", "1", "--json")
+    (found,) = run("search", index.path, *asked, "--vocabulary", "texts").json["results"]
+    assert (found["id"], found["score"]) == (best.id, pytest.approx(best.score))
 
 
 def test_a_request_steers_boosts_and_searches_whole_texts() -> None:

@@ -31,15 +31,24 @@ class DtypeChoice(StrEnum):
 
 
 class VocabularyChoice(StrEnum):
-    """Vocabularies to build or search."""
+    """Vocabularies to build."""
 
     words = "words"
     concepts = "concepts"
     both = "both"
 
+
+class SearchVocabularyChoice(StrEnum):
+    """Vocabularies to search."""
+
+    words = "words"
+    concepts = "concepts"
+    texts = "texts"
+    both = "both"
+
     @property
     def names(self) -> list[str]:
-        return ["words", "concepts"] if self is VocabularyChoice.both else [self.value]
+        return ["words", "concepts"] if self is SearchVocabularyChoice.both else [self.value]
 
 
 class QueryEncoder(StrEnum):
@@ -85,7 +94,7 @@ SearchEngineOption = Annotated[
     ),
 ]
 SearchVocabularyOption = Annotated[
-    VocabularyChoice | None,
+    SearchVocabularyChoice | None,
     typer.Option(help="Vocabulary to search. Default: all that the index has."),
 ]
 QueryEncoderOption = Annotated[
@@ -172,7 +181,7 @@ def working(activity: str) -> Iterator[None]:
 
 def open_to_search(
     path: Path,
-    choice: VocabularyChoice | None = None,
+    choice: SearchVocabularyChoice | None = None,
     *,
     engine: str = "exact",
     query_encoder: QueryEncoder = QueryEncoder.model,
@@ -208,7 +217,7 @@ def option_names() -> Iterator[None]:
         raise InputError(error.text.format(*options)) from None
 
 
-def single_vocabulary(index: IndexReader, choice: VocabularyChoice | None) -> str | None:
+def single_vocabulary(index: IndexReader, choice: SearchVocabularyChoice | None) -> str | None:
     """Return the vocabulary to search alone, or None for all of them.
 
     Raises:

@@ -59,8 +59,11 @@ FilterText = Annotated[
     ),
 ]
 Searched = Annotated[
-    Literal["words", "concepts"] | None,
-    Field(description="Search by words only, or by concepts only. Leave it out to use both."),
+    Literal["words", "concepts", "texts"] | None,
+    Field(
+        description="Search by words only, by concepts only, or by what whole texts are like. "
+        "Leave it out to use all that the index has."
+    ),
 ]
 Numbers = dict[str, float]
 
@@ -210,8 +213,8 @@ class AgentTools:
             Numbers,
             Field(
                 max_length=50,
-                description="Numbers that multiply weights of the query, by word:TEXT or "
-                "concept:NUMBER: 0 removes it, 2 doubles it. Example: "
+                description="Numbers that multiply weights of the query, by word:TEXT, "
+                "concept:NUMBER or text:NUMBER: 0 removes it, 2 doubles it. Example: "
                 '{"word:spring": 0, "concept:812": 2}.',
             ),
         ] = {},  # noqa: B006
@@ -266,24 +269,27 @@ def _by_dimension(reader: IndexReader, argument: str, numbers: Numbers) -> Steer
 
 
 def _dimension(reader: IndexReader, key: str) -> tuple[str, int]:
-    """Return the vocabulary and number of ``word:TEXT``, ``concept:NUMBER`` or ``concept:NAME``.
+    """Return the vocabulary and number of ``word:TEXT``, ``concept:NUMBER``, ``concept:NAME`` or
+    ``text:NUMBER``.
 
     Raises:
         InputError: naming a key that is none of these, or that the index does not have.
     """
     kind, colon, name = key.partition(":")
     vocabulary = f"{kind.strip().removesuffix('s')}s"
-    if not colon or vocabulary not in ("words", "concepts"):
-        raise InputError(f"{key!r:.80} is not word:TEXT or concept:NUMBER")
+    if not colon or vocabulary not in ("words", "concepts", "texts"):
+        raise InputError(f"{key!r:.80} is not word:TEXT, concept:NUMBER or text:NUMBER")
     span, name = reader.span(vocabulary), name.strip()
-    if vocabulary == "concepts":
+    if vocabulary != "words":
+        number = -1
         if re.fullmatch(r"#?[0-9]{1,9}", name):
             number = int(name.removeprefix("#"))
-        else:
+        elif vocabulary == "concepts":
             labels = {label.casefold(): n for n, label in enumerate(concept_labels(reader))}
             number = labels.get(name.casefold(), -1)
         if not 0 <= number < span.stop - span.start:
-            raise InputError(f"no concept {name!r:.80}: list_concepts finds them")
+            finds = "list_concepts" if vocabulary == "concepts" else "explain"
+            raise InputError(f"no {vocabulary[:-1]} {name!r:.80}: {finds} finds them")
         return vocabulary, number
     words = reader.vectorizers.get("words")
     assert isinstance(words, WordVectorizer)
@@ -297,10 +303,9 @@ def _dimension(reader: IndexReader, key: str) -> tuple[str, int]:
 
 
 def _shown(vocabulary: str, number: int, term: str) -> str:
-    """Return a dimension as ``steer`` takes it, a concept with its name."""
-    return (
-        f"word:{one_line(term)}" if vocabulary == "words" else f"concept:{number} {one_line(term)}"
-    )
+    """Return a dimension as ``steer`` takes it, a concept or an exemplar with its name."""
+    kind = vocabulary.removesuffix("s")
+    return f"{kind}:{one_line(term) if kind == 'word' else f'{number} {one_line(term)}'}"
 
 
 def _results(hits: Hits, notes: Iterable[str]) -> str:

@@ -79,7 +79,7 @@ def sweep(
             installed.
         IndexFormatError: the path holds no index, or a damaged one.
     """
-    require("train", "matplotlib")
+    require("report", "matplotlib")
     grid = SweepGrid(
         tuple(query_dims),
         tuple(document_dims),
