@@ -37,7 +37,7 @@ def demo(
 
     The words are indexed first, in seconds, and are searched while another process indexes the
     concepts too, which takes minutes and is done once; the next search on the page has them then.
-    Work that is interrupted goes on at the next start.
+    Starting it again resumes interrupted work.
 
     Args:
         folder: where the indexes are kept; by default a folder of the user's cache.

@@ -55,7 +55,7 @@ class Searchable(ABC):
                 words. One without a known word or concept has no results. ``note`` of the results
                 says which words no document contains.
             top_k: the most results, at least 1.
-            vocabulary: "words" or "concepts"; None searches all that the index has.
+            vocabulary: "words", "concepts" or "texts"; None searches all that the index has.
             steering: factors on the query's weights, by (vocabulary, dimension): 0 removes a
                 dimension, 2 doubles its weight.
             boosts: factors on all weights of a vocabulary, such as

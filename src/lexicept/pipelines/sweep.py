@@ -61,7 +61,7 @@ def sweep(
         dataset: a BEIR folder or an ir_datasets name, with queries and relevance judgements.
         out: the folder of the points and the plot; new, or one of the same sweep.
         split: the judgements to use.
-        vocabulary: "words" or "concepts"; None searches all that the index has.
+        vocabulary: "words", "concepts" or "texts"; None searches all that the index has.
         query_dims: limits of the dimensions in a query; None sets no limit.
         document_dims: limits of the dimensions in a document; None sets no limit.
         k: active concepts per token; None is the model's own number, "all" sets no limit. Each
