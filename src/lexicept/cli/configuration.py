@@ -67,7 +67,7 @@ ConfigOption = Annotated[
         metavar="FILE",
         is_eager=True,
         callback=_read_options,
-        help="Read options from a YAML file: long names without the leading dashes, such as 'port: 8080'. "
-        "Options on the command line win.",
+        help="Read options from a YAML file: long names without the leading dashes, such as "
+        "'port: 8080'. Options on the command line win.",
     ),
 ]
