@@ -263,6 +263,7 @@ def test_queries_have_conditions_of_their_own(tmp_path: Path) -> None:
     (folder / "qrels" / "test.tsv").write_text("\n".join([header, *rows]))
     with lexicept.build(pets, tmp_path / "index", vocabulary="words") as index:
         found = lexicept.evaluate(index, folder, systems=["words", "bm25"], syntax=True)
+        assert index.evaluate(folder, systems=["words", "bm25"], syntax=True) == found
         plain = lexicept.evaluate(index, folder)
         with pytest.raises(InputError, match="syntax and curves can't be combined"):
             lexicept.evaluate(index, folder, syntax=True, curves=True, out=tmp_path / "out")

@@ -203,6 +203,8 @@ def test_looked_up_queries_have_no_whole_texts(index: IndexReader) -> None:
     found = index.using("lookup").query_vectors(QUERIES)
     assert found[:, index.span("concepts")].nnz > 0
     assert found[:, index.span("texts")].nnz == 0
+    with pytest.raises(InputError, match="texts can't be searched by lookup"):
+        lexicept.open(index.path).search("bade", vocabulary="texts", query_encoder="lookup")
 
 
 def test_an_updated_index_equals_a_new_one_and_keeps_its_exemplars(
@@ -244,6 +246,7 @@ def test_an_agent_searches_and_steers_whole_texts(index: IndexReader) -> None:
     assert tools.search("bade kilo", 1, vocabulary="texts").startswith(f"1. [{best.id}]")
     assert "text:" in tools.explain("bade kilo", best.id)
     assert f" {heaviest} " in tools.steer("", add={heaviest: 1}).splitlines()[0]
+    assert f" {heaviest} " in tools.steer("bade kilo").splitlines()[0]
     assert f" {heaviest} " not in tools.steer("bade kilo", {heaviest: 0}).splitlines()[0]
     for name in ("999", "bade"):
         with pytest.raises(InputError, match=f"no text '{name}': explain finds them"):

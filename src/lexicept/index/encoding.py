@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
+from lexicept.errors import InputError
 from lexicept.index.impacts import Derived, VocabularySettings
 from lexicept.index.loaded import LoadedVectorizers
 from lexicept.index.queries import Span, Steering, WeightedQuery, adjusted, steer
@@ -51,12 +52,17 @@ class QueryEncoding:
         return WeightedQuery(query.text, vector, sources, frozenset(fired))
 
     def _chosen(self, vocabulary: str | None) -> list[str]:
-        """Return the vocabularies to search. Raises InputError for an unknown one."""
+        """Return the vocabularies to search. Raises InputError for an unknown one, and for whole
+        texts by lookup: a table knows the tokens of a query, not the whole of it."""
+        missing = ["texts"] if self.query_encoder == "lookup" else []
         if vocabulary is not None:
             self.span(vocabulary)
+            if vocabulary in missing:
+                raise InputError(
+                    f"{vocabulary} can't be searched by lookup, which knows a query's tokens only: "
+                    "let the model encode queries"
+                )
             return [vocabulary]
-        # A table knows the tokens of a query, not the whole of it.
-        missing = ["texts"] if self.query_encoder == "lookup" else []
         return [name for name in self.settings if name not in missing]
 
     def _changed(

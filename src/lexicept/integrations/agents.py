@@ -304,8 +304,9 @@ def _dimension(reader: IndexReader, key: str) -> tuple[str, int]:
 
 def _shown(vocabulary: str, number: int, term: str) -> str:
     """Return a dimension as ``steer`` takes it, a concept or an exemplar with its name."""
-    kind = vocabulary.removesuffix("s")
-    return f"{kind}:{one_line(term) if kind == 'word' else f'{number} {one_line(term)}'}"
+    if vocabulary == "words":
+        return f"word:{one_line(term)}"
+    return f"{vocabulary.removesuffix('s')}:{number} {one_line(term)}"
 
 
 def _results(hits: Hits, notes: Iterable[str]) -> str:
