@@ -11,8 +11,9 @@ demo: $(VENV)/.demo
 	test -d demo-index || $(BIN)/lexicept build python-docs --out demo-index
 	$(BIN)/lexicept search demo-index "how do I join two file paths" --top-k 5 --explain
 
+# Two processes of one thread are faster than one of two: most tests are small.
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check --no-cache .
