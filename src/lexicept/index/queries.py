@@ -124,7 +124,7 @@ def adjusted(
 
 
 def check_factor(subject: str, factor: object) -> None:
-    """Raise InputError for a number that weights are not multiplied by."""
+    """Raise InputError unless a factor is a number from 0 to ``MAX_FACTOR``."""
     if not isinstance(factor, Real) or not 0 <= float(factor) <= MAX_FACTOR:
         raise InputError(f"{subject} must be from 0 to {MAX_FACTOR:,.0f}, not {factor!r:.80}")
 
