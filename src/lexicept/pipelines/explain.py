@@ -71,8 +71,8 @@ def explain(
             was trained.
 
     Raises:
-        InputError: no such model, one whose similarity is not a sum over dimensions, or parameters
-            of SAEs for a model that is none.
+        InputError: no such model, one whose similarity is not a sum over dimensions, parameters of
+            SAEs for a model that is none, or the extra ``concepts`` is not installed.
     """
     require("concepts", "sentence_transformers")
     (read,) = as_documents([document])

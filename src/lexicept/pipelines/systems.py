@@ -41,7 +41,7 @@ Resolved: TypeAlias = Searched | BM25 | Run
 
 
 class _Named(NamedTuple):
-    """A system, its name, and what tells it from others of that name."""
+    """A system, its name, and the whole name, for where several have the same."""
 
     name: str
     whole: str
