@@ -35,8 +35,8 @@ class Reference:
         """Return a reference to a model that was loaded by its name.
 
         Returns:
-            None for a folder, which may move, for adapters, and for weights in a folder of the
-            model's.
+            None for a folder, which may move, for adapters, and for weights in a subfolder of the
+            model.
         """
         folder = _cached(name, ["config.json"])
         if folder is None or (folder / "adapter_config.json").exists():
@@ -78,10 +78,10 @@ class Reference:
         write_json(folder / FILE, content)
 
     def find(self) -> Path:
-        """Return the folder of the weights, downloaded if needed, after a look at their checksums.
+        """Return the folder of the weights, downloaded if needed, once their checksums are checked.
 
         Raises:
-            InputError: they are not to be had, or are others.
+            InputError: the weights can't be loaded, or have other checksums.
         """
         place = resolve(self.name)
         try:

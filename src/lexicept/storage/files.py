@@ -215,7 +215,7 @@ def link(source: Path, target: Path) -> None:
 
 @contextmanager
 def replacing_text(path: Path) -> Iterator[TextIO]:
-    """``storage.replacing`` for a text in UTF-8."""
+    """Yield a text file in UTF-8 that replaces a file, as ``replacing`` does."""
     with replacing(path) as raw:
         file = io.TextIOWrapper(raw, encoding="utf-8", newline="")
         yield file
