@@ -40,8 +40,7 @@ def mine(
     An interrupted call is resumed by calling it again (see ``storage.workspace``).
 
     Args:
-        queries: id → text. Of a pseudo-query, the document it was made from is relevant. A query
-            without relevant documents that finds nothing has no list.
+        queries: id → text. A query without relevant documents that finds nothing has no list.
         relevant: query id → ids of relevant documents, all of them in the index.
         out: the file of the lists to create.
         depth: candidates of a query, at most; documents that score 0 are none.
