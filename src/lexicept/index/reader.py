@@ -52,7 +52,11 @@ from lexicept.vectors import SparseVectors, Vocabulary
 
 
 class IndexReader(RowReader):
-    """An opened index. Arrays are memory-mapped, models are loaded when a query needs them."""
+    """An opened index. Arrays are memory-mapped, models are loaded when a query needs them.
+
+    Raises:
+        IndexFormatError: a damaged index.
+    """
 
     def __init__(self, path: Path, current: CurrentManifest) -> None:
         self.path = path

@@ -16,12 +16,12 @@ BLOCK = 256
 """Scores compared at once with the worst result."""
 
 SEARCHED = 8
-"""Postings of a list for each allowed document from which on these are looked up in the list, and
-it is not read whole."""
+"""Postings per allowed document from which a list is searched for the allowed documents instead of
+being read whole."""
 
 
 READ = 5e-8
-"""Seconds that NumPy takes for a posting and for a document, about."""
+"""Approximate seconds that NumPy takes per posting and per document."""
 
 
 def first_or_later_search(read: int, *arguments: Any) -> tuple[Integers, Floats]:
