@@ -262,7 +262,7 @@ def print_table(title: str, rows: list[tuple[str, str]]) -> None:
 def print_json(content: dict[str, Any], indent: int | None = 1) -> None:
     """Print JSON that a terminal can show, in one line where ``indent`` is None."""
     text = json.dumps(content, ensure_ascii=False, indent=indent)
-    # JSON lets C1 controls through, which a terminal obeys, and marks that reorder text.
+    # JSON does not escape C1 controls, which a terminal obeys, nor marks that reorder text.
     print(
         re.sub(
             "[\x7f-\x9f\u202a-\u202e\u2066-\u2069]",
