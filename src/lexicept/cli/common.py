@@ -187,7 +187,7 @@ def open_to_search(
     query_encoder: QueryEncoder = QueryEncoder.model,
     one_query: bool,
 ) -> tuple[Index, str | None]:
-    """Open an index, and load the model that a search needs; a spinner names what goes on.
+    """Open an index, and load the model that a search needs; a spinner names the step.
 
     Args:
         one_query: whether it is for one query without explanation, which takes less than the model.

@@ -21,7 +21,7 @@ SHARES: dict[np.dtype[Any], int] = {np.dtype(np.float32): 2, np.dtype(np.uint8):
 takes twice the space of a list at most, and is several times faster to search."""
 
 TOGETHER = 2**19
-"""Postings that are inverted at once, but for one dimension's: about 60 bytes for each."""
+"""Most postings inverted at once, unless one dimension has more: about 60 bytes for each."""
 
 
 class Inverted(NamedTuple):

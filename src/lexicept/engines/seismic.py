@@ -284,7 +284,7 @@ def build_index(documents: sp.csr_array, n_postings: int) -> Any:
 
 @contextmanager
 def _refusing_damage(folder: Path) -> Iterator[None]:
-    """Raise IndexFormatError where Rust panics, or a document's number is none."""
+    """Raise IndexFormatError where Rust panics, or a document's name isn't a number."""
     try:
         yield
     except BaseException as error:  # pyo3's PanicException is no Exception, and can't be imported

@@ -105,7 +105,7 @@ def known_item_ndcg(engine: ExactEngine, items: KnownItems, factors: Floats) -> 
     """Return each query's nDCG@10 for its one relevant document, ``1 / log2(1 + rank)`` [n].
 
     Its document ranks among the others by the score that it has without the query's missed
-    dimensions; one that has none of the others is not found.
+    dimensions; a document without any of the query's others is not found.
 
     Args:
         factors: of the queries on the engine's offsets [n].

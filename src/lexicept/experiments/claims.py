@@ -146,7 +146,7 @@ def answer_claim(claim: Claim, known: Answers) -> AnsweredClaim:
     """Answer a claim by its checks.
 
     Raises:
-        InputError: a recipe or row that there is not, or rows without a check between them.
+        InputError: an unknown recipe or row, or rows without a check between them.
     """
     found: list[Found] = []
     missing: dict[str, dict[str, str]] = {}

@@ -61,7 +61,7 @@ def manifest_identity(path: Path) -> tuple[int, int] | None:
 
 
 class CurrentManifest:
-    """The manifest of an index as it was read, which knows whether it is still the current one.
+    """The manifest of an index as it was read, and whether it is still the current one.
 
     Raises:
         IndexFormatError: see ``read_manifest``.

@@ -104,7 +104,7 @@ def adjusted(
         searched: the vocabularies that are searched; no dimension of another one is added.
 
     Raises:
-        InputError: a vocabulary or dimension that there is not, or a number out of range.
+        InputError: an unknown vocabulary or dimension, or a number out of range.
     """
     if not any(query.boosts or query.added for query in queries):
         return weights

@@ -57,7 +57,7 @@ from lexicept.vectorizers.interface import parts_of
 from lexicept.vectors import Integers
 
 _UNREAD = ("*/postings/*", f"*/{PARTS}/*/titles.*", f"*/{PARTS}/*/texts.*")
-"""Files that a change of documents does not read, but for the texts of parts that it merges."""
+"""Files that a change of documents does not read, except the texts of parts that it merges."""
 
 
 @dataclass(frozen=True)

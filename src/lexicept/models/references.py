@@ -107,8 +107,8 @@ def _how(place: str) -> str:
 
 
 def _cached(name: str, files: Sequence[str], revision: str | None = None) -> Path | None:
-    """Return the folder that holds files of a model in a package or in the hub's cache; None where
-    they are not there. No request is made."""
+    """Return the folder that holds files of a model in a package or in the hub's cache; None if
+    there are none. No request is made."""
     place = resolve(name)
     if place != name and Path(place).is_dir():
         return Path(place)

@@ -75,8 +75,8 @@ def search_postings_reference(
         allowed: whether a document may be a result, bool [N]; [0] allows all.
         counts: documents that are allowed in each segment [segments]; [0] with ``allowed``.
         few: u16, the allowed documents of the segments that have few of them, ascending.
-        few_starts: where those of each segment begin, and the last end [segments + 1]; without any,
-            its allowed documents are none or many.
+        few_starts: where those of each segment begin, and the last end [segments + 1]; a segment
+            without any has no allowed documents, or many.
 
     Returns:
         Document numbers and scores; equal scores in document order.

@@ -207,7 +207,7 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
         return int(arguments.max_steps * per_step * arguments.world_size)
 
     def get_train_dataloader(self) -> Any:
-        """Return batches in order: the sampler behind the collator shuffles."""
+        """Return batches in order: the collator's own sampler shuffles."""
         sampler = SequentialSampler(self.train_dataset)
         batches = BatchSampler(sampler, self.args.train_batch_size, drop_last=True)
         workers = min(self.args.dataloader_num_workers, _cores())

@@ -259,7 +259,7 @@ class ConceptVectorizer:
 
 
 _Part = tuple[int, int, float]
-"""Start and end of characters, in the prompt and the text behind it, and their share."""
+"""Start and end of characters, in the prompt followed by the text, and their share."""
 
 
 def _words(

@@ -236,7 +236,7 @@ def load_query_model(folder: Path, texts: Path | None) -> QueryModel | None:
         texts: the folder of whole texts, whose weights follow the concepts'; None without any.
 
     Returns:
-        None where it can't be loaded: ``load_vectorizer`` may work, or says what is wrong.
+        None where it can't be loaded: ``load_vectorizer`` then loads it or raises the error.
     """
     try:
         model = importlib.import_module("lexicept.models.query_model").QueryModel

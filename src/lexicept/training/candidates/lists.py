@@ -257,8 +257,8 @@ def assemble(
     """Make a list of ids, ``[id, score]`` or ``{"pid": id, "ce-score": score}``, each id once.
 
     Raises:
-        InputError: at ``place``: bad ids, no documents, scores that are not finite, or that some
-            documents have and others have not.
+        InputError: at ``place``: bad ids, no documents, scores that are not finite, or scores of
+            some documents only.
     """
     scores: dict[str, float | None] = {}
     count = 0
