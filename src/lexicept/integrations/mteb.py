@@ -96,8 +96,8 @@ class LexiceptSearch:
         """Search the indexed corpus.
 
         Args:
-            queries: rows with ``id``, ``text`` and possibly ``instruction``, which is
-                appended to the text as MTEB does for its own models.
+            queries: rows with ``id``, ``text`` and possibly ``instruction``, which is appended
+                to the text as MTEB does for its own models.
             top_k: documents per query.
             top_ranked: of reranking tasks: the only documents that a query may find.
             task: further arguments that MTEB passes; ignored.

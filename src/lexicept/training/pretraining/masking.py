@@ -54,8 +54,7 @@ def mask(
     """Mask a share of the spans: exactly ``round(share · spans)`` of them, at least one.
 
     All tokens of a chosen span become ``mask_id`` (eight times as often) or random tokens, or stay
-    unchanged. The label is the span's dimension, at each of its tokens (ESPLADE,
-    3.1.2).
+    unchanged. The label is the span's dimension, at each of its tokens (ESPLADE, 3.1.2).
 
     Args:
         token_ids: those of a window, special tokens included.
