@@ -8,7 +8,7 @@ class LexiceptError(Exception):
 
 
 class LexiceptWarning(UserWarning):
-    """Base of every warning that lexicept gives; the command line prints it without its place."""
+    """Base of every warning that lexicept gives; the command line prints its text alone."""
 
 
 class InputError(LexiceptError, ValueError):

@@ -63,7 +63,11 @@ class Reweighted:
         return np.asarray(queries @ self.background)
 
     def queries(self, queries: Any) -> sp.csr_array:
-        """Return CSR [n, V + 1] from CSR [n, V] of query weights."""
+        """Return CSR [n, V + 1] from CSR [n, V] of query weights.
+
+        Raises:
+            InputError: another V, or weights that are NaN, infinite or negative.
+        """
         matrix = canonical_csr(queries)
         if matrix.shape[1] != self.background.size:
             raise InputError(
@@ -90,8 +94,8 @@ class Dialogue:
     """Listeners and speakers so far: numbers per dimension, from which every document can be
     replayed alone.
 
-    All steps alternate alike: a literal listener hears f(w), with l_t = f(0) and s_d = 1 as
-    background, as a pragmatic one hears a speaker.
+    All rounds are computed alike: the literal listener hears f(w), whose background is l_t = f(0)
+    and s_d = 1, as a pragmatic one hears a speaker.
     """
 
     num_documents: int
@@ -100,7 +104,7 @@ class Dialogue:
     heard: Floats
     """The sums Z_t of the listeners [k, V] (equations 2, 4, 5, 8 and 9)."""
     backgrounds: Floats
-    """l_t of the speakers [k + 1, V]; what comes first is f(0)."""
+    """l_t of the speakers [k + 1, V]; the first row is f(0)."""
     tops: Floats
     """The largest l_t of each listener [k], a scale that its speaker ignores."""
     totals: Floats
@@ -153,14 +157,21 @@ def hear(weights: sp.csr_array, prior: Floats, dialogue: Dialogue) -> Sums:
         prior: P(d) [n], which adds up to 1 over all documents.
 
     Raises:
-        InputError: a weight too large for the transform, or alpha is too large.
+        InputError: a weight too large for the transform.
     """
     return Sums(*listener_sums(*_rows(weights, prior, dialogue)))
 
 
 def read(weights: sp.csr_array, prior: Floats, dialogue: Dialogue) -> tuple[sp.csr_array, Floats]:
     """Return the last listener's reading of some documents: weights above the background and their
-    c_d [n], both × N; see ``hear``."""
+    c_d [n], both × N.
+
+    Args:
+        weights, prior: as in ``hear``.
+
+    Raises:
+        InputError: a weight too large for the transform, or alpha is too large.
+    """
     above, scales = listener_reads(*_rows(weights, prior, dialogue))
     check_finite(dialogue.alpha, above, scales)
     N = dialogue.num_documents
@@ -195,7 +206,7 @@ def converse(hear_all: Callable[[Dialogue], Sums], dialogue: Dialogue, iteration
 
     Args:
         hear_all: ``hear`` for all documents: a map over shards of them, and a sum.
-        dialogue: one that begins.
+        dialogue: the state that ``Dialogue.begin`` returns.
         iterations: pairs, at least 1.
 
     Raises:

@@ -26,7 +26,7 @@ def one_line(text: str) -> str:
 def around(text: str, start: int, end: int, characters: int) -> tuple[int, int]:
     """Return the first and last character + 1 of a passage around ``start`` to ``end``.
 
-    It has up to so many characters on each side, and is cut between words where it can be.
+    It has up to ``characters`` on each side, and is cut between words where it can be.
     """
     first, last = max(0, start - characters), min(len(text), end + characters)
     if first and (blank := _BLANK.search(text, first - 1, start)):

@@ -35,14 +35,14 @@ def csr_of_rows(
 
 
 def first_of_rows(matrix: sp.csr_array, count: int) -> sp.csr_array:
-    """Return the first stored entries of every row."""
+    """Return the first ``count`` stored entries of every row of CSR [M, N]."""
     kept = ranks(row_numbers(matrix)) < count
     lengths = np.minimum(np.diff(matrix.indptr), count)
     return csr_of_rows(matrix.data[kept], matrix.indices[kept], lengths, matrix.shape)
 
 
 def neighbours(counts: Integers, most: int) -> Iterator[slice]:
-    """Yield slices of neighbours whose counts add up to ``most`` at most, or of one.
+    """Yield slices of neighbours whose counts add up to at most ``most``; a larger one is alone.
 
     Args:
         counts: integers of at least 0 [n].

@@ -27,7 +27,11 @@ it can add to a score."""
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """A range of dimensions with a name, such as ``words`` or ``concepts``."""
+    """A range of dimensions with a name, such as ``words`` or ``concepts``.
+
+    Raises:
+        InputError: another number of terms than of dimensions.
+    """
 
     name: str
     size: int
@@ -94,18 +98,26 @@ class SparseVectors:
         raise InputError(f"no vocabulary {name!r} here, only: {names}")
 
     def select(self, name: str) -> SparseVectors:
-        """Return the same texts in one of the vocabularies."""
+        """Return the same texts in one vocabulary. Raises InputError for an unknown one."""
         span = self.span(name)
         kept = [v for v in self.vocabularies if v.name == name]
         return SparseVectors(self.weights[:, span], self.ids, kept)
 
     def prune(self, max_active_dims: int) -> SparseVectors:
-        """Keep the largest weights of every vector (static pruning; ESPLADE section 3)."""
+        """Keep the largest weights of every vector (static pruning; ESPLADE section 3).
+
+        Raises:
+            InputError: ``max_active_dims`` below 1.
+        """
         return SparseVectors(prune_rows(self.weights, max_active_dims), self.ids, self.vocabularies)
 
     @staticmethod
     def concatenate(parts: Sequence[SparseVectors]) -> SparseVectors:
-        """Join vectors of the same texts in different vocabularies side by side."""
+        """Join vectors of the same texts in different vocabularies side by side.
+
+        Raises:
+            InputError: no vectors, ids that differ, or a vocabulary's name that is there twice.
+        """
         if not parts or not all(isinstance(part, SparseVectors) for part in parts):
             raise InputError(f"parts must be a list of SparseVectors, not {parts!r:.80}")
         if any(part.ids != parts[0].ids for part in parts):
@@ -118,9 +130,14 @@ class SparseVectors:
 
 
 def canonical_csr(weights: Any, ids: Sequence[str] | None = None) -> sp.csr_array:
-    """Return CSR with sorted indices and no explicit zeros.
+    """Return CSR [n, V] with sorted indices and no duplicates or explicit zeros.
 
-    Raises InputError for NaN, infinite and negative weights; ``ids`` name the row in it.
+    Args:
+        weights: SciPy sparse matrix [n, V].
+        ids: names of the rows in messages.
+
+    Raises:
+        InputError: no sparse matrix, or weights that are NaN, infinite or negative.
     """
     if not sp.issparse(weights):
         raise InputError(f"expected a SciPy sparse matrix, not {type(weights).__name__}")
@@ -128,7 +145,7 @@ def canonical_csr(weights: Any, ids: Sequence[str] | None = None) -> sp.csr_arra
     if matrix.dtype.kind != "f":
         matrix = matrix.astype(np.float32)
     smallest, largest = matrix.data.min(initial=np.inf), matrix.data.max(initial=0)
-    if not (smallest >= 0 and largest < np.inf):  # nor is a NaN
+    if not (smallest >= 0 and largest < np.inf):  # true for NaN too
         bad = np.flatnonzero(~(np.isfinite(matrix.data) & (matrix.data >= 0)))
         row = int(np.searchsorted(matrix.indptr, bad[0], side="right")) - 1
         name = f"{ids[row]!r} (row {row})" if ids is not None and row < len(ids) else f"row {row}"
@@ -202,7 +219,7 @@ def with_entries(
 def canonical_entries(
     data: Floats, indices: Integers, indptr: Integers, num_columns: int
 ) -> sp.csr_array:
-    """Return CSR [n, num_columns] of entries that are canonical, likewise."""
+    """Return CSR [n, num_columns] of canonical entries, without SciPy's checks."""
     return with_entries(_no_entries(indptr.size - 1, num_columns), data, indices, indptr)
 
 
@@ -246,7 +263,7 @@ def prune_rows(
 
 
 def largest_weights(matrix: sp.csr_array) -> Floats:
-    """Return the largest weight of every dimension [V]; 0 for an empty one."""
+    """Return the largest weight of every dimension, f32 [V]; 0 for an empty one."""
     bounds = np.zeros(matrix.shape[1], np.float32)
     np.maximum.at(bounds, matrix.indices, matrix.data.astype(np.float32))
     return bounds

@@ -45,7 +45,7 @@ class Weighting(Protocol):
     def documents(self, tf: sp.csr_array, collection: Statistics | None = None) -> sp.csr_array:
         """Return document weights, CSR [n, V], from tf, CSR [n, V].
 
-        ``collection`` has the statistics of all documents; by default these are all.
+        ``collection`` has the statistics of all documents; by default they are those of ``tf``.
         """
 
     def queries(self, tf: sp.csr_array) -> sp.csr_array:
@@ -61,6 +61,9 @@ class BM25:
 
     Robertson and Zaragoza 2009; the variant is "BM25 accurate Lucene" of Kamphuis et al. 2020,
     without the constant factor k1 + 1. |d| is the sum of the document's tf.
+
+    Raises:
+        InputError: a parameter out of range.
     """
 
     k1: float = 1.5
@@ -155,7 +158,11 @@ class Unchanged(_Elementwise):
 
 
 def from_settings(settings: dict[str, Any]) -> Weighting:
-    """Return the weighting that ``settings()`` describes. Raises InputError for unknown ones."""
+    """Return the weighting that ``settings()`` describes.
+
+    Raises:
+        InputError: an unknown name or parameter, or a parameter out of range.
+    """
     kinds: dict[str, type[BM25] | type[Splade] | type[Unchanged]] = {
         "bm25": BM25,
         "splade": Splade,

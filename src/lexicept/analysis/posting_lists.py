@@ -43,10 +43,13 @@ class PostingLists:
         return float((self.lengths == 0).mean()) if self.lengths.size else 0.0
 
     def quantiles(self, shares: npt.ArrayLike) -> Integers:
-        """The length that a share of all lists does not exceed: [len(shares)].
+        """Return the lengths that these shares of all lists do not exceed [len(shares)].
 
         Args:
             shares: within 0 (the shortest list) and 1 (the longest).
+
+        Raises:
+            InputError: a share outside 0 to 1.
         """
         ascending = self.lengths[::-1]
         # Less a little: .1 · 70 is above 7.
@@ -58,6 +61,9 @@ class PostingLists:
         """Return the share of all postings in a share of the longest lists: [len(shares)].
 
         A share of 1 gives 1; without postings everything is 0.
+
+        Raises:
+            InputError: a share outside 0 to 1.
         """
         held = np.concatenate([[0], np.cumsum(self.lengths)])
         places = np.rint(_within(shares) * self.lengths.size).astype(np.int64)

@@ -69,7 +69,7 @@ def rra_effect(before: Any, after: Any) -> RRAEffect:
             is missing here is 0.
 
     Raises:
-        InputError: other shapes, or a non-zero that ``before`` has not.
+        InputError: shapes that differ, or a non-zero that ``before`` does not have.
     """
     matrix, weights = _both(before, after)
     columns, width = matrix.indices, matrix.shape[1]
@@ -90,7 +90,11 @@ def rra_effect(before: Any, after: Any) -> RRAEffect:
 
 
 def document_effect(before: Any, after: Any, row: int) -> list[Change]:
-    """Return one document's dimensions before and after, by weight before; see ``rra_effect``."""
+    """Return one document's dimensions before and after, by weight before; see ``rra_effect``.
+
+    Raises:
+        InputError: shapes that differ, or a non-zero that ``before`` does not have.
+    """
     matrix, weights = _both(before, after)
     part = slice(matrix.indptr[row], matrix.indptr[row + 1])
     first = _ranks(matrix, matrix.data)[part]

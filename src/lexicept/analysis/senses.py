@@ -56,9 +56,9 @@ def find_senses(occurrences: Sequence[Occurrence], num_senses: int = 5) -> list[
     """Cluster the occurrences of one word by the latents that fire on them.
 
     An occurrence is the vector of its activations × ln(occurrences / those with the latent), which
-    drops the latents of the word itself that fire always, at length 1; Ward's method joins these.
-    It always finds as many groups as it is asked for, where there are as many different vectors:
-    the silhouette (Rousseeuw 1987; Euclidean) says what they are worth.
+    drops the latents of the word itself that fire always, normalised to length 1; Ward's method
+    joins these vectors. It finds ``num_senses`` groups whenever there are as many different
+    vectors: the silhouette (Rousseeuw 1987; Euclidean) says how well separated they are.
 
     Args:
         occurrences: of one word.

@@ -12,8 +12,8 @@ that neither excuses is wacky:
   tested, one-sided, at 95 % (normal approximation; corrected for ties, for most documents have no
   word of a text).
 
-An expansion by a related word, or a concept that fires without any of its usual words, keeps good
-company: it is meant to be found here only where the collection gives no reason for it.
+An expansion by a related word, or a concept that fires without any of its usual words, usually has
+an excuse by its company: it is found here only where the collection gives no reason for it.
 """
 
 from __future__ import annotations
@@ -79,7 +79,11 @@ class WackyFinder:
             )
 
     def in_documents(self, rows: Iterable[int]) -> list[Wacky]:
-        """Return the wacky weights of documents of the collection, largest share first."""
+        """Return the wacky weights of documents of the collection, largest share first.
+
+        Args:
+            rows: row numbers of the documents.
+        """
         weights = [
             wacky
             for row in rows

@@ -156,7 +156,7 @@ app = make_app()
 def main() -> None:
     """Run the command line; errors that name their cause are one line, without a traceback."""
     for stream in (sys.stdout, sys.stderr):
-        # Documents hold any character, terminals and pipes do not take every one.
+        # Documents may have characters that a terminal or pipe can't encode.
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     try:
         with warnings.catch_warnings():

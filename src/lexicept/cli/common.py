@@ -187,7 +187,7 @@ def open_to_search(
     query_encoder: QueryEncoder = QueryEncoder.model,
     one_query: bool,
 ) -> tuple[Index, str | None]:
-    """Open an index, and load the model that a search needs; a spinner names what goes on.
+    """Open an index, and load the model that a search needs; a spinner names the step.
 
     Args:
         one_query: whether it is for one query without explanation, which takes less than the model.
@@ -262,7 +262,7 @@ def print_table(title: str, rows: list[tuple[str, str]]) -> None:
 def print_json(content: dict[str, Any], indent: int | None = 1) -> None:
     """Print JSON that a terminal can show, in one line where ``indent`` is None."""
     text = json.dumps(content, ensure_ascii=False, indent=indent)
-    # JSON lets C1 controls through, which a terminal obeys, and marks that reorder text.
+    # JSON does not escape C1 controls, which a terminal obeys, nor marks that reorder text.
     print(
         re.sub(
             "[\x7f-\x9f\u202a-\u202e\u2066-\u2069]",

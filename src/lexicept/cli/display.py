@@ -33,11 +33,11 @@ _COLOURS = {"words": "cyan", "concepts": "magenta", "texts": "yellow"}
 
 
 class _Mark(NamedTuple):
-    """Characters of a text to highlight, with the worth of showing them."""
+    """Characters of a text to highlight; a snippet is chosen by the sum of their worths."""
 
     span: Span
     reason: int
-    """Marks of the same reason are worth showing once."""
+    """Number of the contribution explained, −1 for a weak mark; its worth is counted once."""
     worth: float
     style: str
 

@@ -58,7 +58,7 @@ def read_file(path: str, name: str) -> Records[Document]:
 
     Raises:
         NothingToRead: it is empty, no text, encrypted or the like.
-        InputError: it can't be read; from the function of a document, that this can't.
+        InputError: it can't be read; from the function of a document, that the document can't.
     """
     extension = os.path.splitext(path.lower().removesuffix(".gz"))[1]
     if extension not in _MANY:

@@ -126,7 +126,7 @@ def id_of(name: str) -> str:
 
 
 def file_of(document_id: str) -> str:
-    """Return the id of the file that a document is of."""
+    """Return the id of the file that a document comes from."""
     return document_id.partition("#")[0]
 
 

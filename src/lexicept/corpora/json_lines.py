@@ -25,7 +25,7 @@ def read_documents(path: str, *, anonymous: bool = False) -> Records[Document]:
     """Yield the documents of a JSON Lines file.
 
     Args:
-        anonymous: whether one without an id gets the number of its line.
+        anonymous: whether a document without an id gets the number of its line.
 
     Raises:
         InputError: the file can't be read; from the function of a line, broken JSON, or a field
@@ -43,7 +43,7 @@ def read_json(path: str, *, anonymous: bool = False) -> Records[Document]:
     """Yield the documents of a JSON file: an array of objects, one object, or JSON Lines.
 
     Args:
-        anonymous: whether one without an id gets its number.
+        anonymous: whether a document without an id gets its number.
 
     Raises:
         InputError: the file can't be read, or is an array that is no valid JSON or has more than

@@ -53,7 +53,7 @@ def parse_markdown(path: str, text: str) -> Parsed:
 
 def headings(text: str) -> list[Heading]:
     """Return the headings of a Markdown text, as CommonMark has them."""
-    from markdown_it import MarkdownIt  # a search need not wait for it
+    from markdown_it import MarkdownIt  # slow to import, and a search does not need it
 
     tokens = MarkdownIt("commonmark").parse(text)
     found = []

@@ -74,7 +74,7 @@ def rows(document: Document) -> Iterator[Document]:
 
 
 def from_rows(document_id: str, title: str, stored: Sequence[Document]) -> Document:
-    """Return the document that ``rows`` made these of."""
+    """Return the document that ``rows`` made these rows of."""
     passages = []
     for row in stored:
         heading = row.title[len(title) :].removeprefix(TITLES) if title else row.title
@@ -94,13 +94,14 @@ def joined(passages: Iterable[Passage]) -> str:
 
 
 def num_words(text: str) -> int:
-    """Return the number of words of a text; one for twelve characters where words are long or not
-    told apart by spaces."""
+    """Return the number of words of a text; one per twelve characters where words are long or not
+    separated by spaces."""
     return max(len(text.split()), len(text) // 12)
 
 
 def pieces(text: str, most: int = MOST_WORDS) -> Iterator[str]:
-    """Yield a text in pieces of at most ``most`` words, cut where it has the widest gaps."""
+    """Yield a text in pieces of at most ``most`` words (see ``num_words``), cut at paragraphs, else
+    at sentences, else at words."""
     text = text.strip()
     if num_words(text) <= most:
         if text:
@@ -135,7 +136,7 @@ def _packed(parts: Iterable[str], most: int, glue: str) -> Iterator[str]:
 
 
 def _runs(text: str, most: int) -> list[str]:
-    """Cut a text without sentences after ``most`` words, and words of no end after as much."""
+    """Cut a text without sentences after ``most`` words, and very long words at the same size."""
     words = [
         word[i : i + 12 * most] for word in text.split() for i in range(0, len(word), 12 * most)
     ]

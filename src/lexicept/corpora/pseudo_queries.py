@@ -29,7 +29,7 @@ def from_texts(
     """Take one random sentence each of up to ``count`` random documents.
 
     Args:
-        share: of a sentence's words that its query has, 3 at least, in the sentence's order.
+        share: share of a sentence's words that its query has, at least 3 words, in their order.
 
     Returns:
         The number of the document that each query comes from, and the queries. Documents without

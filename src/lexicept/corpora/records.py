@@ -23,7 +23,7 @@ class Passage(NamedTuple):
 
 
 class Document(NamedTuple):
-    """A document of a corpus; `title` and `fields` may be empty."""
+    """A document of a corpus; ``title`` and ``fields`` may be empty."""
 
     id: str
     text: str
@@ -65,19 +65,19 @@ class Place(NamedTuple):
         return f"{self.source}, {self.unit} {self.number}" if self.number else self.source
 
     def error(self, problem: str) -> InputError:
-        """Return an InputError that names this position and a `problem`."""
+        """Return an InputError that names this position and a ``problem``."""
         return InputError(f"{self}: {problem}")
 
 
 class RecordError(InputError):
-    """Raised for a record that can't be read, where the next one of its source can."""
+    """Raised for a record that can't be read, whose source has others that may be read."""
 
 
 Record = TypeVar("Record", Document, Query)
 
 Records = Iterator[tuple[Place, Callable[[], Record]]]
-"""The place of each record of a source, and the function that reads it. One that can't be read thus
-does not end the stream."""
+"""The place of each record of a source, and the function that reads it, so that a record that can't
+be read does not end the stream."""
 
 
 def checked(
@@ -91,7 +91,7 @@ def checked(
 
     Args:
         skipped: notes those that can't be read; None raises the first error.
-        kinds: of fields that an index has.
+        kinds: the types of the fields that an index already has.
 
     Raises:
         RecordError: a record that can't be read, a malformed or repeated id, text that UTF-8
@@ -190,7 +190,7 @@ def check_passages(place: Place, document: Document) -> None:
 
 
 def check_id(place: Place, value: str) -> None:
-    """Raise InputError unless `value` can stand in a TREC run or qrels file."""
+    """Raise InputError unless ``value`` can stand in a TREC run or qrels file."""
     if value.split() != [value] or "\0" in value:
         raise place.error(f"bad id {value!r}: an id is not empty and holds no whitespace or NUL")
 
@@ -205,7 +205,7 @@ def _check_encodable(place: Place, text: str) -> None:
 
 @contextmanager
 def readable(source: str) -> Iterator[None]:
-    """Turn errors of reading `source` (permissions, broken gzip) into InputError."""
+    """Turn errors of reading ``source`` (permissions, broken gzip) into InputError."""
     try:
         yield
     except (OSError, EOFError, zlib.error) as error:

@@ -54,7 +54,7 @@ class Skipped:
             self.errors.append(str(error))
 
     def warn(self) -> None:
-        """Give one warning about each of the two, if there is anything to warn about."""
+        """Give one warning about skipped files and one about errors, if there are any."""
         if self._quiet:
             return
         if total := self._counts.total():

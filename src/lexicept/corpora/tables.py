@@ -62,7 +62,7 @@ def read_table(rows: Callable[[], Rows], *, anonymous: bool = False) -> Records[
     """Yield the documents of a table whose header names an id, a text and, optionally, a title.
 
     Other columns with names are fields: numbers where every value is one, else texts; an empty
-    value is a missing one. The rows are read once more for that, before.
+    value is a missing one. To find that out, the rows are read once before.
 
     Args:
         rows: returns all rows; the first that is not blank is the header.

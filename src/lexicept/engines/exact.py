@@ -83,10 +83,12 @@ class ExactEngine(Engine):
         """Invert a SciPy sparse matrix [N, V].
 
         Args:
+            offsets: a finite number per document [N]; 0 by default.
             weight_bits: 32, or 8 for weights rounded to 255 steps of the dimension's largest.
 
         Raises:
-            InputError: NaN or negative weights, other bits.
+            InputError: NaN, infinite or negative weights, offsets of another length or that are not
+                finite, or another number of bits.
         """
         matrix = single_precision(documents)
         prior = checked_offsets(offsets, matrix.shape[0])
@@ -120,7 +122,7 @@ class ExactEngine(Engine):
             raise IndexFormatError(f"{folder}: {error}") from None
 
     def let_go(self) -> None:
-        """Let the system take the pages of postings on disk back, after all of them were read."""
+        """Give the memory of postings on disk back to the system, after all of them were read."""
         for field in fields(self):
             let_go(getattr(self, field.name))
 
@@ -160,8 +162,8 @@ class ExactEngine(Engine):
 
     @cached_property
     def lists(self) -> Lists:
-        """Its lists as kernels take them: a query reads all segments of a few dimensions, so that
-        what is known of these is side by side."""
+        """Its lists as kernels take them: in column order, because a query reads all segments of a
+        few dimensions."""
         rows = np.where(self._tabled, self._counts[:, None], 0)
         parts = self._entries, rows, num_bytes(self._entries, self.widths)
         before = [np.cumsum(part, dtype=np.int64).reshape(part.shape) - part for part in parts]
@@ -173,7 +175,7 @@ class ExactEngine(Engine):
 
     @cached_property
     def _largest(self) -> Floats:
-        """Return ``maxima`` as kernels take them: like what is known of lists."""
+        """Return ``maxima`` as kernels take them, in column order too."""
         return np.asfortranarray(self.maxima)
 
     @cached_property
@@ -207,7 +209,7 @@ class ExactEngine(Engine):
     @cached_property
     def largest(self) -> float:
         """The largest weight of all."""
-        if self.weight_bits == 8:  # every dimension's own has the last step
+        if self.weight_bits == 8:  # a dimension's largest weight is stored as 255
             return 255 * float(self.scales[self.df > 0].max(initial=0))
         return float(max(self.weights.max(initial=0), self.table.max(initial=0)))
 
@@ -380,7 +382,7 @@ class PostingsWriter(SegmentWriter):
         folder: where ``ExactEngine.open`` shall find them; None keeps them in memory.
 
     Raises:
-        InputError: other bits.
+        InputError: another number of bits.
     """
 
     def add(self, block: sp.csr_array) -> int:
@@ -397,7 +399,11 @@ class PostingsWriter(SegmentWriter):
         return first
 
     def finish(self, offsets: npt.ArrayLike) -> ExactEngine:
-        """Return the engine of all documents, with an offset per document [N]."""
+        """Return the engine of all documents, with an offset per document [N].
+
+        Raises:
+            InputError: offsets of another length, or that are not finite.
+        """
         prior = checked_offsets(offsets, self._added)
         if self._waiting:
             self._invert(self._added % SEGMENT)

@@ -123,7 +123,11 @@ def checked(
 
 
 def checked_offsets(offsets: npt.ArrayLike | None, num_documents: int) -> Floats:
-    """Return an offset per document [N], f32; zeros for None. Raises InputError unless finite."""
+    """Return an offset per document [N], f32; zeros for None.
+
+    Raises:
+        InputError: another number of offsets, or one that is not finite.
+    """
     prior = np.zeros(num_documents) if offsets is None else np.asarray(offsets)
     if prior.shape != (num_documents,):
         raise InputError(f"offsets of shape {prior.shape} for {num_documents} documents")
@@ -133,7 +137,11 @@ def checked_offsets(offsets: npt.ArrayLike | None, num_documents: int) -> Floats
 
 
 def single_precision(weights: Any) -> sp.csr_array:
-    """Return ``canonical_csr`` in f32. Raises InputError for weights that f32 can't hold too."""
+    """Return ``canonical_csr`` in f32.
+
+    Raises:
+        InputError: what ``canonical_csr`` refuses, or a weight that is too large for f32.
+    """
     matrix = canonical_csr(weights)
     if matrix.dtype == np.float32:
         return matrix

@@ -21,7 +21,7 @@ SHARES: dict[np.dtype[Any], int] = {np.dtype(np.float32): 2, np.dtype(np.uint8):
 takes twice the space of a list at most, and is several times faster to search."""
 
 TOGETHER = 2**19
-"""Postings that are inverted at once, but for one dimension's: about 60 bytes for each."""
+"""Most postings inverted at once, unless one dimension has more: about 60 bytes for each."""
 
 
 class Inverted(NamedTuple):
@@ -38,7 +38,8 @@ class Inverted(NamedTuple):
     df: Integers
 
     def after(self, first: int) -> Inverted:
-        """Return the same after so many entries, where it was inverted after none."""
+        """Return the same with the marks that it has after ``first`` entries of other segments; it
+        was inverted as if there were none."""
         listed = self.widths > 0
         lengths = self.lengths[listed].astype(np.int64)
         gaps = np.concatenate([self.gaps, np.zeros(MARGIN, np.uint8)])
@@ -111,7 +112,7 @@ def inverted(segment: sp.csc_array, scales: Floats, kind: np.dtype[Any], first: 
         segment: its documents, CSC f32 [n, V], without zeros.
         scales: of the dimensions' weights, if these are rounded to 8 bits [V].
         kind: type of weights, f32 or u8.
-        first: entries of the segments, and of the segment's dimensions, before.
+        first: number of entries in earlier segments, and in this segment's earlier dimensions.
     """
     df, count = np.diff(segment.indptr), segment.shape[0]
     weights = segment.data
@@ -137,7 +138,7 @@ def inverted(segment: sp.csc_array, scales: Floats, kind: np.dtype[Any], first: 
 
 
 def check_weight_bits(weight_bits: int) -> None:
-    """Raises InputError for others than 32 and 8."""
+    """Raise InputError unless weights have 32 or 8 bits."""
     if weight_bits not in (32, 8):
         raise InputError(f"weights have 32 or 8 bits, not {weight_bits}")
 
@@ -184,7 +185,7 @@ class SegmentWriter:
 
         Args:
             groups: what ``inverted_in_groups`` yields.
-            count: its documents; ``SEGMENT`` of them, but for the last.
+            count: number of its documents: ``SEGMENT``, or fewer in the last segment.
         """
         first = self._added
         self._added += count
@@ -192,7 +193,7 @@ class SegmentWriter:
         return first
 
     def _invert(self, count: int) -> None:
-        """Write the segment that is complete, of so many documents."""
+        """Write the segment that is complete, of ``count`` documents."""
         blocks, self._waiting = self._waiting, []
         self._write(inverted_in_groups(blocks, count, self.scales, self.kind, self._entries))
 

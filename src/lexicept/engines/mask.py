@@ -10,7 +10,7 @@ import numpy.typing as npt
 from lexicept.vectors import Integers
 
 FEW = 16
-"""Documents of a segment for each allowed one, from which on these are few."""
+"""The allowed documents of a segment are few if at most one in ``FEW`` is allowed."""
 
 
 class Segments(NamedTuple):
@@ -28,7 +28,7 @@ EVERYTHING = Segments(
 
 
 class Mask:
-    """The documents that a search may return, for as many searches as there are.
+    """The documents that a search may return; many searches may share one.
 
     Args:
         allowed: whether a document is one of them [N].

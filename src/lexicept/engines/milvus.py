@@ -1,7 +1,7 @@
 """Milvus: one adapter for a local file, for ``milvus-lite server`` and for a cluster.
 
-A collection holds a number and a sparse vector per document. It is searched exactly; what a cluster
-rounds weights to is its own affair.
+A collection holds a number and a sparse vector per document. It is searched exactly, with the
+weights as the server stores them: a cluster may round them.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ class Server:
     """A collection of a server, or of a local file; calls are repeated until it answers.
 
     Raises:
-        InputError: nothing answers, or the server refuses; the message says what it said.
+        InputError: nothing answers, or the server refuses; the message is the server's.
     """
 
     def __init__(
@@ -275,11 +275,11 @@ class Server:
 def load(server: Server, documents: sp.csr_array, folder: Path, progress: Progress) -> None:
     """Upsert all documents [N, V + 1] that are not empty, batch by batch.
 
-    A file in ``folder`` names the last batch that the server took. Documents are told apart by
-    their numbers, so that a batch that is sent twice counts once.
+    A file in ``folder`` says how many documents the server has accepted. Documents are identified
+    by their numbers, so that a batch that is sent twice is stored once.
 
     Raises:
-        InputError: the server does not answer, or does not keep what it took.
+        InputError: the server does not answer, or loses documents that it accepted.
     """
     filled = np.flatnonzero(np.diff(documents.indptr))
     uri = None if server.local else server.uri
@@ -309,7 +309,7 @@ def as_dict(dimensions: Integers, weights: Floats) -> dict[int, float]:
 
 
 def _read(folder: Path) -> dict[str, Any]:
-    """Return the progress of a load; an empty object before its first batch."""
+    """Return the progress of a load; an empty object before it begins."""
     return read_json(folder / STATE) if (folder / STATE).exists() else {}
 
 

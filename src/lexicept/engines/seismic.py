@@ -1,8 +1,8 @@
 """Seismic: an approximate engine that prunes posting lists and skips blocks of documents.
 
 Bruch et al. 2024, "Efficient Inverted Indexes for Approximate Retrieval over Learned Sparse
-Representations". A list keeps its largest entries, grouped into blocks of like documents; a block
-whose summary promises too little is skipped; what is left is scored in full.
+Representations". A list keeps its largest entries, grouped into blocks of similar documents; a
+block whose summary scores too low is skipped; the documents of other blocks are scored in full.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Pruning:
     query_cut: int
     """Number of a query's largest dimensions whose lists are read."""
     heap_factor: float
-    """Factor on a block's summary, below whose product with the query the block is skipped; 0 skips
-    none."""
+    """A block is skipped if the product of its summary with the query is below this factor times
+    the lowest score among the best documents so far; 0 skips none."""
 
     @classmethod
     def none(cls, num_documents: int, num_dimensions: int) -> Pruning:
@@ -95,9 +95,10 @@ class SeismicEngine(WrappedEngine):
 
         Args:
             documents, offsets: SciPy sparse matrix [N, V] and a number per document [N].
-            recall: what part of the exact ``DEPTH`` best to find; 1 prunes nothing.
-            queries, query_offsets: the sample [n, V] that pruning is tuned on: every other query to
-                choose, the rest to measure the recall that is reported.
+            recall: the share of the exact ``DEPTH`` best documents to find; 1 prunes nothing.
+            queries, query_offsets: weights [n, V] and factors [n] of the sample that pruning is
+                tuned on: every other query to choose, the rest to measure the recall that is
+                reported. A recall below 1 requires queries.
 
         Returns:
             What ``open`` needs, and ``recall`` as measured, as JSON values.
@@ -181,7 +182,7 @@ class Sample:
         return cls([vector for vector, _ in kept], bars, wanted)
 
     def part(self, start: int) -> Sample:
-        """Return every other query."""
+        """Return every other query from number ``start`` on."""
         return Sample(self.queries[start::2], self.bars[start::2], self.wanted[start::2])
 
     def recall(self, index: Any, pruning: Pruning) -> tuple[float, float]:
@@ -201,8 +202,8 @@ def tune(
 ) -> tuple[Any, Pruning, float]:
     """Find the shortest lists that can reach the recall, then the fastest search that does.
 
-    Lists are doubled from a quarter of their mean length until reading all of a query finds half of
-    what may be missed.
+    Lists are doubled from a quarter of their mean length until a search that skips nothing misses
+    at most half of what may be missed.
 
     Returns:
         The index, its pruning, and the recall on the other half of the sample.
@@ -257,7 +258,7 @@ def arguments(queries: Sequence[Vector]) -> dict[str, Any]:
 
 
 def results(rankings: Sequence[Any], count: int) -> list[Found]:
-    """Return Seismic's results of so many queries, in their order."""
+    """Return Seismic's results of ``count`` queries, in their order."""
     ordered: list[Found] = [([], [])] * count
     for hits in rankings:  # in any order of the queries
         if hits:
@@ -283,7 +284,7 @@ def build_index(documents: sp.csr_array, n_postings: int) -> Any:
 
 @contextmanager
 def _refusing_damage(folder: Path) -> Iterator[None]:
-    """Raise IndexFormatError where Rust panics, or a document's number is none."""
+    """Raise IndexFormatError where Rust panics, or a document's name isn't a number."""
     try:
         yield
     except BaseException as error:  # pyo3's PanicException is no Exception, and can't be imported

@@ -71,8 +71,8 @@ def build(
         restart: discard an interrupted build instead.
 
     Raises:
-        InputError: no such engine, bad arguments, an interrupted build from other postings
-            or on another server, or another process is building here.
+        InputError: no such engine, its package is missing, bad arguments, an interrupted build from
+            other postings or on another server, or another process is building here.
     """
     kind = engine_class(name)
     folder.mkdir(parents=True, exist_ok=True)
@@ -113,7 +113,8 @@ def open_engine(folder: Path, name: str, postings: str) -> Engine:
     """Open the engine in ``folder``.
 
     Raises:
-        InputError: no such engine, none was built, or it was built from other postings.
+        InputError: no such engine, its package is missing, none was built, or it was built from
+            other postings.
         IndexFormatError: it is damaged.
     """
     kind = engine_class(name)

@@ -60,7 +60,7 @@ class Extension:
         """Return the extension and the extended documents [N, V + 1].
 
         Raises:
-            InputError: NaN, infinite or negative weights or offsets.
+            InputError: NaN, infinite or negative weights or offsets, or offsets of another length.
         """
         matrix = single_precision(documents)
         prior = checked_offsets(offsets, matrix.shape[0])

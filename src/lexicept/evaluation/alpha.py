@@ -1,11 +1,11 @@
 """The choice of RRA's α without judgements, on queries that look for one document each.
 
-A query of words that stand in its document chooses badly: such a query finds its document with any
-α, best with the smallest. So a pseudo-query has half of a sentence's words, and its document is
-scored as if it lacked some of them, as relevant documents lack 30 to 50 % of a query's terms (Zhao
-and Callan, CIKM 2010). What is left is noisy: α stays at 1 unless another value is better beyond
-chance. Queries that a language model writes have words of their own, and their best α is taken, as
-in the paper (section 3.1).
+Queries whose words all occur in their document are a bad choice: they find it with any α, and best
+with the smallest. So a pseudo-query has half of a sentence's words, and its document is scored as
+if it lacked some of them, as relevant documents lack 30 to 50 % of a query's terms (Zhao and
+Callan, CIKM 2010). The resulting measures are noisy: α stays at 1 unless another value is better
+beyond chance. Queries that a language model writes have words of their own, and their best α is
+taken, as in the paper (section 3.1).
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class KnownItems:
 
     @classmethod
     def mismatched(cls, sources: Integers, queries: sp.csr_array, seed: int = 0) -> KnownItems:
-        """Return queries made from their documents, a random part of each of which does not match
-        them."""
+        """Return queries made from their documents, each with a random share ``MISMATCH`` of its
+        dimensions missed."""
         return cls(sources, queries, np.random.default_rng(seed).random(queries.nnz) < MISMATCH)
 
 
@@ -76,11 +76,14 @@ def choose_alpha(
     iterations: int = 1,
     transform: str = "1+x",
 ) -> AlphaChoice:
-    """Choose RRA's α: 1 unless another of ``ALPHAS`` is better beyond chance, or the best one on
-    queries that do not mismatch artificially.
+    """Choose RRA's α: 1 unless another of ``ALPHAS`` is better beyond chance, or the best one where
+    ``items.missed`` is None.
 
     Args:
         derive: re-weights the collection; None is without RRA.
+
+    Raises:
+        InputError: ``iterations`` below 1, an unknown transform, or weights that overflow.
     """
 
     def measured(settings: RRASettings | None) -> Floats:
@@ -102,7 +105,7 @@ def known_item_ndcg(engine: ExactEngine, items: KnownItems, factors: Floats) -> 
     """Return each query's nDCG@10 for its one relevant document, ``1 / log2(1 + rank)`` [n].
 
     Its document ranks among the others by the score that it has without the query's missed
-    dimensions; one that has none of the others is not found.
+    dimensions; a document without any of the query's others is not found.
 
     Args:
         factors: of the queries on the engine's offsets [n].
@@ -139,10 +142,13 @@ def choose_index_alpha(
     transform: str = "1+x",
     items: KnownItems | None = None,
 ) -> AlphaChoice:
-    """Choose RRA's α for an index, whatever it is re-weighted by now; see ``choose_alpha``.
+    """Choose RRA's α for an index, whether it is re-weighted already or not; see ``choose_alpha``.
 
     Args:
-        items: None for ``known_items``.
+        items: queries to choose on; None for ``known_items``.
+
+    Raises:
+        InputError: see ``choose_alpha``.
     """
     settings = list(index.settings.values())
     return choose_alpha(

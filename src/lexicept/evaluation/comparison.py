@@ -45,12 +45,12 @@ class Comparison(NamedTuple):
     interval: Interval
     """Confidence interval of the difference."""
     t: float
-    """NaN for fewer than two queries, like both p."""
+    """Student's t; NaN for fewer than two queries, as are both p-values."""
     p: float
     """Two-sided p-value, as if this were the only test."""
     p_holm: float
     """The p-value corrected for the number of systems that the baseline is compared with on this
-    measure (Holm 1979). Measures are not corrected for: decide on one before looking."""
+    measure (Holm 1979). The number of measures is not corrected for: choose one beforehand."""
 
 
 def intervals(per_query: PerQuery) -> dict[str, Interval]:
@@ -73,7 +73,7 @@ def compare(systems: Mapping[str, PerQuery]) -> list[Comparison]:
     found = []
     for measure, values in systems[baseline].items():
         tests = [_test(measure, name, systems[name], baseline, values) for name in others]
-        # NaN would sort anywhere; it is that of all tests or of none.
+        # Holm's correction sorts, which NaN breaks: all p-values are NaN or none is.
         known = tests if len(values) > 1 else []
         corrected = holm([test.p for test in known])
         known = [t._replace(p_holm=p) for t, p in zip(known, corrected, strict=True)]

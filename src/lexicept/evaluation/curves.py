@@ -42,7 +42,7 @@ class CostCurve:
             values: effectiveness of each query at each point [k, n].
 
         Raises:
-            InputError: no point has a cost, or a number is not finite.
+            InputError: other shapes, no point of a cost above 0, or a number that is not finite.
         """
         cost, value = np.asarray(costs, np.float64), np.asarray(values, np.float64)
         if cost.ndim != 1 or value.ndim != 2 or len(cost) != len(value):
@@ -61,7 +61,7 @@ class CostCurve:
     def at(self, cost: float) -> Floats | None:
         """Return each query's effectiveness at a cost [n]; None below the cheapest point.
 
-        Beyond the dearest point it stays that point's: a budget need not be spent.
+        Above the largest cost it is that of the last point: a budget need not be spent.
         """
         if cost < self.costs[0]:
             return None
@@ -79,7 +79,10 @@ class CostCurve:
         """Return each query's mean effectiveness over the logarithm of the costs of a range [n];
         None where the curve begins above ``low``.
 
-        The area between two curves, in units of effectiveness, is the difference of these.
+        The area between two curves, in units of effectiveness, is the difference of their means.
+
+        Raises:
+            InputError: not 0 < ``low`` < ``high``.
         """
         if not 0 < low < high:
             raise InputError(f"no range of costs: {low} to {high}")

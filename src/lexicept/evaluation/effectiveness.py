@@ -42,7 +42,7 @@ def evaluate(
     """Return the mean of each measure over the judged queries; one without results scores 0.
 
     Raises:
-        InputError: a measure that ir_measures does not know.
+        InputError: no judgements, or a measure that ir_measures does not know.
     """
     return _means(evaluate_queries(qrels, run, measures))
 
@@ -50,7 +50,11 @@ def evaluate(
 def evaluate_queries(
     qrels: Iterable[Qrel], run: Run, measures: Sequence[str] = MEASURES
 ) -> dict[str, dict[str, float]]:
-    """Return measure → query id → value, for every judged query."""
+    """Return measure → query id → value, for every judged query.
+
+    Raises:
+        InputError: no judgements, or a measure that ir_measures does not know.
+    """
     judged: dict[str, dict[str, int]] = {}
     for qrel in qrels:
         judged.setdefault(qrel.query_id, {})[qrel.document_id] = qrel.relevance
@@ -78,7 +82,7 @@ EXPLAINED = {
     "delta_e2": f"delta_e2: e2 minus that of BM25 (k1 {PLAIN_BM25.k1:g}, b {PLAIN_BM25.b:g}) over "
     "the same texts; papers print 100 times both",
 }
-"""An explanation in a line of each value that is not plain."""
+"""An explanation, in a line, of each value whose name does not explain it."""
 
 
 def explained(names: Container[str]) -> list[str]:
@@ -115,6 +119,9 @@ def evaluate_run(
     Args:
         measures: more than ``MEASURES``, in ir_measures' notation.
         ignore_identical_ids: drop a hit whose id is its query's (see ``without_identical_ids``).
+
+    Raises:
+        InputError: no judgements, or a measure that ir_measures does not know.
     """
     if ignore_identical_ids:
         run = without_identical_ids(run)
@@ -150,6 +157,9 @@ def evaluate_index(
         ``query_length`` and ``document_length`` (mean non-zeros); ``e2`` (SAE-SPLADE) and
         ``delta_e2``, its difference from BM25 over the same texts. E² is in units of MRR: papers
         print 100 times that.
+
+    Raises:
+        InputError: no judgements, an unknown vocabulary or measure, or what a search refuses.
     """
     parsed = asked(index, queries, syntax)
     if vectors is None:
@@ -197,6 +207,9 @@ def evaluate_bm25(
         weighting: BM25 with the k1 and b to search by.
         measures: as in ``evaluate_index``.
         ignore_identical_ids, syntax: as in ``evaluate_index``.
+
+    Raises:
+        InputError: no judgements, an unknown measure, or conditions that a search refuses.
     """
     names = [vocabulary.name for vocabulary in index.vocabularies]
     vectorizer: WordVectorizer
@@ -225,7 +238,7 @@ def evaluate_bm25(
 def _cut(
     run: Run, qrels: Sequence[Qrel], measures: Sequence[str], ignore_identical_ids: bool
 ) -> SystemResults:
-    """Measure a run that has a hit more for each query if identical ids are ignored."""
+    """Measure a run, which has one hit more per query if identical ids are ignored."""
     if ignore_identical_ids:
         run = without_identical_ids(run, RUN_DEPTH)
     return evaluate_run(run, qrels, measures)

@@ -56,10 +56,10 @@ def write_curves(
 
 
 def write_sweep(points: Sequence[Point], path: Path) -> None:
-    """nDCG@10 with its front, and RR@10 with lines of equal E², against QD-FLOPs, as one PNG.
+    """Plot nDCG@10 with its Pareto front, and RR@10 with lines of equal E², against QD-FLOPs, as a
+    PNG.
 
-    Points without any shared dimension are left out: they find nothing, and a logarithmic axis has
-    no place for them.
+    Points with 0 QD-FLOPs are left out: they find nothing, and a logarithmic axis has no 0.
     """
     from matplotlib.figure import Figure
     from matplotlib.ticker import LogFormatter

@@ -92,8 +92,8 @@ def read_run(path: str | os.PathLike[str]) -> dict[str, dict[str, float]]:
     """Read a TREC run, gzipped if its name ends in .gz.
 
     Raises:
-        InputError: the file can't be read; a line, which is named, has not six columns, a score
-            that is no finite number, or a document that its query has already.
+        InputError: the file can't be read; or a line, which the message names, does not have six
+            columns, has a score that is no finite number, or repeats a document of its query.
     """
     run: dict[str, dict[str, float]] = {}
     for place, line in read_lines(os.fspath(path)):

@@ -63,7 +63,7 @@ class Difference(NamedTuple):
 
     difference: float
     error: float
-    """Standard error; 0 for numbers without chance."""
+    """Standard error; 0 where neither sample varies."""
     freedom: float
     """Degrees of freedom of Student's t."""
 
@@ -76,7 +76,7 @@ class Difference(NamedTuple):
         return float(2 * t.sf(abs(self.difference - null) / self.error, self.freedom))
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
-        """Return the confidence interval."""
+        """Return both ends of the confidence interval of a level between 0 and 1."""
         from scipy.stats import t
 
         half = float(t.ppf((1 + level) / 2, self.freedom)) * self.error if self.error else 0.0

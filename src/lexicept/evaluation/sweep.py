@@ -65,7 +65,7 @@ class Point(NamedTuple):
     e2: float
 
     def to_json(self) -> dict[str, Any]:
-        """The setting and the values as one object."""
+        """Return the setting and the values as one object."""
         values = self._asdict()
         return {**values.pop("setting")._asdict(), **values}
 
@@ -132,11 +132,11 @@ def sweep(
 ) -> list[Point]:
     """Evaluate an index with every setting of a grid.
 
-    Limits, k and the scale are those of ``vocabulary`` or, where the index has several and all are
-    searched, of its concepts; the others stay as the index has them. So do weightings, and RRA's
-    iterations and transform. The tf under another k than the model's are encoded again and
-    kept in ``out``, as is every point in ``points.jsonl``: an interrupted sweep is resumed by
-    calling it again, and a larger grid adds its new points.
+    Limits, k and the scale are those of ``vocabulary`` or, where all are searched, of the concepts
+    (without concepts, of the first vocabulary); the others stay as the index has them. So do
+    weightings, and RRA's iterations and transform. The tf under another k than the model's are
+    encoded again and kept in ``out``, as is every point in ``points.jsonl``: an interrupted sweep
+    is resumed by calling it again, and a larger grid adds its new points.
 
     Args:
         queries, qrels: of a dev or train split; settings chosen on test queries prove nothing.
@@ -148,9 +148,9 @@ def sweep(
         The points in the grid's order.
 
     Raises:
-        InputError: no judgements, no such vocabulary, a k for one without a model, ``out`` holds a
-            sweep of another index, dataset or vocabulary or with another ``ignore_identical_ids``,
-            or another process is sweeping there.
+        InputError: no judgements, no such vocabulary, a k for a vocabulary other than concepts,
+            ``out`` holds a sweep of another index, dataset or vocabulary or with another
+            ``ignore_identical_ids``, or another process is sweeping there.
     """
     if not qrels:
         raise InputError("no judgements: there is nothing to evaluate")
@@ -177,7 +177,7 @@ def sweep(
 
 
 def read_points(path: Path) -> list[Point]:
-    """Read the points of a ``points.jsonl``. Raises InputError that names a bad line."""
+    """Read the points of a ``points.jsonl``. Raises InputError, with its number, for a bad line."""
     points = []
     for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
         try:
@@ -192,8 +192,8 @@ def read_points(path: Path) -> list[Point]:
 def pareto_front(points: Sequence[Point]) -> list[Point]:
     """Return the points that no other point dominates, cheapest first.
 
-    One beats another if it is at least as good in nDCG@10 and in QD-FLOPs and better in one of
-    them; points that are equal in both stay together.
+    A point dominates another if it is at least as good in nDCG@10 and in QD-FLOPs and better in one
+    of them; of points that are equal in both, all are kept or none.
     """
     front: list[Point] = []
     for point in sorted(points, key=lambda point: (point.qd_flops, -point.ndcg)):
@@ -208,7 +208,7 @@ def _place(point: Point) -> tuple[float, float]:
 
 
 class _Collection:
-    """An index's tf and weights, the swept vocabulary's without limits."""
+    """An index's tf and weights; those of the swept vocabulary without limits."""
 
     def __init__(
         self,
@@ -236,7 +236,7 @@ class _Collection:
         self.texts = [query.text for query in queries]
 
     def check(self, ks: Sequence[TokenK]) -> None:
-        """Raise InputError for a k without a model."""
+        """Raise InputError for a k of a vocabulary other than concepts."""
         if any(k is not None for k in ks) and self.swept != "concepts":
             raise InputError(f"k is a model's active dimensions per token: {self.swept} have none")
 

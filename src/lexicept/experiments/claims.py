@@ -30,7 +30,7 @@ class Evidence:
 
     recipe: Text
     rows: Items[Text]
-    """Rows that have all rows of a check among them."""
+    """Rows to which all rows of a check must belong."""
     value: Text | None = None
     """The value that a check compares; null for any."""
 
@@ -42,7 +42,11 @@ class Evidence:
 @settings
 class Plot:
     """A claim's plot: the cost and effectiveness of some rows, with a band of one standard
-    deviation over trainings; without rows, the differences of its checks with their intervals."""
+    deviation over trainings; without rows, the differences of its checks with their intervals.
+
+    Raises:
+        InputError: rows without their dataset, or a dataset without rows.
+    """
 
     dataset: Text | None = None
     """The dataset of the rows' values; null without rows."""
@@ -56,7 +60,11 @@ class Plot:
 
 @settings
 class Claim:
-    """A claim of a paper, and what answers it."""
+    """A claim of a paper, and the checks that answer it.
+
+    Raises:
+        InputError: no evidence.
+    """
 
     title: Text
     paper: Text
@@ -138,7 +146,7 @@ def answer_claim(claim: Claim, known: Answers) -> AnsweredClaim:
     """Answer a claim by its checks.
 
     Raises:
-        InputError: a recipe or row that there is not, or rows without a check between them.
+        InputError: an unknown recipe or row, or rows without a check between them.
     """
     found: list[Found] = []
     missing: dict[str, dict[str, str]] = {}

@@ -57,8 +57,8 @@ class Source:
     clustered: ClusteringSettings | None = None
     """The collection whose clustered sets this folder holds, made when they are needed."""
     ignore_identical_ids: Items[Text] = ()
-    """The collections in this folder whose queries are documents: a hit whose id is its query's is
-    left out, as BEIR's evaluation does."""
+    """The collections in this folder whose queries are documents: a hit with its query's id is left
+    out, as BEIR's evaluation does."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Data:
     """The folders of a run's data.
 
     Attributes:
-        folder: what the user has; None for nothing but what ir_datasets can fetch.
+        folder: the user's data; None leaves only what ir_datasets can fetch.
         sources: see ``load_sources``.
         work: where subsets are written, and what the folders held when they were first read.
         progress: told of sets that take long to make.
@@ -98,7 +98,11 @@ class Data:
         raise MissingDataError(f"dataset {name}: {place}. {how}")
 
     def place(self, name: str) -> str:
-        """A folder of the data, or else the name itself: of a model that the hub may have."""
+        """Return a folder of the data, or else the name itself, of a model that the hub may have.
+
+        Raises:
+            MissingDataError: a dataset of ``datasets.yaml`` that is not found.
+        """
         here = self.folder is not None and (self.folder / name).exists()
         if not here and source_of(name, self.sources) is not None:
             return self.find(name)
@@ -109,8 +113,10 @@ class Data:
         return ignores_identical_ids(name, self.sources)
 
     def check_unchanged(self, name: str) -> None:
-        """See ``check_unchanged``; nothing where the user has no such folder. Rows and models are
-        known by the names of what they are made from, so that its files must stay the same."""
+        """Check a folder of the user's by ``check_unchanged``; do nothing if there is none.
+
+        Rows and models are kept under the names of their data, whose files must stay the same.
+        """
         source = source_of(name, self.sources)
         if self.folder is not None and (self.folder / name).exists():
             check_unchanged(self.folder / name, self.work / "sources" / f"{name}.json")
@@ -132,7 +138,7 @@ class Data:
 
     def _part(self, name: str, subset: Subset) -> str:
         path = self.work / "datasets" / name
-        if not (path / "queries.jsonl").exists():  # the last that is written
+        if not (path / "queries.jsonl").exists():  # the file that is written last
             source = self.find(subset.source)
             with fetching(subset.source, self):
                 write_subset(source, subset, path)
@@ -143,10 +149,10 @@ def check_unchanged(path: Path, known: Path) -> None:
     """Compare a file or folder with its content at the first check.
 
     Args:
-        known: where that is kept; checksums are computed again where a size or time is another.
+        known: file that keeps its checksum, computed again where a size or a time has changed.
 
     Raises:
-        InputError: it holds something else now.
+        InputError: the content has changed.
     """
     files = [one for one in (path, *sorted(path.rglob("*"))) if one.is_file()]
     names = [one.relative_to(path).as_posix() for one in files]
@@ -204,7 +210,11 @@ def load_sources(path: Path) -> dict[str, Source]:
 
 @contextmanager
 def fetching(name: str, data: Data) -> Iterator[None]:
-    """Turn errors of fetching or reading a dataset into one message that names it."""
+    """Turn errors of fetching or reading a dataset into one message that names it.
+
+    Raises:
+        MissingDataError: any other error than lexicept's own and a full disk, which pass.
+    """
     try:
         yield
     except LexiceptError:

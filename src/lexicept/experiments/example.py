@@ -1,4 +1,4 @@
-"""A worked example, computed by what trains and encodes at any size."""
+"""A worked example, computed by the code that trains and encodes at any size."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def run_example(job: ExampleJob) -> Measurements:
     gamma = torch.tensor(job.weights, dtype=torch.float64)
     if job.heads:
         heads = torch.tensor(job.heads, dtype=torch.float64)
-        # The heads are the states of a map that changes nothing.
+        # The heads are the states of an identity map.
         terms = heads.shape[1]
         identity = torch.eye(terms, dtype=torch.float64)
         text = torch.zeros(len(heads), dtype=torch.long)

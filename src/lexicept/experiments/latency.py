@@ -39,7 +39,7 @@ N_POSTINGS = 3500
 """The library's default: table 12 does not say how the index is built."""
 
 PART = 100
-"""In a small collection a hundredth of it is searched for, and at least 10 documents. The paper's
+"""A search of a small collection returns a hundredth of it, and at least 10 documents. The paper's
 1,000 results, out of 8.8 million documents, would leave an engine nothing to skip."""
 
 BLOCK = 32

@@ -32,7 +32,7 @@ DEPTH = 100
 """Documents per query in a run."""
 
 CURVE_DEPTH = 20
-"""Documents per query along a curve, whose measure reads ten; the others are ties of the tenth."""
+"""Documents per query along a curve: its measure reads ten, the others are for ties."""
 
 Known = Callable[[int], KnownItems]
 """Function from a number of known-item queries to them."""

@@ -30,10 +30,10 @@ def evaluate_tasks(
     """Return ``<task> main score`` of each task, the mean over splits and languages.
 
     Args:
-        encoder: a lexicept ``Encoder`` is indexed with its limits; any other model
-            is MTEB's own to encode with, without limits.
-        kept: a file of this encoder with these limits: each score as soon as it is there, so that
-            an interrupted run resumes at the next task.
+        encoder: a lexicept ``Encoder`` is indexed with its limits; with any other model
+            MTEB itself encodes, without limits.
+        kept: file of this encoder's scores with these limits, written after each task: an
+            interrupted run resumes at the next one.
 
     Raises:
         MissingDataError: MTEB is not installed.
@@ -57,7 +57,7 @@ def evaluate_tasks(
                 continue
             try:
                 result = mteb.evaluate(model, mteb.get_task(name), cache=None)
-            except Exception as error:  # its downloads, its tasks and the model raise many kinds
+            except Exception as error:  # downloads, tasks and the model raise errors of many kinds
                 if full_disk(error):
                     raise
                 reason = " ".join(str(error).split())[:300] or type(error).__name__

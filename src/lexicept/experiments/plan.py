@@ -18,7 +18,7 @@ from lexicept.storage.yaml_text import read_yaml
 from lexicept.training.plan import GB, Stage, plan_pretraining, plan_training
 
 CONTEXT = 1.0
-"""Gigabytes that CUDA and its kernels take besides a step's tensors."""
+"""Gigabytes of GPU memory that CUDA and its kernels take besides a step's tensors."""
 
 
 @dataclass(frozen=True)

@@ -166,7 +166,7 @@ class Recipe:
 
 
 def find_recipes(folder: Path) -> list[str]:
-    """Names ``<paper>/<table>`` of all recipes, sorted. Raises InputError where there are none."""
+    """Return the names ``<paper>/<table>`` of all recipes, sorted. Raises InputError if none."""
     names = sorted(path.parent.relative_to(folder).as_posix() for path in _files(folder))
     if not names:
         raise InputError(f"{folder}: no recipes (PAPER/TABLE/recipe.yaml) here")
@@ -292,20 +292,20 @@ def _changed(base: Any, both: Any, own: Any) -> Any:
 
 
 def _override(base: Any, own: Any) -> Any:
-    """A job of another kind takes the place of the size's; one of the same kind changes it."""
+    """Return a job's changed values: another kind replaces the size's, the same kind changes it."""
     same = isinstance(base, Mapping) and isinstance(own, Mapping) and base.keys() & own.keys()
     return merge(base, own) if same or not own else own
 
 
 def merge(base: Any, changes: Any) -> Any:
-    """Nested mappings with some values in place of others; anything else is replaced whole."""
+    """Return nested mappings with changes; values other than mappings are replaced whole."""
     if not (isinstance(base, Mapping) and isinstance(changes, Mapping)):
         return changes
     return {**base, **{k: merge(base[k], v) if k in base else v for k, v in changes.items()}}
 
 
 def read_job(content: Any, place: str) -> Job:
-    """A job from a mapping with its kind's name. Raises InputError naming the place."""
+    """Read a job from a mapping with its kind's name. Raises InputError naming the place."""
     kinds = _mapping(content, place)
     if len(kinds) != 1:
         raise InputError(f"{place} must have one of {', '.join(JOBS)}, not {list(kinds)}")
@@ -322,7 +322,7 @@ def to_json(job: Job) -> dict[str, Any]:
 
 
 def _check_names(recipe: Recipe) -> None:
-    """Rows, checks and expected numbers speak of the same rows."""
+    """Check that rows, checks and expected numbers name the same rows."""
     names = [row.name for row in recipe.rows]
     if twice := {name for name in names if names.count(name) > 1}:
         raise InputError(f"rows that are there twice: {', '.join(sorted(twice))}")

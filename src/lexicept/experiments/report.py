@@ -34,10 +34,10 @@ unless a column says otherwise: what it can bear out is a claim's direction, not
 
 
 def record(recipe: Recipe, size: str, outcome: Outcome, compared: Comparison) -> Path:
-    """Keep results in the recipe's folder, without the values of single queries, beside those that
-    it has of other rows.
+    """Write results to the recipe's folder, beside its results of other rows; return the file.
 
-    Tests need those of both rows, so that they are kept too, until a row's values change.
+    Values of single queries are left out. Tests need them, so tests are kept until the values of
+    one of their rows change.
     """
     path = recipe.folder / f"{size}.json"
     before, tested = recorded(recipe, size)

@@ -83,7 +83,7 @@ class Result:
             raise InputError(f"{path}: not a result; remove it to run its row again") from None
 
     def belongs_to(self, job: Job, recipe: Recipe) -> bool:
-        """Return whether it is what a job gives now."""
+        """Return whether this is the result of the job as it is now."""
         try:
             return read_job(self.job, self.row) == job and self.fingerprint == job_fingerprint(
                 job, recipe
@@ -165,7 +165,7 @@ def same_training(row: Row, job: Job, recipe: Recipe, size: str, out: Path) -> R
     printed = {name for column in columns for name in measures_of(column, size)}
     wanted = {name for name in printed if name.startswith(titles)}
     for path in sorted(out.glob(f"*/*/{size}/rows/*.json")):
-        with suppress(LexiceptError):  # what is wrong in it is its own recipe's to tell
+        with suppress(LexiceptError):  # errors in it are reported when its own recipe runs
             result = Result.from_json(read_json(path), path)
             if wanted <= result.values.keys() and result.belongs_to(job, recipe):
                 return replace(result, row=row.name)
@@ -210,14 +210,14 @@ def job_fingerprint(job: Job, recipe: Recipe) -> str:
 
 
 def expected_of(job: E2Job, recipes: Path) -> Path:
-    """Return the printed numbers that a row is computed from."""
+    """Return the path of the printed numbers that a row is computed from."""
     return recipes / job.table / "expected.json"
 
 
 def run_row(
     row: Row, job: Job, recipe: Recipe, data: Data, work: Path, progress: Progress
 ) -> Result:
-    """Compute one row."""
+    """Compute one row; see ``run_recipe``."""
     start = time.perf_counter()
     measurements = _run(job, recipe, data, work, progress)
     seconds = round(time.perf_counter() - start, 1)
@@ -271,7 +271,11 @@ def _run(job: Job, recipe: Recipe, data: Data, work: Path, progress: Progress) -
 
 
 def run_e2(job: E2Job, recipes: Path) -> Measurements:
-    """Return ΔE² of every printed row, × 100, and its distance from the printed value."""
+    """Return ΔE² of every printed row, × 100, and the largest difference from a printed value.
+
+    Raises:
+        InputError: no row of the table has all three numbers.
+    """
     table = load_expected(expected_of(job, recipes))
     base = e2(job.baseline_mrr / 100, job.baseline_flops)
     measurements = Measurements()

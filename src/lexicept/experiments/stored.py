@@ -22,7 +22,7 @@ from lexicept.training.collection import Corpus, stored_documents
 from lexicept.vectorizers.words import WordVectorizer
 
 BLOCK = 4096
-"""Texts that are encoded together, the unit of work that an interrupted run keeps."""
+"""Texts encoded together: an interrupted run resumes after the last such block."""
 
 
 class Words(NamedTuple):
@@ -39,7 +39,7 @@ def documents_of(source: str, work: Path) -> Corpus:
 
 
 def words_of(source: str, language: str, work: Path, progress: Progress) -> Words:
-    """Return a dataset's words, counted where they are not yet.
+    """Return a dataset's words, counted at the first call.
 
     Raises:
         InputError: no documents, or an unknown language.

@@ -248,7 +248,7 @@ def located(config: TrainingConfig, data: Data) -> TrainingConfig:
 
 
 def key(content: Any) -> str:
-    """Return a name for JSON values."""
+    """Return a name of a folder for JSON values: part of their fingerprint."""
     return fingerprint([json.dumps(content, sort_keys=True)])[:16]
 
 
@@ -289,7 +289,7 @@ def _shared(config: TrainingConfig, folder: Path) -> dict[str, Path]:
 
 
 def _averaged(models: Sequence[Path], work: Path) -> Path:
-    """SPLARE's model averaging; in a folder of its own, as its vectors are kept beside it."""
+    """Average models as SPLARE does, into a folder of its own: its vectors are kept beside it."""
     out = work / "soups" / key([str(model) for model in models]) / "model"
     if not out.exists():
         out.parent.mkdir(parents=True, exist_ok=True)

@@ -45,18 +45,18 @@ def stored_vectors(
     """Read vectors from ``documents.jsonl.gz`` and ``queries.tsv.gz``; those of documents are
     written to disk, block by block, where they are absent.
 
-    A document is ``{"id", "vector": {term: weight}}``; a query is its id, a tab and its terms, of
-    which a repeated one weighs as often as it is there. SPLADE, SPARTA, uniCOIL and DeepImpact are
-    distributed in this form for Anserini.
+    A document is ``{"id", "vector": {term: weight}}``; a query is its id, a tab and its terms,
+    whose weights are their counts. SPLADE, SPARTA, uniCOIL and DeepImpact are distributed in this
+    form for Anserini.
 
     Args:
-        vocabulary: a term a line, in the order of dimensions; None takes the terms that are there.
-            RRA depends on V, as a speaker may choose what no document has.
-        weight: what a document's stored 1 is worth.
+        vocabulary: a term a line, in the order of dimensions; None takes the terms of the vectors.
+            RRA depends on V, as a speaker may choose a term that no document has.
+        weight: the weight that a stored document weight of 1 becomes.
         path: the folder of the documents' vectors, named after all of these.
 
     Raises:
-        InputError: no such files, or a term that the vocabulary has not.
+        InputError: no such files, or a term that is not in the vocabulary.
     """
     lines = [line.split("\t") for _, line in read_lines(str(folder / "queries.tsv.gz"))]
     asked = [Counter(text.split()) for _, text in lines]

@@ -16,7 +16,7 @@ SHOWN = 10
 """Contributions that an explanation's ``repr`` shows."""
 
 CELL = 40
-"""Characters of a cell of it."""
+"""Characters that a cell of its table has at most."""
 
 
 @dataclass(frozen=True)

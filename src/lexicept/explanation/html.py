@@ -77,7 +77,7 @@ def _readable(value: Any) -> Any:
 
 
 def highlighted(text: str, spans: Iterable[Span]) -> Markup:
-    """Return a text as HTML with its spans in ``<mark>``; overlapping spans become one."""
+    """Return a text as escaped HTML with its spans in ``<mark>``; overlapping spans become one."""
     marks: Any = environment().get_template("marks.html").module
     html: Markup = marks.marked(_pieces(text, spans))
     return html
@@ -100,7 +100,7 @@ def explanation_fragment(explanation: Explained, document: Document) -> str:
 
 
 def _values(explanation: Explained, document: Document) -> dict[str, Any]:
-    """The variables of the templates."""
+    """Return the variables of the templates."""
     parts = explanation.contributions
     prior = ["prior"] if explanation.prior else []
     asked = _strong_and_weak(part.in_query for part in parts)

@@ -48,7 +48,7 @@ class Column:
         """Memory-map a column.
 
         Args:
-            entry: what the listing says of it.
+            entry: its entry in ``LISTING``.
 
         Raises:
             IndexFormatError: its files are damaged, or hold another number of documents.
@@ -73,7 +73,7 @@ class Column:
         return cls(FieldKind(kind, many), days, values, offsets, terms)
 
     def check(self) -> None:
-        """Read all values. Raises IndexFormatError for one that can't be."""
+        """Read all values. Raises IndexFormatError for a damaged one."""
         if self.terms is not None:
             terms = list(self.terms)
             if sorted(set(terms)) != terms:
@@ -85,7 +85,7 @@ class Column:
         """Return a value as documents have it; None for a missing one.
 
         Raises:
-            IndexFormatError: it is none.
+            IndexFormatError: the stored number stands for no value.
         """
         if self.terms is not None:
             if not -1 <= stored < len(self.terms):

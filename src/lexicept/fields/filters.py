@@ -77,7 +77,7 @@ def all_of(parts: Sequence[Expression]) -> Expression:
 
 
 class FilterError(InputError):
-    """Raised for a filter that is none, or does not fit the fields.
+    """Raised for something that is no filter, or a filter that does not fit the fields.
 
     Args:
         problem: what is wrong.

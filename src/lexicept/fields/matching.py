@@ -23,7 +23,7 @@ from lexicept.vectors import Integers
 Passing = npt.NDArray[np.bool_]
 
 Interval = tuple[Any, Any]
-"""The least and the largest value, both inside; none lie in one whose largest is less."""
+"""The least and the largest value, both included; empty if the largest is below the least."""
 
 
 def matching(expression: Expression, columns: Columns) -> Passing:
@@ -33,7 +33,7 @@ def matching(expression: Expression, columns: Columns) -> Passing:
     without the field. ``not`` passes all others.
 
     Raises:
-        FilterError: a field that there is not, or a value that its type is not compared with.
+        FilterError: an unknown field, or a value or an order that its type can't be compared with.
     """
     if isinstance(expression, Condition):
         return _condition(expression, columns)
@@ -65,7 +65,7 @@ def intervals(condition: Condition, column: Column) -> list[Interval]:
     """Return the numbers, or the microseconds of dates, that meet a condition.
 
     Raises:
-        FilterError: a value that they are not compared with.
+        FilterError: a value of another type than the field's.
     """
     numbers = column.kind.kind == "number"
     return (_number_intervals if numbers else _date_intervals)(condition, column)

@@ -143,7 +143,7 @@ class FieldChecker:
     """Checks the fields of documents as they come: each is texts or numbers, in all of them.
 
     Args:
-        kinds: of fields that are known.
+        kinds: the types of fields that an index already has.
     """
 
     def __init__(self, kinds: Mapping[str, FieldKind] = NOTHING) -> None:

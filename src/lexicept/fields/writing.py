@@ -1,4 +1,4 @@
-"""Writing columns: documents come one by one, and the last of them may still decide a type."""
+"""Writing columns: documents come one by one, and the last of them may change a field's type."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ DAY = 86_400_000_000
 """Microseconds of a day."""
 
 EXACT = 2**53
-"""The whole numbers below are kept exactly beside fractions."""
+"""Whole numbers of at most this size are exact in a column that also has fractions."""
 
 
 @dataclass
 class _Seen:
-    """A field as it has been so far."""
+    """What is known of a field so far."""
 
     known: FieldKind | None
     """Its type in the index that is changed."""
@@ -75,12 +75,15 @@ class _Seen:
 class FieldWriter:
     """Writes the fields of documents, which ``FieldChecker`` has checked, into a folder.
 
-    They pass through a file beside it, until the last document has decided their types. Distinct
-    texts are kept in memory, as ids are.
+    They wait in a file beside it until the last document has decided their types. Distinct texts
+    are kept in memory, as ids are.
 
     Args:
         folder: of the columns; made at the end, if there are any.
-        kinds: of the fields of an index that is changed; they stay.
+        kinds: the types of the fields of an index that is changed, which do not change.
+
+    Raises:
+        InputError: at the end of the block, for a whole number that is not exact beside fractions.
     """
 
     def __init__(self, folder: Path, kinds: Mapping[str, FieldKind] = NOTHING) -> None:

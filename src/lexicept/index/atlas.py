@@ -1,9 +1,9 @@
-"""The concept atlas of an index: what every concept is, shown by the collection itself.
+"""The concept atlas of an index: what every concept is, as the collection's documents show it.
 
-``naming`` finds it out; here is its stored form, which needs no model. It is a folder of files that
-never change, except for the labels: these are the vocabulary's terms, so that every result shows
-them. Numbers of documents are the index's own, and examples count only while their document is in
-the index as it was.
+``interpretation.describe`` computes it; this is its stored form, which needs no model. It is a
+folder of files that never change, except for the labels: these are the vocabulary's terms, so that
+every result shows them. Numbers of documents are the index's own, and an example is shown only
+while its document is unchanged in the index.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Concept:
     """Concepts with similar directions, and their cosines, nearest first."""
 
     def to_json(self) -> dict[str, Any]:
-        """The same in what JSON can hold."""
+        """Return the same as JSON values."""
         return {
             **asdict(self),
             "words": [{"word": word, "z": z} for word, z in self.words],
@@ -129,7 +129,7 @@ class Atlas(Sequence[Concept]):
         folder: what ``Findings.save`` wrote.
         labels: of the M concepts.
         document_counts: documents of the collection that have each concept [M].
-        content: of a document by its id; None for one that is not there.
+        content: returns a document's content by its id; None for an unknown id.
 
     Raises:
         IndexFormatError: files that are damaged or do not fit together.
@@ -173,7 +173,7 @@ class Atlas(Sequence[Concept]):
         return len(self.labels)
 
     def __getitem__(self, number: Any) -> Any:
-        """A concept, or a list of them. Raises IndexError for a number that is none."""
+        """Return a concept, or a list for a slice. Raises IndexError for an unknown number."""
         if isinstance(number, slice):
             return [self[i] for i in range(*number.indices(len(self)))]
         if not 0 <= number < len(self):
@@ -194,12 +194,12 @@ class Atlas(Sequence[Concept]):
         return SOURCES[self._sources[number]]
 
     def most_frequent(self) -> list[int]:
-        """The concepts that documents have, those with most documents first."""
+        """Return the numbers of concepts that documents have, those with most documents first."""
         order = np.argsort(-self.document_counts, kind="stable")
         return [int(number) for number in order[: np.count_nonzero(self.document_counts)]]
 
     def search(self, text: str) -> list[int]:
-        """Those of ``most_frequent`` with a text in their label or in one of their words."""
+        """Return those of ``most_frequent`` with a text in their label or in one of their words."""
         text = text.casefold()
         matches = [number for number, word in enumerate(self._words) if text in word.casefold()]
         entries = np.flatnonzero(np.isin(self._log_odds.indices, matches))
@@ -223,12 +223,12 @@ class Atlas(Sequence[Concept]):
 
 
 def digest(content: str) -> int:
-    """64 bits that tell whether a document is as it was."""
+    """Return 64 bits of a hash, by which a changed document is recognised."""
     return int.from_bytes(hashlib.blake2b(content.encode(), digest_size=8).digest())
 
 
 def unique_labels(labels: Sequence[str], changed: Collection[int] | None = None) -> list[str]:
-    """Labels in one line each, with the concept's number where that tells two apart.
+    """Return labels in one line each, with the concept's number where several have the same label.
 
     The number stands alone where there is no label. Where only some were ``changed``, the others
     stay as they are.

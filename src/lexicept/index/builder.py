@@ -57,12 +57,13 @@ class IndexBuilder:
         overwrite: let ``commit`` make the new index the next generation of one at ``path``.
 
     Attributes:
-        work: the workspace, for what vocabularies are trained with.
+        work: the workspace, which also keeps the state of concepts that are trained or adapted.
         contents: the documents' titles and texts, once they are added.
 
     Raises:
         InputError: something is at ``path`` already, another process is building there, or a node
             does not see the folder.
+        IndexFormatError: with ``overwrite``, what is at ``path`` is no index.
     """
 
     def __init__(
@@ -110,7 +111,7 @@ class IndexBuilder:
         self.contents = Contents(self._generation)
 
     def add_files(self, files: Mapping[str, str]) -> None:
-        """Store the checksums of the files that the documents are of."""
+        """Store the checksums of the files that the documents were read from."""
         write_files(self._generation, files)
 
     def add_vocabulary(
@@ -119,8 +120,8 @@ class IndexBuilder:
         *settings: VocabularySettings,
         progress: Progress = silent,
     ) -> sp.csr_array:
-        """Count or encode all documents; return the vocabulary's tf, memory-mapped [N, size], those
-        of the first one of a ``JointVectorizer``.
+        """Count or encode all documents; return the vocabulary's tf, memory-mapped [N, size]; of a
+        ``JointVectorizer`` those of its first vocabulary.
 
         A token table is stored with it where the vectorizer makes one.
 
@@ -161,7 +162,7 @@ class IndexBuilder:
         return self._generation / vocabulary
 
     def add_atlas(self, findings: Findings) -> None:
-        """Store the findings about the concepts, which have to be added before."""
+        """Store the findings about the concepts, a vocabulary that was added before."""
         ids = Parts.open(self._generation).texts("ids")
         findings.save(self._generation / "concepts", ids, self.contents)
 
@@ -172,7 +173,8 @@ class IndexBuilder:
             weight_bits: bits of a posting's weight, see ``ExactEngine.build``.
 
         Raises:
-            InputError: no vocabulary, or another process is writing to the index to replace.
+            InputError: no vocabulary, other ``weight_bits``, RRA's alpha makes weights infinite, or
+                another process is writing to the index to replace.
         """
         if not self._sizes:
             raise InputError("an index needs at least one vocabulary")
@@ -243,7 +245,10 @@ def write_documents(
     """Store documents one by one, each or each of its passages as a row; return how many rows.
 
     Args:
-        kinds: of fields that an index has.
+        kinds: the kinds of the fields that an index already has.
+
+    Raises:
+        InputError: see ``well_formed``; or more rows than an index holds.
     """
     count, part = 0, folder / PARTS / part_name(1)
     part.mkdir(parents=True)
@@ -273,10 +278,11 @@ def well_formed(
     """Yield documents that a program passes, checked as those of a file are.
 
     Args:
-        kinds: of fields that an index has.
+        kinds: the kinds of the fields that an index already has.
 
     Raises:
-        InputError: naming the document by its number, from 1.
+        InputError: a bad document, or an id that is there twice; the message gives the document's
+            number, from 1.
     """
 
     records: Records[Document] = (

@@ -91,7 +91,7 @@ def _mask(
     for text in wanted:
         allowed = phrases.found(text, allowed)
     for text in unwanted:
-        # Of a document in passages none may have it.
+        # No passage of a document may have it.
         everywhere = np.ones(len(stored.ids), bool)
         allowed &= ~stored.passages.whole(phrases.found(text, everywhere))
     return Mask(allowed)
@@ -162,7 +162,7 @@ class _Phrases:
 def _within(wanted: list[Word], words: list[Word]) -> bool:
     """Return whether some words stand side by side in others."""
     count, place = len(wanted), -1
-    with suppress(ValueError):  # its first word does not come again
+    with suppress(ValueError):  # the first word does not occur again
         while True:
             place = words.index(wanted[0], place + 1)
             if words[place : place + count] == wanted:

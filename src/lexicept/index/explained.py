@@ -19,7 +19,11 @@ from lexicept.vectors import Vocabulary
 
 
 def term_of(dimension: int, vocabularies: Sequence[Vocabulary]) -> Term:
-    """Return a dimension's vocabulary, and the term that people see for it."""
+    """Return a dimension's vocabulary, its number there, and the term that people see for it.
+
+    Raises:
+        IndexError: the vocabularies have no such dimension.
+    """
     for vocabulary in vocabularies:
         if dimension < vocabulary.size:
             terms = vocabulary.terms

@@ -102,7 +102,7 @@ def added_terms(index: IndexReader, added: Mapping[tuple[str, int], float]) -> l
     documents spell it.
 
     Raises:
-        InputError: a dimension that there is not.
+        InputError: an unknown vocabulary or dimension.
     """
     found = []
     for (name, dimension), (_, _, weight) in zip(

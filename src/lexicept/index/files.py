@@ -1,4 +1,4 @@
-"""The files of a folder that an index is of, with their checksums."""
+"""The files that the documents of an index were read from, with their checksums."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def write_files(generation: Path, files: Mapping[str, str]) -> None:
 
 
 def read_files(generation: Path) -> dict[str, str] | None:
-    """Return what ``write_files`` wrote; None where the index is not of a folder.
+    """Return what ``write_files`` wrote; None where the index was not built from a folder.
 
     Raises:
         IndexFormatError: the list is damaged.

@@ -35,9 +35,8 @@ from lexicept.storage.manifest import check_files, describe_files, save_manifest
 def changing(path: str | os.PathLike[str], *unread: str) -> Iterator[IndexReader]:
     """Yield the newest generation of an index, with no other writer. Readers are not held up.
 
-    The files that a change reads are compared with their checksums: what it makes of them is
-    described anew, and damage would never be seen again. Others it links, with the description that
-    they have.
+    The files that a change reads are compared with their checksums: what it writes gets new
+    checksums, which would hide damage for ever. Other files are linked and keep their checksums.
 
     Args:
         unread: patterns of files that the change does not read, as of ``fnmatch``.
@@ -89,12 +88,11 @@ def next_generation(index: IndexReader) -> Iterator[Path]:
 def replace_generation(path: Path, generation: Path) -> None:
     """Make a generation that was built elsewhere the next one of an index.
 
-    The index may be damaged, but for its manifest. It is the old one or the new one at any moment;
-    its readers keep what they see.
+    All of the index but its manifest may be damaged. At any moment ``path`` is the old index or the
+    new one; readers of the old one keep what they see.
 
     Args:
-        generation: the one of an index in a folder on the same file system, which is taken from
-            there.
+        generation: the generation of an index elsewhere on the same file system; it is moved.
 
     Raises:
         InputError: another process is writing.
@@ -186,12 +184,14 @@ def commit_generation(
     """Derive the postings, then publish the generation.
 
     Args:
-        sizes: dimensions of every vocabulary, whose tf the generation holds.
+        sizes: number of dimensions of each vocabulary, whose tf the generation holds.
+        weight_bits: see ``ExactEngine.build``.
         over: see ``Derived.compute``.
         kept: see ``publish``.
 
     Raises:
-        InputError: RRA's alpha makes weights infinite.
+        InputError: other ``weight_bits``, weights that are not finite, or settings that
+            ``rra.reweight`` refuses.
     """
     parts = Parts.open(generation)
     tf = [parts.tf(name, size) for name, size in sizes.items()]

@@ -41,7 +41,11 @@ from lexicept.weighting import Statistics, Unchanged, Weighting, from_settings
 
 @dataclass(frozen=True)
 class VocabularySettings:
-    """Weighting and pruning of one vocabulary."""
+    """Weighting and pruning of one vocabulary.
+
+    Raises:
+        InputError: an unknown ``pruning``, or a limit out of range.
+    """
 
     weighting: Weighting
     query_max_active_dims: int | None = None
@@ -50,7 +54,7 @@ class VocabularySettings:
     """Dimensions left in a document, those with the largest weights; None keeps all."""
     query_max_qd_flops: float | None = None
     """Largest QD-FLOPs of a query: the sum over its dimensions of the share of documents that have
-    each. The first by ``pruning`` are kept first; None sets no limit."""
+    each. In the order of ``pruning``, a dimension is kept if it still fits; None sets no limit."""
     adapted: Mapping[str, int] | None = None
     """Tokens and steps by which the vocabulary's model was adapted to the collection, which nothing
     is derived from; None where it was not."""
@@ -102,7 +106,7 @@ class VocabularySettings:
         """Prune query weights [n, V] to the limits.
 
         Args:
-            bounds: the largest document weight of every dimension [V].
+            bounds: the largest document weight of every dimension, before RRA [V].
             df: documents that have each dimension [V].
         """
         importance = bounds if self.pruning == "impact" else None
@@ -126,7 +130,11 @@ class VocabularySettings:
 
 @dataclass(frozen=True)
 class RRASettings:
-    """Arguments of ``rra.reweight`` for a whole index."""
+    """Arguments of ``rra.reweight`` for a whole index.
+
+    Raises:
+        InputError: ``iterations`` below 1, or an unknown transform.
+    """
 
     alpha: float = 1.0
     iterations: int = 1
@@ -145,7 +153,7 @@ class Weighed(NamedTuple):
     weights: sp.csr_array
     """CSR f32 [n, V]."""
     scales: Floats
-    """RRA's number of each document before the collection's smallest is taken off [n]; infinite
+    """RRA's number of each document, before the collection's smallest is subtracted [n]; infinite
     for an empty one, and everywhere without RRA."""
     lost: int = 0
     """Non-zeros that RRA made too small for single precision."""
@@ -198,7 +206,7 @@ class Weigher:
     def invert(
         self, shards: Sequence[Shard], scales: Floats, kind: np.dtype[Any]
     ) -> InvertedShards:
-        """Weigh and invert the documents of a segment, after no entries.
+        """Weigh and invert the documents of a segment, as if no other segment came before it.
 
         Args:
             shards: the documents, in order.
@@ -226,7 +234,7 @@ class Weigher:
         return np.full(weights.shape[0], 1 / max(self.num_documents, 1))
 
     def bounds(self, shard: Shard) -> Floats:
-        """The largest weight of every dimension in the shard [V]."""
+        """Return the largest weight of every dimension in the shard [V]."""
         return largest_weights(self.weigh(shard).weights)
 
 
@@ -236,7 +244,8 @@ class Derived:
 
     engine: ExactEngine
     bounds: Floats
-    """The largest document weight of every dimension [V]: what a query's weight can be worth."""
+    """The largest document weight of every dimension, before RRA [V]; times a query's weight, the
+    dimension's impact."""
     background: Floats
     """RRA's query factors on the document offsets [V]; zeros without RRA."""
     lost: int = 0
@@ -252,7 +261,7 @@ class Derived:
         weight_bits: int = 32,
         over: Over | None = None,
     ) -> Derived:
-        """tf [N, V_i] of each vocabulary → weights → pruning → RRA → postings.
+        """Derive postings: tf [N, V_i] of each vocabulary → weights → pruning → RRA → postings.
 
         Every pass goes over shards of the documents, and weights are computed again in each: what
         is in memory at once depends on V and the documents' number, not on the non-zeros.
@@ -266,7 +275,8 @@ class Derived:
                 segment; the result is written by this process. None computes on this machine.
 
         Raises:
-            InputError: weights that are not finite, or that RRA's alpha makes so.
+            InputError: weights that are not finite, or that RRA's alpha makes so; other arguments
+                that ``rra.reweight`` or ``ExactEngine.build`` refuses.
         """
         if folder is not None:
             folder.mkdir()
@@ -302,13 +312,13 @@ class Derived:
 
     @classmethod
     def reweighted(cls, weights: sp.csr_array, rra_settings: RRASettings | None) -> Derived:
-        """The same from document weights [N, V]."""
+        """Derive the same from document weights [N, V]."""
         return cls.compute([weights], [VocabularySettings(Unchanged())], rra_settings)
 
     @classmethod
     def load(cls, folder: Path) -> Derived:
         """Memory-map what ``compute`` wrote. Raises IndexFormatError for anything else, and for
-        numbers that are not finite, but for the weights of postings."""
+        numbers that are not finite, except in the postings, which are not read."""
         engine = ExactEngine.open(folder)
         bounds = load_array(folder / "bounds.npy", np.float32)
         background = load_array(folder / "background.npy", np.float32)
@@ -345,7 +355,7 @@ def reason(
     settings: RRASettings,
     over: Over = over_here,
 ) -> rra.Dialogue:
-    """RRA over all shards."""
+    """Return RRA's state after its iterations over all shards."""
     begin = rra.Dialogue.begin(
         weigher.num_documents, num_dimensions, settings.alpha, settings.transform
     )
@@ -370,7 +380,7 @@ def _finish(
     """Return the postings of documents, and how many postings RRA has lost.
 
     Args:
-        added: the number of the first of some documents, and what was added of them.
+        added: for each block of documents, the number of its first and what was added.
     """
     scales, lost = np.full(num_documents, np.inf), 0
     for first, own in added:

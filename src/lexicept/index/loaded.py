@@ -175,7 +175,8 @@ class LoadedVectorizers:
         """Load what encodes a query of a vocabulary, before it is needed.
 
         Args:
-            one_query: whether it is for one query without sources: that may do with less.
+            one_query: whether it is for one query without sources, for which the concepts' model
+                for queries alone is enough.
 
         Raises:
             IndexFormatError: as ``get``.

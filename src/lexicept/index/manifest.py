@@ -26,7 +26,7 @@ def resolved(path: str | os.PathLike[str]) -> Path:
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
-    """The manifest of an index.
+    """Return the manifest of an index.
 
     Raises:
         IndexFormatError: no index, a half-written one, a damaged manifest, or one of another
@@ -61,7 +61,7 @@ def manifest_identity(path: Path) -> tuple[int, int] | None:
 
 
 class CurrentManifest:
-    """The manifest of an index as it was read, which knows whether it is still the current one.
+    """The manifest of an index as it was read, and whether it is still the current one.
 
     Raises:
         IndexFormatError: see ``read_manifest``.
@@ -69,7 +69,7 @@ class CurrentManifest:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._seen = manifest_identity(path)  # before it is read: what replaces it now is stale
+        self._seen = manifest_identity(path)  # first: a change during the reading makes it stale
         self.content = read_manifest(path)
 
     def stale(self) -> bool:
@@ -87,8 +87,8 @@ class CurrentManifest:
 
 
 def unknown_entries(path: Path) -> list[str]:
-    """Return the names of what is in the folder of an index and no part of it, but for hidden
-    files."""
+    """Return the names of files and folders in an index's folder that are no part of it, except
+    hidden ones."""
     return sorted(
         entry.name
         for entry in path.iterdir()

@@ -31,7 +31,7 @@ ORDER = "rows.npy"
 TEXTS = ("ids", "titles", "texts")
 
 FEW = 8
-"""Parts of one level that are merged."""
+"""Number of parts of one level from which on they are merged."""
 
 SMALLEST = 1024
 """Rows of a part below which it is of the lowest level."""

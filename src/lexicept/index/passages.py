@@ -83,7 +83,7 @@ class Passages:
 
     @cached_property
     def numbers(self) -> dict[str, int]:
-        """The place of each of these documents among them, by id."""
+        """The place of each document in ``ids``, by id."""
         return {name: number for number, name in enumerate(self.ids)}
 
     def span(self, number: int) -> range:

@@ -104,7 +104,7 @@ def adjusted(
         searched: the vocabularies that are searched; no dimension of another one is added.
 
     Raises:
-        InputError: a vocabulary or dimension that there is not, or a number out of range.
+        InputError: an unknown vocabulary or dimension, or a number out of range.
     """
     if not any(query.boosts or query.added for query in queries):
         return weights
@@ -124,7 +124,7 @@ def adjusted(
 
 
 def check_factor(subject: str, factor: object) -> None:
-    """Raise InputError for a number that weights are not multiplied by."""
+    """Raise InputError unless a factor is a number from 0 to ``MAX_FACTOR``."""
     if not isinstance(factor, Real) or not 0 <= float(factor) <= MAX_FACTOR:
         raise InputError(f"{subject} must be from 0 to {MAX_FACTOR:,.0f}, not {factor!r:.80}")
 

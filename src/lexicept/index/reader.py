@@ -52,18 +52,23 @@ from lexicept.vectors import SparseVectors, Vocabulary
 
 
 class IndexReader(RowReader):
-    """An opened index. Arrays are memory-mapped, models are loaded when a query needs them."""
+    """An opened index. Arrays are memory-mapped, models are loaded when a query needs them.
+
+    Raises:
+        IndexFormatError: a damaged index.
+    """
 
     def __init__(self, path: Path, current: CurrentManifest) -> None:
         self.path = path
         self.manifest = manifest = current.content
         self.stale = current.stale
-        """Returns whether the index on disk is no longer what this reader sees."""
+        """Function that returns whether the index on disk is no longer what this reader sees."""
         folder = path / manifest["generation"]
         self.folder = folder
         """The generation that this reader sees."""
         self.release = weakref.finalize(self, os.close, hold(folder))
-        """Lets changes remove the generation; called at the latest when this is no longer used."""
+        """Function that lets changes remove the generation; called at the latest when the reader is
+        garbage."""
         self._stored = StoredDocuments(folder)
         self.ids, self.titles = self._stored.ids, self._stored.titles
         self.texts, self.fields = self._stored.texts, self._stored.fields
@@ -95,7 +100,7 @@ class IndexReader(RowReader):
         self._conditions = Conditions(*parts, self._dimensions.get("words"))
         self.query_encoder = "model"
         """Encoder of the concepts of queries: "model", or "lookup" for the token table."""
-        self._origin: IndexReader | None = None  # it holds the generation
+        self._origin: IndexReader | None = None  # keeps the generation held
         self.atlas = self._open_atlas()
         """Descriptions of the concepts; None where there are none, or they were not described."""
 
@@ -182,7 +187,7 @@ class IndexReader(RowReader):
         self.vectorizers.adopt(other.vectorizers)
 
     def document_vectors(self) -> SparseVectors:
-        """The document weights that are searched [N, V], without RRA's offsets."""
+        """Return the document weights that are searched [N, V], without RRA's offsets."""
         return SparseVectors(self.engine.matrix(), list(self.ids), self.vocabularies)
 
     def query_vectors(
@@ -199,8 +204,8 @@ class IndexReader(RowReader):
 
         Raises:
             InputError: a query that is no text or that UTF-8 can't hold, a vocabulary that the
-                index does not have, or a steering that names no dimension of it or has a factor
-                that is not from 0 to ``MAX_FACTOR``.
+                index does not have, whole texts by lookup, or a steering, boost or added dimension
+                that the index does not have or whose number is not from 0 to ``MAX_FACTOR``.
         """
         parsed = checked_queries(queries)
         return self._encoding.vectors(parsed, vocabulary, steering)
@@ -220,7 +225,7 @@ class IndexReader(RowReader):
         return QueryEncoding(*parts, self.span)
 
     def span(self, vocabulary: str) -> slice:
-        """The dimensions of one vocabulary. Raises InputError for an unknown one."""
+        """Return the dimensions of one vocabulary. Raises InputError for an unknown one."""
         if not isinstance(vocabulary, str) or vocabulary not in self._dimensions:
             names = ", ".join(v.name for v in self.vocabularies)
             raise InputError(f"{self.path} has no vocabulary {vocabulary!r}, only: {names}")
@@ -302,7 +307,7 @@ class IndexReader(RowReader):
             filter: the documents that may be results, by their fields.
 
         Raises:
-            InputError: the index has no such vocabulary, a number below 1, or a bad filter.
+            InputError: a number below 1, a bad filter, or what ``query_vectors`` refuses.
         """
         parsed = checked_queries(queries)
         for places in alike(parsed):  # bad conditions are refused before a model runs
@@ -418,8 +423,8 @@ class IndexReader(RowReader):
     ) -> Explanation:
         """Explain a document's score for a query by the dimensions that contribute to it.
 
-        Of a document in passages it is the best one's, of those that meet the query's conditions
-        if any does.
+        A document in passages has the score of its best passage, among those that meet the query's
+        conditions if any does.
 
         Args:
             document_id: of a document, or of one passage.
@@ -428,8 +433,8 @@ class IndexReader(RowReader):
                 document goes through the encoder again.
 
         Raises:
-            InputError: no such document or vocabulary, bad steering, or of a document in passages
-                a condition that ``mask`` refuses.
+            InputError: no such document, what ``query_vectors`` refuses, or, for a document in
+                passages, a condition that ``mask`` refuses.
         """
         rows = self.document_rows(document_id)
         encoded = self.encode(query, vocabulary, steering)

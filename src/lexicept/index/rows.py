@@ -32,22 +32,22 @@ class RowReader:
         return self._stored.rows(document_id) is not None
 
     def document_rows(self, document_id: str) -> range:
-        """The rows of a document, or of a passage. Raises InputError for an unknown id."""
+        """Return the rows of a document, or of a passage. Raises InputError for an unknown id."""
         rows = self._stored.rows(document_id) if isinstance(document_id, str) else None
         if rows is None:
             raise InputError(f"no document {document_id!r} in {self.path}")
         return rows
 
     def document_number(self, document_id: str) -> int:
-        """The first row of a document. Raises InputError for an unknown id."""
+        """Return the first row of a document. Raises InputError for an unknown id."""
         return self.document_rows(document_id)[0]
 
     def document(self, document_id: str) -> Document:
-        """A whole document, or a passage by its id. Raises InputError for an unknown id."""
+        """Return a whole document, or a passage by its id. Raises InputError for an unknown id."""
         return self._stored.whole(document_id, self.document_rows(document_id))
 
     def stored(self, number: int) -> Document:
-        """A row: a document, or a passage with its own id."""
+        """Return a row: a document, or a passage with its own id."""
         return self._stored.document(number)
 
     @property
@@ -65,5 +65,5 @@ class RowReader:
         return [self.stored_tf(vocabulary).load() for vocabulary in self.vocabularies]
 
     def documents(self) -> Iterator[Document]:
-        """All whole documents, in order."""
+        """Return all whole documents, in order."""
         return (self.document(name) for name, _ in self.passages.spans())

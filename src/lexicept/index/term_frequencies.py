@@ -44,11 +44,11 @@ Encode: TypeAlias = Callable[[Iterable[list[str]]], Iterator[EncodedDocuments]]
 
 @dataclass(frozen=True)
 class DocumentEncoder:
-    """Encodes documents by a vectorizer, and counts their tokens where that can."""
+    """Encodes documents by a vectorizer, and counts their tokens if the vectorizer can."""
 
     vectorizer: AnyVectorizer
     counts: bool = True
-    """True if tokens are counted where the vectorizer can."""
+    """False to count no tokens."""
 
     def documents(self, texts: Sequence[str]) -> EncodedDocuments:
         """Encode texts."""
@@ -70,7 +70,7 @@ def encode_on(
 
     Args:
         folder: where a vectorizer that does not grow is saved; all nodes see it.
-        counts: whether tokens are counted where the vectorizer can.
+        counts: whether tokens are counted, if the vectorizer can.
     """
     if cluster is None:
         return partial(map, DocumentEncoder(vectorizer, counts).documents)
@@ -186,7 +186,7 @@ def _keep(shards: Units, start: int, block: sp.csr_array, sums: sp.csr_array | N
 
 
 def _load_sums(shards: Units, start: int, size: int) -> sp.csr_array | None:
-    """Return the sums of a finished shard, of so many concepts; None where it has none."""
+    """Return the sums of a finished shard over ``size`` concepts; None where it has none."""
     facts = shards.facts(_shard(shards, start).name) or {}
     return load_csr(_sums(shards, start), size + 1) if facts.get("tokens") else None
 

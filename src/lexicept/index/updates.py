@@ -57,7 +57,7 @@ from lexicept.vectorizers.interface import parts_of
 from lexicept.vectors import Integers
 
 _UNREAD = ("*/postings/*", f"*/{PARTS}/*/titles.*", f"*/{PARTS}/*/texts.*")
-"""Files that a change of documents does not read, but for the texts of parts that it merges."""
+"""Files that a change of documents does not read, except the texts of parts that it merges."""
 
 
 @dataclass(frozen=True)
@@ -67,10 +67,10 @@ class Changes:
     documents: Iterable[Document] = ()
     """Documents to add, or to put in the place of those with their ids; read once."""
     deleted: Container[str] = ()
-    """Ids of documents to delete, unless they are replaced; asked once the documents are read."""
+    """Ids of documents to delete, unless they are replaced; used once the documents are read."""
     files: Mapping[str, str] | None = None
-    """The files that the index is of (see ``index.files``), once the documents are read; None
-    leaves them as they are."""
+    """The files that the documents come from (see ``index.files``), complete once the documents are
+    read; None leaves the list as it is."""
 
 
 class Changed(NamedTuple):
@@ -113,8 +113,8 @@ def update(
         cluster: encodes the documents and derives postings; see ``IndexBuilder``.
 
     Raises:
-        InputError: duplicate ids among ``documents``, another process is writing, or a node of the
-            cluster does not see the folder.
+        InputError: a bad document or duplicate ids among ``documents``, another process is writing,
+            or a node of the cluster does not see the folder.
         IndexFormatError: ``path`` is no index, or a damaged one; it is left as it was.
     """
     with changing(path, *_UNREAD) as index:
@@ -128,14 +128,14 @@ def apply(
     progress: Progress = silent,
     cluster: Cluster | None = None,
 ) -> Changed:
-    """Write the next generation of an index that is ``changing``; nothing where nothing changes.
+    """Write the next generation of an index that ``changing`` yielded, if anything changes.
 
     Args:
         cluster: see ``update``.
 
     Raises:
-        InputError: duplicate ids among the documents, nothing would be left, or a node of the
-            cluster does not see the folder.
+        InputError: a bad document or duplicate ids among the documents, nothing would be left, or a
+            node of the cluster does not see the folder.
     """
     with next_generation(index) as folder:
         # On disk, because there may be any number of them.
@@ -186,8 +186,8 @@ def delete(path: str | os.PathLike[str], document_ids: Iterable[str]) -> int:
     """Delete documents and return their number.
 
     Raises:
-        InputError: an unknown id (nothing is deleted then), nothing would be left, or another
-            process is writing.
+        InputError: an unknown id or that of a passage (nothing is deleted then), nothing would be
+            left, or another process is writing.
         IndexFormatError: ``path`` is no index, or a damaged one; it is left as it was.
     """
     with changing(path, *_UNREAD) as index:
@@ -286,8 +286,8 @@ def describe(path: str | os.PathLike[str], find: Callable[[IndexReader], Finding
 
 
 def _with_known_names(index: IndexReader, findings: Findings) -> Findings:
-    """The names of concepts that do not fire here, and those that a language model or a release
-    gave, stay: no words of these documents say as much."""
+    """Keep the names of concepts that do not fire here, which no word of these documents describes,
+    and those that a language model or a release gave."""
     before = TextStore(index.folder / "concepts" / "terms")
     silent_here = np.diff(findings.log_odds.indptr) == 0
     labels, sources = list(findings.labels), findings.sources.copy()
@@ -315,7 +315,7 @@ def add_engine(
 
     Args:
         name: seismic or milvus.
-        settings: of the engine: ``recall``, or ``uri``; see their ``build``.
+        settings: arguments of the engine's ``build``: ``recall`` of Seismic, ``uri`` of Milvus.
         queries: texts that Seismic's pruning is tuned on; pseudo-queries by default.
         restart: discard an interrupted build instead of resuming it.
 
@@ -323,7 +323,8 @@ def add_engine(
         What the engine's manifest says.
 
     Raises:
-        InputError: no such engine, its package is missing, or settings that it refuses.
+        InputError: no such engine, its package is missing, settings that it refuses, or what
+            ``store.build`` refuses.
         IndexFormatError: ``path`` is no index, or a damaged one; it is left as it was.
     """
     index = IndexReader.open(path, checksums=True)

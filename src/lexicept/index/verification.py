@@ -39,8 +39,8 @@ class Verification(NamedTuple):
 
 
 def verify(path: str | os.PathLike[str], progress: Progress = silent) -> Verification:
-    """Check an index to the last byte: sizes and checksums of all files, those of other engines
-    too; that texts decode, that arrays fit together and that numbers are finite.
+    """Check all of an index: sizes and checksums of all files, those of other engines too; that
+    texts decode, that arrays fit together and that numbers are finite.
 
     Models are compared with their checksums only. A backbone that the index refers to is outside
     it: its checksums are compared whenever the model is loaded.

@@ -23,10 +23,9 @@ class LexiceptRetriever(BaseRetriever):
     A document in passages has the text of its best one, and that one's id as ``passage``.
 
     ``invoke`` raises InputError for what ``Index.search`` refuses. Its ``k``, the name that
-    LangChain's own retrievers have for it, takes the place of ``top_k`` for one call, and its
-    ``filter`` that of the retriever's. Changes of
-    the index show once it has made or refreshed them. A pickled retriever opens the index again, by
-    its path.
+    LangChain's own retrievers use, replaces ``top_k`` for one call, and its ``filter`` replaces the
+    retriever's. Changes that others make to the index on disk are found after ``index.refresh()``.
+    A pickled retriever opens the index again, by its path.
     """
 
     index: Index

@@ -17,8 +17,8 @@ class LexiceptRetriever(BaseRetriever):
     A document in passages has the text of its best one, and that one's id as ``passage`` in its
     metadata.
 
-    ``retrieve`` raises InputError for what ``Index.search`` refuses. Changes of the index show once
-    it has made or refreshed them.
+    ``retrieve`` raises InputError for what ``Index.search`` refuses. Changes that others make to
+    the index on disk are found after ``index.refresh()``.
 
     Args:
         index: an opened index.

@@ -70,7 +70,7 @@ class LexiceptSearch:
 
         Args:
             corpus: rows with ``id``, ``text`` and possibly ``title``.
-            task: what else MTEB says of it.
+            task: further arguments that MTEB passes; ignored.
 
         Raises:
             InputError: no documents, or a duplicate id.
@@ -96,11 +96,11 @@ class LexiceptSearch:
         """Search the indexed corpus.
 
         Args:
-            queries: rows with ``id``, ``text`` and possibly ``instruction``, which is put behind
-                the text as MTEB does for its own models.
+            queries: rows with ``id``, ``text`` and possibly ``instruction``, which is appended
+                to the text as MTEB does for its own models.
             top_k: documents per query.
             top_ranked: of reranking tasks: the only documents that a query may find.
-            task: what else MTEB says of it.
+            task: further arguments that MTEB passes; ignored.
 
         Returns:
             Query id → document id → score; only documents that match are in it.

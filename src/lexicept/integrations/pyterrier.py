@@ -15,7 +15,7 @@ from lexicept.queries.syntax import ParsedQuery
 class LexiceptRetriever(pt.Transformer):
     """Retrieval: from a frame of topics (qid, query) to documents (docno, score, rank).
 
-    Changes of the index show once it has made or refreshed them.
+    Changes that others make to the index on disk are found after ``index.refresh()``.
 
     Args:
         index: an opened index.
@@ -45,7 +45,7 @@ class LexiceptRetriever(pt.Transformer):
         return f"LexiceptRetriever({', '.join(parts)})"
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """The documents of each topic, best first, ranks from 0; a topic may have none.
+        """Return the documents of each topic, best first, ranks from 0; a topic may have none.
 
         Args:
             inp: topics; their columns are repeated for every document.

@@ -1,5 +1,5 @@
-"""Concepts' activations in texts: how often they fire, on which words, and where most; and what the
-words mean there."""
+"""Concepts' activations in texts: how often they fire, on which words, and where most; and the mean
+states of the words."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class TextReader:
     encoder: Encoder
 
     def documents(self, texts: Sequence[str]) -> ReadTexts:
-        """Read texts to the end."""
+        """Read texts, with all of their batches."""
         read = read_texts(self.encoder, texts)
         return read._replace(batches=list(read.batches))
 

@@ -1,10 +1,10 @@
 """Describing concepts by the texts and words that they fire on, without given labels.
 
 A sample of the collection is read once: how often concepts fire, on which words, and where most.
-Concepts that the sample misses are looked for in the documents that have most of them. What they
-fire on is compared with all that was read, for they fire nowhere in the sample; what the others
-fire on, with the sample, for they were looked for nowhere else. A concept is named by the words
-that its strongest documents share, those first that it fires on.
+Concepts that the sample misses are looked for in the documents that have most of them. The words
+that these fire on are compared with all words that were read, as they do not fire in the sample;
+the words of the other concepts are compared with the sample. A concept is named by the words that
+its strongest documents share, preferably words that it fires on.
 """
 
 from __future__ import annotations
@@ -115,8 +115,8 @@ def sample(texts: Sequence[str], among: Sequence[int]) -> Sequence[int]:
 
 
 def spread(texts: Sequence[str], among: Sequence[int], characters: int) -> Sequence[int]:
-    """Return evenly spread numbers of ``among`` whose texts have about so many characters, and
-    less than twice as many, or all if they have fewer."""
+    """Return evenly spread numbers of ``among`` whose texts have about ``characters``, and less
+    than twice as many, or all if they have fewer."""
     lengths = [len(texts[i]) for i in among[:: max(1, len(among) // 100)]]
     total = float(np.mean(lengths)) * len(among) if lengths else 0.0
     return among[:: max(1, int(total / characters))]

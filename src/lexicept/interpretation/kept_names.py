@@ -21,11 +21,12 @@ ITSELF = 0.8
 def names_for(
     found: Findings, known: Sequence[str], before: torch.Tensor, after: torch.Tensor
 ) -> Findings:
-    """Return findings with the known names of latents that stayed themselves and were not seen.
+    """Return findings with the known names of latents that changed little and can't be described.
 
     A latent that was described has the name that describes it in this collection, or none where
     its documents share no word. One that fires too little for a description, on no word more
-    than by chance, keeps its known name if the cosine of its encoder rows is at least ``ITSELF``.
+    than by chance, keeps its known name if the cosine of its encoder rows before and after the
+    training is at least ``ITSELF``.
 
     Args:
         found: what ``describe`` found out about the M latents.

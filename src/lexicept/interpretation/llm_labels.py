@@ -1,8 +1,8 @@
 """Labels of concepts from a language model, through an OpenAI-compatible endpoint.
 
-The model sees the words that fire a concept and examples in context. Texts of documents are in what
-it is asked, so that a document may talk it into any label; a label is a few words in one line,
-whatever it says.
+The model sees the words that fire a concept and examples in context. Its prompt holds texts of
+documents, so that a document may manipulate a label; whatever the model replies, a label is a few
+words in one line.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ class Endpoint:
     """The address of a language model.
 
     Raises:
-        InputError: an address that is none.
+        InputError: a URL that is not http or https, or a key with other characters than printable
+            ASCII.
     """
 
     url: str
@@ -98,7 +99,7 @@ class Labels(NamedTuple):
     labels: dict[int, str]
     """Labels by concept number."""
     refused: dict[int, str]
-    """Reasons of concepts without a label."""
+    """The last reply's problem, of concepts that got no label."""
 
 
 def label_index(
@@ -109,7 +110,8 @@ def label_index(
     *,
     restart: bool = False,
 ) -> Labels:
-    """Label the ``count`` most frequent concepts of an index that have no label but their words.
+    """Label those of an index's ``count`` most frequent concepts whose label is made of their words
+    or missing.
 
     Labels are kept as they come, in ``<path>.labels.partial``, until the index has them: an
     interrupted call is resumed by calling it again.
@@ -142,7 +144,8 @@ def label_concepts(
     store: GrowingFile,
     progress: Progress = silent,
 ) -> Labels:
-    """Return labels of the ``count`` most frequent concepts that have none but their words.
+    """Return labels of those of the ``count`` most frequent concepts whose label is made of their
+    words or missing.
 
     Requests that fail are repeated, with longer and longer waits. So are those whose reply is no
     label; in the end such a concept is left out.

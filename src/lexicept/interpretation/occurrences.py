@@ -19,7 +19,7 @@ BATCH = 64
 def word_occurrences(
     encoder: Encoder, documents: Iterable[Document], word: str
 ) -> Iterator[Occurrence]:
-    """Return every occurrence of a word, spelled like this in either case, in document order.
+    """Yield every occurrence of a word, spelled like this in either case, in document order.
 
     A latent's activation is its largest on the word's tokens. Spans are of ``Document.content``.
     Documents without the word are not encoded.

@@ -27,10 +27,10 @@ OF_FIRING = 3.0
 """Documents that a concept's firing counts as."""
 
 COVERED = 0.4
-"""Smallest share of a concept's evidence that a label of one word speaks for."""
+"""Smallest share of a concept's evidence that a label of one word has."""
 
 COVERED_TOGETHER = 0.6
-"""Smallest share that a label of several words speaks for."""
+"""Smallest share that a label of several words has."""
 
 SHARED = 0.1
 """Smallest share of the documents that have a word of a label."""

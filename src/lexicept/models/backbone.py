@@ -92,7 +92,7 @@ class Backbone(Transformer):  # type: ignore[misc]
 
     Raises:
         InputError: the model can't attend as wanted (which is tested on a few tokens), its
-            tokenizer has no offsets, or it needs Python code of its own.
+            tokenizer has no offsets, it needs code of its own, or an argument is out of range.
     """
 
     config_keys = [  # noqa: RUF012
@@ -139,13 +139,13 @@ class Backbone(Transformer):  # type: ignore[misc]
         self.known: KnownStates | None = None
         """States of documents that ``token_states`` takes instead of running the blocks."""
         self.rounds: Callable[[int], int] = int
-        """Own passes of ``forward`` → those of every process; see ``training.sharding``."""
+        """Own number of passes of ``forward`` → every process's; see ``training.sharding``."""
         self.adapters: Path | None = None
-        """Folder of adapters that ``save`` copies instead of writing weights, which must be theirs
-        upon their base's."""
+        """Folder of adapters that ``save`` copies instead of writing weights; the weights must be
+        those of their base with these adapters merged."""
         self.reference: Reference | None = None
-        """Reference that ``save`` writes instead of weights, which must be those that it refers to;
-        with ``adapters`` those of their base."""
+        """Reference that ``save`` writes instead of weights: to these weights or, with
+        ``adapters``, to those of their base."""
         if not getattr(self.tokenizer, "is_fast", False):
             raise InputError(f"{model_name_or_path}: its tokenizer has no offsets (not a fast one)")
         trim(self.model.config, self.num_layers)
@@ -333,7 +333,7 @@ class Backbone(Transformer):  # type: ignore[misc]
                 model_kwargs = {k: value for k, value in model_kwargs.items() if k not in own}
             model = super()._load_model(model_name_or_path, *arguments, False, **model_kwargs)
             if getattr(model, "pooler", None) is not None:
-                model.pooler = None  # it has no part in token states
+                model.pooler = None  # token states do not depend on it
             return model
         where = places(model_kwargs)
         name = find_base(model_name_or_path, **where)

@@ -48,7 +48,7 @@ def count_positions(model: nn.Module) -> int:
 def tell(block: nn.Module, _args: Any, output: Any) -> Any:
     """Pass a block's output to this thread's listeners; return what they replace it with.
 
-    It is a forward hook that a block keeps for good, so that listening changes no shared module.
+    It is a forward hook that a block always keeps, so that listening changes no shared module.
     """
     for listened, change in _LISTENERS.get():
         if listened is block:

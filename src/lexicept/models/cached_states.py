@@ -103,8 +103,8 @@ class CachedStates:
         return self._count
 
     def read(self, numbers: Sequence[int], max_tokens: int | None = None) -> tuple[Tensor, Tensor]:
-        """States [tokens, d] of the first tokens of some texts, in single precision, and the
-        place of each token's text among ``numbers`` [tokens]."""
+        """Return the states [tokens, d] of the first tokens of some texts, in single precision, and
+        the place of each token's text among ``numbers`` [tokens]."""
         parts = []
         for number in numbers:
             shard, place = divmod(int(number), SHARD)
@@ -124,7 +124,7 @@ class CachedStates:
 
     @cached_property
     def _places(self) -> dict[tuple[int, int], tuple[int, int, int]]:
-        """Shard, start and end of the states of every window, by its key."""
+        """The shard, start and end of the states of every window, by its key."""
         places = {}
         for shard, windows in enumerate(self._windows):
             start = 0
@@ -134,7 +134,7 @@ class CachedStates:
         return places
 
     def features(self, numbers: Sequence[int], max_tokens: int | None = None) -> dict[str, Tensor]:
-        """The same as a backbone's output, for a head: every token a window of its own."""
+        """Return what ``read`` does as a backbone's output, for a head: every token is a window."""
         states, text = self.read(numbers, max_tokens)
         # A text without tokens still counts, as a window without a real token.
         empty = torch.ones(len(numbers), dtype=torch.bool)

@@ -223,7 +223,7 @@ class Encoder(SparseEncoder):  # type: ignore[misc]
 
     @property
     def _document_modules(self) -> list[Any]:
-        """The modules that documents go through: backbone and head, or a head alone."""
+        """The modules that encode documents: backbone and head, or a head alone."""
         if isinstance(self[0], Router):
             return list(self[0].sub_modules["document"])
         return list(self)
@@ -282,8 +282,8 @@ class Encoder(SparseEncoder):  # type: ignore[misc]
 
     def encode_and_count(self, texts: Sequence[str]) -> tuple[sp.csr_array, sp.csr_array, Floats]:
         """Return the pooled activations of documents [n, size], the sums of their tokens'
-        activations (see ``TokenSums``), and the means of their tokens' states [n, d]. The head has
-        k."""
+        activations (see ``TokenSums``), and the means of their tokens' states [n, d]. The head must
+        have k."""
         sums = TokenSums(len(self.backbone.tokenizer), self.head.size)
         tf, means = self.encode_with_means(texts, "document", sums)
         return tf, sums.result(), means

@@ -1,7 +1,8 @@
 """Whole texts as sparse vectors over exemplars, texts of the collection that were drawn at random.
 
-A text is the mean of its tokens' states. Its weight of an exemplar is their cosine, from the middle
-of the collection, less most of the largest one that is not kept.
+A text is represented by the mean of its tokens' states. Its weight of an exemplar is the cosine of
+the two, measured from the collection's centre, less ``TAKEN_OFF`` times the largest cosine that is
+not kept.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ KEPT: Mapping[str, int] = {"query": 16, "document": 32}
 """Exemplars that a query and a document keep, those of the largest cosines."""
 
 TAKEN_OFF = 0.9
-"""Share of the largest cosine that is not kept, which is taken off the others."""
+"""Factor on the largest cosine that is not kept; the product is subtracted from those kept."""
 
 BLOCK = 2**24
 """Most cells of a dense array of cosines: 64 MB."""

@@ -29,9 +29,9 @@ _LINEAR = {
 class HalfBert(Bert):
     """The blocks of a BERT whose matrices are multiplied in bfloat16, without padding.
 
-    As under autocast, sums and norms are in single precision. Unlike there, weights are converted
-    once, into the layout that oneDNN multiplies fastest, GELU is part of a product, and queries,
-    keys and values are one.
+    As under autocast, sums and norms are in single precision. Unlike under autocast, weights are
+    converted once, into the layout that oneDNN multiplies fastest, GELU is computed with the
+    product before it, and queries, keys and values are one product.
     """
 
     def __init__(self, weights: Mapping[str, Tensor], config: Mapping[str, Any]) -> None:

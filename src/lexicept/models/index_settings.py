@@ -25,13 +25,13 @@ class IndexSettings:
 
     weighting: Literal["bm25", "splade"] = "bm25"
     """bm25 weighs activations as BM25 weighs words, which suits concepts that were trained to
-    reconstruct only; splade keeps them as they are pooled, as heads are trained for ranking."""
+    reconstruct only; splade gives the weights that a head was trained for ranking with."""
     k1: float = 1.5
-    """BM25's k1 (term-frequency saturation)."""
+    """BM25's k1 (term-frequency saturation), at least 0."""
     b: float = 0.75
     """BM25's b (length normalisation), 0 to 1."""
     k3: float = 1.0
-    """BM25's k3 (saturation in queries)."""
+    """BM25's k3 (saturation in queries), above 0."""
     query_max_qd_flops: float | None = None
     """Limit on a query's QD-FLOPs: the sum, over its dimensions, of the share of documents that
     have each; None for no limit."""

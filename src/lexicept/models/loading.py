@@ -33,7 +33,7 @@ def quiet_transformers() -> Iterator[None]:
 
 @contextmanager
 def no_remote_code(name: str) -> Iterator[None]:
-    """Turn transformers' refusal to run a model's own code into an InputError that names it.
+    """Turn transformers' refusal to run a model's own code into an InputError that names the model.
 
     The calls inside pass ``trust_remote_code=False``: without it transformers asks on the terminal.
     """

@@ -38,7 +38,7 @@ def add_adapters(model: PreTrainedModel, base: str, rank: int, alpha: int | None
 
 
 def adapters_of(model: PreTrainedModel, rank: int, alpha: int | None = None) -> Any:
-    """Return a frozen model with adapters, on ``meta`` where the model is there."""
+    """Return a frozen model with trainable adapters; they are on ``meta`` if the model is."""
     from peft import LoraConfig, get_peft_model
 
     settings = LoraConfig(r=rank, lora_alpha=alpha or 2 * rank, target_modules="all-linear")

@@ -113,8 +113,8 @@ def write_onnx(encoder: Encoder, folder: Path, number: Number = "float32") -> di
 
     A graph takes whole texts: token ids with the tokenizer's special tokens, cut at the length that
     ``onnx.json`` says, and padded with an attention mask of 0. In int8 the blocks' matrices are
-    quantised, and activations as they come; the head's last layer stays in float32, since the
-    choice of the largest activations hangs on small differences.
+    quantised, and their inputs dynamically; the head's last layer stays in float32, since small
+    differences decide which activations are the largest.
 
     Args:
         folder: an empty folder.
@@ -152,7 +152,7 @@ def write_onnx(encoder: Encoder, folder: Path, number: Number = "float32") -> di
 
 
 def _as_document(settings: HeadSettings) -> HeadSettings:
-    """Return settings that treat queries as they treat documents, but for the index's pruning."""
+    """Return settings that treat queries like documents, except for the index's pruning."""
     return replace(
         settings,
         query_k=settings.document_k,
@@ -167,7 +167,10 @@ def _require_exportable(encoder: Encoder) -> None:
     added: Sequence[int] = tokenizer("")["input_ids"]
     known = {getattr(tokenizer, name) for name in _BORDERS}
     if not encoder.backbone.special_tokens and not set(added) <= known:
-        raise InputError("its tokenizer adds special tokens that are no borders of texts")
+        raise InputError(
+            "its tokenizer adds special tokens other than bos, eos, cls and sep, which a graph "
+            "can't leave out"
+        )
 
 
 def _export(backbone: Backbone, head: Head, task: str, path: Path) -> None:

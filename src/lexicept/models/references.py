@@ -35,8 +35,8 @@ class Reference:
         """Return a reference to a model that was loaded by its name.
 
         Returns:
-            None for a folder, which may move, for adapters, and for weights in a folder of the
-            model's.
+            None for a folder, which may move, for adapters, and for weights in a subfolder of the
+            model.
         """
         folder = _cached(name, ["config.json"])
         if folder is None or (folder / "adapter_config.json").exists():
@@ -78,10 +78,10 @@ class Reference:
         write_json(folder / FILE, content)
 
     def find(self) -> Path:
-        """Return the folder of the weights, downloaded if needed, after a look at their checksums.
+        """Return the folder of the weights, downloaded if needed, once their checksums are checked.
 
         Raises:
-            InputError: they are not to be had, or are others.
+            InputError: the weights can't be loaded, or have other checksums.
         """
         place = resolve(self.name)
         try:
@@ -107,8 +107,8 @@ def _how(place: str) -> str:
 
 
 def _cached(name: str, files: Sequence[str], revision: str | None = None) -> Path | None:
-    """Return the folder that holds files of a model in a package or in the hub's cache; None where
-    they are not there. No request is made."""
+    """Return the folder that holds files of a model in a package or in the hub's cache; None if
+    there are none. No request is made."""
     place = resolve(name)
     if place != name and Path(place).is_dir():
         return Path(place)

@@ -1,4 +1,4 @@
-"""Choices that change the memory and speed of a backbone, and its states by rounding alone."""
+"""Choices that change the memory and speed of a backbone, and its states only by rounding."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def check_checkpointing(backbone: Backbone) -> None:
 
 
 def checkpoint_blocks(backbone: Backbone) -> None:
-    """Let a backbone keep the inputs of its blocks alone for the backward pass, while it trains,
-    and compute the rest again there (Chen et al. 2016): a third more time for far less memory.
+    """Let a backbone keep only the inputs of its blocks for the backward pass, which computes the
+    rest again (Chen et al. 2016): a third more time for far less memory.
 
     Raises:
         InputError: the model's class has no gradient checkpointing.

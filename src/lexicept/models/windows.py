@@ -99,8 +99,8 @@ def cut_windows(
     """Cut texts into overlapping windows, each with its own special tokens.
 
     An empty text has one window, without any token where the tokenizer adds none. Windows begin at
-    the end of the text if the tokenizer truncates on the left. A token in two windows counts in
-    the one that has more context of it: where they overlap, each leaves the half at its edge out.
+    the end of the text if the tokenizer truncates on the left. A token in two windows counts in the
+    one that has more context for it: where they overlap, each leaves out the half at its edge.
 
     Args:
         tokenizer: a fast tokenizer of transformers that ``keep_whole`` has set.
@@ -202,7 +202,7 @@ def join_windows(windows: Sequence[Window], padding: int) -> dict[str, Tensor]:
     """Return the windows of each text as one row, one after another.
 
     Losses of sentence-transformers slice and concatenate the rows of a batch and pad them with
-    zeros; ``split_rows`` finds the windows of what they make.
+    zeros; ``split_rows`` finds the windows in the result.
 
     Args:
         windows: of all texts, in order.

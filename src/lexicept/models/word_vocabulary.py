@@ -112,7 +112,7 @@ class WordFinder:
         Args:
             cut_start: whether the text begins before the window; its first word, which may be cut,
                 is then left out.
-            cut_end: whether the text goes on after the window; its last word is then left out.
+            cut_end: whether the text continues after the window; its last word is then left out.
         """
         places = _word_places(window.words)
         places = places[cut_start : len(places) - cut_end]

@@ -24,10 +24,10 @@ STRIP = 128
 """Columns whose rows are in use together."""
 
 HALF = 1 / 255
-"""A little more than what rounding to bfloat16 changes at most, relative."""
+"""A little more than the largest relative error of rounding to bfloat16."""
 
 LOWEST, HIGHEST = -(2**15), 2**15 - 1
-"""Largest 16-bit key."""
+"""Smallest and largest 16-bit key."""
 
 
 def over_rows(kernel: Callable[..., None], rows: int, threads: int, *arguments: object) -> None:
@@ -54,8 +54,8 @@ os.register_at_fork(after_in_child=_pool.cache_clear)
 def narrow(numbers, narrowed, lengths, errors, first, last):  # pragma: no cover - compiled
     """Round single precision [n, d] to the bits of bfloat16, to nearest, ties to even.
 
-    ``lengths`` and ``errors`` [n] get each row's norm and the norm of what rounding takes off; they
-    are not finite where a row is not.
+    Each row's norm is written to ``lengths`` [n], the norm of its rounding errors to ``errors``
+    [n]; they are not finite where a row is not.
     """
     bits = numbers.view(np.uint32)
     rounded = np.empty(numbers.shape[1], np.uint32)
@@ -177,7 +177,7 @@ def fill_up(values, columns, first, last):  # pragma: no cover - compiled
 
 @compiled()
 def dot_products(x, rows, columns, products, first, last):  # pragma: no cover - compiled
-    """Return ``x_i · rows[columns_ij]`` for x [n, d] and columns [n, c]."""
+    """Write ``x_i · rows[columns_ij]`` to ``products`` [n, c], for x [n, d]."""
     for i in range(first, last):
         for place in range(columns.shape[1]):
             products[i, place] = _dot(x[i], rows[columns[i, place]])
@@ -185,7 +185,8 @@ def dot_products(x, rows, columns, products, first, last):  # pragma: no cover -
 
 @compiled()
 def ragged_dots(x, rows, starts, columns, products, first, last):  # pragma: no cover - compiled
-    """Return ``x_i · rows[columns_p]`` for the places p from ``starts[i]`` to ``starts[i + 1]``."""
+    """Write ``x_i · rows[columns_p]`` to ``products``, for p from ``starts[i]`` to
+    ``starts[i + 1]``."""
     for i in range(first, last):
         for place in range(starts[i], starts[i + 1]):
             products[place] = _dot(x[i], rows[columns[place]])
@@ -355,7 +356,7 @@ def exact_maxima(
 
 @compiled(inline="always")
 def _keys(bits, keys):  # pragma: no cover - compiled
-    """Return integers in the order of the numbers that have these bits."""
+    """Write integers in the order of the numbers that have these bits to ``keys``."""
     for j in range(bits.size):
         keys[j] = bits[j] ^ ((bits[j] >> np.int16(15)) & np.int16(0x7FFF))
 

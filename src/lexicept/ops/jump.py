@@ -29,7 +29,7 @@ class Jumps(NamedTuple):
     number: Tensor
     """Number of outputs above their thresholds []."""
     active: Tensor
-    """Number of tokens of each output that are [M]."""
+    """Number of tokens on which each output is above its threshold [M]."""
 
 
 def jump_sums_reference(

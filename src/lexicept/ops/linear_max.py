@@ -81,7 +81,7 @@ Maxima = tuple[Tensor, Tensor]
 
 
 def _of_tile(x: Tensor, ends: Sequence[int], rows: Tensor, bias: Tensor) -> Maxima:
-    """Text t has tokens ``ends[t]`` to ``ends[t + 1]`` of x."""
+    """Return the maxima of a tile; text t has tokens ``ends[t]`` to ``ends[t + 1]`` of x."""
     outputs = torch.addmm(bias, x, rows.T)
     largest = [outputs[start:end].max(dim=0) for start, end in pairwise(ends)]
     starts = torch.tensor(ends[:-1], device=x.device)

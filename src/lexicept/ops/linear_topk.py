@@ -204,7 +204,7 @@ def _over(kernel: Callable[..., None], rows: int, *arguments: object) -> None:
 
 
 def tiles(count: int, size: int) -> Iterator[slice]:
-    """Return the number of outputs per tile for a number of tokens."""
+    """Yield the tiles of ``size`` outputs for ``count`` tokens, as slices."""
     # Larger tiles are faster, and a sixteenth of all is little memory beside all.
     cells = min(max(CHUNK_CELLS // 2, count * size // 16), 2 * CHUNK_CELLS)
     step = max(1, cells // count)

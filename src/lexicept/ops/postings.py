@@ -16,12 +16,12 @@ BLOCK = 256
 """Scores compared at once with the worst result."""
 
 SEARCHED = 8
-"""Postings of a list for each allowed document from which on these are looked up in the list, and
-it is not read whole."""
+"""Postings per allowed document from which a list is searched for the allowed documents instead of
+being read whole."""
 
 
 READ = 5e-8
-"""Seconds that NumPy takes for a posting and for a document, about."""
+"""Approximate seconds that NumPy takes per posting and per document."""
 
 
 def first_or_later_search(read: int, *arguments: Any) -> tuple[Integers, Floats]:
@@ -75,8 +75,8 @@ def search_postings_reference(
         allowed: whether a document may be a result, bool [N]; [0] allows all.
         counts: documents that are allowed in each segment [segments]; [0] with ``allowed``.
         few: u16, the allowed documents of the segments that have few of them, ascending.
-        few_starts: where those of each segment begin, and the last end [segments + 1]; without any,
-            its allowed documents are none or many.
+        few_starts: where those of each segment begin, and the last end [segments + 1]; a segment
+            without any has no allowed documents, or many.
 
     Returns:
         Document numbers and scores; equal scores in document order.

@@ -76,7 +76,7 @@ def essential_lists(
     spare = np.float64(bar) - max(low, high) - error
     if not spare > 0:  # documents of no list may be results
         return order, -1, most, spare, error
-    # Those with the most postings for what they add are not.
+    # The lists with the most postings for the score that they can add are not essential.
     essential = dimensions.size
     while essential > 0 and most[order[essential - 1]] < spare:
         essential -= 1

@@ -15,7 +15,12 @@ GENERATING = ("torch", "transformers")
 def choose(
     reader: IndexReader, settings: RRASettings, generator: str | None, progress: bool | Progress
 ) -> AlphaChoice:
-    """Choose α as ``Index.choose_alpha`` says; the settings' own α plays no part."""
+    """Choose α as ``Index.choose_alpha`` says; the settings' own α is ignored.
+
+    Raises:
+        InputError: the extra ``train``, which a generator needs, is not installed; or what
+            ``evaluation.alpha.choose_alpha`` refuses.
+    """
     items = None
     if generator is not None:
         require("train", *GENERATING)
@@ -32,7 +37,7 @@ def choose(
 def rra_settings(
     reader: IndexReader, alpha: float | str, iterations: int, transform: str
 ) -> RRASettings:
-    """Return RRA's settings, with α chosen where it is "auto"."""
+    """Return RRA's settings, with α chosen where it is "auto". Raises InputError for bad ones."""
     if alpha == "auto":
         alpha = choose_index_alpha(reader, iterations, transform).alpha
     return RRASettings(float(alpha), iterations, transform)

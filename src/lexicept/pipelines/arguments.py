@@ -47,7 +47,7 @@ def checked_arguments(function: Callable[P, R]) -> Callable[P, R]:
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             given = signature.bind(*args, **kwargs).arguments
-        except TypeError:  # not the parameters that there are: the call says so
+        except TypeError:  # unknown or missing parameters: the call below raises a better message
             return function(*args, **kwargs)
         for name, annotation in annotations().items():
             if name in given:

@@ -85,7 +85,8 @@ def build(
             path or data set name: a folder of files, or a file. A document without an id gets its
             number: "1", "2", and so on.
         path: the folder of the index.
-        vocabulary: "words" needs no model; concepts need torch.
+        vocabulary: "words" needs no model; "concepts" needs torch; "both" has words, concepts and,
+            where lexicept-mini is adapted, whole texts.
         language: ISO 639-1 code for the words' stop words and stemming.
         model: a saved concept model, a folder or a hub's name.
         concepts: "adapted" lets the latents of lexicept-mini, or of an SAE in another ``model``, go
@@ -100,9 +101,9 @@ def build(
         backbone: the Hugging Face model that an SAE reads; all-MiniLM-L6-v2 by default.
         layer: the number of blocks of the backbone to run; by default all, or those before the
             pretrained SAE.
-        bidirectional: whether a decoder's tokens attend to those after them; by default as the
-            pretrained SAE was trained, where it does not say to earlier tokens only, and for an SAE
-            that is trained here to both sides.
+        bidirectional: whether a decoder's tokens attend to those after them. By default, a
+            pretrained SAE decides (if it does not say, they attend to earlier tokens only), and an
+            SAE that is trained here reads tokens that attend to both sides.
         precision: number format of the backbone while it reads documents.
         max_query_tokens: the tokens, special ones included, after which the model cuts queries; by
             default the model's own length. lexicept-mini, and any model without lengths, reads
@@ -132,6 +133,7 @@ def build(
     Raises:
         InputError: parameters that do not go together, a bad document, something at ``path``, an
             interrupted build with other arguments, or a package or model that is missing.
+        IndexFormatError: with ``overwrite``, what is at ``path`` is no index.
     """
     names = VOCABULARIES[vocabulary]
     source = ConceptSource.of(

@@ -35,9 +35,9 @@ class Fitted(NamedTuple):
     rows: Tensor | None = None
     """Encoder rows of the concepts with these names [M, d]."""
     read: Sequence[int] | None = None
-    """Documents whose states the backbone knows, if it knows any."""
+    """Numbers of the documents whose states the backbone has kept; None without any."""
     texts: TextVectorizer | None = None
-    """Whole texts, where the concepts were adapted to have them."""
+    """Vectorizer of whole texts; None where the adaptation made no exemplars."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,8 @@ class ConceptSource:
     """True if the index gets a copy of the backbone; otherwise it refers to one in a package or on
     the hub."""
     training: dict[str, Any] | None
-    """The settings of an SAE that is trained on the documents, those that differ from the
-    defaults."""
+    """The settings, other than defaults, of an SAE that is trained on the documents; None where
+    none is."""
 
     @classmethod
     def of(
@@ -185,7 +185,7 @@ class ConceptSource:
             return Fitted(loaded, None, names, rows, read_to_describe(*to))
         done = adapt(*to, configure=packaged)
         if done.effort is None and not packaged:
-            names = None  # they are its own
+            names = None  # the model's own names stay as they are
         concepts, texts = ConceptVectorizer(encoder), None
         if done.exemplars is not None:
             drawn = done.documents[: len(done.exemplars)]

@@ -75,9 +75,9 @@ def convert(
         The properties of what was converted, as JSON values.
 
     Raises:
-        InputError: an unknown source or layout, several SAEs that fit, an SAE that the layout can't
-            express or that has no decoder, options of SAEs for a model,
-            ``out`` exists, or the extra ``concepts`` is not installed.
+        InputError: an unknown source or layout, several SAEs that fit, an SAE or a model that the
+            layout can't express, an SAE without a decoder, options of SAEs for a model, ``number``
+            for a layout other than ONNX, ``out`` exists, or a package is missing.
     """
     source, target = os.fspath(source), Path(out)
     refuse_existing(target)
@@ -101,7 +101,7 @@ def find_model(source: str) -> tuple[Path, Kind | None]:
     of anything else, such as an SAE, which has a reader of its own.
 
     Raises:
-        InputError: the model can't be loaded, or is none of sparse vectors.
+        InputError: the model can't be loaded, or makes no sparse vectors.
     """
     from lexicept.models.converters import recognise
     from lexicept.models.hub import is_name, model_folder

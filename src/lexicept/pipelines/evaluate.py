@@ -140,9 +140,10 @@ def evaluate(
         progress: True shows bars on standard error.
 
     Raises:
-        InputError: no such dataset, split, engine, measure or system; no judgements, or none
-            of a document in an index, or none of a query in a run; a malformed run; or matplotlib
-            is not installed, which curves need.
+        InputError: parameters that do not go together; no such dataset, split, engine, measure,
+            system or token table; no judgements, or none of a document in an index, or none of a
+            query in a run; a malformed run; ``out`` can't be created; or matplotlib, which curves
+            need, is not installed.
         IndexFormatError: a path that holds no index, or a damaged one.
     """
     if curves and out is None:

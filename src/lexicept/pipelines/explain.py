@@ -52,8 +52,8 @@ def explain(
     and the contributions add up to it. Each weight is divided among the words whose tokens made
     it: with max pooling the one of the largest activation, with sums all of them. Special tokens
     and a prompt have no characters, so that their shares are missing. An autoencoder after mean
-    pooling (CSR) gets shares below 0 from tokens that speak against a latent; after other pooling
-    it reads the whole text at once, and its contributions have no words.
+    pooling (CSR) gets negative shares from tokens that lower a latent's activation; after other
+    pooling it reads the whole text at once, and its contributions have no words.
 
     ``Index.explain`` explains scores in an index, whose weights are the collection's.
 
@@ -71,8 +71,8 @@ def explain(
             was trained.
 
     Raises:
-        InputError: no such model, one whose similarity is not a sum over dimensions, or parameters
-            of SAEs for a model that is none.
+        InputError: no such model, one whose similarity is not a sum over dimensions, parameters of
+            SAEs for a model that is not one, or the extra ``concepts`` is not installed.
     """
     require("concepts", "sentence_transformers")
     (read,) = as_documents([document])

@@ -64,7 +64,7 @@ class Index(Searchable):
 
     @property
     def reader(self) -> IndexReader:
-        """The snapshot that searches read."""
+        """The snapshot that searches read. Raises InputError once the index is closed."""
         if self._reader is None:
             raise InputError("the index is closed")
         return self._reader
@@ -280,8 +280,8 @@ class Index(Searchable):
             ray_workers: the number of Ray processes; by default one for each processor.
 
         Raises:
-            InputError: settings out of range, ``out`` exists, another process is changing the
-                index, or an engine other than the exact one searches it.
+            InputError: settings out of range, ``out`` exists, ``ray`` without ``out``, another
+                process is changing the index, or an engine other than the exact one searches it.
         """
         if out is None:
             for name, value in (("ray", ray), ("ray_workers", ray_workers)):
@@ -314,6 +314,9 @@ class Index(Searchable):
             generator: a causal language model that writes the queries, a hub name or a folder;
                 the best α on them is taken. They stay beside the index (``queries-*.jsonl``).
             progress: True shows a bar on standard error.
+
+        Raises:
+            InputError: settings out of range, or a generator that can't be loaded.
         """
         settings = RRASettings(iterations=iterations, transform=transform)
         return choose(self.reader, settings, generator, progress)
@@ -346,12 +349,16 @@ class Index(Searchable):
         }
 
     def verify(self, *, progress: bool | Progress = False) -> Verification:
-        """Check every file on disk: sizes, checksums, texts, and that the parts fit together."""
+        """Check every file on disk: sizes, checksums, texts, and that the parts fit together.
+
+        Raises:
+            IndexFormatError: the index is gone, or of another version.
+        """
         with reporting(progress) as report:
             return verify(self.path, report)
 
     def close(self) -> None:
-        """Let the snapshot go; changes may then remove its files. May be called again."""
+        """Release the snapshot; changes may then remove its files. May be called again."""
         self._reader = None
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -41,7 +41,7 @@ def index_pairs(
         latent_vocabulary: a vocabulary of ``latents``; by default its only one.
 
     Raises:
-        InputError: documents of other ids, no such vocabulary, or one to choose among several.
+        InputError: documents of other ids, no such vocabulary, or none named among several.
     """
     first, second = reader_of(tokens), reader_of(latents)
     names = (_chosen(first, token_vocabulary), _chosen(second, latent_vocabulary))
@@ -56,7 +56,8 @@ def _terms(vectors: SparseVectors) -> Sequence[str]:
 
 
 def _chosen(index: IndexReader, vocabulary: str | None) -> str:
-    """Return a vocabulary of an index; raise InputError where none or another is named."""
+    """Return a vocabulary of an index. Raises InputError for an unknown one, and where none of
+    several is named."""
     names = [entry.name for entry in index.vocabularies]
     if vocabulary is None and len(names) > 1:
         raise InputError(f"{index.path} has several vocabularies, name one: {', '.join(names)}")

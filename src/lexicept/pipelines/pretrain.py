@@ -95,7 +95,8 @@ def pretrain(
 
     Raises:
         InputError: settings that do not go together, a corpus without documents or without
-            anything to mask, ``out`` exists, or unfinished work there has other settings.
+            anything to mask, ``out`` exists (with ``overwrite``: and is no model), unfinished work
+            there has other settings, or a package is missing.
         NotFiniteError: the loss is not finite; the last checkpoint is kept.
     """
     require("concepts", "sentence_transformers", "peft", "pydantic")

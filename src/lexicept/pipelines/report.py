@@ -41,8 +41,7 @@ def report(
 
     Raises:
         InputError: no such dataset or split, no judgements, or none of a document in the index, two
-            indexes without a common document,
-            or the extra ``report`` is not installed.
+            indexes without a common document, or the extra ``report`` is not installed.
         IndexFormatError: a path that holds no index, or a damaged one.
     """
     require("report", "matplotlib")

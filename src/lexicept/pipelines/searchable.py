@@ -20,7 +20,7 @@ from lexicept.queries.syntax import ParsedQuery
 
 
 class Searchable(ABC):
-    """An index that is searched in its newest snapshot."""
+    """An index whose snapshot is searched."""
 
     @abstractmethod
     def _searched(self) -> IndexReader:
@@ -65,16 +65,17 @@ class Searchable(ABC):
                 query; ``added`` of the results lists them, and steering removes one.
             explain: whether each hit gets the exact decomposition of its score.
             query_encoder: "model" runs the concept model; "lookup" looks the query's tokens up in
-                a table of the index, in a tenth of the time and without torch, and finds less.
+                a table of the index, in a tenth of the time and without torch, finds less, and does
+                not search whole texts.
             filter: which documents may be results, by their fields: a text such as
                 ``"year >= 2020 and tag in ['bio']"``, or a dict such as
                 ``{"year": {">=": 2020}, "tag": ["bio"]}``.
 
         Raises:
-            InputError: a query that is no text, an unknown vocabulary, ``top_k`` below 1,
-                steering or boosts that name no dimension or have a factor out of range, no table,
-                a filter that is none, a condition that does not fit the fields, or a phrase
-                without a word that is searched.
+            InputError: a query that is no text, an unknown vocabulary, whole texts by lookup,
+                ``top_k`` below 1, an unknown id in ``feedback``, steering or boosts that name no
+                dimension or have a factor out of range, no table, a filter that is none, a
+                condition that does not fit the fields, or a phrase without a word that is searched.
         """
         reader = self._searched().using(query_encoder)
         parsed = _boosted(reader.parse(query), boosts)
@@ -128,6 +129,9 @@ class Searchable(ABC):
             threads: threads that search, at least 1; one per processor by default.
             query_encoder: as in ``search``.
             filter: as in ``search``, for all queries.
+
+        Raises:
+            InputError: ``queries`` are no list, ``threads`` below 1, or what ``search`` refuses.
         """
         reader = self._searched().using(query_encoder)
         if isinstance(queries, str) or not isinstance(queries, Iterable):

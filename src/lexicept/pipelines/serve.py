@@ -46,9 +46,9 @@ def serve(
             is required.
 
     Raises:
-        InputError: the address can't be bound to, the index has no such engine, the file holds no
-            key, or the extra ``serve`` is not installed, or ``concepts`` for an index that has
-            them.
+        InputError: the address can't be bound to, the index has no such engine or token table, a
+            number out of range, the file holds no key, or the extra ``serve`` or, for an index with
+            concepts, ``concepts`` is not installed.
         IndexFormatError: the path holds no index, or a damaged one.
     """
     require("serve", "fastapi", "fastapi_offline", "prometheus_client", "uvicorn")

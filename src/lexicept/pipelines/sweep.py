@@ -54,7 +54,7 @@ def sweep(
 
     Settings are chosen on judgements: sweep on a dev or train split, never on the test split. Where
     words and concepts are searched together, the limits are those of the concepts. Calling it again
-    resumes an interrupted sweep, and adds what a larger grid has more.
+    resumes an interrupted sweep, and adds the new points of a larger grid.
 
     Args:
         index: an opened index, or the path of one.
@@ -65,7 +65,7 @@ def sweep(
         query_dims: limits of the dimensions in a query; None sets no limit.
         document_dims: limits of the dimensions in a document; None sets no limit.
         k: active concepts per token; None is the model's own number, "all" sets no limit. Each
-            value but None encodes all documents again.
+            other number than the model's own encodes all documents again.
         alpha: RRA's α; None is without RRA.
         query_scale: factors on the queries' concept weights, relative to words.
         query_max_qd_flops: limits of a query's cost; None sets no limit.

@@ -58,8 +58,8 @@ def sync(
     The first time it builds the index; an interrupted build resumes. Afterwards it reads the files
     whose contents changed, whatever their times say, and in one step adds, replaces and deletes
     documents; interrupted, it leaves the index as it was. A renamed file is a document deleted and
-    another added. Files that can't be read are skipped, and what the index has of them stays.
-    Documents that came to the index in other ways stay too, but for those with the id of a file.
+    another added. Files that can't be read are skipped, and their documents in the index stay.
+    Documents that were added in other ways stay too, except those with the id of a file.
 
     Args:
         folder: of files, see ``lexicept.build``.
@@ -114,8 +114,8 @@ class _Update:
         source: the folder; its ``checksums`` become ``kept``.
 
     Attributes:
-        kept: the checksums of the files that the index is of, once all documents are read.
-        gone: the documents that the index has to lose, once all documents are read.
+        kept: the checksums of the files that the index is made of, once all documents are read.
+        gone: the documents to delete, once all documents are read.
     """
 
     def __init__(self, index: IndexReader, source: Folder, progress: Progress) -> None:
@@ -156,13 +156,13 @@ class _Gone(Container[str]):
     """The documents of files that are no longer there, or that their files no longer hold."""
 
     known: Container[str]
-    """Files that the index was of."""
+    """Files that the index was made of."""
     files: Container[str]
     """Files of the folder."""
     changed: Container[str]
     """Files that were read."""
     kept: Mapping[str, str]
-    """Checksums of the files that the index is of."""
+    """Checksums of the files that the index is made of."""
     same: Container[str]
     """Documents that were read and are in the index as they are."""
 

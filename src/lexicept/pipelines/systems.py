@@ -41,7 +41,7 @@ Resolved: TypeAlias = Searched | BM25 | Run
 
 
 class _Named(NamedTuple):
-    """A system, its name, and what tells it from others of that name."""
+    """A system, its name, and the whole name, for where several have the same."""
 
     name: str
     whole: str
@@ -111,7 +111,7 @@ def _resolve(system: System, index: IndexReader) -> _Named:
 
 
 def _in_memory(name: str, run: Run) -> Run:
-    """Return a run. Raises InputError for what is none, or what a TREC run can't hold."""
+    """Return a run. Raises InputError for anything else, or what a TREC run can't hold."""
     for query, documents in run.items():
         if not isinstance(documents, Mapping):
             raise InputError(f"run {name!r}: query {query!r} has no documents with scores")

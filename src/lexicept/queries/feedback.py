@@ -21,6 +21,9 @@ def centroid(documents: sp.csr_array, dimensions: int) -> sp.csr_array:
     Args:
         documents: weights [n, V].
         dimensions: the most dimensions to keep, at least 1.
+
+    Raises:
+        InputError: ``dimensions`` below 1.
     """
     check_count("dimensions", dimensions)
     lengths = np.sqrt(documents.multiply(documents).sum(axis=1))

@@ -13,8 +13,8 @@ LONGEST = 40
 
 def most_edits(word: str) -> int:
     """Return how many edits a suggestion may be away: 1 for words of four characters, 2 for longer
-    ones, none for shorter ones (one edit makes another word of most), numbers and what no
-    dictionary has."""
+    ones, 0 for shorter ones (most are one edit from another word), for numbers, and for those of
+    more than ``LONGEST`` characters."""
     if not 4 <= len(word) <= LONGEST or not any(letter.isalpha() for letter in word):
         return 0
     return 1 if len(word) == 4 else 2

@@ -74,7 +74,7 @@ def parse(text: str, kinds: Mapping[str, FieldKind]) -> ParsedQuery:
 
     Args:
         text: the query as somebody has written it.
-        kinds: the fields of the index. A name before a colon that is none of them is plain.
+        kinds: the fields of the index. Any other name before a colon is plain text.
     """
     return _Parser(text, kinds).parsed() if _SIGN.search(text) else ParsedQuery(text)
 
@@ -170,7 +170,7 @@ def _condition(name: str, value: str, kind: str) -> Expression:
 
 
 def _scalar(value: str, kind: str) -> Scalar:
-    """Return a number where one is meant and given; what is none is refused with the field."""
+    """Return a number for a field of numbers; text that is not one is refused with the field."""
     if kind == "number" and re.fullmatch(r"[+-]?[0-9]{1,40}", value):
         return int(value)
     if kind == "number" and re.fullmatch(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?\d+)?", value):

@@ -1,7 +1,7 @@
 """Reports about an index: one HTML file about the collection, what queries find, and what it costs.
 
-The file needs no network, and no script to be read. Slow measurements use a sample of a large
-collection, and the report says so in place.
+The file can be read without a network and without scripts. Slow measurements use a sample of a
+large collection, and the report says so in place.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def build_report(
         raise InputError("queries without judgements: there is nothing to evaluate")
     with TemporaryDirectory() as folder:
         progress("re-weighting", 0, 1)
-        # Before a model is loaded: it takes more memory than what follows.
+        # Done before a model is loaded, as it takes more memory than the sections.
         changed = without_or_with(index, Path(folder) / "postings")
         progress("re-weighting", 1, 1)
         return _report(index, queries, qrels, against, changed, progress)

@@ -150,7 +150,7 @@ def construction(subject: Subject) -> Section:
 def topics(subject: Subject, atlas: Atlas | None) -> Section:
     """Write the section with the most telling and the most frequent dimensions."""
     blocks: list[Block] = []
-    for name in reversed(subject.names):  # concepts first: they say more than words
+    for name in reversed(subject.names):  # concepts first: they describe topics better than words
         inner: list[Block] = []
         shares = variance_shares(subject.spread(name))
         telling = np.argsort(-shares, kind="stable")[:CARDS]

@@ -29,7 +29,7 @@ WIDTH, HEIGHT = 640, 300
 """Size of a chart in CSS pixels; the page scales it."""
 
 LEAST = 1e-300
-"""Smaller floats have lost their digits."""
+"""Smallest number drawn: smaller floats have lost their digits."""
 
 SERIES = ("#2c6fbb", "#c2571a", "#2d8a4e", "#8a4fb5")
 INK, FAINT, GRID, RAISED = "#1d2025", "#596069", "#e6e8ec", "#ffffff"
@@ -77,7 +77,7 @@ TIP = "tip:"
 """Prefix of ids that carry the text shown when the pointer rests on a bar."""
 
 LABELLED = 12
-"""Columns up to which each has its value above it."""
+"""Most columns that have their values above them."""
 
 LINE = 15
 """Pixels between the names of neighbouring marks."""
@@ -302,7 +302,7 @@ def _chart(
 
 
 def _cleaned(element: ElementTree.Element) -> list[ElementTree.Element]:
-    """An element of matplotlib's as the page takes it; a group without attributes is its parts."""
+    """Return the visible elements of one of matplotlib's, without its groups, for the page."""
     tag = element.tag.rpartition("}")[2]
     children = [inner for child in element for inner in _cleaned(child)]
     if tag in ("metadata", "defs", "style") or (tag == "path" and not element.get("d")):
@@ -329,21 +329,21 @@ def _cleaned(element: ElementTree.Element) -> list[ElementTree.Element]:
 
 
 def _short(coordinates: str) -> str:
-    """Coordinates to a tenth of a pixel; a line to where it starts is ``h0``."""
+    """Round coordinates to a tenth of a pixel; a line of length 0 becomes ``h0``."""
     rounded = re.sub(r"-?\d+\.\d+", lambda number: f"{float(number[0]):.1f}", coordinates)
     rounded = re.sub(r"\s*([MLz])\s*", r"\1", rounded.replace(".0", "")).strip()
     return re.sub(r"M([\d. -]+)L\1(?=M|$)", r"M\1h0", rounded)
 
 
 def _values_from_zero(axes: Axes, values: Sequence[float]) -> None:
-    """Let the vertical axis start at 0, unless values are below it, with grid lines."""
+    """Start the vertical axis at 0, unless values are below it, and draw grid lines."""
     axes.set_ylim(*_around(values))
     _numbers(axes.yaxis)
     axes.yaxis.grid(True)
 
 
 def _around(values: Sequence[float]) -> tuple[float, float]:
-    """The ends of a linear axis that shows 0 and all values."""
+    """Return the ends of a linear axis that shows 0 and all values."""
     low, high = min([*values, 0]), max([*values, 0])
     return low * 1.05, high * 1.05 if high - low > LEAST else low + 1
 

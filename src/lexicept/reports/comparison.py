@@ -32,7 +32,7 @@ from lexicept.reports.page import (
 from lexicept.reports.wording import count, cut, one, signed, three, two
 
 CASES = 4
-"""Wins that are explained, and losses."""
+"""Number of wins that are explained, and of losses."""
 
 TERMS = 6
 """Contributions shown in each explanation."""

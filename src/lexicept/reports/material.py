@@ -25,18 +25,18 @@ from lexicept.segments import neighbours
 from lexicept.vectors import Floats, Integers, SparseVectors, Vocabulary
 
 QUERIES = 1000
-"""Most judged queries that a report runs."""
+"""Largest number of judged queries that a report runs."""
 
 PSEUDO_QUERIES = 300
 
 POSTINGS = 2**18
-"""Postings that are in memory at a time, but for one dimension's."""
+"""Most postings in memory at a time; the postings of one dimension may be more."""
 
 TOGETHER = 16
-"""Queries that are encoded at once: with a model they take more memory than anything else."""
+"""Queries encoded at once: with a model they take more memory than anything else."""
 
 SEARCHED = 2
-"""Queries that are searched at once: sixteen have most of all postings between them."""
+"""Queries searched at once: sixteen together need most of all postings."""
 
 DEPTH = 100
 """Results per query."""
@@ -280,7 +280,11 @@ class Subject:
         return SparseVectors(weights, [self.index.ids[int(row)] for row in rows], [vocabulary])
 
     def label(self, dimension: int) -> tuple[str, str]:
-        """Return the vocabulary and the term of a dimension, numbered over all vocabularies."""
+        """Return the vocabulary and the term of a dimension, numbered over all vocabularies.
+
+        Raises:
+            IndexError: no such dimension.
+        """
         for vocabulary in self.vocabularies:
             if dimension < vocabulary.size:
                 return vocabulary.name, self.terms(vocabulary.name)[dimension]

@@ -47,7 +47,7 @@ MIN_DOCUMENTS = 5
 
 
 def without_or_with(index: IndexReader, folder: Path) -> Derived:
-    """Return what is derived of an index with RRA's default settings, or without RRA where it has
+    """Return what is derived from an index with RRA's default settings, or without RRA where it has
     any.
 
     Args:
@@ -61,7 +61,7 @@ def without_or_with(index: IndexReader, folder: Path) -> Derived:
 
 
 def _return_freed_memory() -> None:
-    """Give the system back what threads have freed, which glibc keeps for them: 0.1 GB and more."""
+    """Return memory that threads have freed, and glibc keeps, to the system: 0.1 GB and more."""
     if sys.platform == "linux" and hasattr(library := ctypes.CDLL(None), "malloc_trim"):
         library.malloc_trim(0)
 

@@ -112,13 +112,13 @@ class Connection(HttpToolsProtocol):
         self._wait_for_client()
 
     def resume_writing(self) -> None:
-        """Go on with the answer."""
+        """Resume the answer."""
         super().resume_writing()
         if self.cycle is not None and not self.cycle.response_complete:
             self._stop_waiting()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection, and stop to compute what nobody waits for."""
+        """Forget the connection, and cancel the computation of its answer."""
         self._stop_waiting()
         super().connection_lost(exc)
         if self._task is not None:

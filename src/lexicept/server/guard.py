@@ -29,8 +29,8 @@ HEADERS = [
 ]
 
 GONE = 499
-"""The status that a request is counted with whose client left before its answer was whole; none of
-HTTP, but what others log too."""
+"""Status counted for a request whose client left before the whole answer was sent: not in the HTTP
+standard, but common in other servers' logs."""
 
 
 class Guard:

@@ -55,7 +55,7 @@ class Metrics:
         self._seconds.labels(path).observe(seconds)
 
     def observe_cache(self, known: bool) -> None:
-        """Count one search whose query the cache has, or has not."""
+        """Count one search, by whether the cache has its query."""
         self._cache.labels("hit" if known else "miss").inc()
 
     def observe_batch(self, queries: int) -> None:

@@ -50,7 +50,7 @@ logger = logging.getLogger("uvicorn.error")
 
 
 class BusyError(Exception):
-    """The queue of requests is full."""
+    """Raised for a request when the queue is full."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class Reader:
         engine: the name of the engine; generations without it are ignored.
         query_encoder: model or lookup; generations without a token table are ignored by the latter.
         query_cache: bytes of memory for queries that the model encoded; 0 keeps none.
-        metrics: counts what the cache holds and what is encoded together.
+        metrics: counts cache hits and misses, and queries encoded together.
 
     Raises:
         InputError: the index has no such engine or encoder of queries, or has changed since the
@@ -202,9 +202,9 @@ class Reader:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     async def search(self, index: IndexReader, search: Search) -> list[Hit]:
-        """``IndexReader.search``, in the thread where it needs a model.
+        """Return the results of a search; one that needs a model runs in the models' thread.
 
-        Searches that arrive while the model is at work are then encoded together; one that finds
+        Searches that arrive while the model is busy are encoded together afterwards; one that finds
         it idle does not wait for others.
 
         Raises:
@@ -324,8 +324,11 @@ class Reader:
 
 
 def truncated(index: IndexReader) -> str | None:
-    """Return which file of an open index has lost bytes, if any: the system ends a process that
-    reads a mapped file behind its end. What is mapped outlasts files that are removed."""
+    """Return a message about a file of an open index that has become shorter, or None.
+
+    The system ends a process that reads a mapped file beyond its end. Mapped files stay readable
+    after they are removed.
+    """
     for name, entry in index.manifest["files"].items():
         try:
             size = os.stat(index.path / name).st_size

@@ -57,8 +57,8 @@ def load_array(path: Path, dtype: Any, ndim: int = 1) -> Any:
 
 
 def let_go(array: Any) -> None:
-    """Let the system take the pages of a memory-mapped array, or of a mapped file, back; they are
-    read again where they are needed. Others stay."""
+    """Give the pages of a memory-mapped array, or of a mapped file, back to the system; they are
+    read again where they are needed. Does nothing for other arrays."""
     while isinstance(array, np.ndarray):
         array = array.base
     if isinstance(array, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
@@ -169,7 +169,7 @@ class JoinedRows:
 
 
 class BlockWriter:
-    """Writes files in a ``with`` block, whose end completes them; an error closes them as is."""
+    """Writes files in a ``with`` block, whose end completes them; an error leaves them partial."""
 
     _open: ExitStack
 
@@ -203,7 +203,7 @@ class ArrayWriter:
         self._size += array.size
 
     def read(self, start: int, stop: int) -> Any:
-        """Values from ``start`` to ``stop``."""
+        """Return the values from ``start`` to ``stop``."""
         self._file.flush()
         width = self._dtype.itemsize
         content = os.pread(self._file.fileno(), (stop - start) * width, self._start + start * width)
@@ -244,7 +244,7 @@ class CSRWriter(BlockWriter):
         self._nonzeros += block.nnz
 
     def rows(self, numbers: Iterable[int], columns: int) -> sp.csr_array:
-        """Some of the rows that are written, as [n, columns]."""
+        """Return some of the rows that were written, CSR [n, columns]."""
         spans = [self._indptr.read(number, number + 2).tolist() for number in numbers]
         indices = [self._indices.read(*span) for span in spans]
         data = [self._data.read(*span) for span in spans]

@@ -18,8 +18,8 @@ T = TypeVar("T")
 def cached(path: Path, make: Callable[[], object], read: Callable[[Path], T]) -> T:
     """Return what is read from a file or folder, which is made first where it is absent.
 
-    Its checksums are kept beside it, in ``<name>.checksums.json``. What does not match them, or
-    can't be read, is made again, with a warning.
+    Its checksums are kept beside it, in ``<name>.checksums.json``. A result that does not match
+    them, or can't be read, is made again, with a warning.
 
     Args:
         make: publishes ``path``. Where another process has published it by then, that is read.

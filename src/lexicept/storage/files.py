@@ -1,4 +1,4 @@
-"""Files on disk: atomic replacement, checksums, arrays and texts that are read without loading."""
+"""Files on disk: atomic replacement, flushing, checksums, JSON, and errors of the disk."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def disk_errors(path: Path, size: int | None = None) -> Iterator[None]:
 
 
 def _disk_error_number(error: BaseException, path: Path) -> int | None:
-    """Return the number of an error of the disk that names no file, or of the error that led to
-    this one; None for other errors."""
+    """Return the number of a disk error that names no file, also of one that caused this error;
+    None for other errors."""
     if isinstance(error, OSError) and error.errno in DISK_ERRORS:
         nameless = error.filename is None or re.fullmatch(TEMPORARY, Path(error.filename).name)
         return error.errno if nameless else None
@@ -78,7 +78,7 @@ def _free(path: Path) -> int:
 
 @contextmanager
 def replacing(path: Path, size: int | None = None) -> Iterator[BinaryIO]:
-    """A file to write; it takes the place of ``path`` when the block ends without error.
+    """Yield a file to write, which replaces ``path`` when the block ends without error.
 
     Readers and crashes see the old content or the new, never a part.
 
@@ -111,7 +111,7 @@ def replacing(path: Path, size: int | None = None) -> Iterator[BinaryIO]:
 
 
 def make_folder(folder: Path) -> None:
-    """Create a folder and its parents where they are missing, for good once this returns."""
+    """Create a folder and its parents where they are missing, and flush their names to disk."""
     if not folder.is_dir():
         if not folder.parent.exists():
             make_folder(folder.parent)
@@ -126,7 +126,7 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 def move(source: Path, target: Path) -> None:
-    """Rename a file or folder, for good once this returns."""
+    """Rename a file or folder, and flush the change to disk."""
     source.rename(target)
     sync(target.parent)
     if source.parent != target.parent:
@@ -169,7 +169,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def sha256(path: Path) -> str:
-    """Hexadecimal SHA-256 of a file."""
+    """Return the hexadecimal SHA-256 of a file."""
     with disk_errors(path), path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -215,7 +215,7 @@ def link(source: Path, target: Path) -> None:
 
 @contextmanager
 def replacing_text(path: Path) -> Iterator[TextIO]:
-    """``storage.replacing`` for a text in UTF-8."""
+    """Yield a text file in UTF-8 that replaces a file, as ``replacing`` does."""
     with replacing(path) as raw:
         file = io.TextIOWrapper(raw, encoding="utf-8", newline="")
         yield file
@@ -224,7 +224,7 @@ def replacing_text(path: Path) -> Iterator[TextIO]:
 
 
 def fingerprint(texts: Iterable[str]) -> str:
-    """Hexadecimal SHA-256 of a sequence of texts; their borders count too."""
+    """Return the hexadecimal SHA-256 of a sequence of texts, borders between them included."""
     digest = hashlib.sha256()
     for text in texts:
         content = text.encode()

@@ -41,7 +41,7 @@ class NumberOf:
     It takes 16 bytes a text, where a dictionary of eight million ids takes a gigabyte.
 
     Args:
-        texts: distinct ones, which stay where they are and are read to confirm a hash.
+        texts: distinct; they are not copied, and are read to confirm a hash.
     """
 
     def __init__(self, texts: Sequence[str]) -> None:

@@ -20,11 +20,16 @@ from lexicept.storage.sequences import LazySequence
 from lexicept.vectors import Integers
 
 MANY = 2**16
-"""Small numbers that are written together."""
+"""Numbers, such as offsets, that are written together, and texts that are read together."""
 
 
 class TextStore(LazySequence[str]):
-    """Texts on disk, ``<prefix>.offsets.npy`` and ``<prefix>.bin``, read one at a time."""
+    """Texts on disk, ``<prefix>.offsets.npy`` and ``<prefix>.bin``, read one at a time.
+
+    Raises:
+        IndexFormatError: files that are missing or damaged; for a text that is not UTF-8, when it
+            is read.
+    """
 
     def __init__(self, prefix: Path) -> None:
         self._offsets = load_array(prefix.with_name(f"{prefix.name}.offsets.npy"), np.int64)

@@ -69,8 +69,8 @@ class Workspace:
             ``check``.
         restart: discard the task's unfinished work instead of resuming it.
         overwrite: replace an existing ``out`` when the result is published.
-        in_place: work in ``out`` itself, a folder of results that grows and stays, and that nothing
-            is published from; its results bind later calls as unfinished work does.
+        in_place: work in ``out`` itself, a folder of results that grows and is not published;
+            later calls must have its settings, as for unfinished work.
 
     Attributes:
         out: the file or folder to create, as an absolute path.
@@ -213,7 +213,7 @@ class Workspace:
         move(replaced, staged)  # a run after a kill must not take half of it for the old result
 
     def finish(self) -> None:
-        """Leave the folder of an ``in_place`` workspace as a result that is not worked on again."""
+        """Turn the folder of an ``in_place`` workspace into a result that no call resumes."""
         remove(self.folder / SETTINGS)
         remove(self.folder / ".lock")
         self._unlock()

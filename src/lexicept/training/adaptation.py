@@ -1,7 +1,8 @@
 """Adaptation of a concept model to one collection, from its documents alone.
 
-The model's SAE goes on learning to rebuild token states, now those of the collection. The backbone
-stays as it is, so that the states, which are kept on disk, serve for training and for encoding.
+The model's SAE is trained further to reconstruct token states, now those of the collection. The
+backbone does not change, so that the states, which are kept on disk, serve for training and for
+encoding.
 """
 
 from __future__ import annotations
@@ -32,21 +33,21 @@ SAMPLE_TOKENS = 1_000_000
 """Most tokens of the sample of a collection: .8 GB on disk, while the index is built."""
 
 DESCRIBED_TOKENS = 200_000
-"""Most tokens of the sample of which concepts that are not adapted are described."""
+"""Most tokens of the sample that concepts which are not adapted are described from."""
 
 FEWEST_TOKENS = 50_000
-"""Tokens of a collection below which its model stays as it is: on 100 answers of MedQuAD, 31,000
-tokens, there was nothing to gain; on 300 a little."""
+"""Tokens of a collection below which the model is not adapted: on 100 answers of MedQuAD, 31,000
+tokens, adaptation gained nothing; on 300 a little."""
 
 PASSES = 6
-"""Times that the sample is read, until ``MOST_TOKENS`` were; 3 were nearly as good, but costlier to
-search."""
+"""Times that the sample is read, up to ``MOST_TOKENS`` in all; 3 were nearly as good, but costlier
+to search."""
 
 MOST_TOKENS = 1_000_000
 """Most tokens that are trained on: half a minute to a minute on two cores."""
 
 TRAINED_K = 8
-"""Active latents per token in training; fewer are read."""
+"""Active latents per token in lexicept-mini's training; its ``HEAD`` uses fewer."""
 
 BUFFER_TOKENS = 2**17
 """States that are shuffled together: 200 MB of memory."""
@@ -68,9 +69,9 @@ HEAD = HeadSettings(
 """Settings of an adapted lexicept-mini's head; chosen on CACM, Vaswani and MedQuAD."""
 
 INDEX = IndexSettings("bm25", k1=2.0, b=0.4, k3=16.0, query_max_qd_flops=1.5)
-"""Its weighting in an index, and the limit on a query's cost; chosen there too: values of b from .3
-to .4, and budgets of 1.5 and more, differ by less than .003 nDCG@10. With whole texts,
-which take up to .4, a query stays below 2 QD-FLOPs."""
+"""Its weighting in an index, and the limit on a query's cost; chosen on the same collections:
+values of b from .3 to .4, and budgets of 1.5 and more, differ by less than .003 nDCG@10. With whole
+texts, which take up to .4, a query stays below 2 QD-FLOPs."""
 
 
 @dataclass(frozen=True)
@@ -89,10 +90,10 @@ class Adaptation(NamedTuple):
     effort: Effort | None
     """None where the collection is too small, and the encoder was left as it was."""
     documents: list[int]
-    """Numbers of the documents of its sample, whose states the backbone knows."""
+    """Numbers of the documents of its sample, whose states ``Backbone.known`` has."""
     exemplars: Exemplars | None = None
-    """The first of them, as what whole texts are compared with; None for a model that keeps its own
-    settings."""
+    """Exemplars made of the first of these documents; None for a model that was not adapted or that
+    keeps its own settings."""
 
 
 class Sample(NamedTuple):
@@ -121,8 +122,8 @@ def adapt(
     *,
     configure: bool,
 ) -> Adaptation:
-    """Adapt an encoder to a collection, in place; it has no names then. Its backbone knows the
-    states of the sample.
+    """Adapt an encoder to a collection, in place; an adapted one has no names. ``Backbone.known``
+    gets the states of a sample. A collection of fewer than ``FEWEST_TOKENS`` tokens adapts nothing.
 
     Calling it again with the same arguments resumes an interrupted adaptation, and ends with the
     same weights.
@@ -134,7 +135,7 @@ def adapt(
             lexicept-mini, instead of keeping its own.
 
     Returns:
-        What it took and read.
+        The size of the adaptation, and the sample that it read.
     """
     head, backbone = encoder.head, encoder.backbone
     assert isinstance(head, SAEHead)
@@ -179,8 +180,8 @@ def _means(states: CachedStates) -> Floats:
 def read_to_describe(
     encoder: Encoder, texts: Sequence[str], folder: Path, progress: Progress = silent
 ) -> list[int]:
-    """Let an encoder's backbone know the states of a sample of a collection, so that describing
-    the concepts does not compute them again; return the numbers of the sample's documents.
+    """Give ``Backbone.known`` the states of a sample of a collection, so that describing the
+    concepts does not compute them again; return the numbers of the sample's documents.
 
     Args:
         folder: keeps the states.

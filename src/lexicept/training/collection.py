@@ -71,7 +71,7 @@ class Corpus:
 
 
 class RunData(NamedTuple):
-    """Everything of a run that no model has seen yet."""
+    """The data of a run, before any model encodes them."""
 
     documents: Corpus
     training: TrainingData
@@ -131,6 +131,9 @@ def open_corpus(
     Args:
         folder: where to keep it, as ``<prefix>words`` or ``<prefix>documents``.
         words: whether to index its words, which takes most of the time.
+
+    Raises:
+        InputError: no documents, or a bad one.
     """
     if words:
         index = word_index(corpus, folder / f"{prefix}words", progress)

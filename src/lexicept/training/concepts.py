@@ -25,6 +25,9 @@ def train_concepts(
 
     Args:
         checkpoints: folder of the checkpoint, from which interrupted training resumes.
+
+    Raises:
+        InputError, NotFiniteError: see ``train_on_states``.
     """
     trained = train_sae(backbone, texts, sae, checkpoints, progress)
     return ConceptVectorizer(Encoder.of(backbone, SAEHead.of_concepts(trained)))

@@ -115,12 +115,12 @@ class ModelSettings:
     of the largest ``impact``, the weight times the dimension's largest document weight; null for
     the head's own, weight for a new head."""
     weighting: Literal["splade", "bm25"] = "splade"
-    """Weighting of pooled activations in an index: as they are, or as BM25 weighs words, with idf
-    and length normalisation. Training always uses the pooled activations."""
+    """Weighting of pooled activations in an index: as in training, or as BM25 weighs words, with
+    idf and length normalisation. Training itself never uses BM25's."""
     k1: NotNegative = 1.5
     """BM25's k1 (saturation)."""
     b: NotNegative = 0.75
-    """BM25's b (length normalisation)."""
+    """BM25's b (length normalisation), 0 to 1."""
     query_scale: Positive = 1.0
     """Factor on the trained model's query weights where it is searched beside words; learned
     instead where ``loss.words`` is above 0."""
@@ -179,8 +179,8 @@ class DataSettings:
     mining_depth: Count = 100
     """Mined candidates per query, from each source."""
     negatives: Whole = 1
-    """Candidates drawn from a query's list besides its relevant document, again each time. With 0,
-    other queries' documents are all that it is compared with (ESPLADE, equation 1), and no
+    """Candidates drawn from a query's list besides its relevant document, anew in each pass. With
+    0, a query is compared with other queries' documents only (ESPLADE, equation 1), and no
     candidates are mined."""
     positive_share: Share = 1.0
     """Share of samples with their query's relevant document; the others have one more candidate
@@ -191,7 +191,7 @@ class DataSettings:
     """Tokens at which training cuts documents; see also ``model.max_document_tokens``."""
     seed: Seed | None = None
     """Seed of what is drawn once: pseudo-queries, held-out queries and documents; null for the
-    optimizer's, with which trainings of other seeds share no prepared data."""
+    optimizer's, in which case trainings with different seeds share no prepared data."""
 
 
 @settings
@@ -329,7 +329,7 @@ class OptimizerSettings:
     bf16: Flag = False
     """True trains in mixed precision, where the processor has it."""
     seed: Seed = 0
-    """Seed of samples, dropout and adapters, and of the data where they have no own."""
+    """Seed of samples, dropout and adapters, and of the data if ``data.seed`` is null."""
 
 
 @settings

@@ -53,7 +53,8 @@ class TrainingData:
             the score needs them.
 
     Raises:
-        InputError: lists that name an unknown query or document, or no lists.
+        InputError: no lists. Unknown queries and documents raise it when their list is drawn; see
+            ``check_lists``.
     """
 
     def __init__(
@@ -98,7 +99,8 @@ class TrainingData:
             self.document_rows(one.documents)
 
     def words(self, queries: Sequence[int], documents: Sequence[int]) -> Tensor:
-        """Return BM25's score of every pair [queries, documents]."""
+        """Return BM25's score of every pair [queries, documents]. Raises InputError without BM25
+        weights."""
         if self.word_queries is None or self.word_documents is None:
             raise InputError("these training data have no BM25 weights")
         scores = self.word_queries[queries] @ self.word_documents[documents].T

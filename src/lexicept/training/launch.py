@@ -33,8 +33,8 @@ def train_on_all(config: TrainingConfig, folder: Path, progress: Progress, prepa
     those of a process's part. With several processes their own bars show the progress.
 
     Raises:
-        LexiceptError: a process failed, with its message; what is no error of ours is on standard
-            error.
+        LexiceptError: a process failed; the message is its own or, for an error of another library,
+            its status.
     """
     count = _processes(config)
     if count == 1:

@@ -133,7 +133,7 @@ class Loop(Generic[Batch]):
     def run(
         self, batches: Iterable[tuple[Any, Batch]], checkpoints: Path | None, progress: Progress
     ) -> None:
-        """Take the steps that are left.
+        """Take the remaining steps.
 
         Args:
             batches: each with the position in the stream after it, a tuple of numbers.
@@ -141,6 +141,7 @@ class Loop(Generic[Batch]):
                 the last step.
 
         Raises:
+            InputError: the batches end before the last step: the texts have no tokens.
             NotFiniteError: the loss is not finite; the last checkpoint is kept.
         """
         total = self.task.settings.steps
@@ -251,7 +252,7 @@ class Checkpoint:
 
     @contextmanager
     def reading(self) -> Iterator[dict[str, Any]]:
-        """Yield the content; turn the errors of a block that reads it into one InputError."""
+        """Yield the content. Raises InputError, which names the file, for an error of the block."""
         try:
             yield self._content
         except InputError as error:

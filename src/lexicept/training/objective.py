@@ -114,7 +114,7 @@ class Objective(nn.Module):
         return {name: value for name, value in state.items() if not name.startswith("model.")}
 
     def load_own_state(self, state: dict[str, Tensor]) -> None:
-        """Continue from ``own_state``."""
+        """Continue from ``own_state``. Raises InputError for that of another objective."""
         missing, unexpected = self.load_state_dict(state, strict=False)
         lost = [name for name in missing if not name.startswith("model.")]
         if lost or unexpected:
@@ -129,7 +129,11 @@ class Objective(nn.Module):
         return scale / max(float(self.word_weight.detach()), 1e-6)
 
     def forward(self, batch: Batch, _labels: None = None) -> dict[str, Tensor]:
-        """Compute the weighted losses of a batch of ``Collator``."""
+        """Compute the weighted losses of a batch of ``Collator``.
+
+        Raises:
+            InputError: ``loss.kl`` or ``loss.margin_mse`` has neither a teacher nor scored lists.
+        """
         if self.cached and torch.is_grad_enabled():
             return self._forward_cached(batch)
         queries = torch.cat([self._run(part, "query").vectors for part in batch["query"]])
@@ -274,7 +278,7 @@ class Objective(nn.Module):
     def recount(
         self, side: Literal["query", "document"], parts: Iterable[tuple[dict[str, Any], int]]
     ) -> None:
-        """Take the document frequencies of some texts for ``df_flops``.
+        """Replace the document frequencies of ``df_flops`` by those of some texts.
 
         Args:
             parts: features, and the number of texts that count, the first ones.

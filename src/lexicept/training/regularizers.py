@@ -77,7 +77,7 @@ def df_penalties(ratios: Tensor, alpha: float = 0.1, beta: float = 10.0) -> Tens
         beta: steepness, positive.
 
     Returns:
-        As ``ratios``.
+        a, in the shape of ``ratios``.
 
     Raises:
         InputError: any argument outside its range.

@@ -41,7 +41,7 @@ class RunFolder:
         """Return the cached token states of texts, computed where they are missing.
 
         Args:
-            name: of the cache; of queries it ends so.
+            name: the cache's; that of queries ends in "queries".
         """
         folder = self.prepared / "states" / name
         bf16 = self.config.optimizer.bf16
@@ -49,7 +49,7 @@ class RunFolder:
         return CachedStates.build(folder, backbone, texts, self.progress, bf16=bf16, task=task)
 
     def record(self) -> None:
-        """Write the configuration, which the folder holds for people."""
+        """Write the configuration as ``config.yaml``, for people to read."""
         content = yaml.safe_dump(to_mapping(self.config), sort_keys=False)
         replace_file(self.path / "config.yaml", content.encode())
 

@@ -86,8 +86,8 @@ def divided_as(value: Tensor, other: Tensor) -> Tensor:
 
 
 def optimizer_state(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """Return an optimiser's state, whole; all processes call this, and the first has all of it:
-    tensors that were divided are on the CPU there, and left out elsewhere."""
+    """Return an optimiser's state with whole tensors; all processes call this. Tensors that were
+    divided are on the CPU of the first process, and left out in the others."""
     content = optimizer.state_dict()
     first = not dist.is_initialized() or dist.get_rank() == 0
     state: dict[int, dict[str, Any]] = {}

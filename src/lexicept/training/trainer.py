@@ -72,14 +72,13 @@ _SCHEDULES = {"linear": "linear", "cosine": "cosine", "constant": "constant_with
 
 
 class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
-    """Mixed precision, accumulation, schedules and checkpoints are the library's.
+    """The library's trainer; mixed precision, accumulation and schedules are as there.
 
     A batch is a function of its number alone (see ``Sampler``), and a checkpoint holds what learns
     and the objective's own state, so that an interrupted run resumes to the same losses. Under a
     launcher, batch i is process i's (modulo their number), and gradients are averaged over the
     processes before a step: as many batches accumulated in one process would do the same. They may
-    divide the backbone (see ``sharding.Shards``), and write the same checkpoints. ``fit`` is what
-    runs it.
+    divide the backbone (see ``sharding.Shards``), and write the same checkpoints. Call ``fit``.
 
     Args:
         folder: of ``checkpoints`` and ``metrics.jsonl``.
@@ -208,7 +207,7 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
         return int(arguments.max_steps * per_step * arguments.world_size)
 
     def get_train_dataloader(self) -> Any:
-        """Return batches in order: the sampler behind the collator shuffles."""
+        """Return batches in order: the collator's own sampler shuffles."""
         sampler = SequentialSampler(self.train_dataset)
         batches = BatchSampler(sampler, self.args.train_batch_size, drop_last=True)
         workers = min(self.args.dataloader_num_workers, _cores())

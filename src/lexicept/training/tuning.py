@@ -1,4 +1,4 @@
-"""Values of a configuration chosen by short trainings: a temperature above all (SPLARE, App. B)."""
+"""Values of a configuration, such as a temperature, chosen by short trainings (SPLARE, App. B)."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def tune(
         progress("trials", len(grid), len(grid))
         order = sorted(known.values(), key=_worse)  # the first of equals is the best
         if order[0].selection is None:
-            raise InputError(f"{out}: no trial has a finite loss; lower rates or other values may")
+            raise InputError(f"{out}: no trial has a finite loss; try lower rates or other values")
         best = to_mapping(load_config(config, [*changes, *order[0].changes]))
         replace_file(out / "best.yaml", yaml.safe_dump(best, sort_keys=False).encode())
         return order

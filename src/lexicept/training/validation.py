@@ -39,7 +39,7 @@ class Words:
     queries: sp.csr_array
     documents: sp.csr_array
     query_scale: Callable[[], float]
-    """Return the factor on the other vocabulary's query weights, as learned so far."""
+    """Returns the factor on the other vocabulary's query weights, as learned so far."""
 
 
 class RetrievalEvaluator(BaseEvaluator):  # type: ignore[misc]
@@ -50,7 +50,7 @@ class RetrievalEvaluator(BaseEvaluator):  # type: ignore[misc]
         query_ids, document_ids: their ids.
         qrels: judgements.
         words: searched together with the encoder's vocabulary, where given.
-        bf16: low precision chooses the active dimensions.
+        bf16: pool cached states in bfloat16, where the device has it.
     """
 
     def __init__(

@@ -75,7 +75,7 @@ class ConceptVectorizer:
         """Load the latents of a pretrained SAE; see ``sae.pretrained.find_pretrained_sae``.
 
         Args:
-            backbone: the layer of None is the SAE's own.
+            backbone: its settings; by default the SAE's own layer.
 
         Raises:
             InputError: there is no such SAE or backbone, or they do not fit each other.
@@ -133,8 +133,8 @@ class ConceptVectorizer:
         return self.encoder.encode_activations(texts, "document")
 
     def encode_documents(self, texts: Sequence[str]) -> EncodedDocuments:
-        """Return what ``documents`` returns, and the sums of which a token table is made, where
-        there is one."""
+        """Return what ``documents`` returns, and the sums that a token table is made from, if
+        ``counts_tokens``."""
         if not self.counts_tokens:
             return EncodedDocuments(self.documents(texts))
         tf, tokens, _ = self.encoder.encode_and_count(texts)
@@ -200,7 +200,7 @@ class ConceptVectorizer:
     def document_sources(
         self, texts: Sequence[str], dimensions: Sequence[Sequence[int]]
     ) -> list[dict[int, Sources]]:
-        """Return the words of each document whose tokens make up each activation, likewise."""
+        """Return the words of each document whose tokens make up each activation."""
         read = self.encoder.read(texts, "document")
         tokens = self.encoder.token_shares(read, dimensions, "document")
         return [
@@ -236,7 +236,7 @@ class ConceptVectorizer:
     def load(cls, source: str | Path) -> ConceptVectorizer:
         """Load a saved vectorizer, or an encoder with or without names of its dimensions.
 
-        The packaged model is saved without its backbone's weights, whose name it has.
+        The packaged model is saved without its backbone's weights: it has their name only.
 
         Args:
             source: a folder, the hub's name of an encoder, or ``MINI`` for the packaged model.
@@ -259,7 +259,7 @@ class ConceptVectorizer:
 
 
 _Part = tuple[int, int, float]
-"""Start and end of characters, in the prompt and the text behind it, and their share."""
+"""Start and end of characters, in the prompt followed by the text, and their share."""
 
 
 def _words(

@@ -209,7 +209,7 @@ class PartJoiner(Protocol):
         """Return a function that counts documents, for any process."""
 
     def join(self, part: CountedPart) -> sp.csr_array:
-        """Return what ``documents`` returns for the documents of a part, and add what it adds."""
+        """Return what ``documents`` returns for the documents of a part, and add their terms."""
 
 
 def parts_of(vectorizer: AnyVectorizer) -> Sequence[Vectorizer]:
@@ -236,7 +236,7 @@ def load_query_model(folder: Path, texts: Path | None) -> QueryModel | None:
         texts: the folder of whole texts, whose weights follow the concepts'; None without any.
 
     Returns:
-        None where ``load_vectorizer`` has to be tried, which also says what is wrong.
+        None where it can't be loaded: ``load_vectorizer`` then loads it or raises the error.
     """
     try:
         model = importlib.import_module("lexicept.models.query_model").QueryModel
@@ -250,7 +250,7 @@ def load_vectorizer(name: str, folder: Path, *others: Vectorizer) -> Vectorizer:
     """Load the vectorizer that was saved for a vocabulary.
 
     Args:
-        others: those that it works with: whole texts need the concepts'.
+        others: other vectorizers that it uses: that of whole texts needs that of the concepts.
 
     Raises:
         IndexFormatError: a vocabulary of an unknown kind.

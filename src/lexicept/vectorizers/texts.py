@@ -67,14 +67,13 @@ class TextVectorizer:
         return self.exemplars.vectors(means, task)
 
     def encode_query(self, text: str) -> EncodedQuery:
-        """Encode a query; the whole of it is what a dimension comes from, so that it has no
-        sources."""
+        """Encode a query, without sources: a dimension comes from the query as a whole."""
         return self.joint.encode_parts(text)[1]
 
     def document_sources(
         self, texts: Sequence[str], dimensions: Sequence[Sequence[int]]
     ) -> list[dict[int, Sources]]:
-        """Return no sources, likewise."""
+        """Return no sources: a dimension comes from a document as a whole."""
         return [_no_sources(wanted) for wanted in dimensions]
 
     def save(self, folder: Path) -> None:

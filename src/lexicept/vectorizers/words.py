@@ -123,7 +123,7 @@ class Tokenizer:
         return [stem for stem in map(self._stem, tokens) if stem is not None]
 
     def spans(self, text: str) -> Iterator[tuple[str, Span]]:
-        """The same terms, each with the characters of the text that it stands for."""
+        """Yield the terms in order, each with the characters of the text that it stands for."""
         lower = text.lower()
         # In lower case a character may be two, as the Turkish İ is.
         origin: Sequence[int] = range(len(text))
@@ -145,11 +145,11 @@ class Tokenizer:
         return tokens
 
     def sequence(self, text: str, known: dict[str, Word] | None = None) -> list[Word]:
-        """Return every word of a text in order, and whether it is a term: stop words and single
-        letters, which are none, stand as they are spelled.
+        """Return every word of a text in order, and whether it is a term. Terms are stemmed; stop
+        words and single letters, which are no terms, stay as they are spelled.
 
         Args:
-            known: the words that were read before, which is added to; for many texts.
+            known: the words of texts that were read before; those of this one are added.
         """
         tokens = self.split(text)
         if self.bigrams:
@@ -161,7 +161,7 @@ class Tokenizer:
         return [known[token] for token in tokens]
 
     def _stem(self, token: str) -> str | None:
-        """None for a stop word."""
+        """Return the stem of a word; None for a stop word."""
         stem = self._stems.get(token, "")
         if stem == "":  # not seen yet: no stem is empty
             stop = token in self._stop  # type: ignore[attr-defined]
@@ -213,7 +213,7 @@ class WordVectorizer:
         return list(self._dimensions)
 
     def documents(self, texts: Sequence[str]) -> sp.csr_array:
-        """Term counts [n, size]; terms not seen before get new dimensions."""
+        """Return term counts [n, size]; terms not seen before get new dimensions."""
         return self._counts(texts, lambda term: self._dimensions.setdefault(term, self.size))
 
     def part_counter(self) -> Callable[[Sequence[str]], CountedPart]:
@@ -221,8 +221,8 @@ class WordVectorizer:
         return partial(count_part, self.tokenizer.language)
 
     def join(self, part: CountedPart) -> sp.csr_array:
-        """Term counts [n, size] of documents that were counted elsewhere; as ``documents`` of them,
-        terms not seen before get new dimensions."""
+        """Return term counts [n, size] of documents that were counted elsewhere, equal to those of
+        ``documents``; terms not seen before get new dimensions."""
         known = self._dimensions
         numbers = np.array([known.setdefault(term, len(known)) for term in part.terms], np.int32)
         indices = numbers[part.tf.indices]
@@ -230,7 +230,7 @@ class WordVectorizer:
         return canonical_entries(part.tf.data[order], indices[order], part.tf.indptr, self.size)
 
     def queries(self, texts: Sequence[str]) -> sp.csr_array:
-        """Term counts [n, size]; unknown terms are left out."""
+        """Return term counts [n, size]; unknown terms are left out."""
         return self._counts(texts, self._dimensions.get)
 
     def encode_query(self, text: str) -> EncodedQuery:

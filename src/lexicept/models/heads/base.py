@@ -58,7 +58,7 @@ class Head(Module):  # type: ignore[misc]
 
     @property
     def gain(self) -> Tensor | float:
-        """Factor on all activations."""
+        """Factor on all activations, above 0."""
         return 1.0
 
     @property
@@ -78,7 +78,8 @@ class Head(Module):  # type: ignore[misc]
 
     @torch.no_grad()
     def calibrate(self, states: Tensor, active_dims: int) -> None:
-        """Shift all biases by one number so that a token has ``active_dims`` of them on average.
+        """Shift all biases by one number so that a token has ``active_dims`` active dimensions on
+        average.
 
         This keeps the order of a token's dimensions, and a language head's cross entropy.
 
@@ -86,15 +87,18 @@ class Head(Module):  # type: ignore[misc]
             states: a sample of tokens [n, d].
 
         Raises:
-            InputError: there are no states, the head has thresholds, or ``active_dims`` is not
-                below the number of dimensions.
+            InputError: there are no states, the head has thresholds, or ``active_dims`` is below 1
+                or not below the number of dimensions.
         """
         if self.threshold is not None:
             raise InputError("only a head without thresholds can be calibrated")
         if not 0 < active_dims < self.size:
-            raise InputError(f"{active_dims} active dimensions of {self.size} is none, or no limit")
+            raise InputError(
+                f"{active_dims} active dimensions: the number must be above 0 and below the head's "
+                f"{self.size} dimensions"
+            )
         if not len(states):
-            raise InputError("a head is calibrated on tokens, and there are none")
+            raise InputError("a head can't be calibrated: the texts have no tokens")
         pre = torch.addmm(self.bias, self.transform(states), self.rows.T).ravel()
         self.bias.sub_(pre.kthvalue(len(pre) - active_dims * len(states)).values)
 

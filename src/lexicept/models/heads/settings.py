@@ -18,11 +18,15 @@ Pooling = Literal["max", "sum", "sqrt_sum"]
 
 @dataclass(frozen=True)
 class HeadSettings:
-    """A head's sparsity and pooling, for queries and for documents."""
+    """A head's sparsity and pooling, for queries and for documents.
+
+    Raises:
+        InputError: a value out of range, or ``double_log`` with another pooling than max.
+    """
 
     pooling: Pooling = "max"
-    """``log1p(max_i a_ij)`` (SPLADE v2), ``Σ_i log1p(a_ij)`` (SPLADE) or ``√(Σ_i a_ij)``, which
-    counts a concept that many tokens share, and does so ever less (arXiv 2605.29384)."""
+    """``log1p(max_i a_ij)`` (SPLADE v2), ``Σ_i log1p(a_ij)`` (SPLADE) or ``√(Σ_i a_ij)``, to which
+    every token of a concept adds, each less than the one before (arXiv 2605.29384)."""
     query_k: int | None = None
     """Active dimensions per query token; None for no constraint."""
     document_k: int | None = None
@@ -69,7 +73,11 @@ class HeadSettings:
 
 
 def read_settings(folder: Path) -> tuple[HeadSettings, dict[str, Any]]:
-    """Return a saved head's settings, and the other entries of its configuration."""
+    """Return a saved head's settings, and the other entries of its configuration.
+
+    Raises:
+        InputError: no configuration of a head, or a setting out of range.
+    """
     try:
         config = {**json.loads((folder / "config.json").read_bytes())}
         names = HeadSettings.__dataclass_fields__

@@ -39,6 +39,11 @@ class VocabularyHead(Head):
         layer_norm_eps: the epsilon of all norms.
         final_norm: the norm that h goes through first (layer, rms or None): that of decoders and
             ModernBERT after the last block.
+        settings: the defaults of ``HeadSettings`` by default.
+
+    Raises:
+        InputError: rows, biases and terms that differ in number, an unknown activation or norm, or
+            a bad epsilon.
     """
 
     def __init__(

@@ -31,8 +31,8 @@ class SAE(nn.Module):
 
     Thresholds are at least 0, one per latent. With them the model is a JumpReLU SAE (Rajamanoharan
     et al. 2024b); a ReLU SAE has thresholds of 0, a BatchTopK SAE the same everywhere, and a gated
-    one is folded into this form (see ``sae.objectives.Gated``). Both weight matrices hold one row
-    per latent, [num_latents, d].
+    one is folded into this form (see ``fold_gate``). Both weight matrices hold one row per latent,
+    [num_latents, d].
 
     Args:
         d_in: size d of a state.
@@ -72,7 +72,7 @@ class SAE(nn.Module):
         self.decoder = True
         """True if W_dec is a decoder; otherwise its rows are those of W_enc at unit length."""
         W_dec = torch.empty(num_latents, d_in)
-        if not W_dec.is_meta:  # random numbers there are none, and import torch's compiler
+        if not W_dec.is_meta:  # "meta" has no values, and drawing them imports torch's compiler
             W_dec = F.normalize(W_dec.normal_(), dim=1)
         self.W_dec = nn.Parameter(W_dec)
         self.W_enc = nn.Parameter(W_dec.clone())

@@ -108,7 +108,7 @@ def report_sae(
     language_model: LanguageModel | None = None,
     progress: Progress = silent,
 ) -> SAEReport:
-    """Measure an SAE on all tokens of texts, special tokens left out.
+    """Measure an SAE on all tokens of texts except special ones.
 
     Args:
         backbone: the backbone whose last block's output the SAE reads.

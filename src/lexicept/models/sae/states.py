@@ -35,7 +35,7 @@ class ShareReading(Protocol):
         """Number of processes."""
 
     def __call__(self, reader: Reader, runs: Sequence[Sequence[int]]) -> list[Tensor]:
-        """Return the states of as many runs of texts as there are processes, on each of them."""
+        """Return the states of each run of texts, on every process; as many runs as processes."""
 
 
 def backbone_reader(
@@ -65,8 +65,8 @@ def origin_of(backbone: Backbone, *, transformed: bool) -> dict[str, Any]:
     encoders, whose TransformerLens hooks differ from model to model.
 
     Args:
-        transformed: whether the states are transformed before the SAE reads them: they are no
-            hook's then.
+        transformed: whether the states are transformed before the SAE reads them: no hook gives
+            them then.
     """
     origin: dict[str, Any] = {"bidirectional": backbone.bidirectional}
     if transformed:
@@ -131,7 +131,7 @@ class StateStream:
         self._drop_sinks = drop_sinks
         self._share = share
         self._ahead: dict[tuple[int, int], Tensor] = {}
-        """States that were read by now, by the epoch and the place of their first document."""
+        """States that were read in advance, by the epoch and the place of their first document."""
         self._whole: Tensor | None = None
 
     def batches(self, start: Position) -> Iterator[tuple[Position, Tensor]]:

@@ -17,7 +17,7 @@ PRECISIONS = (torch.float32, torch.float16, torch.bfloat16)
 
 
 def usable(*tensors: Tensor) -> bool:
-    """True if the kernels take these: on an NVIDIA GPU since Ampere, with Triton installed."""
+    """Return whether the kernels take these: on an NVIDIA GPU since Ampere, with Triton."""
     return all(t.is_cuda and t.dtype in PRECISIONS and _runs(t.device) for t in tensors)
 
 

@@ -62,7 +62,8 @@ class ClusteringSettings:
     negatives: Count = 10
     """Most documents of an evaluation query that are judged not relevant."""
     least_ratio: Share = 0.5
-    """Least share of an evaluation query's terms that these have; the paper does not print it."""
+    """Least share of an evaluation query's terms in a document that is judged not relevant; the
+    paper does not print it."""
     language: Text = "en"
     """Language of the terms."""
     seed: Seed = 0
@@ -96,11 +97,11 @@ def clustered_sets(
     """Write four BEIR folders: ``train``, ``dev``, ``test`` and ``evaluation``.
 
     Queries are clustered by meaning. Of every cluster some are test queries; others are
-    distractors, whose documents the test set contains beside the relevant ones. Validation is made
-    alike. The remaining queries train, and the training set has their documents. ``evaluation`` has
-    all documents, and test queries of three classes of matched-term ratio, with documents judged
-    not relevant that have most of a query's terms; its ``ratios.tsv`` has each query's ratio and
-    class.
+    distractors, whose documents the test set contains beside the relevant ones. The validation set
+    is made the same way. The remaining queries and their documents are the training set.
+    ``evaluation`` has all documents, and test queries of three classes of matched-term ratio, with
+    documents judged not relevant that have most of a query's terms; its ``ratios.tsv`` has each
+    query's ratio and class.
 
     An interrupted call resumes with the embeddings that it has.
 
@@ -151,7 +152,7 @@ def pick(
     Args:
         clusters: of each query [n].
         queries, distractors: of a cluster; queries come first where it has fewer.
-        taken: flags [n], changed in place.
+        taken: True for queries that a set has [n]; changed in place.
     """
     order = np.argsort(clusters, kind="stable")
     borders = np.flatnonzero(np.diff(clusters[order])) + 1

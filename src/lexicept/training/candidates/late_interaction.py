@@ -1,8 +1,8 @@
 """Late interaction over token states: MaxSim, a teacher and a measure of what states can rank.
 
 ColBERT (arXiv 2004.12832) scores a document by its best match for each token of a query. Here the
-states are those of a backbone that was not trained for it: their common mean is taken off, which
-tells them apart, and they are compared by cosine.
+states are those of a backbone that was not trained for it: their mean is subtracted, which makes
+them less alike, and they are compared by cosine.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class CandidateList(NamedTuple):
 
 
 def from_qrels(qrels: Iterable[Qrel]) -> list[CandidateList]:
-    """A list per query of its relevant documents (relevance above 0) alone, as they come."""
+    """Return a list per query of its relevant documents (relevance above 0), in their order."""
     relevant: dict[str, dict[str, None]] = {}
     for qrel in qrels:
         if qrel.relevance > 0:
@@ -96,7 +96,7 @@ def append_lists(file: GrowingFile, lists: Iterable[CandidateList], done: int) -
 
 
 def to_line(item: CandidateList, place: Place) -> str:
-    """A list as a line of our files.
+    """Return a list as a line of our files.
 
     Raises:
         InputError: at ``place``: no documents, one twice, bad ids, or scores that are not finite
@@ -138,12 +138,11 @@ class Lists(LazySequence[CandidateList]):
     def open(cls, path: str | os.PathLike[str]) -> Lists:
         """Find the lists of a file, whose format its first line tells.
 
-        Read are our own files; ColBERT's JSON Lines ``[qid, [pid, score], ...]`` and ``[qid, pid,
-        ...]``, the first document being the relevant one; sentence-transformers'
+        Formats: our own files; ColBERT's JSON Lines ``[qid, [pid, score], ...]`` and ``[qid, pid,
+        ...]``, whose first document is the relevant one; sentence-transformers'
         ``msmarco-hard-negatives``, all systems' negatives in their order; and triples ``qid \\t
-        positive \\t negative`` of ids. In the formats of others a document that comes again is
-        left out. Lines that are plainly of another kind are refused now, others when they are
-        asked for.
+        positive \\t negative`` of ids. In the formats of others a repeated document is left out.
+        Lines that are plainly of another kind are refused now, others when they are asked for.
 
         Raises:
             InputError: not such a file, gzipped, without lists, or a bad line.
@@ -255,7 +254,12 @@ def _parse_triple(place: Place, line: str) -> CandidateList:
 def assemble(
     place: Place, query: Any, relevant: Sequence[Any], others: Sequence[Any]
 ) -> CandidateList:
-    """Make a list of ids, ``[id, score]`` or ``{"pid": id, "ce-score": score}``, each id once."""
+    """Make a list of ids, ``[id, score]`` or ``{"pid": id, "ce-score": score}``, each id once.
+
+    Raises:
+        InputError: at ``place``: bad ids, no documents, scores that are not finite, or scores of
+            some documents only.
+    """
     scores: dict[str, float | None] = {}
     count = 0
     for number, value in enumerate([*relevant, *others]):

@@ -40,11 +40,10 @@ def mine(
     An interrupted call is resumed by calling it again (see ``storage.workspace``).
 
     Args:
-        queries: id → text. Of a pseudo-query, the document it was made from is relevant. A query
-            without relevant documents that finds nothing has no list.
+        queries: id → text. A query without relevant documents that finds nothing has no list.
         relevant: query id → ids of relevant documents, all of them in the index.
         out: the file of the lists to create.
-        depth: candidates of a query, at most; documents that score 0 are none.
+        depth: most candidates of a query; documents that score 0 are left out.
         vocabulary: search in one vocabulary only; None searches all of them.
         max_positive_share: leave out candidates that score above this share of the best relevant
             document's score, as they may well be relevant (NV-Retriever's TopK-PercPos).

@@ -53,7 +53,7 @@ class _Network:
 
 @dataclass(frozen=True)
 class DenseTeacher(_Network):
-    """The similarity, cosine or what the model names, of a SentenceTransformer's embeddings.
+    """The similarity of a SentenceTransformer's embeddings: the one that the model names.
 
     Every text is embedded once, in half precision, into a file that is memory-mapped.
     """
@@ -138,10 +138,10 @@ def embeddings(
     *,
     bf16: bool = False,
 ) -> tuple[Floats, Floats]:
-    """Embeddings f16 [n, d] of queries and documents, memory-mapped from files in ``folder``.
+    """Return embeddings f16 [n, d] of queries and documents, memory-mapped from ``folder``.
 
-    Those of a model and texts are computed once; an interrupted run is resumed. Unit vectors where
-    the model's similarity is the cosine.
+    Those of a model and texts are computed once; an interrupted run is resumed. They have unit
+    length where the model's similarity is the cosine.
 
     Args:
         bf16: run the model in bfloat16, where its device has it.

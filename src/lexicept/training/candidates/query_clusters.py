@@ -32,8 +32,9 @@ def query_clusters(
     """Return the cluster of each embedding, by spherical k-means.
 
     Centres are learned on a sample of at most ``SAMPLE`` embeddings per cluster. They begin as
-    embeddings far from each other (k-means++); one that no embedding is nearest to moves to the
-    embedding that is farthest from its own. Ends when no embedding changes its cluster.
+    embeddings far from each other (k-means++); a centre that no embedding is nearest to moves to
+    the embedding that is farthest from its centre. Iteration ends when no embedding changes its
+    cluster.
 
     Args:
         embeddings: [n, d], compared by cosine; may be memory-mapped.

@@ -31,7 +31,12 @@ PROMPT = (
 
 @dataclass(frozen=True)
 class GenerationSettings:
-    """Settings of query generation."""
+    """Settings of query generation.
+
+    Raises:
+        InputError: a prompt without ``{text}``, a temperature below 0, or several queries of a
+            document at temperature 0.
+    """
 
     prompt: str = PROMPT
     """Prompt of the model; ``{text}`` stands for title and text of the document."""
@@ -115,7 +120,7 @@ def generate_known_items(
         document: returns the document of a row.
         folder: keeps the queries, in a file named after the model and the documents: the same call
             reads them again.
-        count: of the documents, at most; all the queries are different documents'.
+        count: number of documents, at most.
 
     Raises:
         InputError: the model can't be loaded, or wrote no queries; see ``generate_with_model``.

@@ -28,10 +28,10 @@ def teacher_lists(
     depth: int,
     progress: Progress = silent,
 ) -> Lists:
-    """Each query's relevant documents, then those that the teacher scores best of the others.
+    """Write each query's relevant documents, then the ``depth`` others with the best scores.
 
     Raises:
-        InputError: no teacher that is fast enough for it, or ``out`` exists.
+        InputError: neither a dense teacher nor BM25, ``out`` exists, or no query has a list.
     """
     if data.teacher is None or (data.teacher.queries is None and not data.teacher.bm25_weight):
         raise InputError("data.mining: teacher needs teacher.dense or teacher.bm25_weight")

@@ -44,9 +44,10 @@ class Teacher(Protocol):
     def prepare(
         self, queries: ById, documents: ById, folder: Path, progress: Progress = silent
     ) -> Scorer:
-        """Get ready for queries and a whole collection, id → text.
+        """Return a scorer for queries and a whole collection, id → text.
 
-        ``folder`` keeps what took long, for going on after a kill and for the same texts again.
+        ``folder`` keeps what takes long to compute: an interrupted call resumes, and a later call
+        with the same texts reuses it.
         """
 
 
@@ -87,7 +88,7 @@ class BM25Teacher:
 class Blend:
     """A weighted sum of teachers whose scales differ.
 
-    Each teacher's scores of a list are standardised first: their mean is taken off, and they are
+    Each teacher's scores of a list are standardised first: their mean is subtracted, and they are
     divided by their standard deviation (population). Scores that are all the same become 0.
 
     Args:
@@ -172,13 +173,13 @@ def score_lists(
         queries: id → text.
         documents: id → text of the whole collection, which BM25 takes its statistics from.
         out: the file of the lists to create.
-        cache: folder that keeps embeddings for later calls; None forgets them in the end.
+        cache: folder that keeps embeddings for later calls; None removes them in the end.
         restart: discard unfinished work instead of resuming it.
 
     Raises:
-        InputError: a list with a query or document that has no text, a score that is not finite,
-            ``out`` exists, unfinished work with other settings, or another process is writing
-            there.
+        InputError: no lists, a list with a query or document that has no text, a score that is not
+            finite, ``out`` exists, unfinished work with other settings, or another process is
+            writing there.
     """
     if not lists:
         raise InputError("there are no lists to score")

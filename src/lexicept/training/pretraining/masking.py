@@ -53,9 +53,8 @@ def mask(
 ) -> Masked:
     """Mask a share of the spans: exactly ``round(share · spans)`` of them, at least one.
 
-    All tokens of a chosen span become ``mask_id`` or random tokens, eight times as often the
-    former, or stay as they are. The label is the span's dimension, at each of its tokens (ESPLADE,
-    3.1.2).
+    All tokens of a chosen span become ``mask_id`` (eight times as often) or random tokens, or stay
+    unchanged. The label is the span's dimension, at each of its tokens (ESPLADE, 3.1.2).
 
     Args:
         token_ids: those of a window, special tokens included.

@@ -38,10 +38,10 @@ class PretrainingSettings:
     """Share of a window's sub-words or words that is masked, at least one of them; null for 0.2
     with ``mntp`` (SPLARE) and 0.15 otherwise (BERT, ESPLADE)."""
     hidden_share: Annotated[NotNegative, Field(le=1)] = HIDDEN_SHARE
-    """Share of the masked sub-words or words that are hidden, behind the mask token or, one in
-    nine, a random token; the others are seen and predicted (BERT: 0.9). With 0 and a ``mask_share``
-    of 1 the head learns to name every token, which a frozen backbone that never had a language head
-    asks for."""
+    """Share of the masked sub-words or words that are replaced, by the mask token or, one in nine,
+    by a random token; the others are unchanged and predicted (BERT: 0.9). With 0 and a
+    ``mask_share`` of 1 the head learns to name every token, which a frozen backbone that never had
+    a language head needs."""
     trained: Trained = "head"
     """Parameters that learn: the head on a frozen backbone; low-rank adapters of the backbone under
     a frozen head, which are added to its weights at the end; or head and backbone."""

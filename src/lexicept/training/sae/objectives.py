@@ -100,7 +100,7 @@ class TopK(Objective):
     def _largest(
         self, x: Tensor, k: int, among: Tensor | slice = slice(None)
     ) -> tuple[Tensor, Tensor]:
-        """Activations and places of each token's k largest among some latents, both [n, k]."""
+        """Return activations and places of each token's k largest among some latents [n, k]."""
         sae = self.sae
         with torch.no_grad():
             return top_activations(sae.centre(x), sae.W_enc[among], sae.b_enc[among], k)
@@ -191,7 +191,7 @@ class Activity(NamedTuple):
 
 
 class Penalised(Objective):
-    """Latents that are active above a threshold, as few of them as λ makes it.
+    """Latents that are active above a threshold; λ decides how many they are.
 
     ``‖x̂ − x‖² + λ · penalty``. λ grows linearly over the warm-up, and is steered so that a token
     has k active latents on average: after a step its logarithm changes by ``CONTROL`` times that of

@@ -19,8 +19,8 @@ CPU = torch.device("cpu")
 class Processes:
     """Processes under a launcher (``torchrun``), whose default group is initialised, or one alone.
 
-    All take the same steps: batches, gradients and counts are those of one process, but for the
-    order of sums.
+    All take the same steps: batches, gradients and counts equal those of one process, up to the
+    rounding of sums.
     """
 
     rank: int = 0

@@ -27,7 +27,12 @@ Architecture = Literal[
 @settings
 class SAESettings:
     """Training of a sparse autoencoder (SAE-SPLADE and its authors' code; Gao et al. 2024; for the
-    other architectures, the papers that ``training.sae.objectives`` names)."""
+    other architectures, the papers that ``training.sae.objectives`` names).
+
+    Raises:
+        InputError: a value out of range, a k above ``num_latents``, or ``ks`` or ``prefixes`` that
+            do not ascend to their end.
+    """
 
     num_latents: Count = 8192
     """Number of latents M."""

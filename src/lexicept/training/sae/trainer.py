@@ -80,16 +80,17 @@ def train_on_states(
         progress: called after every step with the number of tokens; the detail is loss, FVU (the
             fraction of variance unexplained), active latents per token, dead latents and tokens
             per second.
-        start: an SAE whose training goes on, with the settings' k; it is left as it is. A fresh one
-            by default.
+        start: an SAE to train further, with the settings' k; a copy is trained. A new one by
+            default.
         device: that of the states, to train on. A checkpoint may be of another.
         together: whether all processes of a launcher train this SAE, each on a share of the texts
-            and of every batch. Its weights are those of one process, but for rounding; the first
+            and of every batch. Its weights equal those of one process up to rounding; the first
             process writes checkpoints.
 
     Raises:
-        InputError: texts without a single token, or a start that has thresholds, another number of
-            latents than the settings, or an architecture that has thresholds.
+        InputError: texts without a single token, a ``start`` that has thresholds or another number
+            of latents than the settings, settings for thresholds with a ``start``, or a damaged
+            checkpoint or one of other settings.
         NotFiniteError: the loss is not finite; the last checkpoint is kept.
     """
     loop: Loop[Tensor] | None = None
@@ -151,7 +152,7 @@ def resume(
     """Return the loop of a checkpoint, and the position in the stream of batches.
 
     Args:
-        start: the SAE that the training began from, if not from a fresh one.
+        start: the SAE that the training began from; None for a new one.
 
     Raises:
         InputError: a checkpoint that is damaged.

@@ -17,7 +17,8 @@ _KINDS: dict[type, str] = {bool: "true or false", str: "a string", dict: "an obj
 class Config:
     """A JSON object, or one of its sections.
 
-    Every method raises InputError if a value has another type, or is missing and has no default.
+    Every method but ``optional_text`` raises InputError if a value has another type, or is missing
+    and has no default.
     """
 
     place: str

@@ -139,7 +139,7 @@ def save_dictionary_learning(sae: SAE, folder: Path) -> None:
     if threshold is None:
         linear = {"encoder.weight": W_enc, "encoder.bias": b_enc, "decoder.weight": W_dec.T}
         state = contiguous(b_dec=b_dec, **linear)
-        # The library's own threshold, of none: below 0.
+        # The library's value for no threshold is below 0.
         state |= {"k": torch.tensor(sae.k, dtype=torch.int), "threshold": torch.tensor(-1.0)}
         trainer |= {"dict_class": "AutoEncoderTopK", "k": sae.k}
     else:

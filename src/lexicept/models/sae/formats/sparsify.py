@@ -58,7 +58,7 @@ def save_sparsify(sae: SAE, folder: Path) -> None:
     Normalisation is folded into the weights, so that activations are those of ``sae``.
 
     Raises:
-        InputError: the SAE has no decoder, or thresholds, which sparsify's have not.
+        InputError: the SAE has no decoder, or has thresholds, which sparsify's SAEs do not have.
     """
     weights = raw_weights(sae, centred=True)
     if sae.k is None:
