@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from lexicept.errors import InputError
 from lexicept.vectors import canonical_csr
 
 E2_MU1, E2_MU2, E2_TAU, E2_BETA = 0.01, 0.09, 5.0, 2.0
@@ -26,20 +27,34 @@ def qd_flops(queries: Any, documents: Any) -> float:
     Returns:
         QD-FLOPs (SAE-SPLADE); 0 where either side is empty. The same number as ESPLADE's
         posting-list FLOPS, which sums posting lengths over the queries' dimensions.
+
+    Raises:
+        InputError: vectors of different vocabularies.
     """
     Q, D = canonical_csr(queries), canonical_csr(documents)
     if not Q.shape[0] or not D.shape[0]:
         return 0.0
+    _check_dimensions(Q.shape[1], D.shape[1])
     document_frequency = np.bincount(D.indices, minlength=D.shape[1])
     return float(document_frequency[Q.indices].sum() / (Q.shape[0] * D.shape[0]))
 
 
 def posting_list_flops(queries: Any, posting_lengths: Any, num_documents: int) -> float:
-    """Return ``Σ_q Σ_{t∈q} |P_t| / (|Q| |D|)`` (ESPLADE): QD-FLOPs from posting lengths [V]."""
+    """Return ``Σ_q Σ_{t∈q} |P_t| / (|Q| |D|)`` (ESPLADE): QD-FLOPs from posting lengths [V].
+
+    Raises:
+        InputError: queries of another vocabulary.
+    """
     Q = canonical_csr(queries)
     if not Q.shape[0] or not num_documents:
         return 0.0
+    _check_dimensions(Q.shape[1], len(posting_lengths))
     return float(np.asarray(posting_lengths)[Q.indices].sum() / (Q.shape[0] * num_documents))
+
+
+def _check_dimensions(queries: int, documents: int) -> None:
+    if queries != documents:
+        raise InputError(f"queries have {queries} dimensions, documents {documents}")
 
 
 def mean_length(vectors: Any) -> float:

@@ -106,6 +106,17 @@ def test_a_reader_opened_before_a_change_keeps_its_view(path: Path) -> None:
     assert before.atlas[1].label == "ee"
 
 
+@pytest.mark.parametrize("number", [-1, 5])
+def test_unknown_concepts_get_no_label(path: Path, number: int) -> None:
+    with pytest.raises(InputError, match=f"has no concept {number}; it has 5"):
+        relabel(path, {1: "bees", number: "x"}, "llm")
+    with pytest.raises(InputError, match="unknown source of labels 'me'"):
+        relabel(path, {1: "bees"}, "me")
+    atlas = IndexReader.open(path, checksums=True).atlas
+    assert atlas is not None
+    assert atlas[1].label == "ee"
+
+
 def test_relabel(path: Path) -> None:
     before = IndexReader.open(path)
     relabel(path, {1: "a\nbee \x1b[31m", 3: "Ay"}, "llm")

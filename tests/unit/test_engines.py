@@ -286,6 +286,8 @@ def test_a_build_that_fails_leaves_the_old_engine(tmp_path: Path) -> None:
     folder = tmp_path / "engines" / "seismic"
     documents = sp.csr_array([[1.0, 2.0]])
     store.build(folder, "seismic", "old", {"documents": documents})
+    with pytest.raises(InputError, match=r"a recall of 0.9 requires queries"):
+        store.build(folder, "seismic", "new", {"documents": documents, "recall": 0.9})
     with pytest.raises(InputError, match="recall must be above 0 and at most 1, not 2"):
         store.build(folder, "seismic", "new", {"documents": documents, "recall": 2})
     assert store.open_engine(folder, "seismic", "old").num_dimensions == 2

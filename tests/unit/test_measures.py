@@ -33,6 +33,14 @@ def test_three_counts_of_the_same_pairs(pair: tuple[sp.csr_array, sp.csr_array])
     )
 
 
+def test_other_vocabularies_are_refused() -> None:
+    wide = sp.csr_array([[0.0, 0, 0, 1]])
+    with pytest.raises(InputError, match="queries have 4 dimensions, documents 3"):
+        qd_flops(wide, DOCUMENTS)
+    with pytest.raises(InputError, match="queries have 4 dimensions, documents 3"):
+        posting_list_flops(wide, [2, 2, 2], 4)
+
+
 def test_explicit_zeros_cost_nothing() -> None:
     stored_zero = sp.csr_array((np.array([0.0, 1.0]), [0, 1], [0, 2]), shape=(1, 2))
     assert qd_flops(stored_zero, sp.csr_array([[1.0, 1.0]])) == 1.0

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from lexicept.corpora import read_documents, read_qrels, read_queries
+import lexicept
+from lexicept.corpora import Document, read_documents, read_qrels, read_queries
+from lexicept.corpora.records import Passage
 from lexicept.errors import InputError
 from lexicept.index.impacts import RRASettings
 from lexicept.index.reader import IndexReader
@@ -134,6 +136,20 @@ def test_random_negatives(large: IndexReader, tmp_path: Path) -> None:
     drawable = [count for number, count in enumerate(counts) if number > 5 and number != 50]
     assert min(drawable) > 3  # mean 50 · 30 / 93 = 16, deviation 3.3
     assert max(drawable) < 30
+
+
+def test_documents_in_passages_are_mined_whole(tmp_path: Path) -> None:
+    long = Document("long", "", passages=tuple(Passage(text) for text in ("pear", "apple", "fig")))
+    short = [Document(name, f"fig {name}") for name in ("a", "b", "c")]
+    lexicept.build([long, *short], tmp_path / "index", vocabulary="words")
+    index = IndexReader.open(tmp_path / "index")
+    (found,) = mine(index, {"q": "apple"}, {}, tmp_path / "found", random_negatives=9)
+    assert found.documents[0] == "long"
+    assert sorted(found.documents[1:]) == ["a", "b", "c"]
+    # Its score is that of its best passage.
+    vectors = index.query_vectors(["apple"])
+    (hits,) = index.search_vectors(vectors)
+    assert mining._score(index, vectors, 0, "long") == pytest.approx(hits[0].score, rel=1e-5)
 
 
 def test_no_more_random_negatives_than_there_are(large: IndexReader, tmp_path: Path) -> None:

@@ -109,6 +109,8 @@ class SeismicEngine(WrappedEngine):
         """
         if not 0 < recall <= 1:
             raise InputError(f"the recall must be above 0 and at most 1, not {recall}")
+        if recall < 1 and queries is None:
+            raise InputError(f"a recall of {recall} requires queries to tune the pruning on")
         extension, extended = Extension.of(documents, offsets)
         if recall == 1:
             pruning = Pruning.none(*documents.shape)

@@ -106,7 +106,7 @@ class RetrievalJob:
     """Value of a stored document weight of 1, for the system ``vectors``."""
     k1: NotNegative = 0.9
     """BM25's k1 (saturation)."""
-    b: NotNegative = 0.4
+    b: Share = 0.4
     """BM25's b (length normalisation)."""
     rra: RRAChoice | None = None
     """Re-weighting of the documents by RRA; null for none."""

@@ -250,15 +250,20 @@ def relabel(path: str | os.PathLike[str], labels: Mapping[int, str], source: str
         source: where they are from; one of ``atlas.SOURCES``.
 
     Raises:
-        InputError: the index has no atlas, or another process is writing.
+        InputError: the index has no atlas or no concept of a number, an unknown source, or another
+            process is writing.
         IndexFormatError: ``path`` is no index, or a damaged one; it is left as it was.
     """
+    if source not in SOURCES:
+        raise InputError(f"unknown source of labels {source!r}; sources are {', '.join(SOURCES)}")
     with changing(path) as index:
         if index.atlas is None:
             raise InputError(f"{path}: its concepts were not described")
         terms = list(index.atlas.labels)
         sources = [SOURCES.index(index.atlas.source(number)) for number in range(len(terms))]
         for number, label in labels.items():
+            if not 0 <= number < len(terms):
+                raise InputError(f"{path} has no concept {number}; it has {len(terms)}")
             terms[number], sources[number] = label, SOURCES.index(source)
         with next_generation(index) as folder:
             kept = carry_over(index, folder, "concepts/terms.", "concepts/atlas/sources.npy")

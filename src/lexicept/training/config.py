@@ -119,7 +119,7 @@ class ModelSettings:
     idf and length normalisation. Training itself never uses BM25's."""
     k1: NotNegative = 1.5
     """BM25's k1 (saturation)."""
-    b: NotNegative = 0.75
+    b: Share = 0.75
     """BM25's b (length normalisation), 0 to 1."""
     query_scale: Positive = 1.0
     """Factor on the trained model's query weights where it is searched beside words; learned

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -90,7 +90,7 @@ def mine(
                 listed = [*positives, *(hit.id for hit in others if hit.score <= limit)]
                 if random_negatives:
                     taken = {*positives, *(hit.id for hit in hits)}
-                    listed += _draw(random_negatives, index.ids, taken, random_for(seed, query))
+                    listed += _draw(random_negatives, index, taken, random_for(seed, query))
                 if listed:
                     lists.append(CandidateList(query, tuple(listed), len(positives)))
             append_lists(part, lists, start + len(batch))
@@ -114,20 +114,27 @@ def _known(
 
 
 def _score(index: IndexReader, queries: sp.csr_array, row: int, document: str) -> float:
-    """The score that a search would give a document, found or not."""
-    number = index.document_number(document)
+    """Return the score that a search would give a document, found or not: that of its best row."""
     span = slice(queries.indptr[row], queries.indptr[row + 1])
     dimensions, weights = queries.indices[span], queries.data[span]
-    prior = index.engine.offsets[number] * (weights @ index.derived.background[dimensions])
-    return float(weights @ index.engine.document_weights(number, dimensions) + prior)
+    prior = weights @ index.derived.background[dimensions]
+    engine = index.engine
+    return max(
+        float(
+            weights @ engine.document_weights(number, dimensions) + engine.offsets[number] * prior
+        )
+        for number in index.document_rows(document)
+    )
 
 
 def _draw(
-    count: int, ids: Sequence[str], taken: set[str], random: np.random.Generator
+    count: int, index: IndexReader, taken: set[str], random: np.random.Generator
 ) -> Iterator[str]:
-    """Up to ``count`` different ids that are not taken; ``taken`` grows by them."""
-    for _ in range(min(count, len(ids) - len(taken))):
-        while (document := ids[int(random.integers(len(ids)))]) in taken:
+    """Yield up to ``count`` ids of different documents that are not taken; ``taken`` grows by
+    them."""
+    firsts = index.passages.firsts
+    for _ in range(min(count, len(firsts) - len(taken))):
+        while (document := index.document_ids[int(firsts[random.integers(len(firsts))])]) in taken:
             pass
         taken.add(document)
         yield document
