@@ -15,8 +15,10 @@ from __future__ import annotations
 import argparse
 import json
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -104,12 +106,14 @@ def latencies(engines: list[ExactEngine], queries: sp.csr_array) -> np.ndarray:
     return 1e3 * np.array(times).transpose(1, 0, 2).reshape(len(engines), -1)
 
 
-def unpruned(engine: ExactEngine) -> ExactEngine:
-    """Return the engine with offsets of unknown range, which rule nothing out."""
-    fields = {name: getattr(engine, name) for name in engine.__dataclass_fields__}
-    other = ExactEngine(**fields)
-    other.__dict__["_offset_ranges"] = np.full((len(engine.lengths), 2), np.inf, np.float32)
-    return other
+class Unpruned(ExactEngine):
+    """Reads all postings of a query."""
+
+    pruned_from = sys.maxsize
+
+    @classmethod
+    def of(cls, engine: ExactEngine) -> Unpruned:
+        return cls(**{field.name: getattr(engine, field.name) for field in fields(engine)})
 
 
 def pisa(python: str, engine: ExactEngine, queries: sp.csr_array) -> np.ndarray:
@@ -163,7 +167,7 @@ def measure(case: Case, count: int, python: str | None) -> Iterator[list[str]]:
     documents = multiplied(case.documents, count)
     for bits in (32, 8):
         engine = ExactEngine.build(documents, weight_bits=bits)
-        slow, fast = latencies([unpruned(engine), engine], case.queries)
+        slow, fast = latencies([Unpruned.of(engine), engine], case.queries)
         cells = [summary(slow), summary(fast), f"{np.median(slow) / np.median(fast):.2f} ×"]
         cells.append(f"{gain_of_threads(engine, case.queries):.2f} ×")
         yield [f"{case.name}, {bits} bits", *cells, f"{engine.size / engine.num_postings:.2f}"]

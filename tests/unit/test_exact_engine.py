@@ -127,6 +127,7 @@ def test_kernel_and_reference_are_twins(
             SEGMENT,
             *engine.lists,
             *(engine.scales, engine.offsets, engine.maxima, engine._offset_ranges),
+            data.draw(st.booleans()),
             queries.indices[span].astype(np.int64),
             queries.data[span],
             data.draw(st.sampled_from([0.0, 0.25, -1.0])),
@@ -310,7 +311,10 @@ def skewed(offsets: bool, bits: int) -> ExactEngine:
 @pytest.mark.parametrize("bits", [32, 8])
 @pytest.mark.parametrize("factor", [0.0, 0.5, -1.0])
 @pytest.mark.parametrize("share", [1.0, 0.6, 0.01])
-def test_pruning_changes_no_result(bits: int, factor: float, share: float) -> None:
+def test_pruning_changes_no_result(
+    bits: int, factor: float, share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ExactEngine, "pruned_from", 0)
     engine = skewed(factor != 0, bits)
     random = np.random.default_rng(1)
     mask = Mask(random.random(200_000) < share)

@@ -19,7 +19,7 @@ KERNELS = pytest.mark.parametrize(
 )
 
 
-def arguments(gaps=(1, 0), factor=1.0, top_k=9, allowed=(), few=()):
+def arguments(gaps=(1, 0), factor=1.0, top_k=9, allowed=(), few=(), prunes=True):
     """Five documents: dimension 0 has weights 1, 2, 0, 0, 4 and dimension 1 has 0, 1, 3, 0, 0.
 
     What two documents of a segment have is a row of the table, and so is the one of the last
@@ -39,6 +39,7 @@ def arguments(gaps=(1, 0), factor=1.0, top_k=9, allowed=(), few=()):
         np.array([0, 1, 0, 3, 0], np.float32),
         np.array([[2, 1], [0, 3], [4, 0]], np.float32),
         np.array([[0, 1], [0, 3], [0, 0]], np.float32),
+        prunes,
         np.array([0, 1], np.int64),
         np.array([1, 1], np.float32),
         factor,
@@ -51,10 +52,11 @@ def arguments(gaps=(1, 0), factor=1.0, top_k=9, allowed=(), few=()):
 
 
 @KERNELS
+@pytest.mark.parametrize("prunes", [True, False])
 @pytest.mark.parametrize("top_k", [1, 2, 4, 5, 9])
-def test_segments_by_hand(search, top_k):
+def test_segments_by_hand(search, top_k, prunes):
     """Scores: 1/2 · 1, 1/2 · 2 + 2 · 1 + 1, 2 · 3, 3 and 1/2 · 4."""
-    documents, scores = search(*arguments(top_k=top_k))
+    documents, scores = search(*arguments(top_k=top_k, prunes=prunes))
     assert documents.tolist() == SCORED["documents"][:top_k]
     assert scores.tolist() == SCORED["scores"][:top_k]
 

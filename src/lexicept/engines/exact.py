@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -51,6 +51,8 @@ class ExactEngine(Engine):
 
     name = "exact"
     exact = True
+    pruned_from: ClassVar[int] = 2**19
+    """Postings of a query from which on skipping some takes less time than reading all."""
 
     lengths: Integers
     """Entries of each list, or documents of a row of the table, 65,535 at most; u16 [segments, V].
@@ -313,17 +315,18 @@ class ExactEngine(Engine):
     def _search_one(
         self, dimensions: Integers, weights: Floats, factor: float, top_k: int, allowed: Segments
     ) -> tuple[Integers, Floats]:
-        if not self.matches(dimensions):
+        postings = int(self.lengths[:, dimensions].sum(dtype=np.int64))
+        if not postings:
             return np.empty(0, np.int64), np.empty(0, np.float32)
-        read = self.num_documents + int(self.lengths[:, dimensions].sum(dtype=np.int64))
         return first_or_later_search(
-            read,
+            self.num_documents + postings,
             SEGMENT,
             *self.lists,
             self.scales,
             self.offsets,
             self._largest,
             self._offset_ranges,
+            postings >= self.pruned_from,
             dimensions.astype(np.int64),
             weights,
             factor,

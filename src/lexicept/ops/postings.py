@@ -53,6 +53,7 @@ def search_postings_reference(
     offsets: Floats,
     largest: Floats,
     offset_ranges: Floats,
+    prunes: bool,
     dimensions: Integers,
     query_weights: Floats,
     query_offset: float,
@@ -71,6 +72,7 @@ def search_postings_reference(
         offsets: a number per document [N], multiplied by ``query_offset``.
         largest: the largest weight of a dimension in a segment, like the weights [segments, V].
         offset_ranges: the smallest and the largest offset of a segment [segments, 2].
+        prunes: whether the kernel skips postings that can't change results.
         dimensions, query_weights: the query's non-zeros.
         allowed: whether a document may be a result, bool [N]; [0] allows all.
         counts: documents that are allowed in each segment [segments]; [0] with ``allowed``.
@@ -129,6 +131,7 @@ def search_postings(  # pragma: no cover - compiled
     offsets,
     largest,
     offset_ranges,
+    prunes,
     dimensions,
     query_weights,
     query_offset,
@@ -144,9 +147,9 @@ def search_postings(  # pragma: no cover - compiled
     within them, whatever a damaged file says. Where few documents are allowed, only theirs are set,
     looked up and compared; elsewhere those of others start at -inf.
 
-    Once there are ``top_k`` results, the lists of a segment that can't lift a document above the
-    worst of them, even together, count for documents of its other lists alone (MaxScore, Turtle and
-    Flood 1995): see ``essential_lists`` and ``live_candidates``.
+    With ``prunes``, once there are ``top_k`` results, the lists of a segment that can't lift a
+    document above the worst of them, even together, count for documents of its other lists alone
+    (MaxScore, Turtle and Flood 1995): see ``essential_lists`` and ``live_candidates``.
     """
     lists = Lists(lengths, widths, starts, places, gaps, weights, marks, table)
     filtered = allowed.size > 0
@@ -171,7 +174,7 @@ def search_postings(  # pragma: no cover - compiled
         if filtered and counts[number] == 0:
             continue
         chosen = few[few_starts[number] : few_starts[number + 1]] if filtered else few
-        if size == top_k and not looked_ahead:
+        if prunes and size == top_k and not looked_ahead:
             looked_ahead = True
             scores[:] = 0
             clean = True
@@ -180,7 +183,7 @@ def search_postings(  # pragma: no cover - compiled
                 allowed, number, bar, heap_scores.copy(), heap_documents.copy(), scores,
             )  # fmt: skip
             bar = max(bar, floor)
-        if size == top_k and chosen.size == 0:
+        if prunes and size == top_k and chosen.size == 0:
             order, essential, most, spare, error = essential_lists(
                 lists, number, count, largest[number], offset_ranges[number], dimensions, factors,
                 offset, bar,
