@@ -31,7 +31,7 @@ EXACT = 2**53
 
 @dataclass
 class _Seen:
-    """What is known of a field so far."""
+    """State of a field while its values are read."""
 
     known: FieldKind | None
     """Its type in the index that is changed."""
