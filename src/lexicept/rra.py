@@ -167,7 +167,8 @@ def read(weights: sp.csr_array, prior: Floats, dialogue: Dialogue) -> tuple[sp.c
     c_d [n], both × N.
 
     Args:
-        weights, prior: as in ``hear``.
+        weights: as in ``hear``.
+        prior: as in ``hear``.
 
     Raises:
         InputError: a weight too large for the transform, or alpha is too large.

@@ -206,7 +206,8 @@ def evaluate_bm25(
     Args:
         weighting: BM25 with the k1 and b to search by.
         measures: as in ``evaluate_index``.
-        ignore_identical_ids, syntax: as in ``evaluate_index``.
+        ignore_identical_ids: as in ``evaluate_index``.
+        syntax: as in ``evaluate_index``.
 
     Raises:
         InputError: no judgements, an unknown measure, or conditions that a search refuses.

@@ -139,7 +139,8 @@ def sweep(
     is resumed by calling it again, and a larger grid adds its new points.
 
     Args:
-        queries, qrels: of a dev or train split; settings chosen on test queries prove nothing.
+        queries: of a dev or train split; settings chosen on test queries prove nothing.
+        qrels: of the same split.
         vocabulary: search in one vocabulary only; None searches all of them.
         ignore_identical_ids: drop a hit whose id is its query's (see ``without_identical_ids``).
         restart: discard the sweep in ``out``, such as one of another index.
