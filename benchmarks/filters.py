@@ -10,7 +10,8 @@ import numpy as np
 
 from benchmarks.collections import zipf_collection
 from benchmarks.common import Table, ratio, seconds
-from lexicept.engines.exact import SEGMENT, ExactEngine
+from lexicept.engines.exact import ExactEngine
+from lexicept.engines.inverted import SEGMENT
 from lexicept.engines.mask import Mask
 from lexicept.fields.columns import Columns
 from lexicept.fields.filters import parse
@@ -67,16 +68,20 @@ def _row(engine, queries, plain, columns, text, top_k, rounds):  # type: ignore[
     )
     mask = Mask(matching(parse(text), columns))
     for query, (documents, scores) in zip(queries, plain, strict=True):
-        found, own = engine.search(query, top_k, mask=mask)[0]
+        found, own = engine.search(query, top_k, threads=1, mask=mask)[0]
         allowed = mask.allowed[documents]
         np.testing.assert_array_equal(found, documents[allowed][:top_k])
         np.testing.assert_array_equal(own, scores[allowed][:top_k])
     times: dict[object, list[float]] = {None: [], mask: []}
     for number in range(rounds):
         for query in queries:
-            engine.search(query, top_k)  # both find its postings in the processor's cache
+            engine.search(
+                query, top_k, threads=1
+            )  # both find its postings in the processor's cache
             for one in sorted(times, key=id, reverse=number % 2 == 1):
-                times[one].append(seconds(lambda q=query, m=one: engine.search(q, top_k, mask=m)))
+                times[one].append(
+                    seconds(lambda q=query, m=one: engine.search(q, top_k, threads=1, mask=m))
+                )
     return [
         f"`{text}`",
         f"{mask.count / engine.num_documents:.2%}",

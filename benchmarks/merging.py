@@ -20,7 +20,8 @@ import numpy as np
 from benchmarks.collections import zipf_blocks
 from benchmarks.common import Table, interleaved, ratio
 from lexicept.corpora import read_documents
-from lexicept.engines.exact import SEGMENT, PostingsWriter
+from lexicept.engines.exact import PostingsWriter
+from lexicept.engines.inverted import SEGMENT
 from lexicept.index.impacts import VocabularySettings, segments_of, weigher_of
 from lexicept.index.term_frequencies import SHARD
 from lexicept.parallel.shards import shards_of

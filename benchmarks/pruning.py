@@ -91,14 +91,19 @@ def latencies(engines: list[ExactEngine], queries: sp.csr_array) -> np.ndarray:
     """Return processor ms of one query at a time [engines, rounds × n]; results are checked."""
     singles = [queries[[row]] for row in range(queries.shape[0])]
     for query in singles:
-        (numbers, scores), *others = (engine.search(query, TOP_K)[0] for engine in engines)
+        (numbers, scores), *others = (
+            engine.search(query, TOP_K, threads=1)[0] for engine in engines
+        )
         for found, own in others:
             np.testing.assert_array_equal(found, numbers)
             np.testing.assert_array_equal(own, scores)
     # One engine after the other, so that none finds a query's postings in the processor's cache.
     times = [
         [
-            [processor_seconds(partial(engine.search, query, TOP_K)) for query in singles]
+            [
+                processor_seconds(partial(engine.search, query, TOP_K, threads=1))
+                for query in singles
+            ]
             for engine in engines
         ]
         for _ in range(ROUNDS)

@@ -86,7 +86,7 @@ def main() -> None:
     vectors = [v for v in extension.queries(queries, np.zeros(QUERIES)) if v is not None]
     assert len(vectors) == QUERIES
     for n_postings in LISTS:
-        print(f"exact: {latency(lambda row: engine.search(queries[[row]], TOP_K))}")
+        print(f"exact: {latency(lambda row: engine.search(queries[[row]], TOP_K, threads=1))}")
         index = seismic.build_index(extended, n_postings)
         print(f"lists of {n_postings}, {peak_memory():.1f} GB at most so far", flush=True)
         for cut, factor in CUTS:

@@ -230,6 +230,14 @@ def _no_entries(num_rows: int, num_columns: int) -> sp.csr_array:
     return empty
 
 
+def neighbouring_rows(matrix: sp.csr_array, start: int, stop: int) -> sp.csr_array:
+    """Return the rows from ``start`` to ``stop``: views of the matrix, where slicing would copy."""
+    own = slice(matrix.indptr[start], matrix.indptr[stop])
+    indptr = matrix.indptr[start : stop + 1] - matrix.indptr[start]
+    shape = stop - start, matrix.shape[1]
+    return sp.csr_array((matrix.data[own], matrix.indices[own], indptr), shape=shape)
+
+
 def row_numbers(matrix: sp.csr_array) -> Integers:
     """Return the row of every stored value of a CSR matrix, in storage order."""
     return np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))

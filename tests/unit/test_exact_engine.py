@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lexicept.engines import ExactEngine
-from lexicept.engines.exact import SEGMENT, PostingsWriter
+from lexicept.engines.exact import PostingsWriter
+from lexicept.engines.inverted import SEGMENT
 from lexicept.engines.mask import Mask
 from lexicept.errors import IndexFormatError, InputError
 from lexicept.ops.lists import MARGIN
@@ -21,6 +22,12 @@ from lexicept.ops.postings import all_scores, search_postings, search_postings_r
 from support.strategies import REALS, collections
 
 DOCUMENTS = sp.csr_array(np.array([[1, 0, 2], [0, 0, 0], [1, 0, 0], [3, 0, 2]], np.float32))
+
+
+def cut_into(patch: pytest.MonkeyPatch, segment: int) -> None:
+    """Give segments so many documents."""
+    for module in ("exact", "inverted"):
+        patch.setattr(f"lexicept.engines.{module}.SEGMENT", segment)
 
 
 def as_lists(results: Any) -> list[tuple[list[int], list[float]]]:
@@ -66,7 +73,7 @@ def test_a_mask_leaves_the_results_that_it_allows(
     factors = data.draw(quarters(queries.shape[0]))
     mask = data.draw(masks(documents.shape[0]))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lexicept.engines.exact.SEGMENT", segment)
+        cut_into(patch, segment)
         engine = ExactEngine.build(documents, offsets)
         everything = engine.search(queries, max(documents.shape[0], 1), factors)
         found = engine.search(queries, top_k, factors, mask=mask)
@@ -131,8 +138,8 @@ def test_kernel_and_reference_are_twins(
             queries.indices[span].astype(np.int64),
             queries.data[span],
             data.draw(st.sampled_from([0.0, 0.25, -1.0])),
-            top_k,
             *data.draw(masks(documents.shape[0])).segments(SEGMENT),
+            *(top_k, np.zeros(1, np.float32), 0, len(engine.lengths)),
         )
         compiled, reference = search_postings(*arguments), search_postings_reference(*arguments)
         assert as_lists([compiled]) == as_lists([reference])
@@ -281,7 +288,7 @@ def test_segments_change_nothing(
     whole = ExactEngine.build(documents, offsets)
     expected, postings = whole.search(queries, top_k, factors), whole.postings(every)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lexicept.engines.exact.SEGMENT", segment)
+        cut_into(patch, segment)
         cut = ExactEngine.build(documents, offsets)
         assert as_lists(cut.search(queries, top_k, factors)) == as_lists(expected)
         assert cut.matrix().toarray().tolist() == documents.toarray().tolist()
@@ -311,10 +318,12 @@ def skewed(offsets: bool, bits: int) -> ExactEngine:
 @pytest.mark.parametrize("bits", [32, 8])
 @pytest.mark.parametrize("factor", [0.0, 0.5, -1.0])
 @pytest.mark.parametrize("share", [1.0, 0.6, 0.01])
-def test_pruning_changes_no_result(
-    bits: int, factor: float, share: float, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("threads", [1, 3])
+def test_pruning_and_threads_change_no_result(
+    bits: int, factor: float, share: float, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ExactEngine, "pruned_from", 0)
+    monkeypatch.setattr(ExactEngine, "share", 1)
     engine = skewed(factor != 0, bits)
     random = np.random.default_rng(1)
     mask = Mask(random.random(200_000) < share)
@@ -329,7 +338,7 @@ def test_pruning_changes_no_result(
         scores[~mask.allowed] = 0
         ranking = np.lexsort((np.arange(200_000), -scores))
         for top_k in (1, 10, 300):
-            ((found, own),) = engine.search(query, top_k, [factor], mask=mask)
+            ((found, own),) = engine.search(query, top_k, [factor], threads, mask)
             best = ranking[:top_k][scores[ranking[:top_k]] > 0]
             assert found.tolist() == best.tolist()
             assert own.tolist() == scores[best].tolist()
@@ -468,7 +477,7 @@ def test_postings_come_block_by_block(
     bits: int,
     together: int,
 ) -> None:
-    monkeypatch.setattr("lexicept.engines.exact.SEGMENT", 3)
+    cut_into(monkeypatch, 3)
     whole = ExactEngine.build(DOCUMENTS, [1, 2, 3, 4], bits)
     monkeypatch.setattr("lexicept.engines.inverted.TOGETHER", together)
     writer = PostingsWriter(np.array([3, 0, 2]), bits, tmp_path if on_disk else None)

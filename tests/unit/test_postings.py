@@ -19,7 +19,7 @@ KERNELS = pytest.mark.parametrize(
 )
 
 
-def arguments(gaps=(1, 0), factor=1.0, top_k=9, allowed=(), few=(), prunes=True):
+def arguments(gaps=(1, 0), factor=1.0, top_k=9, allowed=(), few=(), prunes=True, segments=(0, 3)):
     """Five documents: dimension 0 has weights 1, 2, 0, 0, 4 and dimension 1 has 0, 1, 3, 0, 0.
 
     What two documents of a segment have is a row of the table, and so is the one of the last
@@ -43,11 +43,13 @@ def arguments(gaps=(1, 0), factor=1.0, top_k=9, allowed=(), few=(), prunes=True)
         np.array([0, 1], np.int64),
         np.array([1, 1], np.float32),
         factor,
-        top_k,
         np.array(allowed, bool),
         np.array([sum(allowed[first : first + 2]) for first in (0, 2, 4)], np.int64),
         np.array([number for part in few for number in part], np.uint16),
         np.cumsum([0, *map(len, few)]),
+        top_k,
+        np.zeros(1, np.float32),
+        *segments,
     )
 
 
@@ -59,6 +61,17 @@ def test_segments_by_hand(search, top_k, prunes):
     documents, scores = search(*arguments(top_k=top_k, prunes=prunes))
     assert documents.tolist() == SCORED["documents"][:top_k]
     assert scores.tolist() == SCORED["scores"][:top_k]
+
+
+@KERNELS
+@pytest.mark.parametrize("prunes", [True, False])
+@pytest.mark.parametrize(
+    ("segments", "found"), [((0, 1), [1, 0]), ((1, 3), [2, 3, 4]), ((2, 3), [4]), ((1, 1), [])]
+)
+def test_some_segments_have_the_scores_that_they_have_among_all(search, segments, found, prunes):
+    documents, scores = search(*arguments(segments=segments, prunes=prunes))
+    own = dict(zip(SCORED["documents"], SCORED["scores"], strict=True))
+    assert (documents.tolist(), scores.tolist()) == (found, [own[number] for number in found])
 
 
 @KERNELS

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
 from functools import cached_property, partial
-from itertools import pairwise
+from itertools import pairwise, repeat
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,7 +16,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from lexicept.engines.interface import Engine, checked, checked_offsets, single_precision
-from lexicept.engines.inverted import SHARES, ByDimension, SegmentWriter
+from lexicept.engines.inverted import SEGMENT, SHARES, SegmentWriter
 from lexicept.engines.mask import EVERYTHING, Mask, Segments
 from lexicept.errors import IndexFormatError, InputError
 from lexicept.ops.lists import (
@@ -30,11 +30,9 @@ from lexicept.ops.lists import (
     weight_reference,
 )
 from lexicept.ops.postings import all_scores, first_or_later_search
+from lexicept.ops.pruning import ROW
 from lexicept.storage.arrays import let_go, load_array, save_array
 from lexicept.vectors import Floats, Integers, largest_weights
-
-SEGMENT = 2**16
-"""Documents of a segment: their numbers fit 16 bits, their scores a processor's cache."""
 
 DAMAGED = "damaged postings: they name a document that is not there"
 
@@ -53,6 +51,8 @@ class ExactEngine(Engine):
     exact = True
     pruned_from: ClassVar[int] = 2**19
     """Postings of a query from which on skipping some takes less time than reading all."""
+    share: ClassVar[int] = 2**18
+    """Postings of a query for each thread that searches a share of its segments."""
 
     lengths: Integers
     """Entries of each list, or documents of a row of the table, 65,535 at most; u16 [segments, V].
@@ -176,6 +176,13 @@ class ExactEngine(Engine):
         return Lists(lengths, widths, starts, places, *own)
 
     @cached_property
+    def _reading(self) -> Integers:
+        """Return the time of reading each dimension, in postings; 0 for none [V]."""
+        rows = -(-self._counts[:, None] // ROW)
+        whole: Integers = np.where(self._tabled, rows, self.lengths).sum(axis=0, dtype=np.int64)
+        return whole
+
+    @cached_property
     def _largest(self) -> Floats:
         """Return ``maxima`` as kernels take them, in column order too."""
         return np.asfortranarray(self.maxima)
@@ -283,14 +290,16 @@ class ExactEngine(Engine):
     ) -> list[tuple[Integers, Floats]]:
         count = queries.shape[0]
         allowed = EVERYTHING if mask is None else mask.segments(SEGMENT)
+        workers = threads or os.cpu_count() or 1
         one = partial(self._search_rows, queries, factors, top_k, allowed)
-        if count < 2 or (workers := min(threads or os.cpu_count() or 1, count)) < 2:
-            return one(range(count))
+        if count < 2 or workers < 2:
+            return one(range(count), workers)
         # The kernel releases the GIL, so that threads share one set of postings.
+        workers = min(workers, count)
         bounds = np.linspace(0, count, 4 * workers + 1).astype(int)
         parts = [range(a, b) for a, b in pairwise(bounds)]
         with ThreadPoolExecutor(workers) as pool:
-            rankings = pool.map(one, parts)
+            rankings = pool.map(one, parts, repeat(1))
         return [result for part in rankings for result in part]
 
     def _search_rows(
@@ -300,6 +309,7 @@ class ExactEngine(Engine):
         top_k: int,
         allowed: Segments,
         rows: Sequence[int],
+        threads: int,
     ) -> list[tuple[Integers, Floats]]:
         return [
             self._search_one(
@@ -308,29 +318,38 @@ class ExactEngine(Engine):
                 float(factors[row]),
                 top_k,
                 allowed,
+                threads,
             )
             for row in rows
         ]
 
     def _search_one(
-        self, dimensions: Integers, weights: Floats, factor: float, top_k: int, allowed: Segments
+        self,
+        dimensions: Integers,
+        weights: Floats,
+        factor: float,
+        top_k: int,
+        allowed: Segments,
+        threads: int,
     ) -> tuple[Integers, Floats]:
-        postings = int(self.lengths[:, dimensions].sum(dtype=np.int64))
-        if not postings:
+        read = int(self._reading[dimensions].sum())
+        if not read:
             return np.empty(0, np.int64), np.empty(0, np.float32)
+        shares = max(1, min(threads, len(self.lengths), read // self.share))
         return first_or_later_search(
-            self.num_documents + postings,
+            self.num_documents + read,
+            np.linspace(0, len(self.lengths), shares + 1).astype(int).tolist(),
+            min(top_k, self.num_documents),
             SEGMENT,
             *self.lists,
             self.scales,
             self.offsets,
             self._largest,
             self._offset_ranges,
-            postings >= self.pruned_from,
+            read >= self.pruned_from,
             dimensions.astype(np.int64),
             weights,
             factor,
-            min(top_k, self.num_documents),
             *allowed,
         )
 
@@ -387,19 +406,6 @@ class PostingsWriter(SegmentWriter):
     Raises:
         InputError: another number of bits.
     """
-
-    def add(self, block: sp.csr_array) -> int:
-        """Add the next documents, CSR f32 [n, V]; return the number of their first."""
-        first, start = self._added, 0
-        while start < block.shape[0]:
-            stop = min(block.shape[0], start + SEGMENT - self._added % SEGMENT)
-            own = block if stop - start == block.shape[0] else block[start:stop]
-            self._waiting.append(ByDimension.of(own, self._added % SEGMENT))
-            self._added += stop - start
-            start = stop
-            if self._added % SEGMENT == 0:
-                self._invert(SEGMENT)
-        return first
 
     def finish(self, offsets: npt.ArrayLike) -> ExactEngine:
         """Return the engine of all documents, with an offset per document [N].

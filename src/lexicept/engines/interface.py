@@ -59,8 +59,9 @@ class Engine(ABC):
             top_k: results per query, at least 1; fewer where fewer documents match.
             query_offsets: the factor of each query on the documents' offsets [n]; 0 by default. An
                 exact engine takes negative ones too.
-            threads: threads that share the queries; one per processor by default. Engines that
-                schedule their own threads ignore it.
+            threads: threads that share the queries, or the documents where one query reads many
+                postings; one per processor by default. Engines that schedule their own threads
+                ignore it.
             mask: the documents that may be results; by default all. The results are the best of
                 them, with the scores that they have without a mask.
 

@@ -14,7 +14,10 @@ from lexicept.errors import InputError
 from lexicept.ops.lists import MARGIN, fitting_widths, marks_of, pack, unpack
 from lexicept.segments import neighbours
 from lexicept.storage.arrays import ArrayWriter
-from lexicept.vectors import Floats, Integers
+from lexicept.vectors import Floats, Integers, neighbouring_rows
+
+SEGMENT = 2**16
+"""Documents of a segment: their numbers fit 16 bits, their scores a processor's cache."""
 
 SHARES: dict[np.dtype[Any], int] = {np.dtype(np.float32): 2, np.dtype(np.uint8): 3}
 """A dimension of more than 1/SHARES of a segment's documents is stored as a row of a table: that
@@ -92,6 +95,11 @@ def inverted_in_groups(
 
 def _joined(blocks: Sequence[ByDimension], group: slice, count: int) -> sp.csc_array:
     """Return some dimensions of all blocks, CSC f32 [count, dimensions]."""
+    if len(blocks) == 1:
+        starts = blocks[0].starts[group.start : group.stop + 1]
+        documents, weights = (each[starts[0] : starts[-1]] for each in blocks[0][1:])
+        entries = weights, documents.astype(np.int32), starts - starts[0]
+        return sp.csc_array(entries, shape=(count, starts.size - 1))
     bounds = [block.starts[group.start : group.stop + 1] for block in blocks]
     lengths = [np.diff(own) for own in bounds]
     indptr = np.concatenate([[0], np.cumsum(np.sum(lengths, axis=0))])
@@ -179,6 +187,19 @@ class SegmentWriter:
 
     def __exit__(self, *error: Any) -> None:
         self._open.__exit__(*error)
+
+    def add(self, block: sp.csr_array) -> int:
+        """Add the next documents, CSR f32 [n, V]; return the number of their first."""
+        first, start = self._added, 0
+        while start < block.shape[0]:
+            stop = min(block.shape[0], start + SEGMENT - self._added % SEGMENT)
+            own = neighbouring_rows(block, start, stop)
+            self._waiting.append(ByDimension.of(own, self._added % SEGMENT))
+            self._added += stop - start
+            start = stop
+            if self._added % SEGMENT == 0:
+                self._invert(SEGMENT)
+        return first
 
     def add_segment(self, groups: Iterable[tuple[slice, Inverted]], count: int) -> int:
         """Add a segment that was inverted on its own; return the number of its first document.

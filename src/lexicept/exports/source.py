@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from lexicept.corpora import Query
-from lexicept.engines.exact import SEGMENT
+from lexicept.engines.inverted import SEGMENT
 from lexicept.engines.wrapped import Vector, power_of_two
 from lexicept.index.reader import IndexReader
 from lexicept.progress import Progress

@@ -19,9 +19,9 @@ import scipy.sparse as sp
 
 from lexicept import rra
 from lexicept.engines import ExactEngine
-from lexicept.engines.exact import SEGMENT, PostingsWriter
+from lexicept.engines.exact import PostingsWriter
 from lexicept.engines.interface import single_precision
-from lexicept.engines.inverted import ByDimension, Inverted, inverted_in_groups
+from lexicept.engines.inverted import SEGMENT, ByDimension, Inverted, inverted_in_groups
 from lexicept.errors import IndexFormatError, InputError, check_count
 from lexicept.ops.queries import prune_within
 from lexicept.parallel.shards import Over, Rows, Shard, shards_of

@@ -1,16 +1,10 @@
 """Operations on tiles of scores on a CPU: bfloat16, largest entries, exact values.
 
 All kernels work on some of the rows, ``first`` to ``last``, without Python's lock: threads share
-the rows (``over_rows``).
+the rows (``threads.over_rows``).
 """
 
 from __future__ import annotations
-
-import os
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
-from itertools import pairwise
 
 import numpy as np
 
@@ -28,26 +22,6 @@ HALF = 1 / 255
 
 LOWEST, HIGHEST = -(2**15), 2**15 - 1
 """Smallest and largest 16-bit key."""
-
-
-def over_rows(kernel: Callable[..., None], rows: int, threads: int, *arguments: object) -> None:
-    """Call ``kernel(*arguments, first, last)`` on one part of the rows per thread."""
-    if threads < 2 or rows < 2 * threads:
-        kernel(*arguments, 0, rows)
-        return
-    ends = [rows * part // threads for part in range(threads + 1)]
-    calls = [_pool(threads).submit(kernel, *arguments, *part) for part in pairwise(ends)]
-    for call in calls:
-        call.result()
-
-
-@cache
-def _pool(threads: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(threads)
-
-
-# Threads do not come along into a forked process.
-os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
 @compiled()

@@ -20,7 +20,6 @@ from lexicept.ops.candidates import (
     count_over,
     fill_above,
     fill_over,
-    over_rows,
     ragged_dots,
 )
 from lexicept.ops.chosen import GATHERED, sum_by_group
@@ -33,6 +32,7 @@ from lexicept.ops.linear_topk import (
     narrowed,
     tiles,
 )
+from lexicept.ops.threads import over_rows
 from lexicept.vectors import Integers
 
 

@@ -11,8 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lexicept.ops.candidates import exact_maxima, over_rows
+from lexicept.ops.candidates import exact_maxima
 from lexicept.ops.linear_topk import MANY, multiplies_bfloat16, narrowed, tiles
+from lexicept.ops.threads import over_rows
 from lexicept.ops.triton import usable
 
 TOKENS = 4096

@@ -17,9 +17,9 @@ from lexicept.ops.candidates import (
     keep_largest_of_halves,
     keep_largest_reference,
     narrow,
-    over_rows,
 )
 from lexicept.ops.compiled import LOOPED, by_work
+from lexicept.ops.threads import over_rows
 from lexicept.ops.topk import top_columns
 from lexicept.ops.triton import usable
 from lexicept.vectors import Floats, Integers

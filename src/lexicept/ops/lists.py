@@ -134,14 +134,14 @@ def pack_lists(documents, weights, postings, widths, first):  # pragma: no cover
             before = documents[p]
             p += 1
         size += (lengths[i] * widths[i] + 7) // 8
-    gaps = np.zeros(size + 3, np.uint8)
+    gaps = np.empty(size, np.uint8)
     spread = np.zeros(lengths.sum(), weights.dtype)
     marks = np.empty((first + spread.size - 1) // STEP - (first - 1) // STEP, np.uint16)
     number = entry = p = size = 0
     for i in range(postings.size):
-        width = np.int64(widths[i])
-        largest = (1 << width) - 1
-        bit = np.int64(8 * size)
+        width = np.uint64(widths[i])
+        largest = (1 << np.int64(width)) - 1
+        waiting = bits = np.uint64(0)  # what is not written yet, and its number
         before = 0
         for _ in range(postings[i]):
             while True:
@@ -150,18 +150,23 @@ def pack_lists(documents, weights, postings, widths, first):  # pragma: no cover
                     number += 1
                 rest = documents[p] - before
                 gap = min(rest, largest)
-                shifted = gap << (bit & 7)
-                for j in range(3):
-                    gaps[(bit >> 3) + j] |= np.uint8((shifted >> (8 * j)) & 255)
+                waiting |= np.uint64(gap) << bits
+                bits += width
+                while bits >= np.uint64(8):
+                    gaps[size] = waiting & np.uint64(255)
+                    waiting >>= np.uint64(8)
+                    bits -= np.uint64(8)
+                    size += 1
                 before += gap
-                bit += width
                 entry += 1
                 if rest <= largest:
                     break
             spread[entry - 1] = weights[p]
             p += 1
-        size += (lengths[i] * width + 7) // 8
-    return gaps[:size], spread, lengths, marks
+        if bits > np.uint64(0):
+            gaps[size] = waiting
+            size += 1
+    return gaps, spread, lengths, marks
 
 
 def marks_of(documents: Integers, starts: Integers, first: int) -> Integers:

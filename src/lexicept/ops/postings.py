@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -9,7 +12,16 @@ import numpy as np
 from lexicept.ops.compiled import by_work, compiled
 from lexicept.ops.heap import push, sift_down
 from lexicept.ops.lists import Lists, add_list, list_reference, weight_of
-from lexicept.ops.pruning import candidates, essential_lists, live_candidates, probed, score_of
+from lexicept.ops.pruning import (
+    LOOKED_UP,
+    candidates,
+    essential_lists,
+    live_candidates,
+    probed,
+    reading,
+    score_of,
+)
+from lexicept.ops.threads import together
 from lexicept.vectors import Floats, Integers
 
 BLOCK = 256
@@ -20,23 +32,42 @@ SEARCHED = 8
 being read whole."""
 
 
+FOUND = 2
+"""Postings of a list that are read in the time of choosing a candidate."""
+
 READ = 5e-8
 """Approximate seconds that NumPy takes per posting and per document."""
 
 
-def first_or_later_search(read: int, *arguments: Any) -> tuple[Integers, Floats]:
+def first_or_later_search(
+    read: int, bounds: Sequence[int], top_k: int, *arguments: Any
+) -> tuple[Integers, Floats]:
     """Search by ``search_postings_reference`` in a process's first searches, later by the kernel.
 
     Args:
-        read: documents, and postings of the query's dimensions.
-        arguments: those of ``search_postings_reference``.
+        read: time of reading the query's lists, in postings.
+        bounds: the first segment, and the last end, of each thread's share.
+        top_k: see ``search_postings_reference``.
+        arguments: others of ``search_postings_reference``.
     """
     ranking: tuple[Integers, Floats]
-    try:
-        ranking = by_work(read * READ, search_postings, search_postings_reference)(*arguments)
-    except IndexError:  # damage, which the kernel passes over
-        ranking = search_postings(*arguments)
-    return ranking
+    floor = np.zeros(1, np.float32)
+    search = by_work(read * READ, search_postings, search_postings_reference)
+    if search is search_postings_reference:
+        try:
+            ranking = search(*arguments, top_k, floor, bounds[0], bounds[-1])
+        except IndexError:  # damage, which the kernel passes over
+            pass
+        else:
+            return ranking
+    kernel = partial(search_postings, *arguments, top_k, floor)
+    shares = [partial(kernel, *share) for share in pairwise(bounds)]
+    if len(shares) == 1:
+        ranking = shares[0]()
+        return ranking
+    documents, scores = map(np.concatenate, zip(*together(shares), strict=True))
+    best = np.argsort(-scores, kind="stable")[:top_k]
+    return documents[best], scores[best]
 
 
 def search_postings_reference(
@@ -57,13 +88,17 @@ def search_postings_reference(
     dimensions: Integers,
     query_weights: Floats,
     query_offset: float,
-    top_k: int,
     allowed: Any,
     counts: Integers,
     few: Integers,
     few_starts: Integers,
+    top_k: int,
+    floor: Floats,
+    begin: int,
+    end: int,
 ) -> tuple[Integers, Floats]:
-    """Return the ``top_k`` documents of one query with a positive score, best first.
+    """Return the ``top_k`` documents of some segments with a positive score for one query, best
+    first.
 
     Args:
         segment: documents of a segment; the last one may have fewer.
@@ -79,6 +114,9 @@ def search_postings_reference(
         few: u16, the allowed documents of the segments that have few of them, ascending.
         few_starts: where those of each segment begin, and the last end [segments + 1]; a segment
             without any has no allowed documents, or many.
+        floor: what a result must exceed by other threads' segments [1]; the kernel raises it.
+        begin: the first of the segments.
+        end: the one after the last of them.
 
     Returns:
         Document numbers and scores; equal scores in document order.
@@ -87,7 +125,8 @@ def search_postings_reference(
     scores = all_scores(segment, lists, scales, offsets, dimensions, query_weights, query_offset)
     if allowed.size:
         scores[~allowed] = 0
-    found = np.flatnonzero(scores > 0)
+    own = slice(begin * segment, end * segment)
+    found = own.start + np.flatnonzero(scores[own] > 0)
     best = found[np.argsort(-scores[found], kind="stable")[:top_k]]
     return best, scores[best]
 
@@ -135,11 +174,14 @@ def search_postings(  # pragma: no cover - compiled
     dimensions,
     query_weights,
     query_offset,
-    top_k,
     allowed,
     counts,
     few,
     few_starts,
+    top_k,
+    floor,
+    begin,
+    end,
 ):
     """Compiled version of ``search_postings_reference``.
 
@@ -149,7 +191,9 @@ def search_postings(  # pragma: no cover - compiled
 
     With ``prunes``, once there are ``top_k`` results, the lists of a segment that can't lift a
     document above the worst of them, even together, count for documents of its other lists alone
-    (MaxScore, Turtle and Flood 1995): see ``essential_lists`` and ``live_candidates``.
+    (MaxScore, Turtle and Flood 1995): see ``essential_lists`` and ``live_candidates``. A query for
+    which that has taken longer than reading everything reads everything from then on. Threads that
+    search shares of the segments tell each other what a result must exceed, by ``floor``.
     """
     lists = Lists(lengths, widths, starts, places, gaps, weights, marks, table)
     filtered = allowed.size > 0
@@ -164,31 +208,34 @@ def search_postings(  # pragma: no cover - compiled
     heap_scores = np.empty(top_k, np.float32)
     heap_documents = np.empty(top_k, np.int64)
     size = 0
-    floor = np.float32(0)  # what a result must exceed, by ``probed``
-    bar = np.float32(0)  # what a later document must exceed
+    bar = floor[0]  # what a later document must exceed
     clean = True  # all scores are 0
     looked_ahead = False
-    for number in range(lengths.shape[0]):
+    spared = np.int64(0)  # time that pruning spares, in postings
+    for number in range(begin, end):
         first = number * segment
         count = min(segment, offsets.size - first)
         if filtered and counts[number] == 0:
             continue
         chosen = few[few_starts[number] : few_starts[number + 1]] if filtered else few
+        bar = max(bar, floor[0])
         if prunes and size == top_k and not looked_ahead:
             looked_ahead = True
             scores[:] = 0
             clean = True
-            floor = probed(
+            bar = probed(
                 lists, segment, offsets, largest, offset_ranges, dimensions, factors, offset,
-                allowed, number, bar, heap_scores.copy(), heap_documents.copy(), scores,
+                allowed, number, end, bar, heap_scores.copy(), heap_documents.copy(), scores,
             )  # fmt: skip
-            bar = max(bar, floor)
-        if prunes and size == top_k and chosen.size == 0:
-            order, essential, most, spare, error = essential_lists(
+        # Of equal scores, those of other threads' segments may be the earlier ones.
+        floor[0] = max(floor[0], np.nextafter(bar, np.float32(0)))
+        if prunes and bar > 0 and chosen.size == 0:
+            order, essential, most, spare, error, whole = essential_lists(
                 lists, number, count, largest[number], offset_ranges[number], dimensions, factors,
                 offset, bar,
             )  # fmt: skip
             if essential == 0:
+                spared += whole
                 continue
             if essential > 0:
                 if not clean:
@@ -199,11 +246,15 @@ def search_postings(  # pragma: no cover - compiled
                     lists, number, count, dimensions, factors, most, order, essential, spare, part,
                     scores,
                 )  # fmt: skip
-                live, whole = live_candidates(
+                live, changed, time = live_candidates(
                     lists, number, first, count, offsets, offset, dimensions, factors, most, order,
                     last, error, bar, found, scores,
                 )  # fmt: skip
-                clean = clean and not whole
+                clean = clean and not changed
+                time += live * dimensions.size * LOOKED_UP + found.size * FOUND
+                for i in order[:last]:
+                    time += reading(lists, number, count, dimensions[i])
+                spared += whole - time
                 found = np.sort(found[:live])
                 for i in range(live):
                     score = score_of(
@@ -212,7 +263,9 @@ def search_postings(  # pragma: no cover - compiled
                     if score > bar:
                         document = first + np.int64(found[i])
                         size = push(heap_scores, heap_documents, size, score, document)
-                        bar = max(heap_scores[0], floor)
+                        if size == top_k:
+                            bar = max(heap_scores[0], bar)
+                prunes = spared > 0
                 continue
         clean = False
         if chosen.size > 0:
@@ -243,28 +296,28 @@ def search_postings(  # pragma: no cover - compiled
                     document = first + np.int64(chosen[i])
                     size = push(heap_scores, heap_documents, size, score, document)
                     if size == top_k:
-                        bar = max(heap_scores[0], floor)
+                        bar = max(heap_scores[0], bar)
             continue
         for block in range(0, count, BLOCK):
-            end = min(block + BLOCK, count)
+            stop = min(block + BLOCK, count)
             above = np.uint32(0)  # as wide as a score, so that more of them are compared at once
-            for document in range(block, end):  # without branches, so that it is vectorised
+            for document in range(block, stop):  # without branches, so that it is vectorised
                 above = np.uint32(above + np.uint32(scores[document] > bar))
             if above == 0:
                 continue
-            for document in range(block, end):
+            for document in range(block, stop):
                 score = scores[document]
                 if score > bar:
                     size = push(heap_scores, heap_documents, size, score, first + document)
                     if size == top_k:
-                        bar = max(heap_scores[0], floor)
+                        bar = max(heap_scores[0], bar)
     found_scores = heap_scores[:size].copy()
     found_documents = heap_documents[:size].copy()
-    for end in range(size - 1, -1, -1):
-        found_scores[end] = heap_scores[0]
-        found_documents[end] = heap_documents[0]
-        last_score, last_document = heap_scores[end], heap_documents[end]
-        hole = sift_down(heap_scores, heap_documents, end, last_score, last_document)
+    for last in range(size - 1, -1, -1):
+        found_scores[last] = heap_scores[0]
+        found_documents[last] = heap_documents[0]
+        last_score, last_document = heap_scores[last], heap_documents[last]
+        hole = sift_down(heap_scores, heap_documents, last, last_score, last_document)
         heap_scores[hole] = last_score
         heap_documents[hole] = last_document
     return found_documents, found_scores

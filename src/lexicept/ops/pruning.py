@@ -28,6 +28,9 @@ ADDED = 4
 SPREAD = 4
 """Documents of a segment whose scores are set and compared in the time of reading a posting."""
 
+ROW = 8
+"""Documents of a row of the table that are read in the time of reading a posting of a list."""
+
 DROPPED = 4
 """Postings of a list that are read in the time of comparing one document's bound with the worst
 result."""
@@ -40,6 +43,14 @@ ROUNDING = 2.0**-23
 
 LEAST = 2.0**-126
 """Smallest normal number in single precision: below it, errors are no longer relative."""
+
+
+@compiled()
+def reading(lists, number, count, dimension):  # pragma: no cover - compiled
+    """Return the time of reading a dimension's list or row, in postings."""
+    if lists.widths[number, dimension] == 0:
+        return count // ROW
+    return np.int64(lists.lengths[number, dimension])
 
 
 @compiled()
@@ -57,25 +68,26 @@ def essential_lists(
         The places of the query's dimensions in the order in which their lists are read; the number
         of those that are read whole, or -1 where setting and comparing all scores takes less time;
         what each of the query's dimensions adds at most; what a document needs of the lists that
-        are read whole; and the largest rounding error of a score.
+        are read whole; the largest rounding error of a score; and the time of reading all lists,
+        in postings.
     """
     most = np.empty(dimensions.size, np.float64)
     worth = np.empty(dimensions.size, np.float64)
     low = np.float64(offset_range[0] * offset)
     high = np.float64(offset_range[1] * offset)
     total = max(abs(low), abs(high))
-    postings = np.int64(0)
+    whole = np.int64(count // SPREAD)
     for i in range(dimensions.size):
         most[i] = np.float64(factors[i]) * np.float64(largest[dimensions[i]])
         length = np.int64(lists.lengths[number, dimensions[i]])
         worth[i] = length / max(most[i], LEAST)
         total += most[i]
-        postings += length
+        whole += reading(lists, number, count, dimensions[i])
     order = np.argsort(worth)
     error = (dimensions.size + 3) * (ROUNDING * total + LEAST)
     spare = np.float64(bar) - max(low, high) - error
     if not spare > 0:  # documents of no list may be results
-        return order, -1, most, spare, error
+        return order, -1, most, spare, error, whole
     # The lists with the most postings for the score that they can add are not essential.
     essential = dimensions.size
     while essential > 0 and most[order[essential - 1]] < spare:
@@ -85,10 +97,10 @@ def essential_lists(
     for j in range(essential):
         read += np.int64(lists.lengths[number, dimensions[order[j]]])
         if lists.widths[number, dimensions[order[j]]] == 0:
-            return order, -1, most, spare, error
-    if read > FEW_POSTINGS and postings - read < count // SPREAD:
+            return order, -1, most, spare, error, whole
+    if read > FEW_POSTINGS and whole - read < 2 * (count // SPREAD):
         essential = -1
-    return order, essential, most, spare, error
+    return order, essential, most, spare, error, whole
 
 
 @compiled()
@@ -182,8 +194,8 @@ def live_candidates(
     lists, number, first, count, offsets, offset, dimensions, factors, most, order, last, error,
     bar, found, scores,
 ):  # fmt: skip  # pragma: no cover - compiled
-    """Move the candidates whose score may exceed ``bar`` to the front; return their number, and
-    whether the scores of other documents have changed.
+    """Move the candidates whose score may exceed ``bar`` to the front; return their number, whether
+    the scores of other documents have changed, and the time that it took, in postings.
 
     The other lists follow, that with the fewest postings for what it adds first, and from time to
     time the candidates that can't exceed the bar any more are dropped.
@@ -202,6 +214,7 @@ def live_candidates(
             scores[document] += offsets[first + np.int64(document)] * offset
     live = found.size
     whole = False
+    spent = np.int64(0)
     read = np.int64(0)  # postings since candidates were dropped
     for j in range(last, order.size):
         if live == 0:
@@ -212,20 +225,24 @@ def live_candidates(
         rest -= most[order[j]]
         if lists.widths[number, dimension] == 0:
             read += DROPPED * live
+            spent += DROPPED * live
             row = lists.table[lists.starts[number, dimension] :]
             for i in range(live):
                 scores[found[i]] += factor * row[found[i]]
         elif live * LOOKED_UP < length:
             read += DROPPED * live
+            spent += LOOKED_UP * live
             for i in range(live):
                 scores[found[i]] += factor * weight_of(lists, number, dimension, found[i], count)
         else:
             read += length
+            spent += length
             whole = True
             add_list(lists, number, dimension, factor, scores, count)
         if read < DROPPED * live and j < order.size - 1:
             continue
         read = np.int64(0)
+        spent += DROPPED * live
         kept = 0
         for i in range(live):
             document = found[i]
@@ -237,28 +254,28 @@ def live_candidates(
         live = kept
     for i in range(live):
         scores[found[i]] = 0
-    return live, whole
+    return live, whole, spent
 
 
 @compiled()
 def probed(
     lists, segment, offsets, largest, offset_ranges, dimensions, factors, offset, allowed, begin,
-    bar, heap_scores, heap_documents, scores,
+    end, bar, heap_scores, heap_documents, scores,
 ):  # fmt: skip  # pragma: no cover - compiled
-    """Return what a result must exceed, from a few candidates of each segment from a number on.
+    """Return what a result must exceed, from a few candidates of each segment.
 
     Args:
-        begin: the number.
+        begin: the first of the segments.
+        end: the one after the last of them.
         bar: what a result must exceed by the segments before.
         heap_scores, heap_documents: the best of the segments before; both are changed.
         scores: zeros for all documents, and zeros again afterwards.
     """
-    segments = largest.shape[0]
-    tries = PROBED * heap_scores.size // (segments - begin) + 1
-    for number in range(begin, segments):
+    tries = PROBED * heap_scores.size // (end - begin) + 1
+    for number in range(begin, end):
         first = number * segment
         count = min(segment, offsets.size - first)
-        order, essential, most, spare, _ = essential_lists(
+        order, essential, most, spare, _, _ = essential_lists(
             lists, number, count, largest[number], offset_ranges[number], dimensions, factors,
             offset, bar,
         )  # fmt: skip
