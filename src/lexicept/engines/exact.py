@@ -194,6 +194,12 @@ class ExactEngine(Engine):
         parts = [self.offsets[first : first + SEGMENT] for first in firsts]
         return np.array([(p.min(), p.max()) for p in parts], np.float32).reshape(-1, 2)
 
+    @cached_property
+    def _postings(self) -> tuple[Any, ...]:
+        """Return what kernels read, as plain arrays: they take longer to look at mapped ones."""
+        arrays = *self.lists, self.scales, self.offsets, self._largest, self._offset_ranges
+        return SEGMENT, *map(np.asarray, arrays)
+
     @property
     def size(self) -> int:
         """Bytes of its arrays."""
@@ -335,17 +341,13 @@ class ExactEngine(Engine):
         read = int(self._reading[dimensions].sum())
         if not read:
             return np.empty(0, np.int64), np.empty(0, np.float32)
-        shares = max(1, min(threads, len(self.lengths), read // self.share))
+        segments = len(self.lengths)
+        shares = max(1, min(threads, segments, read // self.share))
         return first_or_later_search(
             self.num_documents + read,
-            np.linspace(0, len(self.lengths), shares + 1).astype(int).tolist(),
+            [segments * share // shares for share in range(shares + 1)],
             min(top_k, self.num_documents),
-            SEGMENT,
-            *self.lists,
-            self.scales,
-            self.offsets,
-            self._largest,
-            self._offset_ranges,
+            *self._postings,
             read >= self.pruned_from,
             dimensions.astype(np.int64),
             weights,
