@@ -25,7 +25,6 @@ NAMES: Mapping[str, Sequence[Path]] = {
     "start_up": (),
     "commands": (DATA,),
     "search": (),
-    "filters": (),
     "rra": (DATA,),
     "heads": (),
     "scaling": (),
