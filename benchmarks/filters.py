@@ -75,9 +75,8 @@ def _row(engine, queries, plain, columns, text, top_k, rounds):  # type: ignore[
     times: dict[object, list[float]] = {None: [], mask: []}
     for number in range(rounds):
         for query in queries:
-            engine.search(
-                query, top_k, threads=1
-            )  # both find its postings in the processor's cache
+            # Both find its postings in the processor's cache.
+            engine.search(query, top_k, threads=1)
             for one in sorted(times, key=id, reverse=number % 2 == 1):
                 times[one].append(
                     seconds(lambda q=query, m=one: engine.search(q, top_k, threads=1, mask=m))
