@@ -31,6 +31,7 @@ NAMES: Mapping[str, Sequence[Path]] = {
     "training": (),
     "query": (),
     "memory": (),
+    "filters": (),
 }
 """Benchmarks whose calls both versions have, and their arguments."""
 PEERS = re.compile(

@@ -10,8 +10,7 @@ import numpy as np
 
 from benchmarks.collections import zipf_collection
 from benchmarks.common import Table, ratio, seconds
-from lexicept.engines.exact import ExactEngine
-from lexicept.engines.inverted import SEGMENT
+from lexicept.engines.exact import SEGMENT, ExactEngine
 from lexicept.engines.mask import Mask
 from lexicept.fields.columns import Columns
 from lexicept.fields.filters import parse
