@@ -73,7 +73,7 @@ def write(folder: Path, documents: int) -> dict[str, float]:
         words.mkdir()
         WordVectorizer(terms=(f"w{n}" for n in range(DIMENSIONS))).save(words)
         for name in TEXTS:
-            TextStore.write(part / name, (f"{name} {n}" for n in range(documents)))
+            TextStore.write(part / name, (f"{name}-{n}" for n in range(documents)))
         with CSRWriter(frequencies(part, "words")) as writer:
             for block in zipf_blocks(documents, DIMENSIONS, NONZEROS, seed=0):
                 writer.append(block)

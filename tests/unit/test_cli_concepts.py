@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lexicept.index.updates import relabel
+from lexicept.index.descriptions import relabel
 from support.commands import Run, assert_error
 from support.indexes import build_described
 from support.vowels import AY

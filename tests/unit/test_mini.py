@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import lexicept
+from lexicept.index.descriptions import relabel
 from lexicept.index.reader import IndexReader
-from lexicept.index.updates import relabel
 from lexicept.models.index_settings import IndexSettings
 from lexicept.vectorizers.concepts import MINI, ConceptVectorizer
 from support.commands import Run, assert_error

@@ -38,7 +38,7 @@ def test_an_index_that_is_whole(path: Path) -> None:
     assert found.files == len(files(path)) > 20
     size = sum(file.stat().st_size for file in files(path))
     assert [call for call in stages if call[0] == "checksums"][-1] == ("checksums", size, size)
-    assert stages[-1] == ("parts", 7, 7)
+    assert stages[-1] == ("parts", 8, 8)
 
 
 def test_every_altered_byte_is_found(path: Path) -> None:

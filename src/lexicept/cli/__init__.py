@@ -72,9 +72,10 @@ PANELS: Panels = {
 
 GROUPS: dict[str, tuple[str, Panels]] = {
     "index": (
-        "Inspect, reweight, export and label an index.",
+        "Inspect, merge, reweight, export and label an index.",
         {
             "Inspect": {"info": index.info, "verify": index.verify},
+            "Changes": {"merge": index.merge},
             "Concepts": {
                 "concepts": concepts.concepts,
                 "describe": concepts.describe,

@@ -1,4 +1,4 @@
-"""Commands that change or check a whole index: add, delete, reweight, info, verify."""
+"""Commands that change or check a whole index: add, delete, merge, reweight, info, verify."""
 
 from __future__ import annotations
 
@@ -57,6 +57,25 @@ def delete(
     with working("deleting"), lexicept.open(index) as opened:
         count = opened.delete(document_ids)
     print_report({"deleted": count}, as_json)
+
+
+def merge(
+    index: IndexArgument,
+    ray: RayOption = None,
+    ray_workers: RayWorkersOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Weigh all documents of an index anew, and merge its parts.
+
+    Changes of an index of 131,072 documents or more add parts, whose weights are computed from
+    statistics of the collection as it was. They are merged without this command once a sixteenth of
+    the documents has changed.
+    """
+    import lexicept
+
+    with working("merging"), lexicept.open(index) as opened, option_names():
+        merged = opened.merge(ray=ray, ray_workers=ray_workers)
+    print_report({"merged": merged}, as_json)
 
 
 def reweight(
@@ -176,6 +195,7 @@ def print_info(index: Index, as_json: bool) -> None:
         rows.append(("field", f"{name}: {kind}"))
     if report["rra"] is not None:
         rows.append(("rra", ", ".join(f"{k} {v}" for k, v in report["rra"].items())))
-    rows.append(("postings", f"{report['postings']:,}"))
+    parts = f" in {report['parts']} parts" if report["parts"] > 1 else ""
+    rows.append(("postings", f"{report['postings']:,}{parts}"))
     rows.append(("size", f"{report['bytes'] / 1e6:,.1f} MB"))
     print_table(report["path"], rows)

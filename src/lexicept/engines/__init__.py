@@ -5,6 +5,6 @@ each needs a package of its own; ``store`` keeps what they build beside an index
 """
 
 from lexicept.engines.exact import ExactEngine
-from lexicept.engines.interface import Engine
+from lexicept.engines.interface import Engine, PostingsEngine
 
-__all__ = ["Engine", "ExactEngine"]
+__all__ = ["Engine", "ExactEngine", "PostingsEngine"]

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from lexicept.engines.interface import Engine, checked, checked_offsets, single_precision
+from lexicept.engines.interface import PostingsEngine, checked, checked_offsets, single_precision
 from lexicept.engines.inverted import SEGMENT, SHARES, SegmentWriter
 from lexicept.engines.mask import EVERYTHING, Mask, Segments
 from lexicept.errors import IndexFormatError, InputError
@@ -40,7 +40,7 @@ DAMAGED_MARKS = "damaged postings: their marks are not the documents'"
 
 
 @dataclass(frozen=True)
-class ExactEngine(Engine):
+class ExactEngine(PostingsEngine):
     """Postings of N documents over V dimensions, and an optional offset per document.
 
     The documents are cut into segments of ``SEGMENT``. With 8-bit weights, a quarter of single
@@ -107,6 +107,9 @@ class ExactEngine(Engine):
     def open(cls, folder: Path) -> ExactEngine:
         """Memory-map what ``save`` wrote. Raises IndexFormatError for anything else."""
         weights = load_array(folder / "weights.npy", list(SHARES))
+        scales = load_array(folder / "scales.npy", np.float32)
+        if not np.isfinite(scales).all():
+            raise IndexFormatError(f"{folder}: scales that are not finite")
         try:
             return cls(
                 load_array(folder / "lengths.npy", np.uint16, ndim=2),
@@ -116,7 +119,7 @@ class ExactEngine(Engine):
                 load_array(folder / "marks.npy", np.uint16),
                 load_array(folder / "table.npy", weights.dtype),
                 load_array(folder / "df.npy", np.int64),
-                load_array(folder / "scales.npy", np.float32),
+                scales,
                 load_array(folder / "offsets.npy", np.float32),
                 load_array(folder / "maxima.npy", weights.dtype, ndim=2),
             )
@@ -221,6 +224,10 @@ class ExactEngine(Engine):
     def num_postings(self) -> int:
         return int(self.df.sum())
 
+    @property
+    def num_segments(self) -> int:
+        return len(self.lengths)
+
     @cached_property
     def largest(self) -> float:
         """The largest weight of all."""
@@ -268,16 +275,6 @@ class ExactEngine(Engine):
         place, document = np.concatenate(places), np.concatenate(documents)
         number_of = (document + number * SEGMENT).astype(np.int32)
         return place, number_of, np.concatenate(weights) * self.scales[place]
-
-    def matrix(self) -> sp.csr_array:
-        """Return the document weights as CSR [N, V], in memory, without the offsets.
-
-        Raises:
-            IndexFormatError: a posting of a document that is not there.
-        """
-        nothing = sp.csr_array((0, self.num_dimensions), dtype=np.float32)
-        parts = [self.segment(number) for number in range(len(self.lengths))]
-        return sp.csr_array(sp.vstack([nothing, *parts], format="csr"))
 
     def segment(self, number: int) -> sp.csr_array:
         """Return the weights of the documents from ``number * SEGMENT`` on, ``SEGMENT`` at most."""

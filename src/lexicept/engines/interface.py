@@ -91,6 +91,93 @@ class Engine(ABC):
         """Search for valid query weights [n, V], f32, with finite factors on offsets [n]."""
 
 
+class PostingsEngine(Engine):
+    """An exact engine whose postings can be read."""
+
+    df: Integers
+    """Document frequency of each dimension, i64 [V]."""
+    offsets: Floats
+    """Offset of each document, f32 [N]."""
+
+    @property
+    @abstractmethod
+    def size(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def num_postings(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def num_segments(self) -> int: ...
+
+    @property
+    def num_parts(self) -> int:
+        """Parts of documents whose postings are apart."""
+        return 1
+
+    @property
+    @abstractmethod
+    def weight_bits(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def largest(self) -> float:
+        """The largest weight of all."""
+
+    @abstractmethod
+    def let_go(self) -> None:
+        """Give the memory of postings on disk back to the system, after all of them were read."""
+
+    @abstractmethod
+    def found(self, queries: Any, query_offsets: npt.ArrayLike | None = None) -> Mask:
+        """Return the documents that are results of one query [1, V], however many there are.
+
+        Raises:
+            InputError: what ``search`` refuses.
+            IndexFormatError: a posting of a document that is not there.
+        """
+
+    @abstractmethod
+    def present(self, dimensions: Integers) -> npt.NDArray[np.bool_]:
+        """Return whether any document has each of these dimensions."""
+
+    @abstractmethod
+    def matches(self, dimensions: Integers) -> bool:
+        """Return whether any document has any of these dimensions."""
+
+    @abstractmethod
+    def postings(self, dimensions: slice) -> tuple[Integers, Floats]:
+        """Return documents and weights of neighbouring dimensions, from ``start`` to ``stop``, one
+        dimension after the other, each in document order.
+
+        Raises:
+            IndexFormatError: a posting of a document that is not there.
+        """
+
+    @abstractmethod
+    def segment(self, number: int) -> sp.csr_array:
+        """Return the weights of the documents from ``number * SEGMENT`` on, ``SEGMENT`` at most."""
+
+    def matrix(self) -> sp.csr_array:
+        """Return the document weights as CSR [N, V], in memory, without the offsets.
+
+        Raises:
+            IndexFormatError: a posting of a document that is not there.
+        """
+        nothing = sp.csr_array((0, self.num_dimensions), dtype=np.float32)
+        parts = [self.segment(number) for number in range(self.num_segments)]
+        return sp.csr_array(sp.vstack([nothing, *parts], format="csr"))
+
+    @abstractmethod
+    def document_weights(self, document: int, dimensions: Integers) -> Floats:
+        """Return the weights of one document on some dimensions, f64 [dimensions].
+
+        Raises:
+            IndexFormatError: a weight that is not finite.
+        """
+
+
 def checked_queries(queries: Any, num_dimensions: int) -> sp.csr_array:
     """Return query weights [n, V] in single precision.
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from lexicept.corpora import pseudo_queries
-from lexicept.engines import ExactEngine
+from lexicept.engines import PostingsEngine
 from lexicept.evaluation.significance import paired_t_test
 from lexicept.index.builder import Contents
 from lexicept.index.impacts import Derived, RRASettings
@@ -101,7 +101,7 @@ def choose_alpha(
     return AlphaChoice(best, tried, _mean(measured(None)))
 
 
-def known_item_ndcg(engine: ExactEngine, items: KnownItems, factors: Floats) -> Floats:
+def known_item_ndcg(engine: PostingsEngine, items: KnownItems, factors: Floats) -> Floats:
     """Return each query's nDCG@10 for its one relevant document, ``1 / log2(1 + rank)`` [n].
 
     Its document ranks among the others by the score that it has without the query's missed

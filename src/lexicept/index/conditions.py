@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lexicept.engines import ExactEngine
+from lexicept.engines import PostingsEngine
 from lexicept.engines.mask import Mask
 from lexicept.errors import InputError
 from lexicept.fields.filters import Expression, Filter, all_of, parse
@@ -38,7 +38,7 @@ class Conditions:
         self,
         stored: StoredDocuments,
         masks: Masks,
-        engine: ExactEngine,
+        engine: PostingsEngine,
         vectorizers: LoadedVectorizers,
         words: slice | None,
     ) -> None:
@@ -103,7 +103,7 @@ class _Phrases:
     def __init__(
         self,
         stored: StoredDocuments,
-        engine: ExactEngine,
+        engine: PostingsEngine,
         vectorizers: LoadedVectorizers,
         words: slice | None,
     ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from fnmatch import fnmatchcase
@@ -180,6 +180,7 @@ def commit_generation(
     weight_bits: int,
     over: Over | None = None,
     kept: Mapping[str, Any] | None = None,
+    extend: Callable[[Parts], None] | None = None,
 ) -> None:
     """Derive the postings, then publish the generation.
 
@@ -188,15 +189,39 @@ def commit_generation(
         weight_bits: see ``ExactEngine.build``.
         over: see ``Derived.compute``.
         kept: see ``publish``.
+        extend: writes the postings of these documents instead; see ``index.extension``.
 
     Raises:
         InputError: other ``weight_bits``, weights that are not finite, or settings that
             ``rra.reweight`` refuses.
     """
     parts = Parts.open(generation)
+    if extend is None:
+        _derive(parts, generation / "postings", sizes, settings, rra, weight_bits, over)
+    else:
+        extend(parts)
+    content = {
+        "documents": parts.order.size,
+        "vocabularies": [
+            {"name": name, "size": size, **settings[name].to_json()} for name, size in sizes.items()
+        ],
+        "rra": None if rra is None else asdict(rra),
+    }
+    publish(path, generation, content, kept)
+
+
+def _derive(
+    parts: Parts,
+    postings: Path,
+    sizes: Mapping[str, int],
+    settings: Mapping[str, VocabularySettings],
+    rra: RRASettings | None,
+    weight_bits: int,
+    over: Over | None,
+) -> None:
+    """Derive the postings of all documents; warn of those that RRA loses."""
     tf = [parts.tf(name, size) for name, size in sizes.items()]
     ordered = [settings[name] for name in sizes]
-    postings = generation / "postings"
     derived = Derived.compute(tf, ordered, rra, postings, weight_bits, over)
     if rra is not None and derived.lost:
         postings_lost = (
@@ -207,16 +232,8 @@ def commit_generation(
             f"{postings_lost} too small for single precision: their documents no longer match; "
             "choose a smaller alpha",
             LexiceptWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
-    content = {
-        "documents": derived.engine.num_documents,
-        "vocabularies": [
-            {"name": name, "size": size, **settings[name].to_json()} for name, size in sizes.items()
-        ],
-        "rra": None if rra is None else asdict(rra),
-    }
-    publish(path, generation, content, kept)
 
 
 def publish(

@@ -1,7 +1,9 @@
 """Impacts derived from a whole collection's tf: weights, pruning, RRA and postings.
 
 An index stores tf; the rest is derived from it, shard by shard, in seconds per 100,000 documents,
-and derived again after every change of the collection.
+and derived again after every change of a small collection. Of a large one without RRA, a change
+keeps the statistics that weights depend on, and so the postings of documents that stay; see
+``index.extension``.
 """
 
 from __future__ import annotations
@@ -18,10 +20,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from lexicept import rra
-from lexicept.engines import ExactEngine
+from lexicept.engines import ExactEngine, PostingsEngine
 from lexicept.engines.exact import PostingsWriter
 from lexicept.engines.interface import single_precision
 from lexicept.engines.inverted import SEGMENT, ByDimension, Inverted, inverted_in_groups
+from lexicept.engines.joined import JOINED, SIZES, JoinedEngine
 from lexicept.errors import IndexFormatError, InputError, check_count
 from lexicept.ops.queries import prune_within
 from lexicept.parallel.shards import Over, Rows, Shard, shards_of
@@ -242,10 +245,10 @@ class Weigher:
 class Derived:
     """The engine and the numbers for queries, derived from the tf of a whole collection."""
 
-    engine: ExactEngine
+    engine: PostingsEngine
     bounds: Floats
     """The largest document weight of every dimension, before RRA [V]; times a query's weight, the
-    dimension's impact."""
+    dimension's impact. Documents that were deleted since may have had it."""
     background: Floats
     """RRA's query factors on the document offsets [V]; zeros without RRA."""
     lost: int = 0
@@ -308,6 +311,7 @@ class Derived:
         if folder is not None:
             save_array(folder / "bounds.npy", bounds)
             save_array(folder / "background.npy", background)
+            save_statistics(folder, weigher.collection)
         return cls(engine, bounds, background, lost)
 
     @classmethod
@@ -319,21 +323,42 @@ class Derived:
     def load(cls, folder: Path) -> Derived:
         """Memory-map what ``compute`` wrote. Raises IndexFormatError for anything else, and for
         numbers that are not finite, except in the postings, which are not read."""
-        engine = ExactEngine.open(folder)
-        bounds = load_array(folder / "bounds.npy", np.float32)
-        background = load_array(folder / "background.npy", np.float32)
+        engine: PostingsEngine
+        if (folder / JOINED).is_dir():
+            engine = JoinedEngine.open(folder)
+            background = np.zeros(engine.num_dimensions, np.float32)
+            bounds = load_array(folder / JOINED / "bounds.npy", np.float32)
+        else:
+            engine = ExactEngine.open(folder)
+            background = load_array(folder / "background.npy", np.float32)
+            bounds = load_array(folder / "bounds.npy", np.float32)
         if not bounds.size == background.size == engine.num_dimensions:
             raise IndexFormatError(f"{folder}: arrays of different numbers of dimensions")
-        numbers = {
-            "offsets": engine.offsets,
-            "scales": engine.scales,
-            "bounds": bounds,
-            "background": background,
-        }
+        numbers = {"offsets": engine.offsets, "bounds": bounds, "background": background}
         for name, values in numbers.items():
             if not np.isfinite(values).all():
                 raise IndexFormatError(f"{folder}: {name} that are not finite")
         return cls(engine, bounds, background)
+
+
+def save_statistics(folder: Path, collection: Sequence[Statistics]) -> None:
+    """Write the statistics of every vocabulary, but for the number of documents."""
+    nothing = np.empty(0, np.int64)
+    save_array(folder / SIZES, np.array([own.df.size for own in collection], np.int64))
+    save_array(folder / "statistics.df.npy", np.concatenate([nothing, *(o.df for o in collection)]))
+    save_array(folder / "statistics.lengths.npy", np.array([own.length for own in collection]))
+
+
+def load_statistics(folder: Path, num_documents: int) -> list[Statistics]:
+    """Return what ``save_statistics`` wrote. Raises IndexFormatError for anything else."""
+    sizes = load_array(folder / SIZES, np.int64)
+    df = load_array(folder / "statistics.df.npy", np.int64)
+    lengths = load_array(folder / "statistics.lengths.npy", np.float64)
+    fitting = sizes.shape == lengths.shape and sizes.sum() == df.size
+    if not fitting or min(sizes.min(), df.min(initial=0), lengths.min()) < 0:
+        raise IndexFormatError(f"{folder}: statistics that do not fit together")
+    own = np.split(df, np.cumsum(sizes)[:-1])
+    return [Statistics(num_documents, float(n), d) for n, d in zip(lengths, own, strict=True)]
 
 
 def _statistics(shard: Shard, vocabulary: int) -> Statistics:

@@ -13,7 +13,7 @@ from lexicept.storage.generations import generation_number
 from lexicept.storage.manifest import load_manifest
 
 FORMAT = "lexicept index"
-VERSION = 6
+VERSION = 7
 MANIFEST = "manifest.json"
 ENGINES = "engines"
 

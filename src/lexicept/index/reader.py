@@ -18,7 +18,7 @@ from pathlib import Path
 
 import scipy.sparse as sp
 
-from lexicept.engines import Engine, ExactEngine, store
+from lexicept.engines import Engine, PostingsEngine, store
 from lexicept.engines.interface import checked_queries as valid_weights
 from lexicept.engines.mask import Mask
 from lexicept.errors import IndexFormatError, InputError, check_count
@@ -156,7 +156,7 @@ class IndexReader(RowReader):
         return Atlas(folder, concepts.terms or (), df, self._stored.content)
 
     @property
-    def engine(self) -> ExactEngine:
+    def engine(self) -> PostingsEngine:
         return self.derived.engine
 
     @property

@@ -1,4 +1,4 @@
-"""Changes of an index: update, delete, re-weight, label and describe.
+"""Changes of an index: update, delete, re-weight and merge; another engine.
 
 Each writes the next generation under another name and publishes it in one step (see
 ``index.generations``), so that readers see the index before or after the change.
@@ -7,8 +7,9 @@ Each writes the next generation under another name and publishes it in one step 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,12 +18,13 @@ import numpy as np
 import scipy.sparse as sp
 
 from lexicept.corpora import Document, pseudo_queries
-from lexicept.engines import ExactEngine, store
+from lexicept.engines import PostingsEngine, store
+from lexicept.engines.joined import JoinedEngine
 from lexicept.errors import InputError
-from lexicept.explanation.contributions import unnamed
 from lexicept.fields.joining import join_columns
-from lexicept.index.atlas import SOURCES, Findings, unique_labels
+from lexicept.index import extension
 from lexicept.index.builder import Contents, map_over, write_documents
+from lexicept.index.extension import Extension
 from lexicept.index.files import FILES, read_files, write_files
 from lexicept.index.generations import (
     carry_over,
@@ -47,7 +49,6 @@ from lexicept.index.stored import StoredDocuments
 from lexicept.index.term_frequencies import encode_on, write_vocabularies
 from lexicept.parallel.ray import Cluster
 from lexicept.progress import Progress, silent
-from lexicept.storage.arrays import save_array
 from lexicept.storage.files import move, remove
 from lexicept.storage.generations import generation_name
 from lexicept.storage.manifest import check_files
@@ -56,8 +57,12 @@ from lexicept.storage.workspace import new_folder
 from lexicept.vectorizers.interface import parts_of
 from lexicept.vectors import Integers
 
-_UNREAD = ("*/postings/*", f"*/{PARTS}/*/titles.*", f"*/{PARTS}/*/texts.*")
-"""Files that a change of documents does not read, except the texts of parts that it merges."""
+_UNWEIGHED = ("*/postings/*", f"*/{PARTS}/*/titles.*", f"*/{PARTS}/*/texts.*")
+"""Files that no weights are computed from."""
+
+_UNREAD = (*_UNWEIGHED, f"*/{PARTS}/*/*.frequencies.*")
+"""Files that a change of documents does not read, except those of parts that it merges or weighs.
+"""
 
 
 @dataclass(frozen=True)
@@ -90,12 +95,21 @@ class Added(NamedTuple):
     """Documents whose ids the index had."""
 
 
-def _check_texts(index: IndexReader, folders: Sequence[Path]) -> None:
-    """Compare the titles and texts of parts with their checksums; IndexFormatError on damage."""
-    prefixes = tuple(f"{index.folder.name}/{PARTS}/{folder.name}/" for folder in folders)
+def _check(index: IndexReader, *patterns: str) -> None:
+    """Compare files of a generation with their checksums; IndexFormatError on damage.
+
+    Args:
+        patterns: as of ``fnmatch``, of names in the generation.
+    """
+    full = [f"{index.folder.name}/{pattern}" for pattern in patterns]
     files = index.manifest["files"].items()
-    own = {name: entry for name, entry in files if name.startswith(prefixes)}
+    own = {n: entry for n, entry in files if any(fnmatchcase(n, one) for one in full)}
     check_files(index.path, own, checksums=True)
+
+
+def _check_parts(index: IndexReader, folders: Iterable[Path], files: str = "*") -> None:
+    """Compare files of parts with their checksums; IndexFormatError on damage."""
+    _check(index, *(f"{PARTS}/{folder.name}/{files}" for folder in folders))
 
 
 def update(
@@ -106,8 +120,9 @@ def update(
 ) -> Added:
     """Add documents, and replace those whose ids are there; return how many of each.
 
-    A replaced document keeps its place. The other documents' tf are copied; weights, RRA and
-    postings are computed again.
+    A replaced document keeps its place. The files of other documents are linked. Of a small index,
+    or one with RRA, all weights and postings are computed again; of a large one, those of the new
+    documents, from the statistics of the last time that all were (see ``index.extension``).
 
     Args:
         cluster: encodes the documents and derives postings; see ``IndexBuilder``.
@@ -147,14 +162,51 @@ def apply(
         check_rows(order.size)
         if not order.size:
             raise InputError(f"{index.path}: an index can't be left without documents")
+        due = False
         if any(changed):
-            _rewrite(index, folder, fresh, order, changes.files, progress, cluster)
+            due = _rewrite(index, folder, fresh, order, changes.files, progress, cluster)
         elif changes.files is not None and changes.files != read_files(index.folder):
             remove(staged)
             kept = carry_over(index, folder, FILES)
             write_files(folder, changes.files)
             publish(index.path, folder, index.manifest, kept)
+    if due:
+        later = IndexReader.open(index.path)
+        try:
+            _check_parts(later, later.parts.folders, "*.frequencies.*")
+            _weigh(later, index.rra, cluster)
+        finally:
+            later.release()
     return changed
+
+
+def _weigh(index: IndexReader, rra: RRASettings | None, cluster: Cluster | None = None) -> None:
+    """Weigh all documents again, as the next generation."""
+    with next_generation(index) as folder:
+        kept = carry_over(index, folder, "postings/")
+        sizes = {vocabulary.name: vocabulary.size for vocabulary in index.vocabularies}
+        over, bits = map_over(cluster, folder), index.engine.weight_bits
+        commit_generation(index.path, folder, sizes, index.settings, rra, bits, over, kept)
+
+
+def merge(path: str | os.PathLike[str], cluster: Cluster | None = None) -> bool:
+    """Weigh all documents again, and merge the parts of postings; return whether there were any.
+
+    Changes of a large index without RRA do that by themselves once they are a sixteenth of it (see
+    ``index.extension``).
+
+    Args:
+        cluster: see ``update``.
+
+    Raises:
+        InputError: another process is writing, or a node of the cluster does not see the folder.
+        IndexFormatError: ``path`` is no index, or a damaged one; it is left as it was.
+    """
+    with changing(path, *_UNWEIGHED) as index:
+        joined = isinstance(index.engine, JoinedEngine)
+        if joined:
+            _weigh(index, index.rra, cluster)
+    return joined
 
 
 def _order(
@@ -191,13 +243,13 @@ def delete(path: str | os.PathLike[str], document_ids: Iterable[str]) -> int:
         IndexFormatError: ``path`` is no index, or a damaged one; it is left as it was.
     """
     with changing(path, *_UNREAD) as index:
-        names = set()
-        for document_id in document_ids:
-            row = index.document_number(document_id)
-            if index.document_ids[row] != document_id:
+        names = dict.fromkeys(document_ids)
+        known = {name for name in index.passages.names() if name in names}
+        for document_id in names:
+            if document_id not in known:
+                row = index.document_number(document_id)
                 problem = f"is a passage of document {index.document_ids[row]!r}"
                 raise InputError(f"{document_id!r} {problem}, and can't be deleted alone")
-            names.add(document_id)
         return apply(index, Changes((), names)).deleted
 
 
@@ -208,11 +260,8 @@ def reweight_in_place(path: str | os.PathLike[str], settings: RRASettings) -> No
         InputError: settings that ``rra.reweight`` refuses, or another process is writing.
         IndexFormatError: ``path`` is no index, or a damaged one; it is left as it was.
     """
-    with changing(path) as index, next_generation(index) as folder:
-        kept = carry_over(index, folder, "postings/")
-        sizes = {vocabulary.name: vocabulary.size for vocabulary in index.vocabularies}
-        bits = index.engine.weight_bits
-        commit_generation(index.path, folder, sizes, index.settings, settings, bits, kept=kept)
+    with changing(path) as index:
+        _weigh(index, settings)
 
 
 def reweight(
@@ -240,70 +289,6 @@ def reweight(
         over = map_over(cluster, staged)
         commit_generation(staged, generation, sizes, index.settings, settings, bits, over, kept)
     return IndexReader.open(out)
-
-
-def relabel(path: str | os.PathLike[str], labels: Mapping[int, str], source: str) -> None:
-    """Give concepts of an index other labels; those of all others stay as they are.
-
-    Args:
-        labels: by the concepts' numbers.
-        source: where they are from; one of ``atlas.SOURCES``.
-
-    Raises:
-        InputError: the index has no atlas or no concept of a number, an unknown source, or another
-            process is writing.
-        IndexFormatError: ``path`` is no index, or a damaged one; it is left as it was.
-    """
-    if source not in SOURCES:
-        raise InputError(f"unknown source of labels {source!r}; sources are {', '.join(SOURCES)}")
-    with changing(path) as index:
-        if index.atlas is None:
-            raise InputError(f"{path}: its concepts were not described")
-        terms = list(index.atlas.labels)
-        sources = [SOURCES.index(index.atlas.source(number)) for number in range(len(terms))]
-        for number, label in labels.items():
-            if not 0 <= number < len(terms):
-                raise InputError(f"{path} has no concept {number}; it has {len(terms)}")
-            terms[number], sources[number] = label, SOURCES.index(source)
-        with next_generation(index) as folder:
-            kept = carry_over(index, folder, "concepts/terms.", "concepts/atlas/sources.npy")
-            TextStore.write(folder / "concepts" / "terms", unique_labels(terms, labels.keys()))
-            file = folder / "concepts" / "atlas" / "sources.npy"
-            save_array(file, np.array(sources, np.uint8))
-            publish(index.path, folder, index.manifest, kept)
-
-
-def describe(path: str | os.PathLike[str], find: Callable[[IndexReader], Findings]) -> None:
-    """Replace the descriptions of an index's concepts by those that ``find`` returns.
-
-    Raises:
-        InputError: the index has no concepts, or another process is writing.
-        IndexFormatError: ``path`` is no index, or a damaged one; it is left as it was.
-    """
-    with changing(path) as index:
-        if "concepts" not in index.settings:
-            raise InputError(f"{path} has no concepts")
-        findings = _with_known_names(index, find(index))
-        with next_generation(index) as folder:
-            kept = carry_over(index, folder, "concepts/terms.", "concepts/atlas/")
-            findings.save(folder / "concepts", index.ids, Contents(folder))
-            publish(index.path, folder, index.manifest, kept)
-
-
-def _with_known_names(index: IndexReader, findings: Findings) -> Findings:
-    """Keep the names of concepts that do not fire here, which no word of these documents describes,
-    and those that a language model or a release gave."""
-    before = TextStore(index.folder / "concepts" / "terms")
-    silent_here = np.diff(findings.log_odds.indptr) == 0
-    labels, sources = list(findings.labels), findings.sources.copy()
-    kept = []
-    for number, label in enumerate(before):
-        named = "none" if label == unnamed(number) else "words"
-        source = named if index.atlas is None else index.atlas.source(number)
-        if silent_here[number] or source in ("llm", "explanations"):
-            labels[number], sources[number] = label, SOURCES.index(source)
-            kept.append(number)
-    return replace(findings, labels=unique_labels(labels, kept), sources=sources)
 
 
 def add_engine(
@@ -343,7 +328,7 @@ def add_engine(
     return store.build(folder, name, index.postings, arguments, restart=restart)
 
 
-def _pseudo_queries(index: IndexReader, weights: ExactEngine) -> sp.csr_array:
+def _pseudo_queries(index: IndexReader, weights: PostingsEngine) -> sp.csr_array:
     """Return the weights of 500 queries [n, V]."""
     _, texts = pseudo_queries.from_texts(Contents(index.folder))
     return index.query_vectors(texts) if texts else pseudo_queries.from_vectors(weights.matrix())[1]
@@ -357,13 +342,16 @@ def _rewrite(
     files: Mapping[str, str] | None,
     progress: Progress,
     cluster: Cluster | None,
-) -> None:
+) -> bool:
     """Publish the next generation: rows ``order`` of the present ones and the fresh ones.
 
     Args:
         fresh: stored in ``folder``, where they are removed.
+
+    Returns:
+        Whether all documents are to be weighed again.
     """
-    staged, replaced = folder / "fresh", ["fields/", "passages/", "postings/", ORDER]
+    staged, replaced = folder / "fresh", ["fields/", "passages/", ORDER]
     replaced += [] if files is None else [FILES]
     sizes = {vocabulary.name: vocabulary.size for vocabulary in index.vocabularies}
     parts, over = index.parts, map_over(cluster, folder)
@@ -385,16 +373,43 @@ def _rewrite(
         move(place, folder / PARTS / part_name(last + 1))
         parts += Parts.open(folder)
     rows = parts[order]
-    linked = write_parts(rows, folder, sizes, partial(_check_texts, index))
+    linked = write_parts(rows, folder, sizes, partial(_check_parts, index))
     for place in set(parts.folders).difference(linked):
         if place.parent.parent == folder:
             remove(place)
         replaced.append(f"{PARTS}/{place.name}/")
+    plan = extension.plan(index.engine, order) if index.rra is None else None
+    replaced += (
+        ["postings/"]
+        if plan is None
+        else plan.outdated(extension.added_parts(index.folder / "postings"))
+    )
     kept = carry_over(index, folder, *replaced)
     if files is not None:
         write_files(folder, files)
     join_columns(folder / "fields", index.fields, fresh.fields, order, rows.texts("ids"))
     join_passages(folder, index.passages, fresh.passages, order)
     remove(staged)
+    if plan is None:
+        _check_parts(index, parts.folders, "*.frequencies.*")
+        extend = None
+    else:
+        _check(index, "postings/joined/*", "postings/statistics.*", "postings/sizes.npy")
+        read = np.concatenate([rows.order[plan.written], index.parts.order[plan.gone]])
+        of = np.unique(np.searchsorted(np.cumsum(parts.counts), read, "right"))
+        _check_parts(index, [parts.folders[number] for number in of], "*.frequencies.*")
+        extend = partial(_extend, index, plan, folder / "postings", sizes)
     bits = index.engine.weight_bits
-    commit_generation(index.path, folder, sizes, index.settings, index.rra, bits, over, kept)
+    settings = (sizes, index.settings, index.rra, bits, over, kept, extend)
+    commit_generation(index.path, folder, *settings)
+    return plan is not None and plan.due
+
+
+def _extend(
+    index: IndexReader, plan: Extension, folder: Path, sizes: Mapping[str, int], changed: Parts
+) -> None:
+    """Write the postings that ``plan`` says."""
+    settings = [index.settings[name] for name in sizes]
+    documents = index.parts, changed
+    postings = index.folder / "postings"
+    extension.extend(postings, index.engine, plan, folder, documents, sizes, settings)

@@ -10,9 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lexicept.engines import store
+from lexicept.engines import ExactEngine, PostingsEngine, store
+from lexicept.engines.joined import JOINED, JoinedEngine
 from lexicept.errors import IndexFormatError, LexiceptError
 from lexicept.index.atlas import Atlas
+from lexicept.index.impacts import load_statistics
 from lexicept.index.manifest import ENGINES, read_manifest, resolved, unknown_entries
 from lexicept.index.reader import IndexReader
 from lexicept.models.exemplars import Exemplars
@@ -22,7 +24,7 @@ from lexicept.storage.arrays import load_csr
 from lexicept.storage.manifest import damage
 from lexicept.storage.texts import TextStore
 from lexicept.vectorizers.interface import TOKEN_TABLE
-from lexicept.vectors import Vocabulary, canonical_csr, largest_weights
+from lexicept.vectors import Integers, Vocabulary, canonical_csr, largest_weights
 
 TOGETHER = 1024
 """Hashes whose ids are compared at once."""
@@ -83,6 +85,7 @@ def _misfits(root: Path, progress: Progress) -> Iterator[str]:
         partial(_check_texts, index.texts),
         partial(_check_ids, index),
         partial(_check_postings, index),
+        partial(_check_statistics, index),
     ]
     checks += [index.fields[name].check for name in index.fields]
     checks += [partial(_check_vocabulary, index, entry) for entry in index.vocabularies]
@@ -117,16 +120,37 @@ def _check_ids(index: IndexReader) -> None:
 
 
 def _check_postings(index: IndexReader) -> None:
-    engine = index.engine
-    df = np.zeros(engine.num_dimensions, np.int64)
-    for number in range(len(engine.lengths)):
-        weights = canonical_csr(engine.segment(number))
-        if (largest_weights(weights) != engine.maxima[number] * engine.scales).any():
-            raise IndexFormatError(f"{index.folder}: largest weights that are not the postings'")
-        df += np.bincount(weights.indices, minlength=df.size)
-        engine.let_go()
+    engine, folder = index.engine, index.folder
+    assert isinstance(engine, ExactEngine | JoinedEngine)
+    for part in [engine] if isinstance(engine, ExactEngine) else engine.parts:
+        df = np.zeros(part.num_dimensions, np.int64)
+        for number in range(part.num_segments):
+            weights = canonical_csr(part.segment(number))
+            if (largest_weights(weights) != part.maxima[number] * part.scales).any():
+                raise IndexFormatError(f"{folder}: largest weights that are not the postings'")
+            df += np.bincount(weights.indices, minlength=df.size)
+            part.let_go()
+        _check_df(folder, df, part)
+    if isinstance(engine, JoinedEngine):
+        df = np.zeros(engine.num_dimensions, np.int64)
+        for number in range(engine.num_segments):
+            df += np.bincount(engine.segment(number).indices, minlength=df.size)
+            engine.let_go()
+        _check_df(folder, df, engine)
+
+
+def _check_statistics(index: IndexReader) -> None:
+    folder, sizes = index.folder / "postings", [v.size for v in index.vocabularies]
+    collection = load_statistics(folder, len(index))
+    if isinstance(index.engine, JoinedEngine):
+        collection = load_statistics(folder / JOINED, len(index))
+    if [statistics.df.size for statistics in collection] != sizes:
+        raise IndexFormatError(f"{folder}: statistics of other vocabularies")
+
+
+def _check_df(folder: Path, df: Integers, engine: PostingsEngine) -> None:
     if (df != engine.df).any():
-        raise IndexFormatError(f"{index.folder}: document frequencies that are not the postings'")
+        raise IndexFormatError(f"{folder}: document frequencies that are not the postings'")
 
 
 def _check_vocabulary(index: IndexReader, vocabulary: Vocabulary) -> None:

@@ -27,7 +27,7 @@ from lexicept.vectors import Floats, Integers
 BLOCK = 256
 """Scores compared at once with the worst result."""
 
-SEARCHED = 8
+SEARCHED = 128
 """Postings per allowed document from which a list is searched for the allowed documents instead of
 being read whole."""
 
@@ -282,8 +282,11 @@ def search_postings(  # pragma: no cover - compiled
                 scores[document] = scores[document] if part[document] else -np.inf
         for i in range(dimensions.size):
             dimension = dimensions[i]
-            row = widths[number, dimension] == 0
-            if chosen.size > 0 and (row or chosen.size * SEARCHED < lengths[number, dimension]):
+            if chosen.size > 0 and widths[number, dimension] == 0:
+                row = table[starts[number, dimension] :][:count]
+                for document in chosen:
+                    scores[document] += factors[i] * row[document]
+            elif chosen.size * SEARCHED < lengths[number, dimension] and chosen.size > 0:
                 for document in chosen:
                     weight = weight_of(lists, number, dimension, document, count)
                     scores[document] += factors[i] * weight

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from lexicept.corpora import Document
 from lexicept.errors import InputError, LexiceptWarning, ParameterError
 from lexicept.evaluation.alpha import AlphaChoice
-from lexicept.index import updates
+from lexicept.index import descriptions, updates
 from lexicept.index.atlas import Atlas, Findings
 from lexicept.index.builder import Contents
 from lexicept.index.generations import remove_unread
@@ -41,11 +41,11 @@ LOOK_SECONDS = 1.0
 class Index(Searchable):
     """An opened index.
 
-    It reads one immutable snapshot, ``reader``. ``add``, ``delete`` and ``reweight`` write the next
-    generation to disk and then replace the snapshot, so that searches in other threads see the
-    index before the change or after it. Changes that others make show after ``refresh``; until
-    then the index is ``stale``, and the first search that notices it, within ``LOOK_SECONDS``,
-    gives a ``LexiceptWarning``.
+    It reads one immutable snapshot, ``reader``. ``add``, ``delete``, ``merge`` and ``reweight``
+    write the next generation to disk and then replace the snapshot, so that searches in other
+    threads see the index before the change or after it. Changes that others make show after
+    ``refresh``; until then the index is ``stale``, and the first search that notices it, within
+    ``LOOK_SECONDS``, gives a ``LexiceptWarning``.
 
     The path is resolved once: a link that is switched later, or another working folder, changes
     nothing.
@@ -177,7 +177,9 @@ class Index(Searchable):
     ) -> updates.Added:
         """Add documents, and replace those whose ids the index has; return how many of each.
 
-        Weights, RRA and postings are derived again.
+        Of a small index, or one with RRA, all weights and postings are derived again. From 131,072
+        documents and passages on, only those of new documents are: the collection's statistics stay
+        as they are, until a sixteenth of it has changed since they were computed (see ``merge``).
 
         Args:
             documents: as for ``lexicept.build``; a text without an id gets the next free number.
@@ -237,7 +239,7 @@ class Index(Searchable):
         with self._changing:
             path = self._changeable()
             with reporting(progress) as report, joined(ray, ray_workers) as cluster:
-                updates.describe(path, find)
+                descriptions.describe(path, find)
             self._move_on()
         atlas = self.reader.atlas
         assert atlas is not None
@@ -256,6 +258,28 @@ class Index(Searchable):
             count = updates.delete(self._changeable(), document_ids)
             self._move_on()
         return count
+
+    @checked_arguments
+    def merge(self, *, ray: str | None = None, ray_workers: int | None = None) -> bool:
+        """Derive all weights and postings again, as a new build would; return whether they were not
+        those already.
+
+        Changes of a large index leave parts of postings behind, weighed by statistics of the
+        collection as it was. A search of several parts takes some microseconds more for each.
+
+        Args:
+            ray: the HOST:PORT of a Ray cluster that derives them, or "local".
+            ray_workers: the number of Ray processes; by default one for each processor.
+
+        Raises:
+            InputError: another process is changing the index, or an engine other than the exact one
+                searches it.
+        """
+        with self._changing:
+            with joined(ray, ray_workers) as cluster:
+                merged = updates.merge(self._changeable(), cluster)
+            self._move_on()
+        return merged
 
     @checked_arguments
     def reweight(
@@ -344,6 +368,7 @@ class Index(Searchable):
             "fields": {name: str(kind) for name, kind in reader.fields.kinds.items()},
             "rra": reader.manifest["rra"],
             "postings": reader.engine.num_postings,
+            "parts": reader.engine.num_parts,
             "bytes": sum(entry["size"] for entry in reader.manifest["files"].values()),
             "written_by": f"lexicept {reader.manifest['lexicept']}",
         }

@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from lexicept.corpora import Qrel, Query, pseudo_queries
-from lexicept.engines import ExactEngine
+from lexicept.engines import PostingsEngine
 from lexicept.evaluation.effectiveness import evaluate_queries
 from lexicept.evaluation.runs import run_of_hits
 from lexicept.index.builder import Contents
@@ -107,7 +107,9 @@ class Spread(NamedTuple):
     """Variance of the weight over all documents, zeros included [V]."""
 
 
-def pieces(engine: ExactEngine, span: slice) -> Iterator[tuple[slice, Integers, Integers, Floats]]:
+def pieces(
+    engine: PostingsEngine, span: slice
+) -> Iterator[tuple[slice, Integers, Integers, Floats]]:
     """Yield neighbouring dimensions and their postings: dimension, document and weight of each.
 
     There are ``POSTINGS`` at a time, or those of one dimension: never a whole collection's, nor do
@@ -120,7 +122,7 @@ def pieces(engine: ExactEngine, span: slice) -> Iterator[tuple[slice, Integers, 
         engine.let_go()
 
 
-def weights_of(engine: ExactEngine, rows: Integers, span: slice) -> sp.csr_array:
+def weights_of(engine: PostingsEngine, rows: Integers, span: slice) -> sp.csr_array:
     """Return the weights of some documents on neighbouring dimensions, CSR [rows, dimensions]."""
     distinct, places = np.unique(rows, return_inverse=True)
     place_of = np.full(engine.num_documents, -1, np.int32)
@@ -141,7 +143,7 @@ def weights_of(engine: ExactEngine, rows: Integers, span: slice) -> sp.csr_array
 
 
 def searched(
-    search: Callable[[sp.csr_array], list[R]], engine: ExactEngine, queries: sp.csr_array
+    search: Callable[[sp.csr_array], list[R]], engine: PostingsEngine, queries: sp.csr_array
 ) -> list[R]:
     """Return the results of queries [n, V], some of which are searched at a time, so that the pages
     of few posting lists are in memory.

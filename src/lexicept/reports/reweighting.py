@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from lexicept.analysis.rra_effect import RRAEffect, document_effect, rra_effect
-from lexicept.engines import ExactEngine
+from lexicept.engines import PostingsEngine
 from lexicept.evaluation.effectiveness import evaluate_queries
 from lexicept.evaluation.runs import run_of_rows
 from lexicept.evaluation.significance import paired_t_test
@@ -96,7 +96,7 @@ def reweighting(subject: Subject, changed: Derived) -> Section:
     )
 
 
-def _compared(subject: Subject, changed: ExactEngine) -> list[Block]:
+def _compared(subject: Subject, changed: PostingsEngine) -> list[Block]:
     """Return the frequent dimensions, and one document, without and with RRA."""
     engines = [subject.index.engine, changed]
     if subject.index.rra is not None:
@@ -215,7 +215,7 @@ def _frequent(
     )
 
 
-def _median_document(engine: ExactEngine) -> int | None:
+def _median_document(engine: PostingsEngine) -> int | None:
     """Return the document of median length among those with any dimension."""
     lengths = np.zeros(engine.num_documents, np.int64)
     for _, _, documents, _ in pieces(engine, slice(0, engine.num_dimensions)):

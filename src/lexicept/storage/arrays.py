@@ -20,6 +20,10 @@ from lexicept.storage.files import disk_errors
 from lexicept.vectors import Integers
 
 
+APART = 64
+"""Rows are read one by one if there is not one in APART of those from the first to the last."""
+
+
 def save_array(path: Path, array: Any) -> None:
     """Write a .npy file. Raises OSError, naming it, where that fails."""
     values = np.ascontiguousarray(array)
@@ -153,10 +157,7 @@ class JoinedRows:
             chosen = np.flatnonzero((self.order >= start) & (self.order < start + count))
             if chosen.size:
                 own = self.order[chosen] - start
-                first, last = int(own.min()), int(own.max())
-                block = load_csr(prefix, self.columns, slice(first, last + 1))
-                neighbours = own.size == last - first + 1 and bool((np.diff(own) == 1).all())
-                parts.append(block if neighbours else block[own - first])
+                parts.append(_rows(prefix, self.columns, own))
                 places.append(chosen)
             start += count
         if not parts:
@@ -166,6 +167,20 @@ class JoinedRows:
         joined = sp.csr_array(sp.vstack(parts, format="csr"))
         place = np.concatenate(places)
         return joined if bool((np.diff(place) == 1).all()) else joined[np.argsort(place)]
+
+
+def _rows(prefix: Path, columns: int, rows: Integers) -> sp.csr_array:
+    """Return some rows of a CSR matrix on disk, at least one, memory-mapped where they are
+    neighbours in order; of rows that are far apart, those between them are not read."""
+    first, last = int(rows.min()), int(rows.max())
+    if rows.size < (last - first) // APART:
+        cuts = np.flatnonzero(np.diff(rows) != 1) + 1
+        spans = [slice(own[0], own[-1] + 1) for own in np.split(rows, cuts)]
+        blocks = [load_csr(prefix, columns, span) for span in spans]
+        return sp.csr_array(sp.vstack(blocks, format="csr"))
+    block = load_csr(prefix, columns, slice(first, last + 1))
+    neighbours = rows.size == last - first + 1 and bool((np.diff(rows) == 1).all())
+    return block if neighbours else block[rows - first]
 
 
 class BlockWriter:
