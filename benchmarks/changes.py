@@ -112,16 +112,20 @@ def found(folder: Path, data: Path, name: str) -> list[str]:
     grown.add(documents[cut:])
     assert grown.info()["parts"] == 2
     texts = [query.text for query in read_queries(str(data / name))]
+    results = zip(*(i.search_many(texts, 10) for i in (whole, grown)), strict=True)
     same = [
-        len({a.id for a in one} & {b.id for b in other}) / max(len(one), 1)
-        for one, other in zip(*(i.search_many(texts, 10) for i in (whole, grown)), strict=True)
+        len({a.id for a in one} & {b.id for b in other}) / max(len(one), len(other))
+        for one, other in results
+        if one or other
     ]
-    both = [index.evaluate(data / name).per_query["nDCG@10"] for index in (whole, grown)]
-    values = [np.array([own[key] for key in sorted(both[0])]) for own in both]
-    p = paired_t_test(*values)
+    evaluated = [
+        next(iter(index.evaluate(data / name).systems.values())) for index in (whole, grown)
+    ]
+    test = paired_t_test(*(own.per_query["nDCG@10"] for own in evaluated))
     shutil.rmtree(work)
-    means = [f"{own.mean():.4f}" for own in values]
-    return [name, f"{len(documents) - cut:,} of {len(documents):,}", *means, p, f"{fmean(same):.2%}"]
+    means = [f"{own.values['nDCG@10']:.4f}" for own in evaluated]
+    counts = f"{len(documents) - cut:,} of {len(documents):,}"
+    return [name, counts, *means, f"{test.p:.2g}", f"{fmean(same):.2%}"]
 
 
 def main() -> None:

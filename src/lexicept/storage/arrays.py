@@ -19,7 +19,6 @@ from lexicept.errors import IndexFormatError
 from lexicept.storage.files import disk_errors
 from lexicept.vectors import Integers
 
-
 APART = 64
 """Rows are read one by one if there is not one in APART of those from the first to the last."""
 
