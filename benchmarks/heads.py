@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
+from importlib import import_module
 from itertools import islice, product
 from multiprocessing import get_context
 from statistics import median
@@ -160,6 +162,8 @@ FIRING = {"all fire": 1.0, "2 % fire": 0.02}
 
 def added_memory(make: Callable[..., Case], name: str) -> float:
     """Return the MB that a call of one implementation adds to this process at its peak."""
+    with suppress(ImportError, AttributeError):  # before_after measures a version whose first calls loaded numba
+        import_module("lexicept.ops.compiled").call_kernels()
     make(size=SMALL).ways[name]()
     way = make().ways[name]
     ctypes.CDLL(None).malloc_trim(0)  # what was freed before must not be at hand
