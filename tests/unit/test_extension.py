@@ -14,7 +14,7 @@ from lexicept.corpora import Document
 from lexicept.engines import ExactEngine
 from lexicept.engines.joined import JoinedEngine
 from lexicept.engines.mask import Mask
-from lexicept.errors import IndexFormatError
+from lexicept.errors import IndexFormatError, InputError, LexiceptWarning
 from lexicept.index import extension, updates
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import RRASettings, VocabularySettings
@@ -38,7 +38,8 @@ def _large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(extension, "STALE", 0)
     for module in ("exact", "inverted", "joined"):
         monkeypatch.setattr(f"lexicept.engines.{module}.SEGMENT", 5)
-    monkeypatch.setattr("lexicept.index.impacts.SEGMENT", 5)
+    for module in ("impacts", "extension"):
+        monkeypatch.setattr(f"lexicept.index.{module}.SEGMENT", 5)
 
 
 def texts_of(index: IndexReader) -> list[Document]:
@@ -57,7 +58,9 @@ def check(index: IndexReader) -> None:
     assert matrix.shape == (len(index), sum(v.size for v in index.vocabularies))
     assert engine.df.tolist() == whole.df.tolist()
     assert engine.num_postings == matrix.nnz
-    assert (index.derived.bounds >= whole.maxima.max(axis=0, initial=0)).all()
+    largest = whole.maxima.max(axis=0, initial=0)
+    assert (index.derived.bounds * (1 + 1e-6) >= largest).all()  # of 8 bits, one ulp
+    assert engine.largest == pytest.approx(largest.max(initial=0), rel=1e-6)
     every = slice(0, engine.num_dimensions)
     for found, expected in zip(engine.postings(every), whole.postings(every), strict=True):
         assert found.tolist() == expected.tolist()
@@ -204,6 +207,69 @@ def test_all_is_weighed_again_once_enough_has_changed(
     index = IndexReader.open(path)
     assert isinstance(index.engine, ExactEngine)
     assert index.manifest["generation"].endswith("7")
+
+
+def test_a_change_stays_where_all_can_not_be_weighed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(extension, "STALE", 12)
+    path = build(tmp_path / "index", TEXTS).path
+    updates.update(path, [Document("one", "ant"), Document("two", "ant")])
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("lexicept.index.impacts.Derived.compute", fail)
+        with pytest.warns(LexiceptWarning, match="the change is made, but .* No space left"):
+            assert updates.update(path, [Document("three", "ant")]) == (1, 0)
+    index = IndexReader.open(path)
+    assert "three" in index
+    assert isinstance(index.engine, JoinedEngine)
+    assert verify(path).problems == []
+    assert updates.merge(path)
+
+
+def test_a_new_word_counts_as_often_as_it_came(tmp_path: Path) -> None:
+    path = build(tmp_path / "index", TEXTS).path
+    texts = [Document(f"new{number}", "zebra") for number in range(6)]
+    for text in texts:
+        updates.update(path, [text])
+    index = IndexReader.open(path)
+    assert isinstance(index.engine, JoinedEngine)
+    assert [part.num_documents for part in index.engine.parts] == [24, 6]
+    pivot = 1.5 * (0.25 + 0.75 / 2)
+    weight = np.float32(np.log1p((24 - 6 + 0.5) / (6 + 0.5)) / (1 + pivot))
+    documents, weights = index.engine.postings(slice(6, 7))
+    assert documents.tolist() == [*range(24, 30)]
+    assert set(weights.tolist()) == {weight}
+
+
+def test_queries_of_other_dimensions_are_refused(tmp_path: Path) -> None:
+    path = build(tmp_path / "index", TEXTS).path
+    updates.update(path, [Document("new", "ant zebra")])
+    engine = IndexReader.open(path).engine
+    for columns in (engine.num_dimensions - 1, engine.num_dimensions + 1):
+        query = sp.csr_array(np.ones((1, columns), np.float32))
+        for search in (engine.search, engine.found):
+            with pytest.raises(InputError, match="dimensions"):
+                search(query)
+
+
+@pytest.mark.parametrize("name", ["df", "bounds", "offsets", "sizes", "statistics.df"])
+@pytest.mark.parametrize("joined", [False, True])
+def test_a_change_of_damaged_postings_is_refused(tmp_path: Path, name: str, joined: bool) -> None:
+    path = build(tmp_path / "index", TEXTS).path
+    if joined:
+        updates.update(path, [Document("new", "ant zebra")])
+    file = IndexReader.open(path).folder / "postings" / f"{name}.npy"
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    before = (path / "manifest.json").read_bytes()
+    with pytest.raises(IndexFormatError, match="checksum|fit together|vocabularies"):
+        updates.update(path, [Document("newer", "ant")])
+    assert (path / "manifest.json").read_bytes() == before
 
 
 def test_small_indexes_and_those_with_rra_are_weighed_again(

@@ -30,7 +30,7 @@ CONFIDENCE = 0.95
 LOW, HIGH = 0.4, 0.6
 """Upper bound of a small conditional probability, and lower bound of a large one."""
 
-CELLS = 2**20
+CELLS = 2**18
 """Co-occurrence counts held in memory at once: about 40 bytes for each."""
 
 Relation = Literal["synonymy", "polysemy", "identity"]

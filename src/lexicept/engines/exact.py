@@ -127,7 +127,6 @@ class ExactEngine(PostingsEngine):
             raise IndexFormatError(f"{folder}: {error}") from None
 
     def let_go(self) -> None:
-        """Give the memory of postings on disk back to the system, after all of them were read."""
         for field in fields(self):
             let_go(getattr(self, field.name))
 
@@ -230,7 +229,6 @@ class ExactEngine(PostingsEngine):
 
     @cached_property
     def largest(self) -> float:
-        """The largest weight of all."""
         if self.weight_bits == 8:  # a dimension's largest weight is stored as 255
             return 255 * float(self.scales[self.df > 0].max(initial=0))
         return float(max(self.weights.max(initial=0), self.table.max(initial=0)))
@@ -245,6 +243,7 @@ class ExactEngine(PostingsEngine):
         nothing = np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.float32)
         postings = [self._of_segment(number, dimensions) for number in range(len(self.lengths))]
         columns, documents, weights = map(np.concatenate, zip(nothing, *postings, strict=True))
+        check_df(columns, dimensions, self.df)
         order = np.argsort(columns, kind="stable")
         return documents[order], weights[order]
 
@@ -277,7 +276,6 @@ class ExactEngine(PostingsEngine):
         return place, number_of, np.concatenate(weights) * self.scales[place]
 
     def segment(self, number: int) -> sp.csr_array:
-        """Return the weights of the documents from ``number * SEGMENT`` on, ``SEGMENT`` at most."""
         columns, documents, weights = self._of_segment(number, slice(None))
         shape = (int(self._counts[number]), self.num_dimensions)
         rows = documents - number * SEGMENT
@@ -353,12 +351,6 @@ class ExactEngine(PostingsEngine):
         )
 
     def found(self, queries: Any, query_offsets: npt.ArrayLike | None = None) -> Mask:
-        """Return the documents that are results of one query [1, V], however many there are.
-
-        Raises:
-            InputError: what ``search`` refuses.
-            IndexFormatError: a posting of a document that is not there.
-        """
         matrix, factors = checked(queries, self.num_dimensions, 1, query_offsets)
         if not self.matches(matrix.indices):
             return Mask(np.zeros(self.num_documents, bool))
@@ -370,12 +362,10 @@ class ExactEngine(PostingsEngine):
         return Mask(scores > 0)
 
     def present(self, dimensions: Integers) -> npt.NDArray[np.bool_]:
-        """Return whether any document has each of these dimensions."""
         present: npt.NDArray[np.bool_] = np.logical_or.reduce(self.lengths[:, dimensions], axis=0)
         return present
 
     def matches(self, dimensions: Integers) -> bool:
-        """Return whether any document has any of these dimensions."""
         return bool(self.lengths[:, dimensions].any())
 
     def document_weights(self, document: int, dimensions: Integers) -> Floats:
@@ -392,6 +382,22 @@ class ExactEngine(PostingsEngine):
         if not np.isfinite(weights).all():
             raise IndexFormatError("damaged postings: weights that are not finite")
         return weights
+
+
+def check_df(columns: Integers, dimensions: slice, df: Integers) -> None:
+    """Compare the dimensions of postings with document frequencies [V].
+
+    Args:
+        columns: the dimension of each posting.
+        dimensions: neighbouring ones, whose postings these are.
+
+    Raises:
+        IndexFormatError: a dimension with more or fewer postings.
+    """
+    start, stop, _ = dimensions.indices(df.size)
+    counts = np.bincount(columns - start, minlength=max(stop - start, 0))
+    if not np.array_equal(counts, df[start:stop]):
+        raise IndexFormatError("damaged postings: document frequencies that are not theirs")
 
 
 class PostingsWriter(SegmentWriter):

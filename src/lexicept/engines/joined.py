@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from lexicept.engines.exact import ExactEngine
-from lexicept.engines.interface import PostingsEngine
+from lexicept.engines.exact import ExactEngine, check_df
+from lexicept.engines.interface import PostingsEngine, checked
 from lexicept.engines.inverted import SEGMENT
 from lexicept.engines.mask import Mask
 from lexicept.errors import IndexFormatError, InputError
@@ -48,22 +48,27 @@ class JoinedEngine(PostingsEngine):
     """Document frequency of each dimension, of the documents that are there, i64 [V]."""
     offsets: Floats
     """Zeros [N]."""
+    _masks: WeakKeyDictionary[Mask, list[Mask]] = field(
+        default_factory=WeakKeyDictionary, init=False, repr=False, compare=False
+    )
+    """The masks that were cut into parts."""
 
     @classmethod
     def open(cls, folder: Path) -> JoinedEngine:
         """Memory-map the parts that ``index.extension`` wrote. Raises IndexFormatError for anything
         else."""
         joined = folder / JOINED
-        places = [folder, *sorted((folder / ADDED).glob("*"))]
+        places = [folder, *sorted((folder / ADDED).glob("*"), key=lambda place: int(place.name))]
         parts = [ExactEngine.open(place) for place in places]
         sizes = load_array(joined / SIZES, np.int64)
-        columns = [columns_of(load_array(place / SIZES, np.int64), sizes) for place in places]
+        own = [load_array(place / SIZES, np.int64) for place in places]
         rows, df = (
             load_array(joined / "rows.npy", np.int32),
             load_array(joined / "df.npy", np.int64),
         )
         count = int(np.count_nonzero(rows >= 0))
         try:
+            columns = [columns_of(some, sizes) for some in own]
             return cls(parts, columns, rows, df, np.zeros(count, np.float32))
         except InputError as error:
             raise IndexFormatError(f"{joined}: {error}") from None
@@ -78,6 +83,7 @@ class JoinedEngine(PostingsEngine):
             and bool(numbered.all())
             and len({part.weights.dtype for part in self.parts}) == 1
             and not any(part.offsets.any() for part in self.parts)
+            and all((np.diff(own[own >= 0]) > 0).all() for own in self.numbers)
             and all(
                 own.size == part.num_dimensions and (own.size == 0 or own[-1] < self.df.size)
                 for own, part in zip(self.columns, self.parts, strict=True)
@@ -123,11 +129,6 @@ class JoinedEngine(PostingsEngine):
                 own.append(numbers)
         return own
 
-    @cached_property
-    def _masks(self) -> WeakKeyDictionary[Mask, list[Mask]]:
-        """Return the masks that were cut into parts."""
-        return WeakKeyDictionary()
-
     @property
     def num_documents(self) -> int:
         return int(self.offsets.size)
@@ -157,10 +158,19 @@ class JoinedEngine(PostingsEngine):
     def weight_bits(self) -> int:
         return self.parts[0].weight_bits
 
-    @property
+    @cached_property
     def largest(self) -> float:
-        """The largest weight of all."""
-        return max(part.largest for part in self.parts)
+        largest = 0.0
+        for part, there in zip(self.parts, self._there, strict=True):
+            if there is None:
+                largest = max(largest, part.largest)
+                continue
+            for number in range(part.num_segments):
+                weights = part.segment(number)
+                own = there.allowed[number * SEGMENT :][: weights.shape[0]]
+                largest = max(largest, float(weights[own].data.max(initial=0)))
+            part.let_go()
+        return largest
 
     def let_go(self) -> None:
         for part in self.parts:
@@ -181,10 +191,11 @@ class JoinedEngine(PostingsEngine):
         """Return the documents of each part that may be results."""
         if mask is None:
             return self._there
-        if mask not in self._masks:
-            own = [(numbers >= 0) & mask.allowed[numbers] for numbers in self.numbers]
-            self._masks[mask] = [Mask(allowed) for allowed in own]
-        return self._masks[mask]
+        own = self._masks.get(mask)
+        if own is None:
+            allowed = [(numbers >= 0) & mask.allowed[numbers] for numbers in self.numbers]
+            own = self._masks[mask] = [Mask(part) for part in allowed]
+        return own
 
     def _rank(
         self,
@@ -212,9 +223,10 @@ class JoinedEngine(PostingsEngine):
         return documents[order], scores[order]
 
     def found(self, queries: Any, query_offsets: npt.ArrayLike | None = None) -> Mask:
+        query, factors = checked(queries, self.num_dimensions, 1, query_offsets)
         allowed = np.zeros(self.num_documents, bool)
         for number, part in enumerate(self.parts):
-            own = part.found(self._own(number, sp.csr_array(queries)), query_offsets).allowed
+            own = part.found(self._own(number, query), factors).allowed
             numbers = self.numbers[number][own]
             allowed[numbers[numbers >= 0]] = True
         return Mask(allowed)
@@ -236,6 +248,7 @@ class JoinedEngine(PostingsEngine):
             there = documents >= 0
             found.append((dimension[there], documents[there], weights[there]))
         dimension, documents, weights = map(np.concatenate, zip(*found, strict=True))
+        check_df(dimension, slice(start, stop), self.df)
         order = np.lexsort((documents, dimension))
         return documents[order], weights[order]
 
@@ -276,10 +289,10 @@ def columns_of(own: Integers, sizes: Integers) -> Integers:
         sizes: those that it has in all parts, as many or more.
 
     Raises:
-        IndexFormatError: other vocabularies, or fewer dimensions than the part has.
+        InputError: other vocabularies, or fewer dimensions than the part has.
     """
     if own.shape != sizes.shape or (own < 0).any() or (own > sizes).any():
-        raise IndexFormatError(f"a part of postings with vocabularies of {own}, not {sizes}")
+        raise InputError(f"a part of postings with vocabularies of {own}, not {sizes}")
     firsts = np.cumsum(sizes) - sizes
     nothing = np.empty(0, np.int64)
     spans = [np.arange(n) + first for n, first in zip(own.tolist(), firsts.tolist(), strict=True)]

@@ -3,8 +3,8 @@
 A change of documents changes the statistics that weights depend on: the number of documents, their
 mean length, document frequencies. A large index without RRA keeps the statistics as of the last
 time that all was weighed. So the postings of documents that stay are linked, and those of new ones
-become a *part* of their own, searched beside the others (see ``engines.joined``). A word that is
-new counts as often as in the documents that brought it.
+become a *part* of their own, searched beside the others (see ``engines.joined``). A dimension that
+no document had then counts as often as it is in the parts since.
 
 Parts stay few: a new one is merged with those before it unless they have ``FEW`` times as many
 documents, so that a document is written ``log_FEW(N / STALE)`` times at most. Once the changes are
@@ -25,13 +25,9 @@ import scipy.sparse as sp
 
 from lexicept.engines import ExactEngine, PostingsEngine
 from lexicept.engines.exact import PostingsWriter
+from lexicept.engines.inverted import SEGMENT
 from lexicept.engines.joined import ADDED, JOINED, SIZES, JoinedEngine, columns_of
-from lexicept.index.impacts import (
-    VocabularySettings,
-    Weigher,
-    load_statistics,
-    save_statistics,
-)
+from lexicept.index.impacts import Derived, VocabularySettings, Weigher, load_statistics
 from lexicept.index.parts import Parts, part_name
 from lexicept.parallel.shards import Shard, over, shards_of
 from lexicept.storage.arrays import load_array, save_array
@@ -40,7 +36,7 @@ from lexicept.weighting import Statistics
 
 LARGE = 2**17
 """Documents from which on a change leaves the postings of others as they are; fewer are weighed
-again in less than a second."""
+again in a second or two."""
 
 STALE = 16
 """All documents are weighed again once the changes are more than 1/STALE of them."""
@@ -55,14 +51,12 @@ class Extension:
 
     kept: Sequence[int]
     """Numbers of the parts that stay, the first one among them."""
-    rows: Integers
+    numbers: Sequence[Integers]
     """New number of each of their documents; -1 for those that are no longer there."""
     written: Integers
     """New numbers of the documents of the part to write, ascending; there may be none."""
-    fresh: npt.NDArray[np.bool_]
-    """Which of these are new; the others were in parts that are merged."""
     gone: Integers
-    """Old numbers of the documents that go."""
+    """Old numbers of the documents of the first part that go."""
     due: bool
     """Whether all is to be weighed again afterwards."""
 
@@ -78,7 +72,7 @@ class Extension:
 
 def added_parts(postings: Path) -> list[str]:
     """Return the names of the parts of postings beside the first one, in order."""
-    return sorted(place.name for place in (postings / ADDED).glob("*"))
+    return sorted((place.name for place in (postings / ADDED).glob("*")), key=int)
 
 
 def plan(engine: PostingsEngine, order: Integers) -> Extension | None:
@@ -96,22 +90,24 @@ def plan(engine: PostingsEngine, order: Integers) -> Extension | None:
     stays = order < before
     moved = np.full(before, -1, np.int32)
     moved[order[stays]] = np.flatnonzero(stays)
-    gone = np.flatnonzero(moved < 0)
-    changed = gone.size + np.count_nonzero(~stays)
+    changed = np.count_nonzero(moved < 0) + np.count_nonzero(~stays)
     if order.size < LARGE or changed * STALE > first:
         return None
+    there = numbers[0][numbers[0] >= 0]
+    gone = there[moved[there] < 0]
     numbers = [np.where(own < 0, -1, moved[own]).astype(np.int32) for own in numbers]
     alive = [int(np.count_nonzero(own >= 0)) for own in numbers]
     kept = [0, *(number for number in range(1, len(parts)) if alive[number])]
     count = int(np.count_nonzero(~stays))
     while count and len(kept) > 1 and alive[kept[-1]] < FEW * count:
         count += alive[kept.pop()]
-    rows = np.concatenate([numbers[number] for number in kept])
-    written = np.ones(order.size, bool)
-    written[rows[rows >= 0]] = False
-    (written,) = np.nonzero(written)
+    numbers = [numbers[number] for number in kept]
+    elsewhere = np.zeros(order.size, bool)
+    for own in numbers:
+        elsewhere[own[own >= 0]] = True
+    (written,) = np.nonzero(~elsewhere)
     due = (order.size - alive[0] + first - alive[0]) * STALE > first
-    return Extension(kept, rows, written, ~stays[written], gone, bool(due))
+    return Extension(kept, numbers, written, gone, bool(due))
 
 
 def extend(
@@ -135,44 +131,49 @@ def extend(
 
     Raises:
         InputError: weights that are not finite.
+        IndexFormatError: what was read, and so what would be written, is damaged.
     """
 
-    def shards(own: Parts, rows: Integers) -> list[Shard]:
-        chosen = own[rows]
-        return shards_of([chosen.tf(name, size) for name, size in sizes.items()])
-
     present, changed = documents
-    written = shards(changed, extension.written)
+    parts, numbers = _parts(engine)
+    all_sizes = np.array([*sizes.values()], np.int64)
+    places = [before, *(before / ADDED / name for name in added_parts(before))]
+    columns = [columns_of(load_array(place / SIZES, np.int64), all_sizes) for place in places]
+    written = _shards(changed, extension.written, sizes)
+    since = np.zeros(all_sizes.sum(), np.int64)  # document frequencies in the added parts
+    for number in extension.kept[1:]:
+        since[columns[number]] += parts[number].df
+    weigher = Weigher(tuple(settings), _collection(before, parts[0], since, written, sizes))
     latest = before / JOINED if (before / JOINED).is_dir() else before
-    known = load_statistics(latest, _parts(engine)[0][0].num_documents)
-    collection = _grown(known, written, [*sizes.values()])
-    weigher = Weigher(tuple(settings), tuple(collection))
-    columns = columns_of(*(np.array([o.df.size for o in c]) for c in (known, collection)))
-    df = np.zeros(sum(sizes.values()), np.int64)
-    bounds = np.zeros(df.size, np.float32)
-    df[columns] = engine.df
-    bounds[columns] = load_array(latest / "bounds.npy", np.float32)
-    for gone in over(weigher.weigh, shards(present, extension.gone)):
+    known = columns_of(load_array(latest / SIZES, np.int64), all_sizes)
+    df, bounds = np.zeros(since.size, np.int64), np.zeros(since.size, np.float32)
+    df[known], bounds[known] = engine.df, load_array(latest / "bounds.npy", np.float32)
+    kept = zip(extension.kept, extension.numbers, strict=True)
+    changes = {number: own >= 0 for number, own in kept}
+    for number, part in enumerate(parts[1:], 1):
+        was, stays = numbers[number] >= 0, changes.get(number)
+        if stays is None or not np.array_equal(was, stays):
+            df[columns[number]] -= _df_of(part, was)
+            df[columns[number]] += 0 if stays is None else _df_of(part, stays)
+    for gone in over(weigher.weigh, _shards(present, extension.gone, sizes)):
         df -= _df(gone.weights)
-    if extension.written.size:
+    if written:
+        last = places[extension.kept[-1]].name if len(extension.kept) > 1 else "0"
+        place = folder / ADDED / part_name(int(last) + 1)
+        place.mkdir(parents=True)
         largest = reduce(np.maximum, over(weigher.bounds, written))
         np.maximum(bounds, largest, out=bounds)
-        names = added_parts(before)
-        place = folder / ADDED / part_name(int(names[-1]) + 1 if names else 1)
-        place.mkdir(parents=True)
         with PostingsWriter(largest, engine.weight_bits, place) as postings:
             for own in over(weigher.weigh, written):
-                first = postings.add(own.weights)
-                df += _df(own.weights, extension.fresh[first : first + own.scales.size])
-            postings.finish(np.zeros(extension.written.size))
-        save_array(place / SIZES, np.array([*sizes.values()], np.int64))
-    joined = folder / JOINED
-    joined.mkdir(parents=True)
-    save_statistics(joined, collection)
-    rows = np.concatenate([extension.rows, extension.written])
-    save_array(joined / "rows.npy", rows.astype(np.int32))
-    save_array(joined / "df.npy", df)
-    save_array(joined / "bounds.npy", bounds)
+                postings.add(own.weights)
+            df += postings.finish(np.zeros(extension.written.size)).df
+        save_array(place / SIZES, all_sizes)
+    (folder / JOINED).mkdir(parents=True)
+    rows = np.concatenate([*extension.numbers, extension.written])
+    arrays = {"rows": rows.astype(np.int32), "df": df, "bounds": bounds, "sizes": all_sizes}
+    for name, values in arrays.items():
+        save_array(folder / JOINED / f"{name}.npy", values)
+    Derived.load(folder)  # what can't be opened is never published
 
 
 def _parts(engine: PostingsEngine) -> tuple[Sequence[ExactEngine], Sequence[Integers]]:
@@ -183,27 +184,50 @@ def _parts(engine: PostingsEngine) -> tuple[Sequence[ExactEngine], Sequence[Inte
     return [engine], [np.arange(engine.num_documents)]
 
 
-def _grown(
-    known: Sequence[Statistics], written: Sequence[Shard], sizes: Sequence[int]
-) -> list[Statistics]:
-    """Return statistics in which dimensions that were in no document are counted in those to
-    write."""
-    grown = []
-    for number, (before, size) in enumerate(zip(known, sizes, strict=True)):
+def _shards(documents: Parts, rows: Integers, sizes: Mapping[str, int]) -> list[Shard]:
+    """Return the shards of some documents; none for no documents."""
+    if not rows.size:
+        return []
+    chosen = documents[rows]
+    return shards_of([chosen.tf(name, size) for name, size in sizes.items()])
+
+
+def _collection(
+    before: Path,
+    first: ExactEngine,
+    since: Integers,
+    written: Sequence[Shard],
+    sizes: Mapping[str, int],
+) -> tuple[Statistics, ...]:
+    """Return the statistics of each vocabulary: those that the first part was weighed by, and of
+    dimensions that none of its documents had, the document frequencies since."""
+    collection, start = [], 0
+    for number, (known, size) in enumerate(
+        zip(load_statistics(before, first.num_documents), sizes.values(), strict=True)
+    ):
         df = np.zeros(size, np.int64)
-        df[: before.df.size] = before.df
-        own = reduce(add, over(_document_frequencies, written, number), np.zeros(size, np.int64))
-        grown.append(replace(before, df=np.where(df == 0, own, df)))
-    return grown
+        df[: known.df.size] = known.df
+        own = reduce(add, over(_document_frequencies, written, number), since[start : start + size])
+        collection.append(replace(known, df=np.where(df == 0, own, df)))
+        start += size
+    return tuple(collection)
 
 
 def _document_frequencies(shard: Shard, vocabulary: int) -> Integers:
     return Statistics.of(shard.load()[vocabulary]).df
 
 
-def _df(weights: sp.csr_array, chosen: npt.NDArray[np.bool_] | None = None) -> Integers:
-    """Return the document frequencies of documents [n, V], or of some of them."""
-    counted = weights.data > 0
-    if chosen is not None:
-        counted &= np.repeat(chosen, np.diff(weights.indptr))
-    return np.bincount(weights.indices[counted], minlength=weights.shape[1])
+def _df(weights: sp.csr_array) -> Integers:
+    """Return the document frequencies of documents [n, V], some of whose entries may be zeros."""
+    return np.bincount(weights.indices[weights.data > 0], minlength=weights.shape[1])
+
+
+def _df_of(part: ExactEngine, chosen: npt.NDArray[np.bool_]) -> Integers:
+    """Return the document frequencies of some of a part's documents [V]."""
+    if chosen.all():
+        return part.df
+    df = np.zeros(part.num_dimensions, np.int64)
+    for number in range(part.num_segments):
+        weights = part.segment(number)
+        df += _df(weights[chosen[number * SEGMENT :][: weights.shape[0]]])
+    return df

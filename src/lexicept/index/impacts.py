@@ -355,7 +355,8 @@ def load_statistics(folder: Path, num_documents: int) -> list[Statistics]:
     df = load_array(folder / "statistics.df.npy", np.int64)
     lengths = load_array(folder / "statistics.lengths.npy", np.float64)
     fitting = sizes.shape == lengths.shape and sizes.sum() == df.size
-    if not fitting or min(sizes.min(), df.min(initial=0), lengths.min()) < 0:
+    positive = (sizes >= 0).all() and (df >= 0).all() and (lengths >= 0).all()
+    if not (fitting and positive and np.isfinite(lengths).all()):
         raise IndexFormatError(f"{folder}: statistics that do not fit together")
     own = np.split(df, np.cumsum(sizes)[:-1])
     return [Statistics(num_documents, float(n), d) for n, d in zip(lengths, own, strict=True)]

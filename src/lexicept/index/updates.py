@@ -7,6 +7,7 @@ Each writes the next generation under another name and publishes it in one step 
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -20,7 +21,7 @@ import scipy.sparse as sp
 from lexicept.corpora import Document, pseudo_queries
 from lexicept.engines import PostingsEngine, store
 from lexicept.engines.joined import JoinedEngine
-from lexicept.errors import InputError
+from lexicept.errors import InputError, LexiceptError, LexiceptWarning
 from lexicept.fields.joining import join_columns
 from lexicept.index import extension
 from lexicept.index.builder import Contents, map_over, write_documents
@@ -63,6 +64,15 @@ _UNWEIGHED = ("*/postings/*", f"*/{PARTS}/*/titles.*", f"*/{PARTS}/*/texts.*")
 _UNREAD = (*_UNWEIGHED, f"*/{PARTS}/*/*.frequencies.*")
 """Files that a change of documents does not read, except those of parts that it merges or weighs.
 """
+
+
+_EXTENDED = (
+    "postings/joined/*",
+    *(f"postings/{name}.npy" for name in ("df", "bounds", "offsets", "scales", "sizes")),
+    "postings/statistics.*",
+    *(f"postings/added/*/{name}.npy" for name in ("df", "offsets", "scales", "sizes")),
+)
+"""Files of postings that ``index.extension`` reads, or that what it writes is opened with."""
 
 
 @dataclass(frozen=True)
@@ -171,12 +181,16 @@ def apply(
             write_files(folder, changes.files)
             publish(index.path, folder, index.manifest, kept)
     if due:
-        later = IndexReader.open(index.path)
         try:
-            _check_parts(later, later.parts.folders, "*.frequencies.*")
-            _weigh(later, index.rra, cluster)
-        finally:
-            later.release()
+            later = IndexReader.open(index.path)
+            try:
+                _weigh(later, None, cluster)
+            finally:
+                later.release()
+        except (LexiceptError, OSError) as error:
+            problem = f"the change is made, but not all documents could be weighed anew: {error}"
+            message = f"{problem}; lexicept index merge does that, and so does the next change"
+            warnings.warn(message, LexiceptWarning, stacklevel=3)
     return changed
 
 
@@ -378,38 +392,38 @@ def _rewrite(
         if place.parent.parent == folder:
             remove(place)
         replaced.append(f"{PARTS}/{place.name}/")
-    plan = extension.plan(index.engine, order) if index.rra is None else None
-    replaced += (
-        ["postings/"]
-        if plan is None
-        else plan.outdated(extension.added_parts(index.folder / "postings"))
-    )
+    extended = extension.plan(index.engine, order) if index.rra is None else None
+    if extended is None:
+        replaced.append("postings/")
+    else:
+        replaced += extended.outdated(extension.added_parts(index.folder / "postings"))
     kept = carry_over(index, folder, *replaced)
     if files is not None:
         write_files(folder, files)
     join_columns(folder / "fields", index.fields, fresh.fields, order, rows.texts("ids"))
     join_passages(folder, index.passages, fresh.passages, order)
     remove(staged)
-    if plan is None:
+    if extended is None:
         _check_parts(index, parts.folders, "*.frequencies.*")
         extend = None
     else:
-        _check(index, "postings/joined/*", "postings/statistics.*", "postings/sizes.npy")
-        read = np.concatenate([rows.order[plan.written], index.parts.order[plan.gone]])
-        of = np.unique(np.searchsorted(np.cumsum(parts.counts), read, "right"))
-        _check_parts(index, [parts.folders[number] for number in of], "*.frequencies.*")
-        extend = partial(_extend, index, plan, folder / "postings", sizes)
+        _check(index, *_EXTENDED)
+        read = np.concatenate([rows.order[extended.written], index.parts.order[extended.gone]])
+        numbers = np.unique(np.searchsorted(np.cumsum(parts.counts), read, "right"))
+        weighed = [parts.folders[number] for number in numbers]
+        _check_parts(index, parts.folders if extended.due else weighed, "*.frequencies.*")
+        extend = partial(_extend, index, extended, folder / "postings", sizes)
     bits = index.engine.weight_bits
     settings = (sizes, index.settings, index.rra, bits, over, kept, extend)
     commit_generation(index.path, folder, *settings)
-    return plan is not None and plan.due
+    return extended is not None and extended.due
 
 
 def _extend(
-    index: IndexReader, plan: Extension, folder: Path, sizes: Mapping[str, int], changed: Parts
+    index: IndexReader, extended: Extension, folder: Path, sizes: Mapping[str, int], changed: Parts
 ) -> None:
-    """Write the postings that ``plan`` says."""
+    """Write the postings that ``extended`` says."""
     settings = [index.settings[name] for name in sizes]
     documents = index.parts, changed
     postings = index.folder / "postings"
-    extension.extend(postings, index.engine, plan, folder, documents, sizes, settings)
+    extension.extend(postings, index.engine, extended, folder, documents, sizes, settings)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lexicept.engines import ExactEngine, PostingsEngine, store
-from lexicept.engines.joined import JOINED, JoinedEngine
+from lexicept.engines.joined import JoinedEngine
 from lexicept.errors import IndexFormatError, LexiceptError
 from lexicept.index.atlas import Atlas
 from lexicept.index.impacts import load_statistics
@@ -140,11 +140,10 @@ def _check_postings(index: IndexReader) -> None:
 
 
 def _check_statistics(index: IndexReader) -> None:
-    folder, sizes = index.folder / "postings", [v.size for v in index.vocabularies]
-    collection = load_statistics(folder, len(index))
-    if isinstance(index.engine, JoinedEngine):
-        collection = load_statistics(folder / JOINED, len(index))
-    if [statistics.df.size for statistics in collection] != sizes:
+    folder, engine = index.folder / "postings", index.engine
+    first = engine.parts[0] if isinstance(engine, JoinedEngine) else engine
+    collection = load_statistics(folder, first.num_documents)
+    if sum(statistics.df.size for statistics in collection) != first.num_dimensions:
         raise IndexFormatError(f"{folder}: statistics of other vocabularies")
 
 

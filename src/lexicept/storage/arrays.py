@@ -19,9 +19,6 @@ from lexicept.errors import IndexFormatError
 from lexicept.storage.files import disk_errors
 from lexicept.vectors import Integers
 
-APART = 64
-"""Rows are read one by one if there is not one in APART of those from the first to the last."""
-
 
 def save_array(path: Path, array: Any) -> None:
     """Write a .npy file. Raises OSError, naming it, where that fails."""
@@ -94,7 +91,7 @@ def load_csr(prefix: Path, columns: int, rows: slice = slice(None)) -> sp.csr_ar
         indices, data, indptr = indices[first:last], data[first:last], indptr - first
         sound = not indices.size or (indices.min() >= 0 and indices.max() < columns)
     if not sound:
-        raise IndexFormatError(f"{prefix}: the parts of this matrix do not fit together")
+        raise _misfit(prefix)
     return sp.csr_array((data, indices, indptr), shape=(indptr.size - 1, columns))
 
 
@@ -170,16 +167,31 @@ class JoinedRows:
 
 def _rows(prefix: Path, columns: int, rows: Integers) -> sp.csr_array:
     """Return some rows of a CSR matrix on disk, at least one, memory-mapped where they are
-    neighbours in order; of rows that are far apart, those between them are not read."""
+    neighbours in order; of others, what lies between them is not read.
+
+    Raises:
+        IndexFormatError: they are damaged.
+    """
     first, last = int(rows.min()), int(rows.max())
-    if rows.size < (last - first) // APART:
-        cuts = np.flatnonzero(np.diff(rows) != 1) + 1
-        spans = [slice(own[0], own[-1] + 1) for own in np.split(rows, cuts)]
-        blocks = [load_csr(prefix, columns, span) for span in spans]
-        return sp.csr_array(sp.vstack(blocks, format="csr"))
-    block = load_csr(prefix, columns, slice(first, last + 1))
-    neighbours = rows.size == last - first + 1 and bool((np.diff(rows) == 1).all())
-    return block if neighbours else block[rows - first]
+    if rows.size == last - first + 1 and bool((np.diff(rows) == 1).all()):
+        return load_csr(prefix, columns, slice(first, last + 1))
+    starts = load_array(_part(prefix, "indptr"), np.int64)
+    begins, lengths = starts[rows], starts[rows + 1] - starts[rows]
+    stored = load_array(_part(prefix, "indices"), np.int32)
+    data = load_array(_part(prefix, "data"), np.float32)
+    sound = (lengths >= 0).all() and begins.min() >= 0 and data.size == stored.size
+    if not (sound and (begins + lengths).max() <= stored.size):
+        raise _misfit(prefix)
+    indptr = np.concatenate([[0], np.cumsum(lengths)])
+    places = np.repeat(begins - indptr[:-1], lengths) + np.arange(indptr[-1])
+    indices = stored[places]
+    if indices.size and not (indices.min() >= 0 and indices.max() < columns):
+        raise _misfit(prefix)
+    return sp.csr_array((data[places], indices, indptr), shape=(rows.size, columns))
+
+
+def _misfit(prefix: Path) -> IndexFormatError:
+    return IndexFormatError(f"{prefix}: the parts of this matrix do not fit together")
 
 
 class BlockWriter:

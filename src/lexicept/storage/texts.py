@@ -72,11 +72,11 @@ class TextStore(LazySequence[str]):
         memory."""
         for first in range(start, stop, MANY):  # offsets as Python's numbers are faster to use
             offsets = self._offsets[first : min(first + MANY, stop) + 1].tolist()
-            start, size = offsets[0], offsets[-1] - offsets[0]
-            if size <= SHORT and (encoded := self._bytes[start : offsets[-1]]).isascii():
+            before, last = offsets[0], offsets[-1]
+            if last - before <= SHORT and (encoded := self._bytes[before:last]).isascii():
                 texts = encoded.decode()
                 for begin, end in pairwise(offsets):
-                    yield texts[begin - start : end - start]
+                    yield texts[begin - before : end - before]
             else:
                 for number, (begin, end) in enumerate(pairwise(offsets), first):
                     yield self._decoded(number, begin, end)
