@@ -162,7 +162,9 @@ FIRING = {"all fire": 1.0, "2 % fire": 0.02}
 
 def added_memory(make: Callable[..., Case], name: str) -> float:
     """Return the MB that a call of one implementation adds to this process at its peak."""
-    with suppress(ImportError, AttributeError):  # before_after measures a version whose first calls loaded numba
+    with suppress(
+        ImportError, AttributeError
+    ):  # before_after measures a version whose first calls loaded numba
         import_module("lexicept.ops.compiled").call_kernels()
     make(size=SMALL).ways[name]()
     way = make().ways[name]

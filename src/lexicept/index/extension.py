@@ -208,6 +208,7 @@ def _collection(
         df = np.zeros(size, np.int64)
         df[: known.df.size] = known.df
         own = reduce(add, over(_document_frequencies, written, number), since[start : start + size])
+        own = np.minimum(own, known.num_documents)  # as idf expects
         collection.append(replace(known, df=np.where(df == 0, own, df)))
         start += size
     return tuple(collection)
