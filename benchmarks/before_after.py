@@ -12,26 +12,27 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from math import exp, log
 from pathlib import Path
 from statistics import fmean, median
+from typing import Any
 
 from benchmarks.common import README, Table, write_readme
 
 DATA = README.parents[2] / "shared" / "data"
-NAMES: Mapping[str, Sequence[Path]] = {
-    "start_up": (),
-    "commands": (DATA,),
-    "search": (),
-    "rra": (DATA,),
-    "heads": (),
-    "scaling": (),
-    "training": (),
-    "query": (),
-    "memory": (),
-    "filters": (),
+NAMES: Mapping[str, Mapping[str, Any]] = {
+    "start_up": {},
+    "commands": {"data": DATA},
+    "search": {},
+    "rra": {"data": DATA},
+    "heads": {},
+    "scaling": {},
+    "training": {"peers": False},
+    "query": {},
+    "memory": {},
+    "filters": {},
 }
 """Benchmarks whose calls both versions have, and their arguments."""
 PEERS = re.compile(
@@ -89,7 +90,7 @@ def main() -> None:
     parser.add_argument("--one", help="print one benchmark's tables; for the runs' processes")
     arguments = parser.parse_args()
     if arguments.one:
-        tables = import_module(f"benchmarks.{arguments.one}").run(*NAMES[arguments.one])
+        tables = import_module(f"benchmarks.{arguments.one}").run(**NAMES[arguments.one])
         print(json.dumps(tables))
         return
     if arguments.checkout is None:

@@ -99,8 +99,14 @@ def repeated(step: Step, states: Sequence[Tensor], steps: int) -> Callable[[], N
     return work
 
 
-def run(d: int = 384, k: int = 8, batch: int = 2048, rounds: int = 5) -> list[Table]:
-    """Time some steps of every trainer per round, more of the small model's."""
+def run(
+    d: int = 384, k: int = 8, batch: int = 2048, rounds: int = 5, peers: bool = True
+) -> list[Table]:
+    """Time some steps of every trainer per round, more of the small model's.
+
+    Args:
+        peers: False leaves out other implementations.
+    """
     torch.manual_seed(0)
     states = synthetic_states(4 * batch, d).split(batch)
     first, small, large = states[0], 8192, 65_536
@@ -108,18 +114,18 @@ def run(d: int = 384, k: int = 8, batch: int = 2048, rounds: int = 5) -> list[Ta
         "lexicept": lexicept_step(first, small, k),
         # Whatever misses a single batch counts as dead: far more than in any real training.
         "lexicept, most costly auxiliary loss": lexicept_step(first, small, k, dead_tokens=batch),
-        "textbook autograd": textbook_step(first, small, k),
-        "sparsify": sparsify_step(first, small, k),
     }
+    if peers:
+        trainers["textbook autograd"] = textbook_step(first, small, k)
+        trainers["sparsify"] = sparsify_step(first, small, k)
     for architecture in THRESHOLDS:
         step = lexicept_step(first, small, k, architecture=architecture)
         trainers[f"lexicept, {architecture}"] = step
     rows = _rows(f"M {small:,}", trainers, states, 4, rounds)
     del trainers
-    trainers = {
-        "lexicept": lexicept_step(first, large, k),
-        "textbook autograd": textbook_step(first, large, k),
-    }
+    trainers = {"lexicept": lexicept_step(first, large, k)}
+    if peers:
+        trainers["textbook autograd"] = textbook_step(first, large, k)
     rows += _rows(f"M {large:,}", trainers, states, 1, rounds)
     return [Table("training", ["SAE training", "", "tokens/s", "time / lexicept's"], rows)]
 
