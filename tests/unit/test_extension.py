@@ -145,7 +145,7 @@ STEPS = st.lists(
 
 
 @pytest.mark.parametrize("bits", [32, 8])
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(steps=STEPS)
 def test_any_changes(
     tmp_path_factory: pytest.TempPathFactory, bits: int, steps: list[Step]

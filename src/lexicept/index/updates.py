@@ -233,14 +233,13 @@ def _order(
     bounds = np.append(index.passages.firsts, len(index))
     order, end = [], 0
     gone: set[str] = set()
-    for number, name in enumerate(index.passages.names()):
-        known = name in waiting
-        if known or name in deleted:
-            order.append(rows[end : bounds[number]])
-            end = bounds[number + 1]
-            gone.add(name)
-            if known:
-                order.append(waiting.pop(name))
+    numbered = enumerate(index.passages.names())
+    for number, name in [one for one in numbered if one[1] in waiting or one[1] in deleted]:
+        order.append(rows[end : bounds[number]])
+        end = bounds[number + 1]
+        gone.add(name)
+        if name in waiting:
+            order.append(waiting.pop(name))
     check_joined(index.passages, fresh.passages, gone)
     order += [rows[end:], *waiting.values()]
     replaced = fresh.passages.num_documents - len(waiting)
