@@ -86,9 +86,9 @@ def plan(engine: PostingsEngine, order: Integers) -> Extension | None:
         None where all is weighed again at once: the index is small, or too much changes.
     """
     parts, numbers = _parts(engine)
-    before, first = engine.num_documents, parts[0].num_documents
-    stays = order < before
-    moved = np.full(before, -1, np.int32)
+    present, first = engine.num_documents, parts[0].num_documents
+    stays = order < present
+    moved = np.full(present, -1, np.int32)
     moved[order[stays]] = np.flatnonzero(stays)
     changed = np.count_nonzero(moved < 0) + np.count_nonzero(~stays)
     if order.size < LARGE or changed * STALE > first:
@@ -135,11 +135,11 @@ def extend(
     """
 
     present, changed = documents
-    parts, numbers = _parts(engine)
     all_sizes = np.array([*sizes.values()], np.int64)
     places = [before, *(before / ADDED / name for name in added_parts(before))]
     columns = [columns_of(load_array(place / SIZES, np.int64), all_sizes) for place in places]
     written = _shards(changed, extension.written, sizes)
+    parts, _ = _parts(engine)
     since = np.zeros(all_sizes.sum(), np.int64)  # document frequencies in the added parts
     for number in extension.kept[1:]:
         since[columns[number]] += parts[number].df
@@ -148,13 +148,7 @@ def extend(
     known = columns_of(load_array(latest / SIZES, np.int64), all_sizes)
     df, bounds = np.zeros(since.size, np.int64), np.zeros(since.size, np.float32)
     df[known], bounds[known] = engine.df, load_array(latest / "bounds.npy", np.float32)
-    kept = zip(extension.kept, extension.numbers, strict=True)
-    changes = {number: own >= 0 for number, own in kept}
-    for number, part in enumerate(parts[1:], 1):
-        was, stays = numbers[number] >= 0, changes.get(number)
-        if stays is None or not np.array_equal(was, stays):
-            df[columns[number]] -= _df_of(part, was)
-            df[columns[number]] += 0 if stays is None else _df_of(part, stays)
+    _count_changes(df, engine, extension, columns)
     for gone in over(weigher.weigh, _shards(present, extension.gone, sizes)):
         df -= _df(gone.weights)
     if written:
@@ -169,11 +163,26 @@ def extend(
             df += postings.finish(np.zeros(extension.written.size)).df
         save_array(place / SIZES, all_sizes)
     (folder / JOINED).mkdir(parents=True)
-    rows = np.concatenate([*extension.numbers, extension.written])
-    arrays = {"rows": rows.astype(np.int32), "df": df, "bounds": bounds, "sizes": all_sizes}
+    rows = np.concatenate([*extension.numbers, extension.written]).astype(np.int32)
+    arrays = {"rows": rows, "df": df, "bounds": bounds, "sizes": all_sizes}
     for name, values in arrays.items():
         save_array(folder / JOINED / f"{name}.npy", values)
     Derived.load(folder)  # what can't be opened is never published
+
+
+def _count_changes(
+    df: Integers, engine: PostingsEngine, extension: Extension, columns: Sequence[Integers]
+) -> None:
+    """Take the documents that added parts lose out of document frequencies, and all of the parts
+    that do not stay."""
+    parts, numbers = _parts(engine)
+    stay = {number: own >= 0 for number, own in zip(extension.kept, extension.numbers, strict=True)}
+    for number, part in enumerate(parts[1:], 1):
+        before, after = numbers[number] >= 0, stay.get(number)
+        if after is None or not np.array_equal(before, after):
+            df[columns[number]] -= _df_of(part, before)
+            if after is not None:
+                df[columns[number]] += _df_of(part, after)
 
 
 def _parts(engine: PostingsEngine) -> tuple[Sequence[ExactEngine], Sequence[Integers]]:
