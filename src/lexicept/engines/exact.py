@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
@@ -31,6 +30,7 @@ from lexicept.ops.lists import (
 )
 from lexicept.ops.postings import all_scores, first_or_later_search
 from lexicept.ops.pruning import ROW
+from lexicept.ops.threads import processors
 from lexicept.storage.arrays import let_go, load_array, save_array
 from lexicept.vectors import Floats, Integers, largest_weights
 
@@ -291,7 +291,7 @@ class ExactEngine(PostingsEngine):
     ) -> list[tuple[Integers, Floats]]:
         count = queries.shape[0]
         allowed = EVERYTHING if mask is None else mask.segments(SEGMENT)
-        workers = threads or os.cpu_count() or 1
+        workers = threads or processors()
         one = partial(self._search_rows, queries, factors, top_k, allowed)
         if count < 2 or workers < 2:
             return one(range(count), workers)

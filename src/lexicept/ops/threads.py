@@ -28,6 +28,12 @@ def over_rows(kernel: Callable[..., None], rows: int, threads: int, *arguments: 
 
 
 @cache
+def processors() -> int:
+    """Return the number of processors; asking the system takes as long as a small search."""
+    return os.cpu_count() or 1
+
+
+@cache
 def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads)
 
