@@ -267,7 +267,7 @@ def test_a_change_of_damaged_postings_is_refused(tmp_path: Path, name: str, join
     content[-1] ^= 1
     file.write_bytes(content)
     before = (path / "manifest.json").read_bytes()
-    with pytest.raises(IndexFormatError, match="checksum|fit together|vocabularies"):
+    with pytest.raises(IndexFormatError, match=r"checksum|fit together|vocabularies"):
         updates.update(path, [Document("newer", "ant")])
     assert (path / "manifest.json").read_bytes() == before
 
