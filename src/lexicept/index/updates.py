@@ -256,10 +256,11 @@ def delete(path: str | os.PathLike[str], document_ids: Iterable[str]) -> int:
         IndexFormatError: ``path`` is no index, or a damaged one; it is left as it was.
     """
     with changing(path, *_UNREAD) as index:
-        names = dict.fromkeys(document_ids)
-        known = {name for name in index.passages.names() if name in names}
-        for document_id in names:
-            if document_id not in known:
+        given = [*document_ids]
+        wanted = {name for name in given if isinstance(name, str)}
+        names = {name for name in index.passages.names() if name in wanted}
+        for document_id in given:
+            if not (isinstance(document_id, str) and document_id in names):
                 row = index.document_number(document_id)
                 problem = f"is a passage of document {index.document_ids[row]!r}"
                 raise InputError(f"{document_id!r} {problem}, and can't be deleted alone")
