@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from lexicept.index.builder import Contents, IndexBuilder
 from lexicept.index.impacts import RRASettings, VocabularySettings
 from lexicept.index.query_cache import QueryCache
 from lexicept.index.reader import IndexReader
+from lexicept.index.stored import Hit
 from lexicept.index.verification import verify
 from lexicept.integrations.agents import AgentTools
 from lexicept.models import exemplars
@@ -24,7 +26,9 @@ from lexicept.models.encoder import Encoder
 from lexicept.models.exemplars import Exemplars
 from lexicept.models.heads.sae import SAEHead
 from lexicept.models.heads.settings import HeadSettings
+from lexicept.queries.syntax import ParsedQuery
 from lexicept.server.questions import Searched
+from lexicept.server.reader import Reader, Search
 from lexicept.training.sae.settings import SAESettings
 from lexicept.training.sae.trainer import initial_sae
 from lexicept.vectorizers.concepts import ConceptVectorizer
@@ -205,6 +209,19 @@ def test_looked_up_queries_have_no_whole_texts(index: IndexReader) -> None:
     assert found[:, index.span("texts")].nnz == 0
     with pytest.raises(InputError, match="texts can't be searched by lookup"):
         lexicept.open(index.path).search("bade", vocabulary="texts", query_encoder="lookup")
+
+
+@pytest.mark.parametrize("query_encoder", ["model", "lookup"])
+def test_a_server_starts_with_either_encoder_of_queries(
+    index: IndexReader, query_encoder: str
+) -> None:
+    async def answered() -> list[Hit]:
+        reader = Reader(index.path, query_encoder=query_encoder)
+        async with reader.running():
+            served = reader.generation.index
+            return await reader.search(served, Search(ParsedQuery("bade kilo"), 3, None, None))
+
+    assert len(asyncio.run(answered())) == 3
 
 
 def test_an_updated_index_equals_a_new_one_and_keeps_its_exemplars(

@@ -404,6 +404,8 @@ def warm(index: IndexReader) -> None:
     for document in islice(index.documents(), 1):
         text = ParsedQuery(document.content[:200])
         for vocabulary in index.vocabularies:
-            index.search(text, 1, vocabulary.name)
+            # Whole texts can't be looked up.
+            if vocabulary.name != "texts" or index.query_encoder == "model":
+                index.search(text, 1, vocabulary.name)
         index.explain(text, document.id)
         index.masks.counts(list(index.fields.kinds)[:1], [index.found(text)], 1)
