@@ -69,7 +69,7 @@ def merge(
 
     Changes of an index of 131,072 documents or more add parts, whose weights are computed from
     statistics of the collection as it was. They are merged without this command once a sixteenth of
-    the documents has changed.
+    the documents has changed. Prints whether there was anything to merge.
     """
     import lexicept
 

@@ -208,20 +208,8 @@ class ExactEngine(PostingsEngine):
         return sum(int(getattr(self, field.name).nbytes) for field in fields(self))
 
     @property
-    def num_documents(self) -> int:
-        return int(self.offsets.size)
-
-    @property
-    def num_dimensions(self) -> int:
-        return int(self.scales.size)
-
-    @property
     def weight_bits(self) -> int:
         return 8 * int(self.weights.dtype.itemsize)
-
-    @property
-    def num_postings(self) -> int:
-        return int(self.df.sum())
 
     @property
     def num_segments(self) -> int:

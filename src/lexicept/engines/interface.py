@@ -100,12 +100,20 @@ class PostingsEngine(Engine):
     """Offset of each document, f32 [N]."""
 
     @property
-    @abstractmethod
-    def size(self) -> int: ...
+    def num_documents(self) -> int:
+        return int(self.offsets.size)
+
+    @property
+    def num_dimensions(self) -> int:
+        return int(self.df.size)
+
+    @property
+    def num_postings(self) -> int:
+        return int(self.df.sum())
 
     @property
     @abstractmethod
-    def num_postings(self) -> int: ...
+    def size(self) -> int: ...
 
     @property
     @abstractmethod

@@ -130,18 +130,6 @@ class JoinedEngine(PostingsEngine):
         return own
 
     @property
-    def num_documents(self) -> int:
-        return int(self.offsets.size)
-
-    @property
-    def num_dimensions(self) -> int:
-        return int(self.df.size)
-
-    @property
-    def num_postings(self) -> int:
-        return int(self.df.sum())
-
-    @property
     def num_segments(self) -> int:
         return -(-self.num_documents // SEGMENT)
 

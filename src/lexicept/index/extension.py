@@ -47,7 +47,7 @@ FEW = 4
 
 @dataclass(frozen=True)
 class Extension:
-    """What becomes of an index's parts of postings."""
+    """Parts of postings that a change keeps, and the one that it writes."""
 
     kept: Sequence[int]
     """Numbers of the parts that stay, the first one among them."""
@@ -58,7 +58,7 @@ class Extension:
     gone: Integers
     """Old numbers of the documents of the first part that go."""
     due: bool
-    """Whether all is to be weighed again afterwards."""
+    """True if all is to be weighed again afterwards."""
 
     def outdated(self, names: Sequence[str]) -> list[str]:
         """Return the beginnings of the names of a generation's files that are not linked.

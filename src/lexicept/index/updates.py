@@ -65,7 +65,6 @@ _UNREAD = (*_UNWEIGHED, f"*/{PARTS}/*/*.frequencies.*")
 """Files that a change of documents does not read, except those of parts that it merges or weighs.
 """
 
-
 _EXTENDED = (
     "postings/joined/*",
     *(f"postings/{name}.npy" for name in ("df", "bounds", "offsets", "scales", "sizes")),
@@ -370,21 +369,7 @@ def _rewrite(
     sizes = {vocabulary.name: vocabulary.size for vocabulary in index.vocabularies}
     parts, over = index.parts, map_over(cluster, folder)
     if len(fresh.ids):
-        (place,) = fresh.parts.folders
-        for vectorizer in index.vectorizers.of([*sizes]):
-            own = parts_of(vectorizer)
-            prefixes = [frequencies(place, part.name) for part in own]
-            encode = encode_on(cluster, vectorizer, index.folder / vectorizer.name, counts=False)
-            write_vocabularies(prefixes, vectorizer, Contents(staged), None, progress, encode)
-            for part in own:
-                if part.size > sizes[part.name]:
-                    replaced.append(f"{part.name}/terms.")
-                    (folder / part.name).mkdir()
-                    TextStore.write(folder / part.name / "terms", part.terms)
-                sizes[part.name] = part.size
-        (folder / PARTS).mkdir()
-        last = max(int(part.name) for part in parts.folders)
-        move(place, folder / PARTS / part_name(last + 1))
+        replaced += _count(index, folder, fresh, sizes, progress, cluster)
         parts += Parts.open(folder)
     rows = parts[order]
     linked = write_parts(rows, folder, sizes, partial(_check_parts, index))
@@ -417,6 +402,42 @@ def _rewrite(
     settings = (sizes, index.settings, index.rra, bits, over, kept, extend)
     commit_generation(index.path, folder, *settings)
     return extended is not None and extended.due
+
+
+def _count(
+    index: IndexReader,
+    folder: Path,
+    fresh: StoredDocuments,
+    sizes: dict[str, int],
+    progress: Progress,
+    cluster: Cluster | None,
+) -> list[str]:
+    """Count or encode the fresh documents, and make them a part of a generation.
+
+    Args:
+        folder: of the generation.
+        sizes: dimensions of each vocabulary, which may grow.
+
+    Returns:
+        The beginnings of the names of files that are written anew.
+    """
+    (place,), replaced = fresh.parts.folders, []
+    for vectorizer in index.vectorizers.of([*sizes]):
+        own = parts_of(vectorizer)
+        prefixes = [frequencies(place, part.name) for part in own]
+        encode = encode_on(cluster, vectorizer, index.folder / vectorizer.name, counts=False)
+        contents = Contents(folder / "fresh")
+        write_vocabularies(prefixes, vectorizer, contents, None, progress, encode)
+        for part in own:
+            if part.size > sizes[part.name]:
+                replaced.append(f"{part.name}/terms.")
+                (folder / part.name).mkdir()
+                TextStore.write(folder / part.name / "terms", part.terms)
+            sizes[part.name] = part.size
+    (folder / PARTS).mkdir()
+    last = max(int(part.name) for part in index.parts.folders)
+    move(place, folder / PARTS / part_name(last + 1))
+    return replaced
 
 
 def _extend(
