@@ -5,11 +5,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lexicept.ops import linear_topk
-from lexicept.ops.candidates import keep_largest, keep_largest_reference, narrow
+from lexicept.ops.candidates import keep_largest, keep_largest_reference
 from lexicept.ops.linear_topk import top_activations, top_activations_reference
+from lexicept.ops.rounding import multiplies_bytes
 from support.tensors import few_numbers
 
-halves = pytest.mark.parametrize("halves", [False, True])
+short = pytest.mark.parametrize("short", [False, True])
 
 
 def draw(n, d, size, seed=0):
@@ -18,9 +19,11 @@ def draw(n, d, size, seed=0):
     return x, rows, torch.randn(size, generator=generator)
 
 
-def use_halves(patch, halves):
-    """As on a processor that multiplies bfloat16, or on one that does not."""
-    patch.setattr(linear_topk, "multiplies_bfloat16", lambda: halves)
+def use_bytes(patch, short):
+    """As on a processor that multiplies 8-bit numbers, or on one that does not."""
+    patch.setattr(linear_topk, "multiplies_bytes", lambda: short)
+    if not multiplies_bytes():  # products may be inexact
+        patch.setattr(torch, "_int_mm", lambda a, b: a.int() @ b.int())
 
 
 def assert_same(x, rows, bias, k, threshold=None):
@@ -49,42 +52,43 @@ def test_by_hand(monkeypatch):
     assert top_activations(x[:0], rows, torch.zeros(4), None)[0].shape == (0, 1)
 
 
-@halves
+@short
 @pytest.mark.parametrize(("size", "k"), [(1024, 1), (1025, 8), (2500, 40)])
 @pytest.mark.parametrize(("n", "cells"), [(200, 10_000), (200, 10**6), (3, 10_000)])
-def test_tiles_find_what_all_outputs_have(monkeypatch, halves, size, k, n, cells):
-    use_halves(monkeypatch, halves)
+def test_tiles_find_what_all_outputs_have(monkeypatch, short, size, k, n, cells):
+    use_bytes(monkeypatch, short)
     monkeypatch.setattr(linear_topk, "CHUNK_CELLS", cells)
     monkeypatch.setattr(linear_topk, "TOKENS", 70)
     assert_same(*draw(n, 24, size), k)
 
 
-@halves
-def test_where_nothing_fires_all_is_zero(monkeypatch, halves):
-    use_halves(monkeypatch, halves)
+@short
+def test_where_nothing_fires_all_is_zero(monkeypatch, short):
+    use_bytes(monkeypatch, short)
     x, rows, bias = draw(64, 8, 1024)
     acts, dimensions = top_activations(x, rows, bias - 100, 4)
     assert (acts == 0).all()
     assert ((dimensions >= 0) & (dimensions < 1024)).all()
 
 
-@halves
-def test_outputs_closer_than_rounding_are_told_apart(monkeypatch, halves):
-    """In bfloat16 all but one of these outputs are the same."""
-    use_halves(monkeypatch, halves)
+@short
+def test_outputs_closer_than_rounding_are_told_apart(monkeypatch, short):
+    """In bfloat16 all but one of these outputs are the same, in 8 bits they all are products of
+    127 and 127."""
+    use_bytes(monkeypatch, short)
     x, rows = torch.ones(64, 1), 1 + torch.arange(1024.0)[:, None] * 2**-20
     acts, dimensions = top_activations(x, rows, torch.zeros(1024), 3)
     assert [sorted(row) for row in dimensions.tolist()] == [[1021, 1022, 1023]] * 64
     assert torch.equal(acts.sort(dim=1).values, rows[1021:, 0].expand(64, 3))
 
 
-@halves
+@short
 @pytest.mark.parametrize(
     ("x", "long"), [([1.0, 1.0], [100.125, -100.0]), ([1 + 2**-9, 1.0], [64.0, -64.0])]
 )
-def test_long_rows_that_rounding_hides_behind_exact_short_ones(monkeypatch, halves, x, long):
-    """In bfloat16 100.125 is 100 and 1 + 2⁻⁹ is 1, so that outputs of 1/8 are 0."""
-    use_halves(monkeypatch, halves)
+def test_long_rows_that_rounding_hides_behind_exact_short_ones(monkeypatch, short, x, long):
+    """Rounded 100.125 is 100 and 1 + 2⁻⁹ is 1, so that outputs of 1/8 are 0."""
+    use_bytes(monkeypatch, short)
     rows = torch.zeros(1024, 2)
     rows[:3] = torch.tensor([1 / 16, 0.0])
     rows[1000:1003] = torch.tensor(long)
@@ -109,20 +113,11 @@ def test_the_precision_of_the_tokens_stays():
     assert torch.allclose(acts.sort(dim=1).values, expected.sort(dim=1).values, rtol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("capabilities", "expected"),
-    [({}, False), ({"avx512_bf16": True}, True), ({"amx_bf16": True}, True)],
-)
-def test_a_cpu_that_multiplies_bfloat16(monkeypatch, capabilities, expected):
-    monkeypatch.setattr("torch.cpu.get_capabilities", lambda: capabilities, raising=False)
-    assert linear_topk.multiplies_bfloat16.__wrapped__() is expected
-
-
-@halves
+@short
 @pytest.mark.parametrize("broken", [torch.nan, -torch.nan, torch.inf])
 @pytest.mark.parametrize("part", ["x", "rows", "bias"])
-def test_what_is_no_number_is_not_lost(monkeypatch, halves, broken, part):
-    use_halves(monkeypatch, halves)
+def test_what_is_no_number_is_not_lost(monkeypatch, short, broken, part):
+    use_bytes(monkeypatch, short)
     inputs = dict(zip(("x", "rows", "bias"), draw(64, 4, 1024), strict=True))
     inputs[part][5] = broken
     acts, _ = top_activations(*inputs.values(), 3)
@@ -132,16 +127,16 @@ def test_what_is_no_number_is_not_lost(monkeypatch, halves, broken, part):
     assert not expected.isfinite().all()
 
 
-@halves
+@short
 @settings(max_examples=30)
 @given(data=st.data())
-def test_any_numbers(halves, data):
+def test_any_numbers(short, data):
     """Few different numbers, so that many outputs are equal or nearly so."""
     size, k = data.draw(st.integers(1024, 1100)), data.draw(st.integers(1, 20))
     pick = few_numbers(data)
     x, rows, bias = pick(64, 3), pick(size, 3), pick(size)
     with pytest.MonkeyPatch.context() as patch:
-        use_halves(patch, halves)
+        use_bytes(patch, short)
         acts, dimensions = top_activations(x, rows, bias, k)
     every = torch.addmm(bias, x, rows.T).relu()
     expected = every.topk(k, dim=1).values
@@ -162,16 +157,3 @@ def test_numpy_keeps_the_same_entries_as_the_kernel(data, n, k):
             keep(np.ascontiguousarray(scores[:, start:end]), start, *found[-1], 0, n)
     for ours, reference in zip(*found, strict=True):
         assert ours.tolist() == reference.tolist()
-
-
-@pytest.mark.parametrize("threads", [1, 3])
-def test_rounding_is_that_of_torch(threads):
-    numbers = torch.randn(50, 7, generator=torch.Generator().manual_seed(0))
-    numbers[0, :4] = torch.tensor([1 + 2**-8, 1 + 3 * 2**-8, -0.0, 1e-40])  # two ties
-    bits = np.empty((50, 7), np.uint16)
-    lengths, errors = np.empty(50, np.float32), np.empty(50, np.float32)
-    linear_topk.over_rows(narrow, 50, threads, numbers.numpy(), bits, lengths, errors)
-    expected = numbers.bfloat16()
-    assert torch.equal(torch.from_numpy(bits.view(np.int16)).view(torch.bfloat16), expected)
-    assert np.allclose(lengths, numbers.norm(dim=1))
-    assert np.allclose(errors, (numbers - expected.float()).norm(dim=1))

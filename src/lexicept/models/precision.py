@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 import torch
 
-from lexicept.ops.linear_topk import multiplies_bfloat16
+from lexicept.ops.rounding import multiplies_bfloat16
 
 
 def has_bfloat16(device: torch.device) -> bool:

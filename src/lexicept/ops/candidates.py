@@ -1,4 +1,4 @@
-"""Operations on tiles of scores on a CPU: bfloat16, largest entries, exact values.
+"""Operations on tiles of scores on a CPU: largest entries, exact values of rounded ones.
 
 All kernels work on some of the rows, ``first`` to ``last``, without Python's lock: threads share
 the rows (``threads.over_rows``).
@@ -14,6 +14,9 @@ from lexicept.vectors import Floats, Integers
 BLOCK = 64
 """Entries whose maximum is compared with the least of the largest at once."""
 
+GROUP = 32
+"""Scores whose maximum is compared with the least candidate at once."""
+
 STRIP = 128
 """Columns whose rows are in use together."""
 
@@ -22,29 +25,6 @@ HALF = 1 / 255
 
 LOWEST, HIGHEST = -(2**15), 2**15 - 1
 """Smallest and largest 16-bit key."""
-
-
-@compiled()
-def narrow(numbers, narrowed, lengths, errors, first, last):  # pragma: no cover - compiled
-    """Round single precision [n, d] to the bits of bfloat16, to nearest, ties to even.
-
-    Each row's norm is written to ``lengths`` [n], the norm of its rounding errors to ``errors``
-    [n]; they are not finite where a row is not.
-    """
-    bits = numbers.view(np.uint32)
-    rounded = np.empty(numbers.shape[1], np.uint32)
-    back = rounded.view(np.float32)
-    for i in range(first, last):
-        for j in range(numbers.shape[1]):
-            half = np.uint32(0x7FFF) + ((bits[i, j] >> np.uint32(16)) & np.uint32(1))
-            rounded[j] = (bits[i, j] + half) & np.uint32(0xFFFF0000)
-            narrowed[i, j] = np.uint16(rounded[j] >> np.uint32(16))
-        length, error = np.float32(0), np.float32(0)
-        for j in range(numbers.shape[1]):
-            lost = numbers[i, j] - back[j]
-            length += numbers[i, j] * numbers[i, j]
-            error += lost * lost
-        lengths[i], errors[i] = np.sqrt(length), np.sqrt(error)
 
 
 def keep_largest_reference(
@@ -79,51 +59,89 @@ def keep_largest(scores, start, values, columns, first, last):  # pragma: no cov
 
 
 @compiled()
-def keep_largest_of_halves(
-    bits, errors, x, rows, bias, row_errors, start, values, columns, first, last
-):  # pragma: no cover - compiled
-    """Add a tile of bfloat16 scores: only candidates for the largest, within the error bounds, are
-    computed in single precision.
+def keep_largest_of_bytes(
+    products, scales, errors, x, rows, bias, row_scales, row_errors, start, values, columns,
+    first, last,
+):  # fmt: skip  # pragma: no cover - compiled
+    """Add a tile of scores: only candidates for the largest, within the error bounds, are computed
+    in single precision.
 
     Args:
-        bits: scores [n, T] as signed integers. Those of token i are off by at most
-            ``errors[i] · row_errors[:2] + row_errors[2]``, and by 1/256 of themselves.
+        products: of 8-bit numbers, int32 [n, T]. Scores ``products[i, j] · scales[i] ·
+            row_scales[j] + bias[j]`` are off by at most ``errors[i] · row_errors[:2] +
+            row_errors[2]``.
+        scales: [n]
         errors: [n, 2]
         x: tokens [n, d].
-        rows, bias: of the tile [T, d] and [T].
+        rows, bias, row_scales: of the tile [T, d], [T] and [T].
         row_errors: [3]
     """
-    keys = np.empty(bits.shape[1], np.int16)
-    maxima = np.empty(bits.shape[1] // BLOCK, np.int16)
+    size = bias.size
+    scores = np.empty(size, np.float32)
+    keys = scores.view(np.int32)
+    maxima = np.empty(-(-size // GROUP), np.int32)
     for i in range(first, last):
         error = errors[i, 0] * row_errors[0] + errors[i, 1] * row_errors[1] + row_errors[2]
-        _keys(bits[i], keys)
-        floor = values[i, -1]
+        _scores(products[i], scales[i], row_scales, bias, scores)
+        _in_order(keys)
+        for group in range(maxima.size):
+            maxima[group] = _largest_key(keys[group * GROUP : (group + 1) * GROUP])
+        kept = values[i, -1]
+        floor = kept
         rank = maxima.size - values.shape[1]
         if start == 0 and rank >= 0:
-            for block in range(maxima.size):
-                maxima[block] = keys[block * BLOCK]
-                for j in range(BLOCK):
-                    maxima[block] = max(maxima[block], keys[block * BLOCK + j])
-            # As many blocks as there are places reach it, each in one of its columns at least.
-            bar = _number(np.partition(maxima, rank)[rank])
-            floor = max(floor, np.float32(bar - abs(bar) * HALF - error))
-        least = _key_below(floor, error)
-        for begin in range(0, keys.size, BLOCK):
-            part = keys[begin : begin + BLOCK]
-            above = 0
-            for j in range(part.size):
-                above += part[j] > least
-            if above == 0:
+            # As many groups as there are places reach it, each in one of its columns at least.
+            floor = max(floor, _number_of(np.partition(maxima, rank)[rank]) - error)
+        least = _key_of(floor - error)
+        for group in range(maxima.size):
+            if maxima[group] <= least:
                 continue
-            for j in range(begin, begin + part.size):
-                if keys[j] <= least:
+            part = keys[group * GROUP : (group + 1) * GROUP]
+            for j in range(part.size):
+                if part[j] <= least:
                     continue
-                score = _dot(x[i], rows[j]) + bias[j]
-                if score > values[i, -1]:
-                    _insert(values[i], columns[i], score, start + j)
-                    floor = max(floor, values[i, -1])
-                    least = _key_below(floor, error)
+                column = group * GROUP + j
+                score = _dot(x[i], rows[column]) + bias[column]
+                if score > kept:
+                    _insert(values[i], columns[i], score, start + column)
+                    kept = values[i, -1]
+                    if kept > floor:
+                        floor = kept
+                        least = _key_of(floor - error)
+
+
+@compiled(fastmath={"contract"})
+def _scores(products, scale, row_scales, bias, scores):  # pragma: no cover - compiled
+    for j in range(scores.size):
+        scores[j] = np.float32(products[j]) * (scale * row_scales[j]) + bias[j]
+
+
+@compiled()
+def _in_order(bits):  # pragma: no cover - compiled
+    """Turn bits of single precision into integers in the order of the numbers."""
+    for j in range(bits.size):
+        bits[j] = bits[j] ^ ((bits[j] >> np.int32(31)) & np.int32(0x7FFFFFFF))
+
+
+@compiled()
+def _largest_key(keys):  # pragma: no cover - compiled
+    largest = keys[0]
+    for j in range(keys.size):
+        largest = max(largest, keys[j])
+    return largest
+
+
+@compiled()
+def _key_of(number):  # pragma: no cover - compiled
+    """Return the integer that ``_in_order`` makes of a number's bits."""
+    bits = np.float32(number).view(np.int32)
+    return np.int32(bits ^ ((bits >> np.int32(31)) & np.int32(0x7FFFFFFF)))
+
+
+@compiled()
+def _number_of(key):  # pragma: no cover - compiled
+    """Return the number of a key of ``_key_of``."""
+    return np.int32(key ^ ((key >> np.int32(31)) & np.int32(0x7FFFFFFF))).view(np.float32)
 
 
 @compiled()
@@ -171,7 +189,10 @@ def count_above(bits, errors, row_errors, counts, first, last):  # pragma: no co
     """Count the bfloat16 scores of each token that may stand for numbers above 0.
 
     Args:
-        bits, errors, row_errors: see ``keep_largest_of_halves``.
+        bits: scores [n, T] in bfloat16, as signed integers. Those of token i are off by at most
+            ``errors[i] · row_errors[:2] + row_errors[2]``, and by 1/256 of themselves.
+        errors: [n, 2]
+        row_errors: [3]
         counts: the results [n].
     """
     keys = np.empty(bits.shape[1], np.int16)

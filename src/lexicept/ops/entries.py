@@ -23,15 +23,8 @@ from lexicept.ops.candidates import (
     ragged_dots,
 )
 from lexicept.ops.chosen import GATHERED, sum_by_group
-from lexicept.ops.linear_topk import (
-    CHUNK_CELLS,
-    MANY,
-    TOKENS,
-    Halves,
-    multiplies_bfloat16,
-    narrowed,
-    tiles,
-)
+from lexicept.ops.linear_topk import CHUNK_CELLS, MANY, TOKENS, tiles
+from lexicept.ops.rounding import Rounded, multiplies_bfloat16, narrowed
 from lexicept.ops.threads import over_rows
 from lexicept.vectors import Integers
 
@@ -183,7 +176,7 @@ def _by_halves(
     return Entries(_starts(torch.bincount(place, minlength=len(x))), columns_of), outputs_of
 
 
-def compare_halves(halves: Halves, tile: Halves, lifted: Tensor) -> list[np.ndarray]:
+def compare_halves(halves: Rounded, tile: Rounded, lifted: Tensor) -> list[np.ndarray]:
     """Compute outputs less a number each in bfloat16, for the kernels of ``ops.candidates``.
 
     Args:

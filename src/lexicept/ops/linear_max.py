@@ -12,7 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lexicept.ops.candidates import exact_maxima
-from lexicept.ops.linear_topk import MANY, multiplies_bfloat16, narrowed, tiles
+from lexicept.ops.linear_topk import MANY, tiles
+from lexicept.ops.rounding import multiplies_bfloat16, narrowed
 from lexicept.ops.threads import over_rows
 from lexicept.ops.triton import usable
 
@@ -95,7 +96,7 @@ def _by_halves(x: Tensor, ends: Sequence[int]) -> Callable[[Tensor, Tensor], Max
     maximum, within the rounding errors, are computed in single precision.
 
     Returns None for few tokens, where it does not pay, and for numbers that are not finite. See
-    ``linear_topk.Halves`` for the bound.
+    ``rounding.Rounded.factors`` for the bound.
     """
     if not multiplies_bfloat16() or len(x) < MANY or x.device.type != "cpu":
         return None

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cache, partial
-from typing import NamedTuple
+from functools import partial
 
 import numpy as np
 import torch
@@ -14,11 +13,11 @@ from torch import Tensor
 from lexicept.ops.candidates import (
     fill_up,
     keep_largest,
-    keep_largest_of_halves,
+    keep_largest_of_bytes,
     keep_largest_reference,
-    narrow,
 )
 from lexicept.ops.compiled import LOOPED, by_work
+from lexicept.ops.rounding import Quantised, multiplies_bytes, quantised
 from lexicept.ops.threads import over_rows
 from lexicept.ops.topk import top_columns
 from lexicept.ops.triton import usable
@@ -33,11 +32,11 @@ TOKENS = 2048
 MANY = 64
 """Tokens from which it pays to round the rows, and the largest k that tiles are scanned for."""
 
+SUMMED = 2.0**-22
+"""Bound on the relative error of adding a bias, whose sum is rounded twice."""
+
 SORTED = 1e-7
 """Seconds that NumPy takes to sort an entry, about."""
-
-ROUNDING = 2.0**-24
-"""Relative rounding error of one operation in single precision."""
 
 
 def top_activations_reference(
@@ -92,14 +91,6 @@ def fire(pre: Tensor, threshold: Tensor | None) -> Tensor:
     return F.relu(pre) if threshold is None else pre.masked_fill(pre <= threshold, 0.0)
 
 
-@cache
-def multiplies_bfloat16() -> bool:
-    """Return whether this CPU has instructions that multiply bfloat16."""
-    read: Callable[[], dict[str, object]] = getattr(torch.cpu, "get_capabilities", dict)
-    capabilities = read()  # none by torch 2.6
-    return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
-
-
 def _scannable(x: Tensor, rows: Tensor, k: int) -> bool:
     single = x.dtype == rows.dtype == torch.float32 and x.device.type == "cpu"
     return single and k <= MANY and len(rows) >= 16 * MANY
@@ -133,12 +124,12 @@ def _widened(part: Tensor, width: int) -> Tensor:
 
 
 def _by_tiles(x: Tensor, rows: Tensor, bias: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Compute some of the outputs at a time for all tokens. The result is exact, also if bfloat16
-    chooses the candidates, see ``_add_halves``."""
+    """Compute some of the outputs at a time for all tokens. The result is exact, also if products
+    of 8 bits choose the candidates, see ``_add_by_bytes``."""
     values = np.zeros((len(x), k), np.float32)
     columns = np.zeros((len(x), k), np.int64)
-    halves = narrowed(x) if multiplies_bfloat16() and len(x) >= MANY else None
-    add = _add if halves is None else partial(_add_halves, halves)
+    short = multiplies_bytes() and len(x) >= MANY
+    add = partial(_add_by_bytes, quantised(x)) if short else _add
     # Comparisons lose a NaN, so that there must be none.
     finite = torch.ones(len(x), dtype=torch.bool)
     for part in tiles(len(x), len(rows)):
@@ -164,25 +155,8 @@ def _add(
     return scores.abs().amax(dim=1) < torch.inf
 
 
-class Halves(NamedTuple):
-    """Numbers [n, d] in bfloat16, with each row's norm and the norm of its rounding errors [n]."""
-
-    numbers: Tensor
-    norms: Tensor
-    errors: Tensor
-
-    def factors(self) -> Tensor:
-        """Return the factors of a row's norm and error that bound the error of products [n, 2].
-
-        With x = x̃ + δ and a row w = w̃ + ε, where x̃ and w̃ are in bfloat16, the products differ by
-        ``|x·w − x̃·w̃| ≤ ‖δ‖ ‖w‖ + ‖x̃‖ ‖ε‖``, plus the rounding errors of additions.
-        """
-        sums = 4 * (self.numbers.shape[1] + 2) * ROUNDING
-        return torch.stack([self.errors + sums * self.norms, self.norms + self.errors], dim=1)
-
-
-def _add_halves(
-    halves: Halves,
+def _add_by_bytes(
+    tokens: Quantised,
     x: Tensor,
     rows: Tensor,
     bias: Tensor,
@@ -190,13 +164,14 @@ def _add_halves(
     values: Floats,
     columns: Integers,
 ) -> Tensor:
-    """Add a tile to the largest so far, with bfloat16 to choose the candidates."""
-    tile, rounded = narrowed(rows), bias.bfloat16()
-    scores = F.linear(halves.numbers, tile.numbers, rounded).view(torch.int16)
-    worst = torch.stack([tile.norms.max(), tile.errors.max(), (bias - rounded).abs().max()])
-    arrays = [part.numpy() for part in (scores, halves.factors(), x, rows, bias, worst)]
-    _over(keep_largest_of_halves, len(x), *arrays, start, values, columns)
-    return (halves.norms + worst.sum()).isfinite()
+    """Add a tile to the largest so far, with products of 8 bits to choose the candidates."""
+    tile = quantised(rows)
+    products = torch._int_mm(tokens.numbers, tile.numbers.T)
+    worst = torch.stack([tile.norms.max(), tile.errors.max(), SUMMED * bias.abs().max()])
+    parts = (products, tokens.scales, tokens.factors(), x, rows, bias, tile.scales, worst)
+    arrays = [part.numpy() for part in parts]
+    _over(keep_largest_of_bytes, len(x), *arrays, start, values, columns)
+    return (tokens.norms * worst[0] + worst.sum()).isfinite()
 
 
 def _over(kernel: Callable[..., None], rows: int, *arguments: object) -> None:
@@ -210,12 +185,3 @@ def tiles(count: int, size: int) -> Iterator[slice]:
     step = max(1, cells // count)
     for start in range(0, size, step):
         yield slice(start, min(start + step, size))
-
-
-def narrowed(numbers: Tensor) -> Halves:
-    """Convert numbers [n, d] to bfloat16."""
-    bits = np.empty(numbers.shape, np.uint16)
-    norms, errors = np.empty(len(numbers), np.float32), np.empty(len(numbers), np.float32)
-    _over(narrow, len(numbers), numbers.numpy(), bits, norms, errors)
-    halves = torch.from_numpy(bits.view(np.int16)).view(torch.bfloat16)
-    return Halves(halves, torch.from_numpy(norms), torch.from_numpy(errors))
