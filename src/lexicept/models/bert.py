@@ -93,29 +93,35 @@ class Bert:
             lengths: the tokens of each text, which add up to n. Neighbouring texts of equal length
                 share their attention.
         """
+        runs = equal_lengths(lengths)
+        x = self._embedded(ids, lengths)
+        for layer in (f"encoder.layer.{number}" for number in range(self._layers)):
+            names = (f"{layer}.attention.self.{part}" for part in ("query", "key", "value"))
+            parts = [self._linear(x, name) for name in names]
+            read = self._linear(self._read(runs, parts), f"{layer}.attention.output.dense")
+            x = self._normalised(read + x, f"{layer}.attention.output")
+            inner = F.gelu(self._linear(x, f"{layer}.intermediate.dense"))
+            outer = self._linear(inner, f"{layer}.output.dense")
+            x = self._normalised(outer + x, f"{layer}.output")
+        return x
+
+    def _embedded(self, ids: Tensor, lengths: Sequence[int]) -> Tensor:
+        """Return the input of the first block [n, d]."""
         places = torch.cat([torch.arange(length) for length in lengths])
         tables = ("word_embeddings", "token_type_embeddings", "position_embeddings")
         words, types, positions = (self._weights[f"embeddings.{name}.weight"] for name in tables)
         x = F.embedding(ids, words) + F.embedding(torch.zeros_like(ids), types)
-        x = self._normalised(x + F.embedding(places, positions), "embeddings")
-        runs = [(length, len(list(texts))) for length, texts in groupby(lengths)]
-        for layer in range(self._layers):
-            x = self._block(x, runs, f"encoder.layer.{layer}")
-        return x
+        return self._normalised(x + F.embedding(places, positions), "embeddings")
 
-    def _block(self, x: Tensor, runs: Sequence[tuple[int, int]], name: str) -> Tensor:
-        parts = self._projected(x, f"{name}.attention.self")
+    def _read(self, runs: Sequence[tuple[int, int]], parts: Sequence[Tensor]) -> Tensor:
+        """Return what all tokens read from the others of their text [n, d].
+
+        Args:
+            parts: queries, keys and values, all [n, d].
+        """
         sizes = [length * count for length, count in runs]
         split = zip(runs, *(part.split(sizes) for part in parts), strict=True)
-        read = torch.cat([self._attended(length, *of_run) for (length, _), *of_run in split])
-        read = self._linear(read, f"{name}.attention.output.dense")
-        x = self._normalised(read + x, f"{name}.attention.output")
-        inner = self._activated(x, f"{name}.intermediate.dense")
-        return self._normalised(self._linear(inner, f"{name}.output.dense") + x, f"{name}.output")
-
-    def _projected(self, x: Tensor, name: str) -> Sequence[Tensor]:
-        """Return queries, keys and values, all [n, d]."""
-        return [self._linear(x, f"{name}.{part}") for part in ("query", "key", "value")]
+        return torch.cat([self._attended(length, *of_run) for (length, _), *of_run in split])
 
     def _attended(self, length: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """Return what the tokens of texts of one length read from each other [n, d]."""
@@ -127,12 +133,18 @@ class Bert:
     def _linear(self, x: Tensor, name: str) -> Tensor:
         return F.linear(x, self._weights[f"{name}.weight"], self._weights[f"{name}.bias"])
 
-    def _activated(self, x: Tensor, name: str) -> Tensor:
-        return F.gelu(self._linear(x, name))
-
     def _normalised(self, x: Tensor, name: str) -> Tensor:
-        weight, bias = (self._weights[f"{name}.LayerNorm.{part}"] for part in ("weight", "bias"))
+        weight, bias = self._norm(name)
         return F.layer_norm(x, weight.shape, weight, bias, self._eps)
+
+    def _norm(self, name: str) -> tuple[Tensor, Tensor]:
+        kept = [self._weights[f"{name}.LayerNorm.{part}"] for part in ("weight", "bias")]
+        return kept[0], kept[1]
+
+
+def equal_lengths(lengths: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the lengths of neighbouring texts of equal length, and how many these are."""
+    return [(length, len(list(texts))) for length, texts in groupby(lengths)]
 
 
 def is_plain(config: Mapping[str, Any]) -> bool:

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lexicept.models.bert import Bert, is_plain
+from lexicept.models.bert import Bert, equal_lengths, is_plain
 from lexicept.models.windows import Window, group_windows, pack_windows
+from lexicept.ops.halves import add_norm_, softmax_
 
 BATCH_TOKENS = 2048
 """Most tokens that go through the blocks together, unless one window has more."""
@@ -77,8 +78,19 @@ class HalfBert(Bert):
                 states = self.states(ids, lengths)[token_mask]
             yield batch, states
 
-    def _projected(self, x: Tensor, name: str) -> Sequence[Tensor]:
-        return self._product(x, name, "none").chunk(3, dim=1)
+    def states(self, ids: Tensor, lengths: Sequence[int]) -> Tensor:
+        """See ``Bert.states``."""
+        runs = equal_lengths(lengths)
+        x = self._embedded(ids, lengths)
+        half = x.bfloat16()
+        for layer in (f"encoder.layer.{number}" for number in range(self._layers)):
+            parts = self._product(half, f"{layer}.attention.self").chunk(3, dim=1)
+            half = self._product(self._read(runs, parts), f"{layer}.attention.output.dense")
+            self._add_norm(x, half, f"{layer}.attention.output")
+            inner = self._product(half, f"{layer}.intermediate.dense", "gelu")
+            half = self._product(inner, f"{layer}.output.dense")
+            self._add_norm(x, half, f"{layer}.output")
+        return x
 
     def _attended(self, length: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         size = query.shape[1] // self._heads
@@ -90,21 +102,18 @@ class HalfBert(Bert):
         for q, k, v in zip(*heads, strict=True):
             keys = k.transpose(1, 2)
             scores = torch.baddbmm(nothing, q, keys, beta=0, alpha=size**-0.5)
-            read.append(torch.bmm(scores.softmax(dim=-1), v))
+            softmax_(scores)
+            read.append(torch.bmm(scores, v))
         whole = torch.cat(read).view(-1, self._heads, length, size)
         return whole.transpose(1, 2).reshape(query.shape)
 
-    def _linear(self, x: Tensor, name: str) -> Tensor:
-        return self._product(x, name, "none")
-
-    def _activated(self, x: Tensor, name: str) -> Tensor:
-        return self._product(x, name, "gelu")
-
-    def _product(self, x: Tensor, name: str, then: str) -> Tensor:
+    def _product(self, half: Tensor, name: str, then: str = "none") -> Tensor:
         weight, bias = self._halves[name]
-        linear = torch.ops.mkldnn._linear_pointwise
-        product: Tensor = linear(x.bfloat16(), weight, bias, then, [], "none")
+        product: Tensor = torch.ops.mkldnn._linear_pointwise(half, weight, bias, then, [], "none")
         return product
+
+    def _add_norm(self, x: Tensor, half: Tensor, name: str) -> None:
+        add_norm_(x, half, *self._norm(name), self._eps)
 
 
 def _has_onednn() -> bool:

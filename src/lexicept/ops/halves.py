@@ -1,0 +1,148 @@
+"""Operations on rows of bfloat16 in one pass on a CPU, where torch takes several."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lexicept.ops.compiled import compiled
+from lexicept.ops.threads import over_rows
+
+LOG2E = np.float32(1.4426950408889634)
+
+SHIFT = np.float32(1.5 * 2**23)
+"""Added to a number of at most 2²², it leaves the nearest integer in the lowest bits."""
+
+POWERS = tuple(np.float32(c) for c in (0.99992807, 0.69326099, 0.24261112, 0.05517166))
+"""Coefficients of a polynomial that is 2^f, but for 0.0001 of it, for f from -1/2 to 1/2."""
+
+LEAST = np.float32(-126)
+"""Exponent below which a power of 2 counts as this one."""
+
+
+def softmax_(scores: Tensor) -> None:
+    """Replace contiguous bfloat16 scores [..., L] on a CPU by their softmax over the last
+    dimension; a NaN makes its row NaN."""
+    rows = _bits(scores).reshape(-1, scores.shape[-1])
+    over_rows(softmax_rows, len(rows), torch.get_num_threads(), rows)
+
+
+def add_norm_(x: Tensor, added: Tensor, weight: Tensor, bias: Tensor, eps: float) -> None:
+    """Replace contiguous ``x`` on a CPU by the layer norm of ``x + added``, and ``added`` by the
+    same in bfloat16.
+
+    Args:
+        x: [n, d]
+        added: in bfloat16 [n, d].
+        weight, bias, eps: of the norm, [d], [d] and a number.
+    """
+    parts = (x.numpy(), _bits(added), weight.numpy(), bias.numpy(), np.float32(eps))
+    over_rows(add_norm_rows, len(x), torch.get_num_threads(), *parts)
+
+
+def _bits(halves: Tensor) -> np.ndarray:
+    return halves.view(torch.int16).numpy()
+
+
+@compiled()
+def softmax_rows(bits, first, last):  # pragma: no cover - compiled
+    """Replace rows of bfloat16 [n, L], as signed integers, by their softmax."""
+    powers = np.empty(bits.shape[1], np.float32)
+    for i in range(first, last):
+        key = _largest_key(bits[i])
+        largest = _number(key ^ ((key >> np.int16(15)) & np.int16(0x7FFF)))
+        _powers(bits[i], largest * LOG2E, powers)
+        _narrow_product(powers, np.float32(1) / _sum(powers), bits[i])
+
+
+@compiled()
+def add_norm_rows(x, halves, weight, bias, eps, first, last):  # pragma: no cover - compiled
+    """Replace ``x`` [n, d] and ``halves`` [n, d], bfloat16 as signed integers, by the layer norm of
+    their sum."""
+    total = np.empty(x.shape[1], np.float32)
+    size = np.float32(total.size)
+    for i in range(first, last):
+        _add(x[i], halves[i], total)
+        mean = _sum(total) / size
+        variance = _sum_of_squares(total, mean) / size
+        _normalise(total, mean, np.float32(1) / np.sqrt(variance + eps), weight, bias, x[i])
+        _narrow(x[i], halves[i])
+
+
+@compiled(inline="always")
+def _number(bits):  # pragma: no cover - compiled
+    """Return the bfloat16 number that has these bits."""
+    return np.int32(np.int32(bits) << np.int32(16)).view(np.float32)
+
+
+@compiled(inline="always")
+def _half(number):  # pragma: no cover - compiled
+    """Return the bits of a number's bfloat16, to nearest, ties to even."""
+    word = np.float32(number).view(np.int32)
+    odd = np.int32((word >> np.int32(16)) & np.int32(1))
+    return np.int16(np.int32(np.int32(word + np.int32(0x7FFF)) + odd) >> np.int32(16))
+
+
+@compiled()
+def _largest_key(bits):  # pragma: no cover - compiled
+    """Return the largest of bits as integers in the order of the numbers."""
+    largest = np.int16(-(2**15))
+    for j in range(bits.size):
+        key = np.int16(bits[j] ^ ((bits[j] >> np.int16(15)) & np.int16(0x7FFF)))
+        largest = max(largest, key)
+    return largest
+
+
+@compiled(fastmath={"contract"})
+def _powers(bits, shift, powers):  # pragma: no cover - compiled
+    """Write ``exp`` of scores, less the largest, to ``powers``: 2^n from the bits of an exponent n,
+    times a polynomial for the rest."""
+    for j in range(bits.size):
+        exponent = _number(bits[j]) * LOG2E - shift
+        exponent = LEAST if exponent < LEAST else exponent
+        whole = np.float32(exponent + SHIFT)
+        rest = exponent - (whole - SHIFT)
+        power = POWERS[0] + rest * (POWERS[1] + rest * (POWERS[2] + rest * POWERS[3]))
+        scale = np.int32(whole.view(np.int32) << np.int32(23))
+        powers[j] = np.int32(np.float32(power).view(np.int32) + scale).view(np.float32)
+
+
+@compiled(fastmath={"reassoc"})
+def _sum(numbers):  # pragma: no cover - compiled
+    total = np.float32(0)
+    for j in range(numbers.size):
+        total += numbers[j]
+    return total
+
+
+@compiled(fastmath={"reassoc", "contract"})
+def _sum_of_squares(numbers, mean):  # pragma: no cover - compiled
+    total = np.float32(0)
+    for j in range(numbers.size):
+        total += (numbers[j] - mean) * (numbers[j] - mean)
+    return total
+
+
+@compiled()
+def _add(x, halves, total):  # pragma: no cover - compiled
+    for j in range(x.size):
+        total[j] = x[j] + _number(halves[j])
+
+
+@compiled(fastmath={"contract"})
+def _normalise(numbers, mean, scale, weight, bias, x):  # pragma: no cover - compiled
+    for j in range(x.size):
+        x[j] = (numbers[j] - mean) * scale * weight[j] + bias[j]
+
+
+@compiled()
+def _narrow(numbers, bits):  # pragma: no cover - compiled
+    for j in range(bits.size):
+        bits[j] = _half(numbers[j])
+
+
+@compiled()
+def _narrow_product(numbers, factor, bits):  # pragma: no cover - compiled
+    for j in range(bits.size):
+        bits[j] = _half(numbers[j] * factor)
