@@ -21,9 +21,10 @@ from lexicept.ops.entries import (
     sum_products,
     sum_products_reference,
 )
+from support.short_products import use_bytes
 from support.tensors import few_numbers
 
-halves = pytest.mark.parametrize("halves", [False, True])
+short = pytest.mark.parametrize("short", [False, True])
 
 
 def draw(n, d, size, seed=0, dtype=torch.float32):
@@ -41,11 +42,6 @@ def assert_same(found, expected):
     assert as_set(found) == as_set(expected)
 
 
-def use_halves(patch, wanted):
-    """As on a processor that multiplies bfloat16, or on one that does not."""
-    patch.setattr(entries_module, "multiplies_bfloat16", lambda: wanted)
-
-
 def test_by_hand(monkeypatch):
     x = torch.tensor([[1.0, 0.0], [0.0, 0.0], [0.0, 2.0]])
     rows, bias = torch.tensor([[1.0, 1.0], [-1.0, 3.0]]), torch.tensor([0.5, 0.0])
@@ -61,11 +57,11 @@ def test_by_hand(monkeypatch):
     assert (kept.starts.tolist(), kept.columns.tolist()) == ([0, 0, 0, 2], [0, 1])
 
 
-@halves
+@short
 @pytest.mark.parametrize("floor", [0.0, 3.0, -100.0, 100.0])
 @pytest.mark.parametrize(("n", "size"), [(200, 400), (64, 1), (3, 400), (0, 7)])
-def test_tiles_find_what_all_outputs_have(monkeypatch, halves, floor, n, size):
-    use_halves(monkeypatch, halves)
+def test_tiles_find_what_all_outputs_have(monkeypatch, short, floor, n, size):
+    use_bytes(monkeypatch, entries_module, short)
     monkeypatch.setattr(linear_topk, "CHUNK_CELLS", 20_000)
     x, rows, bias, floors = draw(n, 24, size)
     for each in (torch.tensor(floor), floor + floors):
@@ -86,7 +82,7 @@ def test_any_numbers(data, halved):
     n, size = data.draw(st.sampled_from([1, 3, 70])), data.draw(st.integers(1, 40))
     x, rows, bias, floor = draw_some(n, 1), draw_some(size, 1), draw_some(size), draw_some(size)
     with pytest.MonkeyPatch.context() as patch:
-        use_halves(patch, halved)
+        use_bytes(patch, entries_module, halved)
         found = as_set(entries_above(x, rows, bias, floor))
     products = (x @ rows.T).double() + bias.double()
     for token in range(n):
@@ -96,9 +92,9 @@ def test_any_numbers(data, halved):
                 assert ((token, column) in found) == (above > 0)
 
 
-@halves
-def test_a_floor_closer_than_rounding_is_told_apart(monkeypatch, halves):
-    use_halves(monkeypatch, halves)
+@short
+def test_a_floor_closer_than_rounding_is_told_apart(monkeypatch, short):
+    use_bytes(monkeypatch, entries_module, short)
     x, rows, bias, _ = draw(100, 8, 300)
     outputs = entry_outputs(x, rows, bias, everything(100, 300)).view(100, 300)
     floor = outputs.median(dim=0).values  # that of a token: neither above nor below
@@ -114,10 +110,10 @@ def everything(n, size):
     return Entries.of(tokens, torch.arange(size).repeat(n), n)
 
 
-@halves
+@short
 @pytest.mark.parametrize("part", [0, 1, 2])
-def test_what_is_no_number_is_not_lost(monkeypatch, halves, part):
-    use_halves(monkeypatch, halves)
+def test_what_is_no_number_is_not_lost(monkeypatch, short, part):
+    use_bytes(monkeypatch, entries_module, short)
     x, rows, bias, floor = draw(80, 8, 300)
     broken = (x, rows, bias)[part]
     broken[5] = torch.nan
@@ -150,10 +146,10 @@ def test_outputs_and_sums_with_gradients(monkeypatch, dtype, gathered, n, size, 
     assert len(entries.columns) == 0 or found[0][2].any()
 
 
-@halves
+@short
 @pytest.mark.parametrize("floor", [0.0, 3.0, 100.0])
-def test_outputs_come_with_their_entries(monkeypatch, halves, floor):
-    use_halves(monkeypatch, halves)
+def test_outputs_come_with_their_entries(monkeypatch, short, floor):
+    use_bytes(monkeypatch, entries_module, short)
     x, rows, bias, floors = draw(200, 24, 400)
     found, outputs = outputs_above(x, rows, bias, floor + floors)
     assert torch.equal(found.columns, entries_above(x, rows, bias, floor + floors).columns)

@@ -5,8 +5,9 @@ import torch
 
 from lexicept.ops import entries, linear_topk
 from lexicept.ops.jump import jump_sums, jump_sums_reference
+from support.short_products import use_bytes
 
-halves = pytest.mark.parametrize("halves", [False, True])
+short = pytest.mark.parametrize("short", [False, True])
 
 
 def draw(n=200, d=12, size=700, dtype=torch.float32):
@@ -20,14 +21,14 @@ def draw(n=200, d=12, size=700, dtype=torch.float32):
     return [x, rows, bias, threshold, threshold * (normal(size).abs() + 0.1), out_rows]
 
 
-def use_halves(patch, wanted):
-    patch.setattr(entries, "multiplies_bfloat16", lambda: wanted)
+def use_tiles(patch, short):
+    use_bytes(patch, entries, short)
     patch.setattr(linear_topk, "CHUNK_CELLS", 40_000)
 
 
-@halves
-def test_values_and_gradients(monkeypatch, halves):
-    use_halves(monkeypatch, halves)
+@short
+def test_values_and_gradients(monkeypatch, short):
+    use_tiles(monkeypatch, short)
     found = []
     for kind, function in ((torch.float32, jump_sums), (torch.float64, jump_sums_reference)):
         inputs = [part.to(kind).requires_grad_() for part in draw()]
@@ -43,10 +44,10 @@ def test_values_and_gradients(monkeypatch, halves):
         assert float(error) < 1e-5
 
 
-@halves
+@short
 @pytest.mark.parametrize("n", [0, 3])
-def test_few_tokens(monkeypatch, halves, n):
-    use_halves(monkeypatch, halves)
+def test_few_tokens(monkeypatch, short, n):
+    use_tiles(monkeypatch, short)
     found = []
     for kind, function in ((torch.float32, jump_sums), (torch.float64, jump_sums_reference)):
         inputs = [part.to(kind) for part in draw(n)]
@@ -58,10 +59,10 @@ def test_few_tokens(monkeypatch, halves, n):
         torch.testing.assert_close(ours.double(), expected.double(), rtol=1e-4, atol=1e-4)
 
 
-@halves
-def test_a_token_that_is_no_number_is_found(monkeypatch, halves):
+@short
+def test_a_token_that_is_no_number_is_found(monkeypatch, short):
     """Its sums are none, and those of other tokens what they are without it."""
-    use_halves(monkeypatch, halves)
+    use_tiles(monkeypatch, short)
     x, *others = draw()
     kept = torch.arange(200) != 3
     without = jump_sums(x[kept], *others)

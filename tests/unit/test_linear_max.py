@@ -5,9 +5,10 @@ from hypothesis import strategies as st
 
 from lexicept.ops import linear_max, linear_topk
 from lexicept.ops.linear_max import largest_outputs, largest_outputs_reference
+from support.short_products import use_bytes
 from support.tensors import few_numbers
 
-halves = pytest.mark.parametrize("halves", [False, True])
+short = pytest.mark.parametrize("short", [False, True])
 
 
 def draw(n, d, size, texts, seed=0):
@@ -29,11 +30,11 @@ def assert_same(*arguments, atol=1e-4):
     assert torch.allclose(values, maxima[where, dimension], atol=atol, equal_nan=True)
 
 
-@halves
+@short
 @pytest.mark.parametrize("offset", [0.0, 4.0, 100.0])
 @pytest.mark.parametrize(("cells", "tokens"), [(10**6, 10**6), (9_000, 10**6), (9_000, 70)])
-def test_tiles_find_what_all_outputs_have(monkeypatch, halves, offset, cells, tokens):
-    monkeypatch.setattr(linear_max, "multiplies_bfloat16", lambda: halves)
+def test_tiles_find_what_all_outputs_have(monkeypatch, short, offset, cells, tokens):
+    use_bytes(monkeypatch, linear_max, short)
     monkeypatch.setattr(linear_topk, "CHUNK_CELLS", cells)
     monkeypatch.setattr(linear_max, "TOKENS", tokens)
     x, text, texts, rows, bias = draw(300, 12, 500, 9)
@@ -42,20 +43,20 @@ def test_tiles_find_what_all_outputs_have(monkeypatch, halves, offset, cells, to
     assert_same(x, text, texts, rows, bias - offset)
 
 
-@halves
-def test_the_first_of_equal_tokens_wins(monkeypatch, halves):
-    monkeypatch.setattr(linear_max, "multiplies_bfloat16", lambda: halves)
+@short
+def test_the_first_of_equal_tokens_wins(monkeypatch, short):
+    use_bytes(monkeypatch, linear_max, short)
     x, text = torch.ones(128, 2), torch.arange(2).repeat_interleave(64)
     maxima, tokens = largest_outputs(x, text, 2, torch.ones(3, 2), torch.zeros(3))
     assert maxima.tolist() == [[2.0] * 3] * 2
     assert tokens.tolist() == [[0] * 3, [64] * 3]
 
 
-@halves
+@short
 @pytest.mark.parametrize("part", ["x", "rows", "bias"])
 @pytest.mark.parametrize("broken", [torch.nan, torch.inf])
-def test_what_is_no_number_is_not_lost(monkeypatch, halves, part, broken):
-    monkeypatch.setattr(linear_max, "multiplies_bfloat16", lambda: halves)
+def test_what_is_no_number_is_not_lost(monkeypatch, short, part, broken):
+    use_bytes(monkeypatch, linear_max, short)
     x, text, texts, rows, bias = draw(100, 4, 70, 3)
     {"x": x, "rows": rows, "bias": bias}[part][7] = broken
     maxima, _ = largest_outputs(x, text, texts, rows, bias)
@@ -64,14 +65,14 @@ def test_what_is_no_number_is_not_lost(monkeypatch, halves, part, broken):
     assert torch.allclose(maxima, expected, atol=1e-4, equal_nan=True)
 
 
-@halves
+@short
 @given(data=st.data())
-def test_any_numbers(halves, data):
+def test_any_numbers(short, data):
     """Few different numbers, so that many outputs are equal or nearly so."""
     texts, size = data.draw(st.integers(1, 5)), data.draw(st.integers(1, 140))
     pick = few_numbers(data)
     text = torch.tensor(data.draw(st.lists(st.integers(0, texts - 1), min_size=80, max_size=80)))
     text = text.sort().values
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(linear_max, "multiplies_bfloat16", lambda: halves)
+        use_bytes(patch, linear_max, short)
         assert_same(pick(80, 3), text, texts, pick(size, 3), pick(size), atol=1e-1)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from lexicept.models.precision import autocast, has_bfloat16
+from lexicept.models.precision import autocast, has_bfloat16, multiplies_bfloat16
 
 CPU = torch.device("cpu")
 
@@ -21,3 +21,12 @@ def test_a_product_is_in_bfloat16_where_wanted_and_present(monkeypatch, present,
 def test_autocast_is_wanted_unless_said_otherwise(bfloat16):
     with autocast(CPU):
         assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "expected"),
+    [({}, False), ({"avx512_bf16": True}, True), ({"amx_bf16": True}, True)],
+)
+def test_a_cpu_that_multiplies_bfloat16(monkeypatch, capabilities, expected):
+    monkeypatch.setattr("torch.cpu.get_capabilities", lambda: capabilities, raising=False)
+    assert multiplies_bfloat16.__wrapped__() is expected

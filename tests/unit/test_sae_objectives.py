@@ -16,6 +16,7 @@ from lexicept.training.loop import Loop
 from lexicept.training.sae.objectives import CONTROL, OBJECTIVES, equal_shares
 from lexicept.training.sae.settings import Architecture, SAESettings
 from lexicept.training.sae.trainer import SAETask, initial_sae, train_on_states
+from support.short_products import use_bytes
 from support.tiny import save_bert, text
 
 ARCHITECTURES = list(OBJECTIVES)
@@ -446,11 +447,11 @@ class Sizes(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("architecture", ["batch_topk", "relu", "jumprelu", "gated"])
-@pytest.mark.parametrize("halves", [False, True])
-def test_no_array_of_tokens_and_latents_is_made(architecture, halves, monkeypatch):
+@pytest.mark.parametrize("short", [False, True])
+def test_no_array_of_tokens_and_latents_is_made(architecture, short, monkeypatch):
     for module in (linear_topk, entries):
         monkeypatch.setattr(module, "CHUNK_CELLS", 20_000)
-    monkeypatch.setattr(entries, "multiplies_bfloat16", lambda: halves)
+    use_bytes(monkeypatch, entries, short)
     x = states(1024, 8).float()
     with Sizes() as sizes:
         task = SAETask.begin(x, SAESettings(512, 4, architecture=architecture))

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from functools import cache
 
 import torch
 
-from lexicept.ops.rounding import multiplies_bfloat16
+from lexicept.ops.rounding import has_instructions
+
+
+@cache
+def multiplies_bfloat16() -> bool:
+    """Return whether this CPU has instructions that multiply bfloat16."""
+    return has_instructions("avx512_bf16", "amx_bf16")
 
 
 def has_bfloat16(device: torch.device) -> bool:

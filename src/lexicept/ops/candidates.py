@@ -20,12 +20,6 @@ GROUP = 32
 STRIP = 128
 """Columns whose rows are in use together."""
 
-HALF = 1 / 255
-"""A little more than the largest relative error of rounding to bfloat16."""
-
-LOWEST, HIGHEST = -(2**15), 2**15 - 1
-"""Smallest and largest 16-bit key."""
-
 
 def keep_largest_reference(
     scores: Floats, start: int, values: Floats, columns: Integers, first: int, last: int
@@ -185,62 +179,61 @@ def ragged_dots(x, rows, starts, columns, products, first, last):  # pragma: no 
 
 
 @compiled()
-def count_above(bits, errors, row_errors, counts, first, last):  # pragma: no cover - compiled
-    """Count the bfloat16 scores of each token that may stand for numbers above 0.
+def count_above(
+    products, scales, errors, row_scales, lifted, row_errors, counts, first, last
+):  # pragma: no cover - compiled
+    """Count the outputs of each token that may be above their floors.
 
     Args:
-        bits: scores [n, T] in bfloat16, as signed integers. Those of token i are off by at most
-            ``errors[i] · row_errors[:2] + row_errors[2]``, and by 1/256 of themselves.
+        products: of 8-bit numbers, int32 [n, T]. Outputs less their floors are ``products[i, j] ·
+            scales[i] · row_scales[j] + lifted[j]``, off by at most ``errors[i] · row_errors[:2] +
+            row_errors[2]``.
+        scales: [n]
         errors: [n, 2]
+        row_scales, lifted: of the tile [T], the latter biases less floors.
         row_errors: [3]
         counts: the results [n].
     """
-    keys = np.empty(bits.shape[1], np.int16)
+    scores = np.empty(lifted.size, np.float32)
     for i in range(first, last):
         error = errors[i, 0] * row_errors[0] + errors[i, 1] * row_errors[1] + row_errors[2]
-        least = _key_below(np.float32(0), error)
-        _keys(bits[i], keys)
-        above = 0
-        for j in range(keys.size):
-            above += keys[j] > least
-        counts[i] = above
+        _scores(products[i], scales[i], row_scales, lifted, scores)
+        counts[i] = _number_above(scores, -error)
 
 
 @compiled()
 def fill_above(
-    bits, errors, row_errors, x, rows, bias, floor, starts, counts, columns, outputs, first, last
-):  # pragma: no cover - compiled
-    """Write the columns of each token whose exact scores are above a floor, and these scores.
+    products, scales, errors, row_scales, lifted, row_errors, x, rows, bias, floor, starts, counts,
+    columns, outputs, first, last,
+):  # fmt: skip  # pragma: no cover - compiled
+    """Write the columns of each token whose exact outputs are above a floor, and these outputs.
 
     Args:
-        bits, errors, row_errors: see ``count_above``.
+        products, scales, errors, row_scales, lifted, row_errors: see ``count_above``.
         x: tokens [n, d].
         rows, bias, floor: of the tile [T, d], [T] and [T].
         starts: place of each token's first column [n + 1], with room for every candidate.
         counts: number of each token's columns [n], a result.
-        columns, outputs: the columns and scores, results.
+        columns, outputs: the columns and outputs, results.
     """
-    keys = np.empty(bits.shape[1], np.int16)
+    scores = np.empty(lifted.size, np.float32)
     for i in range(first, last):
         counts[i] = 0
         if starts[i] == starts[i + 1]:
             continue
         error = errors[i, 0] * row_errors[0] + errors[i, 1] * row_errors[1] + row_errors[2]
-        least = _key_below(np.float32(0), error)
-        _keys(bits[i], keys)
-        for begin in range(0, keys.size, BLOCK):
-            part = keys[begin : begin + BLOCK]
-            above = 0
-            for j in range(part.size):
-                above += part[j] > least
-            if above == 0:
+        _scores(products[i], scales[i], row_scales, lifted, scores)
+        for begin in range(0, scores.size, GROUP):
+            part = scores[begin : begin + GROUP]
+            if _number_above(part, -error) == 0:
                 continue
-            for j in range(begin, begin + part.size):
-                if keys[j] <= least:
+            for j in range(part.size):
+                if part[j] <= -error:
                     continue
-                output = _dot(x[i], rows[j]) + bias[j]
-                if output > floor[j]:
-                    columns[starts[i] + counts[i]] = j
+                column = begin + j
+                output = _dot(x[i], rows[column]) + bias[column]
+                if output > floor[column]:
+                    columns[starts[i] + counts[i]] = column
                     outputs[starts[i] + counts[i]] = output
                     counts[i] += 1
 
@@ -306,87 +299,79 @@ def add_products(starts, columns, values, rows, sums, first, last):  # pragma: n
 
 @compiled()
 def exact_maxima(
-    bits, errors, x, bounds, rows, bias, row_errors, maxima, tokens, first, last
-):  # pragma: no cover - compiled
+    products, scales, errors, x, bounds, rows, bias, row_scales, row_errors, maxima, tokens,
+    first, last,
+):  # fmt: skip  # pragma: no cover - compiled
     """Find the largest output above 0 of each text's tokens, in columns ``first`` to ``last``.
 
     Only candidates for the largest, within the error bounds, are computed.
 
     Args:
-        bits: outputs [n, T] in bfloat16, as signed integers. Those of a text's tokens in column j
-            are off by at most ``errors[text] · row_errors[j, :2] + row_errors[j, 2]``, and by 1/256
-            of themselves.
+        products: of 8-bit numbers, int32 [n, T]. Outputs ``products[i, j] · scales[i] ·
+            row_scales[j] + bias[j]`` of a text's tokens are off by at most ``errors[text] ·
+            row_errors[j, :2] + row_errors[j, 2]``.
+        scales: [n]
         errors: [texts, 2]
         x: tokens [n, d], text by text.
         bounds: text t has tokens ``bounds[t]`` to ``bounds[t + 1]``.
-        rows, bias: of the tile [T, d] and [T].
+        rows, bias, row_scales: of the tile [T, d], [T] and [T].
         row_errors: [T, 3]
         maxima, tokens: the results [texts, T]; 0 at first.
     """
-    keys = np.empty(STRIP, np.int16)
-    best = np.empty(STRIP, np.int16)
+    scores = np.empty(STRIP, np.float32)
+    least = np.empty(STRIP, np.float32)
     for begin in range(first, last, STRIP):  # whose rows stay in the cache
-        width = min(STRIP, last - begin)
+        end = min(begin + STRIP, last)
+        some, bar = scores[: end - begin], least[: end - begin]
+        own_scales, own_bias = row_scales[begin:end], bias[begin:end]
         for text in range(bounds.size - 1):
-            best[:] = LOWEST
+            bar[:] = -np.inf
             for i in range(bounds[text], bounds[text + 1]):
-                _keys(bits[i, begin : begin + width], keys)
-                for j in range(width):
-                    best[j] = max(best[j], keys[j])
-            _lower(best[:width], errors[text], row_errors[begin : begin + width])
+                _scores(products[i, begin:end], scales[i], own_scales, own_bias, some)
+                _raise(bar, some)
+            _lower(bar, errors[text], row_errors[begin:end])
             for i in range(bounds[text], bounds[text + 1]):
-                _keys(bits[i, begin : begin + width], keys)
-                reached = 0
-                for j in range(width):
-                    reached += keys[j] > best[j]
-                if reached == 0:
+                _scores(products[i, begin:end], scales[i], own_scales, own_bias, some)
+                if _number_over(some, bar) == 0:
                     continue
-                for j in range(width):
-                    if keys[j] > best[j]:
+                for j in range(some.size):
+                    if some[j] > bar[j]:
                         output = _dot(x[i], rows[begin + j]) + bias[begin + j]
                         if output > maxima[text, begin + j]:
                             maxima[text, begin + j] = output
                             tokens[text, begin + j] = i
 
 
-@compiled(inline="always")
-def _keys(bits, keys):  # pragma: no cover - compiled
-    """Write integers in the order of the numbers that have these bits to ``keys``."""
-    for j in range(bits.size):
-        keys[j] = bits[j] ^ ((bits[j] >> np.int16(15)) & np.int16(0x7FFF))
+@compiled()
+def _number_above(scores, least):  # pragma: no cover - compiled
+    above = np.int32(0)
+    for j in range(scores.size):
+        above = np.int32(above + np.int32(scores[j] > least))
+    return above
 
 
 @compiled()
-def _lower(best, errors, row_errors):  # pragma: no cover - compiled
-    """Lower the keys of maxima to keys below every candidate for the maximum above 0."""
-    for j in range(best.size):
-        error = row_errors[j, 2]
-        for part in range(errors.size):
-            error += errors[part] * row_errors[j, part]
-        number = _number(best[j])
-        if number + abs(number) * HALF + error <= 0:
-            best[j] = HIGHEST
-        else:
-            best[j] = _key_below(np.float32(number - abs(number) * HALF - error), error)
+def _number_over(scores, least):  # pragma: no cover - compiled
+    above = np.int32(0)
+    for j in range(scores.size):
+        above = np.int32(above + np.int32(scores[j] > least[j]))
+    return above
 
 
 @compiled()
-def _number(key):  # pragma: no cover - compiled
-    """Return the bfloat16 number of a key."""
-    word = np.empty(1, np.uint32)
-    word[0] = np.uint32(key ^ ((key >> 15) & 0x7FFF)) << np.uint32(16)
-    return word.view(np.float32)[0]
+def _raise(largest, scores):  # pragma: no cover - compiled
+    for j in range(largest.size):
+        largest[j] = scores[j] if scores[j] > largest[j] else largest[j]
 
 
 @compiled()
-def _key_below(number, error):  # pragma: no cover - compiled
-    """Return a key below those of all bfloat16 scores that may stand for this number or more."""
-    least = np.empty(1, np.float32)
-    least[0] = number - error
-    least[0] -= abs(least[0]) * HALF
-    bits = np.int64(least.view(np.uint32)[0] >> np.uint32(16))
-    key = (bits if bits <= HIGHEST else 0xFFFF - bits + LOWEST) - 1
-    return np.int16(key if key > LOWEST else LOWEST)
+def _lower(largest, errors, row_errors):  # pragma: no cover - compiled
+    """Lower the largest scores below every candidate for the maximum above 0."""
+    for j in range(largest.size):
+        error = errors[0] * row_errors[j, 0] + errors[1] * row_errors[j, 1] + row_errors[j, 2]
+        sure = max(largest[j] - error, np.float32(0))
+        # Where the largest can't be above 0 there is no candidate.
+        largest[j] = sure - error if largest[j] + error > 0 else np.inf
 
 
 @compiled(fastmath={"reassoc", "contract"})

@@ -24,7 +24,7 @@ from lexicept.ops.candidates import (
 )
 from lexicept.ops.chosen import GATHERED, sum_by_group
 from lexicept.ops.linear_topk import CHUNK_CELLS, MANY, TOKENS, tiles
-from lexicept.ops.rounding import Rounded, multiplies_bfloat16, narrowed
+from lexicept.ops.rounding import SUMMED, Quantised, multiplies_bytes, products, quantised
 from lexicept.ops.threads import over_rows
 from lexicept.vectors import Integers
 
@@ -82,9 +82,9 @@ def outputs_above(x: Tensor, rows: Tensor, bias: Tensor, floor: Tensor) -> tuple
     x, rows, bias = (part.detach().contiguous() for part in (x, rows, bias))
     with torch.autocast(x.device.type, enabled=False):
         single = x.dtype == rows.dtype == torch.float32 and x.device.type == "cpu"
-        if single and multiplies_bfloat16() and len(x) >= MANY:
+        if single and multiplies_bytes() and len(x) >= MANY:
             floor = floor.detach().expand(len(rows)).contiguous()
-            found = [_by_halves(part, rows, bias, floor) for part in x.split(TOKENS)]
+            found = [_by_bytes(part, rows, bias, floor) for part in x.split(TOKENS)]
             if all(part is not None for part in found):
                 return _joined([part for part in found if part is not None])
         return _by_slices(x, rows, bias, floor)
@@ -149,17 +149,17 @@ def _joined(parts: list[tuple[Entries, Tensor]]) -> tuple[Entries, Tensor]:
     return Entries(_starts(counts), columns), outputs
 
 
-def _by_halves(
+def _by_bytes(
     x: Tensor, rows: Tensor, bias: Tensor, floor: Tensor
 ) -> tuple[Entries, Tensor] | None:
-    """Search tiles, with bfloat16 to choose the candidates; None where a number is not finite."""
-    halves, threads = narrowed(x), torch.get_num_threads()
+    """Search tiles, with products of 8 bits to choose the candidates; None where a number is not
+    finite."""
+    short, threads = quantised(x), torch.get_num_threads()
     tokens, columns, outputs = [], [], []
     for part in tiles(len(x), len(rows)):
-        tile, lifted = narrowed(rows[part]), bias[part] - floor[part]
-        if not bool((halves.norms.max() + tile.norms.max() + lifted.abs().max()).isfinite()):
+        scores = short_scores(short, quantised(rows[part]), bias[part], floor[part])
+        if scores is None:
             return None
-        scores = compare_halves(halves, tile, lifted)
         counts = np.zeros(len(x), np.int64)
         over_rows(count_above, len(x), threads, *scores, counts)
         starts = np.concatenate([[0], np.cumsum(counts)])
@@ -176,22 +176,25 @@ def _by_halves(
     return Entries(_starts(torch.bincount(place, minlength=len(x))), columns_of), outputs_of
 
 
-def compare_halves(halves: Rounded, tile: Rounded, lifted: Tensor) -> list[np.ndarray]:
-    """Compute outputs less a number each in bfloat16, for the kernels of ``ops.candidates``.
+def short_scores(
+    x: Quantised, tile: Quantised, bias: Tensor, floor: Tensor
+) -> list[np.ndarray] | None:
+    """Compute outputs less their floors from products of 8 bits, for the kernels of
+    ``ops.candidates``.
 
     Args:
-        halves, tile: tokens [n, d] and rows [T, d].
-        lifted: biases less those numbers [T].
+        x, tile: tokens [n, d] and rows [T, d].
+        bias, floor: [T]
 
     Returns:
-        Scores as signed integers [n, T], and the bounds of their errors [n, 2] and [3].
+        The first six arguments of ``count_above``; None where a number is not finite.
     """
-    rounded = lifted.bfloat16()
-    scores = F.linear(halves.numbers, tile.numbers, rounded).view(torch.int16)
-    # Single precision adds the bias and compares: two roundings that ``lifted`` does not have.
-    lost = (lifted - rounded).abs().max() + lifted.abs().max() * 2.0**-22
-    worst = torch.stack([tile.norms.max(), tile.errors.max(), lost])
-    return [part.numpy() for part in (scores, halves.factors(), worst)]
+    summed = SUMMED * (bias.abs() + floor.abs()).max()
+    worst = torch.stack([tile.norms.max(), tile.errors.max(), summed])
+    if not bool((x.norms.max() * worst[0] + worst.sum()).isfinite()):
+        return None
+    parts = (products(x, tile), x.scales, x.factors(), tile.scales, bias - floor, worst)
+    return [part.numpy() for part in parts]
 
 
 def entry_outputs_reference(x: Tensor, rows: Tensor, bias: Tensor, entries: Entries) -> Tensor:

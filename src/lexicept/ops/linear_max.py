@@ -8,12 +8,11 @@ from itertools import pairwise
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from lexicept.ops.candidates import exact_maxima
 from lexicept.ops.linear_topk import MANY, tiles
-from lexicept.ops.rounding import multiplies_bfloat16, narrowed
+from lexicept.ops.rounding import SUMMED, multiplies_bytes, products, quantised
 from lexicept.ops.threads import over_rows
 from lexicept.ops.triton import usable
 
@@ -68,7 +67,7 @@ def largest_outputs(
                 text[start : start + TOKENS], return_counts=True
             )
             ends = [0, *counts.cumsum(0).tolist()]
-            of_tile = _by_halves(some, ends) or partial(_of_tile, some, ends)
+            of_tile = _by_bytes(some, ends) or partial(_of_tile, some, ends)
             for columns in tiles(len(some), len(rows)):
                 best, token = of_tile(rows[columns], bias[columns])
                 before, earlier = maxima[names, columns], tokens[names, columns]
@@ -91,28 +90,27 @@ def _of_tile(x: Tensor, ends: Sequence[int], rows: Tensor, bias: Tensor) -> Maxi
     return best, token + starts[:, None]
 
 
-def _by_halves(x: Tensor, ends: Sequence[int]) -> Callable[[Tensor, Tensor], Maxima] | None:
-    """Do as ``_of_tile`` on a CPU that multiplies bfloat16 faster: only candidates for the
+def _by_bytes(x: Tensor, ends: Sequence[int]) -> Callable[[Tensor, Tensor], Maxima] | None:
+    """Do as ``_of_tile`` on a CPU that multiplies 8-bit numbers faster: only candidates for the
     maximum, within the rounding errors, are computed in single precision.
 
-    Returns None for few tokens, where it does not pay, and for numbers that are not finite. See
-    ``rounding.Rounded.factors`` for the bound.
+    Returns None for few tokens, where it does not pay, and for numbers that are not finite.
     """
-    if not multiplies_bfloat16() or len(x) < MANY or x.device.type != "cpu":
+    if not multiplies_bytes() or len(x) < MANY or x.device.type != "cpu":
         return None
     if x.dtype != torch.float32:
         return None
-    halves = narrowed(x)
-    if not bool(halves.norms.isfinite().all()):
-        return None
-    factors = halves.factors()
+    short = quantised(x)
+    factors = short.factors()
     of_texts = np.stack([factors[start:end].amax(dim=0).numpy() for start, end in pairwise(ends)])
     bounds = np.array(ends)
 
     def of_tile(rows: Tensor, bias: Tensor) -> Maxima:
-        tile, rounded = narrowed(rows), bias.bfloat16()
-        of_columns = torch.stack([tile.norms, tile.errors, (bias - rounded).abs()], dim=1)
-        if rows.dtype != torch.float32 or not bool(of_columns.isfinite().all()):
+        if rows.dtype != torch.float32:
+            return _of_tile(x, ends, rows, bias)
+        tile = quantised(rows)
+        of_columns = torch.stack([tile.norms, tile.errors, SUMMED * bias.abs()], dim=1)
+        if not bool((short.norms.max() * tile.norms.max() + of_columns.sum()).isfinite()):
             return _of_tile(x, ends, rows, bias)
         maxima = torch.zeros(len(ends) - 1, len(rows))
         tokens = torch.zeros(maxima.shape, dtype=torch.long)
@@ -120,12 +118,14 @@ def _by_halves(x: Tensor, ends: Sequence[int]) -> Callable[[Tensor, Tensor], Max
             exact_maxima,
             len(rows),
             torch.get_num_threads(),
-            F.linear(halves.numbers, tile.numbers, rounded).view(torch.int16).numpy(),
+            products(short, tile).numpy(),
+            short.scales.numpy(),
             of_texts,
             x.numpy(),
             bounds,
             rows.numpy(),
             bias.numpy(),
+            tile.scales.numpy(),
             of_columns.numpy(),
             maxima.numpy(),
             tokens.numpy(),

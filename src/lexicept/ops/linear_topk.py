@@ -17,7 +17,7 @@ from lexicept.ops.candidates import (
     keep_largest_reference,
 )
 from lexicept.ops.compiled import LOOPED, by_work
-from lexicept.ops.rounding import Quantised, multiplies_bytes, quantised
+from lexicept.ops.rounding import SUMMED, Quantised, multiplies_bytes, products, quantised
 from lexicept.ops.threads import over_rows
 from lexicept.ops.topk import top_columns
 from lexicept.ops.triton import usable
@@ -31,9 +31,6 @@ TOKENS = 2048
 
 MANY = 64
 """Tokens from which it pays to round the rows, and the largest k that tiles are scanned for."""
-
-SUMMED = 2.0**-22
-"""Bound on the relative error of adding a bias, whose sum is rounded twice."""
 
 SORTED = 1e-7
 """Seconds that NumPy takes to sort an entry, about."""
@@ -166,9 +163,17 @@ def _add_by_bytes(
 ) -> Tensor:
     """Add a tile to the largest so far, with products of 8 bits to choose the candidates."""
     tile = quantised(rows)
-    products = torch._int_mm(tokens.numbers, tile.numbers.T)
     worst = torch.stack([tile.norms.max(), tile.errors.max(), SUMMED * bias.abs().max()])
-    parts = (products, tokens.scales, tokens.factors(), x, rows, bias, tile.scales, worst)
+    parts = (
+        products(tokens, tile),
+        tokens.scales,
+        tokens.factors(),
+        x,
+        rows,
+        bias,
+        tile.scales,
+        worst,
+    )
     arrays = [part.numpy() for part in parts]
     _over(keep_largest_of_bytes, len(x), *arrays, start, values, columns)
     return (tokens.norms * worst[0] + worst.sum()).isfinite()
