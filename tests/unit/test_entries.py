@@ -62,7 +62,7 @@ def test_by_hand(monkeypatch):
 @pytest.mark.parametrize(("n", "size"), [(200, 400), (64, 1), (3, 400), (0, 7)])
 def test_tiles_find_what_all_outputs_have(monkeypatch, short, floor, n, size):
     use_bytes(monkeypatch, entries_module, short)
-    monkeypatch.setattr(linear_topk, "CHUNK_CELLS", 20_000)
+    monkeypatch.setattr(linear_topk, "TILE_CELLS", 20_000)
     x, rows, bias, floors = draw(n, 24, size)
     for each in (torch.tensor(floor), floor + floors):
         found = entries_above(x, rows, bias, each)

@@ -23,7 +23,7 @@ def draw(n=200, d=12, size=700, dtype=torch.float32):
 
 def use_tiles(patch, short):
     use_bytes(patch, entries, short)
-    patch.setattr(linear_topk, "CHUNK_CELLS", 40_000)
+    patch.setattr(linear_topk, "TILE_CELLS", 40_000)
 
 
 @short

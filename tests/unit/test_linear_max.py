@@ -35,7 +35,7 @@ def assert_same(*arguments, atol=1e-4):
 @pytest.mark.parametrize(("cells", "tokens"), [(10**6, 10**6), (9_000, 10**6), (9_000, 70)])
 def test_tiles_find_what_all_outputs_have(monkeypatch, short, offset, cells, tokens):
     use_bytes(monkeypatch, linear_max, short)
-    monkeypatch.setattr(linear_topk, "CHUNK_CELLS", cells)
+    monkeypatch.setattr(linear_topk, "TILE_CELLS", cells)
     monkeypatch.setattr(linear_max, "TOKENS", tokens)
     x, text, texts, rows, bias = draw(300, 12, 500, 9)
     maxima, _ = largest_outputs(x, text, texts, rows, bias - offset)

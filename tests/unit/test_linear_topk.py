@@ -50,7 +50,7 @@ def test_by_hand(monkeypatch):
 @pytest.mark.parametrize(("n", "cells"), [(200, 10_000), (200, 10**6), (3, 10_000)])
 def test_tiles_find_what_all_outputs_have(monkeypatch, short, size, k, n, cells):
     use_bytes(monkeypatch, linear_topk, short)
-    monkeypatch.setattr(linear_topk, "CHUNK_CELLS", cells)
+    monkeypatch.setattr(linear_topk, "TILE_CELLS", cells)
     monkeypatch.setattr(linear_topk, "TOKENS", 70)
     assert_same(*draw(n, 24, size), k)
 

@@ -451,6 +451,7 @@ class Sizes(TorchDispatchMode):
 def test_no_array_of_tokens_and_latents_is_made(architecture, short, monkeypatch):
     for module in (linear_topk, entries):
         monkeypatch.setattr(module, "CHUNK_CELLS", 20_000)
+    monkeypatch.setattr(linear_topk, "TILE_CELLS", 20_000)
     use_bytes(monkeypatch, entries, short)
     x = states(1024, 8).float()
     with Sizes() as sizes:

@@ -26,6 +26,9 @@ from lexicept.vectors import Floats, Integers
 CHUNK_CELLS = 2**21
 """Most cells of tokens × outputs in memory at once: 8 MB, which are reused."""
 
+TILE_CELLS = 2**19
+"""Most cells of a tile, unless one output has more: 2 MB, which stay in a processor's cache."""
+
 TOKENS = 2048
 """Tokens that share one pass over the rows."""
 
@@ -185,8 +188,6 @@ def _over(kernel: Callable[..., None], rows: int, *arguments: object) -> None:
 
 def tiles(count: int, size: int) -> Iterator[slice]:
     """Yield the tiles of ``size`` outputs for ``count`` tokens, as slices."""
-    # Larger tiles are faster, and a sixteenth of all is little memory beside all.
-    cells = min(max(CHUNK_CELLS // 2, count * size // 16), 2 * CHUNK_CELLS)
-    step = max(1, cells // count)
+    step = max(1, TILE_CELLS // count)
     for start in range(0, size, step):
         yield slice(start, min(start + step, size))
