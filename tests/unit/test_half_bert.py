@@ -115,6 +115,6 @@ def test_gradients_reach_the_weights_of_a_model_that_was_converted(bert: Backbon
 def test_other_processors_leave_it_to_transformers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(half_bert, "_has_onednn", lambda: False)
+    monkeypatch.setattr(half_bert, "has_onednn", lambda: False)
     model = Backbone.from_pretrained(save_bert(tmp_path)).model
     assert HalfBert.of(model) is None

@@ -21,6 +21,7 @@ from lexicept.index.reader import IndexReader
 from lexicept.models import query_model
 from lexicept.models.backbone import Backbone
 from lexicept.models.encoder import Encoder
+from lexicept.models.half_bert import has_onednn
 from lexicept.models.heads.sae import SAEHead
 from lexicept.models.heads.settings import HeadSettings
 from lexicept.models.lora import add_adapters
@@ -101,6 +102,25 @@ def test_the_packaged_model_s_queries_are_equal() -> None:
     for query in ("how do I join two file paths", "x" * 50, "naïve Bayes 日本 ??"):
         expected = whole.encode_activations([query], "query")
         assert (activations(model, [query]) != expected).nnz == 0
+
+
+@pytest.mark.usefixtures("bfloat16")
+def test_queries_in_bfloat16_are_near(tmp_path: Path) -> None:
+    if not has_onednn():
+        pytest.skip("torch has no oneDNN that multiplies bfloat16 here")
+    made = encoder(tmp_path)
+    made.save(str(tmp_path / "model"), create_model_card=False)
+    model = QueryModel.load(tmp_path / "model", precision="bfloat16")
+    assert model is not None
+    exact = made.encode_activations(QUERIES, "query").toarray()
+    found = activations(model, QUERIES).toarray()
+    alone = np.vstack([activations(model, [query]).toarray() for query in QUERIES])
+    assert not np.array_equal(found, exact)
+    for near in (exact, alone):
+        assert np.linalg.norm(found - near) < 0.05 * np.linalg.norm(near)
+    made.backbone.query_precision = "bfloat16"
+    whole = made.encode_activations(QUERIES, "query").toarray()
+    assert np.linalg.norm(found - whole) < 0.05 * np.linalg.norm(whole)
 
 
 def test_adapters_are_added_to_their_base(tmp_path: Path) -> None:

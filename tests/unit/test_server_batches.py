@@ -15,13 +15,15 @@ from urllib.parse import urlsplit
 import pytest
 from fastapi.testclient import TestClient
 
+import lexicept
 from lexicept.corpora import Document
-from lexicept.index import updates
+from lexicept.errors import InputError
+from lexicept.index import loaded, updates
 from lexicept.index.loaded import LoadedVectorizers
 from lexicept.index.reader import IndexReader
 from lexicept.queries.syntax import ParsedQuery
 from lexicept.server import reader
-from lexicept.server.app import create_app
+from lexicept.server.app import create_app, from_environment
 from lexicept.server.metrics import Metrics
 from lexicept.server.reader import Reader, Search
 from support.served import save_index, serving
@@ -250,3 +252,28 @@ def test_a_client_that_leaves_takes_its_query_along(path: Path, model: Model) ->
         with ask("muki") as client:
             assert client.recv(65536).startswith(b"HTTP/1.1 200")
     assert model.batches == [["first"], ["muki"]]
+
+
+def test_workers_read_queries_in_the_precision_that_is_wanted(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted: list[str] = []
+    load = loaded.load_query_model
+
+    def watched(folder: Path, texts: Path | None, precision: str) -> Any:
+        wanted.append(precision)
+        return load(folder, texts, precision)
+
+    def run(*_: Any, **settings: Any) -> None:
+        with TestClient(from_environment(), base_url=BASE) as client:
+            assert client.get("/search", params={"query": "bade"}).status_code == 200
+
+    monkeypatch.setattr(loaded, "load_query_model", watched)
+    monkeypatch.setattr("uvicorn.run", run)
+    lexicept.serve(path, port=0)
+    lexicept.serve(path, port=0, precision="bfloat16")
+    assert wanted == ["float32", "bfloat16"]
+    monkeypatch.setenv("LEXICEPT_INDEX", str(path))
+    monkeypatch.setenv("LEXICEPT_PRECISION", "half")
+    with pytest.raises(InputError, match="precision is one of float32, bfloat16, not 'half'"):
+        from_environment()

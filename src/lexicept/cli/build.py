@@ -17,6 +17,7 @@ from lexicept.cli.common import (
     JsonOption,
     NewIndexOption,
     OverwriteOption,
+    PrecisionChoice,
     RayOption,
     RayWorkersOption,
     RestartOption,
@@ -64,13 +65,6 @@ class PruningChoice(StrEnum):
 
     weight = "weight"
     impact = "impact"
-
-
-class PrecisionChoice(StrEnum):
-    """Number format of the backbone."""
-
-    float32 = "float32"
-    bfloat16 = "bfloat16"
 
 
 VocabularyOption = Annotated[

@@ -51,6 +51,13 @@ class SearchVocabularyChoice(StrEnum):
         return ["words", "concepts"] if self is SearchVocabularyChoice.both else [self.value]
 
 
+class PrecisionChoice(StrEnum):
+    """Number format of the backbone."""
+
+    float32 = "float32"
+    bfloat16 = "bfloat16"
+
+
 class QueryEncoder(StrEnum):
     """Encoder of the concepts of queries."""
 

@@ -7,7 +7,13 @@ from typing import Annotated
 
 import typer
 
-from lexicept.cli.common import IndexArgument, QueryEncoder, QueryEncoderOption, SearchEngineOption
+from lexicept.cli.common import (
+    IndexArgument,
+    PrecisionChoice,
+    QueryEncoder,
+    QueryEncoderOption,
+    SearchEngineOption,
+)
 from lexicept.cli.configuration import ConfigOption
 
 
@@ -26,6 +32,13 @@ def serve(
         int,
         typer.Option(min=0, help="Memory of a worker for queries that were encoded; 0: none."),
     ] = 32,
+    precision: Annotated[
+        PrecisionChoice,
+        typer.Option(
+            help="Number format in which models read queries; bfloat16 is used only where it is "
+            "faster, and changes scores a little."
+        ),
+    ] = PrecisionChoice.float32,
     api_key_file: Annotated[
         Path | None, typer.Option(help="File with the key that every request must carry.")
     ] = None,
@@ -46,6 +59,7 @@ def serve(
         engine=engine,
         query_encoder=query_encoder.value,
         query_cache_mb=query_cache_mb,
+        precision=precision.value,
         api_key_file=api_key_file,
     )
 

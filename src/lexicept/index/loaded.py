@@ -21,6 +21,7 @@ from lexicept.vectorizers.interface import (
     EncodedQuery,
     JoinedVectorizer,
     JointVectorizer,
+    ModelVectorizer,
     QueryModel,
     QueryTable,
     QueryVectorizer,
@@ -54,6 +55,9 @@ class LoadedVectorizers:
         self._table: QueryTable | None = None
         self._query_model: QueryModel | None = None
         self._tried_query_model = False
+        self.query_precision = "float32"
+        """Number format of models' matrix products for queries, float32 or bfloat16; to be set
+        before one is loaded."""
         self.cache: QueryCache | None = None
         """Queries that the concepts' model encoded lately; None keeps none."""
         # A model's matrix products use all processors: two at a time would slow each other down.
@@ -83,6 +87,8 @@ class LoadedVectorizers:
                 self._loaded[name] = self._load(name, lambda folder: load(folder, *others))
                 if name == "concepts":
                     self._tried_query_model = True  # one that is loaded stays: it is faster
+                    if isinstance(concepts := self._loaded[name], ModelVectorizer):
+                        concepts.query_precision = self.query_precision
             return self._loaded[name]
 
     def of(self, names: Sequence[str]) -> list[AnyVectorizer]:
@@ -192,7 +198,9 @@ class LoadedVectorizers:
             self._tried_query_model = True
             texts = self._folder / "texts" if "texts" in self._sizes else None
             folder = self._folder / "concepts"
-            model = None if self._replaced() else load_query_model(folder, texts)
+            model = (
+                None if self._replaced() else load_query_model(folder, texts, self.query_precision)
+            )
             if model is not None and model.size == self._model_size:
                 self._query_model = model
         return self._query_model

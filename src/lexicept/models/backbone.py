@@ -82,8 +82,8 @@ class Backbone(Transformer):  # type: ignore[misc]
         bidirectional: whether tokens attend to those after them; None leaves the model as it is.
         dtype: the type of the weights in memory: float32, bfloat16 or float16.
         precision: the type in which ``token_states`` multiplies matrices for documents, float32 or
-            bfloat16; bfloat16 is used only on hardware that multiplies it faster. Queries always
-            use float32.
+            bfloat16; bfloat16 is used only on hardware that multiplies it faster. Queries use
+            ``query_precision``, float32 unless it is set.
         special_tokens: whether special tokens count like any other token (SPLADE; SAE-SPLADE,
             section 3: H = (h_0, …, h_N)). Explanations have no characters for them.
         max_query_tokens, max_document_tokens: the length, special tokens included, after which a
@@ -134,6 +134,8 @@ class Backbone(Transformer):  # type: ignore[misc]
         """The hub name or folder of the weights."""
         self.overlap = overlap
         self.precision = precision
+        self.query_precision = "float32"
+        """``precision`` for queries; it is not saved."""
         self.special_tokens = special_tokens
         self.cut(max_query_tokens, max_document_tokens)
         self.known: KnownStates | None = None
@@ -410,7 +412,7 @@ class Backbone(Transformer):  # type: ignore[misc]
         """Compute the states of all tokens that windows do not leave out, without gradient.
 
         Args:
-            task: query or document; only documents are read in a lower ``precision``.
+            task: query or document, whose precision it is.
 
         Yields:
             For a batch of windows of similar length: their numbers, and the states of their tokens
@@ -420,7 +422,8 @@ class Backbone(Transformer):  # type: ignore[misc]
         known = None if task == "query" else self.known
         for numbers, states in read_known(windows, known, BATCH_TOKENS, fresh):
             yield numbers, states.to(self.model.device)
-        run = partial(self._run, low=task != "query" and self.precision == "bfloat16")
+        precision = self.query_precision if task == "query" else self.precision
+        run = partial(self._run, low=precision == "bfloat16")
         yield from read_once(windows, fresh, run, BATCH_TOKENS)
 
     def _run(self, windows: Sequence[Window], low: bool) -> Iterator[tuple[list[int], Tensor]]:

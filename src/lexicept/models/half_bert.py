@@ -52,7 +52,7 @@ class HalfBert(Bert):
         """Convert a model of transformers as it is now; None for one of another kind or on another
         device, in training, or where torch has no oneDNN that multiplies bfloat16."""
         config = model.config.to_dict()
-        if not is_plain(config) or model.training or not _has_onednn():
+        if not is_plain(config) or model.training or not has_onednn():
             return None
         weights = {name: weight.detach() for name, weight in model.state_dict().items()}
         blocks = range(config["num_hidden_layers"])
@@ -116,7 +116,8 @@ class HalfBert(Bert):
         add_norm_(x, half, *self._norm(name), self._eps)
 
 
-def _has_onednn() -> bool:
+def has_onednn() -> bool:
+    """Return whether torch has an oneDNN that multiplies bfloat16 here."""
     return torch.backends.mkldnn.is_available() and bool(
         torch.ops.mkldnn._is_mkldnn_bf16_supported()
     )

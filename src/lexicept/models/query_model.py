@@ -18,8 +18,10 @@ from torch import Tensor
 
 from lexicept.models.bert import Bert
 from lexicept.models.exemplars import Exemplars
+from lexicept.models.half_bert import HalfBert, has_onednn
 from lexicept.models.heads.settings import HeadSettings, read_settings
 from lexicept.models.pooled import MeanStates, TokenStates, pooled_activations
+from lexicept.models.precision import has_bfloat16
 from lexicept.models.prompts import prompt_for
 from lexicept.models.sae.model import SAE
 from lexicept.models.windows import Window, pack_windows
@@ -82,11 +84,15 @@ class QueryModel:
         self._exemplars = exemplars
 
     @classmethod
-    def load(cls, folder: Path, exemplars: Exemplars | None = None) -> QueryModel | None:
+    def load(
+        cls, folder: Path, exemplars: Exemplars | None = None, precision: str = "float32"
+    ) -> QueryModel | None:
         """Load a saved ``Encoder``; None for one that only ``Encoder`` can run.
 
         Args:
             exemplars: what queries are compared with, too.
+            precision: float32, or bfloat16 for a backbone that multiplies it where the processor
+                does so faster.
 
         Raises:
             OSError, ValueError, KeyError, TypeError, RuntimeError, InputError: it is damaged.
@@ -100,7 +106,7 @@ class QueryModel:
         settings, other = read_settings(folder / entries[1]["path"])
         if settings.query_k is None or settings.double_log or other.get("inner"):
             return None
-        bert = Bert.load(folder)
+        bert = _kind(precision).load(folder)
         if bert is None:
             return None
         head = LatentHead(SAE.load(folder / entries[1]["path"]), settings)
@@ -151,6 +157,13 @@ class QueryModel:
             with torch.inference_mode():
                 states = self._bert.states(ids, lengths)[token_mask]
             yield batch, states
+
+
+def _kind(precision: str) -> type[Bert]:
+    """Return what multiplies in this precision."""
+    if precision == "bfloat16" and has_bfloat16(torch.device("cpu")) and has_onednn():
+        return HalfBert
+    return Bert
 
 
 def _batches(numbers: Sequence[int], lengths: Sequence[int]) -> Iterator[list[int]]:

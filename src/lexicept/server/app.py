@@ -31,8 +31,11 @@ INDEX_VARIABLE = "LEXICEPT_INDEX"
 ENGINE_VARIABLE = "LEXICEPT_ENGINE"
 QUERY_ENCODER_VARIABLE = "LEXICEPT_QUERY_ENCODER"
 QUERY_CACHE_VARIABLE = "LEXICEPT_QUERY_CACHE_MB"
+PRECISION_VARIABLE = "LEXICEPT_PRECISION"
 HOST_VARIABLE = "LEXICEPT_HOST"
 KEY_VARIABLE = "LEXICEPT_API_KEY_FILE"
+
+PRECISIONS = ("float32", "bfloat16")
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1", "[::1]")
 
@@ -54,11 +57,12 @@ def from_environment() -> FastAPI:
     LEXICEPT_HOST is the address that the server binds to (default 127.0.0.1), LEXICEPT_ENGINE the
     engine (default exact), LEXICEPT_QUERY_ENCODER what encodes queries (default model),
     LEXICEPT_QUERY_CACHE_MB the memory for encoded queries (default 32, 0 for none),
-    LEXICEPT_API_KEY_FILE a file with the API key (default: none required).
+    LEXICEPT_PRECISION the number format of models (default float32), LEXICEPT_API_KEY_FILE a file
+    with the API key (default: none required).
 
     Raises:
         InputError: no LEXICEPT_INDEX, it has no such engine or encoder of queries, the file holds
-            no key, or the memory is no number.
+            no key, the memory is no number, or there is no such number format.
         IndexFormatError: it is no index.
     """
     if INDEX_VARIABLE not in os.environ:
@@ -71,6 +75,7 @@ def from_environment() -> FastAPI:
         None if key_file is None else read_key(key_file),
         os.environ.get(QUERY_ENCODER_VARIABLE, "model"),
         _megabytes(os.environ.get(QUERY_CACHE_VARIABLE, str(QUERY_CACHE_MB))),
+        os.environ.get(PRECISION_VARIABLE, "float32"),
     )
 
 
@@ -88,6 +93,7 @@ def create_app(
     api_key: str | None = None,
     query_encoder: str = "model",
     query_cache_mb: int = QUERY_CACHE_MB,
+    precision: str = "float32",
 ) -> FastAPI:
     """Return the application for one index.
 
@@ -101,14 +107,17 @@ def create_app(
         api_key: the key that every request must carry, also one for the page; None: no key.
         query_encoder: what encodes the queries' concepts: model, or lookup.
         query_cache_mb: memory for queries that the model encoded, in MB; 0 keeps none.
+        precision: number format in which models read queries, float32 or bfloat16.
 
     Raises:
         InputError: the index has no such engine or encoder of queries, or has changed since the
-            engine was built.
+            engine was built, or there is no such number format.
         IndexFormatError: no index, or a damaged one.
     """
+    if precision not in PRECISIONS:
+        raise InputError(f"precision is one of {', '.join(PRECISIONS)}, not {precision!r:.40}")
     metrics = Metrics()
-    reader = Reader(path, engine, query_encoder, query_cache_mb * 2**20, metrics)
+    reader = Reader(path, engine, query_encoder, query_cache_mb * 2**20, metrics, precision)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

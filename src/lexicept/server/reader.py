@@ -108,6 +108,8 @@ class Reader:
         query_encoder: model or lookup; generations without a token table are ignored by the latter.
         query_cache: bytes of memory for queries that the model encoded; 0 keeps none.
         metrics: counts cache hits and misses, and queries encoded together.
+        precision: number format of the models' matrix products, float32 or bfloat16; the latter is
+            used only where the processor multiplies it faster.
 
     Raises:
         InputError: the index has no such engine or encoder of queries, or has changed since the
@@ -122,9 +124,11 @@ class Reader:
         query_encoder: str = "model",
         query_cache: int = QUERY_CACHE_MB * 2**20,
         metrics: Metrics | None = None,
+        precision: str = "float32",
     ) -> None:
         self.path = Path(path)
         self._engine, self._query_encoder, self._query_cache = engine, query_encoder, query_cache
+        self._precision = precision
         self._metrics = metrics or Metrics()
         self._seen = self._tried = manifest_identity(self.path)
         """The manifest of the generation that is served, and the one that was tried last."""
@@ -142,6 +146,7 @@ class Reader:
 
     def _open(self) -> IndexReader:
         index = IndexReader.open(self.path, engine=self._engine)
+        index.vectorizers.query_precision = self._precision
         if self._query_cache:
             index.vectorizers.cache = QueryCache(self._query_cache)
         return index.using(self._query_encoder)

@@ -108,6 +108,15 @@ class ConceptVectorizer:
         self.encoder.backbone.precision = value
 
     @property
+    def query_precision(self) -> str:
+        """Precision for queries, float32 or bfloat16; see ``Backbone``."""
+        return self.encoder.backbone.query_precision
+
+    @query_precision.setter
+    def query_precision(self, value: str) -> None:
+        self.encoder.backbone.query_precision = value
+
+    @property
     def size(self) -> int:
         """Number of dimensions."""
         return self.head.size

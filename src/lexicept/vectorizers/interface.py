@@ -163,6 +163,14 @@ class QueryVectorizer(Protocol):
         """See ``Vectorizer``."""
 
 
+@runtime_checkable
+class ModelVectorizer(Protocol):
+    """A vectorizer that reads texts by a neural network."""
+
+    query_precision: str
+    """Number format of its matrix products for queries, float32 or bfloat16."""
+
+
 class QueryModel(Protocol):
     """A model that encodes few short queries, and is loaded faster than a vectorizer."""
 
@@ -229,11 +237,12 @@ def load_token_table(folder: Path) -> QueryTable:
     return cast(QueryTable, table.load(folder / TOKEN_TABLE))
 
 
-def load_query_model(folder: Path, texts: Path | None) -> QueryModel | None:
+def load_query_model(folder: Path, texts: Path | None, precision: str) -> QueryModel | None:
     """Load the model in the folder of the concepts for queries alone.
 
     Args:
         texts: the folder of whole texts, whose weights follow the concepts'; None without any.
+        precision: see ``ModelVectorizer``.
 
     Returns:
         None where it can't be loaded: ``load_vectorizer`` then loads it or raises the error.
@@ -241,7 +250,7 @@ def load_query_model(folder: Path, texts: Path | None) -> QueryModel | None:
     try:
         model = importlib.import_module("lexicept.models.query_model").QueryModel
         exemplars = None if texts is None else Exemplars.load(texts)
-        return cast(QueryModel | None, model.load(folder / "model", exemplars))
+        return cast(QueryModel | None, model.load(folder / "model", exemplars, precision))
     except Exception:  # a package is missing, or a file is damaged
         return None
 
