@@ -25,10 +25,12 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlencode
 
+import torch
 from fastapi import FastAPI
 
 from benchmarks.common import Table
 from lexicept.index.reader import IndexReader
+from lexicept.models.precision import has_bfloat16
 
 QUERIES = 100_000
 QUERY_WORDS = 12
@@ -146,12 +148,16 @@ def run(path: Path, seconds: int, workers: int, connections: list[int]) -> Table
     queries = passages(index)
     names = [vocabulary.name for vocabulary in index.vocabularies]
     cases = [Case(name, {"vocabulary": name}) for name in names]
-    looked_up = []
+    groups = [(cases, "--query-encoder=model")]
     if len(names) > 1:
         both = " and ".join(names)
         cases += [Case(both, {}), Case(f"{both}, asked before", {}, again=True)]
+        if has_bfloat16(torch.device("cpu")):
+            of_model = {name: {"vocabulary": name} for name in names[1:]} | {both: {}}
+            halves = [Case(f"{name}, in bfloat16", given) for name, given in of_model.items()]
+            groups.append((halves, "--precision=bfloat16"))
         if index.vectorizers.has_table:
-            looked_up = [Case(f"{both}, looked up", {})]
+            groups.append(([Case(f"{both}, looked up", {})], "--query-encoder=lookup"))
     rows = []
     scripts, more = Path(sys.executable).parent, ["--workers", str(workers)]
     uvicorn = [str(scripts / "uvicorn"), "benchmarks.serving:bare", "--no-access-log"]
@@ -160,10 +166,9 @@ def run(path: Path, seconds: int, workers: int, connections: list[int]) -> Table
             load = wrk(address, ["/health"], seconds, count)
             rows.append(["a bare FastAPI route", str(count), *shown(load)])
     serve = [str(scripts / "lexicept"), "serve", str(path), *more]
-    for encoder, some in (("model", cases), ("lookup", looked_up)):
-        if some:
-            with running([*serve, "--query-encoder", encoder]) as address:
-                rows += measured(address, some, queries, seconds, connections)
+    for some, option in groups:
+        with running([*serve, option]) as address:
+            rows += measured(address, some, queries, seconds, connections)
     title = f"{workers} workers, {seconds} s"
     return Table("serving", [title, "connections", "requests/s", "p50", "p99", "errors"], rows)
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from lexicept.ops import linear_topk
 from lexicept.ops.candidates import keep_largest, keep_largest_reference
 from lexicept.ops.linear_topk import top_activations, top_activations_reference
+from lexicept.ops.rounding import quantised
 from support.short_products import use_bytes
 from support.tensors import few_numbers
 
@@ -19,8 +20,8 @@ def draw(n, d, size, seed=0):
     return x, rows, torch.randn(size, generator=generator)
 
 
-def assert_same(x, rows, bias, k, threshold=None):
-    acts, dimensions = top_activations(x, rows, bias, k, threshold)
+def assert_same(x, rows, bias, k, threshold=None, rounded=None):
+    acts, dimensions = top_activations(x, rows, bias, k, threshold, rounded)
     expected, _ = top_activations_reference(x, rows, bias, k, threshold)
     assert acts.shape == dimensions.shape == expected.shape
     assert torch.allclose(acts.sort(dim=1).values, expected.sort(dim=1).values, atol=1e-4)
@@ -53,6 +54,19 @@ def test_tiles_find_what_all_outputs_have(monkeypatch, short, size, k, n, cells)
     monkeypatch.setattr(linear_topk, "TILE_CELLS", cells)
     monkeypatch.setattr(linear_topk, "TOKENS", 70)
     assert_same(*draw(n, 24, size), k)
+
+
+@pytest.mark.parametrize("n", [0, 1, 3, 200])
+def test_rows_that_were_rounded_before(monkeypatch, n):
+    use_bytes(monkeypatch, linear_topk, True)
+    monkeypatch.setattr(linear_topk, "TILE_CELLS", 1000)
+    x, rows, bias = draw(n, 24, 1025)
+    calls = []
+    monkeypatch.setattr(
+        linear_topk, "quantised", lambda part: calls.append(part) or quantised(part)
+    )
+    assert_same(x, rows, bias, 8, rounded=quantised(rows))
+    assert all(len(part) == n for part in calls)
 
 
 @short

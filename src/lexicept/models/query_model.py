@@ -25,7 +25,9 @@ from lexicept.models.precision import has_bfloat16
 from lexicept.models.prompts import prompt_for
 from lexicept.models.sae.model import SAE
 from lexicept.models.windows import Window, pack_windows
+from lexicept.ops.compiled import calls_kernels
 from lexicept.ops.pooling import root_of_sums
+from lexicept.ops.rounding import Quantised, multiplies_bytes, quantised
 from lexicept.storage.files import read_json
 from lexicept.vectors import stack_columns
 
@@ -49,10 +51,13 @@ class LatentHead:
         self.sae = sae
         self.settings = settings
         self.size = sae.num_latents
+        self._rounded: Quantised | None = None
 
     def encode(self, states: Tensor, k: int | None = None) -> tuple[Tensor, Tensor]:
         """Return each token's activations and latents; see ``SAE.encode``."""
-        return self.sae.encode(states, k)
+        if self._rounded is None and calls_kernels() and multiplies_bytes():
+            self._rounded = quantised(self.sae.W_enc.detach())
+        return self.sae.encode(states, k, self._rounded)
 
     def finish(self, pooled: Tensor) -> Tensor:
         """Return the pooled activations of whole texts; see ``Head.finish``."""

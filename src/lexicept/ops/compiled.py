@@ -38,13 +38,18 @@ def by_work(seconds: float, kernel: Function, reference: Function) -> Function:
         seconds: what ``reference`` takes, about.
     """
     _References.seconds += seconds
-    return reference if _References.seconds < LOADING else kernel
+    return kernel if calls_kernels() else reference
 
 
 def call_kernels() -> None:
     """Call no reference any more: for a process that answers many queries and has the time to load
     numba before the first."""
     _References.seconds = math.inf
+
+
+def calls_kernels() -> bool:
+    """Return whether references are called no more."""
+    return _References.seconds >= LOADING
 
 
 class _References:

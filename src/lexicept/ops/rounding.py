@@ -47,6 +47,10 @@ class Quantised(NamedTuple):
     scales: Tensor
     """[n]"""
 
+    def rows(self, part: slice) -> Quantised:
+        """Return some of the rows."""
+        return Quantised(*(each[part] for each in self))
+
     def factors(self) -> Tensor:
         """Return the factors of a row's norm and error that bound the error of products [n, 2].
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from lexicept.errors import InputError
 from lexicept.ops.chosen import chosen_outputs, sum_chosen
 from lexicept.ops.linear_topk import top_activations
+from lexicept.ops.rounding import Quantised
 from lexicept.storage.files import replace_file, write_json
 
 
@@ -99,13 +100,16 @@ class SAE(nn.Module):
         """Return p of chosen latents [n, k] for x [n, d]; only their rows get a gradient."""
         return chosen_outputs(self.centre(x), self.W_enc, self.b_enc, latents)
 
-    def encode(self, states: Tensor, k: int | None = None) -> tuple[Tensor, Tensor]:
+    def encode(
+        self, states: Tensor, k: int | None = None, rounded: Quantised | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Return the most active latents of token states.
 
         Args:
             states: [n, d].
             k: latents per token; the model's own by default, and if that is None, the number of
                 active latents of the token with most.
+            rounded: ``rounding.quantised(W_enc)``, which makes calls with few tokens faster.
 
         Returns:
             Activations [n, k], at least 0 and in units of the states, and latent numbers [n, k].
@@ -114,7 +118,7 @@ class SAE(nn.Module):
         x = self.normalise(states)
         with torch.no_grad():
             acts, latents = top_activations(
-                self.centre(x), self.W_enc, self.b_enc, k or self.k, self.threshold
+                self.centre(x), self.W_enc, self.b_enc, k or self.k, self.threshold, rounded
             )
         if torch.is_grad_enabled():
             acts = F.relu(self.pre_acts_of(x, latents)) * (acts > 0)
