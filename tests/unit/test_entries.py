@@ -93,6 +93,15 @@ def test_any_numbers(data, halved):
 
 
 @short
+def test_norms_that_are_nearly_infinite(monkeypatch, short):
+    use_bytes(monkeypatch, entries_module, short)
+    x = torch.tensor([3.39e38, *[9.7e36] * 7]).expand(64, 8)
+    rows = 0.9 * torch.eye(8).repeat(128, 1)
+    found = entries_above(x, rows, torch.zeros(1024), torch.tensor(0.0))
+    assert len(found.columns) == 64 * 1024
+
+
+@short
 def test_a_floor_closer_than_rounding_is_told_apart(monkeypatch, short):
     use_bytes(monkeypatch, entries_module, short)
     x, rows, bias, _ = draw(100, 8, 300)

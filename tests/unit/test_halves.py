@@ -41,7 +41,10 @@ def test_softmax_by_hand():
     assert torch.allclose(scores.float(), torch.tensor([[0.5, 0.5], [0, 1], [0, 1]]), atol=1e-37)
 
 
-@given(st.lists(st.floats(-500, 500, width=16), min_size=1, max_size=40))
+LARGE = st.sampled_from([1e10, -1e10, 3e38, -3e38])
+
+
+@given(st.lists(st.floats(-500, 500, width=16) | LARGE, min_size=1, max_size=40))
 def test_softmax_of_any_scores(numbers):
     scores = torch.tensor([numbers]).bfloat16()
     expected = scores.float().softmax(dim=-1)

@@ -44,6 +44,14 @@ def test_tiles_find_what_all_outputs_have(monkeypatch, short, offset, cells, tok
 
 
 @short
+def test_norms_that_are_nearly_infinite(monkeypatch, short):
+    use_bytes(monkeypatch, linear_max, short)
+    x, text = torch.tensor([3.39e38, *[9.7e36] * 7]).expand(64, 8), torch.zeros(64).long()
+    maxima, _ = largest_outputs(x, text, 1, 0.9 * torch.eye(8), torch.zeros(8))
+    assert torch.allclose(maxima, 0.9 * x[:1])
+
+
+@short
 def test_the_first_of_equal_tokens_wins(monkeypatch, short):
     use_bytes(monkeypatch, linear_max, short)
     x, text = torch.ones(128, 2), torch.arange(2).repeat_interleave(64)

@@ -118,7 +118,6 @@ def test_the_packaged_model_s_queries_are_equal() -> None:
 def test_later_queries_are_equal_but_for_rounding(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, k: int
 ) -> None:
-    monkeypatch.setattr(query_model, "multiplies_bytes", lambda: True)
     use_bytes(monkeypatch, linear_topk, True)
     torch.manual_seed(1)
     made = Encoder.of(tiny_backbone(tmp_path / "bert"), SAEHead(SAE(32, 1200, k=k)))
@@ -129,7 +128,22 @@ def test_later_queries_are_equal_but_for_rounding(
     for later in (False, True):
         monkeypatch.setattr(query_model, "calls_kernels", lambda later=later: later)
         found.append([activations(model, [query]).toarray() for query in QUERIES])
+        assert (model._head._rounded is not None) == later
     np.testing.assert_allclose(found[1], found[0], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("latents", "k"), [(64, 3), (1200, 80)])
+def test_rows_are_not_rounded_in_vain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, latents: int, k: int
+) -> None:
+    use_bytes(monkeypatch, linear_topk, True)
+    monkeypatch.setattr(query_model, "calls_kernels", lambda: True)
+    made = Encoder.of(tiny_backbone(tmp_path / "bert"), SAEHead(SAE(32, latents, k=k)))
+    made.save(str(tmp_path / "model"), create_model_card=False)
+    model = QueryModel.load(tmp_path / "model")
+    assert model is not None
+    assert activations(model, QUERIES).nnz
+    assert model._head._rounded is None
 
 
 @pytest.mark.usefixtures("bfloat16")

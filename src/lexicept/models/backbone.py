@@ -26,7 +26,7 @@ from lexicept.models.blocks import (
     tell,
     trim,
 )
-from lexicept.models.half_bert import HalfBert
+from lexicept.models.half_bert import Converted, HalfBert
 from lexicept.models.known_states import KnownStates, read_known, read_once
 from lexicept.models.loading import data_alone, no_remote_code, places, quiet_transformers
 from lexicept.models.lora import (
@@ -36,7 +36,7 @@ from lexicept.models.lora import (
     load_adapters,
     save_adapters,
 )
-from lexicept.models.precision import autocast, has_bfloat16
+from lexicept.models.precision import DTYPES, PRECISIONS, autocast, has_bfloat16
 from lexicept.models.references import Reference
 from lexicept.models.sources import DEFAULT_BACKBONE, resolve
 from lexicept.models.windows import (
@@ -52,10 +52,6 @@ from lexicept.models.windows import (
     split_rows,
 )
 from lexicept.storage.files import disk_errors
-
-DTYPES = ("float32", "bfloat16", "float16")
-
-PRECISIONS = ("float32", "bfloat16")
 
 BATCH_TOKENS = 4096
 """Tokens in a batch, padding included."""
@@ -82,8 +78,7 @@ class Backbone(Transformer):  # type: ignore[misc]
         bidirectional: whether tokens attend to those after them; None leaves the model as it is.
         dtype: the type of the weights in memory: float32, bfloat16 or float16.
         precision: the type in which ``token_states`` multiplies matrices for documents, float32 or
-            bfloat16; bfloat16 is used only on hardware that multiplies it faster. Queries use
-            ``query_precision``, float32 unless it is set.
+            bfloat16, which is used only on hardware that multiplies it faster.
         special_tokens: whether special tokens count like any other token (SPLADE; SAE-SPLADE,
             section 3: H = (h_0, …, h_N)). Explanations have no characters for them.
         max_query_tokens, max_document_tokens: the length, special tokens included, after which a
@@ -135,9 +130,10 @@ class Backbone(Transformer):  # type: ignore[misc]
         self.overlap = overlap
         self.precision = precision
         self.query_precision = "float32"
-        """``precision`` for queries; it is not saved."""
+        """``precision`` for queries, float32 unless it is set; it is not saved."""
         self.special_tokens = special_tokens
         self.cut(max_query_tokens, max_document_tokens)
+        self._converted = Converted()
         self.known: KnownStates | None = None
         """States of documents that ``token_states`` takes instead of running the blocks."""
         self.rounds: Callable[[int], int] = int
@@ -422,15 +418,16 @@ class Backbone(Transformer):  # type: ignore[misc]
         known = None if task == "query" else self.known
         for numbers, states in read_known(windows, known, BATCH_TOKENS, fresh):
             yield numbers, states.to(self.model.device)
-        precision = self.query_precision if task == "query" else self.precision
-        run = partial(self._run, low=precision == "bfloat16")
+        low = (self.query_precision if task == "query" else self.precision) == "bfloat16"
+        run = partial(self._run, low, self._converted.of if task == "query" else HalfBert.of)
         yield from read_once(windows, fresh, run, BATCH_TOKENS)
 
-    def _run(self, windows: Sequence[Window], low: bool) -> Iterator[tuple[list[int], Tensor]]:
+    def _run(
+        self, low: bool, convert: Callable[[Any], HalfBert | None], windows: Sequence[Window]
+    ) -> Iterator[tuple[list[int], Tensor]]:
         """Run the blocks, in bfloat16 where ``low`` is true and the device has it."""
         low = low and has_bfloat16(self.model.device)
-        half = HalfBert.of(self.model) if low and windows and self.bidirectional else None
-        if half is not None:
+        if low and windows and self.bidirectional and (half := convert(self.model)):
             yield from half.read(windows, self._padding)
             return
         for batch, features in self.batches(windows):

@@ -1,4 +1,4 @@
-"""BERT in bfloat16 on a CPU, for documents: about 1.3 times as fast as under autocast."""
+"""BERT in bfloat16 on a CPU: about 1.4 times as fast as under autocast."""
 
 from __future__ import annotations
 
@@ -114,6 +114,21 @@ class HalfBert(Bert):
 
     def _add_norm(self, x: Tensor, half: Tensor, name: str) -> None:
         add_norm_(x, half, *self._norm(name), self._eps)
+
+
+class Converted:
+    """A model in bfloat16, converted again only where its weights have changed: for calls with few
+    tokens. It does not see what changes ``weight.data``."""
+
+    def __init__(self) -> None:
+        self._last: tuple[list[tuple[int, int]], HalfBert | None] = ([], None)
+
+    def of(self, model: Any) -> HalfBert | None:
+        """See ``HalfBert.of``."""
+        weights = [(id(weight), weight._version) for weight in model.parameters()]
+        if self._last[0] != weights:
+            self._last = (weights, HalfBert.of(model))
+        return self._last[1]
 
 
 def has_onednn() -> bool:

@@ -9,6 +9,12 @@ import torch
 
 from lexicept.ops.rounding import has_instructions
 
+DTYPES = ("float32", "bfloat16", "float16")
+"""Types of weights."""
+
+PRECISIONS = ("float32", "bfloat16")
+"""Types in which matrices are multiplied."""
+
 
 @cache
 def multiplies_bfloat16() -> bool:

@@ -26,8 +26,9 @@ from lexicept.models.prompts import prompt_for
 from lexicept.models.sae.model import SAE
 from lexicept.models.windows import Window, pack_windows
 from lexicept.ops.compiled import calls_kernels
+from lexicept.ops.linear_topk import takes_rounded
 from lexicept.ops.pooling import root_of_sums
-from lexicept.ops.rounding import Quantised, multiplies_bytes, quantised
+from lexicept.ops.rounding import Quantised, quantised
 from lexicept.storage.files import read_json
 from lexicept.vectors import stack_columns
 
@@ -55,8 +56,10 @@ class LatentHead:
 
     def encode(self, states: Tensor, k: int | None = None) -> tuple[Tensor, Tensor]:
         """Return each token's activations and latents; see ``SAE.encode``."""
-        if self._rounded is None and calls_kernels() and multiplies_bytes():
-            self._rounded = quantised(self.sae.W_enc.detach())
+        rows = self.sae.W_enc.detach()
+        # A process's first queries load no kernels.
+        if self._rounded is None and calls_kernels() and takes_rounded(rows, k, self.sae.threshold):
+            self._rounded = quantised(rows)
         return self.sae.encode(states, k, self._rounded)
 
     def finish(self, pooled: Tensor) -> Tensor:

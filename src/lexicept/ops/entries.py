@@ -24,7 +24,14 @@ from lexicept.ops.candidates import (
 )
 from lexicept.ops.chosen import GATHERED, sum_by_group
 from lexicept.ops.linear_topk import CHUNK_CELLS, MANY, TOKENS, tiles
-from lexicept.ops.rounding import SUMMED, Quantised, multiplies_bytes, products, quantised
+from lexicept.ops.rounding import (
+    LARGEST_DIM,
+    Quantised,
+    multiplies_bytes,
+    products,
+    quantised,
+    worst_errors,
+)
 from lexicept.ops.threads import over_rows
 from lexicept.vectors import Integers
 
@@ -82,7 +89,8 @@ def outputs_above(x: Tensor, rows: Tensor, bias: Tensor, floor: Tensor) -> tuple
     x, rows, bias = (part.detach().contiguous() for part in (x, rows, bias))
     with torch.autocast(x.device.type, enabled=False):
         single = x.dtype == rows.dtype == torch.float32 and x.device.type == "cpu"
-        if single and multiplies_bytes() and len(x) >= MANY:
+        short = multiplies_bytes() and x.shape[1] <= LARGEST_DIM
+        if single and short and len(x) >= MANY:
             floor = floor.detach().expand(len(rows)).contiguous()
             found = [_by_bytes(part, rows, bias, floor) for part in x.split(TOKENS)]
             if all(part is not None for part in found):
@@ -189,11 +197,10 @@ def short_scores(
     Returns:
         The first six arguments of ``count_above``; None where a number is not finite.
     """
-    summed = SUMMED * (bias.abs() + floor.abs()).max()
-    worst = torch.stack([tile.norms.max(), tile.errors.max(), summed])
-    if not bool((x.norms.max() * worst[0] + worst.sum()).isfinite()):
+    worst, factors = worst_errors(tile, bias.abs() + floor.abs()), x.factors()
+    if not bool((factors.sum() * worst.sum()).isfinite()):
         return None
-    parts = (products(x, tile), x.scales, x.factors(), tile.scales, bias - floor, worst)
+    parts = (products(x, tile), x.scales, factors, tile.scales, bias - floor, worst)
     return [part.numpy() for part in parts]
 
 

@@ -52,7 +52,7 @@ def softmax_rows(bits, first, last):  # pragma: no cover - compiled
     for i in range(first, last):
         key = _largest_key(bits[i])
         largest = _number(key ^ ((key >> np.int16(15)) & np.int16(0x7FFF)))
-        _powers(bits[i], largest * LOG2E, powers)
+        _powers(bits[i], largest, powers)
         _narrow_product(powers, np.float32(1) / _sum(powers), bits[i])
 
 
@@ -95,11 +95,11 @@ def _largest_key(bits):  # pragma: no cover - compiled
 
 
 @compiled(fastmath={"contract"})
-def _powers(bits, shift, powers):  # pragma: no cover - compiled
+def _powers(bits, largest, powers):  # pragma: no cover - compiled
     """Write ``exp`` of scores, less the largest, to ``powers``: 2^n from the bits of an exponent n,
     times a polynomial for the rest."""
     for j in range(bits.size):
-        exponent = _number(bits[j]) * LOG2E - shift
+        exponent = (_number(bits[j]) - largest) * LOG2E
         exponent = LEAST if exponent < LEAST else exponent
         whole = np.float32(exponent + SHIFT)
         rest = exponent - (whole - SHIFT)

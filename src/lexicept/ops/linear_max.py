@@ -12,7 +12,13 @@ from torch import Tensor
 
 from lexicept.ops.candidates import exact_maxima
 from lexicept.ops.linear_topk import MANY, tiles
-from lexicept.ops.rounding import SUMMED, multiplies_bytes, products, quantised
+from lexicept.ops.rounding import (
+    LARGEST_DIM,
+    multiplies_bytes,
+    products,
+    quantised,
+    summed_errors,
+)
 from lexicept.ops.threads import over_rows
 from lexicept.ops.triton import usable
 
@@ -98,7 +104,7 @@ def _by_bytes(x: Tensor, ends: Sequence[int]) -> Callable[[Tensor, Tensor], Maxi
     """
     if not multiplies_bytes() or len(x) < MANY or x.device.type != "cpu":
         return None
-    if x.dtype != torch.float32:
+    if x.dtype != torch.float32 or x.shape[1] > LARGEST_DIM:
         return None
     short = quantised(x)
     factors = short.factors()
@@ -109,8 +115,8 @@ def _by_bytes(x: Tensor, ends: Sequence[int]) -> Callable[[Tensor, Tensor], Maxi
         if rows.dtype != torch.float32:
             return _of_tile(x, ends, rows, bias)
         tile = quantised(rows)
-        of_columns = torch.stack([tile.norms, tile.errors, SUMMED * bias.abs()], dim=1)
-        if not bool((short.norms.max() * tile.norms.max() + of_columns.sum()).isfinite()):
+        of_columns = torch.stack([tile.norms, tile.errors, summed_errors(tile, bias)], dim=1)
+        if not bool((factors.sum() * of_columns.sum()).isfinite()):
             return _of_tile(x, ends, rows, bias)
         maxima = torch.zeros(len(ends) - 1, len(rows))
         tokens = torch.zeros(maxima.shape, dtype=torch.long)

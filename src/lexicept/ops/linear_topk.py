@@ -17,7 +17,14 @@ from lexicept.ops.candidates import (
     keep_largest_reference,
 )
 from lexicept.ops.compiled import LOOPED, by_work
-from lexicept.ops.rounding import SUMMED, Quantised, multiplies_bytes, products, quantised
+from lexicept.ops.rounding import (
+    LARGEST_DIM,
+    Quantised,
+    multiplies_bytes,
+    products,
+    quantised,
+    worst_errors,
+)
 from lexicept.ops.threads import over_rows
 from lexicept.ops.topk import top_columns
 from lexicept.ops.triton import usable
@@ -99,6 +106,12 @@ def fire(pre: Tensor, threshold: Tensor | None) -> Tensor:
     return F.relu(pre) if threshold is None else pre.masked_fill(pre <= threshold, 0.0)
 
 
+def takes_rounded(rows: Tensor, k: int | None, threshold: Tensor | None) -> bool:
+    """Return whether ``top_activations`` has a use for rounded rows on this CPU."""
+    known = k is not None and threshold is None and _scannable(rows, rows, k)
+    return known and multiplies_bytes() and rows.shape[1] <= LARGEST_DIM
+
+
 def _scannable(x: Tensor, rows: Tensor, k: int) -> bool:
     single = x.dtype == rows.dtype == torch.float32 and x.device.type == "cpu"
     return single and k <= MANY and len(rows) >= 16 * MANY
@@ -138,7 +151,7 @@ def _by_tiles(
     of 8 bits choose the candidates, see ``_add_by_bytes``."""
     values = np.zeros((len(x), k), np.float32)
     columns = np.zeros((len(x), k), np.int64)
-    many = multiplies_bytes() and len(x) >= MANY
+    many = multiplies_bytes() and len(x) >= MANY and x.shape[1] <= LARGEST_DIM
     add = partial(_add_by_bytes, quantised(x), rounded) if many or rounded is not None else _add
     # Comparisons lose a NaN, so that there must be none.
     finite = torch.ones(len(x), dtype=torch.bool)
@@ -177,20 +190,11 @@ def _add_by_bytes(
 ) -> Tensor:
     """Add a tile to the largest so far, with products of 8 bits to choose the candidates."""
     tile = quantised(rows) if rounded is None else rounded.rows(slice(start, start + len(rows)))
-    worst = torch.stack([tile.norms.max(), tile.errors.max(), SUMMED * bias.abs().max()])
-    parts = (
-        products(tokens, tile),
-        tokens.scales,
-        tokens.factors(),
-        x,
-        rows,
-        bias,
-        tile.scales,
-        worst,
-    )
-    arrays = [part.numpy() for part in parts]
+    worst, factors = worst_errors(tile, bias), tokens.factors()
+    scores = (products(tokens, tile), tokens.scales, factors)
+    arrays = [part.numpy() for part in (*scores, x, rows, bias, tile.scales, worst)]
     _over(keep_largest_of_bytes, len(x), *arrays, start, values, columns)
-    return (tokens.norms * worst[0] + worst.sum()).isfinite()
+    return (factors.sum(dim=1) * worst.sum()).isfinite()
 
 
 def _over(kernel: Callable[..., None], rows: int, *arguments: object) -> None:

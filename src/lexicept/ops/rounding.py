@@ -16,8 +16,11 @@ from lexicept.ops.threads import over_rows
 ROUNDING = 2.0**-24
 """Relative rounding error of one operation in single precision."""
 
-SUMMED = 2.0**-22
-"""Bound on the error of a sum with a bias, relative to the bias; it is rounded twice."""
+SMALLEST = 2.0**-126
+"""Smallest number of full precision."""
+
+LARGEST_DIM = 2**17
+"""Most dimensions of rows: sums of more products might not fit 32 bits."""
 
 LARGEST = 127
 """Largest 8-bit number."""
@@ -25,8 +28,16 @@ LARGEST = 127
 
 @cache
 def multiplies_bytes() -> bool:
-    """Return whether this CPU has instructions that add up products of 8-bit numbers."""
-    return has_instructions("avx512_vnni", "amx_int8")
+    """Return whether this CPU has instructions that add up products of 8-bit numbers, and torch
+    uses them: without, its sums may not be exact."""
+    if not has_instructions("avx512_vnni", "amx_int8"):
+        return False
+    most = torch.full((64, 64), LARGEST, dtype=torch.int8)
+    signs = torch.tensor([1, -1], dtype=torch.int8).repeat(32)
+    return all(
+        torch.equal(torch._int_mm(most, other), most.int() @ other.int())
+        for other in (most, -most, most * signs)
+    )
 
 
 def has_instructions(*names: str) -> bool:
@@ -55,10 +66,25 @@ class Quantised(NamedTuple):
         """Return the factors of a row's norm and error that bound the error of products [n, 2].
 
         With x = x̃ + δ and a row w = w̃ + ε, where x̃ and w̃ are rounded, the products differ by
-        ``|x·w − x̃·w̃| ≤ ‖δ‖ ‖w‖ + ‖x̃‖ ‖ε‖``, plus the rounding errors of additions.
+        ``|x·w − x̃·w̃| ≤ ‖δ‖ ‖w‖ + ‖x̃‖ ‖ε‖``, plus rounding errors: d of an exact sum, d / 2 of each
+        norm of errors, and at most 17 of single operations.
         """
         sums = 4 * (self.numbers.shape[1] + 4) * ROUNDING
         return torch.stack([self.errors + sums * self.norms, self.norms + self.errors], dim=1)
+
+
+def worst_errors(rows: Quantised, summand: Tensor) -> Tensor:
+    """Return what the factors of a token, and 1, are multiplied by to bound the error of its
+    outputs [3]: the largest norm and the largest error of rows [T, d], and the error of adding
+    summands [T]."""
+    return torch.stack([rows.norms.max(), rows.errors.max(), summed_errors(rows, summand).max()])
+
+
+def summed_errors(rows: Quantised, summand: Tensor) -> Tensor:
+    """Return bounds on the errors of adding a summand to a product of each row [T]: at most four
+    roundings of the summand, and what is lost of numbers below ``SMALLEST``."""
+    lost = (rows.numbers.shape[1] + 4) * 2.0**-134
+    return 4 * ROUNDING * summand.abs() + lost
 
 
 def quantised(numbers: Tensor) -> Quantised:
@@ -82,11 +108,16 @@ def quantise(numbers, quantised, norms, errors, scales, first, last):  # pragma:
     """Round single precision [n, d] to multiples of ``scales`` [n], to nearest, ties to even.
 
     Each row's norm is written to ``norms`` [n], the norm of its rounding errors to ``errors`` [n];
-    they are not finite where a row is not.
+    they are not finite where a row is not. Rows of tiny numbers are rounded to 0.
     """
     for i in range(first, last):
-        scale = _largest(numbers[i].view(np.int32)) / np.float32(LARGEST)
-        per_scale = np.float32(1) / scale if scale > 0 else np.float32(0)
+        largest = _largest(numbers[i].view(np.int32))
+        scale = largest / np.float32(LARGEST)
+        if scale < SMALLEST:
+            quantised[i], scales[i] = 0, 0
+            norms[i] = errors[i] = largest * np.float32(1.001 * np.sqrt(numbers.shape[1]))
+            continue
+        per_scale = np.float32(1) / scale
         length, error = _rounded(numbers[i], per_scale, quantised[i])
         scales[i] = scale
         norms[i], errors[i] = scale * np.sqrt(length), scale * np.sqrt(error)
