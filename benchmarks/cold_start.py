@@ -1,8 +1,8 @@
-"""``python -m benchmarks.cold_start FOLDER``: documents to a searchable index, nothing trained.
+"""``python -m benchmarks.cold_start FOLDER``: documents to a searchable index.
 
-Whole processes, in turns: ``lexicept build`` with the packaged model, and sentence-transformers
-embedding the same documents with the model that it is made of, as it does by default and in
-bfloat16.
+Whole processes, in turns: ``lexicept build`` with the packaged model, as it is and adapted to the
+documents, and sentence-transformers embedding the same documents with the model that it is made of,
+as it does by default and in bfloat16.
 """
 
 from __future__ import annotations
@@ -52,9 +52,11 @@ def main() -> None:
 
 def one_round(folder: str) -> list[tuple[str, float]]:
     """Return the seconds of each command."""
-    with TemporaryDirectory() as out:
-        build = [LEXICEPT, "build", folder, "--out", str(Path(out) / "index")]
-        times = [("lexicept build", timed(build))]
+    times = []
+    for options in (("--concepts", "fixed"), ()):
+        with TemporaryDirectory() as out:
+            build = [LEXICEPT, "build", folder, "--out", str(Path(out) / "index"), *options]
+            times.append((" ".join(["lexicept build", *options]), timed(build)))
     for precision in ("float32", "bfloat16"):
         command = [sys.executable, "-c", PEER, folder, precision]
         times.append((f"sentence-transformers, {precision}", timed(command)))
