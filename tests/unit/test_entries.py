@@ -61,7 +61,7 @@ def test_by_hand(monkeypatch):
 @pytest.mark.parametrize("floor", [0.0, 3.0, -100.0, 100.0])
 @pytest.mark.parametrize(("n", "size"), [(200, 400), (64, 1), (3, 400), (0, 7)])
 def test_tiles_find_what_all_outputs_have(monkeypatch, short, floor, n, size):
-    use_bytes(monkeypatch, entries_module, short)
+    use_bytes(monkeypatch, short)
     monkeypatch.setattr(linear_topk, "TILE_CELLS", 20_000)
     x, rows, bias, floors = draw(n, 24, size)
     for each in (torch.tensor(floor), floor + floors):
@@ -82,7 +82,7 @@ def test_any_numbers(data, halved):
     n, size = data.draw(st.sampled_from([1, 3, 70])), data.draw(st.integers(1, 40))
     x, rows, bias, floor = draw_some(n, 1), draw_some(size, 1), draw_some(size), draw_some(size)
     with pytest.MonkeyPatch.context() as patch:
-        use_bytes(patch, entries_module, halved)
+        use_bytes(patch, halved)
         found = as_set(entries_above(x, rows, bias, floor))
     products = (x @ rows.T).double() + bias.double()
     for token in range(n):
@@ -94,7 +94,7 @@ def test_any_numbers(data, halved):
 
 @short
 def test_norms_that_are_nearly_infinite(monkeypatch, short):
-    use_bytes(monkeypatch, entries_module, short)
+    use_bytes(monkeypatch, short)
     x = torch.tensor([3.39e38, *[9.7e36] * 7]).expand(64, 8)
     rows = 0.9 * torch.eye(8).repeat(128, 1)
     found = entries_above(x, rows, torch.zeros(1024), torch.tensor(0.0))
@@ -103,7 +103,7 @@ def test_norms_that_are_nearly_infinite(monkeypatch, short):
 
 @short
 def test_a_floor_closer_than_rounding_is_told_apart(monkeypatch, short):
-    use_bytes(monkeypatch, entries_module, short)
+    use_bytes(monkeypatch, short)
     x, rows, bias, _ = draw(100, 8, 300)
     outputs = entry_outputs(x, rows, bias, everything(100, 300)).view(100, 300)
     floor = outputs.median(dim=0).values  # that of a token: neither above nor below
@@ -122,7 +122,7 @@ def everything(n, size):
 @short
 @pytest.mark.parametrize("part", [0, 1, 2])
 def test_what_is_no_number_is_not_lost(monkeypatch, short, part):
-    use_bytes(monkeypatch, entries_module, short)
+    use_bytes(monkeypatch, short)
     x, rows, bias, floor = draw(80, 8, 300)
     broken = (x, rows, bias)[part]
     broken[5] = torch.nan
@@ -158,7 +158,7 @@ def test_outputs_and_sums_with_gradients(monkeypatch, dtype, gathered, n, size, 
 @short
 @pytest.mark.parametrize("floor", [0.0, 3.0, 100.0])
 def test_outputs_come_with_their_entries(monkeypatch, short, floor):
-    use_bytes(monkeypatch, entries_module, short)
+    use_bytes(monkeypatch, short)
     x, rows, bias, floors = draw(200, 24, 400)
     found, outputs = outputs_above(x, rows, bias, floor + floors)
     assert torch.equal(found.columns, entries_above(x, rows, bias, floor + floors).columns)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from lexicept.ops import entries, linear_topk
+from lexicept.ops import linear_topk
 from lexicept.ops.jump import jump_sums, jump_sums_reference
 from support.short_products import use_bytes
 
@@ -22,7 +22,7 @@ def draw(n=200, d=12, size=700, dtype=torch.float32):
 
 
 def use_tiles(patch, short):
-    use_bytes(patch, entries, short)
+    use_bytes(patch, short)
     patch.setattr(linear_topk, "TILE_CELLS", 40_000)
 
 

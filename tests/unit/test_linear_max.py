@@ -34,7 +34,7 @@ def assert_same(*arguments, atol=1e-4):
 @pytest.mark.parametrize("offset", [0.0, 4.0, 100.0])
 @pytest.mark.parametrize(("cells", "tokens"), [(10**6, 10**6), (9_000, 10**6), (9_000, 70)])
 def test_tiles_find_what_all_outputs_have(monkeypatch, short, offset, cells, tokens):
-    use_bytes(monkeypatch, linear_max, short)
+    use_bytes(monkeypatch, short)
     monkeypatch.setattr(linear_topk, "TILE_CELLS", cells)
     monkeypatch.setattr(linear_max, "TOKENS", tokens)
     x, text, texts, rows, bias = draw(300, 12, 500, 9)
@@ -45,7 +45,7 @@ def test_tiles_find_what_all_outputs_have(monkeypatch, short, offset, cells, tok
 
 @short
 def test_norms_that_are_nearly_infinite(monkeypatch, short):
-    use_bytes(monkeypatch, linear_max, short)
+    use_bytes(monkeypatch, short)
     x, text = torch.tensor([3.39e38, *[9.7e36] * 7]).expand(64, 8), torch.zeros(64).long()
     maxima, _ = largest_outputs(x, text, 1, 0.9 * torch.eye(8), torch.zeros(8))
     assert torch.allclose(maxima, 0.9 * x[:1])
@@ -53,7 +53,7 @@ def test_norms_that_are_nearly_infinite(monkeypatch, short):
 
 @short
 def test_the_first_of_equal_tokens_wins(monkeypatch, short):
-    use_bytes(monkeypatch, linear_max, short)
+    use_bytes(monkeypatch, short)
     x, text = torch.ones(128, 2), torch.arange(2).repeat_interleave(64)
     maxima, tokens = largest_outputs(x, text, 2, torch.ones(3, 2), torch.zeros(3))
     assert maxima.tolist() == [[2.0] * 3] * 2
@@ -64,7 +64,7 @@ def test_the_first_of_equal_tokens_wins(monkeypatch, short):
 @pytest.mark.parametrize("part", ["x", "rows", "bias"])
 @pytest.mark.parametrize("broken", [torch.nan, torch.inf])
 def test_what_is_no_number_is_not_lost(monkeypatch, short, part, broken):
-    use_bytes(monkeypatch, linear_max, short)
+    use_bytes(monkeypatch, short)
     x, text, texts, rows, bias = draw(100, 4, 70, 3)
     {"x": x, "rows": rows, "bias": bias}[part][7] = broken
     maxima, _ = largest_outputs(x, text, texts, rows, bias)
@@ -82,5 +82,5 @@ def test_any_numbers(short, data):
     text = torch.tensor(data.draw(st.lists(st.integers(0, texts - 1), min_size=80, max_size=80)))
     text = text.sort().values
     with pytest.MonkeyPatch.context() as patch:
-        use_bytes(patch, linear_max, short)
+        use_bytes(patch, short)
         assert_same(pick(80, 3), text, texts, pick(size, 3), pick(size), atol=1e-1)

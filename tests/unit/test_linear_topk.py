@@ -50,7 +50,7 @@ def test_by_hand(monkeypatch):
 @pytest.mark.parametrize(("size", "k"), [(1024, 1), (1025, 8), (2500, 40)])
 @pytest.mark.parametrize(("n", "cells"), [(200, 10_000), (200, 10**6), (3, 10_000)])
 def test_tiles_find_what_all_outputs_have(monkeypatch, short, size, k, n, cells):
-    use_bytes(monkeypatch, linear_topk, short)
+    use_bytes(monkeypatch, short)
     monkeypatch.setattr(linear_topk, "TILE_CELLS", cells)
     monkeypatch.setattr(linear_topk, "TOKENS", 70)
     assert_same(*draw(n, 24, size), k)
@@ -58,7 +58,7 @@ def test_tiles_find_what_all_outputs_have(monkeypatch, short, size, k, n, cells)
 
 @pytest.mark.parametrize("n", [0, 1, 3, 200])
 def test_rows_that_were_rounded_before(monkeypatch, n):
-    use_bytes(monkeypatch, linear_topk, True)
+    use_bytes(monkeypatch, True)
     monkeypatch.setattr(linear_topk, "TILE_CELLS", 1000)
     x, rows, bias = draw(n, 24, 1025)
     calls = []
@@ -71,7 +71,7 @@ def test_rows_that_were_rounded_before(monkeypatch, n):
 
 @short
 def test_where_nothing_fires_all_is_zero(monkeypatch, short):
-    use_bytes(monkeypatch, linear_topk, short)
+    use_bytes(monkeypatch, short)
     x, rows, bias = draw(64, 8, 1024)
     acts, dimensions = top_activations(x, rows, bias - 100, 4)
     assert (acts == 0).all()
@@ -82,7 +82,7 @@ def test_where_nothing_fires_all_is_zero(monkeypatch, short):
 def test_outputs_closer_than_rounding_are_told_apart(monkeypatch, short):
     """In bfloat16 all but one of these outputs are the same, in 8 bits they all are products of
     127 and 127."""
-    use_bytes(monkeypatch, linear_topk, short)
+    use_bytes(monkeypatch, short)
     x, rows = torch.ones(64, 1), 1 + torch.arange(1024.0)[:, None] * 2**-20
     acts, dimensions = top_activations(x, rows, torch.zeros(1024), 3)
     assert [sorted(row) for row in dimensions.tolist()] == [[1021, 1022, 1023]] * 64
@@ -95,7 +95,7 @@ def test_outputs_closer_than_rounding_are_told_apart(monkeypatch, short):
 )
 def test_long_rows_that_rounding_hides_behind_exact_short_ones(monkeypatch, short, x, long):
     """Rounded 100.125 is 100 and 1 + 2⁻⁹ is 1, so that outputs of 1/8 are 0."""
-    use_bytes(monkeypatch, linear_topk, short)
+    use_bytes(monkeypatch, short)
     rows = torch.zeros(1024, 2)
     rows[:3] = torch.tensor([1 / 16, 0.0])
     rows[1000:1003] = torch.tensor(long)
@@ -124,7 +124,7 @@ def test_the_precision_of_the_tokens_stays():
 @pytest.mark.parametrize("broken", [torch.nan, -torch.nan, torch.inf])
 @pytest.mark.parametrize("part", ["x", "rows", "bias"])
 def test_what_is_no_number_is_not_lost(monkeypatch, short, broken, part):
-    use_bytes(monkeypatch, linear_topk, short)
+    use_bytes(monkeypatch, short)
     inputs = dict(zip(("x", "rows", "bias"), draw(64, 4, 1024), strict=True))
     inputs[part][5] = broken
     acts, _ = top_activations(*inputs.values(), 3)
@@ -143,7 +143,7 @@ def test_any_numbers(short, data):
     pick = few_numbers(data)
     x, rows, bias = pick(64, 3), pick(size, 3), pick(size)
     with pytest.MonkeyPatch.context() as patch:
-        use_bytes(patch, linear_topk, short)
+        use_bytes(patch, short)
         acts, dimensions = top_activations(x, rows, bias, k)
     every = torch.addmm(bias, x, rows.T).relu()
     expected = every.topk(k, dim=1).values

@@ -28,7 +28,6 @@ from lexicept.models.lora import add_adapters
 from lexicept.models.query_model import MOST_TEXTS, QueryModel
 from lexicept.models.sae.model import SAE
 from lexicept.models.sources import DEFAULT_BACKBONE
-from lexicept.ops import linear_topk
 from support.processes import MAIN, loaded_after
 from support.served import save_index
 from support.short_products import use_bytes
@@ -118,7 +117,7 @@ def test_the_packaged_model_s_queries_are_equal() -> None:
 def test_later_queries_are_equal_but_for_rounding(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, k: int
 ) -> None:
-    use_bytes(monkeypatch, linear_topk, True)
+    use_bytes(monkeypatch, True)
     torch.manual_seed(1)
     made = Encoder.of(tiny_backbone(tmp_path / "bert"), SAEHead(SAE(32, 1200, k=k)))
     made.save(str(tmp_path / "model"), create_model_card=False)
@@ -136,7 +135,7 @@ def test_later_queries_are_equal_but_for_rounding(
 def test_rows_are_not_rounded_in_vain(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, latents: int, k: int
 ) -> None:
-    use_bytes(monkeypatch, linear_topk, True)
+    use_bytes(monkeypatch, True)
     monkeypatch.setattr(query_model, "calls_kernels", lambda: True)
     made = Encoder.of(tiny_backbone(tmp_path / "bert"), SAEHead(SAE(32, latents, k=k)))
     made.save(str(tmp_path / "model"), create_model_card=False)

@@ -452,7 +452,7 @@ def test_no_array_of_tokens_and_latents_is_made(architecture, short, monkeypatch
     for module in (linear_topk, entries):
         monkeypatch.setattr(module, "CHUNK_CELLS", 20_000)
     monkeypatch.setattr(linear_topk, "TILE_CELLS", 20_000)
-    use_bytes(monkeypatch, entries, short)
+    use_bytes(monkeypatch, short)
     x = states(1024, 8).float()
     with Sizes() as sizes:
         task = SAETask.begin(x, SAESettings(512, 4, architecture=architecture))

@@ -23,11 +23,10 @@ from lexicept.ops.candidates import (
     ragged_dots,
 )
 from lexicept.ops.chosen import GATHERED, sum_by_group
-from lexicept.ops.linear_topk import CHUNK_CELLS, MANY, TOKENS, tiles
+from lexicept.ops.linear_topk import CHUNK_CELLS, TOKENS, tiles
 from lexicept.ops.rounding import (
-    LARGEST_DIM,
     Quantised,
-    multiplies_bytes,
+    choose_by_bytes,
     products,
     quantised,
     worst_errors,
@@ -88,9 +87,7 @@ def outputs_above(x: Tensor, rows: Tensor, bias: Tensor, floor: Tensor) -> tuple
     """
     x, rows, bias = (part.detach().contiguous() for part in (x, rows, bias))
     with torch.autocast(x.device.type, enabled=False):
-        single = x.dtype == rows.dtype == torch.float32 and x.device.type == "cpu"
-        short = multiplies_bytes() and x.shape[1] <= LARGEST_DIM
-        if single and short and len(x) >= MANY:
+        if choose_by_bytes(x, rows):
             floor = floor.detach().expand(len(rows)).contiguous()
             found = [_by_bytes(part, rows, bias, floor) for part in x.split(TOKENS)]
             if all(part is not None for part in found):

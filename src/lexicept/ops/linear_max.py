@@ -11,10 +11,9 @@ import torch
 from torch import Tensor
 
 from lexicept.ops.candidates import exact_maxima
-from lexicept.ops.linear_topk import MANY, tiles
+from lexicept.ops.linear_topk import tiles
 from lexicept.ops.rounding import (
-    LARGEST_DIM,
-    multiplies_bytes,
+    choose_by_bytes,
     products,
     quantised,
     summed_errors,
@@ -73,7 +72,8 @@ def largest_outputs(
                 text[start : start + TOKENS], return_counts=True
             )
             ends = [0, *counts.cumsum(0).tolist()]
-            of_tile = _by_bytes(some, ends) or partial(_of_tile, some, ends)
+            kind = _by_bytes if choose_by_bytes(some, rows) else _plainly
+            of_tile = kind(some, ends)
             for columns in tiles(len(some), len(rows)):
                 best, token = of_tile(rows[columns], bias[columns])
                 before, earlier = maxima[names, columns], tokens[names, columns]
@@ -96,24 +96,20 @@ def _of_tile(x: Tensor, ends: Sequence[int], rows: Tensor, bias: Tensor) -> Maxi
     return best, token + starts[:, None]
 
 
-def _by_bytes(x: Tensor, ends: Sequence[int]) -> Callable[[Tensor, Tensor], Maxima] | None:
+def _plainly(x: Tensor, ends: Sequence[int]) -> Callable[[Tensor, Tensor], Maxima]:
+    return partial(_of_tile, x, ends)
+
+
+def _by_bytes(x: Tensor, ends: Sequence[int]) -> Callable[[Tensor, Tensor], Maxima]:
     """Do as ``_of_tile`` on a CPU that multiplies 8-bit numbers faster: only candidates for the
     maximum, within the rounding errors, are computed in single precision.
-
-    Returns None for few tokens, where it does not pay, and for numbers that are not finite.
     """
-    if not multiplies_bytes() or len(x) < MANY or x.device.type != "cpu":
-        return None
-    if x.dtype != torch.float32 or x.shape[1] > LARGEST_DIM:
-        return None
     short = quantised(x)
     factors = short.factors()
     of_texts = np.stack([factors[start:end].amax(dim=0).numpy() for start, end in pairwise(ends)])
     bounds = np.array(ends)
 
     def of_tile(rows: Tensor, bias: Tensor) -> Maxima:
-        if rows.dtype != torch.float32:
-            return _of_tile(x, ends, rows, bias)
         tile = quantised(rows)
         of_columns = torch.stack([tile.norms, tile.errors, summed_errors(tile, bias)], dim=1)
         if not bool((factors.sum() * of_columns.sum()).isfinite()):

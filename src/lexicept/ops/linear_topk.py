@@ -20,6 +20,7 @@ from lexicept.ops.compiled import LOOPED, by_work
 from lexicept.ops.rounding import (
     LARGEST_DIM,
     Quantised,
+    choose_by_bytes,
     multiplies_bytes,
     products,
     quantised,
@@ -40,7 +41,8 @@ TOKENS = 2048
 """Tokens that share one pass over the rows."""
 
 MANY = 64
-"""Tokens from which it pays to round the rows, and the largest k that tiles are scanned for."""
+"""Tokens from which one order of the factors is faster, and the largest k that tiles are scanned
+for."""
 
 SORTED = 1e-7
 """Seconds that NumPy takes to sort an entry, about."""
@@ -151,8 +153,8 @@ def _by_tiles(
     of 8 bits choose the candidates, see ``_add_by_bytes``."""
     values = np.zeros((len(x), k), np.float32)
     columns = np.zeros((len(x), k), np.int64)
-    many = multiplies_bytes() and len(x) >= MANY and x.shape[1] <= LARGEST_DIM
-    add = partial(_add_by_bytes, quantised(x), rounded) if many or rounded is not None else _add
+    short = rounded is not None or choose_by_bytes(x, rows)
+    add = partial(_add_by_bytes, quantised(x), rounded) if short else _add
     # Comparisons lose a NaN, so that there must be none.
     finite = torch.ones(len(x), dtype=torch.bool)
     for part in tiles(len(x), len(rows)):

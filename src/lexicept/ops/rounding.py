@@ -19,6 +19,9 @@ ROUNDING = 2.0**-24
 SMALLEST = 2.0**-126
 """Smallest number of full precision."""
 
+MANY = 64
+"""Tokens from which it pays to round the rows."""
+
 LARGEST_DIM = 2**17
 """Most dimensions of rows: sums of more products might not fit 32 bits."""
 
@@ -38,6 +41,13 @@ def multiplies_bytes() -> bool:
         torch.equal(torch._int_mm(most, other), most.int() @ other.int())
         for other in (most, -most, most * signs)
     )
+
+
+def choose_by_bytes(x: Tensor, rows: Tensor) -> bool:
+    """Return whether products of 8 bits are to choose candidates among the products of x [n, d] and
+    rows [V, d]: in single precision, on a CPU that has them, for tokens enough."""
+    single = x.dtype == rows.dtype == torch.float32 and x.device.type == "cpu"
+    return single and len(x) >= MANY and x.shape[1] <= LARGEST_DIM and multiplies_bytes()
 
 
 def has_instructions(*names: str) -> bool:
