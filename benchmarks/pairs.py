@@ -1,7 +1,7 @@
 """``python -m benchmarks.pairs INDEX --seed 0``: pairs of words and concepts, drawn to be judged.
 
 Prints how many pairs of each relation the index has, and a table of some drawn at random, as many
-of each relation as ``DRAWN`` says. What a person made of them is in ``docs/words-and-concepts.md``.
+of each relation as ``DRAWN`` says. Judgements: ``reproduction/words_and_concepts.md``.
 """
 
 from __future__ import annotations

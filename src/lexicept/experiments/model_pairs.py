@@ -29,7 +29,7 @@ MEMBERS = 12
 """Most members of a group in the notes."""
 
 LIFT = 3.0
-"""Lift from which pairs that were read were mostly right (docs/words-and-concepts.md)."""
+"""Lift from which pairs that were read were mostly right (reproduction/words_and_concepts.md)."""
 
 SEED = 0
 
