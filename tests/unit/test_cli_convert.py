@@ -20,8 +20,8 @@ from lexicept.models.heads.sae import SAEHead
 from lexicept.models.sae.formats import save_saelens
 from lexicept.models.sae.model import SAE
 from lexicept.models.sae.pretrained import find_pretrained_sae
-from lexicept.training.concepts import train_concepts
 from lexicept.training.sae.settings import SAESettings
+from lexicept.training.sae.trainer import train_concepts
 from lexicept.vectorizers.concepts import ConceptVectorizer
 from support import sae_files
 from support.commands import Run, assert_error

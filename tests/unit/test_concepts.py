@@ -11,8 +11,8 @@ from lexicept.interpretation.describe import describe
 from lexicept.models.backbone import Backbone
 from lexicept.models.heads.sae import SAEHead
 from lexicept.models.sources import DEFAULT_BACKBONE
-from lexicept.training.concepts import train_concepts
 from lexicept.training.sae.settings import SAESettings
+from lexicept.training.sae.trainer import train_concepts
 from lexicept.vectorizers.concepts import ConceptVectorizer
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25

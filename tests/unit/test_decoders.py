@@ -20,8 +20,8 @@ from lexicept.models.loading import quiet_transformers
 from lexicept.models.sae.model import SAE
 from lexicept.models.windows import pad_windows
 from lexicept.models.word_spans import split_words
-from lexicept.training.concepts import train_concepts
 from lexicept.training.sae.settings import SAESettings
+from lexicept.training.sae.trainer import train_concepts
 from lexicept.vectorizers.concepts import BackboneSettings, ConceptVectorizer
 from support.tiny import DECODERS, decoder_tokenizer, save_bert, save_decoder, text
 

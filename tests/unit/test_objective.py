@@ -72,12 +72,12 @@ def values(found):
 
 def test_kl_of_the_teacher_over_all_documents():
     found = components(
-        make({"kl": 2.0, "temperature": 2.0, "scale": 3.0, "teacher_temperature": 5.0}),
+        make({"kl": 2.0, "temperature": 2.0, "scale": 3.0}),
         teacher=TEACHER,
         scores=SCORES,
     )
     student = 3 / 2 * QUERIES @ DOCUMENTS.T
-    expected = 2 * losses.kl_divergence(student, TEACHER, teacher_temperature=5.0)
+    expected = 2 * losses.kl_divergence(student, TEACHER)
     assert values(found) == {"kl": float(expected)}
 
 

@@ -10,7 +10,7 @@ from lexicept.errors import InputError, LexiceptError, LexiceptWarning
 from lexicept.models.sae.formats.saelens import save_saelens
 from lexicept.models.sae.model import SAE, fold_gate
 from lexicept.models.sae.states import Position, StateStream, backbone_reader, without_sinks
-from lexicept.training.loop import Loop
+from lexicept.training.loop import Loop, learning_rate_at
 from lexicept.training.sae.settings import SAESettings
 from lexicept.training.sae.trainer import (
     SAETask,
@@ -280,7 +280,7 @@ def test_parallel_gradient_is_removed():
 
 def test_learning_rate_schedule():
     settings = SAESettings(tokens=1000, batch_size=10, learning_rate=1.0, warmup_steps=10)
-    rates = [settings.rate.at(step) for step in range(settings.steps)]
+    rates = [learning_rate_at(settings, step) for step in range(settings.steps)]
     assert rates[:3] == pytest.approx([0.1, 0.2, 0.3])
     assert rates[10:80] == [1.0] * 70
     assert rates[90] == pytest.approx(0.5)
@@ -323,9 +323,8 @@ def test_a_loss_that_is_not_finite_stops_training():
         ({"k": 9, "num_latents": 8}, "k 9 is larger than num_latents 8"),
         ({"initialisation": "magic"}, "initialisation must be 'data' or 'random', not 'magic'"),
         ({"architecture": "magic"}, "architecture must be 'topk', .*'matryoshka', not 'magic'"),
-        ({"bandwidth": 0.0}, "bandwidth must be above 0, not 0.0"),
-        ({"sparsity": -1.0}, "sparsity must be above 0, not -1.0"),
-        ({"sparsity": math.nan}, "sparsity must be a finite number, not nan"),
+        ({"learning_rate": 0.0}, "learning_rate must be above 0, not 0.0"),
+        ({"learning_rate": math.nan}, "learning_rate must be a finite number, not nan"),
         ({"ks": ()}, r"ks must ascend from 1 or more to 8: \(\)"),
         ({"ks": (0, 8)}, r"ks\[0\] must be at least 1, not 0"),
         ({"ks": (4, 2, 8)}, r"ks must ascend from 1 or more to 8: \(4, 2, 8\)"),

@@ -98,15 +98,16 @@ DENSE = {
     "batch_topk": (batch_topk, {}),
     "hierarchical": (hierarchical, {"ks": (1, 2, 3)}),
     "matryoshka": (matryoshka, {"prefixes": (2, 5, 11, M)}),
-    "relu": (relu, {"sparsity_warmup_steps": 0}),
-    "gated": (gated, {"sparsity_warmup_steps": 0}),
+    "relu": (relu, {}),
+    "gated": (gated, {}),
 }
 """Textbook implementations: loss and activations, by autograd through dense arrays."""
 
 
 @pytest.mark.parametrize("architecture", DENSE)
 @pytest.mark.parametrize("shift", [0.0, -50.0])
-def test_loss_and_gradients_are_the_textbook_s(architecture, shift):
+def test_loss_and_gradients_are_the_textbook_s(architecture, shift, monkeypatch):
+    monkeypatch.setattr("lexicept.training.sae.objectives.WARMUP_STEPS", 0)
     dense, settings = DENSE[architecture]
     made, x = objective(architecture, **settings), states()
     with torch.no_grad():
@@ -161,8 +162,9 @@ def test_pseudo_derivatives_at_their_borders():
     assert (of_z.item(), of_count.item()) == (-2.0 / 0.5, -1 / 0.5)  # of the first alone
 
 
-def test_jumprelu_is_its_equations():
-    made, x = objective("jumprelu", sparsity_warmup_steps=4), states()
+def test_jumprelu_is_its_equations(monkeypatch):
+    monkeypatch.setattr("lexicept.training.sae.objectives.WARMUP_STEPS", 4)
+    made, x = objective("jumprelu"), states()
     made.weight.fill_(0.7)
     made.step.fill_(1)  # the second of four steps
     p, threshold = pre_acts(made.sae, x), made.log_threshold.exp()
@@ -314,7 +316,7 @@ def test_training_begins_with_k_active_latents_that_do_not_overshoot(architectur
 
 def begun(architecture, num_latents):
     """An SAE of rows of 1 for numbers, with all latents active, after its beginning."""
-    settings = SAESettings(num_latents, num_latents, architecture=architecture, sparsity=3.0)
+    settings = SAESettings(num_latents, num_latents, architecture=architecture)
     sae = SAE(1, num_latents, None, architecture=architecture)
     with torch.no_grad():
         for rows in (sae.W_enc, sae.W_dec):
@@ -334,14 +336,14 @@ def test_beginning_by_hand():
     both = begun("relu", 2)
     assert both.sae.W_enc.ravel().tolist() == pytest.approx([fit] * 2)
     assert both.sae.b_enc.tolist() == pytest.approx([-0.999 * fit] * 2)
-    assert float(alone.weight) == float(both.weight) == pytest.approx(3 * 0.999)
+    assert float(alone.weight) == float(both.weight) == pytest.approx(0.999)
 
 
 def test_jumprelu_begins_with_half_of_two_alike():
     made = begun("jumprelu", 2)  # x̂ = 2 x
     assert made.sae.W_enc.ravel().tolist() == [0.5, 0.5]
     assert made.log_threshold.exp().tolist() == pytest.approx([0.4995] * 2)
-    assert float(made.weight) == pytest.approx(3 * 0.999**2 / 20)
+    assert float(made.weight) == pytest.approx(0.999**2 / 20)
 
 
 def test_gated_begins_with_magnitudes_that_are_not_scaled_or_shifted():
@@ -372,21 +374,22 @@ def test_a_gate_at_0_is_shut():
 
 
 def test_bandwidths_are_shares_of_thresholds():
-    made = objective("jumprelu", bandwidth=0.5)
+    made = objective("jumprelu")
     with torch.no_grad():
         made.sae.W_enc.zero_()
         made.sae.b_enc.fill_(2.0)
-        made.log_threshold.fill_(log(2.2))  # ε = 1.1: 2 is within .55 of 2.2
-        made.log_threshold[12:].fill_(log(3.0))  # ε = 1.5: 2 is not within .75 of 3
+        made.log_threshold.fill_(log(2.2))  # ε = 2.2: 2 is within 1.1 of 2.2
+        made.log_threshold[12:].fill_(log(5.0))  # ε = 5: 2 is not within 2.5 of 5
     made.activate(
         states(5)
     ).penalty.backward()  # of log θ: θ times that of θ, −1 / ε, of every token
-    expected = torch.tensor([-2.2 / 1.1] * 12 + [0.0] * 12).double()
+    expected = torch.tensor([-1.0] * 12 + [0.0] * 12).double()
     assert torch.allclose(made.log_threshold.grad, expected)
 
 
-def test_lambda_warms_up_step_by_step():
-    made, x = objective("relu", sparsity_warmup_steps=4), states()
+def test_lambda_warms_up_step_by_step(monkeypatch):
+    monkeypatch.setattr("lexicept.training.sae.objectives.WARMUP_STEPS", 4)
+    made, x = objective("relu"), states()
     made.weight.fill_(0.5)
     z = pre_acts(made.sae, x).relu()
     penalty = float(z.detach().sum(1).mean())

@@ -130,8 +130,9 @@ def test_a_step_s_gradient_turns_decoder_rows_and_does_not_stretch_them(architec
 
 
 @pytest.mark.parametrize("architecture", ["topk", "jumprelu"])
-def test_the_gradients_of_all_parameters_are_clipped_together(architecture):
-    settings = SAESettings(64, 4, architecture=architecture, max_grad_norm=0.25)
+def test_the_gradients_of_all_parameters_are_clipped_together(architecture, monkeypatch):
+    monkeypatch.setattr("lexicept.training.loop.MAX_GRAD_NORM", 0.25)
+    settings = SAESettings(64, 4, architecture=architecture)
     task = SAETask.begin(100 * states(), settings)
     Loop(task).step(100 * states(100, seed=1))
     gradients = [parameter.grad for parameter in task.objective.parameters()]

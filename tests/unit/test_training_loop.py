@@ -11,18 +11,29 @@ import torch
 from torch import nn
 
 from lexicept.errors import InputError
-from lexicept.training.learning_rate import LearningRate
-from lexicept.training.loop import CHECKPOINT, Checkpoint, Loop, NotFiniteError, StepLoss, Task
+from lexicept.training.loop import (
+    CHECKPOINT,
+    Checkpoint,
+    Loop,
+    NotFiniteError,
+    StepLoss,
+    Task,
+    learning_rate_at,
+)
 
-FLAT = LearningRate(0.1, 0, 5)
+
+@pytest.fixture(autouse=True)
+def unclipped(monkeypatch):
+    monkeypatch.setattr("lexicept.training.loop.MAX_GRAD_NORM", 1e9)
 
 
 @dataclass(frozen=True)
 class Settings:
     steps: int = 5
-    max_grad_norm: float = 1e9
     weight_decay: float = 0.0
-    rate: LearningRate = FLAT
+    learning_rate: float = 0.1
+    warmup_steps: int = 0
+    decay_steps: int | None = None
 
 
 class Line(Task):
@@ -81,9 +92,10 @@ def test_weight_decay_shrinks_the_groups_that_have_it():
     assert task.values == pytest.approx([1 - 0.1 * 0.5 - 0.1 / 2, 1 - 0.3 / 2], rel=1e-12)
 
 
-def test_gradients_of_all_parameters_are_clipped_together():
+def test_gradients_of_all_parameters_are_clipped_together(monkeypatch):
     for most, expected in ((1.0, [0.6, 0.8]), (2.5, [1.5, 2.0]), (6.0, [3.0, 4.0])):
-        task = Line(Settings(max_grad_norm=most))
+        monkeypatch.setattr("lexicept.training.loop.MAX_GRAD_NORM", most)
+        task = Line()
         Loop(task).step([3.0, 4.0])
         assert [task.a.grad.item(), task.b.grad.item()] == pytest.approx(expected, rel=1e-5)
 
@@ -96,15 +108,16 @@ def test_gradients_of_earlier_steps_are_forgotten():
         assert [task.a.grad.item(), task.b.grad.item()] == gradients
 
 
-def test_a_step_takes_the_clipped_gradient():
-    task = Line(Settings(max_grad_norm=1e-3 * sqrt(2)), epsilon=1e-3)
+def test_a_step_takes_the_clipped_gradient(monkeypatch):
+    monkeypatch.setattr("lexicept.training.loop.MAX_GRAD_NORM", 1e-3 * sqrt(2))
+    task = Line(epsilon=1e-3)
     Loop(task).step([5.0, 5.0])  # clipped to 1e-3 each: half of the rate, as above
     assert task.values == pytest.approx([1 - 0.1 / 2, 1 - 0.3 / 2], rel=1e-3)
 
 
 def test_every_step_has_its_own_rate():
     """Gradients of one sign and size move a weight by the whole rate."""
-    task = Line(Settings(4, rate=LearningRate(0.1, 2, 4, 2)), epsilon=0.0)
+    task = Line(Settings(4, warmup_steps=2, decay_steps=2), epsilon=0.0)
     loop = Loop(task)
     moved = []
     for _ in range(4):
@@ -116,14 +129,16 @@ def test_every_step_has_its_own_rate():
 
 @pytest.mark.parametrize("steps", [0, 1])
 def test_a_warm_up_or_decay_of_one_step_is_none(steps):
-    rate = LearningRate(3.0, steps, 4, steps)
-    assert [rate.at(step) for step in range(4)] == [3.0] * 4
+    settings = Settings(4, learning_rate=3.0, warmup_steps=steps, decay_steps=steps)
+    assert [learning_rate_at(settings, step) for step in range(4)] == [3.0] * 4
 
 
 def test_warm_up_and_decay_by_hand():
-    rate = LearningRate(8.0, 4, 10, 4)
-    assert [rate.at(step) for step in range(10)] == [2, 4, 6, 8, 8, 8, 8, 6, 4, 2]
-    assert [LearningRate(8.0, 4, 5).at(step) for step in range(5)] == [2, 4, 6, 8, 8]
+    settings = Settings(10, learning_rate=8.0, warmup_steps=4, decay_steps=4)
+    rates = [learning_rate_at(settings, step) for step in range(10)]
+    assert rates == [2, 4, 6, 8, 8, 8, 8, 6, 4, 2]
+    flat = Settings(5, learning_rate=8.0, warmup_steps=4)
+    assert [learning_rate_at(flat, step) for step in range(5)] == [2, 4, 6, 8, 8]
 
 
 @pytest.mark.parametrize("loss", [float("nan"), float("inf")])

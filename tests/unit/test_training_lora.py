@@ -24,7 +24,7 @@ from support.tiny import save_decoder
 
 pytestmark = pytest.mark.usefixtures("_hasty")
 
-LORA = {"trained": "lora", "freeze_head": True, "lora_rank": 3, "lora_alpha": 5}
+LORA = {"trained": "lora", "freeze_head": True, "lora_rank": 3}
 
 
 @pytest.fixture(scope="module")

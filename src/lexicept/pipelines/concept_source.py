@@ -166,8 +166,8 @@ class ConceptSource:
         """Train or adapt what was loaded to the builder's documents, where that is asked for."""
         from lexicept.models.backbone import Backbone
         from lexicept.training.adaptation import adapt, read_to_describe
-        from lexicept.training.concepts import train_concepts
         from lexicept.training.sae.settings import SAESettings
+        from lexicept.training.sae.trainer import train_concepts
         from lexicept.vectorizers.concepts import ConceptVectorizer
         from lexicept.vectorizers.texts import TextVectorizer, named
 

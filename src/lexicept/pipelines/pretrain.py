@@ -40,7 +40,6 @@ def pretrain(
     learning_rate: float = 1e-3,
     warmup_steps: int = 100,
     weight_decay: float = 0.01,
-    max_grad_norm: float = 1.0,
     bf16: bool = False,
     dtype: Literal["float32", "bfloat16", "float16"] | None = None,
     attn_implementation: Literal["eager", "sdpa", "flash_attention_2"] | None = None,
@@ -79,7 +78,6 @@ def pretrain(
         learning_rate: the highest learning rate.
         warmup_steps: steps of linear warm-up.
         weight_decay: AdamW's weight decay, on matrices.
-        max_grad_norm: norm that gradients are clipped to.
         bf16: multiply matrices in bfloat16.
         dtype: type of the backbone's weights, also in the saved model; float32 by default.
         attn_implementation: how attention is computed; transformers' choice by default.
@@ -116,7 +114,6 @@ def pretrain(
         learning_rate=learning_rate,
         warmup_steps=warmup_steps,
         weight_decay=weight_decay,
-        max_grad_norm=max_grad_norm,
         bf16=bf16,
         dtype=dtype,
         attn_implementation=attn_implementation,

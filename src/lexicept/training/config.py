@@ -80,9 +80,6 @@ class ModelSettings:
     pretrained_l0: Positive = USUAL_L0
     """Active latents per token of the pretrained SAE: the nearest one is taken, among several of a
     layer and width."""
-    pretrained_scale: Literal["raw", "normalised"] | None = None
-    """Scale of the pretrained SAE's activations: on raw states, as by default, or s times as large
-    where it was trained on s·h. An SAE that lexicept saved keeps its scale."""
     size: Count | None = None
     """Dimensions of the heads ``expanded`` (the most frequent words of the documents) and
     ``random``."""
@@ -130,9 +127,7 @@ class ModelSettings:
     freeze_head: Flag = False
     """True if the backbone alone learns (SPLARE); requires ``trained: lora`` or ``all``."""
     lora_rank: Count = 16
-    """Rank r of the adapters."""
-    lora_alpha: Count | None = None
-    """Adapters are multiplied by alpha / r; null for twice the rank."""
+    """Rank r of the adapters, which are multiplied by 2."""
 
     def __post_init__(self) -> None:
         if self.pretrained and self.head != "sae":
@@ -227,8 +222,6 @@ class LossSettings:
     (ESPLADE, equation 1)."""
     temperature: Positive = 1.0
     """Temperature of the student's scores, before the learnable scale."""
-    teacher_temperature: Positive = 1.0
-    """Temperature of the teacher's scores in KL."""
     scale: Positive = 1.0
     """Initial value of the learnable factor on the student's scores (SAE-SPLADE's code)."""
     scale_learning_rate: NotNegative = 0.02

@@ -92,7 +92,7 @@ def _load_parts(config: TrainingConfig) -> Loaded:
         special_tokens=settings.special_tokens,
     )
     if pretrained is not None:
-        return Loaded(backbone, SAEHead(pretrained.load(settings.pretrained_scale, backbone)))
+        return Loaded(backbone, SAEHead(pretrained.load(backbone=backbone)))
     if settings.head != "sae":
         return Loaded(backbone, language_head(settings.backbone))
     transformed = settings.sae_input != "states"
@@ -212,9 +212,7 @@ def set_trainable(encoder: Encoder, config: TrainingConfig) -> None:
     backbone, head, lookup = encoder.backbone, encoder.head, encoder.lookup
     backbone.requires_grad_(settings.trained == "all")
     if settings.trained == "lora":
-        backbone.model = add_adapters(
-            backbone.model, backbone.source, settings.lora_rank, settings.lora_alpha
-        )
+        backbone.model = add_adapters(backbone.model, backbone.source, settings.lora_rank)
     if config.optimizer.gradient_checkpointing and settings.trained != "head":
         checkpoint_blocks(backbone)
     head.requires_grad_(not settings.freeze_head)

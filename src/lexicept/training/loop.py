@@ -23,7 +23,6 @@ from lexicept.errors import InputError, LexiceptError, LexiceptWarning
 from lexicept.progress import Progress
 from lexicept.storage.differences import first_difference
 from lexicept.storage.files import replacing
-from lexicept.training.learning_rate import LearningRate
 from lexicept.training.settings import to_mapping
 
 CHECKPOINT_SECONDS = 60
@@ -31,6 +30,9 @@ CHECKPOINT_SECONDS = 60
 
 CHECKPOINT = "checkpoint.pt"
 """The checkpoint's file name."""
+
+MAX_GRAD_NORM = 1.0
+"""Norm that the gradients of all parameters together are clipped to."""
 
 PIECE = 2**20
 """Bytes that are read at once."""
@@ -50,16 +52,28 @@ class LoopSettings(Protocol):
         """Optimiser steps of the whole training."""
 
     @property
-    def max_grad_norm(self) -> float:
-        """Norm that the gradients of all parameters together are clipped to."""
-
-    @property
     def weight_decay(self) -> float:
         """AdamW's weight decay."""
 
     @property
-    def rate(self) -> LearningRate:
-        """The learning rate's schedule."""
+    def learning_rate(self) -> float:
+        """The highest learning rate."""
+
+    @property
+    def warmup_steps(self) -> int:
+        """Steps of linear warm-up; 0 starts at the highest learning rate."""
+
+    @property
+    def decay_steps(self) -> int | None:
+        """Last steps, in which the learning rate falls linearly to 0; None for no decay."""
+
+
+def learning_rate_at(settings: LoopSettings, step: int) -> float:
+    """Return the learning rate of a step, counted from 0: warm-up, constant, decay."""
+    rate = settings.learning_rate * min(1.0, (step + 1) / max(1, settings.warmup_steps))
+    if settings.decay_steps is not None:
+        rate *= min(1.0, (settings.steps - step) / max(1, settings.decay_steps))
+    return rate
 
 
 class StepLoss(NamedTuple):
@@ -124,7 +138,7 @@ class Loop(Generic[Batch]):
         groups = [{"factor": 1.0, **group} for group in task.groups()]
         self.optimizer = torch.optim.AdamW(
             groups,
-            lr=settings.rate.peak,
+            lr=settings.learning_rate,
             eps=task.epsilon,
             weight_decay=settings.weight_decay,
             fused=True,
@@ -174,9 +188,10 @@ class Loop(Generic[Batch]):
             raise NotFiniteError(
                 f"{task.title}: the loss is {loss} at step {self.steps}; {task.advice}"
             )
-        torch.nn.utils.clip_grad_norm_(task.parameters(), settings.max_grad_norm)
+        torch.nn.utils.clip_grad_norm_(task.parameters(), MAX_GRAD_NORM)
+        learning_rate = learning_rate_at(settings, self.steps)
         for group in self.optimizer.param_groups:
-            group["lr"] = group["factor"] * settings.rate.at(self.steps)
+            group["lr"] = group["factor"] * learning_rate
         self.optimizer.step()
         detail = task.after_step()
         self.steps += 1

@@ -224,13 +224,9 @@ class Objective(nn.Module):
             taught = teacher.gather(1, targets["columns"])
         if settings.kl:
             if teacher is not None:
-                kl = losses.kl_divergence(
-                    scores, teacher, teacher_temperature=settings.teacher_temperature
-                )
+                kl = losses.kl_divergence(scores, teacher)
             elif taught is not None:
-                kl = losses.kl_divergence(
-                    lists, taught, teacher_temperature=settings.teacher_temperature, mask=mask
-                )
+                kl = losses.kl_divergence(lists, taught, mask=mask)
             else:
                 raise InputError("loss.kl requires a teacher, or lists with scores")
             terms["kl"] = settings.kl * kl

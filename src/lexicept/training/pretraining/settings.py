@@ -8,13 +8,14 @@ from pydantic import Field
 
 from lexicept.errors import InputError
 from lexicept.models.sources import AttentionKernel, Dtype
-from lexicept.training.learning_rate import LearningRate
-from lexicept.training.pretraining.masking import HIDDEN_SHARE
 from lexicept.training.settings import Count, Flag, NotNegative, Positive, Seed, Whole, settings
 
 Masking = Literal["subwords", "words", "mntp", "causal"]
 HeadKind = Literal["mlm", "expanded", "random"]
 Trained = Literal["head", "lora", "all"]
+
+HIDDEN_SHARE = 0.9
+"""Share of the masked units that are hidden (BERT: 80 % masked, 10 % random, 10 % unchanged)."""
 
 EXPANDED_SIZE = 100_000
 """Words of an expanded vocabulary (ESPLADE, 3.1.1)."""
@@ -61,8 +62,6 @@ class PretrainingSettings:
     """Steps of linear warm-up."""
     weight_decay: NotNegative = 0.01
     """AdamW's weight decay, on matrices."""
-    max_grad_norm: Positive = 1.0
-    """Norm that the gradients of all parameters together are clipped to."""
     bf16: Flag = False
     """True if matrices are multiplied in bfloat16; weights stay in ``dtype``."""
     dtype: Dtype | None = None
@@ -87,10 +86,9 @@ class PretrainingSettings:
         return self.masking in ("mntp", "causal")
 
     @property
-    def rate(self) -> LearningRate:
-        """The learning rate's schedule."""
-        decay = self.steps - self.warmup_steps
-        return LearningRate(self.learning_rate, self.warmup_steps, self.steps, decay)
+    def decay_steps(self) -> int:
+        """Last steps, in which the learning rate falls to 0: all after the warm-up."""
+        return self.steps - self.warmup_steps
 
     @property
     def bidirectional(self) -> bool | None:

@@ -10,8 +10,8 @@ from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.models.language_heads import language_head
 from lexicept.models.resources import check_checkpointing, use_attention
 from lexicept.models.word_vocabulary import expanded_words
-from lexicept.training.pretraining.masking import mask_token
 from lexicept.training.pretraining.settings import HeadKind, PretrainingSettings
+from lexicept.training.pretraining.windows import mask_token
 
 
 def load_models(

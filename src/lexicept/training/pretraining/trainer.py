@@ -26,9 +26,15 @@ from lexicept.models.precision import autocast
 from lexicept.models.resources import checkpoint_blocks
 from lexicept.progress import Progress, silent
 from lexicept.training.loop import Checkpoint, Loop, StepLoss, Task
-from lexicept.training.pretraining.masking import Masked, mask, mask_token
 from lexicept.training.pretraining.settings import PretrainingSettings
-from lexicept.training.pretraining.windows import Example, Position, WindowStream
+from lexicept.training.pretraining.windows import (
+    Example,
+    Masked,
+    Position,
+    WindowStream,
+    mask,
+    mask_token,
+)
 
 
 def pretrain(

@@ -28,6 +28,9 @@ ESTIMATE_DECAY = 0.95
 CONTROL = 0.03
 """Speed at which λ follows ℓ0: in a step, log λ changes by this times log(ℓ0 / k)."""
 
+WARMUP_STEPS = 50
+"""Steps of λ's linear warm-up."""
+
 OWN_RATE = 10.0
 """Factor on the learning rate of an objective's own parameters: Adam moves all by the same step,
 and a threshold has further to go than an entry of a unit row."""
@@ -227,12 +230,12 @@ class Penalised(Objective):
 
     def first_weight(self, threshold: Tensor) -> Tensor:
         """Return the first λ for a mean threshold []."""
-        return self.settings.sparsity * threshold
+        return threshold
 
     def forward(self, x: Tensor, dead: Tensor) -> Outcome:
         sums, active, penalty, extra = self.activate(x)
         error = x - sums - self.sae.b_dec
-        warm = min(1.0, (int(self.step) + 1) / max(1, self.settings.sparsity_warmup_steps))
+        warm = min(1.0, (int(self.step) + 1) / max(1, WARMUP_STEPS))
         loss = _squared(error) + warm * self.weight * penalty + extra
         return Outcome(loss, error, active)
 
@@ -265,8 +268,8 @@ class ReLU(Penalised):
 class JumpReLU(Penalised):
     """``z = p · H(p − θ)`` with learned θ, and as penalty ‖z‖₀ (Rajamanoharan et al. 2024b).
 
-    θ learns by pseudo-derivatives with a rectangle kernel of bandwidth ε, see ``ops.jump``; ε is a
-    multiple of each θ (in the paper, of the first θ), as states may have any scale.
+    θ learns by pseudo-derivatives with a rectangle kernel of bandwidth ε, see ``ops.jump``; ε is
+    each θ itself (in the paper, a multiple of the first θ), as states may have any scale.
     """
 
     def __init__(self, sae: SAE, settings: SAESettings) -> None:
@@ -277,13 +280,12 @@ class JumpReLU(Penalised):
         self.log_threshold.copy_(threshold.log())
 
     def first_weight(self, threshold: Tensor) -> Tensor:
-        return self.settings.sparsity * threshold.square() / 20
+        return threshold.square() / 20
 
     def activate(self, x: Tensor) -> Activity:
         sae, threshold = self.sae, self.log_threshold.exp()
-        bandwidth = self.settings.bandwidth * threshold.detach()
         given = (sae.centre(x), sae.W_enc, sae.b_enc)
-        jumps = jump_sums(*given, threshold, bandwidth, sae.W_dec)
+        jumps = jump_sums(*given, threshold, threshold.detach(), sae.W_dec)
         return Activity(jumps.sums, jumps.active, jumps.number / len(x), x.new_zeros(()))
 
     def finish(self) -> None:

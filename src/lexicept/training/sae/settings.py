@@ -7,7 +7,6 @@ from itertools import pairwise
 from typing import Literal
 
 from lexicept.errors import InputError
-from lexicept.training.learning_rate import LearningRate
 from lexicept.training.settings import (
     Count,
     Flag,
@@ -54,8 +53,6 @@ class SAESettings:
     """True if the learning rate falls linearly to 0 over the last fifth of the steps."""
     weight_decay: NotNegative = 0.01
     """AdamW's weight decay."""
-    max_grad_norm: Positive = 1.0
-    """Norm that the gradients of all parameters together are clipped to."""
     auxiliary: NotNegative = 1 / 16
     """Weight of the auxiliary loss of the top-k architectures, in which dead latents reconstruct
     the error of the live ones."""
@@ -67,13 +64,6 @@ class SAESettings:
     prefixes: Items[Count] | None = None
     """For matryoshka: the number of latents of each prefix, ascending to ``num_latents``; null for
     1, 3, 7 and 15 parts of 32, and all (SAE-SPLADE's 2048 to 65,536)."""
-    sparsity: Positive = 1.0
-    """For jumprelu, relu and gated: the first λ, before it is steered, in units of the states: the
-    mean threshold θ of the first batch; θ² / 20 for jumprelu."""
-    sparsity_warmup_steps: Whole = 50
-    """For jumprelu, relu and gated: steps of λ's linear warm-up."""
-    bandwidth: Positive = 1.0
-    """For jumprelu: ε of its gradient's kernel, in units of each threshold."""
     normalise: Flag = False
     """True if states become (h − h̄) / σ, with the mean state h̄ [d] and the mean norm σ of the
     states that training begins from (SAE-SPLADE, B.1)."""
@@ -106,10 +96,9 @@ class SAESettings:
         return math.ceil(self.tokens / self.batch_size)
 
     @property
-    def rate(self) -> LearningRate:
-        """The learning rate's schedule."""
-        decay = self.steps // 5 if self.decay else None
-        return LearningRate(self.learning_rate, self.warmup_steps, self.steps, decay)
+    def decay_steps(self) -> int | None:
+        """Last steps, in which the learning rate falls to 0; None for no decay."""
+        return self.steps // 5 if self.decay else None
 
     @property
     def has_thresholds(self) -> bool:

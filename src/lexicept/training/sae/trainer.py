@@ -15,6 +15,8 @@ from torch import Tensor, nn
 
 from lexicept.errors import InputError
 from lexicept.models.backbone import Backbone
+from lexicept.models.encoder import Encoder
+from lexicept.models.heads.sae import SAEHead
 from lexicept.models.sae.model import SAE
 from lexicept.models.sae.states import Position, Reader, StateStream, backbone_reader, origin_of
 from lexicept.progress import Progress, silent
@@ -22,6 +24,7 @@ from lexicept.training.loop import Checkpoint, Loop, StepLoss, Task
 from lexicept.training.sae.objectives import OBJECTIVES, OWN_RATE, Objective, Outcome
 from lexicept.training.sae.processes import CPU, Processes
 from lexicept.training.sae.settings import SAESettings
+from lexicept.vectorizers.concepts import ConceptVectorizer
 
 Batches = Iterator[tuple[Position, Tensor]]
 
@@ -56,6 +59,25 @@ def train_sae(
     sae = train_on_states(reader, len(texts), *to, device=device, together=together)
     sae.origin = origin_of(backbone, transformed=transform is not None)
     return sae
+
+
+def train_concepts(
+    texts: Sequence[str],
+    backbone: Backbone,
+    sae: SAESettings,
+    checkpoints: Path | None = None,
+    progress: Progress = silent,
+) -> ConceptVectorizer:
+    """Train a sparse autoencoder on the texts' token states; its latents are the concepts.
+
+    Args:
+        checkpoints: folder of the checkpoint, from which interrupted training resumes.
+
+    Raises:
+        InputError, NotFiniteError: see ``train_on_states``.
+    """
+    trained = train_sae(backbone, texts, sae, checkpoints, progress)
+    return ConceptVectorizer(Encoder.of(backbone, SAEHead.of_concepts(trained)))
 
 
 def train_on_states(
