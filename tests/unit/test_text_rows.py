@@ -14,8 +14,12 @@ from lexicept.corpora import Qrel, read_documents, read_qrels, read_queries
 from lexicept.corpora.records import Place
 from lexicept.errors import InputError
 from lexicept.training.candidates.lists import CandidateList, Lists
-from lexicept.training.candidates.text_datasets import import_texts, write_texts_dataset
-from lexicept.training.candidates.text_rows import TextRow, to_row
+from lexicept.training.candidates.text_datasets import (
+    TextRow,
+    import_texts,
+    to_row,
+    write_texts_dataset,
+)
 from support.commands import Run, assert_error
 
 PLACE = Place("rows", 3)

@@ -1,8 +1,8 @@
-"""Late interaction over token states: MaxSim, a teacher and a measure of what states can rank.
+"""Late interaction over token states: MaxSim, a teacher from a frozen backbone.
 
-ColBERT (arXiv 2004.12832) scores a document by its best match for each token of a query. Here the
-states are those of a backbone that was not trained for it: their mean is subtracted, which makes
-them less alike, and they are compared by cosine.
+ColBERT (arXiv 2004.12832) scores a document by the best match for each token of a query. The
+backbone here was not trained for late interaction: centring the states by their mean makes them
+less alike, and cosine compares them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ QUERIES, DOCUMENTS = 32, 64
 """Texts compared at once, which bounds the memory."""
 
 MEAN_TEXTS = 2**14
-"""Texts, evenly spaced, that the mean of a larger collection is taken from."""
+"""Number of evenly spaced texts for the mean state of a larger collection."""
 
 
 def max_sim(
@@ -28,21 +28,20 @@ def max_sim(
     """Return MaxSim of Q queries and D documents [Q, D].
 
     ``s(q, d) = 1/|q| Σ_{i∈q} max_{j∈d} q_i · d_j``: ColBERT's sum divided by the query's length,
-    so that queries of all lengths have scores on one scale, from -1 to 1. A query or document
-    without tokens scores 0.
+    for scores from -1 to 1 at any length. A query or document without tokens scores 0.
 
     Args:
-        queries: unit vectors of their tokens, query by query [m, d].
-        documents: unit vectors of their tokens, document by document [n, d].
-        query_lengths: tokens of each query; their sum is m.
-        document_lengths: tokens of each document; their sum is n.
+        queries: unit vectors of the queries' tokens, query by query [m, d].
+        documents: unit vectors of the documents' tokens, document by document [n, d].
+        query_lengths: tokens of each query, m in all.
+        document_lengths: tokens of each document, n in all.
     """
-    nothing = queries.new_zeros(len(queries))
-    parts = (documents @ queries.T).split(document_lengths)
-    best = torch.stack([part.amax(dim=0) if len(part) else nothing for part in parts], dim=1)
-    nothing = queries.new_zeros(len(document_lengths))
-    of_queries = best.split(query_lengths)
-    return torch.stack([part.mean(dim=0) if len(part) else nothing for part in of_queries])
+    zeros = queries.new_zeros(len(queries))
+    similarities = (documents @ queries.T).split(document_lengths)
+    best = torch.stack([s.amax(dim=0) if len(s) else zeros for s in similarities], dim=1)
+    zeros = queries.new_zeros(len(document_lengths))
+    by_query = best.split(query_lengths)
+    return torch.stack([tokens.mean(dim=0) if len(tokens) else zeros for tokens in by_query])
 
 
 class LateInteraction:
@@ -52,7 +51,7 @@ class LateInteraction:
 
     Args:
         queries, documents: states of one backbone.
-        max_tokens: of a query and of a document; the rest is cut.
+        max_tokens: limits of a query and of a document, where texts are cut.
 
     Attributes:
         mean: the mean state [d] of all documents' tokens, or of ``MEAN_TEXTS`` documents'.
@@ -66,31 +65,31 @@ class LateInteraction:
         self.mean = _mean(documents)
 
     def scores(self, queries: Sequence[int], documents: Sequence[int]) -> Tensor:
-        """Return the score of every pair of some numbers [queries, documents]."""
-        found = torch.zeros(len(queries), len(documents))
-        asked = [
+        """Return the score of every pair [queries, documents], by numbers of texts."""
+        scores = torch.zeros(len(queries), len(documents))
+        query_blocks = [
             (start, *self._vectors(0, queries[start : start + QUERIES]))
             for start in range(0, len(queries), QUERIES)
         ]
         for column in range(0, len(documents), DOCUMENTS):
             vectors, lengths = self._vectors(1, documents[column : column + DOCUMENTS])
-            for row, query_vectors, query_lengths in asked:
-                part = found[row : row + QUERIES, column : column + DOCUMENTS]
-                part[:] = max_sim(query_vectors, vectors, query_lengths, lengths)
-        return found
+            for first, query_vectors, query_lengths in query_blocks:
+                block = max_sim(query_vectors, vectors, query_lengths, lengths)
+                scores[first : first + QUERIES, column : column + DOCUMENTS] = block
+        return scores
 
     def _vectors(self, side: int, numbers: Sequence[int]) -> tuple[Tensor, list[int]]:
-        """Return the unit vectors of texts' tokens [n, d], and the number of each text's tokens."""
+        """Return the unit vectors of texts' tokens [n, d], and each text's number of tokens."""
         states, text = self._states[side].read(numbers, self._max_tokens[side])
         return normalize(states - self.mean, dim=1), text.bincount(minlength=len(numbers)).tolist()
 
 
 def _mean(states: CachedStates) -> Tensor:
-    """Return the mean state of all tokens [d], in single precision; 0 where there are none."""
+    """Return the mean state of all tokens [d], in single precision; 0 without tokens."""
     step = -(-len(states) // MEAN_TEXTS)
     numbers = range(0, len(states), max(step, 1))
     total, count = torch.zeros((), dtype=torch.float64), 0
     for start in range(0, len(numbers), DOCUMENTS):
-        part, _ = states.read(numbers[start : start + DOCUMENTS])
-        total, count = total + part.double().sum(dim=0), count + len(part)
+        block, _ = states.read(numbers[start : start + DOCUMENTS])
+        total, count = total + block.double().sum(dim=0), count + len(block)
     return (total / max(count, 1)).float()

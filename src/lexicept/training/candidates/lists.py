@@ -1,6 +1,6 @@
-"""Candidate lists, the training data: a query, its relevant documents, and others beside them.
+"""Candidate lists, the training data: a query, its relevant documents, and more candidates.
 
-Our files are JSON Lines, with scores for the relevant documents first and then the candidates::
+lexicept's files are JSON Lines; scores are those of the relevant documents, then of candidates::
 
     {"query_id": "q", "relevant": ["d1"], "candidates": ["d7", "d3"], "scores": [9.1, 2, 1.5]}
 """
@@ -34,13 +34,13 @@ _ACCEPTED = (
 
 
 class CandidateList(NamedTuple):
-    """A query and documents to learn from: those known to be relevant, then others."""
+    """A query and documents to learn from: relevant documents first, then other candidates."""
 
     query_id: str
     documents: tuple[str, ...]
     """Distinct ids, the relevant ones first."""
     relevant: int
-    """Number of documents known to be relevant, which come first; may be 0."""
+    """Number of relevant documents, at the front of ``documents``; may be 0."""
     scores: tuple[float, ...] | None = None
     """A teacher's score of every document."""
 
@@ -57,9 +57,9 @@ def from_qrels(qrels: Iterable[Qrel]) -> list[CandidateList]:
 def joined(
     first: Sequence[CandidateList], second: Sequence[CandidateList]
 ) -> Iterator[CandidateList]:
-    """Yield the second lists, each with the other candidates of its query's first list in front.
+    """Yield the second lists, with the candidates of the query's first list in front.
 
-    Both give a query the same relevant documents, and every query of the first has a second list.
+    Both lists of a query have the same relevant documents; every first list has a second list.
     """
     places = {item.query_id: number for number, item in enumerate(first)}
     for item in second:
@@ -70,10 +70,10 @@ def joined(
 
 
 def write_lists(path: str | os.PathLike[str], lists: Iterable[CandidateList]) -> Lists:
-    """Write lists as they come, atomically, and open the file.
+    """Write lists atomically and open the file.
 
     Raises:
-        InputError: no lists, or what ``to_line`` refuses.
+        InputError: no lists, or as ``to_line``.
     """
     target = Path(path)
     with replacing_text(target) as file:
@@ -86,21 +86,17 @@ def write_lists(path: str | os.PathLike[str], lists: Iterable[CandidateList]) ->
 
 
 def append_lists(file: GrowingFile, lists: Iterable[CandidateList], done: int) -> None:
-    """Append lists to a file of lists that grows; ``done`` units of work are finished then.
-
-    Raises:
-        InputError: what ``to_line`` refuses.
-    """
+    """Append lists to a growing file, and record that ``done`` units of work are finished."""
     lines = [to_line(item, Place(f"query {item.query_id!r}")) for item in lists]
     file.append_lines(lines, done)
 
 
 def to_line(item: CandidateList, place: Place) -> str:
-    """Return a list as a line of our files.
+    """Return a list as a line of lexicept's files.
 
     Raises:
-        InputError: at ``place``: no documents, one twice, bad ids, or scores that are not finite
-            or not one for each document.
+        InputError: at ``place``: no documents, repeated or bad ids, scores that are not finite, or
+            another number of scores than of documents.
     """
     _check(place, item)
     for value in (item.query_id, *item.documents):
@@ -116,15 +112,15 @@ def to_line(item: CandidateList, place: Place) -> str:
 
 
 class _Format(NamedTuple):
-    """A kind of line."""
+    """A format of lines."""
 
     parse: Callable[[Place, str], CandidateList]
     plausible: Callable[[bytes], bool]
-    """True if bytes look like such a line; what does not is parsed at once, to be refused."""
+    """Cheap test of a line's bytes; a line that fails the test is parsed at once, to be refused."""
 
 
 class Lists(LazySequence[CandidateList]):
-    """The lists of a file, parsed one at a time when they are asked for; see ``open``."""
+    """The lists of a file, each parsed when it is read; see ``open``."""
 
     def __init__(
         self, path: str, offsets: Integers, parse: Callable[[Place, str], CandidateList]
@@ -136,20 +132,20 @@ class Lists(LazySequence[CandidateList]):
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Lists:
-        """Find the lists of a file, whose format its first line tells.
+        """Find the lists of a file; the first line decides the format.
 
-        Formats: our own files; ColBERT's JSON Lines ``[qid, [pid, score], ...]`` and ``[qid, pid,
-        ...]``, whose first document is the relevant one; sentence-transformers'
-        ``msmarco-hard-negatives``, all systems' negatives in their order; and triples ``qid \\t
-        positive \\t negative`` of ids. In the formats of others a repeated document is left out.
-        Lines that are plainly of another kind are refused now, others when they are asked for.
+        Formats: lexicept's files; ColBERT's JSON Lines ``[qid, [pid, score], ...]`` and ``[qid,
+        pid, ...]``, with the relevant document first; sentence-transformers'
+        ``msmarco-hard-negatives``, with the negatives of all systems in order; and triples of ids
+        ``qid \\t positive \\t negative``. Repeated documents of the last three are dropped. A line
+        of another format is refused here; any other bad line is refused when it is read.
 
         Raises:
-            InputError: not such a file, gzipped, without lists, or a bad line.
+            InputError: an unreadable, gzipped or empty file, or a bad line.
         """
         name = os.fspath(path)
         offsets = array("q")
-        kind: _Format | None = None
+        line_format: _Format | None = None
         position = 0
         with readable(name), open(name, "rb") as file:
             for number, raw in enumerate(file, 1):
@@ -157,17 +153,17 @@ class Lists(LazySequence[CandidateList]):
                     raise InputError(f"{name}: gzipped, and read in random order: gunzip it first")
                 if line := _line(raw, first=number == 1):
                     place = Place(name, number)
-                    if kind is None:
-                        kind = _format(place, _decode(place, line))
-                        kind.parse(place, _decode(place, line))
-                    elif not kind.plausible(line):
-                        kind.parse(place, _decode(place, line))
+                    if line_format is None:
+                        line_format = _format(place, _decode(place, line))
+                        line_format.parse(place, _decode(place, line))
+                    elif not line_format.plausible(line):
+                        line_format.parse(place, _decode(place, line))
                     offsets.append(position)
                 position += len(raw)
-        if kind is None:
+        if line_format is None:
             raise InputError(f"{name}: no lists; {_ACCEPTED}")
         offsets.append(position)
-        return cls(name, np.frombuffer(offsets, dtype=np.int64), kind.parse)
+        return cls(name, np.frombuffer(offsets, dtype=np.int64), line_format.parse)
 
     def __len__(self) -> int:
         return int(self._offsets.size) - 1
@@ -179,9 +175,9 @@ class Lists(LazySequence[CandidateList]):
         try:
             return self._parse_line(Place(self.path), line)
         except InputError:
-            # Lines are counted for the message only.
-            before = (self._bytes[i : min(i + 2**20, start)] for i in range(0, start, 2**20))
-            number = 1 + sum(part.tobytes().count(b"\n") for part in before)
+            # Lines are counted for the error message only.
+            blocks = (self._bytes[i : min(i + 2**20, start)] for i in range(0, start, 2**20))
+            number = 1 + sum(block.tobytes().count(b"\n") for block in blocks)
             return self._parse_line(Place(self.path, number), line)
 
     def _parse_line(self, place: Place, line: bytes) -> CandidateList:
@@ -193,7 +189,7 @@ def _line(raw: bytes, *, first: bool) -> bytes:
 
 
 def _format(place: Place, line: str) -> _Format:
-    """The kind of a file that has this first line."""
+    """Return the format of a file with this first line."""
     if line.startswith("["):
         return _Format(_parse_colbert, lambda raw: raw[:1] == b"[" and raw[-1:] == b"]")
     if line.startswith("{"):
@@ -254,11 +250,11 @@ def _parse_triple(place: Place, line: str) -> CandidateList:
 def assemble(
     place: Place, query: Any, relevant: Sequence[Any], others: Sequence[Any]
 ) -> CandidateList:
-    """Make a list of ids, ``[id, score]`` or ``{"pid": id, "ce-score": score}``, each id once.
+    """Make a list of ids, ``[id, score]`` or ``{"pid": id, "ce-score": score}``, without repeats.
 
     Raises:
-        InputError: at ``place``: bad ids, no documents, scores that are not finite, or scores of
-            some documents only.
+        InputError: at ``place``: bad ids, no documents, or scores that are incomplete or not
+            finite.
     """
     scores: dict[str, float | None] = {}
     count = 0
@@ -270,10 +266,10 @@ def assemble(
                 scores.setdefault(_id(place, name), None)
         if number < len(relevant):
             count = len(scores)
-    known = tuple(score for score in scores.values() if score is not None)
-    if known and len(known) < len(scores):
+    finite = tuple(score for score in scores.values() if score is not None)
+    if finite and len(finite) < len(scores):
         raise place.error("some documents have scores and others have none")
-    listed = CandidateList(_id(place, query), tuple(scores), count, known or None)
+    listed = CandidateList(_id(place, query), tuple(scores), count, finite or None)
     _check(place, listed)
     return listed
 
@@ -331,7 +327,7 @@ def _id(place: Place, value: Any) -> str:
 
 
 def finite_score(place: Place, value: Any) -> float:
-    """Return a score. Raises InputError, at ``place``, for anything but a finite number."""
+    """Return a finite number. Raises InputError, at ``place``, for any other value."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     try:
         score = float(value) if number else math.nan

@@ -1,4 +1,4 @@
-"""Teachers that are networks: dense encoders and cross-encoders of sentence-transformers."""
+"""Neural teachers: dense encoders and cross-encoders of sentence-transformers."""
 
 from __future__ import annotations
 
@@ -30,32 +30,32 @@ from lexicept.training.candidates.teachers import ById, Scorer, Texts, numbers
 from lexicept.vectors import Floats
 
 SHARD = 1024
-"""Texts of a unit of work that an interrupted run keeps."""
+"""Texts of a unit of work; interrupted embedding resumes between units."""
 
 
 @dataclass(frozen=True)
 class _Network:
-    """A teacher that is a model of sentence-transformers."""
+    """A model of sentence-transformers as a teacher."""
 
     kind: ClassVar[str]
 
     name: str
     """A hub name or a folder."""
     dtype: Dtype | None = None
-    """Type of the model's weights; None for the type that they were saved in."""
+    """Type of the model's weights; None for the saved type."""
     batch_size: int = 32
     """Texts or pairs that go through the model at once."""
 
     def settings(self) -> dict[str, Any]:
-        chosen = {} if self.dtype is None else {"dtype": self.dtype}
-        return {"name": self.kind, "model": model_identity(self.name), **chosen}
+        dtype = {} if self.dtype is None else {"dtype": self.dtype}
+        return {"name": self.kind, "model": model_identity(self.name), **dtype}
 
 
 @dataclass(frozen=True)
 class DenseTeacher(_Network):
-    """The similarity of a SentenceTransformer's embeddings: the one that the model names.
+    """The similarity of a SentenceTransformer's embeddings, as the model defines it.
 
-    Every text is embedded once, in half precision, into a file that is memory-mapped.
+    Every text is embedded once, in half precision, into a memory-mapped file.
     """
 
     kind = "dense"
@@ -66,27 +66,26 @@ class DenseTeacher(_Network):
     def prepare(
         self, queries: ById, documents: ById, folder: Path, progress: Progress = silent
     ) -> Scorer:
-        """Embed all texts that ``folder`` has no embeddings of.
+        """Embed all texts without embeddings in ``folder``.
 
         Raises:
             InputError: the model can't be loaded.
         """
         model = _load(SentenceTransformer, self.name, self.dtype)
-        texts = (Texts(queries), Texts(documents))
         identity = model_identity(self.name)
         if self.dtype is not None:
             identity = [identity, self.dtype]
         query_vectors, document_vectors = _embeddings(
-            model, identity, *texts, folder, progress, self.batch_size
+            model, identity, Texts(queries), Texts(documents), folder, progress, self.batch_size
         )
-        query_rows, document_rows = numbers(queries), numbers(documents)
+        query_numbers, document_numbers = numbers(queries), numbers(documents)
         similarity = SimilarityFunction.to_similarity_fn(model.similarity_fn_name)
 
         def score(query_ids: Sequence[str], document_ids: Sequence[Sequence[str]]) -> list[Floats]:
             scores = []
             for query, ids in zip(query_ids, document_ids, strict=True):
-                vector = query_vectors[[query_rows[query]]]
-                listed = document_vectors[[document_rows[document] for document in ids]]
+                vector = query_vectors[[query_numbers[query]]]
+                listed = document_vectors[[document_numbers[document] for document in ids]]
                 scores.append(similarity(_single(vector), _single(listed))[0].numpy())
             return scores
 
@@ -95,7 +94,7 @@ class DenseTeacher(_Network):
 
 @dataclass(frozen=True)
 class CrossEncoderTeacher(_Network):
-    """The logit of a CrossEncoder that reads query and document together."""
+    """The logit of a CrossEncoder, which reads query and document together."""
 
     kind = "cross-encoder"
 
@@ -105,7 +104,7 @@ class CrossEncoderTeacher(_Network):
         """Load the model.
 
         Raises:
-            InputError: it can't be loaded, or gives more than one score.
+            InputError: an unreadable model, or a model with several scores.
         """
         model = _load(CrossEncoder, self.name, self.dtype)
         if model.num_labels != 1:
@@ -117,7 +116,7 @@ class CrossEncoderTeacher(_Network):
                 for query, ids in zip(query_ids, document_ids, strict=True)
                 for document in ids
             ]
-            # The library sorts the pairs by length; a sigmoid would flatten what can be learned.
+            # The library sorts the pairs by length; a sigmoid would flatten the teacher's margins.
             logits = model.predict(
                 pairs,
                 batch_size=self.batch_size,
@@ -140,11 +139,11 @@ def embeddings(
 ) -> tuple[Floats, Floats]:
     """Return embeddings f16 [n, d] of queries and documents, memory-mapped from ``folder``.
 
-    Those of a model and texts are computed once; an interrupted run is resumed. They have unit
-    length where the model's similarity is the cosine.
+    The file is written once for a model and texts; an interrupted run is resumed. Embeddings have
+    unit length if the model's similarity is the cosine.
 
     Args:
-        bf16: run the model in bfloat16, where its device has it.
+        bf16: run the model in bfloat16 if the device supports bfloat16.
 
     Raises:
         InputError: the model can't be loaded.
@@ -200,8 +199,8 @@ def _embed(
         for start in range(array.done, len(texts), SHARD):
             shard = texts[start : start + SHARD]
             with np.errstate(over="ignore"):  # infinity is refused as a score
-                rows = np.asarray(encode(shard)).astype("<f2")
-            array.append(rows.tobytes(), start + len(shard))
+                vectors = np.asarray(encode(shard)).astype("<f2")
+            array.append(vectors.tobytes(), start + len(shard))
             progress(start + len(shard), len(texts))
         work.publish(array.path)
 
@@ -211,7 +210,7 @@ def _single(vectors: Floats) -> torch.Tensor:
 
 
 def check_dense(name: str) -> None:
-    """Raise InputError where a dense teacher can't be loaded."""
+    """Load a dense teacher and drop it. Raises InputError for an unreadable model."""
     _load(SentenceTransformer, name)
 
 
@@ -225,6 +224,6 @@ def _load(kind: Callable[..., Any], name: str, dtype: Dtype | None = None) -> An
 
 
 def model_identity(name: str) -> Any:
-    """Return a JSON value that tells models apart: a folder's checksums, or a hub name."""
+    """Return a JSON value that identifies a model: a folder's checksums, or a hub name."""
     path = Path(resolve(name))
     return describe_files(path, path) if path.is_dir() else name

@@ -1,4 +1,4 @@
-"""Queries that a causal language model writes for documents."""
+"""Queries for documents by a causal language model."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class GenerationSettings:
     """Settings of query generation.
 
     Raises:
-        InputError: a prompt without ``{text}``, a temperature below 0, or several queries of a
+        InputError: a prompt without ``{text}``, a temperature below 0, or several queries per
             document at temperature 0.
     """
 
@@ -47,7 +47,7 @@ class GenerationSettings:
     max_new_tokens: int = 48
     """Tokens of a query, at most."""
     max_text_tokens: int = 384
-    """Tokens of a document that the model reads, at most."""
+    """Largest number of tokens of a document to read."""
     batch_size: int = 16
     """Documents read at once."""
     seed: int = 0
@@ -68,41 +68,40 @@ def generate_with_model(
     *,
     restart: bool = False,
 ) -> list[tuple[str, str]]:
-    """Write queries for documents to a file; return ids and queries, as ``pseudo_queries.write``
-    takes them.
+    """Write queries for documents to a file; return ids and queries for ``pseudo_queries.write``.
 
-    The queries depend on the arguments alone, on one machine. An interrupted call is resumed by
-    calling it again (see ``storage.workspace``). Where the model has a chat template, the prompt is
-    what the user says. A query is the first line of the answer; documents without one are skipped.
+    The queries depend on the arguments alone, on one machine. Calling it again resumes interrupted
+    work (see ``storage.workspace``). A model with a chat template gets the prompt as the user's
+    message. The first line of an answer is the query; documents with an empty answer are skipped.
 
     Args:
-        out: the file to create, JSON Lines ``{"document_id", "query"}``.
-        restart: discard unfinished work instead of resuming it.
+        out: file to create, JSON Lines ``{"document_id", "query"}``.
+        restart: discard unfinished work.
 
     Raises:
-        InputError: the model can't be loaded, no queries, ``out`` exists, unfinished work with
-            other settings, or another process is writing there.
+        InputError: the model can't be loaded, no queries, an existing ``out``, unfinished work with
+            other settings, or a second writing process.
     """
     tokenizer, model = _load(model_name_or_path)
     writer = _Writer(tokenizer, model, settings)
     used = {
         "model": model_identity(model_name_or_path),
         **asdict(settings),
-        "documents": fingerprint(part for d in documents for part in (d.id, d.content)),
+        "documents": fingerprint(text for d in documents for text in (d.id, d.content)),
     }
     target = Path(out)
     with Workspace(target, "generate queries", used, restart=restart) as work:
-        part = work.growing("queries.jsonl")
-        for start in range(part.done, len(documents), settings.batch_size):
+        file = work.growing("queries.jsonl")
+        for start in range(file.done, len(documents), settings.batch_size):
             batch = documents[start : start + settings.batch_size]
             lines = [
                 json.dumps({"document_id": document.id, "query": query}, ensure_ascii=False)
                 for document, queries in zip(batch, writer(batch, start), strict=True)
                 for query in queries
             ]
-            part.append_lines(lines, start + len(batch))
-            progress("generating", part.done, len(documents))
-        work.publish(part.path)
+            file.append_lines(lines, start + len(batch))
+            progress("generating", file.done, len(documents))
+        work.publish(file.path)
     return _read(target)
 
 
@@ -114,22 +113,21 @@ def generate_known_items(
     count: int = 500,
     progress: Progress = silent,
 ) -> tuple[Integers, list[str]]:
-    """Write a query each for random documents; return the documents' rows and the queries.
+    """Write one query for each of some random documents; return document numbers and queries.
 
     Args:
-        document: returns the document of a row.
-        folder: keeps the queries, in a file named after the model and the documents: the same call
-            reads them again.
-        count: number of documents, at most.
+        document: number → document.
+        folder: cache of queries, in a file named after the model and the documents.
+        count: largest number of documents.
 
     Raises:
         InputError: the model can't be loaded, or wrote no queries; see ``generate_with_model``.
     """
-    rows = np.random.default_rng(0).permutation(num_documents)[:count]
-    sample = {d.id: (int(row), d) for row, d in ((row, document(int(row))) for row in rows)}
-    documents = [each for _, each in sample.values()]
-    parts = [json.dumps(model_identity(model_name_or_path)), PROMPT]
-    name = fingerprint([*parts, *(part for d in documents for part in (d.id, d.content))])[:16]
+    numbers = np.random.default_rng(0).permutation(num_documents)[:count].tolist()
+    documents = [document(number) for number in numbers]
+    number_of = {d.id: number for d, number in zip(documents, numbers, strict=True)}
+    identity = [json.dumps(model_identity(model_name_or_path)), PROMPT]
+    name = fingerprint([*identity, *(text for d in documents for text in (d.id, d.content))])[:16]
     out = folder / f"queries-{name}.jsonl"
     if out.exists():
         pairs = _read(out)
@@ -137,7 +135,7 @@ def generate_known_items(
         pairs = generate_with_model(model_name_or_path, documents, out, progress=progress)
     if not pairs:
         raise InputError(f"{model_name_or_path} wrote no queries")
-    return np.array([sample[name][0] for name, _ in pairs]), [query for _, query in pairs]
+    return np.array([number_of[name] for name, _ in pairs]), [query for _, query in pairs]
 
 
 def _read(path: Path) -> list[tuple[str, str]]:
@@ -147,7 +145,7 @@ def _read(path: Path) -> list[tuple[str, str]]:
 
 
 class _Writer:
-    """Documents to their queries, a batch at a time."""
+    """Documents → queries, a batch at a time."""
 
     def __init__(self, tokenizer: Any, model: Any, settings: GenerationSettings) -> None:
         self._tokenizer = tokenizer
@@ -155,13 +153,13 @@ class _Writer:
         self._settings = settings
         context = getattr(model.config, "max_position_embeddings", None) or 2**31
         around = len(tokenizer(self._prompt("")).input_ids) + settings.max_new_tokens
-        # A few tokens are spare, as a cut text may need more when it is read again.
+        # A cut text may have a few tokens more when it is tokenized again.
         self._text_tokens = min(settings.max_text_tokens, context - around - 8)
         if self._text_tokens < 1:
             raise InputError(f"prompt and answer take {around} of the model's {context} tokens")
 
     def __call__(self, documents: Sequence[Document], start: int) -> list[list[str]]:
-        """The different queries of each document; ``start`` seeds the batch."""
+        """Return the distinct queries of each document; ``start`` seeds the batch."""
         settings = self._settings
         inputs = self._tokenizer(
             [self._prompt(self._cut(document.content)) for document in documents],
@@ -203,7 +201,7 @@ class _Writer:
 
 
 def _queries(answers: Sequence[str]) -> list[str]:
-    """The first line of each answer, without those that are empty or repeat another."""
+    """Return the distinct, non-empty first lines of answers."""
     lines = (answer.strip().partition("\n")[0] for answer in answers)
     return list(dict.fromkeys(" ".join(line.split()) for line in lines if line))
 

@@ -15,7 +15,7 @@ from lexicept.training.candidates.lists import CandidateList, Lists, append_list
 from lexicept.training.data import TrainingData
 
 QUERIES = 256
-"""Queries of a unit of work that interrupted mining keeps."""
+"""Queries of a unit of work; interrupted mining resumes between units."""
 
 DOCUMENTS = 2**16
 """Documents scored at once."""
@@ -28,10 +28,10 @@ def teacher_lists(
     depth: int,
     progress: Progress = silent,
 ) -> Lists:
-    """Write each query's relevant documents, then the ``depth`` others with the best scores.
+    """Write each query's relevant documents, then the ``depth`` best others by the teacher's score.
 
     Raises:
-        InputError: neither a dense teacher nor BM25, ``out`` exists, or no query has a list.
+        InputError: neither a dense teacher nor BM25, ``out`` exists, or no lists.
     """
     if data.teacher is None or (data.teacher.queries is None and not data.teacher.bm25_weight):
         raise InputError("data.mining: teacher needs teacher.dense or teacher.bm25_weight")
@@ -44,24 +44,25 @@ def teacher_lists(
         "depth": depth,
     }
     with Workspace(out, "mine by teacher", settings) as work:
-        part = work.growing("lists.jsonl")
-        for start in range(part.done, len(names), QUERIES):
+        file = work.growing("lists.jsonl")
+        for start in range(file.done, len(names), QUERIES):
             batch = range(start, min(start + QUERIES, len(names)))
-            most = max(len(relevant.get(names[row], ())) for row in batch) + depth
+            most = max(len(relevant.get(names[query], ())) for query in batch) + depth
             lists = []
-            for row, numbers in zip(batch, _best(data, batch, most), strict=True):
-                known = dict.fromkeys(relevant.get(names[row], ()))
-                others = [data.document_ids[n] for n in numbers]
-                others = [document for document in others if document not in known][:depth]
-                lists.append(CandidateList(names[row], (*known, *others), len(known)))
-            append_lists(part, lists, batch.stop)
-            progress("mining", part.done, len(names))
-        work.publish(part.path)
+            for query, numbers in zip(batch, _best(data, batch, most), strict=True):
+                positives = dict.fromkeys(relevant.get(names[query], ()))
+                ids = (data.document_ids[n] for n in numbers)
+                negatives = [document for document in ids if document not in positives][:depth]
+                documents = (*positives, *negatives)
+                lists.append(CandidateList(names[query], documents, len(positives)))
+            append_lists(file, lists, batch.stop)
+            progress("mining", file.done, len(names))
+        work.publish(file.path)
     return Lists.open(out)
 
 
 def _best(data: TrainingData, queries: range, count: int) -> list[list[int]]:
-    """The documents with the largest scores, best first."""
+    """Return the numbers of the ``count`` best documents of each query, best first."""
     scores = torch.empty(len(queries), 0)
     numbers = torch.empty(len(queries), 0, dtype=torch.long)
     for start in range(0, len(data.document_ids), DOCUMENTS):
@@ -70,6 +71,6 @@ def _best(data: TrainingData, queries: range, count: int) -> list[list[int]]:
         assert taught is not None
         scores = torch.cat([scores, taught], dim=1)
         numbers = torch.cat([numbers, torch.tensor(block).expand(len(queries), -1)], dim=1)
-        scores, kept = scores.topk(min(count, scores.shape[1]), dim=1)
-        numbers = numbers.gather(1, kept)
-    return [[int(n) for n in row] for row in numbers.tolist()]
+        scores, best = scores.topk(min(count, scores.shape[1]), dim=1)
+        numbers = numbers.gather(1, best)
+    return [[int(n) for n in documents] for documents in numbers.tolist()]

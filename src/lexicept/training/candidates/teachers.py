@@ -1,4 +1,4 @@
-"""Teachers: scores of candidate lists to learn from. Those that need torch: ``neural_teachers``."""
+"""Teachers: scores of candidate lists to learn from. ``neural_teachers`` has networks."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ from lexicept.vectors import Floats
 from lexicept.weighting import BM25
 
 BATCH = 64
-"""Number of lists scored between two points from which interrupted scoring resumes."""
+"""Lists of a unit of work; interrupted scoring resumes between units."""
 
 ById = Mapping[str, str]
 """Id → text."""
 
 Scorer = Callable[[Sequence[str], Sequence[Sequence[str]]], list[Floats]]
-"""Ids of n queries and of each one's documents → n arrays of scores of the documents."""
+"""Ids of n queries and of each query's documents → n arrays of scores of the documents."""
 
 
 class Teacher(Protocol):
-    """A model that scores documents; ``prepare`` sees all texts, so that none is encoded twice."""
+    """A model that scores documents; ``prepare`` sees all texts, to encode every text once."""
 
     def settings(self) -> dict[str, Any]:
-        """JSON values that tell teachers with different scores apart."""
+        """Return JSON values that differ between teachers with different scores."""
 
     def prepare(
         self, queries: ById, documents: ById, folder: Path, progress: Progress = silent
     ) -> Scorer:
         """Return a scorer for queries and a whole collection, id → text.
 
-        ``folder`` keeps what takes long to compute: an interrupted call resumes, and a later call
-        with the same texts reuses it.
+        ``folder`` keeps embeddings: interrupted calls resume, and later calls with the same texts
+        reuse them.
         """
 
 
@@ -64,38 +64,38 @@ class BM25Teacher:
     def prepare(
         self, queries: ById, documents: ById, folder: Path, progress: Progress = silent
     ) -> Scorer:
-        """Weigh the documents in memory. Raises InputError for an unknown language."""
+        """Weight the documents in memory. Raises InputError for an unknown language."""
         vectorizer = WordVectorizer(self.language)
         with TemporaryDirectory() as temporary:
             prefix = Path(temporary) / "frequencies"
             texts = Texts(documents)
             tf = write_tf(prefix, vectorizer, texts, None, progress)
         weights = BM25().documents(tf)
-        rows = numbers(documents)
+        numbers_of = numbers(documents)
 
         def score(query_ids: Sequence[str], document_ids: Sequence[Sequence[str]]) -> list[Floats]:
             texts = [queries[query] for query in query_ids]
             vectors = BM25().queries(vectorizer.queries(texts))
             scores = []
-            for row, ids in enumerate(document_ids):
-                listed = weights[[rows[document] for document in ids]]
-                scores.append((listed @ vectors[[row]].T).toarray()[:, 0])
+            for query, ids in enumerate(document_ids):
+                listed = weights[[numbers_of[document] for document in ids]]
+                scores.append((listed @ vectors[[query]].T).toarray()[:, 0])
             return scores
 
         return score
 
 
 class Blend:
-    """A weighted sum of teachers whose scales differ.
+    """A weighted sum of teachers with different scales.
 
-    Each teacher's scores of a list are standardised first: their mean is subtracted, and they are
-    divided by their standard deviation (population). Scores that are all the same become 0.
+    Each teacher's scores of a list are standardised first, by mean and population standard
+    deviation; equal scores become 0.
 
     Args:
         weights: teacher → weight.
 
     Raises:
-        InputError: no teachers, or a weight that is no finite number.
+        InputError: no teachers, or a weight that is not finite.
     """
 
     def __init__(self, weights: Mapping[Teacher, float]) -> None:
@@ -104,8 +104,8 @@ class Blend:
         self.weights = dict(weights)
 
     def settings(self) -> dict[str, Any]:
-        parts = [[teacher.settings(), weight] for teacher, weight in self.weights.items()]
-        return {"name": "blend", "teachers": parts}
+        teachers = [[teacher.settings(), weight] for teacher, weight in self.weights.items()]
+        return {"name": "blend", "teachers": teachers}
 
     def prepare(
         self, queries: ById, documents: ById, folder: Path, progress: Progress = silent
@@ -127,7 +127,7 @@ class Blend:
 
 
 class Texts(LazySequence[str]):
-    """A mapping's texts by number, in its order, looked up when they are asked for."""
+    """Texts of a mapping by number, in the mapping's order, each looked up when it is read."""
 
     def __init__(self, texts: ById) -> None:
         self._texts = texts
@@ -141,7 +141,7 @@ class Texts(LazySequence[str]):
 
 
 def numbers(texts: ById) -> dict[str, int]:
-    """Return id → position in the order of the mapping."""
+    """Return id → number in the order of the mapping."""
     return {name: number for number, name in enumerate(texts)}
 
 
@@ -165,21 +165,20 @@ def score_lists(
     restart: bool = False,
     progress: Progress = silent,
 ) -> Lists:
-    """Write the same lists with a teacher's scores in place of any they had.
+    """Write lists with a teacher's scores, which replace earlier scores.
 
-    An interrupted call is resumed by calling it again (see ``storage.workspace``).
+    Calling it again resumes interrupted work (see ``storage.workspace``).
 
     Args:
         queries: id → text.
-        documents: id → text of the whole collection, which BM25 takes its statistics from.
-        out: the file of the lists to create.
-        cache: folder that keeps embeddings for later calls; None removes them in the end.
-        restart: discard unfinished work instead of resuming it.
+        documents: id → text of the whole collection, for BM25's statistics.
+        out: file of lists to create.
+        cache: folder of embeddings for later calls; None removes the embeddings in the end.
+        restart: discard unfinished work.
 
     Raises:
-        InputError: no lists, a list with a query or document that has no text, a score that is not
-            finite, ``out`` exists, unfinished work with other settings, or another process is
-            writing there.
+        InputError: no lists, a query or document without a text, a score that is not finite, an
+            existing ``out``, unfinished work with other settings, or a second writing process.
     """
     if not lists:
         raise InputError("there are no lists to score")
@@ -192,20 +191,20 @@ def score_lists(
         "teacher": teacher.settings(),
     }
     with Workspace(target, "score", settings, restart=restart) as work:
-        part = work.growing("lists.jsonl")
+        file = work.growing("lists.jsonl")
         folder = work.kept("cache") if cache is None else Path(cache)
         folder.mkdir(parents=True, exist_ok=True)
         score = teacher.prepare(used, documents, folder, progress)
-        for start in range(part.done, len(lists), BATCH):
+        for start in range(file.done, len(lists), BATCH):
             batch = lists[start : start + BATCH]
             scores = score([i.query_id for i in batch], [i.documents for i in batch])
             scored = (
                 item._replace(scores=tuple(values.tolist()))
                 for item, values in zip(batch, scores, strict=True)
             )
-            append_lists(part, scored, start + len(batch))
-            progress("scoring", part.done, len(lists))
-        work.publish(part.path)
+            append_lists(file, scored, start + len(batch))
+            progress("scoring", file.done, len(lists))
+        work.publish(file.path)
     return Lists.open(target)
 
 
@@ -215,7 +214,7 @@ def _survey(
     documents: ById,
     used: dict[str, str],
 ) -> Iterator[str]:
-    """Yield what the lists are made of; ``used`` gets the texts of their queries."""
+    """Yield each list's ids as JSON, for a fingerprint; put the texts of queries into ``used``."""
     for number, item in enumerate(lists, 1):
         if item.query_id not in queries:
             raise InputError(f"list {number}: no text for the query {item.query_id!r}")

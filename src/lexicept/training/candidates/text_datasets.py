@@ -1,15 +1,17 @@
-"""Datasets of texts, the rows of sentence-transformers, as training data of ids."""
+"""Datasets of texts, in the layouts of sentence-transformers and of BGE, as lists of ids."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
+from lexicept.corpora.json_lines import read_objects
 from lexicept.corpora.records import Place
 from lexicept.errors import InputError
 from lexicept.storage.workspace import new_folder
@@ -17,37 +19,24 @@ from lexicept.training.candidates.lists import (
     CandidateList,
     Lists,
     assemble,
+    finite_score,
     write_lists,
 )
-from lexicept.training.candidates.text_rows import read_row_files, to_row
+
+_QUERIES = ("query", "anchor")
+_SCORES = ("score", "scores", "label", "labels")
+_FILES = ("*.jsonl", "*.jsonl.gz", "*.ndjson", "*.ndjson.gz")
 
 
-def read_texts_dataset(
-    name_or_path: str, split: str = "train", config: str | None = None
-) -> Iterator[dict[str, Any]]:
-    """Stream the rows of a Hugging Face dataset: a folder of ``save_to_disk``, or a hub name.
+class TextRow(NamedTuple):
+    """A query, the texts to learn from, and a teacher's scores."""
 
-    Raises:
-        InputError: the package ``datasets`` is missing or can't read it.
-    """
-    try:
-        datasets = import_module("datasets")
-    except ImportError:
-        raise InputError("Hugging Face datasets need `pip install datasets`") from None
-    try:
-        if _saved(Path(name_or_path)):
-            dataset = datasets.load_from_disk(name_or_path)
-            rows = dataset[split] if isinstance(dataset, datasets.DatasetDict) else dataset
-        else:
-            rows = datasets.load_dataset(name_or_path, config, split=split, streaming=True)
-        yield from rows
-    except (OSError, ValueError, KeyError) as error:
-        raise InputError(f"dataset {name_or_path!r}, split {split!r}: {error}") from None
-
-
-def _saved(folder: Path) -> bool:
-    """Return whether ``save_to_disk`` wrote a folder."""
-    return any((folder / name).is_file() for name in ("dataset_info.json", "dataset_dict.json"))
+    query: str
+    texts: list[str]
+    relevant: int
+    """Number of relevant texts, which come first."""
+    scores: list[float] | None
+    """A score for each text; None for a row without scores."""
 
 
 def import_texts(
@@ -61,19 +50,62 @@ def import_texts(
     """Write a dataset of texts as ``write_texts_dataset`` does.
 
     Args:
-        source: a JSON Lines file or a folder of them, a folder of ``save_to_disk``, or a hub name.
+        source: a JSON Lines file or a folder of JSON Lines files, a folder of ``save_to_disk``, or
+            a hub name.
         split, config: of a Hugging Face dataset.
         scored_only: leave out rows without scores.
 
     Raises:
-        InputError: a source that can't be read, or as ``write_texts_dataset``.
+        InputError: an unreadable source, or as ``write_texts_dataset``.
     """
     path = Path(source)
     if path.exists() and not _saved(path):
-        return write_placed_rows(read_row_files(path), folder, scored_only=scored_only)
+        return _write_dataset(read_row_files(path), folder, scored_only)
     return write_texts_dataset(
         read_texts_dataset(source, split, config), folder, scored_only=scored_only
     )
+
+
+def read_texts_dataset(
+    name_or_path: str, split: str = "train", config: str | None = None
+) -> Iterator[dict[str, Any]]:
+    """Stream the rows of a Hugging Face dataset: a folder of ``save_to_disk``, or a hub name.
+
+    Raises:
+        InputError: the package ``datasets`` is missing or can't read the dataset.
+    """
+    try:
+        datasets = import_module("datasets")
+    except ImportError:
+        raise InputError("Hugging Face datasets need `pip install datasets`") from None
+    try:
+        if _saved(Path(name_or_path)):
+            dataset = datasets.load_from_disk(name_or_path)
+            yield from dataset[split] if isinstance(dataset, datasets.DatasetDict) else dataset
+        else:
+            yield from datasets.load_dataset(name_or_path, config, split=split, streaming=True)
+    except (OSError, ValueError, KeyError) as error:
+        raise InputError(f"dataset {name_or_path!r}, split {split!r}: {error}") from None
+
+
+def read_row_files(path: Path) -> Iterator[tuple[Place, dict[str, Any]]]:
+    """Yield the rows of a JSON Lines file, or of all JSON Lines files in a folder, by name.
+
+    Raises:
+        InputError: no such file, or a line that is no JSON object.
+    """
+    files = [path]
+    if path.is_dir():
+        files = sorted({file for pattern in _FILES for file in path.rglob(pattern)})
+    if not files:
+        raise InputError(f"{path}: no JSON Lines files (.jsonl, .ndjson) here")
+    for file in files:
+        yield from read_objects(str(file))
+
+
+def _saved(folder: Path) -> bool:
+    """Return True for a folder of ``save_to_disk``."""
+    return any((folder / name).is_file() for name in ("dataset_info.json", "dataset_dict.json"))
 
 
 def write_texts_dataset(
@@ -84,7 +116,7 @@ def write_texts_dataset(
     Ids are hashes of the texts.
 
     Args:
-        rows: columns in the layout of sentence-transformers or of BGE; see ``text_rows.to_row``.
+        rows: columns in the layout of sentence-transformers or of BGE; see ``to_row``.
         scored_only: leave out rows without scores, as SPLARE does (Appendix A).
 
     Returns:
@@ -92,20 +124,18 @@ def write_texts_dataset(
         and ``qrels/train.tsv``.
 
     Raises:
-        InputError: naming the row that has other columns; no rows; or the folder exists.
+        InputError: a row with other columns, by its number; no rows; or the folder exists.
     """
     source = f"rows for {Path(folder)}"
     placed = ((Place(source, number, "row"), row) for number, row in enumerate(rows, 1))
-    return write_placed_rows(placed, folder, scored_only=scored_only)
+    return _write_dataset(placed, folder, scored_only)
 
 
-def write_placed_rows(
+def _write_dataset(
     rows: Iterable[tuple[Place, Mapping[str, Any]]],
     folder: str | os.PathLike[str],
-    *,
-    scored_only: bool = False,
+    scored_only: bool,
 ) -> Lists:
-    """Write rows as ``write_texts_dataset`` does; errors name each row's place."""
     target = Path(folder)
     with new_folder(target, "dataset") as new:
         (new / "qrels").mkdir()
@@ -114,24 +144,22 @@ def write_placed_rows(
             (new / "queries.jsonl").open("w", encoding="utf-8") as queries,
             (new / "qrels" / "train.tsv").open("w", encoding="utf-8") as qrels,
         ):
-            lists = _rows_to_lists(rows, scored_only, _once(corpus), _once(queries), qrels)
+            placed = ((place, to_row(place, fields)) for place, fields in rows)
+            scored = (item for item in placed if item[1].scores is not None or not scored_only)
+            lists = _rows_to_lists(scored, _once(corpus), _once(queries), qrels)
             write_lists(new / "lists.jsonl", lists)
     return Lists.open(target / "lists.jsonl")
 
 
 def _rows_to_lists(
-    rows: Iterable[tuple[Place, Mapping[str, Any]]],
-    scored_only: bool,
+    rows: Iterable[tuple[Place, TextRow]],
     write_document: Callable[[str], str],
     write_query: Callable[[str], str],
     qrels: TextIO,
 ) -> Iterator[CandidateList]:
     judged: set[tuple[str, str]] = set()
     qrels.write("query-id\tcorpus-id\tscore\n")
-    for place, fields in rows:
-        row = to_row(place, fields)
-        if scored_only and row.scores is None:
-            continue
+    for place, row in rows:
         ids = [write_document(text) for text in row.texts]
         values = ids if row.scores is None else list(zip(ids, row.scores, strict=True))
         query = write_query(row.query)
@@ -144,15 +172,91 @@ def _rows_to_lists(
 
 
 def _once(file: TextIO) -> Callable[[str], str]:
-    """Return a function that returns a text's id and writes the text if it is new."""
-    known: set[bytes] = set()
+    """Return a function from a text to its id, which writes every new text to a file."""
+    written: set[bytes] = set()
 
     def write(text: str) -> str:
         digest = sha256(text.encode()).digest()[:10]
-        if digest not in known:
-            known.add(digest)
+        if digest not in written:
+            written.add(digest)
             fields = {"_id": digest.hex(), "text": text}
             file.write(json.dumps(fields, ensure_ascii=False) + "\n")
         return digest.hex()
 
     return write
+
+
+def to_row(place: Place, fields: Mapping[str, Any]) -> TextRow:
+    """Read a row in either layout.
+
+    BGE: ``query``, ``pos`` and ``neg``, lists of texts, and optionally ``pos_scores`` and
+    ``neg_scores``; further columns, such as ``prompt``, are ignored. sentence-transformers:
+    ``query`` or ``anchor``, ``positive``, ``negative``, ``negative_1``, ..., and optionally
+    ``score``, ``scores``, ``label`` or ``labels``: a score for each document or, as for margin
+    losses, the margin of the positive over each negative.
+
+    Raises:
+        InputError: a row with other columns, by its place.
+    """
+    return _lists(place, fields) if "pos" in fields else _columns(place, fields)
+
+
+def _lists(place: Place, fields: Mapping[str, Any]) -> TextRow:
+    query = _text(place, fields, "query", fields.get("query"))
+    texts = {name: _texts(place, fields, name) for name in ("pos", "neg")}
+    columns = {name: fields.get(f"{name}_scores") for name in texts}
+    if texts["pos"] + texts["neg"] == []:
+        raise place.error("pos and neg are empty")
+    scores: list[float] | None = None
+    if any(column is not None for column in columns.values()):
+        scores = []
+        for name, listed in texts.items():
+            scores += _numbers(place, f"{name}_scores", columns[name], listed)
+    return TextRow(query, texts["pos"] + texts["neg"], len(texts["pos"]), scores)
+
+
+def _numbers(place: Place, name: str, value: Any, texts: list[str]) -> list[float]:
+    """Return the scores of texts; an empty list of texts needs no column of scores."""
+    values = [] if value is None and not texts else value
+    if not isinstance(values, list):
+        raise place.error(f"{name} must be a list of numbers")
+    if len(values) != len(texts):
+        raise place.error(f"{len(values)} {name} for {len(texts)} texts")
+    return [finite_score(place, number) for number in values]
+
+
+def _texts(place: Place, fields: Mapping[str, Any], name: str) -> list[str]:
+    values = fields.get(name)
+    if not isinstance(values, list):
+        raise place.error(f"{name} must be a list of texts; columns: {', '.join(fields)}")
+    return [_text(place, fields, name, value) for value in values]
+
+
+def _text(place: Place, fields: Mapping[str, Any], name: str, text: Any) -> str:
+    if not isinstance(text, str):
+        raise place.error(f"the column {name} must hold a text; columns: {', '.join(fields)}")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise place.error(f"the column {name}: {error.reason}") from None
+    return text
+
+
+def _columns(place: Place, fields: Mapping[str, Any]) -> TextRow:
+    names = [next((name for name in _QUERIES if name in fields), _QUERIES[0]), "positive"]
+    names += [name for name in fields if re.fullmatch(r"negative(_\d+)?", name)]
+    query, *texts = [_text(place, fields, name, fields.get(name)) for name in names]
+    return TextRow(query, texts, 1, _scores(place, fields, len(texts)))
+
+
+def _scores(place: Place, fields: Mapping[str, Any], documents: int) -> list[float] | None:
+    """Return a score for each document; with margins, the positive scores 0."""
+    value = next((fields[name] for name in _SCORES if name in fields), None)
+    if value is None:
+        return None
+    values = [finite_score(place, v) for v in (value if isinstance(value, list) else [value])]
+    if values and len(values) == documents - 1:
+        return [0.0, *(-margin for margin in values)]
+    if len(values) != documents:
+        raise place.error(f"{len(values)} scores for {documents} documents")
+    return values
