@@ -33,7 +33,7 @@ from lexicept.index.updates import update
 from lexicept.index.verification import verify
 from lexicept.parallel.shards import shards_of
 from lexicept.storage.arrays import CSRWriter, StoredRows
-from lexicept.storage.generations import generation_name
+from lexicept.storage.manifest import generation_name
 from lexicept.storage.texts import TextStore
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25

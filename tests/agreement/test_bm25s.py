@@ -7,13 +7,14 @@ from itertools import islice
 from pathlib import Path
 
 import bm25s
+import bm25s.stopwords
 import numpy as np
 import pytest
 import Stemmer
 
 from lexicept.corpora import read_documents
 from lexicept.engines import ExactEngine
-from lexicept.vectorizers.words import WordVectorizer
+from lexicept.vectorizers.words import WordVectorizer, stop_words
 from lexicept.weighting import BM25
 
 DATA = Path(
@@ -104,3 +105,15 @@ def test_scifact(k1: float, b: float) -> None:
     lines = (folder / "queries.jsonl").read_text(encoding="utf-8").splitlines()
     queries = [json.loads(line)["text"] for line in lines[:200]]
     assert_agreement(texts, queries, k1, b, matched=200)
+
+
+LISTS = {
+    "da": "DANISH", "de": "GERMAN", "en": "EN", "en_plus": "EN_PLUS", "es": "SPANISH",
+    "fr": "FRENCH", "it": "ITALIAN", "nl": "DUTCH", "no": "NORWEGIAN", "pt": "PORTUGUESE",
+    "ru": "RUSSIAN", "sv": "SWEDISH", "tr": "TURKISH",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("language", "name"), LISTS.items())
+def test_stop_words(language: str, name: str) -> None:
+    assert stop_words(language) == frozenset(getattr(bm25s.stopwords, f"STOPWORDS_{name}"))

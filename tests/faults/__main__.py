@@ -72,7 +72,7 @@ def interrupt_each(folder: Path, names: list[str], count: int, every: int, kills
 
 def read_and_race(folder: Path, count: int) -> None:
     from lexicept.index import updates
-    from lexicept.storage.generations import generation_number, generations
+    from lexicept.storage.manifest import generation_number, generations
 
     from .cases import build
     from .readers import race, read_during_updates, version

@@ -18,9 +18,10 @@ from lexicept.models.heads.settings import HeadSettings
 from lexicept.models.index_settings import IndexSettings
 from lexicept.models.lookup import Lookup
 from lexicept.models.sae.model import SAE
+from lexicept.models.sources import MINI
 from lexicept.training import adaptation
 from lexicept.training.adaptation import HEAD, INDEX, check_adaptable, sample
-from lexicept.vectorizers.concepts import MINI, ConceptVectorizer
+from lexicept.vectorizers.concepts import ConceptVectorizer
 from support.commands import Run
 from support.heads import make
 from support.tiny import text, tiny_backbone

@@ -16,9 +16,9 @@ from lexicept.models.heads.settings import HeadSettings
 from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.models.pooled import TokenStates, pooled_activations
 from lexicept.models.sae.model import SAE
-from lexicept.models.sources import resolve
+from lexicept.models.sources import MINI, resolve
 from lexicept.models.windows import Window
-from lexicept.vectorizers.concepts import MINI, ConceptVectorizer
+from lexicept.vectorizers.concepts import ConceptVectorizer
 from support.tiny import save_bert, tiny_backbone
 
 

@@ -19,8 +19,7 @@ from lexicept.errors import IndexFormatError, InputError
 from lexicept.index import updates
 from lexicept.index.impacts import RRASettings
 from lexicept.index.reader import IndexReader
-from lexicept.storage.generations import generations
-from lexicept.storage.manifest import describe
+from lexicept.storage.manifest import describe, generations
 from support.commands import Run, assert_error
 from support.indexes import build, edit_manifest
 from support.strategies import collections

@@ -8,7 +8,7 @@ import pytest
 import lexicept
 from lexicept.corpora import Document
 from lexicept.errors import InputError, LexiceptWarning
-from lexicept.storage.generations import generations
+from lexicept.storage.manifest import generations
 from support.handles import open_files
 
 pytestmark = pytest.mark.usefixtures("_no_leaks")

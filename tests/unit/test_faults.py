@@ -33,7 +33,7 @@ from lexicept.index.generations import replace_generation
 from lexicept.index.reader import IndexReader
 from lexicept.storage import workspace
 from lexicept.storage.arrays import save_array
-from lexicept.storage.generations import generations
+from lexicept.storage.manifest import generations
 from support.vowels import PLACE
 
 CASES = index_cases(12)

@@ -17,8 +17,7 @@ from lexicept.corpora.files import read_one
 from lexicept.corpora.folder import KINDS, Folder
 from lexicept.corpora.html import parse_html
 from lexicept.corpora.markdown import headings, parse_markdown
-from lexicept.corpora.parsed import NothingToRead, Parsed
-from lexicept.corpora.passages import Section
+from lexicept.corpora.passages import NothingToRead, Parsed, Section
 from lexicept.corpora.pdf import parse_pdf
 from lexicept.corpora.records import checked
 from lexicept.corpora.skipped import Skipped

@@ -11,7 +11,8 @@ import lexicept
 from lexicept.index.descriptions import relabel
 from lexicept.index.reader import IndexReader
 from lexicept.models.index_settings import IndexSettings
-from lexicept.vectorizers.concepts import MINI, ConceptVectorizer
+from lexicept.models.sources import MINI
+from lexicept.vectorizers.concepts import ConceptVectorizer
 from support.commands import Run, assert_error
 
 TEXTS = [

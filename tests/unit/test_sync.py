@@ -7,7 +7,7 @@ import pytest
 
 import lexicept
 from lexicept.errors import IndexFormatError, InputError
-from lexicept.index.files import read_files
+from lexicept.index.manifest import read_files
 from lexicept.pipelines.sync import Synced
 from support.commands import Run
 from support.files import OWLS, write_files, write_pdf

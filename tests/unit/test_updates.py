@@ -27,8 +27,8 @@ from lexicept.index.impacts import RRASettings, VocabularySettings
 from lexicept.index.reader import IndexReader
 from lexicept.index.updates import delete, reweight, update
 from lexicept.index.verification import verify
-from lexicept.storage.generations import generation_name, generation_number
 from lexicept.storage.locks import lock
+from lexicept.storage.manifest import generation_name, generation_number
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
 from support.indexes import build

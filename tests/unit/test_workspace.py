@@ -10,8 +10,14 @@ from typing import Any
 import pytest
 
 from lexicept.errors import InputError
-from lexicept.storage.differences import first_difference
-from lexicept.storage.files import fingerprint, read_json, replace_file, replacing_text, write_json
+from lexicept.storage.files import (
+    fingerprint,
+    first_difference,
+    read_json,
+    replace_file,
+    replacing_text,
+    write_json,
+)
 from lexicept.storage.locks import lock
 from lexicept.storage.workspace import Units, Workspace, new_folder
 

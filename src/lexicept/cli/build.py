@@ -10,8 +10,6 @@ import typer
 
 import lexicept
 from lexicept.cli.common import (
-    BACKBONE,
-    MINI,
     AttentionOption,
     CorpusArgument,
     JsonOption,
@@ -29,6 +27,7 @@ from lexicept.cli.common import (
 from lexicept.cli.configuration import ConfigOption
 from lexicept.cli.index import print_info
 from lexicept.errors import ParameterError
+from lexicept.models.sources import DEFAULT_BACKBONE, MINI
 
 if TYPE_CHECKING:
     from lexicept.training.sae.settings import SAESettings
@@ -107,7 +106,7 @@ ExplanationsOption = Annotated[
 ]
 BackboneOption = Annotated[
     str | None,
-    typer.Option(help="Hugging Face model that the SAE reads.", show_default=BACKBONE),
+    typer.Option(help="Hugging Face model that the SAE reads.", show_default=DEFAULT_BACKBONE),
 ]
 LayerOption = Annotated[
     int | None,

@@ -14,8 +14,6 @@ import typer
 
 from lexicept.errors import InputError, ParameterError
 from lexicept.errors import require as require
-from lexicept.pipelines.defaults import BACKBONE as BACKBONE
-from lexicept.pipelines.defaults import MINI as MINI
 
 if TYPE_CHECKING:
     from lexicept.index.reader import IndexReader

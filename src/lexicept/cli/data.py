@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lexicept.cli.common import (
-    BACKBONE,
     CorpusArgument,
     DtypeChoice,
     IndexArgument,
@@ -20,6 +19,7 @@ from lexicept.cli.common import (
 )
 from lexicept.cli.configuration import ConfigOption
 from lexicept.errors import InputError
+from lexicept.models.sources import DEFAULT_BACKBONE
 
 if TYPE_CHECKING:
     from lexicept.training.candidates.teachers import Teacher
@@ -105,7 +105,9 @@ def cluster(
     ],
     out: Annotated[Path, typer.Option(help="New folder, for train, dev, test and evaluation.")],
     split: SplitOption = "train",
-    model: Annotated[str, typer.Option(help="Dense model that embeds the queries.")] = BACKBONE,
+    model: Annotated[
+        str, typer.Option(help="Dense model that embeds the queries.")
+    ] = DEFAULT_BACKBONE,
     clusters: Annotated[int, typer.Option(help="Number of clusters.")] = 10_000,
     titles: Annotated[
         bool, typer.Option("--titles", help="Take documents' titles alone (ESPLADE).")

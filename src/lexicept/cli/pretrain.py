@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from lexicept.cli.common import (
-    BACKBONE,
     CorpusArgument,
     DtypeChoice,
     JsonOption,
@@ -18,6 +17,7 @@ from lexicept.cli.common import (
     require_concepts,
 )
 from lexicept.cli.configuration import ConfigOption
+from lexicept.models.sources import DEFAULT_BACKBONE
 
 
 class HeadChoice(StrEnum):
@@ -145,7 +145,7 @@ CheckpointingOption = Annotated[
 def pretrain(
     corpus: CorpusArgument,
     out: Annotated[Path, typer.Option(help="Folder of the new model; must not exist.")],
-    backbone: BackboneOption = BACKBONE,
+    backbone: BackboneOption = DEFAULT_BACKBONE,
     layer: LayerOption = None,
     head: HeadOption = HeadChoice.mlm,
     size: SizeOption = None,

@@ -16,7 +16,7 @@ from lexicept.corpora import (
 from lexicept.corpora.files import EXTENSIONS, ONE_DOCUMENT, missing_package, read_one
 from lexicept.corpora.folder import KINDS, Folder, id_of
 from lexicept.corpora.lines import read_lines
-from lexicept.corpora.parsed import NothingToRead
+from lexicept.corpora.passages import NothingToRead
 from lexicept.corpora.records import (
     Document,
     Passage,

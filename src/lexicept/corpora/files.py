@@ -10,8 +10,7 @@ from importlib.util import find_spec
 from lexicept.corpora import comma_separated, json_lines, parquet, tsv
 from lexicept.corpora.html import parse_html
 from lexicept.corpora.markdown import parse_markdown
-from lexicept.corpora.parsed import NothingToRead, Parsed
-from lexicept.corpora.passages import Section, with_passages
+from lexicept.corpora.passages import NothingToRead, Parsed, Section, with_passages
 from lexicept.corpora.pdf import parse_pdf
 from lexicept.corpora.records import Document, Place, Records, readable
 from lexicept.corpora.text_encoding import BinaryError, decode_text

@@ -11,7 +11,7 @@ from pathlib import Path, PurePath
 from urllib.parse import quote
 
 from lexicept.corpora.files import EXTENSIONS, LARGEST, ONE_DOCUMENT, missing_package, read_file
-from lexicept.corpora.parsed import NothingToRead
+from lexicept.corpora.passages import NothingToRead
 from lexicept.corpora.records import Document, Place, Records, readable
 from lexicept.corpora.skipped import Skipped
 from lexicept.errors import InputError

@@ -8,8 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from lexicept.corpora.markdown import anchor_of
-from lexicept.corpora.parsed import Parsed
-from lexicept.corpora.passages import TITLES, Section
+from lexicept.corpora.passages import TITLES, Parsed, Section
 from lexicept.corpora.text_encoding import MARKS, decode_text
 from lexicept.errors import InputError, require
 

@@ -8,8 +8,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from lexicept.corpora.json_lines import RESERVED
-from lexicept.corpora.parsed import Parsed
-from lexicept.corpora.passages import TITLES, Section
+from lexicept.corpora.passages import TITLES, Parsed, Section
 from lexicept.errors import InputError
 
 _FRONT_MATTER = re.compile(r"---[ \t]*\r?\n(.*?)^(?:---|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.S | re.M)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from lexicept.corpora.records import Document, Passage
+from lexicept.fields.values import NOTHING
 
 MOST_WORDS = 200
 """Most words of a passage that is cut from a longer text: about as many as one window of
@@ -25,6 +26,20 @@ class Section(NamedTuple):
     text: str
     title: str = ""
     anchor: str = ""
+
+
+class NothingToRead(Exception):  # noqa: N818
+    """Raised for a file that no document can be made of; its text is the reason."""
+
+
+class Parsed(NamedTuple):
+    """The document that a file holds."""
+
+    text: str
+    title: str
+    sections: tuple[Section, ...]
+    """Parts of the text, under its headings or on its pages."""
+    fields: Mapping[str, Any] = NOTHING
 
 
 def with_passages(document: Document, sections: Iterable[Section]) -> Document:

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
-from lexicept.corpora.parsed import NothingToRead, Parsed
-from lexicept.corpora.passages import Section
+from lexicept.corpora.passages import NothingToRead, Parsed, Section
 from lexicept.errors import InputError, require
 
 ENCRYPTED = "encrypted"

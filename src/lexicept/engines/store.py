@@ -17,12 +17,14 @@ from lexicept.engines.interface import Engine
 from lexicept.errors import IndexFormatError, InputError
 from lexicept.progress import Progress, silent
 from lexicept.storage.files import remove, sync_folder
-from lexicept.storage.generations import generation_name, generation_number, generations
 from lexicept.storage.locks import lock
 from lexicept.storage.manifest import (
     check_files,
     damage,
     describe_files,
+    generation_name,
+    generation_number,
+    generations,
     load_manifest,
     save_manifest,
 )

@@ -166,7 +166,8 @@ def load_hub_encoder(name: str) -> Any:
 
     from lexicept.models.encoder import Encoder
     from lexicept.models.loading import quiet_transformers
-    from lexicept.vectorizers.concepts import MINI, ConceptVectorizer
+    from lexicept.models.sources import MINI
+    from lexicept.vectorizers.concepts import ConceptVectorizer
 
     if name == MINI:
         return ConceptVectorizer.load(MINI).encoder

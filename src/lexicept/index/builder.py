@@ -17,10 +17,9 @@ from lexicept.errors import InputError
 from lexicept.fields.values import NOTHING, FieldKind
 from lexicept.fields.writing import FieldWriter
 from lexicept.index.atlas import Findings
-from lexicept.index.files import write_files
 from lexicept.index.generations import commit_generation, replace_generation
 from lexicept.index.impacts import RRASettings, VocabularySettings
-from lexicept.index.manifest import read_manifest, resolved
+from lexicept.index.manifest import read_manifest, resolved, write_files
 from lexicept.index.parts import PARTS, Parts, check_rows, frequencies, part_name
 from lexicept.index.passages import PassageWriter
 from lexicept.index.reader import IndexReader
@@ -34,8 +33,7 @@ from lexicept.parallel.ray import Cluster
 from lexicept.parallel.shards import Over
 from lexicept.progress import Progress, silent
 from lexicept.storage.files import fingerprint, sha256
-from lexicept.storage.generations import generation_name
-from lexicept.storage.manifest import describe_files
+from lexicept.storage.manifest import describe_files, generation_name
 from lexicept.storage.texts import TextWriter
 from lexicept.storage.workspace import Workspace
 from lexicept.vectorizers.interface import (

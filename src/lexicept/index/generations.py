@@ -26,9 +26,15 @@ from lexicept.index.parts import Parts
 from lexicept.index.reader import IndexReader
 from lexicept.parallel.shards import Over
 from lexicept.storage.files import disk_errors, link, move, remove, sync_folder
-from lexicept.storage.generations import generation_name, generation_number, generations
 from lexicept.storage.locks import lock, remove_unheld
-from lexicept.storage.manifest import check_files, describe_files, save_manifest
+from lexicept.storage.manifest import (
+    check_files,
+    describe_files,
+    generation_name,
+    generation_number,
+    generations,
+    save_manifest,
+)
 
 
 @contextmanager

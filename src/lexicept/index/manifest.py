@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from lexicept.errors import IndexFormatError
-from lexicept.storage.generations import generation_number
-from lexicept.storage.manifest import load_manifest
+from lexicept.storage.files import read_json, write_json
+from lexicept.storage.manifest import generation_number, load_manifest
 
 FORMAT = "lexicept index"
 VERSION = 7
@@ -96,3 +96,26 @@ def unknown_entries(path: Path) -> list[str]:
         and generation_number(entry.name) is None
         and not entry.name.startswith(".")
     )
+
+
+FILES = "files.json"
+"""Name of the list in a generation. Each file has the SHA-256 of its content."""
+
+
+def write_files(generation: Path, files: Mapping[str, str]) -> None:
+    """Write the checksums of files by their paths in the folder."""
+    write_json(generation / FILES, dict(files))
+
+
+def read_files(generation: Path) -> dict[str, str] | None:
+    """Return what ``write_files`` wrote; None where the index was not built from a folder.
+
+    Raises:
+        IndexFormatError: the list is damaged.
+    """
+    if not (generation / FILES).exists():
+        return None
+    files = read_json(generation / FILES)
+    if not isinstance(files, dict) or not all(isinstance(one, str) for one in files.values()):
+        raise IndexFormatError(f"{generation / FILES} is damaged")
+    return files

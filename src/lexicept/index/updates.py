@@ -26,7 +26,6 @@ from lexicept.fields.joining import join_columns
 from lexicept.index import extension
 from lexicept.index.builder import Contents, map_over, write_documents
 from lexicept.index.extension import Extension
-from lexicept.index.files import FILES, read_files, write_files
 from lexicept.index.generations import (
     carry_over,
     changing,
@@ -35,6 +34,7 @@ from lexicept.index.generations import (
     publish,
 )
 from lexicept.index.impacts import RRASettings
+from lexicept.index.manifest import FILES, read_files, write_files
 from lexicept.index.parts import (
     ORDER,
     PARTS,
@@ -51,8 +51,7 @@ from lexicept.index.term_frequencies import encode_on, write_vocabularies
 from lexicept.parallel.ray import Cluster
 from lexicept.progress import Progress, silent
 from lexicept.storage.files import move, remove
-from lexicept.storage.generations import generation_name
-from lexicept.storage.manifest import check_files
+from lexicept.storage.manifest import check_files, generation_name
 from lexicept.storage.texts import TextStore
 from lexicept.storage.workspace import new_folder
 from lexicept.vectorizers.interface import parts_of

@@ -7,16 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse as sp
-from bm25s.stopwords import STOPWORDS_EN_PLUS
 
 from lexicept.segments import firsts
-from lexicept.vectorizers.words import Tokenizer
+from lexicept.vectorizers.words import Tokenizer, stop_words
 from lexicept.vectors import Floats, Integers
 
 FEWEST = 3
 """Smallest number of documents that have a pair."""
 
-GENERIC = {"en": frozenset(STOPWORDS_EN_PLUS)}
+GENERIC = {"en": stop_words("en_plus")}
 """Words by language that are no name, beside the tokenizer's stop words."""
 
 

@@ -10,6 +10,10 @@ from lexicept.errors import InputError
 from lexicept.storage.files import sha256
 
 DEFAULT_BACKBONE = "sentence-transformers/all-MiniLM-L6-v2"
+
+MINI = "lexicept-mini"
+"""The name of the concept model in the package."""
+
 _PACKAGED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
 Dtype = Literal["float32", "bfloat16", "float16"]

@@ -11,12 +11,12 @@ import secrets
 import socket
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from lexicept.errors import InputError, LexiceptError
+from lexicept.errors import InputError, LexiceptError, ParameterError
 from lexicept.storage.files import replace_file
 
 RETRIES = 3
@@ -180,6 +180,22 @@ class Cluster:
             raise error.cause from None
         except RayError as error:
             raise LexiceptError(f"Ray gave up: {_first_line(error)}") from None
+
+
+@contextmanager
+def joined_cluster(ray: str | None, ray_workers: int | None) -> Iterator[Cluster | None]:
+    """Return a Ray cluster while the block runs; None without an address.
+
+    Raises:
+        ParameterError: workers without an address.
+    """
+    if ray is None:
+        if ray_workers is not None:
+            raise ParameterError("{0} requires {1}", "ray_workers", "ray")
+        yield None
+        return
+    with closing(Cluster(ray, ray_workers)) as cluster:
+        yield cluster
 
 
 class _Encoding:

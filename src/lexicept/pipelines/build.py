@@ -12,8 +12,8 @@ from lexicept.engines.inverted import check_weight_bits
 from lexicept.errors import InputError, check_count
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import VocabularySettings
+from lexicept.parallel.ray import joined_cluster
 from lexicept.pipelines.arguments import checked_arguments
-from lexicept.pipelines.cluster import joined
 from lexicept.pipelines.concept_source import ConceptSource, Fitted, check_parameters
 from lexicept.pipelines.documents import Documents, as_documents, folder_of, skippable
 from lexicept.pipelines.index import Index
@@ -182,7 +182,7 @@ def build(
     if "concepts" in names:
         source.check_installed()
     with (
-        joined(ray, ray_workers) as cluster,
+        joined_cluster(ray, ray_workers) as cluster,
         IndexBuilder(path, cluster, restart=restart, overwrite=overwrite) as builder,
         reporting(progress) as report,
     ):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from lexicept.errors import InputError, ParameterError, require
 from lexicept.index.builder import IndexBuilder
-from lexicept.pipelines.defaults import BACKBONE, MINI
+from lexicept.models.sources import DEFAULT_BACKBONE, MINI
 from lexicept.progress import Progress
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class ConceptSource:
             adapted=concepts == "adapted" or (concepts is None and packaged),
             sae=_local(sae),
             width=width,
-            backbone=BACKBONE if backbone is None else os.fspath(backbone),
+            backbone=DEFAULT_BACKBONE if backbone is None else os.fspath(backbone),
             layer=layer,
             precision=precision,
             bidirectional=bidirectional,

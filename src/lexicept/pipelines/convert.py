@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from lexicept.errors import InputError, require
+from lexicept.models.sources import MINI
 from lexicept.pipelines.arguments import checked_arguments
-from lexicept.pipelines.defaults import MINI
 from lexicept.storage.workspace import new_folder, refuse_existing
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from lexicept.corpora import Document
 from lexicept.errors import InputError, ParameterError, require
 from lexicept.explanation.contributions import Contribution
 from lexicept.explanation.explanation import Explanation
+from lexicept.models.sources import DEFAULT_BACKBONE, MINI
 from lexicept.pipelines.arguments import checked_arguments
 from lexicept.pipelines.convert import find_model
-from lexicept.pipelines.defaults import BACKBONE, MINI
 from lexicept.pipelines.documents import as_documents
 from lexicept.vectorizers.interface import WeightedText
 
@@ -123,7 +123,7 @@ def _load(model: Any, of_sae: Mapping[str, Any]) -> WeighingModel:
         if "/" not in source and not folder.exists():
             raise InputError(f"{source}: no such folder")
         settings = BackboneSettings(
-            os.fspath(of_sae.get("backbone", BACKBONE)),
+            os.fspath(of_sae.get("backbone", DEFAULT_BACKBONE)),
             of_sae.get("layer"),
             bidirectional=of_sae.get("bidirectional"),
         )

@@ -22,9 +22,9 @@ from lexicept.index.generations import remove_unread
 from lexicept.index.impacts import RRASettings
 from lexicept.index.reader import IndexReader
 from lexicept.index.verification import Verification, verify
+from lexicept.parallel.ray import joined_cluster
 from lexicept.pipelines.alpha import choose, rra_settings
 from lexicept.pipelines.arguments import checked_arguments
-from lexicept.pipelines.cluster import joined
 from lexicept.pipelines.documents import Documents, as_documents, skippable
 from lexicept.pipelines.searchable import Searchable
 from lexicept.progress import Progress, reporting
@@ -197,7 +197,11 @@ class Index(Searchable):
             fresh = as_documents(
                 documents, first=len(known) + 1, taken=known, skip_errors=skip_errors
             )
-            with skippable(), reporting(progress) as report, joined(ray, ray_workers) as cluster:
+            with (
+                skippable(),
+                reporting(progress) as report,
+                joined_cluster(ray, ray_workers) as cluster,
+            ):
                 counts = updates.update(path, fresh, report, cluster)
             self._move_on()
         return counts
@@ -238,7 +242,7 @@ class Index(Searchable):
 
         with self._changing:
             path = self._changeable()
-            with reporting(progress) as report, joined(ray, ray_workers) as cluster:
+            with reporting(progress) as report, joined_cluster(ray, ray_workers) as cluster:
                 descriptions.describe(path, find)
             self._move_on()
         atlas = self.reader.atlas
@@ -276,7 +280,7 @@ class Index(Searchable):
                 searches it.
         """
         with self._changing:
-            with joined(ray, ray_workers) as cluster:
+            with joined_cluster(ray, ray_workers) as cluster:
                 merged = updates.merge(self._changeable(), cluster)
             self._move_on()
         return merged
@@ -318,7 +322,7 @@ class Index(Searchable):
                 self._move_on()
             return self
         chosen = rra_settings(self.reader, alpha, iterations, transform)
-        with joined(ray, ray_workers) as cluster:
+        with joined_cluster(ray, ray_workers) as cluster:
             return Index(updates.reweight(self.path, out, chosen, cluster))
 
     @checked_arguments

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from lexicept.errors import InputError, require
+from lexicept.models.sources import DEFAULT_BACKBONE
 from lexicept.pipelines.arguments import checked_arguments
-from lexicept.pipelines.defaults import BACKBONE
 from lexicept.pipelines.documents import Documents, as_documents
 from lexicept.progress import Progress, reporting
 from lexicept.storage.files import sha256
@@ -24,7 +24,7 @@ def pretrain(
     corpus: Documents,
     out: str | os.PathLike[str],
     *,
-    backbone: str = BACKBONE,
+    backbone: str = DEFAULT_BACKBONE,
     layer: int | None = None,
     head: Literal["mlm", "expanded", "random"] = "mlm",
     size: int | None = None,

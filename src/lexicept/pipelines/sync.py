@@ -13,8 +13,8 @@ from lexicept.corpora.folder import KINDS, UNREAD, Folder, file_of
 from lexicept.corpora.records import checked, readable
 from lexicept.corpora.skipped import Skipped
 from lexicept.errors import InputError
-from lexicept.index.files import read_files
 from lexicept.index.generations import changing, remove_unread
+from lexicept.index.manifest import read_files
 from lexicept.index.reader import IndexReader
 from lexicept.index.updates import Changes, apply
 from lexicept.pipelines.arguments import checked_arguments

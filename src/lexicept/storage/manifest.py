@@ -1,4 +1,8 @@
-"""Manifests: the size and checksum of every file of a folder, and a checksum of the manifest."""
+"""Manifests: the size and checksum of every file of a folder, and a checksum of the manifest.
+
+A manifest may name the current one of several generations: numbered folders beside the manifest.
+The names begin with a word, so that a user's folder such as ``2024`` is never taken for one.
+"""
 
 from __future__ import annotations
 
@@ -129,3 +133,23 @@ def _size_problem(root: Path, name: str, expected: Any) -> str | None:
     if size != expected["size"]:
         return f"{name} has {size} bytes instead of {expected['size']}"
     return None
+
+
+_GENERATION = re.compile(r"generation-(\d{6,})")
+
+
+def generation_name(number: int) -> str:
+    """Return the name of a generation's folder."""
+    return f"generation-{number:06d}"
+
+
+def generation_number(name: object) -> int | None:
+    """Return the number in a generation's name; None for anything else."""
+    match = _GENERATION.fullmatch(name) if isinstance(name, str) else None
+    return None if match is None else int(match[1])
+
+
+def generations(folder: Path) -> list[Path]:
+    """Return the generations in a folder, in order."""
+    numbered = ((generation_number(entry.name), entry) for entry in folder.iterdir())
+    return [entry for _, entry in sorted((n, e) for n, e in numbered if n is not None)]

@@ -35,9 +35,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from lexicept.errors import IndexFormatError, InputError
-from lexicept.storage.differences import first_difference
 from lexicept.storage.files import (
     disk_errors,
+    first_difference,
     make_folder,
     move,
     read_json,

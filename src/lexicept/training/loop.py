@@ -21,8 +21,7 @@ from torch import nn
 
 from lexicept.errors import InputError, LexiceptError, LexiceptWarning
 from lexicept.progress import Progress
-from lexicept.storage.differences import first_difference
-from lexicept.storage.files import replacing
+from lexicept.storage.files import first_difference, replacing
 from lexicept.training.settings import to_mapping
 
 CHECKPOINT_SECONDS = 60

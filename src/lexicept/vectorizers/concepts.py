@@ -20,15 +20,12 @@ from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.models.hub import model_folder
 from lexicept.models.pooled import MeanStates, TokenStates, pooled_activations
 from lexicept.models.sae.pretrained import find_pretrained_sae
-from lexicept.models.sources import DEFAULT_BACKBONE
+from lexicept.models.sources import DEFAULT_BACKBONE, MINI
 from lexicept.models.windows import Cut, Window, word_spans
 from lexicept.storage.texts import TextStore
 from lexicept.vectorizers.interface import EncodedDocuments, EncodedQuery, WeightedText
 from lexicept.vectorizers.token_table import Kept, TokenTable
 from lexicept.vectors import Floats
-
-MINI = "lexicept-mini"
-"""The name of the concept model in the package."""
 
 _MINI_FOLDER = Path(__file__).parents[1] / "mini"
 

@@ -5,12 +5,12 @@ Tokens, stop words and stemming are those of bm25s and PyStemmer, so that BM25 s
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -36,26 +36,18 @@ STEMMERS = {
 """Language codes and their Snowball stemmers."""
 
 
-def _stop_words() -> Any:
-    """Load bm25s' lists alone: the whole of bm25s imports numba."""
-    package: Any = find_spec("bm25s")
-    path = Path(package.origin).with_name("stopwords.py")
-    spec: Any = spec_from_file_location("bm25s.stopwords", path)
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+@cache
+def stop_words(name: str) -> frozenset[str]:
+    """Return the stop words of a language, empty without a list.
 
+    The lists are those of bm25s 0.3 (MIT licence), so that scores agree.
 
-stopwords = _stop_words()
+    Args:
+        name: an ISO 639-1 code; ``en_plus`` is a longer English list.
+    """
+    lists = json.loads(Path(__file__).with_name("stop_words.json").read_text(encoding="utf-8"))
+    return frozenset(lists.get(name, "").split())
 
-STOP_WORDS: dict[str, tuple[str, ...]] = {
-    "da": stopwords.STOPWORDS_DANISH, "de": stopwords.STOPWORDS_GERMAN,
-    "en": stopwords.STOPWORDS_EN, "es": stopwords.STOPWORDS_SPANISH,
-    "fr": stopwords.STOPWORDS_FRENCH, "it": stopwords.STOPWORDS_ITALIAN,
-    "nl": stopwords.STOPWORDS_DUTCH, "no": stopwords.STOPWORDS_NORWEGIAN,
-    "pt": stopwords.STOPWORDS_PORTUGUESE, "ru": stopwords.STOPWORDS_RUSSIAN,
-    "sv": stopwords.STOPWORDS_SWEDISH, "tr": stopwords.STOPWORDS_TURKISH,
-}  # fmt: skip
 
 BIGRAM_LANGUAGES = ("ja", "km", "ko", "lo", "my", "th", "zh")
 """Languages whose words are not set apart by spaces, or not cleanly: character bigrams."""
@@ -109,7 +101,7 @@ class Tokenizer:
         # Without the stemmer's own cache, which keeps long words too.
         stemmer = None if self.bigrams else Stemmer.Stemmer(STEMMERS[self.language], 0)
         object.__setattr__(self, "_stemmer", stemmer)
-        object.__setattr__(self, "_stop", frozenset(STOP_WORDS.get(self.language, ())))
+        object.__setattr__(self, "_stop", stop_words(self.language))
 
     @property
     def bigrams(self) -> bool:
