@@ -1,8 +1,8 @@
-"""Architectures of sparse autoencoders: which latents are active in training, and the loss.
+"""SAE architectures: the active latents in training, and the loss.
 
-An objective holds the SAE that it trains and, where an architecture has them, more parameters;
-``finish`` leaves an SAE that inference knows: k active latents, or thresholds. Losses are summed
-over d and averaged over tokens.
+An objective holds the SAE in training and the architecture's further parameters; ``finish`` folds
+everything into an SAE with k active latents or with thresholds, the two forms of inference. Losses
+are summed over d and averaged over tokens.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ESTIMATE_DECAY = 0.95
 """Decay of the running estimate of BatchTopK's threshold."""
 
 CONTROL = 0.03
-"""Speed at which λ follows ℓ0: in a step, log λ changes by this times log(ℓ0 / k)."""
+"""Speed of λ towards ℓ0 = k: a step changes log λ by ``CONTROL`` · log(ℓ0 / k)."""
 
 WARMUP_STEPS = 50
 """Steps of λ's linear warm-up."""
@@ -36,7 +36,7 @@ OWN_RATE = 10.0
 and a threshold has further to go than an entry of a unit row."""
 
 FLOOR_TOKENS = 32
-"""Tokens that a floor of a batch's largest activations is estimated from."""
+"""Tokens of the sample that estimates a floor of a batch's largest activations."""
 
 
 class Outcome(NamedTuple):
@@ -46,16 +46,11 @@ class Outcome(NamedTuple):
     error: Tensor
     """x − x̂ [n, d] of the SAE itself."""
     active: Tensor
-    """Number of tokens that each latent is active on [num_latents]."""
+    """Number of active tokens of each latent [num_latents]."""
 
 
-class Objective(nn.Module, ABC):
-    """An SAE in training.
-
-    Args:
-        sae: with the k or the thresholds of its architecture.
-        settings: those of the training.
-    """
+class SAEObjective(nn.Module, ABC):
+    """An SAE in training, with the k or the thresholds of the architecture."""
 
     thresholds: ClassVar[bool] = False
     """True if the trained SAE has thresholds instead of k."""
@@ -65,33 +60,32 @@ class Objective(nn.Module, ABC):
         self.sae = sae
         self.settings = settings
         self.processes = Processes()
-        """Those that share every batch."""
+        """The processes of a launcher, which share every batch."""
 
     def begin(self, x: Tensor) -> None:
-        """Initialise what depends on the scale of states from a first batch [n, d]."""
+        """Initialise scale-dependent parameters from a first batch [n, d]."""
 
     @abstractmethod
     def forward(self, x: Tensor, dead: Tensor) -> Outcome:
-        """Return loss and activity of a batch [n, d]; ``dead`` are numbers of latents."""
+        """Return loss and activity of a batch [n, d], given the numbers of the dead latents."""
 
     def own_parameters(self) -> list[nn.Parameter]:
-        """Return the parameters that the SAE itself does not have."""
-        inside = {id(parameter) for parameter in self.sae.parameters()}
-        return [parameter for parameter in self.parameters() if id(parameter) not in inside]
+        """Return the objective's parameters outside the SAE."""
+        sae_ids = {id(parameter) for parameter in self.sae.parameters()}
+        return [parameter for parameter in self.parameters() if id(parameter) not in sae_ids]
 
     def after_step(self, l0: float) -> None:
-        """Normalise the decoder rows after an optimiser step, whose tokens had ``l0`` active
-        latents on average."""
+        """Normalise the decoder rows after an optimiser step with a mean ℓ0 of ``l0``."""
         with torch.no_grad():
             self.sae.W_dec.copy_(F.normalize(self.sae.W_dec, dim=1))
 
     def finish(self) -> None:
-        """Write what was learned into the SAE. The objective can't be used afterwards."""
+        """Write the learned parameters into the SAE; the objective is unusable afterwards."""
 
 
-class TopK(Objective):
-    """The k largest of every token (Gao et al. 2024, section 2.3), and for dead latents
-    ``auxiliary · ‖ê − e‖²``: the 2k largest of them reconstruct the error e (section A.2)."""
+class TopK(SAEObjective):
+    """The k largest latents of every token (Gao et al. 2024, section 2.3), and the auxiliary loss
+    ``auxiliary · ‖ê − e‖²``: the 2k largest dead latents reconstruct the error e (section A.2)."""
 
     def forward(self, x: Tensor, dead: Tensor) -> Outcome:
         latents = self._largest(x, self.settings.k)[1]
@@ -103,7 +97,7 @@ class TopK(Objective):
     def _largest(
         self, x: Tensor, k: int, among: Tensor | slice = slice(None)
     ) -> tuple[Tensor, Tensor]:
-        """Return activations and places of each token's k largest among some latents [n, k]."""
+        """Return activations and places of each token's k largest latents in a subset [n, k]."""
         sae = self.sae
         with torch.no_grad():
             return top_activations(sae.centre(x), sae.W_enc[among], sae.b_enc[among], k)
@@ -112,8 +106,8 @@ class TopK(Objective):
         """Return the weighted auxiliary loss of dead latents."""
         if not len(dead):
             return x.new_zeros(())
-        chosen = dead[self._largest(x, min(2 * self.settings.k, len(dead)), dead)[1]]
-        revived = self.sae.decode(_acts_of(self.sae, x, chosen), chosen) - self.sae.b_dec
+        latents = dead[self._largest(x, min(2 * self.settings.k, len(dead)), dead)[1]]
+        revived = self.sae.decode(_acts_of(self.sae, x, latents), latents) - self.sae.b_dec
         return self.settings.auxiliary * _squared(revived - error.detach())
 
     def _counts(self, acts: Tensor, latents: Tensor) -> Tensor:
@@ -121,24 +115,22 @@ class TopK(Objective):
 
 
 class BatchTopK(TopK):
-    """The k · n largest of a batch of n tokens (Bussmann et al. 2024). At inference all latents
-    have one threshold: a running estimate of the smallest activation that a batch keeps."""
+    """The k · n largest latents of a batch of n tokens (Bussmann et al. 2024). The threshold of
+    inference, one for all latents, is a running mean of the batches' smallest activation."""
 
     thresholds = True
 
     def forward(self, x: Tensor, dead: Tensor) -> Outcome:
-        sae = self.sae
-        given = (sae.centre(x), sae.W_enc, sae.b_enc)
+        sae, centred = self.sae, self.sae.centre(x)
         count = self.settings.k * self.processes.total(len(x))
-        entries, smallest = largest_entries(*given, count, self.processes)
-        acts = F.relu(entry_outputs(*given, entries))
+        entries, smallest = largest_entries(centred, sae.W_enc, sae.b_enc, count, self.processes)
+        acts = F.relu(entry_outputs(centred, sae.W_enc, sae.b_enc, entries))
         error = x - sum_entries(acts, entries, sae.W_dec) - sae.b_dec
         assert sae.threshold is not None
         if smallest > 0:
-            known = bool(sae.threshold.any())
-            sae.threshold.lerp_(
-                sae.threshold.new_tensor(smallest), 1 - ESTIMATE_DECAY if known else 1.0
-            )
+            # The first batch sets the estimate; 0 stands for no batch yet.
+            step = 1 - ESTIMATE_DECAY if bool(sae.threshold.any()) else 1.0
+            sae.threshold.lerp_(sae.threshold.new_tensor(smallest), step)
         loss = _squared(error) + self._revival(x, error, dead)
         return Outcome(loss, error, self._counts(acts, entries.columns))
 
@@ -146,7 +138,7 @@ class BatchTopK(TopK):
 class HierarchicalTopK(TopK):
     """``1/|ks| Σ_k ‖x̂_k − x‖²``: x̂_k has a token's k largest activations (Balagansky et al. 2025).
 
-    The largest k is that of the SAE.
+    The largest k is the SAE's k.
     """
 
     def forward(self, x: Tensor, dead: Tensor) -> Outcome:
@@ -156,16 +148,15 @@ class HierarchicalTopK(TopK):
         acts = _acts_of(sae, x, latents)
         error, losses = x - sae.b_dec, []
         for start, end in zip((0, *ks[:-1]), ks, strict=True):
-            part = sae.decode(acts[:, start:end], latents[:, start:end]) - sae.b_dec
-            error = error - part
+            error = error - (sae.decode(acts[:, start:end], latents[:, start:end]) - sae.b_dec)
             losses.append(_squared(error))
         loss = torch.stack(losses).mean() + self._revival(x, error, dead)
         return Outcome(loss, error, self._counts(acts, latents))
 
 
 class MatryoshkaTopK(TopK):
-    """``Σ_m ‖x̂_m − x‖²`` over prefixes of the latents (Bussmann et al. 2025): x̂_m has what a
-    token's k largest activations have among the first m latents. The last prefix is the whole.
+    """``Σ_m ‖x̂_m − x‖²`` over prefixes of the latents (Bussmann et al. 2025): x̂_m decodes the part
+    of a token's k largest activations among the first m latents. The last prefix is all latents.
     """
 
     def forward(self, x: Tensor, dead: Tensor) -> Outcome:
@@ -181,24 +172,24 @@ class MatryoshkaTopK(TopK):
 
 
 class Activity(NamedTuple):
-    """Latents that are above their thresholds."""
+    """Latents above their thresholds."""
 
     sums: Tensor
     """``Σ_j z_ij W_dec_j`` [n, d]."""
     active: Tensor
-    """Number of tokens that each latent is active on [num_latents]."""
+    """Number of active tokens of each latent [num_latents]."""
     penalty: Tensor
     """The penalty []."""
     extra: Tensor
     """The loss's other terms []."""
 
 
-class Penalised(Objective):
-    """Latents that are active above a threshold; λ decides how many they are.
+class Penalised(SAEObjective):
+    """Latents active above a threshold, with the number of active latents controlled by λ.
 
-    ``‖x̂ − x‖² + λ · penalty``. λ grows linearly over the warm-up, and is steered so that a token
-    has k active latents on average: after a step its logarithm changes by ``CONTROL`` times that of
-    ℓ0 / k, where ℓ0 is the batch's. All architectures are comparable at one k that way.
+    ``‖x̂ − x‖² + λ · penalty``. λ grows linearly over the warm-up, and is steered towards k active
+    latents per token: a step changes log λ by ``CONTROL`` · log(ℓ0 / k), with the batch's mean ℓ0.
+    So all architectures can be compared at one k.
     """
 
     thresholds = True
@@ -217,7 +208,7 @@ class Penalised(Objective):
         threshold = equal_shares(sae.centre(x), sae.W_enc, sae.b_enc, self.settings.k)
         self.weight.copy_(self.first_weight(threshold.mean()))
         self.start(threshold)
-        # Many rows are alike at first and would add up to far more than x.
+        # Many rows are alike at first and would add up to far more than x: scale the sum to fit.
         x_hat = self.activate(x).sums
         fit = (x_hat * (x - self.sae.b_dec)).sum() / x_hat.square().sum()
         if 0 < fit < 1:
@@ -226,7 +217,7 @@ class Penalised(Objective):
 
     @abstractmethod
     def start(self, threshold: Tensor) -> None:
-        """Initialise parameters so that latents are active above thresholds [num_latents]."""
+        """Set the parameters for latents active above thresholds [num_latents]."""
 
     def first_weight(self, threshold: Tensor) -> Tensor:
         """Return the first λ for a mean threshold []."""
@@ -257,9 +248,7 @@ class ReLU(Penalised):
 
     def activate(self, x: Tensor) -> Activity:
         sae = self.sae
-        given = (sae.centre(x), sae.W_enc, sae.b_enc)
-        entries = entries_above(*given, sae.b_enc.new_zeros(()))
-        acts = F.relu(entry_outputs(*given, entries))
+        entries, acts = _positive_outputs(sae, x)
         sums = sum_entries(acts, entries, sae.W_dec)
         active = torch.bincount(entries.columns, minlength=sae.num_latents)
         return Activity(sums, active, acts.sum() / len(x), x.new_zeros(()))
@@ -284,8 +273,8 @@ class JumpReLU(Penalised):
 
     def activate(self, x: Tensor) -> Activity:
         sae, threshold = self.sae, self.log_threshold.exp()
-        given = (sae.centre(x), sae.W_enc, sae.b_enc)
-        jumps = jump_sums(*given, threshold, threshold.detach(), sae.W_dec)
+        bandwidth, centred = threshold.detach(), sae.centre(x)
+        jumps = jump_sums(centred, sae.W_enc, sae.b_enc, threshold, bandwidth, sae.W_dec)
         return Activity(jumps.sums, jumps.active, jumps.number / len(x), x.new_zeros(()))
 
     def finish(self) -> None:
@@ -297,9 +286,9 @@ class Gated(Penalised):
     """``z = [π > 0] · ReLU(m)``, where π = W (x − b_dec) + b_gate and m = exp(r) W (x − b_dec) +
     b_mag (Rajamanoharan et al. 2024a, section 3.2).
 
-    The penalty is ``Σ_j ReLU(π_j)``; ``‖x̂(ReLU(π)) − x‖²``, with the decoder frozen, is added.
-    While it is trained the SAE holds W and b_gate. In the end π > 0 is m > b_mag − exp(r) b_gate:
-    the SAE gets the rows exp(r) W, the bias b_mag and the threshold max(0, b_mag − exp(r) b_gate).
+    The penalty is ``Σ_j ReLU(π_j)``, plus ``‖x̂(ReLU(π)) − x‖²`` with a frozen decoder. In training
+    the SAE holds W and b_gate. As π > 0 is m > b_mag − exp(r) b_gate, the finished SAE has the rows
+    exp(r) W, the bias b_mag and the threshold max(0, b_mag − exp(r) b_gate).
     """
 
     def __init__(self, sae: SAE, settings: SAESettings) -> None:
@@ -312,12 +301,11 @@ class Gated(Penalised):
 
     def activate(self, x: Tensor) -> Activity:
         sae = self.sae
-        given = (sae.centre(x), sae.W_enc, sae.b_enc)
-        entries = entries_above(*given, sae.b_enc.new_zeros(()))
-        opened = F.relu(entry_outputs(*given, entries))
+        entries, opened = _positive_outputs(sae, x)
         # index_select, as the gradient of an index in brackets is far slower.
         r, b_gate, b_mag = (
-            part.index_select(0, entries.columns) for part in (self.r.exp(), sae.b_enc, self.b_mag)
+            values.index_select(0, entries.columns)
+            for values in (self.r.exp(), sae.b_enc, self.b_mag)
         )
         acts = F.relu(r * (opened - b_gate) + b_mag)
         sums = sum_entries(acts, entries, sae.W_dec)
@@ -334,62 +322,73 @@ class Gated(Penalised):
             sae.b_enc.copy_(self.b_mag)
 
 
+def _positive_outputs(sae: SAE, x: Tensor) -> tuple[Entries, Tensor]:
+    """Return the places and values, with gradients, of the pre-activations above 0."""
+    centred = sae.centre(x)
+    entries = entries_above(centred, sae.W_enc, sae.b_enc, sae.b_enc.new_zeros(()))
+    return entries, F.relu(entry_outputs(centred, sae.W_enc, sae.b_enc, entries))
+
+
 def largest_entries(
     x: Tensor, rows: Tensor, bias: Tensor, count: int, processes: Processes
 ) -> tuple[Entries, float]:
-    """Return this process's entries among the ``count`` largest outputs above 0 of all tokens of
-    all processes, and the smallest of those, 0 if there are none; see ``ops.entries``."""
+    """Find the ``count`` largest outputs above 0 over the tokens of all processes.
+
+    Returns:
+        This process's entries among them (see ``ops.entries``), and the smallest of all processes'
+        outputs, 0 without any.
+    """
     zero = bias.new_zeros(())
+    # A likely floor spares most of the search; the search repeats from 0 if the floor is too high.
     for floor in (_likely_floor(x, rows, bias, count), zero):
         entries = entries_above(x, rows, bias, floor)
         if len(entries.columns) >= count or not floor > 0:
             break
     with torch.no_grad():
         values = entry_outputs(x, rows, bias, entries)
-    kept = _among_largest(values, count)
-    everyone = processes.gather(values[kept])
-    if not len(everyone):
+    selected = _among_largest(values, count)
+    gathered = processes.gather(values[selected])
+    if not len(gathered):
         return entries, 0.0
-    best = _among_largest(everyone, count)
-    smallest = everyone[best].min()
+    smallest = gathered[_among_largest(gathered, count)].min()
     if processes.count > 1:
-        kept &= values >= smallest
-    return entries.where(kept), float(smallest)
+        selected &= values >= smallest
+    return entries.where(selected), float(smallest)
 
 
 def _among_largest(values: Tensor, count: int) -> Tensor:
-    """Return which of some values [entries] are the ``count`` largest."""
+    """Return a mask of the ``count`` largest values [entries]."""
     if len(values) <= count:
         return torch.ones(len(values), dtype=torch.bool, device=values.device)
-    kept = torch.zeros(len(values), dtype=torch.bool, device=values.device)
-    kept[torch.topk(values, count, sorted=False).indices] = True
-    return kept
+    mask = torch.zeros(len(values), dtype=torch.bool, device=values.device)
+    mask[torch.topk(values, count, sorted=False).indices] = True
+    return mask
 
 
 @torch.no_grad()
 def _likely_floor(x: Tensor, rows: Tensor, bias: Tensor, count: int) -> Tensor:
-    """Return a floor [] that somewhat more than ``count`` outputs of all tokens are above, as some
-    tokens say; at least 0."""
-    some = x[:: max(1, len(x) // FLOOR_TOKENS)]
-    pre = torch.addmm(bias, some, rows.T).ravel()
-    wanted = math.ceil(1.5 * count * len(some) / len(x)) + FLOOR_TOKENS
-    return F.relu(torch.topk(pre, min(wanted, len(pre))).values[-1])
+    """Estimate, from a sample of tokens, a floor [] just below the ``count`` largest outputs; at
+    least 0."""
+    sample = x[:: max(1, len(x) // FLOOR_TOKENS)]
+    outputs = torch.addmm(bias, sample, rows.T).ravel()
+    above = math.ceil(1.5 * count * len(sample) / len(x)) + FLOOR_TOKENS
+    return F.relu(torch.topk(outputs, min(above, len(outputs))).values[-1])
 
 
 @torch.no_grad()
 def equal_shares(x: Tensor, rows: Tensor, bias: Tensor, k: int) -> Tensor:
-    """Return thresholds [M] that all outputs of ``rows · x_i + bias`` exceed on the same share of
-    tokens, on average k per token as far as the number of tokens allows."""
+    """Return thresholds [M] for equally frequent outputs of ``rows · x_i + bias``: every output
+    exceeds its threshold on the same share of tokens, k outputs per token on average."""
     n, M = len(x), len(rows)
     count = min(n, max(1, round(k * n / M)))
     reached = [
-        torch.topk(torch.addmm(bias[part, None], rows[part], x.T), count).values[:, -1]
-        for part in tiles(n, M)
+        torch.topk(torch.addmm(bias[tile, None], rows[tile], x.T), count).values[:, -1]
+        for tile in tiles(n, M)
     ]
     return (torch.cat(reached) * (1 - 1e-3)).clamp_min(1e-6)
 
 
-OBJECTIVES: dict[str, type[Objective]] = {
+OBJECTIVES: dict[str, type[SAEObjective]] = {
     "topk": TopK,
     "batch_topk": BatchTopK,
     "jumprelu": JumpReLU,

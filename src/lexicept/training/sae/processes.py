@@ -1,4 +1,4 @@
-"""The processes that train one SAE together: each computes a share of every batch."""
+"""Processes in joint training of one SAE: each computes a share of every batch."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True)
 class Processes:
-    """Processes under a launcher (``torchrun``), whose default group is initialised, or one alone.
+    """Processes of a launcher (``torchrun``) with a default group, or a single process.
 
-    All take the same steps: batches, gradients and counts equal those of one process, up to the
-    rounding of sums.
+    All processes take the same steps; batches, gradients and counts equal a single process's up to
+    the rounding of sums.
     """
 
     rank: int = 0
     count: int = 1
     device: torch.device = CPU
-    """Device of the tensors that they exchange."""
+    """Device of exchanged tensors."""
 
     @classmethod
     def current(cls, device: torch.device) -> Processes:
-        """Return the processes of the default group, or this one alone where there is none."""
+        """Return the processes of the default group, or this process alone without a group."""
         if not (dist.is_available() and dist.is_initialized()):
             return cls(device=device)
         return cls(dist.get_rank(), dist.get_world_size(), device)
@@ -46,10 +46,12 @@ class Processes:
         return batch.tensor_split(self.count)[self.rank]
 
     def __call__(self, reader: Reader, runs: Sequence[Sequence[int]]) -> list[Tensor]:
-        """Return the states of as many runs of texts as there are processes, one read by each."""
-        own = reader(runs[self.rank]) if runs[self.rank] else torch.empty(0, 0)
-        own = own.to(self.device)
-        return [self.spread(own if rank == self.rank else None, rank) for rank in range(self.count)]
+        """Return the states of ``count`` runs of texts; process i reads run i."""
+        states = reader(runs[self.rank]) if runs[self.rank] else torch.empty(0, 0)
+        states = states.to(self.device)
+        return [
+            self.spread(states if rank == self.rank else None, rank) for rank in range(self.count)
+        ]
 
     def add(self, values: Tensor) -> Tensor:
         """Add up the processes' values, in place."""
@@ -62,7 +64,7 @@ class Processes:
         return int(self.add(torch.tensor(number, device=self.device)))
 
     def spread(self, values: Tensor | None, rank: int) -> Tensor:
-        """Return the values [n, d] that one process has, which gives None elsewhere."""
+        """Send values [n, d] from process ``rank`` to all; the other processes pass None."""
         shape = torch.zeros(2, dtype=torch.long, device=self.device)
         if values is not None:
             shape += torch.tensor(values.shape, device=self.device)
@@ -76,11 +78,11 @@ class Processes:
         return values
 
     def gather(self, values: Tensor) -> Tensor:
-        """Return the values of all processes [entries], in the order of their ranks."""
+        """Return the values of all processes [entries], in rank order."""
         if self.count == 1:
             return values
-        parts = [
+        columns = [
             self.spread(values[:, None] if rank == self.rank else None, rank)
             for rank in range(self.count)
         ]
-        return torch.cat([part[:, 0] for part in parts if len(part)] or [values])
+        return torch.cat([column[:, 0] for column in columns if len(column)] or [values])

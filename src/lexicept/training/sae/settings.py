@@ -26,21 +26,21 @@ Architecture = Literal[
 @settings
 class SAESettings:
     """Training of a sparse autoencoder (SAE-SPLADE and its authors' code; Gao et al. 2024; for the
-    other architectures, the papers that ``training.sae.objectives`` names).
+    other architectures, the papers in ``training.sae.objectives``).
 
     Raises:
-        InputError: a value out of range, a k above ``num_latents``, or ``ks`` or ``prefixes`` that
-            do not ascend to their end.
+        InputError: a value out of range, a k above ``num_latents``, or ``ks`` or ``prefixes`` in
+            another order or with another end.
     """
 
     num_latents: Count = 8192
     """Number of latents M."""
     k: Count = 8
-    """Active latents per token; their mean for batch_topk and, by a λ that is steered, for
-    jumprelu, relu and gated."""
+    """Active latents per token; for batch_topk and, by a steered λ, for jumprelu, relu and gated,
+    their mean."""
     tokens: Whole = 1_000_000
-    """Token states to train on; a smaller corpus is read several times. 0 leaves the SAE as it
-    begins (SAE-SPLADE, C.1: "Rand.")."""
+    """Token states to train on; a smaller corpus is read several times. 0 leaves the SAE
+    untrained (SAE-SPLADE, C.1: "Rand.")."""
     architecture: Architecture = "topk"
     """Architecture: the rule for active latents, and the loss."""
     batch_size: Count = 2048
@@ -50,33 +50,32 @@ class SAESettings:
     warmup_steps: Whole = 50
     """Steps of linear warm-up."""
     decay: Flag = True
-    """True if the learning rate falls linearly to 0 over the last fifth of the steps."""
+    """Let the learning rate fall linearly to 0 over the last fifth of the steps."""
     weight_decay: NotNegative = 0.01
     """AdamW's weight decay."""
     auxiliary: NotNegative = 1 / 16
-    """Weight of the auxiliary loss of the top-k architectures, in which dead latents reconstruct
-    the error of the live ones."""
+    """Weight of the auxiliary loss of the top-k architectures: dead latents reconstruct the error
+    of the live latents."""
     dead_tokens: Count = 200_000
     """Tokens without activity after which a latent counts as dead."""
     ks: Items[Count] | None = None
-    """For hierarchical: the k whose reconstructions are learned, ascending to ``k``; null for 1, 2,
-    4, 8 and so on."""
+    """For hierarchical: the values of k with a reconstruction loss, ascending to ``k``; null for 1,
+    2, 4, 8 and so on."""
     prefixes: Items[Count] | None = None
     """For matryoshka: the number of latents of each prefix, ascending to ``num_latents``; null for
     1, 3, 7 and 15 parts of 32, and all (SAE-SPLADE's 2048 to 65,536)."""
     normalise: Flag = False
-    """True if states become (h − h̄) / σ, with the mean state h̄ [d] and the mean norm σ of the
-    states that training begins from (SAE-SPLADE, B.1)."""
+    """Normalise states to (h − h̄) / σ, with the mean state h̄ [d] and the mean norm σ of the first
+    states (SAE-SPLADE, B.1)."""
     initialisation: Literal["data", "random"] = "data"
     """Decoder rows before training: states of random tokens, or random directions. The encoder
     starts as a copy of them."""
     decoder_bias: Literal["mean", "zero"] = "mean"
-    """b_dec before training: the mean of the states that training begins from, or 0 (SAE-SPLADE,
-    App. A)."""
+    """b_dec before training: the mean of the first states, or 0 (SAE-SPLADE, App. A)."""
     drop_sinks: Flag = True
-    """True if attention sinks, states 10 times as long as the median, are left out of training."""
+    """Leave attention sinks, states 10 times as long as the median, out of training."""
     buffer_tokens: Count = 2**19
-    """Token states that are shuffled together; 4 d bytes each."""
+    """Token states to shuffle together; 4 d bytes each."""
     seed: Seed = 0
     """Seed of the initial weights and of the order of states."""
 
@@ -102,7 +101,7 @@ class SAESettings:
 
     @property
     def has_thresholds(self) -> bool:
-        """True if the trained SAE has a threshold per latent instead of k."""
+        """True if the trained SAE has thresholds instead of k."""
         return self.architecture not in ("topk", "hierarchical", "matryoshka")
 
     @property

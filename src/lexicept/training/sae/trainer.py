@@ -21,7 +21,7 @@ from lexicept.models.sae.model import SAE
 from lexicept.models.sae.states import Position, Reader, StateStream, backbone_reader, origin_of
 from lexicept.progress import Progress, silent
 from lexicept.training.loop import Checkpoint, Loop, StepLoss, Task
-from lexicept.training.sae.objectives import OBJECTIVES, OWN_RATE, Objective, Outcome
+from lexicept.training.sae.objectives import OBJECTIVES, OWN_RATE, Outcome, SAEObjective
 from lexicept.training.sae.processes import CPU, Processes
 from lexicept.training.sae.settings import SAESettings
 from lexicept.vectorizers.concepts import ConceptVectorizer
@@ -39,24 +39,27 @@ def train_sae(
     transform: Callable[[Tensor], Tensor] | None = None,
     together: bool = False,
 ) -> SAE:
-    """Train an SAE on the states of a corpus' tokens, special ones where the backbone counts them.
-
-    See ``train_on_states`` for checkpoints, progress and errors.
+    """Train an SAE on the token states of texts; see ``train_on_states``.
 
     Args:
-        backbone: frozen; the SAE learns its last block's output.
-        texts: any sequence, such as one that reads from disk; documents, or documents and queries.
-        transform: [n, d] to [n, d], applied to states before the SAE reads them: a language head's
-            ``transform``, whose head an ``SAEHead`` gets as its inner one.
-        together: see ``train_on_states``.
+        backbone: frozen; the SAE reads the last block's output, with special tokens if the backbone
+            counts special tokens.
+        texts: any sequence, such as texts on disk.
+        transform: [n, d] to [n, d], applied to states before the SAE: the ``transform`` of a
+            language head, the inner head of the later ``SAEHead``.
 
     Returns:
-        The SAE; its ``origin`` names the states that it reads.
+        The SAE, with its ``origin``.
     """
-    reader = backbone_reader(backbone, texts, transform)
-    to = (settings, checkpoints, progress)
-    device = backbone.model.device
-    sae = train_on_states(reader, len(texts), *to, device=device, together=together)
+    sae = train_on_states(
+        backbone_reader(backbone, texts, transform),
+        len(texts),
+        settings,
+        checkpoints,
+        progress,
+        device=backbone.model.device,
+        together=together,
+    )
     sae.origin = origin_of(backbone, transformed=transform is not None)
     return sae
 
@@ -68,10 +71,7 @@ def train_concepts(
     checkpoints: Path | None = None,
     progress: Progress = silent,
 ) -> ConceptVectorizer:
-    """Train a sparse autoencoder on the texts' token states; its latents are the concepts.
-
-    Args:
-        checkpoints: folder of the checkpoint, from which interrupted training resumes.
+    """Train an SAE on the texts' token states; the latents are the concepts.
 
     Raises:
         InputError, NotFiniteError: see ``train_on_states``.
@@ -91,28 +91,27 @@ def train_on_states(
     device: torch.device = CPU,
     together: bool = False,
 ) -> SAE:
-    """Train an SAE on token states that are read text by text.
+    """Train an SAE on token states, read text by text.
 
     Args:
-        reader: reads the states [n, d] of some of the texts, by their numbers.
+        reader: numbers of texts → token states [n, d].
         count: number of texts.
-        checkpoints: folder of the checkpoint. Interrupted training resumes from there and ends
-            with the weights of an unbroken run; another corpus or other settings need another
-            folder.
+        checkpoints: folder of the checkpoint. Interrupted training resumes and ends with the
+            weights of an unbroken run; another corpus or other settings need another folder.
         progress: called after every step with the number of tokens; the detail is loss, FVU (the
             fraction of variance unexplained), active latents per token, dead latents and tokens
             per second.
-        start: an SAE to train further, with the settings' k; a copy is trained. A new one by
+        start: an SAE to train further, with the settings' k; a copy is trained. A new SAE by
             default.
-        device: that of the states, to train on. A checkpoint may be of another.
-        together: whether all processes of a launcher train this SAE, each on a share of the texts
-            and of every batch. Its weights equal those of one process up to rounding; the first
-            process writes checkpoints.
+        device: device of the states and of training.
+        together: let all processes of a launcher train this SAE, each on a share of the texts and
+            of every batch. The weights equal a single process's up to rounding; the first process
+            writes checkpoints.
 
     Raises:
-        InputError: texts without a single token, a ``start`` that has thresholds or another number
-            of latents than the settings, settings for thresholds with a ``start``, or a damaged
-            checkpoint or one of other settings.
+        InputError: texts without a single token; a ``start`` with thresholds, with another number
+            of latents or with settings for thresholds; a damaged checkpoint or a checkpoint of
+            other settings.
         NotFiniteError: the loss is not finite; the last checkpoint is kept.
     """
     loop: Loop[Tensor] | None = None
@@ -124,7 +123,7 @@ def train_on_states(
     if checkpoint is not None:
         loop, position = resume(checkpoint, settings, start)
 
-    def filling(tokens: int) -> None:
+    def report_filling(tokens: int) -> None:
         done = 0 if loop is None else loop.task.done(loop.steps)[0]
         progress(SAETask.stage, done, settings.tokens, f"reading states {tokens:,}")
 
@@ -134,7 +133,7 @@ def train_on_states(
         settings.batch_size,
         settings.buffer_tokens,
         settings.seed,
-        filling,
+        report_filling,
         drop_sinks=settings.drop_sinks,
         share=processes if processes.count > 1 else None,
     )
@@ -152,9 +151,9 @@ def train_on_states(
 
 
 def _begin(batches: Batches, settings: SAESettings) -> tuple[SAETask, Batches]:
-    """Return a task that starts from one token per latent, and all batches, the first ones too.
+    """Return a task initialised from one token per latent, and all batches from the first on.
 
-    From fewer tokens, copies of them would compete, and most of those would die.
+    With fewer tokens than latents, copies of a token would compete and mostly die.
     """
     first: list[tuple[Position, Tensor]] = []
     tokens = 0
@@ -174,10 +173,10 @@ def resume(
     """Return the loop of a checkpoint, and the position in the stream of batches.
 
     Args:
-        start: the SAE that the training began from; None for a new one.
+        start: the SAE at the beginning of training; None for a new SAE.
 
     Raises:
-        InputError: a checkpoint that is damaged.
+        InputError: a damaged checkpoint.
     """
     with checkpoint.reading() as content:
         if start is not None:
@@ -192,14 +191,14 @@ def resume(
 
 
 class SAETask(Task[Tensor]):
-    """An SAE's objective, the tokens it has seen, and when each latent was last active."""
+    """An SAE's objective, the number of tokens so far, and each latent's last activity."""
 
     title = "SAE training"
     stage = "training"
     advice = "a lower learning rate or normalise=True may help"
     epsilon = 6e-10
 
-    def __init__(self, objective: Objective, settings: SAESettings) -> None:
+    def __init__(self, objective: SAEObjective, settings: SAESettings) -> None:
         self.objective = objective
         self.sae = objective.sae
         self.settings: SAESettings = settings
@@ -208,7 +207,7 @@ class SAETask(Task[Tensor]):
         self._quiet = torch.zeros(settings.num_latents, dtype=torch.long, device=device)
         """Tokens since each latent was active."""
         self._last: tuple[Tensor, Outcome, int] | None = None
-        """States, outcome and number of tokens, in all processes, of the step that is taken."""
+        """States, outcome and number of tokens, over all processes, of the current step."""
 
     def share(self, processes: Processes) -> None:
         """Compute this process's share of every batch."""
@@ -216,7 +215,7 @@ class SAETask(Task[Tensor]):
 
     @classmethod
     def begin(cls, states: Tensor, settings: SAESettings) -> SAETask:
-        """Return a task before its first step, initialised from states [n, d]."""
+        """Return a new task, initialised from states [n, d]."""
         sae = initial_sae(states, settings)
         objective = OBJECTIVES[settings.architecture](sae, settings).to(states.device)
         objective.begin(sae.normalise(states))
@@ -224,15 +223,15 @@ class SAETask(Task[Tensor]):
 
     @classmethod
     def going_on(cls, start: SAE, settings: SAESettings) -> SAETask:
-        """Return a task before its first step, whose SAE is a copy of ``start``."""
+        """Return a new task with a copy of ``start``."""
         sae = deepcopy(start).train().requires_grad_(True)
         sae.k, sae.architecture, sae.decoder = settings.k, settings.architecture, True
         return cls(OBJECTIVES[settings.architecture](sae, settings), settings)
 
     def groups(self) -> list[dict[str, Any]]:
         groups: list[dict[str, Any]] = [{"params": list(self.sae.parameters())}]
-        if own := self.objective.own_parameters():
-            groups.append({"params": own, "factor": OWN_RATE, "weight_decay": 0.0})
+        if parameters := self.objective.own_parameters():
+            groups.append({"params": parameters, "factor": OWN_RATE, "weight_decay": 0.0})
         return groups
 
     def parameters(self) -> Iterable[nn.Parameter]:
@@ -247,8 +246,9 @@ class SAETask(Task[Tensor]):
         loss.backward()
         if processes.count > 1:
             for parameter in self.parameters():
-                own = parameter.grad
-                parameter.grad = processes.add(torch.zeros_like(parameter) if own is None else own)
+                gradient = parameter.grad
+                gradient = torch.zeros_like(parameter) if gradient is None else gradient
+                parameter.grad = processes.add(gradient)
         remove_parallel_gradient(self.sae.W_dec)
         self._last = x, outcome._replace(active=processes.add(outcome.active)), len(batch)
         return StepLoss(float(processes.add(loss.detach())), len(batch))
@@ -279,7 +279,7 @@ class SAETask(Task[Tensor]):
 
 
 def initial_sae(states: Tensor, settings: SAESettings) -> SAE:
-    """Return an SAE before training, initialised from states [n, d]."""
+    """Return an untrained SAE, initialised from states [n, d]."""
     generator = torch.Generator().manual_seed(settings.seed)
     d_in = states.shape[1]
     sae = _empty_sae(d_in, settings).to(states.device)
@@ -291,21 +291,22 @@ def initial_sae(states: Tensor, settings: SAESettings) -> SAE:
         if settings.decoder_bias == "mean":
             sae.b_dec.copy_(x.mean(dim=0))
         if settings.initialisation == "data":
-            # With fewer tokens than latents some come twice: noise tells the copies apart.
+            # With fewer tokens than latents some come twice: noise separates the copies.
             order = torch.randperm(len(x), generator=generator)
             drawn = order.repeat(math.ceil(settings.num_latents / len(x)))[: settings.num_latents]
-            rows = x[drawn.to(x.device)] - sae.b_dec
-            noise = torch.randn(rows.shape, generator=generator).to(x.device)
-            rows = rows + 0.1 * rows.norm(dim=1, keepdim=True) * F.normalize(noise, dim=1)
+            directions = x[drawn.to(x.device)] - sae.b_dec
+            noise = torch.randn(directions.shape, generator=generator).to(x.device)
+            lengths = directions.norm(dim=1, keepdim=True)
+            directions = directions + 0.1 * lengths * F.normalize(noise, dim=1)
         else:
-            rows = torch.randn((settings.num_latents, d_in), generator=generator)
-        sae.W_dec.copy_(F.normalize(rows, dim=1))
+            directions = torch.randn((settings.num_latents, d_in), generator=generator)
+        sae.W_dec.copy_(F.normalize(directions, dim=1))
         sae.W_enc.copy_(sae.W_dec)
     return sae
 
 
 def _check_start(start: SAE, settings: SAESettings) -> None:
-    """Raise InputError for an SAE that can't be trained on with these settings."""
+    """Raise InputError for an SAE that does not fit the settings of further training."""
     if start.threshold is not None or settings.has_thresholds:
         raise InputError("an SAE with thresholds can't be trained on, only one with k")
     if start.num_latents != settings.num_latents:
@@ -316,12 +317,12 @@ def _check_start(start: SAE, settings: SAESettings) -> None:
 
 
 def _empty_sae(d_in: int, settings: SAESettings) -> SAE:
-    """Return an SAE of zeros with the k or the thresholds of its architecture."""
+    """Return an SAE of zeros with the architecture's k or thresholds."""
     k = None if OBJECTIVES[settings.architecture].thresholds else settings.k
     return SAE(d_in, settings.num_latents, k, architecture=settings.architecture)
 
 
 def remove_parallel_gradient(rows: torch.nn.Parameter) -> None:
-    """Remove from unit-norm rows' gradient the component that changes only their length."""
+    """Remove from unit-norm rows' gradient the component along the rows."""
     if rows.grad is not None:
         rows.grad -= (rows.grad * rows.data).sum(dim=1, keepdim=True) * rows.data
