@@ -21,7 +21,6 @@ from lexicept.corpora import Qrel, pseudo_queries, read_documents, read_qrels, r
 from lexicept.engines import ExactEngine
 from lexicept.evaluation import effectiveness, significance
 from lexicept.evaluation.alpha import KnownItems, choose_alpha, known_item_ndcg
-from lexicept.experiments.vectors import read_vectors
 from lexicept.index.builder import Contents
 from lexicept.index.impacts import Derived, RRASettings, VocabularySettings
 from lexicept.index.reader import IndexReader
@@ -29,6 +28,7 @@ from lexicept.measures import qd_flops
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.vectors import largest_weights, prune_rows
 from lexicept.weighting import BM25
+from reproduction.vectors import read_vectors
 
 NDCG = "nDCG@10"
 Found = Iterable[tuple[np.ndarray, np.ndarray]]

@@ -31,9 +31,9 @@ import scipy.sparse as sp
 from benchmarks.common import Table, seconds, write_readme
 from lexicept.corpora import read_queries
 from lexicept.engines import ExactEngine
-from lexicept.experiments.vectors import read_vectors
 from lexicept.index.reader import IndexReader
 from lexicept.vectors import prune_rows, row_numbers
+from reproduction.vectors import read_vectors
 
 QUERIES, TOP_K, ROUNDS = 200, 10, 3
 REPLACED = 0.3

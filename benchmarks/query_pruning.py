@@ -17,11 +17,11 @@ from benchmarks.judged import NDCG, Collection, System, ahead, decimal, opened
 from lexicept.corpora import read_qrels
 from lexicept.engines import ExactEngine
 from lexicept.evaluation.runs import run_of_rows
-from lexicept.experiments.vectors import read_vectors
 from lexicept.index.impacts import VocabularySettings
 from lexicept.measures import qd_flops
 from lexicept.vectors import canonical_csr, stack_columns
 from lexicept.weighting import Unchanged
+from reproduction.vectors import read_vectors
 
 DIMS = (3, 5, 8, 16, 32)
 BUDGETS = (0.5, 1.0, 2.0)

@@ -18,8 +18,8 @@ from benchmarks.common import Table
 from benchmarks.effectiveness import ndcg
 from lexicept.corpora import Qrel, read_qrels, read_queries
 from lexicept.engines import ExactEngine
-from lexicept.experiments.vectors import read_vectors
 from lexicept.index.reader import IndexReader
+from reproduction.vectors import read_vectors
 
 
 class Case(NamedTuple):

@@ -13,7 +13,6 @@ if os.name != "posix":  # locks, see lexicept.storage.locks
 if TYPE_CHECKING:
     from lexicept.corpora import Document as Document
     from lexicept.errors import LexiceptError as LexiceptError
-    from lexicept.experiments.reproduce import reproduce as reproduce
     from lexicept.pipelines.build import build as build
     from lexicept.pipelines.convert import convert as convert
     from lexicept.pipelines.evaluate import evaluate as evaluate
@@ -40,7 +39,6 @@ _HOMES = {
     "open": "lexicept.pipelines.index",
     "pretrain": "lexicept.pipelines.pretrain",
     "report": "lexicept.pipelines.report",
-    "reproduce": "lexicept.experiments.reproduce",
     "serve": "lexicept.pipelines.serve",
     "sweep": "lexicept.pipelines.sweep",
     "sync": "lexicept.pipelines.sync",
@@ -59,7 +57,6 @@ __all__ = [
     "open",
     "pretrain",
     "report",
-    "reproduce",
     "serve",
     "sweep",
     "sync",

@@ -19,14 +19,13 @@ import torch
 from safetensors.torch import save_file
 
 from lexicept.corpora import read_documents, read_queries
-from lexicept.experiments.data import Data, load_sources
-from lexicept.experiments.recipe import load_recipe, merge, read_job, to_json
-from lexicept.experiments.report import RECIPES
-from lexicept.experiments.run import Outcome, run_recipe
 from lexicept.models.backbone import Backbone
 from lexicept.models.encoder import Encoder
 from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.progress import Progress, silent
+from reproduction.data import Data, load_sources
+from reproduction.recipe import RECIPES, load_recipe, merge, read_job, to_json
+from reproduction.run import Outcome, run_recipe
 from support.tiny import decoder_tokenizer, save_bert, save_collection, save_decoder, text
 
 Changes = Mapping[str, Any]

@@ -11,9 +11,6 @@ import torch
 from sentence_transformers import SparseEncoder
 
 from lexicept.errors import InputError
-from lexicept.experiments.jobs import OverlapJob, TrainingJob
-from lexicept.experiments.recipe import find_recipes, load_recipe
-from lexicept.experiments.report import RECIPES
 from lexicept.index.reader import IndexReader
 from lexicept.models.cached_states import CachedStates
 from lexicept.models.encoder import Encoder
@@ -22,6 +19,8 @@ from lexicept.models.index_settings import IndexSettings
 from lexicept.models.language_heads import token_terms
 from lexicept.models.lookup import Lookup
 from lexicept.models.windows import Cut
+from reproduction.jobs import OverlapJob, TrainingJob
+from reproduction.recipe import RECIPES, find_recipes, load_recipe
 from support.commands import Run
 from support.heads import sae_head
 from support.tiny import text, tiny_backbone

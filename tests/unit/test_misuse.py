@@ -341,17 +341,6 @@ lexicept.report(pets, new, queries=beir, split=None) -> split must be a text, no
 lexicept.report(pets, new, against=5) -> an index is an opened one or its path, not 5
 lexicept.report(pets, new, against="no/such") -> no/such: there is no index here
 lexicept.report(pets, new, progress="yes") -> progress is True, False or a function, not 'yes'
-lexicept.reproduce(None) -> name must be a text, not None
-lexicept.reproduce("nosuch") -> no recipe 'nosuch'; the nearest name is 'rra/lengths'
-lexicept.reproduce(5) -> name must be a text, not 5
-lexicept.reproduce("rra/table1", size="medium", out=new) -> size must be 'small' or 'full', not 'med
-lexicept.reproduce("rra/table1", rows=["nope"], out=new) -> rra/table1 has no row 'nope', only: spla
-lexicept.reproduce("rra/table1", rows="nope", out=new) -> rows must be a list, each item a text, not
-lexicept.reproduce("rra/table1", data="no/such", out=new) -> no/such: no such folder of datasets
-lexicept.reproduce("rra/table1", data=5, out=new) -> data must be a text, a path or None, not 5
-lexicept.reproduce("rra/table1", out=None) -> out must be a text or a path, not None
-lexicept.reproduce("rra/table1", recipes="no/such", out=new) -> no/such: no recipes here (datasets.y
-lexicept.reproduce("rra/table1", recipes=5, out=new) -> recipes must be a text, a path or None, not
 SparseVectors(None, ["a"], two) -> expected a SciPy sparse matrix, not NoneType
 SparseVectors([[1.0]], ["a"], two) -> expected a SciPy sparse matrix, not list
 SparseVectors(V, ["a"], two) -> 1 ids for 2 vectors

@@ -9,14 +9,14 @@ import yaml
 
 import lexicept
 from lexicept.errors import InputError
-from lexicept.experiments.recipe import read_job
-from lexicept.experiments.trained import _pretrained
 from lexicept.models.encoder import Encoder
 from lexicept.models.language_heads import language_head
 from lexicept.progress import silent
 from lexicept.training import loop
 from lexicept.training.loop import Loop
 from lexicept.training.settings import to_mapping
+from reproduction.recipe import read_job
+from reproduction.trained import _pretrained
 from support.language_models import VOCABULARY, save
 from support.runs import configuration, tensors
 

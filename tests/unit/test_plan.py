@@ -13,8 +13,6 @@ import transformers
 from safetensors.torch import load_file
 from transformers import AutoModel, BertConfig, BertModel
 
-from lexicept.experiments import run as run_module
-from lexicept.experiments.reproduce import plan
 from lexicept.models.loading import quiet_transformers
 from lexicept.training.config import TrainingConfig
 from lexicept.training.plan import (
@@ -28,8 +26,7 @@ from lexicept.training.plan import (
 )
 from lexicept.training.pretraining.settings import PretrainingSettings
 from lexicept.training.settings import from_mapping
-from support.commands import Run
-from support.tiny import bert_sizes, save_bert, save_collection, save_decoder
+from support.tiny import bert_sizes, save_bert, save_decoder
 
 LLAMA = transformers.LlamaConfig(
     hidden_size=8,
@@ -266,52 +263,3 @@ def test_a_plan_is_near_what_a_process_takes(tmp_path: Path, change: dict[str, A
     measured, planned = json.loads(done.stdout.splitlines()[-1])
     assert measured > 100e6
     assert 1 / FACTOR < planned / measured < FACTOR, (planned, measured)
-
-
-@pytest.fixture(autouse=True)
-def _no_mteb(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_module, "check_tasks", lambda names: None)
-
-
-def test_every_training_of_a_table_has_a_plan_that_fits_80_gigabytes() -> None:
-    jobs, plans = plan(["splare/table1", "sae_splade/table1", "esplade/table5"])
-    assert jobs > 10
-    named = {f"{one.recipe} {one.row}": one for one in plans}
-    splare = named["splare/table1 splare_en"]
-    assert [stage.name for stage in splare.stages] == ["pretraining", "training"]
-    assert splare.steps == 10_000 + 3930
-    assert splare.backbone == "meta-llama/Llama-3.1-8B"
-    assert "msmarco-passage" in splare.data
-    assert any("gated" in reason for reason in splare.missing)
-    assert any(reason.startswith("splare_msmarco_lists.jsonl: ") for reason in splare.missing)
-    for one in plans:
-        if one.stages:
-            assert one.gigabytes is not None
-            assert one.hours is not None
-            assert 2 < one.gigabytes < 80, one.row
-            assert one.hours > 1
-    words = named["sae_splade/table1 bm25"]
-    assert (words.stages, words.backbone, words.hours) == ((), None, None)
-
-
-def test_data_that_are_here_are_not_missing(tmp_path: Path) -> None:
-    save_collection(tmp_path / "msmarco-passage")
-    (tmp_path / "colbertv2_lists.jsonl").write_text("x")
-    (one,) = [p for p in plan(["sae_splade/table1"], data=tmp_path)[1] if p.row == "sae_splade_k8"]
-    assert not any(reason.startswith("colbertv2") for reason in one.missing)
-    (one,) = [p for p in plan(["sae_splade/table1"])[1] if p.row == "sae_splade_k8"]
-    assert any(reason.startswith("colbertv2_lists.jsonl: ColBERTv2's") for reason in one.missing)
-
-
-def test_the_command_prints_every_row(run: Run) -> None:
-    out = run("reproduce", "sae_splade/table1", "--dry-run").out
-    lines = out.splitlines()
-    (row,) = [line for line in lines if line.startswith("sae_splade/table1 sae_splade_k8:")]
-    assert "distilbert/distilbert-base-uncased, 400,000 steps," in row
-    assert row.endswith(" h")
-    assert " GB, " in row
-    assert any(line.startswith("  data: msmarco-passage") for line in lines)
-    assert "1 recipes, " in out
-    content = run("reproduce", "sae_splade/table1", "--dry-run", "--json").json
-    stages = content["sae_splade/table1 sae_splade_k8"]["stages"]
-    assert [stage["stage"] for stage in stages] == ["SAE", "training"]

@@ -12,8 +12,6 @@ import torch
 
 from lexicept.corpora import Document, Qrel, Query
 from lexicept.evaluation.sweep import SweepGrid, sweep
-from lexicept.experiments.measuring import Collection, pruned
-from lexicept.experiments.mteb_tasks import index_like
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import VocabularySettings
 from lexicept.models.encoder import Encoder
@@ -25,6 +23,8 @@ from lexicept.training.validation import RetrievalEvaluator
 from lexicept.vectorizers.concepts import ConceptVectorizer
 from lexicept.vectors import Pruning, largest_weights, prune_rows
 from lexicept.weighting import Splade
+from reproduction.measuring import Collection, pruned
+from reproduction.mteb_tasks import index_like
 
 K = 3
 QUERIES = ["how do I join two file paths", "a sleeping kitten", "statistics of queues", ""]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+
 from tools.release import ReleaseError, check, try_wheel
 
 ROOT = Path(__file__).parents[2]

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from lexicept.errors import InputError
-from lexicept.experiments.data import load_sources
 from lexicept.storage.yaml_text import DEEPEST, LARGEST, parse_yaml, read_yaml
 from lexicept.training.config_file import load_config
+from reproduction.data import load_sources
 from support.commands import Run, assert_error
 
 # Each line doubles the one before: 2^40 values.

@@ -25,7 +25,6 @@ from lexicept.cli import (
     pretrain,
     push,
     report,
-    reproduce,
     sae,
     search,
     serve,
@@ -65,7 +64,6 @@ PANELS: Panels = {
         "evaluate": evaluate.evaluate,
         "report": report.report,
         "train": train.train,
-        "reproduce": reproduce.reproduce,
     },
 }
 """The everyday commands."""

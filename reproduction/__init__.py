@@ -1,0 +1,1 @@
+"""The papers' tables and figures as recipes: ``python -m reproduction --list``."""

@@ -1,0 +1,142 @@
+"""The dimensions that translations of documents share (SAE-SPLADE, Table 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from lexicept.analysis.overlap import mean_and_std, overlap, shifted
+from lexicept.corpora import Document, read_documents
+from lexicept.models.encoder import Encoder
+from lexicept.parallel.shards import Shard
+from lexicept.progress import Progress
+from lexicept.training.config import ValidationSettings
+from lexicept.training.validation import RetrievalEvaluator
+from lexicept.vectorizers.words import BIGRAM_LANGUAGES, STEMMERS, WordVectorizer
+from lexicept.vectors import SparseVectors, Vocabulary
+from lexicept.weighting import BM25
+from reproduction.data import Data, Judged, fetching, judged
+from reproduction.jobs import OverlapJob
+from reproduction.measuring import Collection, Measurements, measure
+from reproduction.trained import models_of
+
+
+class Texts(NamedTuple):
+    """Documents of a language, the same ids in all, and questions to them."""
+
+    documents: Sequence[Document]
+    judged: Judged
+
+
+Languages = Mapping[str, Texts]
+
+
+def run_overlap(job: OverlapJob, data: Data, work: Path, progress: Progress) -> Measurements:
+    """Count the dimensions that all translations of a document share, and search each language."""
+    with fetching(job.dataset, data):
+        place = Path(data.find(job.dataset))
+        languages = {
+            language: Texts(
+                list(read_documents(place / language))[: job.documents],
+                judged(str(place / language), "test", job.queries),
+            )
+            for language in job.languages
+        }
+    if job.training is None:
+        return _measured(job.dataset, _words(languages))
+    parts = [
+        _measured(job.dataset, _encoded(Encoder.load(model), languages))
+        for _, model in models_of(job.training, data, work, progress)
+    ]
+    if not job.training.seeds:
+        return parts[0]
+    return Measurements.mean_of(dict(zip(job.training.seeds, parts, strict=True)))
+
+
+def _words(languages: Languages) -> list[Collection]:
+    """Count each language's own stems, over one vocabulary, to be weighed by BM25."""
+    collections, terms = [], list[str]()
+    for language, texts in languages.items():
+        known = language in STEMMERS or language in BIGRAM_LANGUAGES
+        vectorizer = WordVectorizer(language if known else "en", terms)
+        counts = vectorizer.documents([document.text for document in texts.documents])
+        queries = vectorizer.queries([query.text for query in texts.judged.queries])
+        collections.append(_collection(language, texts, counts, queries))
+        terms = vectorizer.terms
+    return [replace(collection, weighting=BM25()) for collection in collections]
+
+
+def _encoded(encoder: Encoder, languages: Languages) -> list[Collection]:
+    evaluator, collections = RetrievalEvaluator([], [], [], [], [], ValidationSettings()), []
+    for language, texts in languages.items():
+        asked = [query.text for query in texts.judged.queries]
+        written = [document.text for document in texts.documents]
+        documents = evaluator.encode(encoder, written, "document")
+        queries = evaluator.encode(encoder, asked, "query")
+        collections.append(_collection(language, texts, documents, queries))
+    return collections
+
+
+def _collection(
+    language: str, texts: Texts, documents: sp.csr_array, queries: sp.csr_array
+) -> Collection:
+    ids = [document.id for document in texts.documents]
+    asked = [query.id for query in texts.judged.queries]
+    return Collection(language, ids, documents, asked, queries, texts.judged.qrels)
+
+
+def _measured(dataset: str, collections: Sequence[Collection]) -> Measurements:
+    """Return what translations share, how much more that is than other documents share, and the
+    mean effectiveness of searching each language in itself, the control.
+
+    Dimensions of punctuation, or of any text, are shared by all documents: a share beyond chance is
+    what translations share more than as many documents, one of each language, that do not
+    translate each other.
+    """
+    vectors = [_vectors(collection) for collection in collections]
+    translations, strangers = overlap(vectors), overlap(shifted(vectors))
+    mean, std = mean_and_std(translations.shared)
+    mean_length, std_length = mean_and_std(translations.lengths)
+    share, chance = translations.shares, strangers.shares
+    values = {
+        "dimensions": float(vectors[-1].weights.shape[1]),
+        "mean length": mean_length,
+        "std length": std_length,
+        "overlap": mean,
+        "std overlap": std,
+        "share": float(share.mean()),
+        "share by chance": float(chance.mean()),
+        "share beyond chance": float(np.mean(share - chance)),
+    }
+    ids, found = vectors[0].ids, _searched(collections)
+    values["nDCG@10"] = float(np.mean(list(found.values())))
+    by_text = {
+        "share": dict(zip(ids, share.tolist(), strict=True)),
+        "share beyond chance": dict(zip(ids, (share - chance).tolist(), strict=True)),
+        "nDCG@10": found,
+    }
+    return Measurements(
+        {f"{dataset} {name}": value for name, value in values.items()},
+        {f"{dataset} {name}": value for name, value in by_text.items()},
+    )
+
+
+def _vectors(collection: Collection) -> SparseVectors:
+    (weights,) = Shard((collection.documents,)).load()
+    return SparseVectors(weights, collection.document_ids, [Vocabulary("", weights.shape[1])])
+
+
+def _searched(collections: Sequence[Collection]) -> dict[str, float]:
+    """Return the nDCG@10 of ``<language>/<query>``, each searched in its own language."""
+    found: dict[str, float] = {}
+    for collection in collections:
+        measurements = Measurements()
+        measure(collection, measurements)
+        by_query = measurements.per_query[f"{collection.name} nDCG@10"]
+        found |= {f"{collection.name}/{query}": value for query, value in by_query.items()}
+    return found

@@ -1,0 +1,273 @@
+"""ESPLADE's sets: plain clusters, draws, ratios of matched terms by hand, whole folders."""
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lexicept.corpora import read_documents, read_qrels, read_queries
+from lexicept.errors import InputError
+from lexicept.training.candidates import neural_teachers
+from lexicept.training.candidates.clustered_sets import (
+    SPLITS,
+    ClusteringSettings,
+    clustered_sets,
+    pick,
+)
+from lexicept.training.candidates.match_ratios import Terms, matched_queries
+from lexicept.training.candidates.query_clusters import query_clusters
+from reproduction.data import Data, check_dataset, load_sources
+from support.commands import Run, assert_error
+
+
+def around(centres: np.ndarray, each: int, spread: float = 0.01) -> np.ndarray:
+    """Points near each centre, one centre after another."""
+    points = np.repeat(centres, each, axis=0)
+    noise = np.random.default_rng(1).normal(0, spread, points.shape)
+    return (points + noise).astype(np.float16)
+
+
+# Clusters
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_plain_clusters_are_found(seed: int) -> None:
+    """Eight directions; lengths do not matter, as embeddings are compared by cosine."""
+    points = around(np.eye(8), 20) * np.linspace(0.5, 3, 160)[:, None].astype(np.float16)
+    found = query_clusters(points, 8, seed)
+    groups = found.reshape(8, 20)
+    assert (groups == groups[:, :1]).all()
+    assert sorted(groups[:, 0]) == list(range(8))
+    assert (query_clusters(points, 8, seed) == found).all()
+
+
+def test_a_cluster_without_members_begins_again() -> None:
+    """Two centres begin at the same point; only three of four directions would be found."""
+    points = np.repeat(np.eye(4, dtype=np.float32), [30, 1, 1, 1], axis=0)
+    for seed in range(10):
+        assert len(set(query_clusters(points, 4, seed).tolist())) == 4
+
+
+def test_clusters_of_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lexicept.training.candidates.query_clusters.SAMPLE", 5)
+    monkeypatch.setattr("lexicept.training.candidates.query_clusters.ROWS", 7)
+    groups = query_clusters(around(np.eye(3), 40), 3, 2).reshape(3, 40)
+    assert (groups == groups[:, :1]).all()
+
+
+def test_impossible_clusters() -> None:
+    with pytest.raises(InputError, match="3 queries can't make 4 clusters"):
+        query_clusters(np.eye(3), 4)
+    with pytest.raises(InputError, match="at least 1, not 0 and 20"):
+        query_clusters(np.eye(3), 0)
+
+
+# Draws
+
+
+@given(
+    st.lists(st.integers(0, 4), min_size=1, max_size=60),
+    st.integers(0, 3),
+    st.integers(0, 5),
+    st.integers(0, 9),
+)
+def test_every_cluster_gives_as_many(
+    labels: list[int], queries: int, others: int, seed: int
+) -> None:
+    clusters, taken = np.array(labels), np.zeros(len(labels), bool)
+    random = np.random.default_rng(seed)
+    first, second = (pick(clusters, queries, others, taken, random) for _ in range(2))
+    both = np.concatenate([*first, *second])
+    assert len(set(both.tolist())) == len(both) == taken.sum()
+    sizes = Counter(labels)
+    for cluster, size in sizes.items():
+        asked = (clusters[first.queries] == cluster).sum()
+        drawn = (clusters[first.distractors] == cluster).sum()
+        assert asked == min(queries, size)
+        assert drawn == min(others, size - asked)
+
+
+# Matched terms
+
+
+def test_ratios_by_hand() -> None:
+    """Stems, without stop words, each once: "running cats" and "the cat runs" share both terms."""
+    terms = Terms(
+        ["running cats", "the of", "red red car"], ["the cat runs", "a car", "runs away", "on"]
+    )
+    assert terms.ratios(0, [0, 1, 2, 3]).tolist() == [1.0, 0.0, 0.5, 0.0]
+    assert terms.ratios(2, [1]).tolist() == [0.5]
+    assert np.isnan(terms.ratios(1, [0])).all()
+    assert terms.lengths.tolist() == [2, 0, 2]
+
+
+QUERIES = ["alpha beta gamma delta", "alpha beta", "epsilon zeta", "alpha epsilon", "eta theta"]
+DOCUMENTS = [
+    "alpha beta gamma delta",  # of query 0: all of its terms
+    "alpha other",  # of query 1: half
+    "nothing shared",  # of query 2: none
+    "alpha beta gamma extra",  # of query 3, in another cluster: three quarters of query 0's
+    "epsilon zeta",  # of query 4, in another cluster: all of query 2's
+]
+RELEVANT = {0: [0], 1: [1], 2: [2], 3: [3], 4: [4]}
+CLUSTERS = np.array([0, 0, 0, 1, 1])
+
+
+def test_triplets_by_hand() -> None:
+    terms = Terms(QUERIES, DOCUMENTS)
+    found = matched_queries(terms, RELEVANT, CLUSTERS, [0, 1, 2], 3, least_ratio=0.5)
+    assert [(one.query, one.ratio, one.difficulty) for one in found] == [
+        (2, 0.0, "low"),
+        (1, 0.5, "middle"),
+        (0, 1.0, "high"),
+    ]
+    assert [(one.positives, one.negatives) for one in found] == [([2], [4]), ([1], [3]), ([0], [3])]
+    strict = matched_queries(terms, RELEVANT, CLUSTERS, [0, 1, 2], 3, least_ratio=0.76)
+    assert [one.query for one in strict] == [2, 1]  # query 0 has no negative, and is left out
+
+
+def test_negatives_are_the_most_similar_and_of_other_clusters() -> None:
+    documents = ["a b c d", "a b c", "a b", "a b c x", "a", "a b c d y"]
+    documents = [" ".join(f"word{letter}" for letter in one.split()) for one in documents]
+    queries = [documents[0], *documents[1:]]
+    relevant = {0: [0], 1: [1, 0], 2: [2], 3: [3], 4: [4], 5: [5]}
+    clusters = np.array([0, 1, 1, 1, 1, 0])
+    (one,) = matched_queries(
+        Terms(queries, documents), relevant, clusters, [0], 9, negatives=2, least_ratio=0.25
+    )
+    assert one.negatives == [1, 3]  # not 0, its own; not 5, of its own cluster
+
+
+# Whole folders
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """96 queries of four topics with two clicked documents each; titles and texts."""
+    folder = tmp_path / "clicks"
+    (folder / "qrels").mkdir(parents=True)
+    documents, queries, qrels = [], [], ["query-id\tcorpus-id\tscore"]
+    for number in range(96):
+        topic = number % 4
+        query = f"topic{topic} thing{number} shared{number // 4 % 8}"
+        queries.append({"_id": f"q{number}", "text": query})
+        for place in range(2):
+            name = f"d{number}-{place}"
+            title = f"topic{topic} thing{number}" if place else f"shared{number // 4 % 8} page"
+            documents.append({"_id": name, "title": title, "text": "a long body"})
+            qrels.append(f"q{number}\t{name}\t{place + 1}")
+    documents.append({"_id": "untitled", "text": "no title"})
+    qrels += ["q0\tuntitled\t9", "q1\tnowhere\t1"]
+    queries.append({"_id": "once", "text": "one click"})
+    qrels.append("once\td0-0\t1")
+    for name, lines in (("corpus", documents), ("queries", queries)):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+    (folder / "qrels" / "train.tsv").write_text("\n".join(qrels))
+    return folder
+
+
+SMALL = {"clusters": 4, "test_queries": 6, "test_distractors": 5, "dev_queries": 2}
+SMALL |= {"dev_distractors": 1, "evaluation_queries": 12, "least_ratio": 0.3}
+
+
+@pytest.fixture(autouse=True)
+def embedded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A query's embedding is its topic."""
+
+    def embeddings(name: str, queries: list[str], *_: Any) -> Any:
+        topics = np.eye(4)[[int(text[5]) for text in queries]]
+        return topics.astype(np.float16), None
+
+    monkeypatch.setattr(neural_teachers, "embeddings", embeddings)
+
+
+def of_set(folder: Path, name: str) -> tuple[dict[str, str], dict[str, str], dict[str, set[str]]]:
+    texts = {one.id: one.content for one in read_documents(folder / name)}
+    queries = dict(read_queries(folder / name, SPLITS[name]))
+    relevant: dict[str, set[str]] = {}
+    for qrel in read_qrels(folder / name, SPLITS[name]):
+        if qrel.relevance > 0:
+            relevant.setdefault(qrel.query_id, set()).add(qrel.document_id)
+    return texts, queries, relevant
+
+
+def topics(queries: dict[str, str]) -> Counter[str]:
+    return Counter(text.split()[0] for text in queries.values())
+
+
+def test_sets_are_disjoint_and_even(source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "sets"
+    counts = clustered_sets(ClusteringSettings(str(source), titles=True, **SMALL), out)
+    # Of 24 queries of a topic 6 + 5 test and 2 + 1 validate.
+    assert {name: counts[name] for name in ("train", "dev", "test")} == {
+        "train": 40,
+        "dev": 8,
+        "test": 24,
+    }
+    found = {name: of_set(out, name) for name in SPLITS}
+    asked = [set(found[name][1]) for name in ("train", "dev", "test")]
+    assert len(set.union(*asked)) == sum(map(len, asked)) == 72
+    for name, each in (("train", 10), ("dev", 2), ("test", 6)):
+        assert set(topics(found[name][1]).values()) == {each}
+        texts, _, relevant = found[name]
+        assert set.union(*relevant.values()) <= texts.keys()
+        assert all(len(documents) == 2 for documents in relevant.values())
+        assert "a long body" not in "".join(texts.values())  # titles alone
+    sizes = {name: len(found[name][0]) for name in SPLITS}
+    assert sizes == {"train": 80, "dev": 24, "test": 88, "evaluation": 192}  # two for each query
+    train = set(found["train"][0])
+    assert not train & (set(found["dev"][0]) | set(found["test"][0]))
+    _, queries, relevant = found["evaluation"]
+    assert len(queries) == counts["evaluation"] == 12
+    assert queries.keys() <= found["test"][1].keys()
+    ratios = [
+        line.split("\t") for line in (out / "evaluation" / "ratios.tsv").read_text().split("\n")
+    ]
+    assert ratios[0] == ["query-id", "ratio", "class"]
+    assert Counter(row[2] for row in ratios[1:-1]) == {"low": 4, "middle": 4, "high": 4}
+    assert {row[1] for row in ratios[1:-1]} == {"0.666667"}  # topic and thing, of three terms
+    judged = list(read_qrels(out / "evaluation", "test"))
+    negatives = [qrel for qrel in judged if qrel.relevance == 0]
+    for qrel in negatives:  # shared with queries of another topic
+        number, other = int(qrel.query_id[1:]), int(qrel.document_id[1:].split("-")[0])
+        assert number // 4 % 8 == other // 4 % 8
+        assert number % 4 != other % 4
+    assert {qrel.query_id for qrel in negatives} == queries.keys()
+
+
+def test_the_command(source: Path, tmp_path: Path, run: Run) -> None:
+    out = tmp_path / "sets"
+    sizes = ("--clusters", 4, "--test-queries", 4, "--test-distractors", 2, "--titles")
+    sizes += ("--least-ratio", 0.3)
+    arguments = ("data", "cluster", source, "--out", out, *sizes, "--evaluation-queries", 6)
+    report = run(*arguments, "--json").json
+    assert 0 < report.pop("evaluation") <= 6
+    assert report == {"train": 56, "dev": 4, "test": 16, "folder": str(out)}
+    assert_error(run(*arguments), "sets exists already")
+    failing = ("data", "cluster", source, "--out", tmp_path / "none", *sizes)
+    assert_error(run(*failing, "--documents-per-query", 3), "no query has 3 relevant documents")
+    assert_error(run(*failing, "--test-queries", 24), "test and validation take every query")
+    assert not (tmp_path / "none").exists()
+
+
+def test_recipes_make_the_sets_where_they_are_needed(source: Path, tmp_path: Path) -> None:
+    described = {"source": "clicks", "titles": True, **SMALL}
+    path = tmp_path / "datasets.yaml"
+    path.write_text(json.dumps({"logs": {"get": "made here", "clustered": described}}))
+    seen: set[str] = set()
+    sources = load_sources(path)
+    data = Data(source.parent, sources, tmp_path / "work", lambda stage, *_: seen.add(stage))
+    place = data.find("logs/test")
+    assert place == str(tmp_path / "work" / "datasets" / "logs" / "test")
+    assert seen == {"clustering", "matching"}
+    assert data.find("logs/dev") == str(Path(place).with_name("dev"))
+    assert len(list(read_queries(place, "test"))) == 24
+    with pytest.raises(InputError, match="clustered sets are train, dev, test, evaluation"):
+        data.find("logs/other")
+    with pytest.raises(InputError, match="clustered sets are train"):
+        check_dataset("logs", "test", data.sources)

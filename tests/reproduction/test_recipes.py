@@ -1,0 +1,1243 @@
+"""Recipes: all are valid, damaged ones are refused, and a run that was killed goes on."""
+
+import dataclasses
+import json
+import math
+import shutil
+import sys
+from itertools import product
+from pathlib import Path
+from string import ascii_lowercase
+from types import SimpleNamespace
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+import yaml
+from scipy.stats import norm, ttest_rel
+
+from lexicept.corpora import Qrel, read_documents, read_queries
+from lexicept.errors import InputError, LexiceptWarning
+from reproduction import data as data_module
+from reproduction import run as run_module
+from reproduction.__main__ import main
+from reproduction.answers import Contrast
+from reproduction.comparison import (
+    cell_value,
+    compare,
+    markdown,
+    marks,
+    write_comparison,
+)
+from reproduction.data import (
+    Data,
+    MissingDataError,
+    Source,
+    Subset,
+    ignores_identical_ids,
+    load_sources,
+)
+from reproduction.jobs import TrainingJob
+from reproduction.measuring import Collection, Measurements
+from reproduction.recipe import (
+    RECIPES,
+    SIZES,
+    Column,
+    Expected,
+    Row,
+    Substitute,
+    find_recipes,
+    load_recipe,
+    read_job,
+    to_json,
+)
+from reproduction.report import record, recorded, write_report
+from reproduction.reproduce import reproduce
+from reproduction.run import Outcome, Result, known_results, run_recipe, validate
+from reproduction.vectors import read_vectors
+from support.collections import write_beir
+from support.tiny import save_collection
+
+NAMES = find_recipes(RECIPES)
+
+
+@pytest.fixture(autouse=True)
+def _no_mteb(monkeypatch):
+    """Its registry takes a minute to import; the command's own dry run asks it."""
+    monkeypatch.setattr(data_module, "check_tasks", lambda names: None)
+    monkeypatch.setattr(run_module, "check_tasks", lambda names: None)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_recipe_is_valid_without_data(name):
+    recipe = load_recipe(RECIPES, name)
+    validate(recipe, RECIPES)
+    rows = {row.name for row in recipe.rows}
+    for row, expected in recipe.expected.rows.items():
+        assert row in rows or expected.kind in ("quoted", "settings", "examples")
+    assert "Full size" in (recipe.folder / "README.md").read_text()
+
+
+def test_decoders_are_adapted_in_half_precision():
+    stages = [
+        row.jobs["full"].pretraining
+        for name in find_recipes(RECIPES)
+        for row in load_recipe(RECIPES, name).rows
+        if isinstance(row.jobs["full"], TrainingJob) and row.jobs["full"].pretraining
+    ]
+    decoders = [stage.settings for stage in stages if stage.settings.masking == "mntp"]
+    assert len(decoders) > 50
+    assert {(own.dtype, own.gradient_checkpointing) for own in decoders} == {("bfloat16", True)}
+
+
+def test_workers_tokenise_at_full_size():
+    jobs = [row.jobs["full"] for name in NAMES for row in load_recipe(RECIPES, name).rows]
+    trained = [job.config.optimizer for job in jobs if isinstance(job, TrainingJob)]
+    assert len(trained) > 200
+    assert {optimizer.workers for optimizer in trained} == {4}
+
+
+def test_every_table_of_the_papers_has_a_recipe():
+    wanted = {f"sae_splade/table{n}" for n in range(1, 10)} | {
+        f"splare/table{n}" for n in range(1, 14)
+    }
+    wanted |= {f"esplade/table{n}" for n in (3, 5, 6, 7)} | {f"splare/figure{n}" for n in (2, 3, 5)}
+    wanted |= {"sae_splade/figure2", "sae_splade/figure3", "esplade/figure1", "splare/examples"}
+    wanted |= {"rra/table1", "rra/table2", "rra/figure2", "rra/sparta_case"}
+    assert wanted <= set(NAMES)
+
+
+def test_numbers_are_as_printed():
+    sae = load_recipe(RECIPES, "sae_splade/table3").expected.rows
+    assert sae["topk_8"].values["ΔE²"] == 18.8
+    assert sae["matryoshka_all"].values["QD-FLOPs"] == 4.84
+    assert load_recipe(RECIPES, "rra/table1").expected.rows["sparta_rra"].values["ArguAna"] == 44.1
+    assert load_recipe(RECIPES, "splare/table10").expected.rows["splare"].values["yo"] == 89.1
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("esplade/")])
+def test_esplade_learns_from_in_batch_negatives_alone(name):
+    """Equation 1, with the dot product itself as score: λ_j can't be evaded by a factor."""
+    jobs = [job for row in load_recipe(RECIPES, name).rows for job in row.jobs.values()]
+    configs = [job.config for job in jobs if isinstance(job, TrainingJob)]
+    assert configs
+    for config in configs:
+        loss = config.loss
+        assert (loss.kl, loss.margin_mse, loss.in_batch, loss.in_batch_known) == (0, 0, 1, True)
+        assert (loss.scale, loss.scale_learning_rate, loss.temperature) == (1, 0, 1)
+        assert (config.data.negatives, config.data.lists) == (0, None)
+
+
+@pytest.mark.parametrize("name", ["table3", "table5", "figure1"])
+def test_esplade_is_pretrained_as_the_paper_says(name):
+    """Section 3.1.3; titles of at most 64 tokens, and the vocabulary of the training's texts."""
+    rows = {row.name: row for row in load_recipe(RECIPES, f"esplade/{name}").rows}
+    jobs = [row.jobs["full"] for row in rows.values() if isinstance(row.jobs["full"], TrainingJob)]
+    stages = [job.pretraining for job in jobs if job.config.model.head == "expanded"]
+    assert stages
+    for stage in stages:
+        assert (stage.head, stage.words, stage.vocabulary) == ("expanded", 100_000, "training")
+        kept = stage.settings
+        assert (kept.masking, kept.share, kept.trained, kept.bf16) == ("words", 0.15, "all", True)
+        assert (kept.steps, kept.batch_size, kept.max_tokens) == (600_000, 1024, 64)
+        assert (kept.learning_rate, kept.warmup_steps, kept.weight_decay) == (1.6e-4, 10_000, 0.01)
+
+
+TINY = {"datasets": [{"name": "tiny"}], "system": "bm25"}
+RECIPE = {
+    "title": "Three systems",
+    "claim": "RRA changes scores.",
+    "kind": "measured",
+    "sizes": {size: {"retrieval": TINY} for size in SIZES},
+    "rows": [
+        {"name": "bm25"},
+        {
+            "name": "pruned",
+            "against": "bm25",
+            "set": {"retrieval": {"document_max_active_dims": 2}},
+        },
+        {"name": "absent", "set": {"retrieval": {"datasets": [{"name": "nowhere"}]}}},
+        {"name": "large", "small": "too large"},
+    ],
+    "checks": [
+        {"says": "pruned is cheaper", "value": "tiny QD-FLOPs", "rising": ["pruned", "bm25"]}
+    ],
+}
+EXPECTED = {
+    "reference": "Table 1",
+    "columns": {
+        "QD": {
+            "metric": "QD-FLOPs",
+            "datasets": ["tiny"],
+            "tolerance": 100,
+            "small": {"metric": "QD-FLOPs", "datasets": ["tiny"], "same": True},
+        }
+    },
+    "rows": {
+        "bm25": {"kind": "measured", "values": {"QD": 1.5}},
+        "others": {"kind": "quoted", "values": {"QD": None}},
+    },
+}
+
+
+@pytest.fixture
+def recipes(tmp_path):
+    """A folder of recipes with one in it."""
+    folder = tmp_path / "recipes"
+    place = folder / "paper" / "table1"
+    place.mkdir(parents=True)
+    (place / "recipe.yaml").write_text(yaml.safe_dump(RECIPE))
+    (place / "expected.json").write_text(json.dumps(EXPECTED))
+    (place / "README.md").write_text("What is claimed.\n")
+    sources = {"tiny": {"get": "made here"}, "nowhere": {"get": "Ask its authors."}}
+    (folder / "datasets.yaml").write_text(yaml.safe_dump(sources))
+    return folder
+
+
+@pytest.fixture
+def here(recipes, tmp_path):
+    save_collection(tmp_path / "data" / "tiny")
+    (tmp_path / "data" / "tiny" / "qrels").mkdir(exist_ok=True)
+    train = tmp_path / "data" / "tiny" / "qrels" / "train.tsv"
+    shutil.copy(train, train.with_name("test.tsv"))
+    return Data(tmp_path / "data", load_sources(recipes / "datasets.yaml"), tmp_path / "made")
+
+
+def damaged(change):
+    content = json.loads(json.dumps(RECIPE))
+    change(content)
+    return content
+
+
+DAMAGES = {
+    "unknown key 'sises'; the nearest is 'sizes'": lambda c: c.update(sises={}),
+    "title is missing": lambda c: c.pop("title"),
+    "unknown key 'bm25.small.retrieval.sistem'; the nearest name is 'system'": lambda c: c["sizes"][
+        "small"
+    ]["retrieval"].update(sistem="bm25"),
+    "system must be 'bm25', 'vectors' or 'encoder', not 'bm26'": lambda c: c["sizes"]["small"][
+        "retrieval"
+    ].update(system="bm26"),
+    "rows that are there twice: bm25": lambda c: c["rows"].append({"name": "bm25"}),
+    "pruned.against: unknown row 'bm52'; the nearest is 'bm25'": lambda c: c["rows"][1].update(
+        against="bm52"
+    ),
+    "rows[1].like: unknown row above 'large'; the nearest is": lambda c: c["rows"][1].update(
+        like="large"
+    ),
+    "no job for the size full, and no reason why": lambda c: c["sizes"].pop("full"),
+    "unknown job 'retrival'; the nearest is 'retrieval'": lambda c: c["rows"][0].update(
+        small={"retrival": {}}
+    ),
+    "expected.json measures 'bm25', which is no row": lambda c: (
+        c["rows"].pop(0) and c["rows"].pop(0) and c["checks"].clear()
+    ),
+    "backbone: unknown row 'bm52'; the nearest is 'bm25'": lambda c: c.update(backbone="bm52"),
+    "backbone: row bm25 has no job pooled with dense: true": lambda c: c.update(backbone="bm25"),
+    "checks[0]: set either rising or row": lambda c: c["checks"][0].pop("rising"),
+}
+
+
+def test_a_row_is_like_another_but_for_what_it_says(recipes):
+    path = recipes / "paper" / "table1" / "recipe.yaml"
+    rows = [
+        *RECIPE["rows"],
+        {"name": "copied", "like": "large"},
+        {"name": "small_too", "like": "large", "small": {"retrieval": TINY}},
+        {"name": "b", "like": "pruned", "set": {"retrieval": {"b": 0}}},
+        {"name": "b_long", "like": "b", "full": {"retrieval": {"document_max_active_dims": 9}}},
+    ]
+    path.write_text(yaml.safe_dump({**RECIPE, "rows": rows}))
+    made = {row.name: row.jobs for row in load_recipe(recipes, "paper/table1").rows}
+    assert made["copied"] == made["large"]
+    assert made["large"]["small"] == "too large"
+    assert made["small_too"]["small"] == made["small_too"]["full"] == made["bm25"]["full"]
+    for size in SIZES:
+        assert made["b"][size] == dataclasses.replace(made["pruned"][size], b=0)
+    assert made["b_long"]["small"] == made["b"]["small"]
+    assert made["b_long"]["full"].document_max_active_dims == 9
+
+
+@pytest.mark.parametrize("message", DAMAGES)
+def test_a_damaged_recipe_is_refused(message, recipes):
+    path = recipes / "paper" / "table1" / "recipe.yaml"
+    path.write_text(yaml.safe_dump(damaged(DAMAGES[message])))
+    with pytest.raises(InputError) as error:
+        load_recipe(recipes, "paper/table1")
+    assert message in str(error.value)
+    assert str(path) in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"QD": 1.5', '"QD": "1.5"', "rows.bm25.values.QD must be a number"),
+        ('"QD": 1.5', '"Q": 1.5', "unknown column 'Q'; the nearest is 'QD'"),
+        ('"quoted"', '"cited"', "rows.others.kind is one of"),
+        ("{", "", "not JSON"),
+    ],
+)
+def test_damaged_numbers_are_refused(old, new, message, recipes):
+    path = recipes / "paper" / "table1" / "expected.json"
+    path.write_text(path.read_text().replace(old, new, 1))
+    with pytest.raises(InputError, match=message):
+        load_recipe(recipes, "paper/table1")
+
+
+def test_a_name_that_is_almost_right(recipes):
+    with pytest.raises(InputError, match="no recipe 'paper/tabel1'; the nearest name is 'paper/t"):
+        load_recipe(recipes, "paper/tabel1")
+
+
+class KilledError(Exception):
+    """The process ends here."""
+
+
+def test_a_run_that_was_killed_goes_on(recipes, here, tmp_path, monkeypatch):
+    recipe = load_recipe(recipes, "paper/table1")
+    whole = run_recipe(recipe, "small", here, tmp_path / "whole")
+    ran = []
+    real = run_module.run_row
+
+    def kill(row, *arguments):
+        if row.name == "pruned" and len(ran) == 1:
+            ran.append("killed")
+            raise KilledError
+        ran.append(row.name)
+        return real(row, *arguments)
+
+    monkeypatch.setattr(run_module, "run_row", kill)
+    out = tmp_path / "out"
+    with pytest.raises(KilledError):
+        run_recipe(recipe, "small", here, out)
+    assert list(known_results(recipe, "small", out / "paper/table1/small").results) == ["bm25"]
+    outcome = run_recipe(recipe, "small", here, out)
+    assert ran == ["bm25", "killed", "pruned", "absent"]
+    values = [{n: r.values for n, r in o.results.items()} for o in (whole, outcome)]
+    assert values[0] == values[1]
+    assert compare(recipe, "small", whole) == compare(recipe, "small", outcome)
+
+
+def test_a_training_of_another_table_is_not_run_again(recipes, here, tmp_path, monkeypatch):
+    content = {"config": short_training(2), "test": [{"name": "tiny"}]}
+    job = read_job({"training": content}, "row")
+    ran = []
+
+    def measure(row, job, recipe, *_):
+        ran.append(recipe.name)
+        values = {"tiny nDCG@10": 0.5}
+        return Result(
+            row.name, to_json(job), run_module.job_fingerprint(job, recipe), values, (), 1.0, "",
+            {}, "", {},
+        )  # fmt: skip
+
+    monkeypatch.setattr(run_module, "run_row", measure)
+
+    def run(name, *, row="a", column="nDCG@10", restart=False):
+        columns = {"N": Column(column, ("tiny",), small=Substitute(column, ("tiny",)))}
+        table = dataclasses.replace(
+            load_recipe(recipes, "paper/table1"),
+            name=name,
+            rows=(Row(row, row, {"small": job}),),
+            expected=Expected("", columns, {}),
+        )
+        return run_recipe(table, "small", here, tmp_path / "out", restart=restart).results[row]
+
+    first, second = run("paper/one"), run("paper/two", row="b")
+    assert ran == ["paper/one"]
+    assert second == dataclasses.replace(first, row="b")
+    run("paper/three", column="RR@10")  # a value that the other table has not measured
+    run("paper/two", row="b", restart=True)
+    assert ran == ["paper/one", "paper/three", "paper/two"]
+    damaged = tmp_path / "out" / "paper" / "one" / "small" / "rows" / "a.json"
+    damaged.write_text("{")
+    assert run("paper/zero") == first
+
+
+def test_missing_data_are_named_and_other_rows_go_on(recipes, here, tmp_path):
+    recipe = load_recipe(recipes, "paper/table1")
+    outcome = run_recipe(recipe, "small", here, tmp_path / "out")
+    assert set(outcome.results) == {"bm25", "pruned"}
+    assert outcome.missing == {
+        "absent": f"dataset nowhere: not in {here.folder}. Ask its authors.",
+        "large": "too large",
+    }
+
+
+def test_a_row_whose_job_has_changed_is_run_again(recipes, here, tmp_path):
+    recipe = load_recipe(recipes, "paper/table1")
+    run_recipe(recipe, "small", here, tmp_path / "out")
+    content = damaged(lambda c: c["rows"][1]["set"]["retrieval"].update(document_max_active_dims=1))
+    (recipe.folder / "recipe.yaml").write_text(yaml.safe_dump(content))
+    changed = load_recipe(recipes, "paper/table1")
+    known = known_results(changed, "small", tmp_path / "out/paper/table1/small")
+    assert "another configuration" in known.missing["pruned"]
+    again = run_recipe(changed, "small", here, tmp_path / "out")
+    assert again.results["pruned"].values["tiny document length"] == 1
+
+
+def test_queries_that_are_documents(recipes, tmp_path):
+    """A collection that datasets.yaml lists is measured as BEIR measures it, and says so."""
+    documents = {"d1": "cat dog", "d2": "cat dog bird", "d3": "cat"}
+    queries = {"d1": "cat dog", "d2": "bird dog"}
+    qrels = {"test": "d1 0 d2 1\nd2 0 d1 1\n"}
+    write_beir(tmp_path / "data" / "family" / "listed", documents, queries, qrels)
+    write_beir(tmp_path / "data" / "family" / "other", documents, queries, qrels)
+    datasets = [{"name": "family/listed"}, {"name": "family/other"}]
+    row = {"retrieval": {"datasets": datasets}}
+    rows = [{"name": "bm25", "small": row, "full": "too large"}]
+    content = {**RECIPE, "rows": rows, "checks": []}
+    (recipes / "paper/table1/recipe.yaml").write_text(yaml.safe_dump(content))
+    expected = {"reference": "", "columns": {}, "rows": {}}
+    (recipes / "paper/table1/expected.json").write_text(json.dumps(expected))
+    out = tmp_path / "out"
+
+    def result(listed):
+        sources = {"family": {"get": "made here", "ignore_identical_ids": listed}}
+        (recipes / "datasets.yaml").write_text(yaml.safe_dump(sources))
+        data = Data(tmp_path / "data", load_sources(recipes / "datasets.yaml"), tmp_path / "made")
+        recipe = load_recipe(recipes, "paper/table1")
+        known = known_results(recipe, "small", out / "paper/table1/small")
+        return known, run_recipe(recipe, "small", data, out).results["bm25"]
+
+    _, plain = result([])
+    known, ignoring = result(["listed"])
+    assert "another configuration" in known.missing["bm25"]
+    for before in (plain.values["family/listed RR@10"], plain.values["family/other RR@10"]):
+        assert before == ignoring.values["family/other RR@10"] == 0.5
+    assert ignoring.values["family/listed RR@10"] == 1.0
+    assert ignoring.values["family/listed QD-FLOPs"] == plain.values["family/listed QD-FLOPs"]
+    assert not plain.notes
+    assert ignoring.notes == ("family/listed: hits of the query's own id are left out",)
+
+
+def test_collections_whose_queries_are_documents():
+    sources = load_sources(RECIPES / "datasets.yaml")
+    recipe = load_recipe(RECIPES, "rra/table1")
+    jobs = [job for row in recipe.rows for job in row.jobs.values() if not isinstance(job, str)]
+    names = {dataset.name for job in jobs for dataset in run_module.datasets_of(job)}
+    kinds = ("arguana", "quora", "scidocs", "cqadupstack")
+    expected = {name for name in names if any(kind in name for kind in kinds)}
+    assert {"beir/arguana", "beir/quora/test", "beir_sparta/arguana"} <= expected
+    # Cranfield's and Vaswani's queries have ids of documents too, by accident.
+    assert {"cranfield", "vaswani_npl"} <= names - expected
+    assert {name for name in names if ignores_identical_ids(name, sources)} == expected
+
+
+def test_restart_runs_finished_rows_again(recipes, here, tmp_path, monkeypatch):
+    recipe = load_recipe(recipes, "paper/table1")
+    first = run_recipe(recipe, "small", here, tmp_path)
+    ran = []
+    real = run_module.run_row
+
+    def observed(row, *arguments):
+        ran.append(row.name)
+        return real(row, *arguments)
+
+    monkeypatch.setattr(run_module, "run_row", observed)
+    again = run_recipe(recipe, "small", here, tmp_path, ("bm25",), restart=True)
+    assert ran == ["bm25"]
+    assert again.results["bm25"].values == first.results["bm25"].values
+    run_recipe(recipe, "small", here, tmp_path, ("bm25", "pruned"))
+    assert ran == ["bm25"]
+
+
+def test_data_that_have_changed_are_named(recipes, here, tmp_path):
+    """A row is known by its dataset's name: new files under it must not pass for the old ones."""
+    recipe, corpus = load_recipe(recipes, "paper/table1"), here.folder / "tiny" / "corpus.jsonl"
+    run_recipe(recipe, "small", here, tmp_path)
+    content = corpus.read_bytes()
+    corpus.write_bytes(content)
+    assert "bm25" in run_recipe(recipe, "small", here, tmp_path).results
+    corpus.write_bytes(content + b"\n")
+    with pytest.raises(InputError, match=r"tiny: its files have changed .* another --out"):
+        run_recipe(recipe, "small", here, tmp_path)
+    corpus.write_bytes(content)
+    assert "bm25" in run_recipe(recipe, "small", here, tmp_path).results
+
+
+def test_an_empty_folder_is_named(recipes, here, tmp_path):
+    shutil.rmtree(here.folder / "tiny")
+    (here.folder / "tiny").mkdir()
+    missing = run_recipe(load_recipe(recipes, "paper/table1"), "small", here, tmp_path).missing
+    assert "tiny" in missing["bm25"]
+
+
+def test_recorded_rows_stay_until_they_are_run_again(recipes, here, tmp_path):
+    recipe = load_recipe(recipes, "paper/table1")
+    whole = run_recipe(recipe, "small", here, tmp_path)
+    record(recipe, "small", whole, compare(recipe, "small", whole))
+    assert len(recorded(recipe, "small")[1]) == 2  # nDCG@10, and the check's QD-FLOPs
+    alone = run_recipe(recipe, "small", here, tmp_path / "other", ("pruned",))
+    record(recipe, "small", alone, compare(recipe, "small", alone))
+    outcome, tests = recorded(recipe, "small")
+    assert outcome.results.keys() == {"bm25", "pruned"}
+    assert len(tests) == 2  # the row has the values that it was tested with
+    pruned = alone.results["pruned"]
+    values = {name: value + 0.1 for name, value in pruned.values.items()}
+    other = Outcome({"pruned": dataclasses.replace(pruned, values=values)}, alone.missing)
+    record(recipe, "small", other, compare(recipe, "small", other))
+    assert not recorded(recipe, "small")[1]  # of the row as it was
+
+
+def test_a_row_computed_from_a_table_changes_with_it(tmp_path):
+    shutil.copytree(RECIPES, tmp_path / "recipes")
+    recipe = load_recipe(tmp_path / "recipes", "sae_splade/figure2")
+    (job,) = (row.jobs["small"] for row in recipe.rows if row.name == "e2")
+    before = run_module.job_fingerprint(job, recipe)
+    path = tmp_path / "recipes" / "sae_splade" / "table3" / "expected.json"
+    path.write_text(path.read_text().replace("18.8", "25.0", 1))
+    assert run_module.job_fingerprint(job, recipe) != before
+
+
+def test_a_part_depends_on_what_it_is_of(here):
+    part = Subset("tiny", "test", 2, 2)
+    data = Data(here.folder, {"part": Source("", subset=part)}, here.work)
+    data.check_unchanged("part")
+    queries = here.folder / "tiny" / "queries.jsonl"
+    queries.write_text("{}")
+    with pytest.raises(InputError, match="tiny: its files have changed"):
+        data.check_unchanged("part")
+
+
+def test_the_table_compares_and_the_verdict_needs_a_run(recipes, here, tmp_path):
+    recipe = load_recipe(recipes, "paper/table1")
+    nothing = known_results(recipe, "small", tmp_path / "out")
+    assert compare(recipe, "small", nothing).verdict.word == "not run here"
+    outcome = run_recipe(recipe, "small", here, tmp_path / "out")
+    compared = write_comparison(recipe, "small", outcome, tmp_path / "out")
+    (cell,) = [cell for cell in compared.cells if cell.ours is not None]
+    assert cell.ours == outcome.results["bm25"].values["tiny QD-FLOPs"]
+    assert compared.verdict.word == "agrees"
+    measure = "tiny nDCG@10"
+    (test,) = [test for test in compared.tests if test.value == measure]
+    means = [outcome.results[name].values[measure] for name in ("pruned", "bm25")]
+    assert test.difference == pytest.approx(means[0] - means[1], abs=1e-4)
+    assert test.error > 0
+    assert "| bm25 | QD | 1.5 |" in (tmp_path / "out" / "table.md").read_text()
+    record(recipe, "small", outcome, compared)
+    verdicts = write_report(recipes, tmp_path / "page.md")
+    words = {size: verdict.word for size, verdict in verdicts["paper/table1"].items()}
+    assert words == {"small": "agrees", "full": "not run here"}
+    page = (tmp_path / "page.md").read_text()
+    assert "[paper/table1](#papertable1)" in page
+    assert "pruned against bm25, tiny nDCG@10" in page
+
+
+def test_marks_are_those_of_sae_splade_s_table_1(tmp_path):
+    """k = 4 against SPLADE: MSM ↓1, LoTTE ↓1, BEIR ↑7."""
+    recipe = load_recipe(RECIPES, "sae_splade/table1")
+    columns = recipe.expected.columns
+    random = np.random.default_rng(0)
+    shift = {"MSM": [-0.2], "TREC-DL": [0, 0], "LoTTE": [0, 0, -0.2, 0, 0]}
+    shift["BEIR"] = [0.2] * 7 + [0] * 6
+    splade, sparse, p_values = {}, {}, {}
+    for column, shifts in shift.items():
+        for dataset, by in zip(columns[column].datasets, shifts, strict=True):
+            values, noise = random.uniform(0.3, 0.7, 60), random.normal(0, 0.01, 60)
+            name = f"{dataset} {columns[column].metric}"
+            splade[name] = {str(q): float(v) for q, v in enumerate(values)}
+            # Without a shift the differences cancel each other, so that p is 1.
+            moved = values + (by + noise if by else np.resize([0.01, -0.01], 60))
+            sparse[name] = {str(q): float(v) for q, v in enumerate(moved)}
+            p_values[name] = ttest_rel(moved, values).pvalue
+    results = {
+        name: Result(name, {}, "", {}, (), 0.0, "", {}, "", per_query)
+        for name, per_query in (("splade", splade), ("sae_splade_k4", sparse))
+    }
+    compared = compare(recipe, "full", Outcome(results, {}))
+    assert {t.value: pytest.approx(t.found.p()) for t in compared.tests} == p_values
+    shown = {one.column: one.shown for one in compared.marks if one.row == "sae_splade_k4"}
+    assert shown == {
+        "MSM": "↓1",
+        "TREC-DL": "– of 2, corrected –",
+        "LoTTE": "↓1 of 5, corrected ↓1",
+        "BEIR": "↑7 of 13, corrected ↑7",
+    }
+    page = markdown(recipe, "full", Outcome(results, {}), compared)
+    assert "| sae_splade_k4 | splade | BEIR | ↑7 of 13, corrected ↑7 |" in page
+
+
+def test_a_correction_takes_marks_away():
+    recipe = load_recipe(RECIPES, "sae_splade/table1")
+    lotte = recipe.expected.columns["LoTTE"].datasets
+    tests = [
+        # The error that gives the p-value, by the normal distribution.
+        Contrast(
+            "sae_splade_k8", "splade", f"{dataset} Success@5",
+            sign * 0.1, 0.1 / norm.isf(p / 2), 1e9,
+        )
+        for dataset, sign, p in zip(
+            lotte, (1, 1, -1, 1, -1), (0.001, 0.02, 0.03, 0.2, 0.9), strict=True
+        )
+    ]  # fmt: skip
+    (one,) = marks(recipe, "full", tests)
+    assert one.shown == "↑2 ↓1 of 5, corrected ↑1"
+
+
+def test_the_chapter_s_example_is_computed(here, tmp_path):
+    recipe = load_recipe(RECIPES, "splade/example")
+    outcome = run_recipe(recipe, "small", here, tmp_path)
+    compared = compare(recipe, "small", outcome)
+    assert compared.verdict.word == "agrees"
+    assert {checked.answer for checked in compared.checks} == {"holds"}
+    assert {cell.agrees for cell in compared.cells if cell.ours is not None} == {True}
+    values = outcome.results["γ(d)"].values
+    gamma = [math.log(1.5), math.log(1.8), math.log(2) + math.log(1.3)]
+    assert [values[f"γ{n}"] for n in (1, 2, 3)] == pytest.approx(gamma, rel=1e-12)
+    assert [values[f"p{n}"] for n in (1, 2, 3)] == pytest.approx([0.254, 0.305, 0.441], abs=5e-4)
+    assert values["L1"] == pytest.approx(0.1 * sum(gamma), rel=1e-12)
+    assert values["FLOPS"] == pytest.approx(sum(w * w for w in gamma), rel=1e-12)
+
+
+def test_published_vectors_are_read(tmp_path):
+    import gzip
+
+    with gzip.open(tmp_path / "documents.jsonl.gz", "wt") as file:
+        file.write('{"id": "a", "vector": {"x": 200, "y": 50}}\n{"id": "b", "vector": {}}\n')
+    with gzip.open(tmp_path / "queries.tsv.gz", "wt") as file:
+        file.write("q\ty y x\n")
+    found = read_vectors(tmp_path, None, 0.01)
+    assert found.documents.toarray().tolist() == [[2.0, 0.5], [0.0, 0.0]]
+    assert found.queries.toarray().tolist() == [[1.0, 2.0]]
+    (tmp_path / "vocab.txt").write_text("x\nz\n")
+    with pytest.raises(InputError, match="'y' is no term"):
+        read_vectors(tmp_path, tmp_path / "vocab.txt")
+
+
+def test_a_dataset_that_nobody_knows(tmp_path):
+    there = Data(tmp_path, {"far": Source("Write to them.")}, tmp_path)
+    with pytest.raises(MissingDataError, match=r"dataset far: not in .*\. Write to them\."):
+        there.find("far")
+    pytest.importorskip("ir_datasets")
+    with pytest.raises(InputError, match=r"neither .* nor ir_datasets knows 'bier/fiqa'"):
+        data_module.check_dataset("bier/fiqa", "test", {})
+
+
+def test_the_command(recipes, here, tmp_path, capsys):
+    def run(*arguments):
+        status = main([*map(str, arguments), "--recipes", str(recipes)])
+        return status, *capsys.readouterr()
+
+    assert "paper/table1" in run("--list")[1]
+    listed = run("--all", "--dry-run")[1]
+    assert "python -m reproduction paper/table1 --size small: " in listed
+    assert "1 recipes, 7 jobs: all valid" in listed
+    out = ("--data", here.folder, "--out", tmp_path / "out")
+    status, printed, _ = run("paper/table1", *out)
+    assert status == 0
+    assert "paper/table1: agrees: " in printed
+    assert "holds: pruned is cheaper (pruned " in printed
+    assert "no result of large: too large" in printed
+    assert "error: name one recipe, or --all" in run()[2]
+    status, _, error = run("paper/table1", "--rows", "x", *out)
+    assert (status, "has no row 'x'" in error) == (1, True)
+
+
+def test_reproduce_from_python(recipes, here, tmp_path):
+    arguments = {"data": here.folder, "out": tmp_path / "out", "recipes": recipes}
+    result = reproduce("paper/table1", rows=["bm25"], **arguments)
+    assert result.missing.pop("pruned") == "not run"
+    assert result.folder == tmp_path / "out" / "paper/table1" / "small"
+    assert {path.name for path in result.folder.iterdir()} >= {"table.md", "table.json"}
+    whole = reproduce("paper/table1", **arguments)
+    assert (whole.name, whole.verdict) == ("paper/table1", "agrees")
+    assert whole.missing.keys() == {"absent", "large"}
+    assert whole.comparison["verdict"]["word"] == "agrees"
+    with pytest.raises(InputError, match="no such folder of datasets"):
+        reproduce("paper/table1", data=tmp_path / "nowhere", out=tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+
+
+def test_sizes_and_names_do_not_repeat_a_run():
+    """Rows with the same job are one training."""
+    for name, size in product(("sae_splade/table1", "esplade/figure1"), SIZES):
+        jobs = [row.jobs[size] for row in load_recipe(RECIPES, name).rows]
+        kept = [json.dumps(to_json(job)) for job in jobs if not isinstance(job, str)]
+        assert len(set(kept)) == len(kept)
+
+
+def test_a_check_may_be_of_a_column(recipes):
+    """The mean over a column's datasets, in the paper's units."""
+    place = recipes / "paper" / "table1"
+    content = {**RECIPE, "checks": [{"says": "b", "value": "mean", "rising": ["bm25", "pruned"]}]}
+    (place / "recipe.yaml").write_text(yaml.safe_dump(content))
+    own = {"metric": "RR@10", "datasets": ["a", "b"]}
+    column = {**own, "scale": 100, "small": own}
+    expected = {**EXPECTED, "columns": {**EXPECTED["columns"], "mean": column}}
+    (place / "expected.json").write_text(json.dumps(expected))
+    recipe = load_recipe(recipes, "paper/table1")
+    values = {"bm25": {"a RR@10": 0.2, "b RR@10": 0.4}, "pruned": {"a RR@10": 0.5, "b RR@10": 0.3}}
+    results = {
+        row: run_module.Result(row, {}, "", found, (), 0.0, "", {}, "", {})
+        for row, found in values.items()
+    }
+    (checked,) = compare(recipe, "small", run_module.Outcome(results, {})).checks
+    assert (checked.answer, checked.shown) == ("holds", "bm25 30, pruned 40")
+
+
+def test_a_mean_of_columns_may_have_a_substitute_at_small_size():
+    mean = Column("mean", of=("QD",), scale=100, small=Substitute("RR@10", ("a", "b")))
+    expected = Expected("Table 1", {"QD": Column("QD-FLOPs"), "mean": mean}, {})
+    values = {"QD-FLOPs": 7.0, "a RR@10": 0.2, "b RR@10": 0.4}
+    results = {"bm25": run_module.Result("bm25", {}, "", values, (), 0.0, "", {}, "", {})}
+    assert cell_value(expected, "bm25", "mean", "small", results) == pytest.approx(30)
+    assert cell_value(expected, "bm25", "mean", "full", results) == 7
+
+
+def test_a_setting_that_is_newer_than_a_result_keeps_it(recipes, here, tmp_path):
+    recipe = load_recipe(recipes, "paper/table1")
+    run_recipe(recipe, "small", here, tmp_path)
+    path = tmp_path / "paper/table1/small/rows/bm25.json"
+    content = json.loads(path.read_text())
+    assert content["job"]["retrieval"].pop("curve") is False
+    path.write_text(json.dumps(content))
+    assert "bm25" in known_results(recipe, "small", path.parents[1]).results
+    content["job"]["retrieval"]["removed"] = True  # a setting that is no longer there
+    path.write_text(json.dumps(content))
+    missing = known_results(recipe, "small", path.parents[1]).missing
+    assert "another configuration" in missing["bm25"]
+
+
+def short_training(steps):
+    """Return a training of the tiny backbone in ``bert`` on the collection in ``beir``."""
+    return {
+        "data": {"corpus": "beir", "queries": "beir"},
+        "model": {"backbone": "bert", "head": "random", "size": 40},
+        "loss": {"kl": 0, "in_batch": 1.0},
+        "optimizer": {"steps": steps, "batch_size": 4, "warmup_steps": steps - 1},
+        "validation": {"count": 3, "every": steps},
+    }
+
+
+def test_rows_of_one_training_share_the_model(tmp_path):
+    from lexicept.progress import silent
+    from reproduction.recipe import read_job
+    from reproduction.trained import run_training
+    from support.tiny import save_bert
+
+    places = tmp_path / "data"
+    places.mkdir()
+    save_bert(places / "bert")
+    save_collection(places / "beir")
+    config = short_training(2)
+    lengths = []
+    for limit in (None, 3):
+        content = {"config": config, "test": [{"name": "beir", "split": "dev"}]}
+        job = read_job({"training": {**content, "document_max_active_dims": limit}}, "row")
+        found = run_training(job, Data(places, {}, tmp_path), tmp_path / "work", silent)
+        lengths.append(found.values["beir document length"])
+    assert lengths[1] == 3 < lengths[0]
+    assert len(list((tmp_path / "work" / "runs").iterdir())) == 1
+
+
+@pytest.mark.parametrize("vocabulary", ["corpus", "training"])
+def test_pretraining_counts_the_words_that_are_asked_for(tmp_path, monkeypatch, vocabulary):
+    from lexicept.progress import silent
+    from reproduction import trained
+    from reproduction.recipe import read_job
+
+    save_collection(tmp_path / "beir")
+    save_collection(tmp_path / "larger", documents=60)
+    seen = {}
+    monkeypatch.setattr(
+        trained, "pretrain", lambda corpus, out, **more: seen.update(more, of=corpus)
+    )
+    stage = {"corpus": "larger", "head": "expanded", "vocabulary": vocabulary, "words": 9}
+    content = {"config": short_training(2), "test": [{"name": "beir", "split": "dev"}]}
+    job = read_job({"training": {**content, "pretraining": stage}}, "row")
+    data = Data(tmp_path, {}, tmp_path)
+    config = trained.located(job.config, data)
+    out = Path(trained._pretrained(job, config, data, tmp_path / "work", silent).model.start)
+    assert out.parent == tmp_path / "work" / "pretrained"
+    assert (seen["of"], seen["size"], seen["head"]) == (str(tmp_path / "larger"), 9, "expanded")
+    if vocabulary == "corpus":
+        assert seen["vocabulary"] is None
+        return
+    texts = [document.content for document in read_documents(tmp_path / "beir")]
+    texts += [query.text for query in read_queries(tmp_path / "beir", "train")]
+    assert list(seen["vocabulary"]) == texts
+    assert len(texts) == 40 + 20
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_seeds_start_from_a_pretrained_model_of_their_own_or_from_one(
+    tmp_path, monkeypatch, shared
+):
+    from lexicept.progress import silent
+    from reproduction import trained
+    from reproduction.recipe import read_job
+
+    save_collection(tmp_path / "beir")
+    made = []
+    monkeypatch.setattr(trained, "pretrain", lambda corpus, out, **more: made.append(more["seed"]))
+    stage = {"corpus": "beir", "shared": shared, "settings": {"masking": "subwords", "seed": 7}}
+    content = {"config": short_training(2), "test": [{"name": "beir"}], "seeds": [1, 2]}
+    job = read_job({"training": {**content, "pretraining": stage}}, "row")
+    data = Data(tmp_path, {}, tmp_path)
+    config = trained.located(job.config, data)
+    starts = [
+        trained._pretrained(job, trained.seeded(config, seed), data, tmp_path, silent).model.start
+        for seed in job.seeds
+    ]
+    assert made == ([7, 7] if shared else [1, 2])
+    assert len(set(starts)) == (1 if shared else 2)
+
+
+def test_seeds_are_separate_trainings_on_shared_states(tmp_path):
+    from lexicept.progress import silent
+    from reproduction.recipe import read_job
+    from reproduction.trained import run_training
+    from support.tiny import save_bert
+
+    places = tmp_path / "data"
+    places.mkdir()
+    save_bert(places / "bert")
+    save_collection(places / "beir")
+    config = short_training(2)
+    config["model"]["trained"] = "head"
+    test = [{"name": "beir", "split": "dev", "column": "tiny"}]
+    tuning = {"vary": ["optimizer.learning_rate=0.0001,0.01"], "steps": 1}
+    content = {"config": config, "test": test, "curve": True, "tuning": tuning, "seeds": [0, 1, 2]}
+    job = read_job({"training": content}, "row")
+    found = run_training(job, Data(places, {}, tmp_path), tmp_path / "work", silent)
+    assert [training["seed"] for training in found.trainings] == [0, 1, 2]
+    name = "tiny document length"
+    each = [training["values"][name] for training in found.trainings]
+    assert len(set(each)) > 1
+    assert found.values[name] == pytest.approx(np.mean(each))
+    (note,) = [note for note in found.notes if note.startswith("chosen on held-out")]
+    assert "optimizer.learning_rate=" in note
+    work = tmp_path / "work"
+    assert len(list((work / "runs").iterdir())) == 3
+    assert {path.name for path in (work / "states").iterdir()} > {"queries", "documents"}
+    assert len(list((work / "states" / "documents").glob("[!.]*.checksums.json"))) == 1
+    assert len(list((work / "prepared").iterdir())) == 1
+    dearest = [t["values"]["tiny nDCG@10 at 8"] for t in found.trainings]
+    assert found.values["tiny nDCG@10 at 8"] == pytest.approx(np.mean(dearest))
+    with pytest.raises(InputError, match="set either"):
+        read_job({"training": {**content, "averaged": [0, 1]}}, "row")
+
+
+def test_a_curve_ends_at_the_unpruned_collection():
+    from reproduction.measuring import measure, measure_curve
+
+    random = np.random.default_rng(0)
+    documents, queries = (
+        sp.csr_array(sp.random_array((n, 40), density=0.3, rng=random, dtype=np.float32))
+        for n in (30, 12)
+    )
+    ids = [f"d{number}" for number in range(30)]
+    asked = [f"q{number}" for number in range(12)]
+    qrels = [Qrel(name, f"d{number}", 1) for number, name in enumerate(asked)]
+    collection = Collection("tiny", ids, documents, asked, queries, qrels)
+    curve, whole = Measurements(), Measurements()
+    measure_curve(collection, curve)
+    measure(collection, whole)
+    assert whole.values["tiny QD-FLOPs"] < 8
+    assert curve.values["tiny nDCG@10 at 8"] >= whole.values["tiny nDCG@10"] - 1e-9
+    assert curve.per_query["tiny nDCG@10 at 8"].keys() == set(asked)
+    at = [v for name, v in curve.values.items() if " at " in name]
+    assert at == sorted(at)
+
+
+def test_alpha_of_a_query_is_chosen_on_others():
+    """Judgements of one fold change nothing about its own run."""
+    from reproduction import measuring
+    from reproduction.jobs import RRAChoice
+
+    random = np.random.default_rng(0)
+    documents, queries = (
+        sp.csr_array(sp.random_array((n, 60), density=0.2, rng=random, dtype=np.float32))
+        for n in (50, 20)
+    )
+    ids = [f"d{number}" for number in range(50)]
+    asked = [f"q{number:02}" for number in range(20)]
+    fold = dict(zip(asked, (np.random.default_rng(0).permutation(20) % 4).tolist(), strict=True))
+    runs = []
+    for shift in (0, 7):
+        qrels = [
+            Qrel(name, f"d{(n + shift * (fold[name] == 2)) % 50}", 1)
+            for n, name in enumerate(asked)
+        ]
+        collection = Collection("tiny", ids, documents, asked, queries, qrels)
+        limited = measuring._Limited.of(collection, None, None, "weight")
+        runs.append(measuring._cross_validated(limited, RRAChoice(folds=4), Measurements()))
+    assert runs[0].keys() == runs[1].keys() == set(asked)
+    for name in asked:
+        if fold[name] == 2:
+            assert runs[0][name] == runs[1][name]
+
+
+def test_alpha_is_the_best_of_another_split():
+    from lexicept.index.impacts import Derived, RRASettings
+    from reproduction.jobs import RRAChoice
+    from reproduction.measuring import JudgedVectors, measure
+
+    random = np.random.default_rng(1)
+    documents = sp.csr_array(sp.random_array((50, 60), density=0.2, rng=random, dtype=np.float32))
+    queries = sp.csr_array(sp.random_array((20, 60), density=0.2, rng=random, dtype=np.float32))
+    ids = [f"d{number}" for number in range(50)]
+    asked = [f"q{number}" for number in range(20)]
+    derived = Derived.reweighted(documents, RRASettings(3.0))
+    hits = derived.engine.search(queries, 1, queries @ derived.background)
+    best = [Qrel(name, f"d{int(rows[0])}", 1) for name, (rows, _) in zip(asked, hits, strict=True)]
+    other = [Qrel(name, f"d{n}", 1) for n, name in enumerate(asked)]
+    collection = Collection(
+        "tiny", ids, documents, asked, queries, other,
+        split=lambda split: JudgedVectors(asked, queries, best if split == "train" else other),
+    )  # fmt: skip
+    measurements = Measurements()
+    measure(collection, measurements, RRAChoice(split="train"))
+    assert measurements.values["tiny α"] == 3.0
+    with pytest.raises(InputError, match="only one of"):
+        RRAChoice(alpha=1.0, folds=3)
+
+
+def test_tasks_of_mteb_go_on_after_one_that_failed(tmp_path, monkeypatch):
+    from lexicept.progress import silent
+    from reproduction.mteb_tasks import evaluate_tasks
+
+    asked = []
+
+    def evaluate(model, task, cache):
+        asked.append(task)
+        if task == "gated" and len(asked) == 2:
+            raise RuntimeError("ask for access")
+        return SimpleNamespace(task_results=[SimpleNamespace(get_score=lambda: len(task))])
+
+    fake = SimpleNamespace(evaluate=evaluate, get_task=lambda name: name)
+    monkeypatch.setitem(sys.modules, "mteb", fake)
+    arguments = ([None], ["open", "gated"], None, None, tmp_path / "kept" / "scores.json", silent)
+    with pytest.raises(InputError, match="task gated failed: ask for access"):
+        evaluate_tasks(*arguments)
+    assert evaluate_tasks(*arguments) == {"open main score": 4.0, "gated main score": 5.0}
+    assert asked == ["open", "gated", "gated"]
+
+
+def test_averaged_models_keep_their_vectors_apart(tmp_path, monkeypatch):
+    from reproduction import trained
+
+    monkeypatch.setattr(trained, "soup", lambda models, out: out.mkdir())
+    found = [trained._averaged([Path(one), Path("b")], tmp_path) for one in "ac"]
+    assert found[0].parent != found[1].parent
+
+
+def test_damaged_vectors_are_made_again(tmp_path, monkeypatch):
+    from lexicept.progress import silent
+    from reproduction import systems
+    from reproduction.recipe import read_job
+
+    save_collection(tmp_path / "beir")
+    content = {"system": "encoder", "model": "m", "datasets": [{"name": "beir", "split": "dev"}]}
+    job, data = read_job({"retrieval": content}, "row"), Data(tmp_path, {}, tmp_path)
+    monkeypatch.setattr(systems, "load_hub_encoder", lambda name: Letters())
+    expected = systems.run_retrieval(job, data, tmp_path / "work", silent).values
+    (half,) = (tmp_path / "work" / "vectors").glob("*/rows.data.npy")
+    half.write_bytes(half.read_bytes()[:-8])
+    with pytest.warns(LexiceptWarning, match="made again"):
+        assert systems.run_retrieval(job, data, tmp_path / "work", silent).values == expected
+
+
+class Letters:
+    """An encoder whose dimensions are how often a text has each letter."""
+
+    def encode_document(self, texts, **_):
+        import torch
+
+        counts = [[text.lower().count(letter) for letter in ascii_lowercase] for text in texts]
+        return torch.tensor(counts, dtype=torch.float32).to_sparse()
+
+    encode_query = encode_document
+
+    def get_embedding_dimension(self):
+        return 26
+
+
+def test_latency_is_of_what_seismic_finds(tmp_path):
+    """Documents that share no dimension with a query but its own: no pruning can miss it."""
+    pytest.importorskip("seismic", reason="needs lexicept[seismic]")
+    from reproduction.latency import METRIC, measure_latency
+
+    names = [f"d{number}" for number in range(40)]
+    documents = sp.csr_array(sp.eye_array(40, dtype=np.float32))
+    asked = ["first", "last", "of nothing"]
+    queries = sp.csr_array(documents[[0, 39, 0]])
+    queries.data[2] = 0
+    queries.eliminate_zeros()
+    qrels = [Qrel("first", "d0", 1), Qrel("last", "d3", 1), Qrel("of nothing", "d0", 1)]
+    measurements = Measurements()
+    measure_latency(Collection("tiny", names, documents, asked, queries, qrels), measurements)
+    assert measurements.values.keys() == {
+        "tiny Seismic nDCG@10",
+        "tiny Seismic RR@10",
+        f"tiny {METRIC}",
+    }
+    assert measurements.values["tiny Seismic RR@10"] == pytest.approx(1 / 3)
+    assert measurements.values[f"tiny {METRIC}"] > 0
+
+
+class BruteForceBMP:
+    """The interface of the package bmp, over dictionaries."""
+
+    documents: ClassVar[dict[str, dict[str, int]]] = {}
+
+    class Indexer:
+        def __init__(self, path, bsize, compress_range):
+            BruteForceBMP.documents = {}
+
+        def add_document(self, name, vector):
+            assert all(type(weight) is int and 1 <= weight <= 255 for weight in vector.values())
+            BruteForceBMP.documents[name] = vector
+
+        def finish(self):
+            pass
+
+    class Searcher:
+        def __init__(self, path):
+            self.known = set().union(*BruteForceBMP.documents.values())
+
+        def search(self, query, k, alpha, beta):
+            assert self.known >= query.keys(), "BMP panics"
+            scores = {
+                name: sum(weight * vector.get(term, 0) for term, weight in query.items())
+                for name, vector in BruteForceBMP.documents.items()
+            }
+            best = sorted((name for name in scores if scores[name]), key=lambda n: -scores[n])[:k]
+            return best, [scores[name] for name in best]
+
+
+@pytest.mark.parametrize("real", [False, True])
+def test_latency_is_of_what_bmp_finds(tmp_path, monkeypatch, real):
+    from reproduction.latency import measure_bmp
+
+    if real:
+        pytest.importorskip("bmp", reason="needs lexicept[bmp]")
+    else:
+        monkeypatch.setitem(sys.modules, "bmp", BruteForceBMP)
+    random = np.random.default_rng(0)
+    count, terms = 400, 60
+    dense = random.random((count, terms)) * (random.random((count, terms)) < 0.2)
+    dense[:, 7] = 0  # a term that no document has
+    asked_for = random.uniform(1, 2, (5, terms)) * (random.random((5, terms)) < 0.1)
+    asked_for[0, 7] = 1.0
+    documents, queries = sp.csr_array(dense), sp.csr_array(asked_for)
+    names = [f"d{number}" for number in range(count)]
+    levels = np.rint(documents.toarray() * 255 / documents.data.max())
+    best = (levels @ queries.toarray().T).argmax(axis=0)
+    asked = [f"q{number}" for number in range(5)]
+    qrels = [Qrel(query, names[row], 1) for query, row in zip(asked, best, strict=True)]
+    measurements = Measurements()
+    measure_bmp(Collection("some", names, documents, asked, queries, qrels), measurements)
+    values = measurements.values
+    assert values.keys() == {"some BMP nDCG@10", "some BMP RR@10", "some BMP ms"}
+    assert values["some BMP ms"] > 0
+    # BMP rounds queries too: the best document may come second.
+    assert values["some BMP RR@10"] >= (0.9 if real else 1)
+
+
+def test_bmp_that_is_not_installed_costs_a_row_nothing_else(monkeypatch):
+    from reproduction.latency import measure_bmp
+
+    monkeypatch.setitem(sys.modules, "bmp", None)
+    nothing, measurements = sp.csr_array((1, 1)), Measurements()
+    measure_bmp(Collection("some", ["d"], nothing, ["q"], nothing, []), measurements)
+    assert not measurements.values
+    assert measurements.notes == ["BMP ms is not measured: pip install 'lexicept[bmp]'"]
+
+
+def test_pairs_of_two_trained_models(tmp_path):
+    """Table 8 and 9's job: two trainings, their tokens and latents over the same documents."""
+    from lexicept.progress import silent
+    from reproduction.model_pairs import run_pairs
+    from reproduction.recipe import read_job
+    from reproduction.run import read_by
+    from support.tiny import save_bert
+
+    save_bert(tmp_path / "bert")
+    save_collection(tmp_path / "beir")
+    tokens, latents = short_training(1), short_training(1)
+    latents["model"] = {"backbone": "bert", "head": "random", "size": 30}
+    side = {"test": [{"name": "beir", "split": "dev"}]}
+    content = {
+        "dataset": "beir",
+        "documents": 25,
+        "tokens": {"config": tokens, **side},
+        "latents": {"config": latents, **side},
+    }
+    job, data = read_job({"pairs": content}, "row"), Data(tmp_path, {}, tmp_path)
+    assert read_by(job) == {"beir", "bert"}
+    found = run_pairs(job, data, tmp_path / "work", silent)
+    assert found.values["documents"] == 25
+    counts = [found.values[name] for name in ("synonymy", "polysemy", "identity")]
+    assert 0 <= sum(counts) <= found.values["associated"]
+    same = {**content, "latents": {"config": tokens, **side}}
+    of_itself = run_pairs(read_job({"pairs": same}, "row"), data, tmp_path / "work", silent)
+    # Every dimension that occurs in some documents, but not in nearly all, is its own identity.
+    assert of_itself.values["identity"] >= 1
+    assert of_itself.values["synonymy"] == of_itself.values["polysemy"]
+
+
+def test_a_table_with_latency_has_it_measured(tmp_path):
+    pytest.importorskip("seismic", reason="needs lexicept[seismic]")
+    from lexicept.progress import silent
+    from reproduction.recipe import read_job
+    from reproduction.trained import run_training
+    from support.tiny import save_bert
+
+    save_bert(tmp_path / "bert")
+    save_collection(tmp_path / "beir")
+    config = short_training(1)
+    content = {"config": config, "test": [{"name": "beir", "split": "dev", "column": "test"}]}
+    job, data = read_job({"training": content}, "row"), Data(tmp_path, {}, tmp_path)
+    plain = run_training(job, data, tmp_path / "work", silent).values
+    values = run_training(job, data, tmp_path / "work", silent, {"Seismic ms"}).values
+    added = {"test Seismic ms", "test Seismic nDCG@10", "test Seismic RR@10"}
+    assert values.keys() - plain.keys() == added
+
+
+def test_trainings_share_what_they_prepare(tmp_path, monkeypatch):
+    """One SAE for rows that read it with another k, another for another SAE; a model is what a
+    run of its own would have made."""
+    from lexicept.progress import silent
+    from lexicept.training.config import TrainingConfig
+    from lexicept.training.sae.trainer import SAETask
+    from lexicept.training.settings import from_mapping
+    from reproduction.trained import trained
+    from support.tiny import save_bert
+
+    save_bert(tmp_path / "bert")
+    save_collection(tmp_path / "beir")
+    begun = []
+    begin = SAETask.begin
+    monkeypatch.setattr(SAETask, "begin", lambda *of: begun.append(of) or begin(*of))
+
+    def model(work, k, sae_k):
+        sae = {"num_latents": 40, "k": sae_k, "tokens": 300, "batch_size": 100, "warmup_steps": 1}
+        made = {"backbone": str(tmp_path / "bert"), "sae": sae, "query_k": k, "document_k": k}
+        mapping = {
+            "data": {"corpus": str(tmp_path / "beir"), "queries": str(tmp_path / "beir")},
+            "model": made,
+            "loss": {"kl": 0, "in_batch": 1.0},
+            "optimizer": {"steps": 2, "batch_size": 4, "warmup_steps": 1},
+            "validation": {"count": 3, "every": 2},
+        }
+        return trained(from_mapping(TrainingConfig, mapping), tmp_path / work, silent)
+
+    for k, sae_k, count in ((2, 3, 1), (4, 4, 2), (2, 4, 2)):
+        shared = model("work", k, sae_k)
+        assert len(begun) == count, (k, sae_k)
+    own = model("other", 2, 4)
+    assert len(begun) == 3
+    for name in ("1_SAEHead/sae.safetensors", "1_SAEHead/config.json"):
+        assert (shared / name).read_bytes() == (own / name).read_bytes()
+
+
+@pytest.mark.parametrize(("trained", "read"), [("head", "states"), ("all", "transformed")])
+def test_layers_have_the_anisotropy_of_what_an_sae_reads(tmp_path, trained, read):
+    from lexicept.corpora import read_documents
+    from lexicept.models.backbone import Backbone
+    from lexicept.models.language_heads import language_head
+    from lexicept.models.sae.quality import anisotropy
+    from lexicept.progress import silent
+    from reproduction.recipe import read_job
+    from reproduction.trained import run_training
+    from support.tiny import save_bert
+
+    save_bert(tmp_path / "bert")
+    save_collection(tmp_path / "beir")
+    sae = {"num_latents": 40, "k": 4, "tokens": 300, "batch_size": 100, "warmup_steps": 1}
+    config = {
+        "data": {"corpus": "beir", "queries": "beir"},
+        "model": {"backbone": "bert", "sae": sae, "sae_input": read, "trained": trained},
+        "loss": {"kl": 0, "in_batch": 1.0},
+        "optimizer": {"steps": 2, "batch_size": 4, "warmup_steps": 1, "learning_rate": 0.01},
+        "validation": {"count": 3, "every": 2},
+    }
+    content = {"config": config, "test": [{"name": "beir", "split": "dev"}]}
+    job, data = read_job({"training": content}, "row"), Data(tmp_path, {}, tmp_path)
+    values = run_training(job, data, tmp_path / "work", silent, {"anisotropy"}).values
+    texts = [document.content for document in read_documents(str(tmp_path / "beir"))]
+    transform = language_head(str(tmp_path / "bert")).transform if read != "states" else None
+    before = anisotropy(Backbone.from_pretrained(str(tmp_path / "bert")), texts, 10**6, transform)
+    assert values["beir base anisotropy"] == pytest.approx(before[-1])
+    assert (values["beir anisotropy"] == pytest.approx(before[-1])) is (trained == "head")
+
+
+def test_clsr_is_bm25_over_latents_of_pooled_vectors(tmp_path, monkeypatch):
+    from lexicept.progress import silent
+    from reproduction import pooled
+    from reproduction.measuring import measure
+    from reproduction.recipe import read_job
+    from support.tiny import save_bert
+
+    save_bert(tmp_path / "bert")
+    save_collection(tmp_path / "beir")
+    sae = {"num_latents": 60, "k": 4, "tokens": 2000, "batch_size": 40, "warmup_steps": 1}
+    searched, latents, found = [], [], {}
+    of_vectors = pooled.latents_of
+
+    def spy(*of, **more):
+        latents.append(of_vectors(*of, **more))
+        return latents[-1]
+
+    monkeypatch.setattr(pooled, "latents_of", spy)
+    monkeypatch.setattr(pooled, "measure", lambda *of: searched.append(of[0]) or measure(*of))
+    monkeypatch.setattr(pooled, "BLOCK", 7)
+    for dense in (True, False):
+        content = {"datasets": [{"name": "beir", "split": "dev"}], "model": "bert", "sae": sae}
+        job = read_job({"pooled": {**content, "dense": dense}}, "row")
+        data = Data(tmp_path, {}, tmp_path)
+        found[dense] = pooled.run_pooled(job, data, tmp_path / "work", silent).values
+    assert found[True].keys() < found[False].keys()
+    assert found[False]["beir document length"] <= 4
+    assert 0 <= found[False]["beir FVU"] < found[False]["beir unseen FVU"]
+    (collection,), (documents, queries) = searched, latents
+    weighted = collection.weighting.documents(collection.documents.load())
+    df = np.bincount(documents.indices, minlength=60)
+    idf = np.log1p((40 - df + 0.5) / (df + 0.5))[documents.indices]
+    assert weighted.data == pytest.approx(idf * documents.data / (documents.data + 0.6))
+    assert collection.queries.data == pytest.approx(queries.data / (queries.data + 1.5))
+    assert found[True]["beir nDCG@10"] > 0.1
+
+
+@pytest.mark.parametrize("table", ["sae_splade/table8", "sae_splade/table9"])
+def test_pairs_are_of_table_1_s_models(table):
+    """The same trainings, so that a run of both tables trains each model once."""
+    models = {row.name: row.jobs for row in load_recipe(RECIPES, "sae_splade/table1").rows}
+    (row,) = load_recipe(RECIPES, table).rows
+    for size, job in row.jobs.items():
+        for side, name in ((job.tokens, "splade"), (job.latents, "sae_splade_k8")):
+            assert side.config == models[name][size].config
+            assert side.pretraining == models[name][size].pretraining
+    assert row.jobs["full"].documents == 10_000
+
+
+def test_vectors_that_are_read_in_blocks(tmp_path, monkeypatch):
+    """Products, latents and unexplained variance are those of all vectors at once."""
+    from lexicept.models.sae.model import SAE
+    from lexicept.training.losses import fraction_unexplained
+    from reproduction import pooled
+
+    monkeypatch.setattr(pooled, "BLOCK", 7)
+    random = np.random.default_rng(0)
+    np.save(tmp_path / "d.npy", random.normal(size=(40, 6)).astype(np.float16))
+    D, Q = np.load(tmp_path / "d.npy", mmap_mode="r"), random.normal(size=(3, 6))
+    every = torch.from_numpy(np.array(D, np.float32))
+    found = list(pooled.nearest(Q, D, 9))
+    scores = Q @ D.T.astype(np.float64)
+    for (rows, values), of_query in zip(found, scores, strict=True):
+        assert rows.tolist() == np.argsort(-of_query)[:9].tolist()
+        assert values == pytest.approx(np.sort(of_query)[::-1][:9], rel=1e-4)
+    sae = SAE(6, 20, 3).requires_grad_(False)
+    acts, latents = sae.encode(every)
+    expected = torch.zeros(40, 20).scatter(1, latents, acts)
+    assert pooled.latents_of(sae, D, 3).toarray() == pytest.approx(expected.numpy(), rel=1e-4)
+    rows = np.arange(3, 33)
+    share = fraction_unexplained(every[3:33], sae(every[3:33]))
+    assert pooled.unexplained(sae, D, rows) == pytest.approx(float(share), rel=1e-4)
+    parts = pooled.Parts.of(40, 0.25)
+    assert (len(parts.learned), len(parts.unseen)) == (30, 10)
+    assert sorted([*parts.learned, *parts.unseen]) == list(range(40))

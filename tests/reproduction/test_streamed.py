@@ -1,0 +1,176 @@
+"""Evaluation of collections on disk: as in memory, resumed, and without holding any of them."""
+
+import gzip
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from lexicept.corpora import read_documents
+from lexicept.progress import silent
+from lexicept.storage.arrays import CSRWriter, StoredRows
+from lexicept.vectorizers.words import WordVectorizer
+from lexicept.weighting import BM25
+from reproduction import stored, vectors
+from reproduction.data import Data, judged
+from reproduction.jobs import DatasetSettings, RetrievalJob, RRAChoice
+from reproduction.measuring import Collection, Measurements, measure, measure_curve
+from reproduction.stored import encoded_rows, words_of
+from reproduction.systems import (
+    judged_vectors,
+    known_items,
+    vectors_collection,
+    words_collection,
+)
+from reproduction.vectors import read_vectors, stored_vectors
+from support.tiny import save_collection
+
+DEV = DatasetSettings("tiny", split="dev")
+CHOICES = [
+    None,
+    RRAChoice(alpha=1.5),
+    RRAChoice(documents=20),
+    RRAChoice(folds=2),
+    RRAChoice(split="train"),
+]
+
+
+def save_vectors(folder: Path, count: int) -> Path:
+    """Write vectors of documents, three terms each, and of two queries."""
+    folder.mkdir()
+    with gzip.open(folder / "documents.jsonl.gz", "wt") as file:
+        for n in range(count):
+            vector = {f"t{n % 7}": n + 1, f"t{n % 5 + 7}": 2, f"t{n % 3 + 12}": 1}
+            file.write(json.dumps({"id": f"d{n}", "vector": vector}) + "\n")
+    with gzip.open(folder / "queries.tsv.gz", "wt") as file:
+        file.write("q1\tt1 t1 t9\nq2\tt14\n")
+    return folder
+
+
+def test_published_vectors_are_written_block_by_block(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No more documents than a block's are read and not yet written."""
+    folder = save_vectors(tmp_path / "published", 50)
+    whole = read_vectors(folder, None, 0.5)
+    waiting, most, read, write = 0, 0, vectors.read_objects, CSRWriter.append
+
+    def counted(path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        nonlocal waiting, most
+        for one in read(path):
+            waiting += 1
+            most = max(most, waiting)
+            yield one
+
+    def append(self: CSRWriter, block: sp.csr_array) -> None:
+        nonlocal waiting
+        write(self, block)
+        waiting -= block.shape[0]
+
+    vocabulary = tmp_path / "vocab.txt"
+    vocabulary.write_text("\n".join(whole.terms))
+    monkeypatch.setattr(vectors, "read_objects", counted)
+    monkeypatch.setattr(vectors, "BLOCK", 8)
+    monkeypatch.setattr(CSRWriter, "append", append)
+    found = stored_vectors(folder, vocabulary, 0.5, tmp_path / "stored")
+    assert (waiting, most) == (0, 8)
+    assert isinstance(found.documents, StoredRows)
+    assert (found.documents.load() != whole.documents).nnz == 0
+    assert list(found.document_ids) == whole.document_ids == [f"d{n}" for n in range(50)]
+    assert (found.queries != whole.queries).nnz == 0
+    assert whole.documents[[3], [whole.terms.index("t3")]].tolist() == [2.0]
+    monkeypatch.setattr(vectors, "read_objects", None)  # they are there
+    assert stored_vectors(folder, vocabulary, 0.5, tmp_path / "stored").terms == whole.terms
+
+
+def test_published_vectors_on_disk_measure_as_in_memory(tmp_path: Path) -> None:
+    folder = save_vectors(tmp_path / "published", 50)
+    (folder / "qrels").mkdir()
+    lines = "query-id\tcorpus-id\tscore\nq1\td1\t1\nq2\td2\t1\n"
+    (folder / "qrels" / "test.tsv").write_text(lines)
+    job = RetrievalJob(datasets=(DatasetSettings("published"),), rra=RRAChoice(documents=20))
+    data = Data(tmp_path, {}, tmp_path / "work")
+    streamed = vectors_collection(job, job.datasets[0], data, tmp_path / "work")
+    assert isinstance(streamed.documents, StoredRows)
+    whole = replace(streamed, documents=read_vectors(folder, None).documents, folder=None)
+    found, expected = Measurements(), Measurements()
+    measure(streamed, found, job.rra, None, 2)
+    measure(whole, expected, job.rra, None, 2)
+    assert found.values == pytest.approx(expected.values, rel=1e-6)
+    assert found.per_query == expected.per_query
+
+
+def in_memory(source: str) -> Collection:
+    """Return a collection with BM25 weights, made of all documents at once."""
+    documents = list(read_documents(source))
+    vectorizer = WordVectorizer("en")
+    weights = BM25(0.9, 0.4).documents(vectorizer.documents([one.content for one in documents]))
+    queries, qrels = judged(source, "dev", None)
+    asked = vectorizer.queries([query.text for query in queries])
+    ids = ([one.id for one in documents], [query.id for query in queries])
+    return Collection("tiny", ids[0], sp.csr_array(weights), ids[1], asked, qrels)
+
+
+@pytest.mark.parametrize("rra", CHOICES)
+@pytest.mark.parametrize("limits", [(None, None), (1, 3)])
+def test_a_collection_on_disk_measures_as_one_in_memory(
+    tmp_path: Path, rra: RRAChoice | None, limits: tuple[int | None, int | None]
+) -> None:
+    source = save_collection(tmp_path / "tiny", documents=60)
+    whole, found, expected = in_memory(source), Measurements(), Measurements()
+    job = RetrievalJob(datasets=(DEV,), rra=rra)
+    data = Data(tmp_path, {}, tmp_path / "work")
+    streamed = words_collection(job, DEV, data, tmp_path / "work", silent)
+    assert isinstance(streamed.documents, StoredRows)
+    corpus, _, vectorizer = words_of(source, "en", tmp_path / "work", silent)
+    known = known_items(rra, corpus, vectorizer.queries, data, tmp_path / "work")
+    split = partial(judged_vectors, source, vectorizer.queries)
+    measure(streamed, found, rra, *limits)
+    measure(replace(whole, known=known, split=split), expected, rra, *limits)
+    assert found.values == pytest.approx(expected.values, rel=1e-6)
+    assert found.per_query == expected.per_query
+    assert found.notes == expected.notes
+    assert found.values["tiny nDCG@10"] > 0.5 or limits != (None, None)
+    assert not list((tmp_path / "work" / "postings").iterdir())  # they are removed after the search
+
+
+def test_the_curve_of_a_collection_on_disk_is_that_of_one_in_memory(tmp_path: Path) -> None:
+    source = save_collection(tmp_path / "tiny", documents=60)
+    found, expected = Measurements(), Measurements()
+    data = Data(tmp_path, {}, tmp_path / "work")
+    job = RetrievalJob(datasets=(DEV,))
+    measure_curve(words_collection(job, DEV, data, tmp_path / "work", silent), found)
+    measure_curve(in_memory(source), expected)
+    assert "tiny nDCG@10 at 2" in expected.values
+    assert found.values == pytest.approx(expected.values, rel=1e-6)
+    assert found.per_query == expected.per_query
+
+
+def test_encoding_goes_on_after_a_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stored, "BLOCK", 10)
+    texts = [str(number) for number in range(35)]
+    seen: list[str] = []
+
+    def encode(some: Sequence[str]) -> sp.csr_array:
+        if "20" in some and "20" not in seen:
+            seen.append("20")
+            raise KeyboardInterrupt
+        seen.extend(some)
+        weights = np.ones(len(some), np.float32)
+        columns = [int(text) for text in some]
+        return sp.csr_array((weights, (range(len(some)), columns)), shape=(len(some), 35))
+
+    place = tmp_path / "vectors" / "x"
+    with pytest.raises(KeyboardInterrupt):
+        encoded_rows(place, texts, 35, encode, silent)
+    assert not place.exists()
+    rows = encoded_rows(place, texts, 35, encode, silent)
+    assert seen.count("5") == seen.count("15") == 1  # kept from before the kill
+    assert np.array_equal(rows.load().toarray(), np.eye(35))
+    assert encoded_rows(place, texts, 35, pytest.fail, silent).load().nnz == 35

@@ -1,0 +1,135 @@
+"""One recipe of each paper through its whole code, on tiny data and random models made here."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from lexicept.corpora import read_documents, read_queries
+from lexicept.models.backbone import Backbone
+from lexicept.models.encoder import Encoder
+from lexicept.models.heads.sae import SAEHead
+from lexicept.models.sae.pretrained import find_pretrained_sae
+from lexicept.models.word_vocabulary import expanded_words
+from lexicept.training.candidates.text_datasets import import_texts
+from reproduction.run import Outcome
+from support import tiny_recipes as tiny
+from support.runs import metrics, tensors
+from support.tiny import WORDS
+
+pytestmark = pytest.mark.usefixtures("_hasty")
+
+
+def values(outcome: Outcome, row: str) -> dict[str, float]:
+    assert row in outcome.results, outcome.missing
+    return dict(outcome.results[row].values)
+
+
+def runs(out: Path) -> list[Path]:
+    """The folders of trained models."""
+    return sorted(path.parent for path in (out / "work" / "runs").glob("*/model"))
+
+
+def test_sae_splade(tmp_path: Path) -> None:
+    """An SAE over the corpus, then KL and MarginMSE on ColBERTv2's lists of 1 + 8, retrieval."""
+    data, out = tmp_path / "data", tmp_path / "out"
+    tiny.save_sae_splade(data)
+    found = values(tiny.run(tiny.SAE_SPLADE, tiny.sae_splade_rows(), data, out), "sae_splade_k8")
+    name = "msmarco-passage/dev/small"
+    assert 0 <= found[f"{name} RR@10"] <= 1
+    assert 0 < found[f"{name} query length"] <= 64
+    (folder,) = runs(out)
+    head = Encoder.load(folder / "model").head
+    assert isinstance(head, SAEHead)
+    assert head.size == 64
+    told = metrics(folder)
+    assert {"kl", "margin_mse", "query_flops", "document_flops"} <= set(told[-1]) | set(told[-2])
+
+
+def test_splare(tmp_path: Path) -> None:
+    """MNTP, LoRA under a frozen Llama Scope SAE, a soup of two seeds, Top-K, XTREME-UP."""
+    data, out = tmp_path / "data", tmp_path / "out"
+    tiny.save_splare(data)
+    import_texts(str(data / "bge.jsonl"), data / "bge_multilingual", scored_only=True)
+    found = values(tiny.run(tiny.SPLARE, tiny.splare_rows(), data, out), "splare")
+    for language in tiny.LANGUAGES:
+        assert 0 <= found[f"{language} RR@10"] <= 1
+        assert 0 < found[f"{language} query length"] <= 6
+        assert 0 < found[f"{language} document length"] <= 12
+    (pretrained,) = (out / "work" / "pretrained").iterdir()
+    assert Backbone.from_pretrained(str(pretrained)).bidirectional
+    first, second = (tensors(folder / "model") for folder in runs(out))
+    (averaged,) = (out / "work" / "soups").glob("*/model")
+    differ = [name for name, value in first.items() if not torch.equal(value, second[name])]
+    assert differ
+    assert all("1_SAEHead" not in name for name in differ)  # the SAE is frozen
+    for name, value in tensors(averaged).items():
+        mean = (first[name].float() + second[name].float()) / 2
+        assert torch.allclose(value.float(), mean, atol=0.02), name
+    scope = data / "fnlp" / "Llama3_1-8B-Base-LXR-32x" / "Llama3_1-8B-Base-L1R-32x"
+    sae = find_pretrained_sae(str(scope)).load()
+    head = Encoder.load(averaged).head
+    assert isinstance(head, SAEHead)
+    assert torch.allclose(head.sae.W_enc.float(), sae.W_enc.float())
+
+
+def unbroken_esplade(data: Path, out: Path) -> Outcome:
+    return tiny.run(tiny.ESPLADE, tiny.esplade_rows(), data, out)
+
+
+def test_esplade_and_kill_9(tmp_path: Path) -> None:
+    """Vocabulary, EMLM, dual loss, pruning; killed while pretraining, then while training."""
+    data, out = tmp_path / "data", tmp_path / "out"
+    tiny.save_esplade(data)
+    whole = unbroken_esplade(data, tmp_path / "unbroken")
+    for stage, step in (("pretraining", 2), ("training", 4)):
+        code = (
+            "import sys\nsys.path.append('tests')\n"
+            "from support.tiny_recipes import main\nmain(*sys.argv[1:])"
+        )
+        places = (str(data), str(out), stage, str(step))
+        done = subprocess.run(
+            [sys.executable, "-c", code, *places],
+            cwd=Path(__file__).parents[2],
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == -signal.SIGKILL, done.stderr
+        assert not list(out.glob("esplade/figure1/full/rows/*.json"))
+    resumed = unbroken_esplade(data, out)
+    for row in ("esplade", "esplade_q5_d10"):
+        assert values(resumed, row) == values(whole, row)
+    name = "orcas_titles/evaluation"
+    pruned = values(whole, "esplade_q5_d10")
+    assert 0 < pruned[f"{name} query length"] <= 3
+    assert 0 < pruned[f"{name} document length"] <= 5
+    assert values(whole, "esplade")[f"{name} document length"] > 5
+    (folder,) = runs(out)  # both rows are of one training
+    encoder = Encoder.load(folder / "model")
+    texts = [one.content for one in read_documents(data / "orcas_titles" / "train")]
+    texts += [one.text for one in read_queries(data / "orcas_titles" / "train", "train")]
+    words, _ = expanded_words(texts, encoder.backbone.tokenizer, 24)
+    assert list(encoder.head.terms) == words
+    assert set(words) < set(WORDS)
+    told = metrics(folder)
+    terms = {"masked_in_batch", "in_batch", "mask_divergence", "joint_flops"}
+    assert terms <= set().union(*map(set, told))
+    unbroken = metrics(runs(tmp_path / "unbroken")[0])
+    assert told == unbroken
+
+
+def test_rra_over_five_kinds_of_vectors(tmp_path: Path) -> None:
+    """SPLADE encoded, BM25, and published vectors; α is chosen, and rankings change."""
+    data, out = tmp_path / "data", tmp_path / "out"
+    tiny.save_rra(data)
+    outcome = tiny.run(tiny.RRA, tiny.rra_rows(), data, out)
+    name = "beir/nfcorpus/test"
+    for row in tiny.KINDS:
+        after, before = values(outcome, row), values(outcome, row.removesuffix("_rra"))
+        assert 0 <= after[f"{name} nDCG@10"] <= 1
+        assert after[f"{name} α"] > 0
+        assert f"{name} α" not in before
+        assert after[f"{name} query length"] == before[f"{name} query length"]
