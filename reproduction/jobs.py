@@ -8,8 +8,8 @@ from typing import Literal
 from lexicept.errors import InputError
 from lexicept.rra import TRANSFORMS
 from lexicept.training.config import TrainingConfig
+from lexicept.training.head_kinds import LanguageHead
 from lexicept.training.pretraining.settings import (
-    HeadKind,
     PretrainingSettings,
     masking_of,
     words_of,
@@ -135,7 +135,7 @@ class PretrainingStage:
 
     corpus: Text = ""
     """Dataset of the texts."""
-    head: HeadKind = "mlm"
+    head: LanguageHead = "mlm"
     """Initial rows of the head: the backbone's own, means over words' sub-words (ESPLADE), or
     random."""
     words: Count | None = None

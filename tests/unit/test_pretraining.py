@@ -29,7 +29,7 @@ from lexicept.training.pretraining.trainer import MaskedTask, pretrain
 from lexicept.training.pretraining.windows import (
     Example,
     Masked,
-    Position,
+    StreamPosition,
     WindowStream,
     mask,
     subword_spans,
@@ -181,7 +181,7 @@ def test_sub_words_of_a_batch_are_all_but_special_tokens(
     backbone, head = subwords
     texts = ["the cats [SEP] sat unknown", ""]
     settings = replace(SMALL, masking="subwords")
-    _, batch = next(WindowStream(backbone, head, texts, settings).batches(Position()))
+    _, batch = next(WindowStream(backbone, head, texts, settings).batches(StreamPosition()))
     (example,) = batch
     names = [VOCABULARY[i] for i in example.token_ids]
     assert names == ["[CLS]", "the", "cat", "##s", "[SEP]", "sat", "[UNK]", "[SEP]"]
@@ -194,13 +194,13 @@ def test_words_of_a_batch_are_the_head_s(model: Any) -> None:
     backbone, head = model()
     terms = list(head.terms)
     assert "lovely" in terms
-    for _, batch in islice(stream(backbone, head).batches(Position()), 20):
+    for _, batch in islice(stream(backbone, head).batches(StreamPosition()), 20):
         for example in batch:
             for start, end, dimension in example.spans:
                 tokens = [VOCABULARY[i].removeprefix("##") for i in example.token_ids[start:end]]
                 assert "".join(tokens) == terms[dimension]
     few = head.with_rows(head.rows[:1], head.bias[:1], ["lovely"])
-    batches = stream(backbone, few).batches(Position())
+    batches = stream(backbone, few).batches(StreamPosition())
     found = [example for _, batch in islice(batches, 4) for example in batch]
     assert all([span.dimension for span in example.spans] == [0] for example in found)
 
@@ -211,7 +211,7 @@ def test_every_window_once_an_epoch_and_words_that_windows_cut_are_left_out(
     backbone, head = subwords
     windows = [w for w in backbone.windows(TEXTS) if len(w.token_ids) > 2]
     assert len(windows) == len({tuple(w.token_ids) for w in windows}) > len(TEXTS)
-    batches = stream(backbone, head, masking="subwords").batches(Position())
+    batches = stream(backbone, head, masking="subwords").batches(StreamPosition())
     epochs: dict[int, list[Example]] = {0: [], 1: [], 2: []}
     for position, batch in batches:
         if position.epoch == 3:
@@ -226,7 +226,7 @@ def test_every_window_once_an_epoch_and_words_that_windows_cut_are_left_out(
     _, head = model()
     spans = {
         tuple(example.token_ids): [span.start for span in example.spans]
-        for _, batch in islice(stream(backbone, head).batches(Position()), 20)
+        for _, batch in islice(stream(backbone, head).batches(StreamPosition()), 20)
         for example in batch
     }
     long = [w for w in windows if w.text == 5]
@@ -238,12 +238,12 @@ def test_every_window_once_an_epoch_and_words_that_windows_cut_are_left_out(
 def test_a_stream_goes_on_anywhere(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(windows, "SHUFFLED_BATCHES", 1)  # 3 texts together
     backbone, head = model()
-    unbroken = list(islice(stream(backbone, head).batches(Position()), 15))
+    unbroken = list(islice(stream(backbone, head).batches(StreamPosition()), 15))
     assert {position.epoch for position, _ in unbroken} >= {0, 1}
     assert {position.document for position, _ in unbroken} == {0, 3, 6}
     for place, (position, _) in enumerate(unbroken[:-1]):
         assert next(stream(backbone, head).batches(position)) == unbroken[place + 1]
-    other = list(islice(stream(backbone, head, seed=1).batches(Position()), 15))
+    other = list(islice(stream(backbone, head, seed=1).batches(StreamPosition()), 15))
     assert other != unbroken
 
 
@@ -309,7 +309,7 @@ def test_the_loss_is_cross_entropy_at_the_masked_places(model: Any) -> None:
 
 def first_batch(backbone: Backbone, head: VocabularyHead, batch_size: int) -> list[Example]:
     settings = replace(SMALL, batch_size=batch_size)
-    _, batch = next(WindowStream(backbone, head, TEXTS, settings).batches(Position()))
+    _, batch = next(WindowStream(backbone, head, TEXTS, settings).batches(StreamPosition()))
     return batch
 
 
@@ -379,7 +379,7 @@ def test_a_batch_in_parts_has_the_gradient_of_the_whole(
         monkeypatch.setattr(loop, "MAX_GRAD_NORM", 1e9)
         backbone.model.config._attn_implementation = "eager"
         trainer = Loop(MaskedTask(backbone, head, settings))
-        _, batch = next(WindowStream(backbone, head, TEXTS[:5], settings).batches(Position()))
+        _, batch = next(WindowStream(backbone, head, TEXTS[:5], settings).batches(StreamPosition()))
         assert len({len(example.token_ids) for example in batch}) > 2
         gradients = {}
         monkeypatch.setattr(trainer.optimizer, "step", lambda: None)
@@ -570,7 +570,7 @@ def test_masked_tokens_are_recognised_from_the_place_before(decoder: Any) -> Non
     assert replace(settings, mask_share=0.5).share == 0.5
     task = MaskedTask(backbone, head, settings)
     texts = [text(*range(20))]
-    _, (example,) = next(WindowStream(backbone, head, texts, settings).batches(Position()))
+    _, (example,) = next(WindowStream(backbone, head, texts, settings).batches(StreamPosition()))
     tokens = example.token_ids
     assert [span.start for span in example.spans] == list(range(1, 21))
     underscore = backbone.tokenizer.convert_tokens_to_ids("_")
@@ -596,7 +596,7 @@ def test_nothing_is_before_the_first_token(tmp_path: Path) -> None:
     for masking in ("mntp", "causal"):
         settings = replace(SMALL, masking=masking)
         texts = [text(1, 2, 3), text(4), ""]
-        _, batch = next(WindowStream(backbone, head, texts, settings).batches(Position()))
+        _, batch = next(WindowStream(backbone, head, texts, settings).batches(StreamPosition()))
         assert [[span.start for span in example.spans] for example in batch] == [[1, 2]]
 
 
@@ -604,7 +604,7 @@ def test_causal_pretraining_has_the_library_s_loss(decoder: Any, tmp_path: Path)
     backbone, head = decoder(bidirectional=False)
     settings = replace(SMALL, masking="causal", trained="all")
     task = MaskedTask(backbone, head, settings)
-    _, batch = next(WindowStream(backbone, head, SENTENCES[:2], settings).batches(Position()))
+    _, batch = next(WindowStream(backbone, head, SENTENCES[:2], settings).batches(StreamPosition()))
     masked_windows = [task._hidden(example, np.random.default_rng(0)) for example in batch]
     ids = torch.tensor([window.token_ids for window in masked_windows])
     with quiet_transformers():
@@ -678,7 +678,7 @@ def test_texts_are_cut_and_so_is_no_word(model: Any) -> None:
     texts = ["the cat sat on lovely mats", "a dog ran on a lovely dog", "the cat sat on a mat"]
     found = {}
     stream = WindowStream(backbone, head, texts, settings)
-    for _, (example,) in islice(stream.batches(Position()), 9):
+    for _, (example,) in islice(stream.batches(StreamPosition()), 9):
         assert len(example.token_ids) <= 8
         found[tuple(example.token_ids)] = [terms[span.dimension] for span in example.spans]
     ids = backbone.tokenizer.convert_tokens_to_ids

@@ -140,12 +140,15 @@ def _pretrain(
     progress: Progress,
 ) -> None:
     """Store the texts, train, and publish the model."""
-    from lexicept.training.pretraining.start import initial_encoder, load_models
-    from lexicept.training.pretraining.trainer import pretrain
+    from lexicept.training.pretraining.trainer import (
+        encoder_to_pretrain,
+        load_backbone_and_head,
+        pretrain,
+    )
     from lexicept.training.settings import to_mapping
 
     # Whatever can be refused is loaded before the texts are stored.
-    models = load_models(start["backbone"], start["layer"], settings)
+    models = load_backbone_and_head(start["backbone"], start["layer"], settings)
     staged = work.staged()
     stores = {"texts": corpus} | ({} if vocabulary is None else {"vocabulary": vocabulary})
     for name, documents in stores.items():
@@ -156,7 +159,7 @@ def _pretrain(
     work.check({**start, **to_mapping(settings), **{n: sha256(staged / n) for n in names}})
     texts = TextStore(staged / "texts")
     words = texts if vocabulary is None else TextStore(staged / "vocabulary")
-    encoder = initial_encoder(models, start["head"], start["size"], words, settings)
+    encoder = encoder_to_pretrain(models, start["head"], start["size"], words, settings.seed)
     pretrain(encoder.backbone, encoder.head, texts, settings, work.kept("training"), progress)
     encoder.save(str(staged / "model"), create_model_card=False)
     work.publish(staged / "model")

@@ -10,8 +10,8 @@ from pydantic import Field
 from lexicept.errors import InputError
 from lexicept.evaluation.effectiveness import depth_of
 from lexicept.models.heads.settings import Pooling
-from lexicept.models.sae.pretrained import USUAL_L0
 from lexicept.models.sources import DEFAULT_BACKBONE, AttentionKernel, Dtype
+from lexicept.training.head_kinds import HEAD_KINDS, LanguageHead
 from lexicept.training.sae.settings import SAESettings
 from lexicept.training.settings import (
     Count,
@@ -60,10 +60,10 @@ class ModelSettings:
     """True if special tokens, such as [CLS] and [SEP], count like any other token in SAE training,
     pooling and the saved model (SAE-SPLADE, section 3); null for the saved model's setting, and
     false where it has none."""
-    head: Literal["sae", "mlm", "expanded", "random"] = "sae"
+    head: Literal["sae", LanguageHead] = "sae"
     """Head: a sparse autoencoder, pretrained or first trained on the documents (``sae``); the
     backbone's own language head, masked or, for a decoder, causal (``mlm``); a language head over
-    whole words, whose rows are means over the words' sub-words (``expanded``); or a language head
+    whole words, with means over the words' sub-words as rows (``expanded``); or a language head
     with random rows (``random``)."""
     sae: SAESettings = field(default_factory=SAESettings)
     """Training of the SAE for the head ``sae``, where it is not pretrained."""
@@ -77,9 +77,9 @@ class ModelSettings:
     ``lexicept.models.sae.formats`` knows; requires ``layer`` where it holds several layers."""
     pretrained_width: Count | None = None
     """Number of latents of the pretrained SAE, where there are several."""
-    pretrained_l0: Positive = USUAL_L0
-    """Active latents per token of the pretrained SAE: the nearest one is taken, among several of a
-    layer and width."""
+    pretrained_l0: Positive | None = None
+    """Active latents per token of the pretrained SAE: among several SAEs of a layer and width, the
+    nearest is taken; null for 100."""
     size: Count | None = None
     """Dimensions of the heads ``expanded`` (the most frequent words of the documents) and
     ``random``."""
@@ -134,7 +134,8 @@ class ModelSettings:
             raise InputError(f"pretrained requires head: sae, not {self.head!r}")
         if self.freeze_head and self.trained == "head":
             raise InputError("freeze_head requires trained: lora or all; nothing learns otherwise")
-        if self.head in ("expanded", "random") and not (self.size or self.start):
+        sized = self.head != "sae" and HEAD_KINDS[self.head].dimensions != "subwords"
+        if sized and not (self.size or self.start):
             raise InputError(f"size is missing: dimensions of the head {self.head!r}")
         if self.initial_active_dims is not None:
             self._check_initial_active_dims(self.initial_active_dims)

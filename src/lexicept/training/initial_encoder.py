@@ -1,4 +1,4 @@
-"""The encoder that a run starts from."""
+"""The encoder at the start of a run."""
 
 from __future__ import annotations
 
@@ -23,44 +23,48 @@ from lexicept.models.lookup import Lookup
 from lexicept.models.lora import add_adapters
 from lexicept.models.resources import cast as cast_weights
 from lexicept.models.resources import check_checkpointing, checkpoint_blocks, use_attention
-from lexicept.models.sae.pretrained import find_pretrained_sae
+from lexicept.models.sae.pretrained import USUAL_L0, find_pretrained_sae
 from lexicept.models.sae.states import origin_of
 from lexicept.training.candidates.neural_teachers import check_dense
 from lexicept.training.config import ModelSettings, TrainingConfig
 from lexicept.training.data import TrainingData
+from lexicept.training.head_kinds import HEAD_KINDS, Vocabulary
 from lexicept.training.run_folder import RunFolder
 from lexicept.training.sae.trainer import train_on_states, train_sae
 
 CALIBRATION_TOKENS = 1000
-"""Number of tokens that initial biases are measured on."""
+"""Number of tokens in the sample for initial biases."""
 
 
 class Loaded(NamedTuple):
-    """The models that a run starts from, loaded before its data are read."""
+    """The models of a run, loaded before the data are read."""
 
     backbone: Backbone
     head: Head | None = None
     """Pretrained SAE or language head; None for an SAE that the run trains."""
     inner: VocabularyHead | None = None
-    """Language head whose transform an SAE reads; see ``sae_input``."""
+    """Language head with the transform before the SAE; see ``sae_input``."""
     start: Encoder | None = None
-    """Saved encoder that backbone and head belong to."""
+    """Saved encoder of this backbone and head."""
 
 
 def load_models(config: TrainingConfig) -> Loaded:
-    """Load the models that a configuration names, all of them: what is missing, pickled, damaged or
-    of the wrong kind is refused before minutes of work on the data.
+    """Load every model of a configuration, so that errors come before minutes of work on data.
 
     Raises:
-        InputError: a model that can't be loaded, or settings that do not fit it.
+        InputError: a model that can't be loaded, or settings that do not fit the model.
     """
     settings = config.model
     loaded = _load_start(settings) if settings.start is not None else _load_parts(config)
-    _cut(loaded, settings)
+    backbone = loaded.backbone
+    (loaded.start or backbone).cut(
+        settings.max_query_tokens or backbone.max_query_tokens,
+        settings.max_document_tokens or backbone.max_document_tokens,
+    )
     if settings.attn_implementation is not None:
-        use_attention(loaded.backbone, settings.attn_implementation)
+        use_attention(backbone, settings.attn_implementation)
     if config.optimizer.gradient_checkpointing and settings.trained != "head":
-        check_checkpointing(loaded.backbone)
+        check_checkpointing(backbone)
     if config.teacher.dense is not None:
         check_dense(config.teacher.dense)
     return loaded
@@ -80,8 +84,12 @@ def _load_parts(config: TrainingConfig) -> Loaded:
     settings, pretrained = config.model, None
     layer = settings.layer
     if settings.pretrained is not None:
-        wanted = (settings.pretrained, layer, settings.pretrained_width)
-        pretrained = find_pretrained_sae(*wanted, l0=settings.pretrained_l0)
+        pretrained = find_pretrained_sae(
+            settings.pretrained,
+            layer,
+            settings.pretrained_width,
+            l0=settings.pretrained_l0 or USUAL_L0,
+        )
         layer = layer or pretrained.layer
     backbone = Backbone.from_pretrained(
         settings.backbone,
@@ -100,7 +108,7 @@ def _load_parts(config: TrainingConfig) -> Loaded:
 
 
 def initial_encoder(run: RunFolder, data: TrainingData, loaded: Loaded) -> Encoder:
-    """Return the encoder to train, as the configuration says; an SAE may be trained first.
+    """Return the encoder to train; an SAE may be trained first.
 
     Raises:
         InputError: settings that do not fit the models.
@@ -118,21 +126,12 @@ def initial_encoder(run: RunFolder, data: TrainingData, loaded: Loaded) -> Encod
     encoder.index_settings = replace(encoder.index_settings, **weighting)
     head.configure(**_head_changes(settings))
     if settings.initial_active_dims is not None:
-        head.calibrate(_sample(backbone, data.documents), settings.initial_active_dims)
+        head.calibrate(_sample_states(backbone, data.documents), settings.initial_active_dims)
     return encoder
 
 
-def _cut(loaded: Loaded, settings: ModelSettings) -> None:
-    """Set the lengths at which the model cuts texts; those not given stay."""
-    backbone = loaded.backbone
-    (loaded.start or backbone).cut(
-        settings.max_query_tokens or backbone.max_query_tokens,
-        settings.max_document_tokens or backbone.max_document_tokens,
-    )
-
-
 def _head_changes(settings: ModelSettings) -> dict[str, Any]:
-    """Return the head's settings that the configuration changes."""
+    """Return the settings of the head that the configuration changes."""
     # Training starts from a query scale of 1, and may learn another.
     changes: dict[str, Any] = {"query_scale": 1.0}
     for name in ("query_k", "document_k"):
@@ -145,7 +144,7 @@ def _head_changes(settings: ModelSettings) -> dict[str, Any]:
 
 
 def _head(run: RunFolder, loaded: Loaded, data: TrainingData) -> Head:
-    """Return the head as it was loaded, or made of that and of the run's texts."""
+    """Return the loaded head, a new language head, or a head over a new SAE."""
     if loaded.head is None:
         return _sae_head(run, loaded.backbone, loaded.inner, data)
     if isinstance(loaded.head, VocabularyHead):
@@ -156,42 +155,61 @@ def _head(run: RunFolder, loaded: Loaded, data: TrainingData) -> Head:
 def _sae_head(
     run: RunFolder, backbone: Backbone, inner: VocabularyHead | None, data: TrainingData
 ) -> Head:
-    """Return a head over an SAE that all processes train on the run's texts."""
+    """Train an SAE on the run's texts, in all processes; return a head over the SAE."""
     settings = run.config.model
     transform = None if inner is None else inner.transform
-    sides = ["documents", "queries"] if settings.sae_queries else ["documents"]
-    texts = [getattr(data, side) for side in sides]
-    to = (settings.sae, run.prepared / "sae", run.progress)
-    if settings.trained == "head":  # the states are read once, for the SAE and the head
+    names = ["documents", "queries"] if settings.sae_queries else ["documents"]
+    texts = [getattr(data, name) for name in names]
+    folder = run.prepared / "sae"
+    if settings.trained == "head":  # the cached states serve the SAE and the head
         with PartialState().main_process_first():
-            caches = [run.states(backbone, *of) for of in zip(texts, sides, strict=True)]
+            caches = [
+                run.states(backbone, side, name) for side, name in zip(texts, names, strict=True)
+            ]
         device = backbone.model.device
-        reader = cached_reader(caches, device, transform)
-        sae = train_on_states(reader, sum(map(len, texts)), *to, device=device, together=True)
+        sae = train_on_states(
+            cached_reader(caches, device, transform),
+            sum(map(len, texts)),
+            settings.sae,
+            folder,
+            run.progress,
+            device=device,
+            together=True,
+        )
         sae.origin = origin_of(backbone, transformed=inner is not None)
     else:
-        both = cast(Sequence[str], ConcatDataset(texts))
-        sae = train_sae(backbone, both, *to, transform=transform, together=True)
+        all_texts = cast(Sequence[str], ConcatDataset(texts))
+        sae = train_sae(
+            backbone,
+            all_texts,
+            settings.sae,
+            folder,
+            run.progress,
+            transform=transform,
+            together=True,
+        )
     return SAEHead(sae, inner=inner)
 
 
 def _language_head(
-    run: RunFolder, backbone: Backbone, head: VocabularyHead, data: TrainingData
+    run: RunFolder, backbone: Backbone, own_head: VocabularyHead, data: TrainingData
 ) -> Head:
-    """Return the backbone's own language head, or one made of it."""
+    """Return the backbone's own language head or a new head of the configured kind."""
     settings = run.config.model
-    if settings.head == "mlm":
-        return head
-    size = settings.size or 0
-    if settings.head == "random":
-        return head.random(size, run.config.optimizer.seed)
-    from lexicept.models.word_vocabulary import expanded_words
+    if settings.head == "sae":  # a pretrained encoder's language head
+        return own_head
+    kind, size = HEAD_KINDS[settings.head], settings.size or 0
+    vocabulary = Vocabulary(own_head.terms)
+    if kind.dimensions == "numbers":
+        vocabulary = Vocabulary([f"#{number}" for number in range(size)])
+    elif kind.dimensions == "words":
+        from lexicept.models.word_vocabulary import expanded_words
 
-    words, pieces = expanded_words(data.documents, backbone.tokenizer, size)
-    return head.expanded(pieces, words)
+        vocabulary = Vocabulary(*expanded_words(data.documents, backbone.tokenizer, size))
+    return kind.make(own_head, vocabulary, run.config.optimizer.seed)
 
 
-def _sample(backbone: Backbone, texts: Sequence[str]) -> Tensor:
+def _sample_states(backbone: Backbone, texts: Sequence[str]) -> Tensor:
     """Return states of about ``CALIBRATION_TOKENS`` tokens of the first texts [n, d]."""
     sample: list[Tensor] = []
     for text in texts:
@@ -202,8 +220,8 @@ def _sample(backbone: Backbone, texts: Sequence[str]) -> Tensor:
 
 
 def set_trainable(encoder: Encoder, config: TrainingConfig) -> None:
-    """Choose the parameters that learn: the head's, adapters of the backbone, or the backbone's
-    own; an SAE's decoder where it reconstructs.
+    """Choose the parameters to learn: the head's, adapters of the backbone, or the backbone's; an
+    SAE's decoder with the reconstruction loss.
 
     Raises:
         InputError: gradient checkpointing, and a backbone without it.
@@ -220,5 +238,5 @@ def set_trainable(encoder: Encoder, config: TrainingConfig) -> None:
         lookup.requires_grad_(True)
     if isinstance(head, SAEHead):
         head.freeze_unused(decoder=not config.loss.reconstruction)
-        if settings.trained != "head":  # its states will be another model's
+        if settings.trained != "head":  # a trained backbone is another model than the SAE's origin
             head.sae.origin.pop("model", None)

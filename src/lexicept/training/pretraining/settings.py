@@ -1,4 +1,4 @@
-"""Settings of pretraining of a head or a backbone; the heads that go with each masking."""
+"""Settings of pretraining: of a head, a backbone or adapters."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from pydantic import Field
 
 from lexicept.errors import InputError
 from lexicept.models.sources import AttentionKernel, Dtype
+from lexicept.training.head_kinds import HEAD_KINDS, LanguageHead, Masking
 from lexicept.training.settings import Count, Flag, NotNegative, Positive, Seed, Whole, settings
 
-Masking = Literal["subwords", "words", "mntp", "causal"]
-HeadKind = Literal["mlm", "expanded", "random"]
 Trained = Literal["head", "lora", "all"]
 
 HIDDEN_SHARE = 0.9
@@ -31,21 +30,20 @@ class PretrainingSettings:
     """
 
     masking: Masking = "words"
-    """Masked and predicted units: the backbone's sub-words (``subwords``; BERT), the
-    words that are the head's terms (``words``; ESPLADE), or sub-words, predicted from the place
-    before them (``mntp``; SPLARE). ``causal`` masks nothing: every sub-word is predicted from the
-    place before it, as decoders are trained."""
+    """Masked and predicted units: the backbone's sub-words (``subwords``; BERT), the head's words
+    (``words``; ESPLADE), or sub-words, predicted from the previous position (``mntp``; SPLARE).
+    ``causal`` masks nothing and predicts every sub-word from the previous position, as in a
+    decoder's own training."""
     mask_share: Annotated[Positive, Field(le=1)] | None = None
-    """Share of a window's sub-words or words that is masked, at least one of them; null for 0.2
-    with ``mntp`` (SPLARE) and 0.15 otherwise (BERT, ESPLADE)."""
+    """Share of a window's sub-words or words to mask, at least one; null for 0.2 with ``mntp``
+    (SPLARE) and 0.15 otherwise (BERT, ESPLADE)."""
     hidden_share: Annotated[NotNegative, Field(le=1)] = HIDDEN_SHARE
-    """Share of the masked sub-words or words that are replaced, by the mask token or, one in nine,
-    by a random token; the others are unchanged and predicted (BERT: 0.9). With 0 and a
-    ``mask_share`` of 1 the head learns to name every token, which a frozen backbone that never had
-    a language head needs."""
+    """Share of the masked sub-words or words to replace, by the mask token or, one in nine, by a
+    random token; the remainder is predicted unchanged (BERT: 0.9). With 0 and a ``mask_share`` of 1
+    the head learns to name every token, as a frozen backbone without a language head needs."""
     trained: Trained = "head"
-    """Parameters that learn: the head on a frozen backbone; low-rank adapters of the backbone under
-    a frozen head, which are added to its weights at the end; or head and backbone."""
+    """Parameters to learn: the head on a frozen backbone; low-rank adapters of the backbone under a
+    frozen head, merged into the weights at the end; or head and backbone."""
     lora_rank: Count = 64
     """Rank of the adapters (SPLARE, Table 4)."""
     steps: Count = 1000
@@ -53,27 +51,26 @@ class PretrainingSettings:
     batch_size: Count = 32
     """Windows of text in a step."""
     max_tokens: Annotated[Count, Field(ge=8)] | None = None
-    """Tokens at which a text is cut, special tokens included, as ESPLADE's titles are at 64; null
-    reads texts of any length, in windows as long as the backbone's."""
+    """Length at which texts are cut, special tokens included (ESPLADE's titles: 64); null reads
+    texts of any length, in windows of the backbone's length."""
     learning_rate: Positive = 1e-3
-    """AdamW's learning rate after warm-up; it falls linearly to 0. A backbone needs less than a
+    """AdamW's learning rate after warm-up, with linear decay to 0. A backbone needs less than a
     head, such as 1.6e-4."""
     warmup_steps: Whole = 100
     """Steps of linear warm-up."""
     weight_decay: NotNegative = 0.01
     """AdamW's weight decay, on matrices."""
     bf16: Flag = False
-    """True if matrices are multiplied in bfloat16; weights stay in ``dtype``."""
+    """Multiply matrices in bfloat16; weights stay in ``dtype``."""
     dtype: Dtype | None = None
-    """Type of the backbone's weights, trained and saved; null for the saved model's, and float32
-    where it has none. Under adapters, whose own weights are float32, bfloat16 halves the memory."""
+    """Type of the backbone's weights, trained and saved; null for the saved model's type, or
+    float32. Under adapters, always float32, bfloat16 halves the memory."""
     attn_implementation: AttentionKernel | None = None
     """Implementation of attention; null for transformers' choice, mostly sdpa."""
     gradient_checkpointing: Flag = False
-    """True if the backward pass computes the backbone's blocks again instead of keeping their
-    activations."""
+    """Compute the backbone's blocks again in the backward pass instead of keeping activations."""
     seed: Seed = 0
-    """Seed of the order of texts, of what is masked, of dropout and of random rows."""
+    """Seed of the order of texts, the masks, dropout and random rows."""
 
     @property
     def share(self) -> float:
@@ -82,7 +79,7 @@ class PretrainingSettings:
 
     @property
     def shifted(self) -> bool:
-        """True if tokens are predicted from the place before them."""
+        """True if tokens are predicted from the previous position."""
         return self.masking in ("mntp", "causal")
 
     @property
@@ -92,38 +89,35 @@ class PretrainingSettings:
 
     @property
     def bidirectional(self) -> bool | None:
-        """True if a decoder's tokens attend to the tokens after them; None as saved."""
+        """True if a decoder's tokens attend to later tokens; None for the saved setting."""
         return {"mntp": True, "causal": False}.get(self.masking)
 
 
-def masking_of(head: HeadKind, masking: Masking | None) -> Masking:
-    """Return what is masked for a head: words for ``expanded``, sub-words for the others, where
-    ``masking`` is None.
-
-    ``mlm`` is a head over sub-words, ``expanded`` one over words; ``random`` may be either.
+def masking_of(head: LanguageHead, masking: Masking | None) -> Masking:
+    """Return the masking, by default the head kind's.
 
     Raises:
-        InputError: a masking that the head can't be trained with.
+        InputError: an unknown head kind, or a masking that does not fit the head kind.
     """
-    if head not in get_args(HeadKind):
-        raise InputError(f"head must be one of {', '.join(get_args(HeadKind))}, not {head!r}")
+    if head not in HEAD_KINDS:
+        raise InputError(f"head must be one of {', '.join(get_args(LanguageHead))}, not {head!r}")
+    maskings = HEAD_KINDS[head].maskings
     if masking is None:
-        return "words" if head == "expanded" else "subwords"
-    if head == "mlm" and masking == "words":
-        raise InputError("masking words does not go with head mlm, which predicts sub-words")
-    if head == "expanded" and masking != "words":
-        raise InputError(f"masking {masking} does not go with head expanded, which predicts words")
+        return maskings[0]
+    if masking not in maskings:
+        units = "words" if "words" in maskings else "sub-words"
+        raise InputError(f"masking {masking} does not go with head {head}, which predicts {units}")
     return masking
 
 
 def words_of(masking: Masking, size: int | None) -> int | None:
-    """Return the largest number of words that are dimensions; None where sub-words are.
+    """Return the largest number of words as dimensions; None for sub-words as dimensions.
 
     Args:
-        size: the number that was asked for; None for ``EXPANDED_SIZE``.
+        size: the setting; None for ``EXPANDED_SIZE``.
 
     Raises:
-        InputError: a size where sub-words are the dimensions, or below 1.
+        InputError: a size below 1, or with sub-words as dimensions.
     """
     if masking == "words":
         if size is not None and size < 1:

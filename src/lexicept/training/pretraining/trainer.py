@@ -1,9 +1,9 @@
-"""Training of a language head and its backbone to predict what a text hides.
+"""Training of a language head and a backbone to predict masked tokens.
 
 Sub-words are masked as in BERT, words of an expanded vocabulary as in ESPLADE (section 3.1). A
 decoder learns to attend in both directions by masked next-token prediction (SPLARE, section 4;
-BehnamGhader et al. 2024): sub-words are masked and predicted from the place before them, where its
-head has always predicted them. The whole decoder is pretrained, and cut to fewer blocks afterwards.
+BehnamGhader et al. 2024): masked sub-words are predicted from the previous position, as in the
+decoder's own training. The whole decoder is pretrained, and cut to fewer blocks afterwards.
 """
 
 from __future__ import annotations
@@ -20,21 +20,69 @@ from torch.nn.utils.rnn import pad_sequence
 
 from lexicept.errors import InputError
 from lexicept.models.backbone import BATCH_TOKENS, Backbone
+from lexicept.models.encoder import Encoder
 from lexicept.models.heads.vocabulary import VocabularyHead
+from lexicept.models.language_heads import language_head
 from lexicept.models.lora import add_adapters, merge_adapters
 from lexicept.models.precision import autocast
-from lexicept.models.resources import checkpoint_blocks
+from lexicept.models.resources import check_checkpointing, checkpoint_blocks, use_attention
+from lexicept.models.word_vocabulary import expanded_words
 from lexicept.progress import Progress, silent
+from lexicept.training.head_kinds import HEAD_KINDS, LanguageHead, Vocabulary
 from lexicept.training.loop import Checkpoint, Loop, StepLoss, Task
 from lexicept.training.pretraining.settings import PretrainingSettings
 from lexicept.training.pretraining.windows import (
     Example,
     Masked,
-    Position,
+    StreamPosition,
     WindowStream,
     mask,
     mask_token,
 )
+
+
+def load_backbone_and_head(
+    backbone: str, layer: int | None, settings: PretrainingSettings
+) -> tuple[Backbone, VocabularyHead]:
+    """Load a backbone, cut to ``layer`` blocks (all by default), and its language head.
+
+    Raises:
+        InputError: a model that can't be loaded or that does not fit the settings.
+    """
+    loaded = Backbone.from_pretrained(
+        backbone, layer, bidirectional=settings.bidirectional, dtype=settings.dtype
+    )
+    if settings.attn_implementation is not None:
+        use_attention(loaded, settings.attn_implementation)
+    if settings.gradient_checkpointing and settings.trained != "head":
+        check_checkpointing(loaded)
+    if settings.masking != "causal":
+        mask_token(loaded.tokenizer)
+    return loaded, language_head(backbone)
+
+
+def encoder_to_pretrain(
+    models: tuple[Backbone, VocabularyHead],
+    kind: LanguageHead,
+    size: int | None,
+    texts: Sequence[str],
+    seed: int,
+) -> Encoder:
+    """Return an encoder with a new head of some kind.
+
+    Args:
+        models: from ``load_backbone_and_head``.
+        size: largest number of words as dimensions; None for sub-words.
+        texts: source of the words.
+
+    Raises:
+        InputError: texts without words.
+    """
+    backbone, own_head = models
+    vocabulary = Vocabulary(own_head.terms)
+    if size is not None:
+        vocabulary = Vocabulary(*expanded_words(texts, backbone.tokenizer, size))
+    return Encoder.of(backbone, HEAD_KINDS[kind].make(own_head, vocabulary, seed))
 
 
 def pretrain(
@@ -45,30 +93,27 @@ def pretrain(
     checkpoints: Path | None = None,
     progress: Progress = silent,
 ) -> None:
-    """Train a head, in place, to predict what is masked in the windows of texts.
+    """Train a head, a backbone or adapters, in place, to predict masked tokens.
 
     Args:
-        backbone: also trained where the settings say so, frozen otherwise.
-        head: its terms are what the settings mask; moved to the backbone's device, and trained
-            unless the settings say that adapters are.
-        texts: any sequence, such as one that reads from disk.
-        checkpoints: folder of the checkpoint. Interrupted training resumes from there and ends
-            with the weights of an unbroken run; another model, corpus or settings need another
-            folder.
-        progress: called after every step; the detail is the cross entropy in nats, the share of
-            masked tokens that were predicted correctly, and tokens per second.
+        backbone: trained or frozen, as in the settings.
+        head: over the units to mask; moved to the backbone's device.
+        texts: any sequence, such as texts on disk.
+        checkpoints: folder of the checkpoint. Interrupted training resumes and ends with the
+            weights of an unbroken run; another model, corpus or settings need another folder.
+        progress: called after every step; the detail is the cross entropy in nats, the accuracy on
+            masked tokens, and tokens per second.
 
     Raises:
-        InputError: no text has anything to mask, the tokenizer has no mask token and no "_", the
-            head is not one over the sub-words that are to be masked, or tokens of ``causal``
-            pretraining would see what they are to predict.
+        InputError: nothing to mask in any text, no mask token and no "_" in the tokenizer, a head
+            over other units, or a bidirectional backbone with ``causal``.
         NotFiniteError: the loss is not finite; the last checkpoint is kept.
     """
     task = MaskedTask(backbone, head, settings)
-    loop, start = Loop(task), Position()
+    loop, start = Loop(task), StreamPosition()
     checkpoint = Checkpoint.find(checkpoints, settings, task.device)
     if checkpoint is not None:
-        start = Position(*loop.load(checkpoint))
+        start = StreamPosition(*loop.load(checkpoint))
     batches = WindowStream(backbone, head, texts, settings).batches(start)
     try:
         loop.run(batches, checkpoints, progress)
@@ -77,12 +122,7 @@ def pretrain(
 
 
 class MaskedTask(Task[list[Example]]):
-    """Prediction of masked tokens by a head, over its backbone or the backbone's adapters.
-
-    Raises:
-        InputError: the tokenizer has no mask token, the head is not one over sub-words, or the
-            backbone attends to what ``causal`` pretraining is to predict.
-    """
+    """Prediction of masked tokens; see ``pretrain`` for errors."""
 
     title = "pretraining"
     stage = "pretraining"
@@ -100,7 +140,7 @@ class MaskedTask(Task[list[Example]]):
         self.device: torch.device = backbone.model.device
         self._replacements = np.setdiff1d(np.arange(len(tokenizer)), tokenizer.all_special_ids)
         self._correct = 0.0
-        """Share of the last batch's masked tokens that were predicted."""
+        """Accuracy on the last batch's masked tokens."""
         head.to(self.device)
         backbone.eval()
         self.trained = self._trained()
@@ -109,7 +149,7 @@ class MaskedTask(Task[list[Example]]):
         self.trained.train()
 
     def _trained(self) -> nn.ModuleList:
-        """Return the modules that learn, with adapters added to the backbone where they do."""
+        """Return the modules to train, with adapters in the backbone if adapters learn."""
         settings, backbone, head = self.settings, self.backbone, self.head
         if settings.trained != "lora":
             both = settings.trained == "all"
@@ -136,12 +176,12 @@ class MaskedTask(Task[list[Example]]):
         count = sum(len(window.places) for window in masked)
         loss, correct = 0.0, 0
         with torch.random.fork_rng(self._devices):
-            torch.manual_seed(int(random.integers(2**63)))  # dropout is the step's own
-            for part in by_length(masked):
-                total, right = self._loss(part)
+            torch.manual_seed(int(random.integers(2**63)))  # dropout depends on the step alone
+            for windows in by_length(masked):
+                total, hits = self._loss(windows)
                 (total / count).backward()
                 loss += float(total.detach()) / count
-                correct += right
+                correct += hits
         self._correct = correct / count
         return StepLoss(loss, sum(len(window.token_ids) for window in masked))
 
@@ -160,7 +200,7 @@ class MaskedTask(Task[list[Example]]):
         self.trained.load_state_dict(state["trained"], strict=False)
 
     def finish(self) -> None:
-        """Leave the models as they are used: adapters merged, in evaluation mode."""
+        """Merge adapters and switch to evaluation mode."""
         for parameter in self.trained.parameters():
             parameter.grad = None
         self.backbone.model = merge_adapters(self.backbone.model)
@@ -173,24 +213,31 @@ class MaskedTask(Task[list[Example]]):
 
     @property
     def _devices(self) -> list[torch.device]:
-        """Devices with random numbers of their own, beside the processor."""
+        """Devices with a random state beside the processor's."""
         return [self.device] if self.device.type == "cuda" else []
 
     def _hidden(self, example: Example, random: np.random.Generator) -> Masked:
-        """Mask a window, and move the places to predict from where they are shifted."""
+        """Mask a window; with shifted prediction, move the places to the previous position."""
         tokens, spans = example
         if self.settings.masking == "causal":
             masked = Masked(tokens, [s.start for s in spans], [s.dimension for s in spans])
         else:
-            fixed = (self.settings.share, self._mask_id, self._replacements)
-            masked = mask(tokens, spans, *fixed, random, self.settings.hidden_share)
+            masked = mask(
+                tokens,
+                spans,
+                self.settings.share,
+                self._mask_id,
+                self._replacements,
+                random,
+                self.settings.hidden_share,
+            )
         if self.settings.shifted:
             return masked._replace(places=[place - 1 for place in masked.places])
         return masked
 
     def _loss(self, windows: Sequence[Masked]) -> tuple[Tensor, int]:
-        """Return the sum of the cross entropy at the masked places, and the number of places where
-        the label's logit is the largest. No other place has logits."""
+        """Return the sum of the cross entropy at the masked places, and the number of correct
+        predictions. Logits exist at the masked places only."""
         device = self.device
         lengths = torch.tensor([len(window.token_ids) for window in windows], device=device)
         ids = pad_sequence(
@@ -199,19 +246,19 @@ class MaskedTask(Task[list[Example]]):
             padding_value=self.backbone.tokenizer.pad_token_id or 0,
         ).to(device)
         attention = (torch.arange(ids.shape[1], device=device) < lengths[:, None]).long()
-        rows = [row for row, window in enumerate(windows) for _ in window.places]
+        numbers = [number for number, window in enumerate(windows) for _ in window.places]
         places = [place for window in windows for place in window.places]
         labels = torch.tensor([i for window in windows for i in window.labels], device=device)
         with autocast(device, self.settings.bf16):
             with torch.set_grad_enabled(self.settings.trained != "head"):
-                states = self.backbone.states(ids, attention)[rows, places]
+                states = self.backbone.states(ids, attention)[numbers, places]
             logits = F.linear(self.head.transform(states), self.head.rows, self.head.bias)
         total = F.cross_entropy(logits.float(), labels, reduction="sum")
         return total, int((logits.detach().argmax(dim=1) == labels).sum())
 
 
 def _check(backbone: Backbone, head: VocabularyHead, settings: PretrainingSettings) -> None:
-    """Raise InputError where head or backbone do not suit the masking."""
+    """Raise InputError for a head or backbone that does not fit the masking."""
     subwords = backbone.model.get_input_embeddings().num_embeddings
     if settings.masking != "words" and head.size != subwords:
         raise InputError(f"pretraining: a head of size {head.size} over {subwords} sub-words")
@@ -220,7 +267,7 @@ def _check(backbone: Backbone, head: VocabularyHead, settings: PretrainingSettin
 
 
 def by_length(windows: Sequence[Masked]) -> Iterator[Sequence[Masked]]:
-    """Yield windows of similar length together, as many as go through a backbone at once."""
+    """Yield windows of similar length together, up to the backbone's ``BATCH_TOKENS``."""
     order = sorted(windows, key=lambda window: -len(window.token_ids))
     while order:
         count = max(1, BATCH_TOKENS // len(order[0].token_ids))

@@ -15,11 +15,10 @@ from lexicept.models.word_vocabulary import Span, WordFinder
 from lexicept.training.pretraining.settings import HIDDEN_SHARE, PretrainingSettings
 
 SHUFFLED_BATCHES = 8
-"""Batches whose texts are read and shuffled together, if each text were one window."""
+"""Batches read and shuffled together, counting each text as one window."""
 
 BLANK = "_"
-"""Token that stands for a masked one where a tokenizer has no mask token (BehnamGhader et al.
-2024)."""
+"""Mask token of a tokenizer without a mask token (BehnamGhader et al. 2024)."""
 
 
 class Masked(NamedTuple):
@@ -27,16 +26,16 @@ class Masked(NamedTuple):
 
     token_ids: list[int]
     places: list[int]
-    """Places to predict from: the tokens' own, or those before them."""
+    """Places to predict from: the tokens' places, or the previous places."""
     labels: list[int]
     """Dimension to predict at each place."""
 
 
 def subword_spans(token_ids: Sequence[int], ordinary: Sequence[bool]) -> list[Span]:
-    """Return a span of its own for every ordinary token; its dimension is the token's id.
+    """Return a span for every ordinary token, with the token's id as the dimension.
 
     Args:
-        ordinary: whether each token is to be predicted; special tokens are not.
+        ordinary: for each token, False if it is special and so never predicted.
     """
     return [
         Span(place, place + 1, token)
@@ -54,20 +53,20 @@ def mask(
     random: np.random.Generator,
     hidden_share: float = HIDDEN_SHARE,
 ) -> Masked:
-    """Mask a share of the spans: exactly ``round(share · spans)`` of them, at least one.
+    """Mask ``round(share · spans)`` of the spans, at least one.
 
-    All tokens of a chosen span become ``mask_id`` (eight times as often) or random tokens, or stay
-    unchanged. The label is the span's dimension, at each of its tokens (ESPLADE, 3.1.2).
+    The tokens of a masked span become ``mask_id`` or, one time in nine, random tokens, or stay
+    unchanged. The label at every token is the span's dimension (ESPLADE, 3.1.2).
 
     Args:
-        token_ids: those of a window, special tokens included.
-        spans: at least one; sub-words or words, which do not overlap.
-        replacements: token ids that random tokens are drawn from.
-        hidden_share: share of the chosen spans that do not stay as they are.
+        token_ids: tokens of a window, special tokens included.
+        spans: at least one sub-word or word, without overlap.
+        replacements: ids for random tokens.
+        hidden_share: share of the masked spans to replace.
     """
     masked = Masked(list(token_ids), [], [])
-    chosen = random.choice(len(spans), max(1, round(share * len(spans))), replace=False)
-    for number, fate in zip(chosen, random.random(len(chosen)), strict=True):
+    drawn = random.choice(len(spans), max(1, round(share * len(spans))), replace=False)
+    for number, fate in zip(drawn, random.random(len(drawn)), strict=True):
         start, end, dimension = spans[number]
         if fate < hidden_share * 8 / 9:
             masked.token_ids[start:end] = [mask_id] * (end - start)
@@ -79,11 +78,7 @@ def mask(
 
 
 def mask_token(tokenizer: Any) -> int:
-    """Return the id of the tokenizer's mask token, or of ``BLANK``.
-
-    Raises:
-        InputError: it has neither.
-    """
+    """Return the id of the tokenizer's mask token, or of ``BLANK``. Raises InputError without."""
     token = tokenizer.mask_token_id
     token = tokenizer.get_vocab().get(BLANK) if token is None else token
     if token is None:
@@ -91,18 +86,18 @@ def mask_token(tokenizer: Any) -> int:
     return int(token)
 
 
-class Position(NamedTuple):
-    """A place in a stream of batches, from which it continues with the same batches."""
+class StreamPosition(NamedTuple):
+    """A position in a stream of batches, to continue with the same batches."""
 
     epoch: int = 0
     document: int = 0
-    """Number of texts of the epoch before those that are shuffled together now."""
+    """Number of the epoch's texts before the current block of shuffled texts."""
     batch: int = 0
-    """Number of their batches that were used."""
+    """Number of the block's batches before the position."""
 
 
 class Example(NamedTuple):
-    """A window and the spans that can be masked in it."""
+    """A window and the spans that can be masked."""
 
     token_ids: list[int]
     spans: list[Span]
@@ -111,9 +106,8 @@ class Example(NamedTuple):
 class WindowStream:
     """Endless batches of windows of a corpus, in a new random order every epoch.
 
-    The batches are a function of the seed and the position. Windows in which nothing can be masked
-    are left out of their batches; otherwise the batches of texts that are shuffled together differ
-    in size by at most one.
+    The batches are a function of the seed and the position. Windows with nothing to mask are left
+    out; apart from these, the batches of a block of texts differ in size by at most one.
     """
 
     def __init__(
@@ -130,14 +124,14 @@ class WindowStream:
         words = head.terms if settings.masking == "words" else []
         self._finder = WordFinder(words, backbone.tokenizer)
 
-    def batches(self, start: Position) -> Iterator[tuple[Position, list[Example]]]:
-        """Yield the batches from a position on, each with the position after it.
+    def batches(self, start: StreamPosition) -> Iterator[tuple[StreamPosition, list[Example]]]:
+        """Yield the batches from a position on, each with the next position.
 
         Raises:
-            InputError: no text has anything to mask.
+            InputError: nothing to mask in any text.
         """
         epoch, document, batch = start
-        any_example = start != Position()
+        any_example = start != StreamPosition()
         texts, size = self._texts, self._settings.batch_size
         read = SHUFFLED_BATCHES * size
         while True:
@@ -146,11 +140,11 @@ class WindowStream:
                 together = [texts[int(i)] for i in order[first : first + read]]
                 windows = self._backbone.windows(together, self._settings.max_tokens)
                 shuffled = self._random(2, epoch, first).permutation(len(windows))
-                parts = np.array_split(shuffled, -(-len(windows) // size))
-                for number in range(batch, len(parts)):
-                    if examples := self._examples(together, windows, parts[number]):
+                splits = np.array_split(shuffled, -(-len(windows) // size))
+                for number in range(batch, len(splits)):
+                    if examples := self._examples(together, windows, splits[number]):
                         any_example = True
-                        yield Position(epoch, first, number + 1), examples
+                        yield StreamPosition(epoch, first, number + 1), examples
                 batch = 0
             if not any_example:
                 what = "words" if self._settings.masking == "words" else "sub-words"
@@ -184,10 +178,10 @@ class WindowStream:
 
 
 def _beyond(window: Window, text: str) -> tuple[bool, bool]:
-    """Return whether a text has anything before a window, and after it."""
+    """Return True for text before a window, and True for text after the window."""
     places = zip(window.offsets, window.left_out, strict=True)
-    own = [place for place, left_out in places if not left_out]
-    if not own:
+    spans = [place for place, left_out in places if not left_out]
+    if not spans:
         return False, False
-    first, last = min(start for start, _ in own), max(end for _, end in own)
+    first, last = min(start for start, _ in spans), max(end for _, end in spans)
     return bool(text[:first].strip()), bool(text[last:].strip())
