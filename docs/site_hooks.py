@@ -22,6 +22,7 @@ INCLUDED = {
     "CONTRIBUTING.md": "CONTRIBUTING.md",
     "SECURITY.md": "SECURITY.md",
     "src/lexicept/mini/README.md": "model-card.md",
+    "reproduction/RESULTS.md": "reproduction/RESULTS.md",
     "tests/README.md": "tests.md",
     **{
         path.relative_to(ROOT).as_posix(): path.relative_to(ROOT).as_posix()

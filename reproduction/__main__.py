@@ -9,18 +9,17 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from lexicept.errors import InputError, LexiceptError, require
+from lexicept.progress import reporting
 from lexicept.sanitize import safe
-from reproduction.recipe import (
-    RECIPES,
-    SIZES,
-    find_recipes,
-    job_kind,
-    load_recipe,
-    recipes_folder,
-)
-from reproduction.report import write_report
-from reproduction.reproduce import MODULES, Reproduction, reproduce
-from reproduction.run import validate
+from reproduction.data import Data, load_sources
+from reproduction.figure import write_figure
+from reproduction.recipe import RECIPES, SIZES, find_recipes, job_kind, load_recipe, recipes_folder
+from reproduction.report import record, write_comparison, write_report
+from reproduction.run import Outcome, run_recipe, validate
+from reproduction.verdicts import Comparison
+
+MODULES = ("sentence_transformers", "accelerate", "peft", "matplotlib")
+"""Packages that recipes import."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -74,18 +73,26 @@ def _run(options: argparse.Namespace) -> None:
             _check(folder, names)
             return
         for name in names:
-            result = reproduce(
-                name,
-                data=options.data,
-                out=options.out,
-                size=options.size,
-                rows=tuple(row.strip() for row in options.rows.split(",") if row.strip()),
-                restart=options.restart,
-                record=options.record,
-                recipes=folder,
-                progress=True,
-            )
-            _print_result(result)
+            _reproduce(folder, name, options)
+
+
+def _reproduce(recipes: Path, name: str, options: argparse.Namespace) -> None:
+    """Run a recipe, and write and print its comparison with the paper."""
+    if options.data is not None and not options.data.is_dir():
+        raise InputError(f"{options.data}: no such folder of datasets")
+    recipe, size = load_recipe(recipes, name), options.size
+    rows = tuple(row.strip() for row in options.rows.split(",") if row.strip())
+    sources = load_sources(recipes / "datasets.yaml")
+    with reporting(True) as progress:
+        data = Data(options.data, sources, options.out / "work", progress)
+        outcome = run_recipe(recipe, size, data, options.out, rows, options.restart, progress)
+    folder = options.out / name / size
+    comparison = write_comparison(recipe, size, outcome, folder)
+    write_figure(recipe, outcome, folder / "figure.png")
+    if options.record and outcome.results:
+        record(recipe, size, outcome, comparison)
+    _print_result(name, outcome, comparison)
+    print(safe(f"  {folder / 'table.md'}"))
 
 
 def _list(folder: Path) -> None:
@@ -112,15 +119,13 @@ def _check(folder: Path, names: list[str]) -> None:
             print(f"{unchecked} were not checked: {package} is not installed")
 
 
-def _print_result(result: Reproduction) -> None:
-    print(safe(f"{result.name}: {result.verdict}: {result.reason}"))
-    for check in result.comparison["checks"]:
-        why = f": {check['reason']}" if check["reason"] else ""
-        print(safe(f"  {check['answer']}{why}: {check['says']} ({check['values']})"))
-    for reason in dict.fromkeys(result.missing.values()):
-        rows = [row for row, why in result.missing.items() if why == reason]
+def _print_result(name: str, outcome: Outcome, comparison: Comparison) -> None:
+    print(safe(f"{name}: {comparison.verdict.word}: {comparison.verdict.reason}"))
+    for answer in comparison.checks:
+        print(safe(f"  {answer.words}: {answer.check.says} ({answer.values})"))
+    for reason in dict.fromkeys(outcome.missing.values()):
+        rows = [row for row, why in outcome.missing.items() if why == reason]
         print(safe(f"  no result of {', '.join(rows)}: {reason}"))
-    print(safe(f"  {result.folder / 'table.md'}"))
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ class Row:
 
 @settings
 class Check:
-    """A claim of the table, as an inequality of measured values; see ``reproduction.answers``."""
+    """A claim of the table, as an inequality of measured values; see ``reproduction.verdicts``."""
 
     says: Text
     """The claim, in words."""
@@ -66,6 +66,11 @@ class Check:
     """The least value of ``row``."""
     most: Number | None = None
     """The largest value of ``row``."""
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        """The compared rows."""
+        return self.rising or (str(self.row),)
 
 
 @settings
@@ -331,9 +336,27 @@ def job_kind(job: Job) -> str:
 
 
 def to_json(job: Job) -> dict[str, Any]:
-    """Return a job as JSON values."""
-    content: dict[str, Any] = json.loads(json.dumps({job_kind(job): dataclasses.asdict(job)}))
+    """Return a job as JSON values, without settings that have their defaults: a recorded job stays
+    the same when settings are added, and when constants replace settings that nothing sets."""
+    content: dict[str, Any] = json.loads(json.dumps({job_kind(job): _changes(job)}))
     return content
+
+
+def _changes(settings: Any) -> dict[str, Any]:
+    changes = {}
+    for field in dataclasses.fields(settings):
+        value, default = getattr(settings, field.name), field.default
+        if field.default_factory is not dataclasses.MISSING:
+            default = field.default_factory()
+        if value != default:
+            changes[field.name] = _plain(value)
+    return changes
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        return _changes(value)
+    return [_plain(item) for item in value] if isinstance(value, tuple) else value
 
 
 def _check_names(recipe: Recipe) -> None:

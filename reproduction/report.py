@@ -1,42 +1,48 @@
-"""The page of the papers' claims and tables: their numbers, ours, and the verdicts."""
+"""What is written about results: ``table.md`` of a run, recorded results, and RESULTS.md."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from lexicept.storage.files import read_json, replace_file, write_json
-from reproduction.answers import Contrast
-from reproduction.claim_page import claims_section
-from reproduction.claims import FILE
-from reproduction.comparison import Comparison, Verdict, compare, spoken
+from reproduction.claims import FILE, ClaimAnswer, SmallRun, answer_claim, load_claims
 from reproduction.recipe import SIZES, Recipe, find_recipes, load_recipe
 from reproduction.run import Outcome, Result
+from reproduction.verdicts import (
+    LEVEL,
+    Comparison,
+    Contrast,
+    Verdict,
+    compare,
+    counts_of,
+    to_json,
+)
 
-_HEAD = """# The papers' claims and tables, reproduced
+_HEAD = """# The papers' claims and tables: results
 
-Written by `python -m reproduction --report` from the recipes and the results
-that their folders keep (`small.json`, `full.json`). A verdict concerns one run:
-*agrees* says that all of the table's checks hold, *disagrees* that one fails, *undecided* anything
-else, and *not run here* that there is no result. A check holds or fails beyond chance only: over
-queries and, for models that are trained here, over at least three trainings each, with Holm's
-correction over the table's checks. It is undecided within chance, where a row that it needs is
-missing, and where a trained model finds less than BM25 and, in tables that have it as a row, than
-the dense model whose states it reads. A small run measures on other, smaller data than the papers
-unless a column says otherwise: what it can bear out is a claim's direction, not a number.
+Written by `python -m reproduction --report` from the recipes and from the results that lie beside
+the recipes (`small.json`). A check **holds** or **fails** where the difference is beyond chance:
+over queries and, for models trained here, over at least three trainings each, with Holm's
+correction over a table's checks. A check is undecided within chance, where a row has no result,
+and where a trained model finds less than BM25 and than the dense model whose states it reads. A
+claim or table is *mixed* where some checks hold and others fail. Small runs measure other,
+smaller data than the papers: the runs test a claim's direction, not a number.
 """
 
+_SUFFIXES = ("nDCG@10", "RR@10", "QD-FLOPs", "document length", "E²", "posting mean", "α")
+"""Endings of the values that ``table.md`` lists for each row."""
 
-def record(recipe: Recipe, size: str, outcome: Outcome, compared: Comparison) -> Path:
-    """Write results to the recipe's folder, beside its results of other rows; return the file.
 
-    Values of single queries are left out. Tests need them, so tests are kept until the values of
-    one of their rows change.
+def record(recipe: Recipe, size: str, outcome: Outcome, comparison: Comparison) -> Path:
+    """Write results to the recipe's folder, beside recorded results of other rows; return the file.
+
+    Values of single queries are left out. Their tests are kept until the values of a tested row
+    change.
     """
     path = recipe.folder / f"{size}.json"
-    before, tested = recorded(recipe, size)
+    before, old_tests = recorded(recipe, size)
     rows = {}
     for row in recipe.rows:
         result = outcome.results.get(row.name) or before.results.get(row.name)
@@ -47,15 +53,19 @@ def record(recipe: Recipe, size: str, outcome: Outcome, compared: Comparison) ->
             ]
             changes = {"values": _rounded(result.values), "trainings": trainings, "per_query": {}}
             rows[row.name] = {**asdict(result), **changes}
-    known = before.results
-    changed = {name for name in known if rows[name]["values"] != _rounded(known[name].values)}
-    compared_now = {test.key for test in compared.tests}
+    changed = {
+        name
+        for name, result in before.results.items()
+        if rows[name]["values"] != _rounded(result.values)
+    }
+    new_keys = {test.key for test in comparison.tests}
     tests = [
         test
-        for test in tested
-        if not {test.row, test.against} & changed and test.key not in compared_now
+        for test in old_tests
+        if not {test.row, test.against} & changed and test.key not in new_keys
     ]
-    write_json(path, {"rows": rows, "tests": [t._asdict() for t in (*tests, *compared.tests)]})
+    tests += comparison.tests
+    write_json(path, {"rows": rows, "tests": [test._asdict() for test in tests]})
     return path
 
 
@@ -64,18 +74,17 @@ def _rounded(values: Mapping[str, float]) -> dict[str, float]:
 
 
 def recorded(recipe: Recipe, size: str) -> tuple[Outcome, list[Contrast]]:
-    """Return the recorded results that belong to the recipe's present jobs, and their tests."""
+    """Return the recorded results of the recipe's present jobs, and their tests."""
     path = recipe.folder / f"{size}.json"
     content = read_json(path) if path.exists() else {"rows": {}, "tests": []}
     results, missing = {}, {}
     for row in recipe.rows:
-        job = row.jobs[size]
-        kept = content["rows"].get(row.name)
+        job, fields = row.jobs[size], content["rows"].get(row.name)
         if isinstance(job, str):
             missing[row.name] = job
-        elif kept is None:
+        elif fields is None:
             missing[row.name] = "not run"
-        elif (result := Result.from_json(kept, path)).belongs_to(job, recipe):
+        elif (result := Result.from_json(fields, path)).belongs_to(job, recipe):
             results[row.name] = result
         else:
             missing[row.name] = "run with another configuration than the recipe has now"
@@ -88,100 +97,129 @@ def recorded(recipe: Recipe, size: str) -> tuple[Outcome, list[Contrast]]:
     return Outcome(results, missing), tests
 
 
-def write_report(recipes: Path, path: Path) -> dict[str, dict[str, Verdict]]:
-    """Write the page of all recipes, and the plots of claims, in a folder beside it with its name;
-    return the verdicts by recipe and size."""
-    verdicts: dict[str, dict[str, Verdict]] = {}
-    sections, known = [], {}
-    lines = ["## The tables", "", "| table | claim | small run | full run |", "| --- " * 4 + "|"]
-    for name in find_recipes(recipes):
-        recipe = load_recipe(recipes, name)
-        outcomes = {}
-        for size in SIZES:
-            outcome, tests = recorded(recipe, size)
-            outcomes[size] = (outcome, compare(recipe, size, outcome, tests))
-        verdicts[name] = {size: one[1].verdict for size, one in outcomes.items()}
-        known[name] = (recipe, *outcomes["small"])
-        sections.append(_section(recipe, outcomes))
-        small, full = (_cell(verdicts[name][size]) for size in SIZES)
-        lines.append(f"| [{name}](#{_anchor(name)}) | {recipe.title} | {small} | {full} |")
-    claims = []
-    if (recipes / FILE).exists():
-        now = [words["small"] for words in verdicts.values()]
-        claims = claims_section(recipes, path, known, now)
-    content = "\n".join([_HEAD, *claims, *lines, "", *sections])
-    replace_file(path, (content.rstrip() + "\n").encode())
-    return verdicts
+def write_comparison(recipe: Recipe, size: str, outcome: Outcome, folder: Path) -> Comparison:
+    """Write ``table.md`` and ``table.json`` to a folder, each atomically."""
+    comparison = compare(recipe, size, outcome)
+    write_json(folder / "table.json", to_json(comparison, outcome))
+    replace_file(folder / "table.md", _page(recipe, size, outcome, comparison).encode())
+    return comparison
 
 
-def _cell(verdict: Verdict) -> str:
-    return f"**{verdict.word}**" if verdict.word in ("agrees", "disagrees") else verdict.word
-
-
-def _anchor(name: str) -> str:
-    return name.replace("/", "")
-
-
-def _section(recipe: Recipe, outcomes: dict[str, Any]) -> str:
-    lines = [f"## {recipe.name}", "", f"{recipe.expected.reference}. {recipe.claim}", ""]
-    for size in SIZES:
-        verdict = outcomes[size][1].verdict
-        lines.append(f"- {size}: **{verdict.word}**: {verdict.reason}")
-    lines.append("")
-    lines += _table(recipe, outcomes)
-    for size in SIZES:
-        outcome, compared = outcomes[size]
-        if outcome.results:
-            lines += _findings(size, outcome, compared)
+def _page(recipe: Recipe, size: str, outcome: Outcome, comparison: Comparison) -> str:
+    lines = [f"# {recipe.title}: {size} size", "", recipe.claim, ""]
+    lines += [f"**{comparison.verdict.word}**: {comparison.verdict.reason}", ""]
+    agreement = {True: "agrees", False: "disagrees", None: "other data"}
+    lines += _markdown_table(
+        ("row", "column", "paper", "ours", ""),
+        [
+            (c.row, c.column, f"{c.paper:g}", f"{c.ours:.4g}", agreement[c.agrees])
+            for c in comparison.cells
+            if c.ours is not None
+        ],
+    )
+    lines += _markdown_table(
+        ("check", "answer", "values"),
+        [(c.check.says, c.words, c.values) for c in comparison.checks],
+    )
+    intervals = [(test, *test.tested.interval(1 - LEVEL)) for test in comparison.tests]
+    lines += _markdown_table(
+        ("row", "against", "value", "difference", "95 % interval", "p"),
+        [
+            (
+                test.row,
+                test.against,
+                test.value,
+                f"{test.difference:+.4f}",
+                f"{low:+.4f} to {high:+.4f}",
+                f"{test.tested.p():.3g}",
+            )
+            for test, low, high in intervals
+        ],
+    )
+    for name, result in outcome.results.items():
+        summarised = bool(result.per_query or result.trainings)
+        values = [
+            f"{key} {value:.4g}"
+            for key, value in result.values.items()
+            if not summarised or key.endswith(_SUFFIXES) or "nDCG@10 at " in key
+        ]
+        lines.append(f"- **{name}** ({result.seconds:.0f} s): {', '.join(values)}")
+    lines += ["", *_markdown_table(("row", "no result because"), list(outcome.missing.items()))]
     return "\n".join(lines)
 
 
-def _table(recipe: Recipe, outcomes: dict[str, Any]) -> list[str]:
-    """Return the paper's table with our values in brackets: small, then full size."""
-    columns = list(recipe.expected.columns)
-    if not columns:
+def _markdown_table(head: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of a table and an empty line; nothing without a body."""
+    if not body:
         return []
-    cells = {
-        (size, cell.row, cell.column): cell for size in SIZES for cell in outcomes[size][1].cells
-    }
-    lines = [f"| row | {' | '.join(columns)} | kind |", "| --- " * (len(columns) + 2) + "|"]
-    for name, row in recipe.expected.rows.items():
-        texts = []
+    lines: list[Sequence[str]] = [head, ["---"] * len(head), *body]
+    return [*(f"| {' | '.join(cells)} |" for cells in lines), ""]
+
+
+def _checks_table(comparison: Comparison) -> list[str]:
+    body = [(answer.check.says, answer.words, answer.values) for answer in comparison.checks]
+    return _markdown_table(("check", "answer", "values"), body)
+
+
+def write_report(recipes: Path, path: Path) -> dict[str, dict[str, Verdict]]:
+    """Write the page of all recipes' recorded results; return the verdicts by recipe and size."""
+    verdicts: dict[str, dict[str, Verdict]] = {}
+    runs: dict[str, SmallRun] = {}
+    sections, absent = [], []
+    for name in find_recipes(recipes):
+        recipe = load_recipe(recipes, name)
+        verdicts[name] = {}
+        for size in SIZES:
+            outcome, tests = recorded(recipe, size)
+            comparison = compare(recipe, size, outcome, tests)
+            verdicts[name][size] = comparison.verdict
+            if size == "small":
+                runs[name] = SmallRun(recipe, outcome, comparison)
+            if outcome.results:
+                sections += _section(recipe, size, outcome, comparison)
+        if all(verdict.word == "not run" for verdict in verdicts[name].values()):
+            absent.append((name, recipe.title))
+    lines = [_HEAD]
+    if (recipes / FILE).exists():
+        answers = [answer_claim(claim, runs) for claim in load_claims(recipes)]
+        lines += ["## The claims", "", *claims_table(answers)]
+        for number, answer in enumerate(answers, 1):
+            if answer.answer != "not run":
+                lines += [f"**{number}.** {answer.claim.paper} Here: {answer.claim.apart}", ""]
+    lines += ["## The tables", "", *sections]
+    if absent:
+        lines += ["## Not run here", "", *_markdown_table(("recipe", "table"), absent)]
+    replace_file(path, ("\n".join(lines).rstrip() + "\n").encode())
+    return verdicts
+
+
+def claims_table(answers: list[ClaimAnswer]) -> list[str]:
+    """Return the lines of the claims' table: title, verdict, checks by answer, and recipes."""
+    body = []
+    for number, answer in enumerate(answers, 1):
+        recipes = ", ".join(dict.fromkeys(recipe for recipe, _ in answer.checks))
+        counts = counts_of([check for _, check in answer.checks])
+        body.append((str(number), answer.claim.title, f"**{answer.answer}**", counts, recipes))
+    return _markdown_table(("", "claim", "verdict", "checks", "recipes"), body)
+
+
+def _section(recipe: Recipe, size: str, outcome: Outcome, comparison: Comparison) -> list[str]:
+    """Return a recipe's claim, verdict, checks, and numbers beside the paper's."""
+    lines = [f"### {recipe.name}" + (" at full size" if size == "full" else ""), ""]
+    lines += [f"{recipe.expected.reference}. **{comparison.verdict.word}**. {recipe.claim}", ""]
+    lines += _markdown_table(
+        ("check", "answer", "values"),
+        [(c.check.says, c.words, c.values) for c in comparison.checks],
+    )
+    cells = {(c.row, c.column): c for c in comparison.cells if c.ours is not None}
+    rows = list(dict.fromkeys(row for row, _ in cells))
+    columns = list(dict.fromkeys(column for _, column in cells))
+    body = []
+    for row in rows:
+        texts = [row]
         for column in columns:
-            printed = row.values.get(column)
-            text = "–" if printed is None else f"{printed:g}" if _number(printed) else str(printed)
-            found = [(size, cells.get((size, name, column))) for size in SIZES]
-            ours = [
-                f"{size} {cell.ours:.4g}{'' if cell.comparable else '*'}"
-                for size, cell in found
-                if cell is not None and cell.ours is not None
-            ]
-            texts.append(f"{text} ({', '.join(ours)})" if ours else text)
-        lines.append(f"| {name} | {' | '.join(texts)} | {row.kind} |")
-    return [*lines, "", "\\* on other data than the paper's.", ""]
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, int | float)
-
-
-def _findings(size: str, outcome: Outcome, compared: Comparison) -> list[str]:
-    lines = [f"What the {size} run found:", ""]
-    lines += [f"- {c.check.says}: **{spoken(c)}** ({c.shown})" for c in compared.checks]
-    lines += [f"- {m.row} against {m.against}, {m.column}: {m.shown}" for m in compared.marks]
-    for test in compared.tests:
-        low, high = test.found.interval()
-        lines.append(
-            f"- {test.row} against {test.against}, {test.value}: {test.difference:+.4f} "
-            f"({low:+.4f} to {high:+.4f}), p {test.found.p():.2g}"
-        )
-    for result in outcome.results.values():
-        lines += [f"- {result.row}: {note}" for note in result.notes]
-    seconds = sum(result.seconds for result in outcome.results.values())
-    last = list(outcome.results.values())[-1]
-    used = ", ".join(f"{name} {number}" for name, number in last.versions.items())
-    lines.append(f"- {len(outcome.results)} rows, {seconds:.0f} s; {last.machine}; {used}")
-    not_run = [name for name, why in outcome.missing.items() if why == "not run"]
-    if not_run:
-        lines.append(f"- not run here: {', '.join(not_run)}")
-    return [*lines, ""]
+            cell = cells.get((row, column))
+            texts.append("" if cell is None else f"{cell.ours:.4g} ({cell.paper:g})")
+        body.append(texts)
+    lines += _markdown_table(("ours (paper)", *columns), body)
+    return lines

@@ -27,7 +27,6 @@ PAGES = sorted(
     [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")],
     key=lambda page: page.relative_to(ROOT),
 )
-GENERATED = {"reproduction.md"}
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 MAKEFILE = (ROOT / "Makefile").read_text()
 FENCE = re.compile(r"^```(?P<info>.*)\n(?P<body>(?:.*\n)*?)^```$", re.MULTILINE)
@@ -86,8 +85,7 @@ def pages(*languages: str) -> list[Any]:
     return [
         pytest.param(page, id=page.relative_to(ROOT).as_posix())
         for page in PAGES
-        if page.name not in GENERATED
-        and any(block.language in languages for block in blocks_of(page))
+        if any(block.language in languages for block in blocks_of(page))
     ]
 
 

@@ -1,0 +1,451 @@
+"""Verdicts: a recipe's checks, each answered by a paired test, and its numbers beside the paper's.
+
+A check holds or fails where the difference of its rows is beyond chance: over the queries and, for
+models trained here, over at least ``TRAININGS`` trainings, with Holm's correction over a table's
+checks. A check is undecided within chance, where a row has no result, and where a trained model
+finds less than BM25 and less than the dense model whose states the trained model reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from lexicept.evaluation.significance import (
+    Difference,
+    holm,
+    seeded_difference,
+    trainings_difference,
+)
+from reproduction.jobs import Job, OverlapJob, PooledJob, TrainingJob
+from reproduction.recipe import Check, Recipe, measures_of
+from reproduction.run import Outcome, Result
+
+Answer = Literal["holds", "fails", "undecided"]
+
+TRAININGS = 3
+"""Least number of trainings of a model that a check is decided on."""
+
+LEVEL = 0.05
+"""Level of significance."""
+
+
+class Contrast(NamedTuple):
+    """The test of a row against another row, or against a number."""
+
+    row: str
+    against: str
+    """Name of the other row, or the number."""
+    value: str
+    """Name of the measured value."""
+    difference: float
+    error: float
+    freedom: float
+
+    @property
+    def tested(self) -> Difference:
+        return Difference(self.difference, self.error, self.freedom)
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return self.row, self.against, self.value
+
+
+class CheckAnswer(NamedTuple):
+    """A check and its answer."""
+
+    check: Check
+    answer: Answer
+    reason: str
+    """Reason of an undecided answer; empty for other answers."""
+    values: str
+    """The compared values, with standard deviations over trainings."""
+
+    @property
+    def words(self) -> str:
+        """The answer, with the reason of an undecided one."""
+        return f"{self.answer}: {self.reason}" if self.reason else self.answer
+
+
+class Cell(NamedTuple):
+    """A number of the paper, and ours."""
+
+    row: str
+    column: str
+    paper: float
+    ours: float | None
+    comparable: bool
+    """True if both belong to the same collection and measure."""
+    tolerance: float
+
+    @property
+    def agrees(self) -> bool | None:
+        """True if both agree; None if the numbers are not comparable."""
+        if self.ours is None or not self.comparable:
+            return None
+        return abs(self.ours - self.paper) <= self.tolerance + 1e-9
+
+
+class Verdict(NamedTuple):
+    """The verdict of a run on a table."""
+
+    word: str
+    """holds, fails, mixed, undecided, not run, settings or examples."""
+    reason: str
+
+
+class Comparison(NamedTuple):
+    """A recipe's results at one size, compared with the paper."""
+
+    cells: list[Cell]
+    tests: list[Contrast]
+    checks: list[CheckAnswer]
+    verdict: Verdict
+
+
+class _Step(NamedTuple):
+    """An inequality of a check: a row's value exceeds another row's, or a number, by ``least``."""
+
+    row: str
+    against: str | float
+    least: float
+    below: bool = False
+    """True if the row's value is to be less than the number instead."""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.row, str(self.against)
+
+
+def steps_of(check: Check) -> list[_Step]:
+    """Return the inequalities that a check consists of."""
+    if check.rising:
+        return [_Step(after, before, -check.slack) for before, after in pairwise(check.rising)]
+    row, steps = str(check.row), []
+    if check.least is not None:
+        steps.append(_Step(row, float(check.least), 0.0))
+    if check.most is not None:
+        steps.append(_Step(row, float(check.most), 0.0, below=True))
+    return steps
+
+
+def combined(answers: Iterable[str]) -> str:
+    """Return holds if all answers hold, mixed if some hold and some fail, fails if some fail."""
+    words = set(answers)
+    if "fails" in words:
+        return "mixed" if "holds" in words else "fails"
+    return "holds" if words == {"holds"} else "undecided"
+
+
+@dataclass(frozen=True)
+class Table:
+    """The results of a recipe at one size."""
+
+    recipe: Recipe
+    size: str
+    outcome: Outcome
+
+    def result(self, row: str) -> Result | None:
+        return self.outcome.results.get(row)
+
+    def job(self, row: str) -> Job | str:
+        return next(known.jobs[self.size] for known in self.recipe.rows if known.name == row)
+
+    def is_trained(self, row: str) -> bool:
+        """Return True if the row's job trains a model."""
+        match self.job(row):
+            case TrainingJob():
+                return True
+            case PooledJob(dense=dense):
+                return not dense
+            case OverlapJob(training=training):
+                return training is not None
+        return False
+
+    def value(self, row: str, name: str) -> float | None:
+        """Return a measured value, or a column's mean over datasets in the paper's units."""
+        result, column = self.result(row), self.recipe.expected.columns.get(name)
+        if result is None or column is None:
+            return None if result is None else result.values.get(name)
+        measures = measures_of(column, self.size)
+        if not measures or any(measure not in result.values for measure in measures):
+            return None
+        return column.scale * float(np.mean([result.values[measure] for measure in measures]))
+
+    def cell(self, row: str, name: str) -> float | None:
+        """Return the value of a column in the paper's units: a mean of columns, or a difference."""
+        column = self.recipe.expected.columns[name]
+        if column.of and not (self.size == "small" and column.small is not None):
+            values = [self.cell(row, part) for part in column.of]
+            numbers = [value for value in values if value is not None]
+            return float(np.mean(numbers)) if len(numbers) == len(values) else None
+        value = self.value(row, name)
+        if value is None or column.over is None:
+            return value
+        base = self.value(column.over, name)
+        return None if base is None else value - base
+
+    def numbers(self, row: str, name: str) -> list[float]:
+        """Return the value of each training, or the only value."""
+        result = self.outcome.results[row]
+        if result.trainings:
+            return [float(training["values"][name]) for training in result.trainings]
+        return [float(result.values[name])]
+
+    def queries(self, row: str) -> Mapping[str, Mapping[str, float]]:
+        """Return the values by measure and query, of the first training if there are several."""
+        result = self.outcome.results[row]
+        if not result.trainings:
+            return result.per_query
+        first: Mapping[str, Mapping[str, float]] = result.trainings[0]["per_query"]
+        return first
+
+    def by_training(self, row: str, name: str) -> list[Mapping[str, float]] | None:
+        """Return each training's values by query; None without values of two or more queries."""
+        result = self.outcome.results[row]
+        sources = [training["per_query"] for training in result.trainings] or [result.per_query]
+        values = [source[name] for source in sources if len(source.get(name, ())) > 1]
+        complete = len(values) == len(sources)
+        same = complete and all(value.keys() == values[0].keys() for value in values)
+        return values if same else None
+
+    def shown(self, row: str, name: str) -> str:
+        """Return a row's name and value, with the standard deviation over trainings."""
+        value, result = self.value(row, name), self.result(row)
+        if value is None or result is None:
+            return f"{row} –"
+        if len(result.trainings) < 2 or name not in result.values:
+            return f"{row} {value:.4g}"
+        return f"{row} {value:.4g} ± {np.std(self.numbers(row, name), ddof=1):.2g}"
+
+    def difference(self, row: str, against: str | float, name: str) -> Difference | None:
+        """Test over queries where rows have them, else over trainings, else exactly.
+
+        A column is tested by the mean over its datasets. None means that results are missing.
+        """
+        column = self.recipe.expected.columns.get(name)
+        measures = [] if column is None else measures_of(column, self.size)
+        if column is not None and name not in measures and against in self.outcome.results:
+            tests = [self.difference(row, against, measure) for measure in measures]
+            return _mean_difference(tests, column.scale)
+        rows = [row] if isinstance(against, float) else [row, against]
+        if any(
+            one not in self.outcome.results
+            or name not in {**self.outcome.results[one].values, **self.queries(one)}
+            for one in rows
+        ):
+            return None
+        first, last = (self.by_training(one, name) for one in (rows[0], rows[-1]))
+        if first is not None and isinstance(against, float):
+            return seeded_difference(_matrix(first, first[0]), [[against] * len(first[0])])
+        if first is not None and last is not None and first[0].keys() == last[0].keys():
+            return seeded_difference(_matrix(first, first[0]), _matrix(last, first[0]))
+        numbers = [self.numbers(one, name) for one in rows]
+        if any(
+            self.is_trained(one) and len(values) < 2
+            for one, values in zip(rows, numbers, strict=True)
+        ):
+            return None
+        base = [against] if isinstance(against, float) else numbers[1]
+        return trainings_difference(numbers[0], base)
+
+    def undecidable(self, check: Check, tests: Mapping[tuple[str, str, str], Difference]) -> str:
+        """Return the reason why a check can't be decided by any test; empty if it can."""
+        for row in check.rows:
+            if row not in self.outcome.results:
+                return f"row {row} has no result: {self.outcome.missing.get(row, 'not run')}"
+            if self.value(row, check.value) is None:
+                return f"row {row} has no {check.value}"
+        trained = [row for row in check.rows if self.is_trained(row)]
+        if reason := self._below_controls(trained, check.value):
+            return reason
+        for row in trained:
+            if (count := len(self.outcome.results[row].trainings) or 1) < TRAININGS:
+                return f"row {row} has {count} training{'s' * (count > 1)}, not {TRAININGS}"
+        if any((*step.key, check.value) not in tests for step in steps_of(check)):
+            return "its rows were not tested against each other"
+        return ""
+
+    def _below_controls(self, rows: Sequence[str], value: str) -> str:
+        """Return the model that finds less than all of its controls in the value's dataset."""
+        measure = f"{value.partition(' ')[0]} nDCG@10"
+        for row in rows:
+            ours = self.outcome.results[row].values.get(measure)
+            if ours is None:
+                continue
+            if not self.recipe.baselines:
+                return "there is no row bm25 as a control"
+            controls = [name for name in self.recipe.baselines if self._is_control(name, row)]
+            results = {name: self.result(name) for name in controls}
+            scores = {
+                name: result.values[measure]
+                for name, result in results.items()
+                if result is not None and measure in result.values
+            }
+            if not scores:
+                return f"the control {' or '.join(controls)} has no {measure}"
+            if ours < min(scores.values()):
+                listed = " and ".join(f"{name} ({score:.3f})" for name, score in scores.items())
+                return f"{row} ({ours:.3f}) is below {listed}"
+        return ""
+
+    def _is_control(self, baseline: str, row: str) -> bool:
+        """Return True for BM25, and for the dense model whose states the row's model reads."""
+        if baseline != self.recipe.backbone:
+            return True
+        match self.job(baseline), self.job(row):
+            case PooledJob(model=model), TrainingJob(config=config):
+                return config.model.backbone == model
+        return False
+
+
+def _matrix(trainings: Sequence[Mapping[str, float]], order: Iterable[str]) -> list[list[float]]:
+    queries = list(order)
+    return [[values[query] for query in queries] for values in trainings]
+
+
+def _mean_difference(tests: Sequence[Difference | None], scale: float) -> Difference | None:
+    measured = [test for test in tests if test is not None]
+    if not measured or len(measured) < len(tests):
+        return None
+    mean = scale * float(np.mean([test.difference for test in measured]))
+    error = scale * float(np.sqrt(sum(test.error**2 for test in measured))) / len(measured)
+    return Difference(mean, error, min(test.freedom for test in measured))
+
+
+def run_tests(table: Table) -> list[Contrast]:
+    """Return the tests of all checks, and of each row's nDCG@10 and printed measures against the
+    row that the recipe compares it with; tests without results are left out."""
+    recipe, pairs = table.recipe, dict[tuple[str, str, str], str | float]()
+    columns = recipe.expected.columns.values()
+    printed = {name for column in columns for name in measures_of(column, table.size)}
+    for row in recipe.rows:
+        if row.against is not None and row.name in table.outcome.results:
+            for value in table.queries(row.name):
+                if value in printed or value.endswith(" nDCG@10"):
+                    pairs[row.name, row.against, value] = row.against
+    for check in recipe.checks:
+        if check.size == table.size:
+            for step in steps_of(check):
+                pairs[(*step.key, check.value)] = step.against
+    tests = []
+    for (row_name, name, value), against in pairs.items():
+        test = table.difference(row_name, against, value)
+        if test is not None:
+            tests.append(Contrast(row_name, name, value, test.difference, test.error, test.freedom))
+    return tests
+
+
+def answer_checks(table: Table, tests: Sequence[Contrast]) -> list[CheckAnswer]:
+    """Answer the checks of a size, with Holm's correction over all of their inequalities."""
+    checks = [check for check in table.recipe.checks if check.size == table.size]
+    differences = {test.key: test.tested for test in tests}
+    reasons = [table.undecidable(check, differences) for check in checks]
+    steps = [
+        (number, step, differences[(*step.key, check.value)])
+        for number, check in enumerate(checks)
+        if not reasons[number]
+        for step in steps_of(check)
+    ]
+    # Differences without an error are exact and have no p-value.
+    random = [place for place, (_, _, test) in enumerate(steps) if test.error]
+    corrected = holm([steps[place][2].p(steps[place][1].least) for place in random])
+    p_values = dict(zip(random, corrected, strict=True))
+    step_answers: dict[int, list[str]] = {}
+    for place, (number, step, test) in enumerate(steps):
+        true = test.difference < 0 if step.below else test.difference > step.least
+        open_ = p_values.get(place, 0.0) >= LEVEL
+        answer = "undecided" if open_ else "holds" if true else "fails"
+        step_answers.setdefault(number, []).append(answer)
+    return [
+        _answered(table, check, step_answers.get(number, []), reasons[number])
+        for number, check in enumerate(checks)
+    ]
+
+
+def _answered(table: Table, check: Check, steps: Sequence[str], reason: str) -> CheckAnswer:
+    answer: Answer = "undecided"
+    if "fails" in steps:
+        answer = "fails"
+    elif steps and set(steps) == {"holds"}:
+        answer = "holds"
+    elif not reason:
+        reason = "within chance"
+    values = ", ".join(table.shown(row, check.value) for row in check.rows)
+    return CheckAnswer(check, answer, reason, values)
+
+
+def compare(
+    recipe: Recipe, size: str, outcome: Outcome, tests: Sequence[Contrast] | None = None
+) -> Comparison:
+    """Return cells, tests, answered checks and the verdict.
+
+    Args:
+        tests: recorded tests, for results without values of queries; None runs the tests.
+    """
+    table = Table(recipe, size, outcome)
+    contrasts = run_tests(table) if tests is None else list(tests)
+    checks, cells = answer_checks(table, contrasts), list(_cells(table))
+    return Comparison(cells, contrasts, checks, _verdict(table, cells, checks))
+
+
+def _cells(table: Table) -> Iterator[Cell]:
+    columns = table.recipe.expected.columns
+    for name, row in table.recipe.expected.rows.items():
+        for column, printed in row.values.items():
+            if isinstance(printed, int | float) and column in columns:
+                settings = columns[column]
+                same = table.size == "full" or bool(settings.small and settings.small.same)
+                ours = table.cell(name, column)
+                yield Cell(name, column, float(printed), ours, same, settings.tolerance)
+
+
+def _verdict(table: Table, cells: Sequence[Cell], checks: Sequence[CheckAnswer]) -> Verdict:
+    """Combine the answers; numbers beside the paper's decide only in a table without checks."""
+    recipe, outcome = table.recipe, table.outcome
+    if recipe.kind != "measured":
+        return Verdict(recipe.kind, "nothing to measure")
+    if not outcome.results:
+        return Verdict("not run", "; ".join(sorted(set(outcome.missing.values()))[:2]))
+    near = [cell.agrees for cell in cells if cell.agrees is not None]
+    remarks = []
+    if recipe.not_comparable is not None:
+        near, remarks = [], [f"numbers are not comparable: {recipe.not_comparable}"]
+    if outcome.missing:
+        remarks.insert(0, f"{len(outcome.results)} of {len(recipe.rows)} rows ran")
+    if near:
+        remarks.insert(0, f"{sum(near)} of {len(near)} numbers are the paper's")
+    if not checks:
+        word = "holds" if near and all(near) else "undecided"
+        return Verdict(word, "; ".join(["the table has no check", *remarks]))
+    word = combined(check.answer for check in checks)
+    return Verdict(word, "; ".join([f"checks: {counts_of(checks)}", *remarks]))
+
+
+def counts_of(checks: Sequence[CheckAnswer]) -> str:
+    """Return the number of checks by answer, such as "2 holds, 1 undecided"."""
+    answers = [check.answer for check in checks]
+    words = [word for word in ("holds", "fails", "undecided") if word in answers]
+    return ", ".join(f"{answers.count(word)} {word}" for word in words)
+
+
+def to_json(comparison: Comparison, outcome: Outcome) -> dict[str, Any]:
+    """Return the comparison as JSON values."""
+    return {
+        "verdict": comparison.verdict._asdict(),
+        "cells": [
+            {**cell._asdict(), "agrees": cell.agrees}
+            for cell in comparison.cells
+            if cell.ours is not None
+        ],
+        "tests": [test._asdict() for test in comparison.tests],
+        "checks": [
+            {"says": c.check.says, "answer": c.answer, "reason": c.reason, "values": c.values}
+            for c in comparison.checks
+        ],
+        "missing": dict(outcome.missing),
+    }
