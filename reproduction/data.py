@@ -20,12 +20,12 @@ from lexicept.errors import InputError, LexiceptError
 from lexicept.progress import Progress, silent
 from lexicept.storage.files import fingerprint, read_json, replace_file, sha256, write_json
 from lexicept.storage.yaml_text import read_yaml
-from lexicept.training.candidates.clustered_sets import (
+from lexicept.training.settings import Count, Items, Text, from_mapping, settings
+from reproduction.clustered_sets import (
     SPLITS,
     ClusteringSettings,
     clustered_sets,
 )
-from lexicept.training.settings import Count, Items, Text, from_mapping, settings
 
 
 class MissingDataError(InputError):

@@ -10,7 +10,6 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from lexicept.analysis.overlap import mean_and_std, overlap, shifted
 from lexicept.corpora import Document, read_documents
 from lexicept.models.encoder import Encoder
 from lexicept.parallel.shards import Shard
@@ -23,6 +22,7 @@ from lexicept.weighting import BM25
 from reproduction.data import Data, Judged, fetching, judged
 from reproduction.jobs import OverlapJob
 from reproduction.measuring import Collection, Measurements, measure
+from reproduction.shared_dimensions import mean_and_std, overlap, shifted
 from reproduction.trained import models_of
 
 

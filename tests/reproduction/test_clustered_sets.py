@@ -13,16 +13,15 @@ from hypothesis import strategies as st
 from lexicept.corpora import read_documents, read_qrels, read_queries
 from lexicept.errors import InputError
 from lexicept.training.candidates import neural_teachers
-from lexicept.training.candidates.clustered_sets import (
+from reproduction.clustered_sets import (
     SPLITS,
     ClusteringSettings,
     clustered_sets,
     pick,
 )
-from lexicept.training.candidates.match_ratios import Terms, matched_queries
-from lexicept.training.candidates.query_clusters import query_clusters
 from reproduction.data import Data, check_dataset, load_sources
-from support.commands import Run, assert_error
+from reproduction.match_ratios import Terms, matched_queries
+from reproduction.query_clusters import query_clusters
 
 
 def around(centres: np.ndarray, each: int, spread: float = 0.01) -> np.ndarray:
@@ -54,8 +53,8 @@ def test_a_cluster_without_members_begins_again() -> None:
 
 
 def test_clusters_of_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lexicept.training.candidates.query_clusters.SAMPLE", 5)
-    monkeypatch.setattr("lexicept.training.candidates.query_clusters.ROWS", 7)
+    monkeypatch.setattr("reproduction.query_clusters.SAMPLE", 5)
+    monkeypatch.setattr("reproduction.query_clusters.ROWS", 7)
     groups = query_clusters(around(np.eye(3), 40), 3, 2).reshape(3, 40)
     assert (groups == groups[:, :1]).all()
 
@@ -240,18 +239,19 @@ def test_sets_are_disjoint_and_even(source: Path, tmp_path: Path) -> None:
     assert {qrel.query_id for qrel in negatives} == queries.keys()
 
 
-def test_the_command(source: Path, tmp_path: Path, run: Run) -> None:
-    out = tmp_path / "sets"
-    sizes = ("--clusters", 4, "--test-queries", 4, "--test-distractors", 2, "--titles")
-    sizes += ("--least-ratio", 0.3)
-    arguments = ("data", "cluster", source, "--out", out, *sizes, "--evaluation-queries", 6)
-    report = run(*arguments, "--json").json
-    assert 0 < report.pop("evaluation") <= 6
-    assert report == {"train": 56, "dev": 4, "test": 16, "folder": str(out)}
-    assert_error(run(*arguments), "sets exists already")
-    failing = ("data", "cluster", source, "--out", tmp_path / "none", *sizes)
-    assert_error(run(*failing, "--documents-per-query", 3), "no query has 3 relevant documents")
-    assert_error(run(*failing, "--test-queries", 24), "test and validation take every query")
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"documents_per_query": 3}, "no query has 3 relevant documents"),
+        ({"test_queries": 24}, "test and validation take every query"),
+    ],
+)
+def test_impossible_sets(
+    source: Path, tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    settings = ClusteringSettings(str(source), titles=True, **{**SMALL, **changes})
+    with pytest.raises(InputError, match=message):
+        clustered_sets(settings, tmp_path / "none")
     assert not (tmp_path / "none").exists()
 
 

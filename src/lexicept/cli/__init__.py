@@ -97,7 +97,6 @@ GROUPS: dict[str, tuple[str, Panels]] = {
             "Commands": {
                 "pseudo-queries": data.pseudo_queries,
                 "import": data.import_texts,
-                "cluster": data.cluster,
                 "mine": data.mine,
                 "score": data.score,
             }

@@ -19,7 +19,6 @@ from lexicept.cli.common import (
 )
 from lexicept.cli.configuration import ConfigOption
 from lexicept.errors import InputError
-from lexicept.models.sources import DEFAULT_BACKBONE
 
 if TYPE_CHECKING:
     from lexicept.training.candidates.teachers import Teacher
@@ -93,67 +92,6 @@ def import_texts(
 
     lists = run(source, out, split=split, config=subset, scored_only=scored_only)
     print_report({"lists": len(lists), "folder": str(out)}, as_json)
-
-
-def cluster(
-    source: Annotated[
-        str,
-        typer.Argument(
-            help="Documents, queries and judgements: a BEIR folder or an ir_datasets name, such as "
-            "msmarco-document/orcas."
-        ),
-    ],
-    out: Annotated[Path, typer.Option(help="New folder, for train, dev, test and evaluation.")],
-    split: SplitOption = "train",
-    model: Annotated[
-        str, typer.Option(help="Dense model that embeds the queries.")
-    ] = DEFAULT_BACKBONE,
-    clusters: Annotated[int, typer.Option(help="Number of clusters.")] = 10_000,
-    titles: Annotated[
-        bool, typer.Option("--titles", help="Take documents' titles alone (ESPLADE).")
-    ] = False,
-    documents_per_query: Annotated[
-        int, typer.Option(help="Least number of relevant documents of a query.")
-    ] = 2,
-    test_queries: Annotated[int, typer.Option(help="Test queries per cluster.")] = 30,
-    test_distractors: Annotated[
-        int, typer.Option(help="Queries per cluster whose documents are added to the test set.")
-    ] = 90,
-    evaluation_queries: Annotated[
-        int, typer.Option(help="Test queries to draw for the set of matched-term ratios.")
-    ] = 9_000,
-    least_ratio: Annotated[
-        float, typer.Option(help="Least share of their terms that its irrelevant documents have.")
-    ] = 0.5,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of clusters and sets.")] = 0,
-    restart: RestartOption = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Draw training, validation and test sets evenly from clusters of queries (ESPLADE).
-
-    The test set has distractors, and the evaluation set queries of low, middle and high lexical
-    match. Re-running the command resumes with the embeddings that it has.
-    """
-    require_concepts()
-    from lexicept.progress import ProgressBars
-    from lexicept.training.candidates.clustered_sets import ClusteringSettings, clustered_sets
-
-    chosen = ClusteringSettings(
-        source,
-        split,
-        model,
-        clusters,
-        titles,
-        documents_per_query,
-        test_queries,
-        test_distractors,
-        evaluation_queries=evaluation_queries,
-        least_ratio=least_ratio,
-        seed=seed,
-    )
-    with ProgressBars() as progress:
-        counts = clustered_sets(chosen, out, progress, restart=restart)
-    print_report({**counts, "folder": str(out)}, as_json)
 
 
 def mine(

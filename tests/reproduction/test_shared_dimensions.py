@@ -6,9 +6,9 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lexicept.analysis.overlap import mean_and_std, overlap, shifted
 from lexicept.errors import InputError
 from lexicept.vectors import SparseVectors, Vocabulary
+from reproduction.shared_dimensions import mean_and_std, overlap, shifted
 from support.strategies import sparse_matrices
 
 

@@ -21,10 +21,10 @@ from lexicept.models.sources import DEFAULT_BACKBONE
 from lexicept.progress import Progress, silent
 from lexicept.storage.files import replacing_text
 from lexicept.storage.workspace import Workspace
-from lexicept.training.candidates.match_ratios import Matched, Terms, matched_queries
-from lexicept.training.candidates.query_clusters import query_clusters
 from lexicept.training.settings import Count, Flag, Seed, Share, Text, Whole, settings, to_mapping
 from lexicept.vectors import Integers
+from reproduction.match_ratios import Matched, Terms, matched_queries
+from reproduction.query_clusters import query_clusters
 
 SPLITS = {"train": "train", "dev": "dev", "test": "test", "evaluation": "test"}
 """Folder of each set → the split of its judgements."""
