@@ -91,11 +91,12 @@ def vocabularies(folder: Path, path: Path) -> Table:
         subprocess.run(command, check=True)
     index = IndexReader.open(path)
     queries, qrels = list(read_queries(folder)), list(read_qrels(folder))
+    judged = effectiveness.JudgedQueries(queries, qrels)
     columns = [NDCG, "R@100", "qd_flops", "query_length", "document_length"]
     names = [vocabulary.name for vocabulary in index.vocabularies]
     rows = []
     for name in [*names, None] if len(names) > 1 else names:
-        values = effectiveness.evaluate_index(index, queries, qrels, name).values
+        values = effectiveness.evaluate_index(index, judged, name).values
         shown = [f"{values[column]:.{4 if '@' in column else 2}f}" for column in columns]
         rows.append([name or "both", *shown])
     return Table("vocabularies", ["SciFact", *columns], rows)
@@ -128,7 +129,7 @@ def pruning(folder: Path, path: Path, budget: float = 4.0) -> Table:
     )
     limited.settings = index.settings | {"concepts": setting}
     limited.derived = Derived.compute(index.tf(), list(limited.settings.values()), None)
-    test = effectiveness.evaluate_index(limited, queries, qrels).values
+    test = effectiveness.evaluate_index(limited, effectiveness.JudgedQueries(queries, qrels)).values
     shown = [f"{value:.4f}", f"{cost:.2f}", f"{test[NDCG]:.4f}", f"{test['qd_flops']:.2f}"]
     columns = [f"SciFact, chosen for QD-FLOPs ≤ {budget:g}"]
     columns += ["pseudo-queries, concepts", "pseudo-queries, QD-FLOPs", NDCG, "QD-FLOPs"]

@@ -67,7 +67,9 @@ def measured(
     known = language in STEMMERS or language in BIGRAM_LANGUAGES
     options = ["--language", language if known else ENGLISH]
     index = built(str(corpus), out / "index", options)
-    run = effectiveness.evaluate_index(index, questions, qrels, "words").run
+    run = effectiveness.evaluate_index(
+        index, effectiveness.JudgedQueries(questions, qrels), "words"
+    ).run
     words = System.of_run("words", qrels, run)
     collection = Collection(language, index, [*questions], [*qrels])
     return [words, dense(collection, out), *searched(collection)]

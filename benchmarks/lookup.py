@@ -14,7 +14,7 @@ from typing import Any
 
 import lexicept
 from benchmarks.common import Table, interleaved, ratio
-from lexicept.pipelines.judged import read_judged
+from lexicept.pipelines.opened import read_judged
 
 ROUNDS = 5
 """Times that every query is searched."""

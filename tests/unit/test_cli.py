@@ -250,7 +250,7 @@ def test_queries_that_are_documents(tmp_path: Path, run: Run) -> None:
     limits = ("--query-dims", "all", "--document-dims", "all", "--alpha", "none")
     swept = ("index", "sweep", index, dataset, "--out", tmp_path / "sweep", flag, *limits)
     found = run(*swept, "--json").json
-    assert [point["ndcg"] for point in found["front"]] == [1.0]
+    assert [point["nDCG@10"] for point in found["front"]] == [1.0]
     assert found["ignore_identical_ids"] is True
     assert "without hits of the query's own id" in " ".join(run(*swept).out.split())
 

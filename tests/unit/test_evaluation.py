@@ -16,6 +16,7 @@ from lexicept.errors import InputError
 from lexicept.evaluation import effectiveness
 from lexicept.evaluation.effectiveness import (
     MEASURES,
+    JudgedQueries,
     evaluate,
     evaluate_index,
     evaluate_queries,
@@ -112,10 +113,10 @@ def test_a_query_that_is_a_document_does_not_retrieve_itself(tmp_path: Path) -> 
     index = build(tmp_path / "index", SELF)
     queries, qrels = [Query("a", SELF["a"])], [Qrel("a", "b", 1)]
     assert [hit.id for hit in index.search(SELF["a"], 2)] == ["a", "b"]
-    plain = evaluate_index(index, queries, qrels)
+    plain = evaluate_index(index, JudgedQueries(queries, qrels))
     assert plain.values["nDCG@10"] == pytest.approx(1 / log2(3))
     assert plain.values["RR@10"] == 0.5
-    ignoring = evaluate_index(index, queries, qrels, ignore_identical_ids=True)
+    ignoring = evaluate_index(index, JudgedQueries(queries, qrels, ignore_identical_ids=True))
     assert (ignoring.values["nDCG@10"], ignoring.values["RR@10"]) == (1.0, 1.0)
     expected = {"a": {name: score for name, score in plain.run["a"].items() if name != "a"}}
     assert ignoring.run == expected
@@ -148,7 +149,9 @@ def test_a_run_without_identical_ids_is_as_deep_for_every_query(
     monkeypatch.setattr(effectiveness, "RUN_DEPTH", 2)
     index = build(tmp_path / "index", SELF)
     queries = [Query("a", "cat"), Query("none", "cat")]
-    report = evaluate_index(index, queries, [Qrel("a", "b", 1)], ignore_identical_ids=True)
+    report = evaluate_index(
+        index, JudgedQueries(queries, [Qrel("a", "b", 1)], ignore_identical_ids=True)
+    )
     assert {query: list(hits) for query, hits in report.run.items()} == {
         "a": ["c", "b"],
         "none": ["c", "a"],

@@ -11,6 +11,7 @@ import scipy.sparse as sp
 import torch
 
 from lexicept.corpora import Document, Qrel, Query
+from lexicept.evaluation.effectiveness import JudgedQueries
 from lexicept.evaluation.sweep import SweepGrid, sweep
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import VocabularySettings
@@ -75,7 +76,7 @@ def test_everything_keeps_the_same_dimensions(
     cost = float((searched.astype(bool).astype(float) @ documents.astype(bool).T).sum())
     assert validation["qd_flops"] == pytest.approx(cost / len(QUERIES) / len(texts))
     queries = [Query(name, text) for name, text in zip(names, QUERIES, strict=True)]
-    (point,) = sweep(index, queries, qrels, SweepGrid((K,)), tmp_path / "sweep")
+    (point,) = sweep(index, JudgedQueries(queries, qrels), SweepGrid((K,)), tmp_path / "sweep")
     assert point.qd_flops == pytest.approx(validation["qd_flops"])
     task = index_like(encoder, K, None, tmp_path / "like")
     assert task.settings["concepts"] == index.settings["concepts"]

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from lexicept.corpora import Document, Qrel, Query
 from lexicept.errors import InputError
-from lexicept.evaluation.effectiveness import evaluate_index
-from lexicept.evaluation.plots import write_sweep
+from lexicept.evaluation.effectiveness import JudgedQueries, evaluate_index
 from lexicept.evaluation.sweep import (
     Point,
     Setting,
@@ -29,6 +28,7 @@ from lexicept.index.impacts import Derived, RRASettings, VocabularySettings
 from lexicept.index.reader import IndexReader
 from lexicept.index.updates import update
 from lexicept.measures import e2
+from lexicept.reports.charts import write_sweep
 from lexicept.storage.locks import lock
 from lexicept.vectors import prune_rows
 from lexicept.weighting import BM25, Splade
@@ -54,6 +54,7 @@ QRELS = [
     if relevance
 ]
 QRELS += [Qrel("never asked", "d0", 1)]
+JUDGED = JudgedQueries(QUERIES, QRELS)
 
 WORD_SETTINGS = VocabularySettings(BM25(k1=0.9), 3, 4)
 CONCEPT_SETTINGS = VocabularySettings(Splade(0.5), 2, 3, pruning="impact")
@@ -77,18 +78,20 @@ def assert_equal(
     **arguments: bool,
 ) -> None:
     """A point has the very numbers that an index's evaluation has."""
-    values = evaluate_index(index, queries, qrels, vocabulary, **arguments).values
-    names = ("nDCG@10", "RR@10", "qd_flops", "query_length", "document_length", "e2")
-    assert list(point[1:]) == [values[name] for name in names], point.setting
+    values = evaluate_index(index, JudgedQueries(queries, qrels, **arguments), vocabulary).values
+    assert point.values == {name: values[name] for name in point.values}, point.setting
+    assert [*point.values] == [
+        *("nDCG@10", "RR@10", "qd_flops", "query_length", "document_length", "e2")
+    ]
 
 
 @pytest.mark.parametrize("vocabulary", [None, "words", "concepts"])
 def test_points_are_those_of_indexes(
     index: IndexReader, vocabulary: str | None, tmp_path: Path
 ) -> None:
-    points = sweep(index, QUERIES, QRELS, GRID, tmp_path / "out", vocabulary)
+    points = sweep(index, JUDGED, GRID, tmp_path / "out", vocabulary)
     assert [point.setting for point in points] == GRID.settings()
-    assert len(set(points)) == len({point[1:] for point in points}) == 27
+    assert len({tuple(point.values.values()) for point in points}) == 27
     for number, point in enumerate(points):
         _, query, document, alpha, *_ = point.setting
         words, concepts = WORD_SETTINGS, CONCEPT_SETTINGS
@@ -111,20 +114,20 @@ def test_queries_that_are_documents(tmp_path: Path) -> None:
     grid, points = SweepGrid(), {}
     for ignore in (False, True):
         out, flag = tmp_path / str(ignore), {"ignore_identical_ids": ignore}
-        (points[ignore],) = sweep(index, queries, qrels, grid, out, **flag)
+        (points[ignore],) = sweep(index, JudgedQueries(queries, qrels, **flag), grid, out)
         assert_equal(points[ignore], index, None, queries, qrels, **flag)
     assert points[True].mrr != points[False].mrr
     assert points[True].qd_flops == points[False].qd_flops
     with pytest.raises(InputError, match="ignore_identical_ids was true and is now false"):
-        sweep(index, queries, qrels, grid, tmp_path / "True")
+        sweep(index, JudgedQueries(queries, qrels), grid, tmp_path / "True")
 
 
 def test_a_scale_is_what_concepts_are_worth_beside_words(
     index: IndexReader, tmp_path: Path
 ) -> None:
     grid = SweepGrid((2,), (3,), query_scale=(1.0, 0.25))
-    points = sweep(index, QUERIES, QRELS, grid, tmp_path / "out")
-    assert points[0][1:] != points[1][1:]
+    points = sweep(index, JUDGED, grid, tmp_path / "out")
+    assert points[0].values != points[1].values
     for scale, point in zip((1.0, 0.25), points, strict=True):
         concepts = VocabularySettings(Splade(0.5 * scale), 2, 3, pruning="impact")
         path = tmp_path / str(scale)
@@ -133,7 +136,7 @@ def test_a_scale_is_what_concepts_are_worth_beside_words(
 
 def test_what_a_query_may_cost(index: IndexReader, tmp_path: Path) -> None:
     grid = SweepGrid((2,), (3,), query_max_qd_flops=(None, 1.0, 0.25))
-    points = sweep(index, QUERIES, QRELS, grid, tmp_path / "out")
+    points = sweep(index, JUDGED, grid, tmp_path / "out")
     costs = [point.qd_flops for point in points]
     assert costs == sorted(set(costs), reverse=True)
     for cost, point in zip(grid.query_max_qd_flops, points, strict=True):
@@ -145,7 +148,7 @@ def test_what_a_query_may_cost(index: IndexReader, tmp_path: Path) -> None:
 def test_words_alone(tmp_path: Path) -> None:
     index = build(tmp_path / "index", TEXTS)
     grid = SweepGrid((2, None), (3,), alpha=(1.25,))
-    points = sweep(index, QUERIES, QRELS, grid, tmp_path / "out")
+    points = sweep(index, JUDGED, grid, tmp_path / "out")
     for limit, point in zip((2, None), points, strict=True):
         words = VocabularySettings(BM25(), limit, 3)
         built = build(tmp_path / str(limit), TEXTS, words=words, rra=RRASettings(1.25))
@@ -194,7 +197,7 @@ def test_other_k_are_those_of_models_with_them(
     recorder = Recorder(index, monkeypatch)
     own = index.vectorizer("concepts").head.settings
     grid = SweepGrid((None, 3), k=(None, 4, 3, "all"))
-    points = sweep(index, QUERIES, QRELS, grid, tmp_path / "out")
+    points = sweep(index, JUDGED, grid, tmp_path / "out")
     # The documents' own k is 4: those frequencies are there already.
     assert recorder.encoded == [*dict.fromkeys(TEXTS.values())] * 2
     assert index.vectorizer("concepts").head.settings == own
@@ -221,14 +224,14 @@ def test_encoding_goes_on_where_it_was_killed(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        sweep(index, QUERIES, QRELS, grid, tmp_path / "out", progress=kill)
+        sweep(index, JUDGED, grid, tmp_path / "out", progress=kill)
     assert index.vectorizer("concepts").head.settings == own
     assert [p.setting.k for p in read_points(tmp_path / "out" / "points.jsonl")] == [None, None]
     recorder = Recorder(index, monkeypatch)
-    points = sweep(index, QUERIES, QRELS, grid, tmp_path / "out")
+    points = sweep(index, JUDGED, grid, tmp_path / "out")
     texts = [*TEXTS.values()]
     assert recorder.encoded == [t for t in dict.fromkeys(texts[50:]) if t not in texts[:50]]
-    assert points == sweep(index, QUERIES, QRELS, grid, tmp_path / "whole")
+    assert points == sweep(index, JUDGED, grid, tmp_path / "whole")
     assert index.vectorizer("concepts").head.settings == own
 
 
@@ -260,7 +263,7 @@ def test_what_points_share_is_computed_once(
         lambda w, n, *i: limits.append(n) or prune_rows(w, n, *i),
     )
     Vowels.encoded.clear()
-    sweep(index, QUERIES, QRELS, GRID, tmp_path / "out")
+    sweep(index, JUDGED, GRID, tmp_path / "out")
     rra = [None, RRASettings(0.5, 2, "exp(x)"), RRASettings(1.25, 2, "exp(x)")]
     assert derivations == rra * 3
     assert len(weighed) == 1
@@ -273,25 +276,21 @@ def test_finished_points_are_not_computed_again(
     index: IndexReader, tmp_path: Path, derivations: list[RRASettings | None]
 ) -> None:
     calls: list[tuple[str, int, int]] = []
-    first = sweep(index, QUERIES, QRELS, SweepGrid((2,), (1, 2)), tmp_path / "out")
+    first = sweep(index, JUDGED, SweepGrid((2,), (1, 2)), tmp_path / "out")
     written = (tmp_path / "out" / "points.jsonl").read_text()
     assert read_points(tmp_path / "out" / "points.jsonl") == first
     setting = {"k": None, "query_max_active_dims": 2, "document_max_active_dims": 2, "alpha": None}
-    values = {name: getattr(first[1], name) for name in Point._fields[1:]}
+    values = first[1].values
     setting |= {"query_scale": 1.0, "query_max_qd_flops": None}
     assert json.loads(written.splitlines()[1]) == setting | values
     derivations.clear()
     grid = SweepGrid((2,), (2, 1))
-    again = sweep(
-        index, QUERIES, QRELS, grid, tmp_path / "out", progress=lambda *c: calls.append(c)
-    )
+    again = sweep(index, JUDGED, grid, tmp_path / "out", progress=lambda *c: calls.append(c))
     assert again == first[::-1]
     assert derivations == calls == []
     assert (tmp_path / "out" / "points.jsonl").read_text() == written
     grid = SweepGrid((2, 1), (2,))
-    larger = sweep(
-        index, QUERIES, QRELS, grid, tmp_path / "out", progress=lambda *c: calls.append(c)
-    )
+    larger = sweep(index, JUDGED, grid, tmp_path / "out", progress=lambda *c: calls.append(c))
     assert larger[0] == first[1]
     assert larger[1] not in first
     assert len(derivations) == 1
@@ -301,44 +300,44 @@ def test_finished_points_are_not_computed_again(
 
 def test_a_folder_of_something_else_is_refused(index: IndexReader, tmp_path: Path) -> None:
     out, grid = tmp_path / "out", SweepGrid()
-    points = sweep(index, QUERIES, QRELS, grid, out)
+    points = sweep(index, JUDGED, grid, out)
     other = build(tmp_path / "other", TEXTS, concepts=CONCEPT_SETTINGS)
     with pytest.raises(
         InputError, match=r"out: made with other settings: index was .* and is now .*--restart"
     ):
-        sweep(other, QUERIES, QRELS, grid, out)
+        sweep(other, JUDGED, grid, out)
     for queries, qrels in ((QUERIES[1:], QRELS), (QUERIES, QRELS[1:])):
         with pytest.raises(InputError, match="dataset was"):
-            sweep(index, queries, qrels, grid, out)
+            sweep(index, JudgedQueries(queries, qrels), grid, out)
     with pytest.raises(
         InputError, match=r"vocabulary was \[\"words\", \"concepts\"\] and is now \[\"concepts\"\]"
     ):
-        sweep(index, QUERIES, QRELS, grid, out, "concepts")
+        sweep(index, JUDGED, grid, out, "concepts")
     descriptor = lock(out)
     with pytest.raises(InputError, match="another process is writing here"):
-        sweep(index, QUERIES, QRELS, grid, out)
+        sweep(index, JUDGED, grid, out)
     os.close(descriptor)
-    assert sweep(index, QUERIES, QRELS, grid, out) == points
+    assert sweep(index, JUDGED, grid, out) == points
     with pytest.raises(
         InputError, match="index: not unfinished work of lexicept; name another folder"
     ):
-        sweep(index, QUERIES, QRELS, grid, index.path)
+        sweep(index, JUDGED, grid, index.path)
     written = (out / "points.jsonl").read_bytes()
     for damage in (b'{"k": null}\n', b"[]\n", b'{"\xff": 1}\n', written[:-9]):
         (out / "points.jsonl").write_bytes(written + damage)
         with pytest.raises(InputError, match=r"points\.jsonl, line 2: not a point of a sweep"):
             read_points(out / "points.jsonl")
-        assert sweep(index, QUERIES, QRELS, grid, out) == points
+        assert sweep(index, JUDGED, grid, out) == points
         assert (out / "points.jsonl").read_bytes() == written
-    sweep(index, QUERIES[1:], QRELS, grid, out, restart=True)
+    sweep(index, JudgedQueries(QUERIES[1:], QRELS), grid, out, restart=True)
     with pytest.raises(InputError, match="dataset was"):
-        sweep(index, QUERIES, QRELS, grid, out)
+        sweep(index, JUDGED, grid, out)
 
 
 def test_the_only_vocabulary_may_be_named(tmp_path: Path) -> None:
     index = build(tmp_path / "index", TEXTS)
-    points = sweep(index, QUERIES, QRELS, SweepGrid(), tmp_path / "out")
-    assert sweep(index, QUERIES, QRELS, SweepGrid(), tmp_path / "out", "words") == points
+    points = sweep(index, JUDGED, SweepGrid(), tmp_path / "out")
+    assert sweep(index, JUDGED, SweepGrid(), tmp_path / "out", "words") == points
 
 
 def test_a_sweep_goes_on_with_what_it_opened(
@@ -346,7 +345,7 @@ def test_a_sweep_goes_on_with_what_it_opened(
 ) -> None:
     index = build(tmp_path / "index", TEXTS)
     queries = [query._replace(text=f"{query.text} zebra") for query in QUERIES]
-    points = sweep(index, queries, QRELS, GRID, tmp_path / "before")
+    points = sweep(index, JudgedQueries(queries, QRELS), GRID, tmp_path / "before")
 
     def updated(folder: Path) -> Contents:
         contents = Contents(folder)
@@ -355,18 +354,18 @@ def test_a_sweep_goes_on_with_what_it_opened(
 
     monkeypatch.setattr("lexicept.evaluation.sweep.Contents", updated)
     opened = IndexReader.open(index.path)  # it has not read its vocabulary yet
-    assert sweep(opened, queries, QRELS, GRID, tmp_path / "during") == points
+    assert sweep(opened, JudgedQueries(queries, QRELS), GRID, tmp_path / "during") == points
     assert len(IndexReader.open(index.path)) == len(index) + 1
 
 
 def test_bad_arguments(index: IndexReader, tmp_path: Path) -> None:
     out = tmp_path / "out"
     with pytest.raises(InputError, match="no judgements"):
-        sweep(index, QUERIES, [], SweepGrid(), out)
+        sweep(index, JudgedQueries(QUERIES, []), SweepGrid(), out)
     with pytest.raises(InputError, match="has no vocabulary 'x', only"):
-        sweep(index, QUERIES, QRELS, SweepGrid(), out, "x")
+        sweep(index, JUDGED, SweepGrid(), out, "x")
     with pytest.raises(InputError, match="words have none"):
-        sweep(index, QUERIES, QRELS, SweepGrid(k=(None, 4)), out, "words")
+        sweep(index, JUDGED, SweepGrid(k=(None, 4)), out, "words")
     assert not out.exists()
 
 
@@ -403,7 +402,8 @@ def test_a_grid_has_every_combination_once() -> None:
 
 
 def point(qd_flops: float, ndcg: float, mrr: float = 0.5) -> Point:
-    return Point(Setting(None, 1, 1, None), ndcg, mrr, qd_flops, 1, 1, e2(mrr, qd_flops))
+    values = {"nDCG@10": ndcg, "RR@10": mrr, "qd_flops": qd_flops, "e2": e2(mrr, qd_flops)}
+    return Point(Setting(None, 1, 1, None), values)
 
 
 def test_a_front_by_hand() -> None:
@@ -429,10 +429,13 @@ def test_the_front_is_what_nothing_beats(values: list[tuple[int, int]]) -> None:
         p
         for p in points
         if not any(
-            q.qd_flops <= p.qd_flops and q.ndcg >= p.ndcg and q[1:4] != p[1:4] for q in points
+            q.qd_flops <= p.qd_flops
+            and q.ndcg >= p.ndcg
+            and (q.qd_flops, q.ndcg) != (p.qd_flops, p.ndcg)
+            for q in points
         )
     ]
-    assert sorted(pareto_front(points)) == sorted(expected)
+    assert pareto_front(points) == sorted(expected, key=lambda p: (p.qd_flops, p.ndcg))
     costs = [p.qd_flops for p in pareto_front(points)]
     assert costs == sorted(costs)
 
@@ -483,7 +486,7 @@ def test_a_plot_shows_the_front_and_lines_of_equal_e2(tmp_path: Path, drawn: lis
 
 def test_a_colour_per_k_and_alpha(tmp_path: Path, drawn: list) -> None:
     settings = [Setting(None, 1, 1, None), Setting("all", 1, 1, 1.25), Setting("all", 2, 1, 1.25)]
-    write_sweep([point(1, 0.5)._replace(setting=s) for s in settings], tmp_path / "plot.png")
+    write_sweep([replace(point(1, 0.5), setting=s) for s in settings], tmp_path / "plot.png")
     left, _ = drawn[0].axes
     texts = [text.get_text() for text in left.get_legend().get_texts()]
     assert texts == ["k own, no RRA", "k all, α 1.25"]

@@ -17,12 +17,12 @@ import lexicept
 from lexicept.corpora import Document, Qrel
 from lexicept.errors import InputError
 from lexicept.evaluation.comparison import compare, intervals
-from lexicept.evaluation.effectiveness import evaluate_run
+from lexicept.evaluation.effectiveness import JudgedQueries, evaluate_run
 from lexicept.evaluation.runs import read_run
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import VocabularySettings
 from lexicept.index.reader import IndexReader
-from lexicept.pipelines.systems import needs_model, resolved
+from lexicept.pipelines.systems import needs_model, resolve_systems
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25, Splade
 from support.collections import write_beir
@@ -107,7 +107,7 @@ def test_one_query_has_neither_interval_nor_test() -> None:
 def test_a_run_is_measured_as_ir_measures_does() -> None:
     run = {"q1": {"d1": 2.0, "d2": 3.0}, "q2": {"d3": 1.0}, "other": {"d1": 1.0}}
     qrels = [Qrel("q1", "d1", 1), Qrel("q2", "d3", 2), Qrel("q3", "d1", 1)]
-    found = evaluate_run(run, qrels, ["AP"])
+    found = evaluate_run(run, JudgedQueries([], qrels, ["AP"]))
     assert found.per_query["nDCG@10"] == pytest.approx({"q1": 1 / log2(3), "q2": 1, "q3": 0})
     judged = {"q1": {"d1": 1}, "q2": {"d3": 2}, "q3": {"d1": 1}}
     full = {**run, "q3": {"none": 1.0}}
@@ -156,22 +156,22 @@ def test_systems_have_names(both: Path, beir: Path, tmp_path: Path) -> None:
     copy = lexicept.open(both).reweight(1.0, out=tmp_path / "other" / both.name)
     reader = IndexReader.open(both)
     # Equal names are told apart by their paths.
-    assert list(resolved([both, copy], reader)) == [str(reader.path), str(copy.path)]
-    assert list(resolved([], reader)) == list(resolved({}, reader)) == ["both"]
+    assert list(resolve_systems([both, copy], reader)) == [str(reader.path), str(copy.path)]
+    assert list(resolve_systems([], reader)) == list(resolve_systems({}, reader)) == ["both"]
 
 
 @given(st.text("bm25:k=1,.e- x", max_size=14).map("bm25:{}".format))
 def test_any_text_is_a_bm25_or_refused(text: str) -> None:
     refused = ""
     try:
-        (system,) = resolved([text], None).values()  # type: ignore[arg-type]
+        (system,) = resolve_systems([text], None).values()  # type: ignore[arg-type]
     except InputError as error:
         refused = str(error)
     assert isinstance(system, BM25) if not refused else text in refused or "k1 must" in refused
 
 
 def test_bm25_has_the_constants_asked_for() -> None:
-    found = resolved(["bm25", "bm25:b=0.4", "bm25: k1=0.9, b=4e-1"], None)  # type: ignore[arg-type]
+    found = resolve_systems(["bm25", "bm25:b=0.4", "bm25: k1=0.9, b=4e-1"], None)  # type: ignore[arg-type]
     assert list(found.values()) == [BM25(), BM25(b=0.4), BM25(0.9, 0.4)]
 
 

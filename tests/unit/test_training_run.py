@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 
 from lexicept.corpora import read_documents, read_qrels, read_queries
 from lexicept.errors import InputError, LexiceptError, LexiceptWarning
-from lexicept.evaluation.effectiveness import evaluate_index
+from lexicept.evaluation.effectiveness import JudgedQueries, evaluate_index
 from lexicept.index.reader import IndexReader
 from lexicept.models.backbone import Backbone
 from lexicept.models.encoder import Encoder
@@ -151,7 +151,7 @@ def test_a_model_is_what_the_run_validated(unbroken, places, trained, run: Run, 
     assert concepts["weighting"] == {"name": "splade", "query_scale": scale}
     opened = IndexReader.open(index)
     queries, qrels = list(read_queries(beir, "dev")), list(read_qrels(beir, "dev"))
-    found = evaluate_index(opened, queries, qrels).values
+    found = evaluate_index(opened, JudgedQueries(queries, qrels)).values
     best = max(metrics(folder)[1::2], key=lambda line: line["eval_selection"])
     # States are cached in half precision where the head alone is trained.
     assert found["nDCG@10"] == pytest.approx(best["eval_ndcg"], abs=0.02)
@@ -972,7 +972,9 @@ def test_queries_without_inference(places, tmp_path, trained, run: Run):
     assert learned.std() > 0
     run("build", beir, "--out", tmp_path / "index", "--model", folder / "model")
     queries, qrels = list(read_queries(beir, "dev")), list(read_qrels(beir, "dev"))
-    found = evaluate_index(IndexReader.open(tmp_path / "index"), queries, qrels).values
+    found = evaluate_index(
+        IndexReader.open(tmp_path / "index"), JudgedQueries(queries, qrels)
+    ).values
     best = max(metrics(folder)[1::2], key=lambda line: line["eval_selection"])
     assert found["nDCG@10"] == pytest.approx(best["eval_ndcg"], abs=0.02)
     assert found["qd_flops"] == pytest.approx(best["eval_qd_flops"], rel=0.02)

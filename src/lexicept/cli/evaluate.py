@@ -119,12 +119,12 @@ def _print(report: Evaluation, title: str) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from lexicept.evaluation.effectiveness import explained
+    from lexicept.measures import explanations
 
     console = Console()
     console.print(_values(report, title))
-    shown = {key for results in report.systems.values() for key in results.values}
-    for note in explained(shown):
+    names = dict.fromkeys(key for results in report.systems.values() for key in results.values)
+    for note in explanations(names):
         console.print(Text(note, style="dim"))
     if report.comparisons:
         console.print()
@@ -138,6 +138,7 @@ def _values(report: Evaluation, title: str) -> Table:
     from rich.table import Table
     from rich.text import Text
 
+    from lexicept.measures import measure_named
     from lexicept.sanitize import safe
 
     table = Table(title=Text(safe(title)), title_justify="left", box=None, padding=(0, 1))
@@ -151,7 +152,7 @@ def _values(report: Evaluation, title: str) -> Table:
         for system, results in report.systems.items():
             value, interval = results.values.get(key), intervals[system].get(key)
             half = "" if interval is None else _half(interval.high - interval.low)
-            cells.append("–" if value is None else f"{value:.4f}{half}")
+            cells.append("–" if value is None else measure_named(key).format(value) + half)
         table.add_row(key, *cells)
     empty = [results.without_results for results in report.systems.values()]
     if any(empty):

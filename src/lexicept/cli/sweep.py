@@ -130,11 +130,13 @@ def _table(front: list[Point], title: str) -> Table:
     from rich.table import Table
     from rich.text import Text
 
+    from lexicept.measures import E2, NDCG, QD_FLOPS, RR
     from lexicept.sanitize import safe
 
     table = Table(title=Text(safe(title)), title_justify="left")
+    measures = (QD_FLOPS, NDCG, RR, E2)
     columns = (
-        *("QD-FLOPs", "nDCG@10", "RR@10", "E²"),
+        *(measure.title for measure in measures),
         *("query dims", "document dims", "k", "alpha", "query scale", "QD-FLOPs limit"),
     )
     for column in columns:
@@ -142,10 +144,7 @@ def _table(front: list[Point], title: str) -> Table:
     for point in front:
         setting = point.setting
         table.add_row(
-            f"{point.qd_flops:.3g}",
-            f"{point.ndcg:.4f}",
-            f"{point.mrr:.4f}",
-            f"{point.e2:.4f}",
+            *(measure.format(point.values[measure.name]) for measure in measures),
             str(setting.query_max_active_dims or "all"),
             str(setting.document_max_active_dims or "all"),
             str(setting.k or "own"),

@@ -1,9 +1,10 @@
-"""Effectiveness and cost of a run or an index: ir_measures, significance, E²."""
+"""Effectiveness and cost of a run, an index or BM25 on judged queries."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import ir_measures
 import numpy as np
@@ -23,23 +24,57 @@ from lexicept.index.conditions import alike
 from lexicept.index.impacts import Derived, VocabularySettings
 from lexicept.index.passages import Ranking
 from lexicept.index.reader import IndexReader
-from lexicept.measures import E2_BETA, E2_MU1, E2_MU2, E2_TAU, e2, mean_length, qd_flops
+from lexicept.measures import EFFECTIVENESS, RR, SearchCosts, search_costs
 from lexicept.queries.syntax import ParsedQuery
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.vectors import canonical_csr, place_columns
 from lexicept.weighting import BM25
 
-MEASURES = ("nDCG@10", "RR@10", "R@100", "Success@5")
+MEASURES = tuple(measure.name for measure in EFFECTIVENESS)
 """Measures of every evaluation."""
 
 PLAIN_BM25 = BM25()
-"""The BM25 that ΔE² is against."""
+"""The BM25 of ΔE²."""
+
+
+@dataclass(frozen=True)
+class JudgedQueries:
+    """Queries with relevance judgements, and the rules of an evaluation."""
+
+    queries: Sequence[Query]
+    qrels: Sequence[Qrel]
+    measures: Sequence[str] = ()
+    """Measures besides ``MEASURES``, in ir_measures' notation."""
+    ignore_identical_ids: bool = False
+    """Drop a hit with the id of the query (see ``without_identical_ids``)."""
+    syntax: bool = False
+    """Read phrases and conditions in the queries; False searches for the plain texts."""
+
+    @property
+    def query_ids(self) -> list[str]:
+        return [query.id for query in self.queries]
+
+    @property
+    def depth(self) -> int:
+        """Results to search for, of which ``cut`` drops at most one."""
+        return RUN_DEPTH + self.ignore_identical_ids
+
+    def parsed(self, index: IndexReader) -> list[ParsedQuery]:
+        """Return the queries as an index searches for them."""
+        return [
+            index.parse(query.text) if self.syntax else ParsedQuery(query.text)
+            for query in self.queries
+        ]
+
+    def cut(self, run: Run) -> Run:
+        """Return a run of ``depth`` hits without ignored hits, at most ``RUN_DEPTH`` a query."""
+        return without_identical_ids(run, RUN_DEPTH) if self.ignore_identical_ids else run
 
 
 def evaluate(
     qrels: Iterable[Qrel], run: Run, measures: Sequence[str] = MEASURES
 ) -> dict[str, float]:
-    """Return the mean of each measure over the judged queries; one without results scores 0.
+    """Return the mean of each measure over the judged queries; no results score 0.
 
     Raises:
         InputError: no judgements, or a measure that ir_measures does not know.
@@ -72,29 +107,11 @@ def evaluate_queries(
     return values
 
 
-EXPLAINED = {
-    "nDCG@10": "±: 95 % confidence interval of the mean over the queries (Student's t)",
-    "qd_flops": "qd_flops: dimensions that a query and a document share, the mean over all pairs",
-    "qd_flops_with_offset": "qd_flops_with_offset: with RRA's number per document as one more",
-    "query_length": "query_length, document_length: mean dimensions of a query and of a document",
-    "e2": f"e2: RR@10 minus a penalty for cost: E² = RR@10 − {E2_MU1:g} F − {E2_MU2:g} "
-    f"log(1 + exp({E2_BETA:g} (F − {E2_TAU:g}))) / {E2_BETA:g}, F = qd_flops (SAE-SPLADE)",
-    "delta_e2": f"delta_e2: e2 minus that of BM25 (k1 {PLAIN_BM25.k1:g}, b {PLAIN_BM25.b:g}) over "
-    "the same texts; papers print 100 times both",
-}
-"""An explanation, in a line, of each value whose name does not explain it."""
-
-
-def explained(names: Container[str]) -> list[str]:
-    """Return the explanations of some values, in lines."""
-    return [line for name, line in EXPLAINED.items() if name in names]
-
-
 class SystemResults(NamedTuple):
     """The results of a system for judged queries, and their measures."""
 
     values: dict[str, float]
-    """Means of the measures over the judged queries, and costs; see ``evaluate_index``."""
+    """Means of the measures over the judged queries, and costs."""
     per_query: dict[str, dict[str, float]]
     """Measure → query id → value, for every judged query."""
     run: Run
@@ -107,113 +124,92 @@ class SystemResults(NamedTuple):
         return sum(not self.run.get(query) for query in queries)
 
 
-def evaluate_run(
-    run: Run,
-    qrels: Sequence[Qrel],
-    measures: Sequence[str] = (),
-    *,
-    ignore_identical_ids: bool = False,
-) -> SystemResults:
+def evaluate_run(run: Run, judged: JudgedQueries) -> SystemResults:
     """Measure the effectiveness of a run.
-
-    Args:
-        measures: more than ``MEASURES``, in ir_measures' notation.
-        ignore_identical_ids: drop a hit whose id is its query's (see ``without_identical_ids``).
 
     Raises:
         InputError: no judgements, or a measure that ir_measures does not know.
     """
-    if ignore_identical_ids:
+    if judged.ignore_identical_ids:
         run = without_identical_ids(run)
-    per_query = evaluate_queries(qrels, run, list(dict.fromkeys([*MEASURES, *measures])))
+    names = list(dict.fromkeys([*MEASURES, *judged.measures]))
+    per_query = evaluate_queries(judged.qrels, run, names)
     return SystemResults(_means(per_query), per_query, run)
 
 
 def evaluate_index(
     index: IndexReader,
-    queries: Sequence[Query],
-    qrels: Sequence[Qrel],
+    judged: JudgedQueries,
     vocabulary: str | None = None,
-    measures: Sequence[str] = (),
     *,
-    ignore_identical_ids: bool = False,
     vectors: sp.csr_array | None = None,
-    bm25: float | None = None,
-    syntax: bool = False,
+    bm25_e2: float | None = None,
 ) -> SystemResults:
     """Measure effectiveness and cost of an index on judged queries.
 
     Args:
-        vocabulary: search in one vocabulary only; None searches all of them.
-        measures: more than ``MEASURES``, in ir_measures' notation.
-        ignore_identical_ids: drop a hit whose id is its query's (see ``without_identical_ids``).
-        vectors: the queries' weights in all vocabularies [n, V]; None encodes them.
-        bm25: the E² of plain BM25 over the same texts; None searches by it.
-        syntax: read the queries' syntax, such as phrases and conditions; see ``asked``.
+        vocabulary: search in one vocabulary only; None searches all vocabularies.
+        vectors: the weights of the queries in all vocabularies [n, V]; None encodes the queries.
+        bm25_e2: the E² of plain BM25 over the same texts; None searches by BM25.
 
     Returns:
-        The measures; ``qd_flops`` (shared dimensions of a query and a document; with RRA also
-        ``qd_flops_with_offset``, where the documents' offsets count as one more posting list);
-        ``query_length`` and ``document_length`` (mean non-zeros); ``e2`` (SAE-SPLADE) and
-        ``delta_e2``, its difference from BM25 over the same texts. E² is in units of MRR: papers
-        print 100 times that.
+        The values of the measures of effectiveness and of ``lexicept.measures.COSTS``.
 
     Raises:
         InputError: no judgements, an unknown vocabulary or measure, or what a search refuses.
     """
-    parsed = asked(index, queries, syntax)
+    parsed = judged.parsed(index)
     if vectors is None:
         vectors = index.query_vectors(parsed, vocabulary)
     elif vocabulary is not None:
         span = index.span(vocabulary)
         vectors = place_columns([(span.start, vectors[:, span])], vectors.shape[1])
-    hits = index.search_weighted(parsed, vectors, RUN_DEPTH + ignore_identical_ids)
-    run = run_of_hits([query.id for query in queries], hits)
-    results = _cut(run, qrels, measures, ignore_identical_ids)
-    documents = index.document_vectors()
-    weights = documents.weights if vocabulary is None else documents.select(vocabulary).weights
-    shown = vectors if vocabulary is None else vectors[:, documents.span(vocabulary)]
-    results.values.update(_costs(shown, weights, results.values["RR@10"]))
-    if index.rra is not None:
-        offsets = sum(map(bool, hits)) / max(len(hits), 1)
-        results.values["qd_flops_with_offset"] = results.values["qd_flops"] + offsets
-    if bm25 is None:
-        shared: Any = {"ignore_identical_ids": ignore_identical_ids, "syntax": syntax}
-        plain = evaluate_bm25(index, queries, qrels, **shared)
-        bm25 = plain.values["e2"]
-    results.values["delta_e2"] = results.values["e2"] - bm25
+    hits = index.search_weighted(parsed, vectors, judged.depth)
+    results = evaluate_run(judged.cut(run_of_hits(judged.query_ids, hits)), judged)
+    span = slice(None) if vocabulary is None else index.span(vocabulary)
+    costs = SearchCosts(
+        vectors[:, span],
+        index.engine.df[span],
+        index.engine.num_documents,
+        results.values[RR.name],
+        offset_share=None if index.rra is None else sum(map(bool, hits)) / max(len(hits), 1),
+        bm25_e2=plain_bm25_e2(index, judged) if bm25_e2 is None else bm25_e2,
+    )
+    results.values.update(search_costs(costs))
     return results
 
 
-def asked(index: IndexReader, queries: Sequence[Query], syntax: bool) -> list[ParsedQuery]:
-    """Return judged queries as they are searched: their texts as they are, or, with ``syntax``, in
-    the parts that they have in an index."""
-    return [index.parse(one.text) if syntax else ParsedQuery(one.text) for one in queries]
+def plain_bm25_e2(index: IndexReader, judged: JudgedQueries) -> float:
+    """Return the E² of plain BM25 over the words of an index's texts."""
+    return _search_bm25(index, judged, PLAIN_BM25)[1].e2
 
 
 def evaluate_bm25(
     index: IndexReader,
-    queries: Sequence[Query],
-    qrels: Sequence[Qrel],
+    judged: JudgedQueries,
     weighting: BM25 = PLAIN_BM25,
-    measures: Sequence[str] = (),
     *,
-    ignore_identical_ids: bool = False,
-    syntax: bool = False,
+    bm25_e2: float | None = None,
 ) -> SystemResults:
-    """Measure BM25 over the words of an index's texts, whatever vocabularies it has.
+    """Measure BM25 over the words of an index's texts, whatever vocabularies the index has.
 
     Args:
         weighting: BM25 with the k1 and b to search by.
-        measures: as in ``evaluate_index``.
-        ignore_identical_ids: as in ``evaluate_index``.
-        syntax: as in ``evaluate_index``.
+        bm25_e2: as in ``evaluate_index``; None leaves ΔE² out.
 
     Raises:
         InputError: no judgements, an unknown measure, or conditions that a search refuses.
     """
+    results, costs = _search_bm25(index, judged, weighting)
+    results.values.update(search_costs(costs._replace(bm25_e2=bm25_e2)))
+    return results
+
+
+def _search_bm25(
+    index: IndexReader, judged: JudgedQueries, weighting: BM25
+) -> tuple[SystemResults, SearchCosts]:
+    """Search by BM25, and return the effectiveness with the counts of the search."""
     names = [vocabulary.name for vocabulary in index.vocabularies]
-    vectorizer: WordVectorizer
     if "words" in names:
         vectorizer = WordVectorizer.load(index.folder / "words")
         tf = index.tf()[names.index("words")]
@@ -221,38 +217,21 @@ def evaluate_bm25(
         vectorizer = WordVectorizer()
         tf = vectorizer.documents(Contents(index.folder))
     derived = Derived.compute([tf], [VocabularySettings(weighting)], None)
-    parsed = asked(index, queries, syntax)
-    vectors = weighting.queries(canonical_csr(vectorizer.queries([one.text for one in parsed])))
-    depth = RUN_DEPTH + ignore_identical_ids
+    parsed = judged.parsed(index)
+    tf = canonical_csr(vectorizer.queries([query.text for query in parsed]))
+    vectors = weighting.queries(tf)
     rankings: list[Ranking] = [(np.empty(0, np.int64), np.empty(0, np.float32))] * len(parsed)
+    # Queries with the same conditions share a mask of documents.
     for places in alike(parsed):
         mask = index.mask(parsed[places[0]])
-        found = index.passages.ranked(derived.engine, vectors[places], depth, mask=mask)
-        for place, ranking in zip(places, found, strict=True):
+        ranked = index.passages.ranked(derived.engine, vectors[places], judged.depth, mask=mask)
+        for place, ranking in zip(places, ranked, strict=True):
             rankings[place] = ranking
-    run = run_of_rows([query.id for query in queries], rankings, index.document_ids)
-    results = _cut(run, qrels, measures, ignore_identical_ids)
-    results.values.update(_costs(vectors, derived.engine.matrix(), results.values["RR@10"]))
-    return results
-
-
-def _cut(
-    run: Run, qrels: Sequence[Qrel], measures: Sequence[str], ignore_identical_ids: bool
-) -> SystemResults:
-    """Measure a run, which has one hit more per query if identical ids are ignored."""
-    if ignore_identical_ids:
-        run = without_identical_ids(run, RUN_DEPTH)
-    return evaluate_run(run, qrels, measures)
-
-
-def _costs(queries: sp.csr_array, documents: sp.csr_array, mrr: float) -> dict[str, float]:
-    flops = qd_flops(queries, documents)
-    return {
-        "qd_flops": flops,
-        "query_length": mean_length(queries),
-        "document_length": mean_length(documents),
-        "e2": e2(mrr, flops),
-    }
+    run = run_of_rows(judged.query_ids, rankings, index.document_ids)
+    results = evaluate_run(judged.cut(run), judged)
+    engine = derived.engine
+    costs = SearchCosts(vectors, engine.df, engine.num_documents, results.values[RR.name])
+    return results, costs
 
 
 def _means(per_query: Mapping[str, Mapping[str, float]]) -> dict[str, float]:

@@ -23,22 +23,21 @@ RUN_DEPTH = 1000
 
 def run_of_rows(
     query_ids: Sequence[str],
-    results: Iterable[tuple[Integers, Floats]],
+    rankings: Iterable[tuple[Integers, Floats]],
     document_ids: Sequence[str],
 ) -> dict[str, dict[str, float]]:
-    """Return the run of an engine's results.
+    """Return the run of the rankings of an engine: document numbers and scores of each query.
 
     Args:
         query_ids: the queries [n].
-        results: the rows of the documents that each query found, and their scores.
-        document_ids: the id of each row [N].
+        document_ids: the id of each document number [N].
     """
     return {
         query: {
-            document_ids[row]: score
-            for row, score in zip(rows.tolist(), scores.tolist(), strict=True)
+            document_ids[number]: score
+            for number, score in zip(numbers.tolist(), scores.tolist(), strict=True)
         }
-        for query, (rows, scores) in zip(query_ids, results, strict=True)
+        for query, (numbers, scores) in zip(query_ids, rankings, strict=True)
     }
 
 
@@ -53,28 +52,27 @@ def run_of_hits(
 
 
 def without_identical_ids(run: Run, depth: int | None = None) -> dict[str, dict[str, float]]:
-    """Return a run without the hit of each query whose id is the query's.
+    """Return a run without hits that have the id of the query.
 
     BEIR's ``ignore_identical_ids`` (Thakur et al. 2021): where queries are documents of the
     collection, as in ArguAna and Quora, a query would retrieve itself.
 
     Args:
         run: with a ``depth``, best first.
-        depth: the documents per query to keep, of a run with one more; None keeps all.
+        depth: documents per query to keep; None keeps all.
     """
-    kept: dict[str, dict[str, float]] = {}
-    for query, documents in run.items():
-        others = ((name, score) for name, score in documents.items() if name != query)
-        kept[query] = dict(islice(others, depth))
-    return kept
+    return {
+        query: dict(islice(((id_, s) for id_, s in documents.items() if id_ != query), depth))
+        for query, documents in run.items()
+    }
 
 
 def write_run(path: str | os.PathLike[str], run: Run, tag: str = "lexicept") -> None:
     """Write a TREC run: ``query Q0 document rank score tag``, best first, atomically.
 
     Args:
-        path: the file; gzipped if its name ends in .gz.
-        tag: the system's name; white space in it becomes underscores.
+        path: the file; gzipped if the name ends in .gz.
+        tag: the name of the system; white space becomes underscores.
     """
     lines = []
     name = "_".join(tag.split()) or "lexicept"
@@ -89,11 +87,11 @@ def write_run(path: str | os.PathLike[str], run: Run, tag: str = "lexicept") -> 
 
 
 def read_run(path: str | os.PathLike[str]) -> dict[str, dict[str, float]]:
-    """Read a TREC run, gzipped if its name ends in .gz.
+    """Read a TREC run, gzipped if the name ends in .gz.
 
     Raises:
-        InputError: the file can't be read; or a line, which the message names, does not have six
-            columns, has a score that is no finite number, or repeats a document of its query.
+        InputError: the file can't be read; or a line, named in the message, does not have six
+            columns, has a score that is no finite number, or repeats a document of the query.
     """
     run: dict[str, dict[str, float]] = {}
     for place, line in read_lines(os.fspath(path)):

@@ -17,30 +17,32 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from lexicept.corpora import Qrel, Query
 from lexicept.errors import InputError
-from lexicept.evaluation.effectiveness import evaluate
+from lexicept.evaluation.effectiveness import JudgedQueries, evaluate
 from lexicept.evaluation.runs import RUN_DEPTH, without_identical_ids
 from lexicept.index.builder import Contents
 from lexicept.index.impacts import Derived, RRASettings, VocabularySettings
 from lexicept.index.reader import IndexReader
 from lexicept.index.term_frequencies import write_tf
-from lexicept.measures import e2, mean_length, posting_list_flops
+from lexicept.measures import NDCG, QD_FLOPS, RR, SearchCosts, document_frequency, search_costs
 from lexicept.progress import Progress, silent
 from lexicept.storage.files import fingerprint_json
 from lexicept.storage.workspace import Workspace
-from lexicept.vectors import Integers, canonical_csr, largest_weights, stack_columns
+from lexicept.vectors import canonical_csr, largest_weights, stack_columns
 from lexicept.weighting import Unchanged
 
 TokenK = int | Literal["all"] | None
 """Active dimensions per token: a number, no constraint, or None for the model's own."""
 
-_CUTOFF = 10
-"""Cutoff of nDCG@10 and RR@10."""
+SWEPT = (NDCG.name, RR.name)
+"""Measures of effectiveness of every point."""
+
+CUTOFF = 10
+"""Cutoff of ``SWEPT``."""
 
 
 class Setting(NamedTuple):
-    """The settings of a point of a sweep."""
+    """A combination of the values of a sweep."""
 
     k: TokenK
     query_max_active_dims: int | None
@@ -50,24 +52,30 @@ class Setting(NamedTuple):
     query_max_qd_flops: float | None = None
 
 
-class Point(NamedTuple):
-    """A setting, and effectiveness and cost of an index with it (see ``evaluate_index``)."""
+@dataclass(frozen=True)
+class Point:
+    """A setting, and effectiveness and cost of an index with the setting."""
 
     setting: Setting
-    ndcg: float
-    """nDCG@10."""
-    mrr: float
-    """RR@10."""
-    qd_flops: float
-    """Shared dimensions of a query and a document, without RRA's offsets."""
-    query_length: float
-    document_length: float
-    e2: float
+    values: dict[str, float]
+    """The measures of ``SWEPT`` and ``lexicept.measures.COSTS``, by name."""
+
+    @property
+    def ndcg(self) -> float:
+        return self.values[NDCG.name]
+
+    @property
+    def mrr(self) -> float:
+        return self.values[RR.name]
+
+    @property
+    def qd_flops(self) -> float:
+        """Shared dimensions of a query and a document, without RRA's offsets."""
+        return self.values[QD_FLOPS.name]
 
     def to_json(self) -> dict[str, Any]:
         """Return the setting and the values as one object."""
-        values = self._asdict()
-        return {**values.pop("setting")._asdict(), **values}
+        return {**self.setting._asdict(), **self.values}
 
 
 @dataclass(frozen=True)
@@ -120,56 +128,52 @@ class SweepGrid:
 
 def sweep(
     index: IndexReader,
-    queries: Sequence[Query],
-    qrels: Sequence[Qrel],
+    judged: JudgedQueries,
     grid: SweepGrid,
     out: Path,
     vocabulary: str | None = None,
     progress: Progress = silent,
     *,
-    ignore_identical_ids: bool = False,
     restart: bool = False,
 ) -> list[Point]:
     """Evaluate an index with every setting of a grid.
 
-    Limits, k and the scale are those of ``vocabulary`` or, where all are searched, of the concepts
-    (without concepts, of the first vocabulary); the others stay as the index has them. So do
-    weightings, and RRA's iterations and transform. The tf under another k than the model's are
-    encoded again and kept in ``out``, as is every point in ``points.jsonl``: an interrupted sweep
-    is resumed by calling it again, and a larger grid adds its new points.
+    Limits, k and the scale are settings of ``vocabulary`` or, where all vocabularies are searched,
+    of the concepts (without concepts, of the first vocabulary); the other vocabularies keep the
+    settings of the index. So do weightings, and RRA's iterations and transform. The tf under a k
+    other than the model's are encoded again and stay in ``out``, as every point does in
+    ``points.jsonl``: a second call resumes an interrupted sweep, and a larger grid adds points.
 
     Args:
-        queries: of a dev or train split; settings chosen on test queries prove nothing.
-        qrels: of the same split.
-        vocabulary: search in one vocabulary only; None searches all of them.
-        ignore_identical_ids: drop a hit whose id is its query's (see ``without_identical_ids``).
-        restart: discard the sweep in ``out``, such as one of another index.
+        judged: queries of a dev or train split; settings chosen on test queries prove nothing.
+        vocabulary: search in one vocabulary only; None searches all vocabularies.
+        restart: discard the sweep in ``out``, such as the sweep of another index.
 
     Returns:
-        The points in the grid's order.
+        The points in the order of the grid.
 
     Raises:
         InputError: no judgements, no such vocabulary, a k for a vocabulary other than concepts,
             ``out`` holds a sweep of another index, dataset or vocabulary or with another
             ``ignore_identical_ids``, or another process is sweeping there.
     """
-    if not qrels:
+    if not judged.qrels:
         raise InputError("no judgements: there is nothing to evaluate")
-    collection = _Collection(index, queries, vocabulary, ignore_identical_ids, progress)
+    collection = _Collection(index, judged, vocabulary, progress)
     collection.check(grid.k)
-    used = {
+    identity = {
         "index": fingerprint_json(index.manifest),
-        "dataset": fingerprint_json([list(queries), list(qrels)]),
+        "dataset": fingerprint_json([list(judged.queries), list(judged.qrels)]),
         "vocabulary": collection.searched,
-        "ignore_identical_ids": ignore_identical_ids,
+        "ignore_identical_ids": judged.ignore_identical_ids,
     }
     settings = grid.settings()
-    with Workspace(out, "sweep", used, restart=restart, in_place=True) as work:
+    with Workspace(out, "sweep", identity, restart=restart, in_place=True) as work:
         file = work.growing("points.jsonl")
         points = {point.setting: point for point in read_points(file.path)} if file.done else {}
         missing = [setting for setting in settings if setting not in points]
         done = len(settings) - len(missing)
-        for point in collection.points(missing, qrels, work):
+        for point in collection.points(missing, work):
             points[point.setting] = point
             file.append_lines([json.dumps(point.to_json())], len(points))
             done += 1
@@ -178,13 +182,16 @@ def sweep(
 
 
 def read_points(path: Path) -> list[Point]:
-    """Read the points of a ``points.jsonl``. Raises InputError, with its number, for a bad line."""
+    """Read ``points.jsonl``. Raises InputError, with the line number, for a bad line."""
     points = []
     for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
         try:
             fields = json.loads(line)
             setting = Setting(**{name: fields.pop(name) for name in Setting._fields})
-            points.append(Point(setting, **fields))
+            values = {name: float(value) for name, value in fields.items()}
+            if not values.keys() >= {*SWEPT, QD_FLOPS.name}:
+                raise ValueError
+            points.append(Point(setting, values))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise InputError(f"{path}, line {number}: not a point of a sweep") from None
     return points
@@ -193,87 +200,92 @@ def read_points(path: Path) -> list[Point]:
 def pareto_front(points: Sequence[Point]) -> list[Point]:
     """Return the points that no other point dominates, cheapest first.
 
-    A point dominates another if it is at least as good in nDCG@10 and in QD-FLOPs and better in one
-    of them; of points that are equal in both, all are kept or none.
+    A point dominates another point if nDCG@10 and QD-FLOPs are at least as good and one of both is
+    better; points that are equal in both stay or go together.
     """
+
+    def place(point: Point) -> tuple[float, float]:
+        return point.qd_flops, -point.ndcg
+
     front: list[Point] = []
-    for point in sorted(points, key=lambda point: (point.qd_flops, -point.ndcg)):
-        last = front[-1] if front else None
-        if last is None or point.ndcg > last.ndcg or _place(point) == _place(last):
+    for point in sorted(points, key=place):
+        if not front or point.ndcg > front[-1].ndcg or place(point) == place(front[-1]):
             front.append(point)
     return front
 
 
-def _place(point: Point) -> tuple[float, float]:
-    return point.qd_flops, point.ndcg
-
-
 class _Collection:
-    """An index's tf and weights; those of the swept vocabulary without limits."""
+    """An index's tf and weights; in the swept vocabulary without limits."""
 
     def __init__(
         self,
         index: IndexReader,
-        queries: Sequence[Query],
+        judged: JudgedQueries,
         vocabulary: str | None,
-        ignore_identical_ids: bool,
         progress: Progress,
     ) -> None:
-        self.index, self.progress = index, progress
+        self.index, self.judged, self.progress = index, judged, progress
         self.sizes = {entry.name: entry.size for entry in index.vocabularies}
         names = list(self.sizes)
         if vocabulary is not None and vocabulary not in names:
-            known = ", ".join(names)
-            raise InputError(f"{index.path} has no vocabulary {vocabulary!r}, only: {known}")
+            raise InputError(
+                f"{index.path} has no vocabulary {vocabulary!r}, only: {', '.join(names)}"
+            )
         self.searched = names if vocabulary is None else [vocabulary]
         self.swept = "concepts" if "concepts" in self.searched else self.searched[0]
-        start = sum(self.sizes[name] for name in names[: names.index(self.searched[0])])
-        self.span = slice(start, start + sum(self.sizes[name] for name in self.searched))
+        self.span = slice(index.span(self.searched[0]).start, index.span(self.searched[-1]).stop)
         self.tf = dict(zip(names, index.tf(), strict=True))
-        self.contents = Contents(index.folder)
-        self.ids = index.document_ids
-        self.query_ids = [query.id for query in queries]
-        self.ignore_identical_ids = ignore_identical_ids
-        self.texts = [query.text for query in queries]
+        self.contents = Contents(index.folder)  # open files outlive an update of the index
+        self.texts = [query.text for query in judged.queries]
 
     def check(self, ks: Sequence[TokenK]) -> None:
         """Raise InputError for a k of a vocabulary other than concepts."""
         if any(k is not None for k in ks) and self.swept != "concepts":
             raise InputError(f"k is a model's active dimensions per token: {self.swept} have none")
 
-    def points(
-        self, settings: Sequence[Setting], qrels: Sequence[Qrel], work: Workspace
-    ) -> Iterator[Point]:
-        """Yield a point for each of some settings, in ``SweepGrid.settings``' order."""
+    def points(self, settings: Sequence[Setting], work: Workspace) -> Iterator[Point]:
+        """Yield a point for each setting, in the order of ``SweepGrid.settings``.
+
+        Nested groups share work: encoding by k, pruned documents by limit, document weights by α.
+        """
         if not settings:
             return
         fixed = {name: self._fixed(name) for name in self.sizes if name != self.swept}
+        fixed_documents = {name: documents for name, (documents, _) in fixed.items()}
+        fixed_queries = {name: queries for name, (_, queries) in fixed.items()}
         rra = self.index.rra or RRASettings()
-        for k, of_k in groupby(settings, lambda setting: setting.k):
-            documents, queries = self._weights(self.swept, *self._tf(k, work))
-            for limit, of_limit in groupby(of_k, lambda s: s.document_max_active_dims):
-                kept = VocabularySettings(
-                    Unchanged(), document_max_active_dims=limit
-                ).prune_documents(documents)
-                stacked = self._stacked(kept, {name: pair[0] for name, pair in fixed.items()})
-                bounds, counts = largest_weights(kept), _counts(kept)
-                others = {name: pair[1] for name, pair in fixed.items()}
-                asked: dict[Setting, sp.csr_array] = {}
-                for alpha, of_alpha in groupby(of_limit, lambda setting: setting.alpha):
-                    changed = None if alpha is None else replace(rra, alpha=alpha)
-                    searcher = _Searcher(self, Derived.reweighted(stacked, changed))
-                    for setting in of_alpha:
+        for k, same_k in groupby(settings, lambda setting: setting.k):
+            tf, query_tf = self._tf(k, work)
+            documents, queries = self._weights(self.swept, tf, query_tf)
+            for limit, same_limit in groupby(same_k, lambda s: s.document_max_active_dims):
+                limits = VocabularySettings(Unchanged(), document_max_active_dims=limit)
+                pruned = limits.prune_documents(documents)
+                stacked = self._stacked(pruned, fixed_documents)
+                pruned_queries: dict[Setting, sp.csr_array] = {}
+                for alpha, same_alpha in groupby(same_limit, lambda setting: setting.alpha):
+                    settings_of_rra = None if alpha is None else replace(rra, alpha=alpha)
+                    derived = Derived.reweighted(stacked, settings_of_rra)
+                    searcher = _Searcher(self, derived)
+                    for setting in same_alpha:
                         key = setting._replace(alpha=None)
-                        if key not in asked:
-                            limits = VocabularySettings(
-                                Unchanged(),
-                                key.query_max_active_dims,
-                                query_max_qd_flops=key.query_max_qd_flops,
-                                pruning=self.index.settings[self.swept].pruning,
-                            )
-                            left = limits.prune_queries(queries, bounds, counts, kept.shape[0])
-                            asked[key] = self._stacked(left * np.float32(key.query_scale), others)
-                        yield searcher.measure(setting, asked[key], qrels)
+                        if key not in pruned_queries:
+                            swept = self._prune_queries(queries, pruned, key)
+                            pruned_queries[key] = self._stacked(swept, fixed_queries)
+                        yield searcher.measure(setting, pruned_queries[key])
+
+    def _prune_queries(
+        self, queries: sp.csr_array, documents: sp.csr_array, setting: Setting
+    ) -> sp.csr_array:
+        """Return scaled query weights within the limits of a setting [n, V]."""
+        limits = VocabularySettings(
+            Unchanged(),
+            setting.query_max_active_dims,
+            query_max_qd_flops=setting.query_max_qd_flops,
+            pruning=self.index.settings[self.swept].pruning,
+        )
+        bounds, counts = largest_weights(documents), document_frequency(documents)
+        pruned = limits.prune_queries(queries, bounds, counts, documents.shape[0])
+        return sp.csr_array(pruned * np.float32(setting.query_scale))
 
     def _tf(self, k: TokenK, work: Workspace) -> tuple[sp.csr_array, sp.csr_array]:
         """Return the tf of documents [N, V] and queries [n, V] in the swept vocabulary."""
@@ -281,37 +293,37 @@ class _Collection:
         vectorizer: Any = self.index.vectorizer(self.swept)
         if k is None:
             return stored, vectorizer.queries(self.texts)
-        own, limit = vectorizer.head.settings, None if k == "all" else k
+        settings, limit = vectorizer.head.settings, None if k == "all" else k
         vectorizer.head.configure(query_k=limit, document_k=limit)
         try:
-            if limit != own.document_k:
+            if limit != settings.document_k:
                 shards = work.units(f"tf-k-{k}")
                 joined = shards.folder / "joined"
                 stored = write_tf(joined, vectorizer, self.contents, shards, self.progress)
             return stored, vectorizer.queries(self.texts)
         finally:
-            vectorizer.head.configure(query_k=own.query_k, document_k=own.document_k)
+            vectorizer.head.configure(query_k=settings.query_k, document_k=settings.document_k)
 
     def _weights(
         self, name: str, documents: sp.csr_array, queries: sp.csr_array
     ) -> tuple[sp.csr_array, sp.csr_array]:
         """Return weights computed from tf, without limits."""
         weighting = self.index.settings[name].weighting
-        kept = canonical_csr(queries[:, : self.sizes[name]])
-        return weighting.documents(documents), weighting.queries(kept)
+        indexed_queries = canonical_csr(queries[:, : self.sizes[name]])
+        return weighting.documents(documents), weighting.queries(indexed_queries)
 
     def _fixed(self, name: str) -> tuple[sp.csr_array, sp.csr_array]:
-        """Return weights of documents and queries in a vocabulary that keeps the index's limits."""
-        nothing = sp.csr_array((len(self.texts), self.sizes[name]), dtype=np.float32)
-        searched = name in self.searched
-        asked = self.index.vectorizer(name).queries(self.texts) if searched else nothing
-        documents, queries = self._weights(name, self.tf[name], asked)
+        """Return weights of documents and queries in a vocabulary with the index's limits."""
+        query_tf = sp.csr_array((len(self.texts), self.sizes[name]), dtype=np.float32)
+        if name in self.searched:
+            query_tf = self.index.vectorizer(name).queries(self.texts)
+        documents, queries = self._weights(name, self.tf[name], query_tf)
         queries, documents = self.index.settings[name].prune(queries, documents)
         return documents, queries
 
-    def _stacked(self, swept: sp.csr_array, others: dict[str, sp.csr_array]) -> sp.csr_array:
-        """Return all vocabularies side by side in the index's order."""
-        return stack_columns([swept if name == self.swept else others[name] for name in self.sizes])
+    def _stacked(self, swept: sp.csr_array, fixed: dict[str, sp.csr_array]) -> sp.csr_array:
+        """Return all vocabularies side by side, in the order of the index."""
+        return stack_columns([swept if name == self.swept else fixed[name] for name in self.sizes])
 
 
 class _Searcher:
@@ -319,44 +331,30 @@ class _Searcher:
 
     def __init__(self, collection: _Collection, derived: Derived) -> None:
         self.collection, self.derived = collection, derived
-        documents = canonical_csr(derived.engine.matrix()[:, collection.span])
-        self.lengths = _counts(documents)
-        self.document_length = mean_length(documents)
+        self.posting_lengths = derived.engine.df[collection.span]
 
-    def measure(self, setting: Setting, queries: sp.csr_array, qrels: Sequence[Qrel]) -> Point:
+    def measure(self, setting: Setting, queries: sp.csr_array) -> Point:
         """Measure query weights [n, V] on these documents."""
-        values = evaluate(qrels, self._run(queries), ["nDCG@10", "RR@10"])
-        shown = queries[:, self.collection.span]
-        flops = posting_list_flops(shown, self.lengths, len(self.collection.ids))
-        return Point(
-            setting,
-            values["nDCG@10"],
-            values["RR@10"],
-            flops,
-            mean_length(shown),
-            self.document_length,
-            e2(values["RR@10"], flops),
-        )
+        collection = self.collection
+        values = evaluate(collection.judged.qrels, self._run(queries), SWEPT)
+        documents = len(collection.index.document_ids)
+        searched = queries[:, collection.span]
+        costs = SearchCosts(searched, self.posting_lengths, documents, values[RR.name])
+        return Point(setting, {**values, **search_costs(costs)})
 
     def _run(self, queries: sp.csr_array) -> dict[str, dict[str, float]]:
-        """Return the first ten results of each query, and those that tie with the tenth.
+        """Return the first ten results of each query, and ties with the tenth.
 
-        trec_eval orders ties by id, so that any of them may be among its first ten.
+        trec_eval orders ties by id: any tied document may be among the first ten.
         """
-        ids, derived = self.collection.ids, self.derived
-        ignored = self.collection.ignore_identical_ids
-        cutoff = _CUTOFF + ignored
-        depth = min(RUN_DEPTH, len(ids))
-        index, factors = self.collection.index, queries @ derived.background
-        rankings = index.passages.ranked(derived.engine, queries, depth, factors)
+        index, judged, derived = self.collection.index, self.collection.judged, self.derived
+        ids = index.document_ids
+        cutoff, depth = CUTOFF + judged.ignore_identical_ids, min(RUN_DEPTH, len(ids))
+        background = queries @ derived.background
+        rankings = index.passages.ranked(derived.engine, queries, depth, background)
         run = {}
-        for query, (documents, scores) in zip(self.collection.query_ids, rankings, strict=True):
+        for query, (documents, scores) in zip(judged.query_ids, rankings, strict=True):
             least = scores[cutoff - 1] if len(scores) > cutoff else -np.inf
             hits = zip(documents, scores, strict=True)
             run[query] = {ids[int(d)]: float(s) for d, s in hits if s >= least}
-        return without_identical_ids(run) if ignored else run
-
-
-def _counts(documents: sp.csr_array) -> Integers:
-    """Return the document frequency of each dimension [V]."""
-    return np.bincount(documents.indices, minlength=documents.shape[1])
+        return without_identical_ids(run) if judged.ignore_identical_ids else run

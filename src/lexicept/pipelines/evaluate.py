@@ -10,31 +10,35 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from lexicept.corpora import Qrel, Query
+from lexicept.corpora import Query
 from lexicept.errors import InputError, LexiceptError, ParameterError, require
-from lexicept.evaluation import plots, sweep
 from lexicept.evaluation.comparison import Comparison, Interval, compare, intervals
-from lexicept.evaluation.curves import DOCUMENT_LIMITS, QUERY_LIMITS
 from lexicept.evaluation.effectiveness import (
+    JudgedQueries,
     SystemResults,
-    asked,
     depth_of,
     evaluate_bm25,
     evaluate_index,
     evaluate_run,
+    plain_bm25_e2,
 )
 from lexicept.evaluation.runs import Run, write_run
+from lexicept.evaluation.sweep import Point, SweepGrid, pareto_front, sweep
 from lexicept.index.reader import IndexReader
 from lexicept.pipelines.arguments import checked_arguments
-from lexicept.pipelines.judged import check_judged, read_judged
-from lexicept.pipelines.opened import IndexLike, reader_of
-from lexicept.pipelines.systems import Resolved, Searched, Systems, resolved
+from lexicept.pipelines.opened import IndexLike, check_judged, read_judged, reader_of
+from lexicept.pipelines.systems import ResolvedSystem, SearchedIndex, Systems, resolve_systems
 from lexicept.progress import Progress, reporting
 from lexicept.storage.files import make_folder, read_json, remove, replace_file
 from lexicept.weighting import BM25
+
+QUERY_LIMITS: tuple[int | None, ...] = (2, 4, 8, 16, 32, None)
+DOCUMENT_LIMITS: tuple[int | None, ...] = (8, 16, 32, 64, 128, 256, None)
+"""Limits of dimensions of the pruning curve; None sets no limit."""
 
 REPORT, PER_QUERY, RUNS = "evaluation.json", "queries.csv", "runs"
 CURVES, PLOT = "curves", "curves.png"
@@ -46,12 +50,12 @@ class Evaluation:
     """Effectiveness and cost of systems on judged queries."""
 
     systems: dict[str, SystemResults] = field(repr=False)
-    """The results of each system by its name, in the order asked for."""
+    """The results of each system by name, in the order of the arguments."""
     comparisons: list[Comparison]
     """Each system but the first against the first, on every measure."""
-    curves: dict[str, list[sweep.Point]] = field(default_factory=dict, repr=False)
-    """The pruning curve of each index that was searched, if asked for: the points that no other
-    one beats in nDCG@10 and in QD-FLOPs."""
+    curves: dict[str, list[Point]] = field(default_factory=dict, repr=False)
+    """The pruning curve of each searched index, if ``curves`` was true: the Pareto front of
+    nDCG@10 and QD-FLOPs."""
 
     @property
     def values(self) -> dict[str, float]:
@@ -74,22 +78,23 @@ class Evaluation:
         return {name: intervals(results.per_query) for name, results in self.systems.items()}
 
     def to_json(self) -> dict[str, Any]:
-        """Return values, intervals and tests as JSON values; what is not known is null."""
-        shown = self.intervals()
+        """Return values, intervals and tests as JSON values; null if not finite."""
+        intervals = self.intervals()
         systems = {
             name: {
                 "values": results.values,
-                "intervals": {key: _known(each) for key, each in shown[name].items()},
+                "intervals": {m: _finite(interval) for m, interval in intervals[name].items()},
                 "queries_without_results": results.without_results,
             }
             for name, results in self.systems.items()
         }
         comparisons = [
-            {key: _known(value) for key, value in one._asdict().items()} for one in self.comparisons
+            {key: _finite(value) for key, value in test._asdict().items()}
+            for test in self.comparisons
         ]
         curves = {name: [p.to_json() for p in points] for name, points in self.curves.items()}
-        found = {"queries": self.num_queries, "systems": systems, "comparisons": comparisons}
-        return found | ({"curves": curves} if curves else {})
+        content = {"queries": self.num_queries, "systems": systems, "comparisons": comparisons}
+        return content | ({"curves": curves} if curves else {})
 
 
 @checked_arguments
@@ -157,117 +162,94 @@ def evaluate(
     for measure in measures:
         depth_of(measure)  # unknown ones are refused before any search
     reader = reader_of(index, engine=engine).using(query_encoder)
-    chosen = resolved(systems, reader)
-    if curves and not any(isinstance(system, Searched) for system in chosen.values()):
+    resolved = resolve_systems(systems, reader)
+    if curves and not any(isinstance(system, SearchedIndex) for system in resolved.values()):
         raise ParameterError(
             "{0} requires an index among {1}: runs have no curve", "curves", "systems"
         )
     queries, qrels = read_judged(reader, dataset, split)
-    source = f"{os.fspath(dataset)} ({split})"
-    for name, system in chosen.items():
-        if isinstance(system, Searched) and system.reader is not reader:
-            check_judged(system.reader, qrels, source)
+    judgements = f"{os.fspath(dataset)} ({split})"
+    for name, system in resolved.items():
+        if isinstance(system, SearchedIndex) and system.reader is not reader:
+            check_judged(system.reader, qrels, judgements)
         elif isinstance(system, Mapping) and system.keys().isdisjoint(q.query_id for q in qrels):
-            raise InputError(f"run {name!r} has results for no query that {source} judges")
+            raise InputError(f"run {name!r} has results for no query that {judgements} judges")
     folder = None if out is None else _folder(out)
-    measuring = _Measuring(reader, queries, qrels, measures, ignore_identical_ids, syntax)
-    fronts: dict[str, list[sweep.Point]] = {}
-    with reporting(progress) as shown:
-        results = measuring.all(chosen, shown)
+    judged = JudgedQueries(queries, qrels, measures, ignore_identical_ids, syntax)
+    evaluator = _SystemEvaluator(reader, judged)
+    fronts: dict[str, list[Point]] = {}
+    with reporting(progress) as report:
+        results = evaluator.evaluate(resolved, report)
         if folder is not None and curves:
-            fronts = measuring.curves(chosen, folder / CURVES, restart, shown)
-    compared = compare({name: each.per_query for name, each in results.items()})
-    evaluation = Evaluation(results, compared, fronts)
+            fronts = evaluator.curves(resolved, folder / CURVES, restart, report)
+    comparisons = compare({name: system.per_query for name, system in results.items()})
+    evaluation = Evaluation(results, comparisons, fronts)
     if folder is not None:
         _write(evaluation, queries, folder)
     return evaluation
 
 
-class _Measuring:
-    """Systems over the same queries; what several of them need is computed once."""
+class _SystemEvaluator:
+    """Evaluates systems on the same queries; shared work is done once."""
 
-    def __init__(
-        self,
-        index: IndexReader,
-        queries: Sequence[Query],
-        qrels: Sequence[Qrel],
-        measures: Sequence[str],
-        ignore_identical_ids: bool,
-        syntax: bool,
-    ) -> None:
-        self.index, self.queries, self.qrels, self.measures = index, queries, qrels, measures
-        self.ignored, self.syntax = ignore_identical_ids, syntax
-        self._bm25: dict[IndexReader, float] = {}
+    def __init__(self, index: IndexReader, judged: JudgedQueries) -> None:
+        self.index, self.judged = index, judged
+        self._bm25_e2 = cache(lambda reader: plain_bm25_e2(reader, judged))
 
-    def all(self, systems: Mapping[str, Resolved], progress: Progress) -> dict[str, SystemResults]:
-        """Measure each system."""
-        whole = {s.reader for s in systems.values() if isinstance(s, Searched) and not s.vocabulary}
+    def evaluate(
+        self, systems: Mapping[str, ResolvedSystem], progress: Progress
+    ) -> dict[str, SystemResults]:
+        """Evaluate each system."""
+        indexes = [system for system in systems.values() if isinstance(system, SearchedIndex)]
         vectors = {
-            reader: reader.query_vectors(asked(reader, self.queries, self.syntax))
-            for reader in whole
+            reader: reader.query_vectors(self.judged.parsed(reader))
+            for reader in {system.reader for system in indexes if system.vocabulary is None}
         }
-        shared: Any = {"ignore_identical_ids": self.ignored, "syntax": self.syntax}
         results = {}
         for done, (name, system) in enumerate(systems.items()):
             progress("evaluate", done, len(systems), name)
-            if isinstance(system, Searched):
+            if isinstance(system, SearchedIndex):
                 reader = system.reader
                 results[name] = evaluate_index(
                     reader,
-                    self.queries,
-                    self.qrels,
+                    self.judged,
                     system.vocabulary,
-                    self.measures,
                     vectors=vectors.get(reader),
-                    bm25=self._plain(reader),
-                    **shared,
+                    bm25_e2=self._bm25_e2(reader),
                 )
             elif isinstance(system, BM25):
-                found = evaluate_bm25(
-                    self.index, self.queries, self.qrels, system, self.measures, **shared
-                )
-                found.values["delta_e2"] = found.values["e2"] - self._plain(self.index)
-                results[name] = found
+                e2 = self._bm25_e2(self.index)
+                results[name] = evaluate_bm25(self.index, self.judged, system, bm25_e2=e2)
             else:
-                results[name] = evaluate_run(
-                    system, self.qrels, self.measures, ignore_identical_ids=self.ignored
-                )
+                results[name] = evaluate_run(system, self.judged)
         progress("evaluate", len(systems), len(systems))
         return results
 
-    def _plain(self, reader: IndexReader) -> float:
-        """Return the E² of plain BM25 over an index's texts."""
-        if reader not in self._bm25:
-            shared: Any = {"ignore_identical_ids": self.ignored, "syntax": self.syntax}
-            plain = evaluate_bm25(reader, self.queries, self.qrels, **shared)
-            self._bm25[reader] = plain.values["e2"]
-        return self._bm25[reader]
-
     def curves(
-        self, systems: Mapping[str, Resolved], folder: Path, restart: bool, progress: Progress
-    ) -> dict[str, list[sweep.Point]]:
+        self,
+        systems: Mapping[str, ResolvedSystem],
+        folder: Path,
+        restart: bool,
+        progress: Progress,
+    ) -> dict[str, list[Point]]:
         """Return the pruning curve of each index."""
-        found = {}
-        names = _file_names(systems)
+        curves = {}
+        file_names = _file_names(systems)
         for name, system in systems.items():
-            if isinstance(system, Searched):
+            if isinstance(system, SearchedIndex):
                 rra = system.reader.rra
-                grid = sweep.SweepGrid(
-                    QUERY_LIMITS, DOCUMENT_LIMITS, alpha=(None if rra is None else rra.alpha,)
-                )
-                points = sweep.sweep(
+                alpha = None if rra is None else rra.alpha
+                points = sweep(
                     system.reader,
-                    self.queries,
-                    self.qrels,
-                    grid,
-                    folder / names[name],
+                    self.judged,
+                    SweepGrid(QUERY_LIMITS, DOCUMENT_LIMITS, alpha=(alpha,)),
+                    folder / file_names[name],
                     system.vocabulary,
                     progress,
-                    ignore_identical_ids=self.ignored,
                     restart=restart,
                 )
-                found[name] = sweep.pareto_front(points)
-        return found
+                curves[name] = pareto_front(points)
+        return curves
 
 
 def _folder(out: str | os.PathLike[str]) -> Path:
@@ -286,34 +268,36 @@ def _write(evaluation: Evaluation, queries: Sequence[Query], folder: Path) -> No
     content = json.dumps(evaluation.to_json(), ensure_ascii=False, indent=1) + "\n"
     replace_file(folder / REPORT, content.encode())
     texts = {query.id: query.text for query in queries}
-    rows = io.StringIO()
-    table = csv.writer(rows, lineterminator="\n")
+    lines = io.StringIO()
+    table = csv.writer(lines, lineterminator="\n")
     measures = list(next(iter(evaluation.systems.values())).per_query)
     table.writerow(["query", "text", "system", *measures])
     for name, results in evaluation.systems.items():
         for query in results.per_query[measures[0]]:
             values = [repr(results.per_query[measure][query]) for measure in measures]
             table.writerow([query, texts.get(query, ""), name, *values])
-    replace_file(folder / PER_QUERY, rows.getvalue().encode())
+    replace_file(folder / PER_QUERY, lines.getvalue().encode())
     make_folder(folder / RUNS)
     for name, file in _file_names(evaluation.systems).items():
         write_run(folder / RUNS / f"{file}.run.gz", evaluation.systems[name].run, name)
     if evaluation.curves:
-        plots.write_curves(evaluation.systems, evaluation.curves, folder / PLOT)
+        from lexicept.reports.charts import write_curves
+
+        write_curves(evaluation.systems, evaluation.curves, folder / PLOT)
 
 
 def _remove_earlier(evaluation: Evaluation, folder: Path) -> None:
-    """Remove what the evaluation that ``evaluation.json`` describes wrote and this one won't."""
+    """Remove files of the evaluation in the folder that this evaluation does not replace."""
     try:
         earlier = read_json(folder / REPORT)
         names = _file_names(earlier["systems"])
         plotted = [names[name] for name in earlier.get("curves", {})]
     except (LexiceptError, KeyError, TypeError, AttributeError):
         return  # none, or a file of somebody else's
-    own = _file_names(evaluation.systems)
-    for name in set(names.values()) - set(own.values()):
+    new_names = _file_names(evaluation.systems)
+    for name in set(names.values()) - set(new_names.values()):
         remove(folder / RUNS / f"{name}.run.gz")
-    for name in set(plotted) - {own[name] for name in evaluation.curves}:
+    for name in set(plotted) - {new_names[name] for name in evaluation.curves}:
         remove(folder / CURVES / name)
     if plotted and not evaluation.curves:
         remove(folder / PLOT)
@@ -334,8 +318,8 @@ def _file_names(systems: Mapping[str, object]) -> dict[str, str]:
     return names
 
 
-def _known(value: Any) -> Any:
-    """Return a value as JSON has it: None for what is not finite."""
+def _finite(value: Any) -> Any:
+    """Return a JSON value: None for a number that is not finite."""
     if isinstance(value, tuple):
-        return [_known(each) for each in value]
+        return [_finite(each) for each in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,11 +1,14 @@
-"""Accept an opened index or its path."""
+"""Arguments of the public functions: an index, opened or by path, and judged queries for it."""
 
 from __future__ import annotations
 
 import os
+import warnings
+from collections.abc import Sequence
 from typing import Protocol, TypeAlias
 
-from lexicept.errors import InputError
+from lexicept.corpora import Qrel, Query, read_qrels, read_queries
+from lexicept.errors import InputError, LexiceptWarning
 from lexicept.index.reader import IndexReader
 
 
@@ -38,3 +41,43 @@ def reader_of(index: IndexLike, *, engine: str = "exact") -> IndexReader:
     if not hasattr(index, "reader"):
         raise InputError(f"an index is an opened one or its path, not {index!r:.80}")
     return index.reader
+
+
+def read_judged(
+    index: IndexReader, dataset: str | os.PathLike[str], split: str
+) -> tuple[list[Query], list[Qrel]]:
+    """Return the judged queries of a dataset and its judgements.
+
+    Warns of judged documents that the index does not have: no search can return them.
+
+    Raises:
+        InputError: no such dataset or split, no judgements, or none of a document in the index.
+    """
+    queries, qrels = list(read_queries(dataset, split)), list(read_qrels(dataset, split))
+    check_judged(index, qrels, f"{os.fspath(dataset)} ({split})")
+    return queries, qrels
+
+
+def check_judged(index: IndexReader, qrels: Sequence[Qrel], source: str) -> None:
+    """Warn of judged documents that the index does not have: no search can return them.
+
+    Args:
+        source: the name of the judgements in messages.
+
+    Raises:
+        InputError: it has none of them.
+    """
+    documents = {qrel.document_id for qrel in qrels}
+    missing = sum(document not in index for document in documents)
+    if documents and missing == len(documents):
+        raise InputError(
+            f"{index.path}: none of the {missing:,} documents that {source} judges is in this "
+            "index, which may hold another collection"
+        )
+    if missing:
+        warnings.warn(
+            f"{index.path}: {missing:,} of the {len(documents):,} documents that {source} judges "
+            "are not in this index; no search can return them",
+            LexiceptWarning,
+            stacklevel=4,
+        )

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from lexicept.errors import require
 from lexicept.pipelines.arguments import checked_arguments
-from lexicept.pipelines.judged import read_judged
-from lexicept.pipelines.opened import IndexLike, reader_of
+from lexicept.pipelines.opened import IndexLike, read_judged, reader_of
 from lexicept.progress import Progress, reporting
 from lexicept.storage.files import replace_file
 
@@ -23,7 +22,7 @@ def report(
     against: IndexLike | None = None,
     progress: bool | Progress = False,
 ) -> Path:
-    """Write one HTML file about an index: topics and results, then cost and posting lists.
+    """Write one HTML file about an index: topics, effectiveness, and cost.
 
     The file needs no network, and no script to be read.
 
@@ -50,8 +49,8 @@ def report(
     path = Path(out)
     reader = reader_of(index)
     other = None if against is None else reader_of(against)
-    asked, judged = ([], []) if queries is None else read_judged(reader, queries, split)
-    with reporting(progress) as shown:
-        page = build_report(reader, asked, judged, other, shown)
+    judged, qrels = ([], []) if queries is None else read_judged(reader, queries, split)
+    with reporting(progress) as report_progress:
+        page = build_report(reader, judged, qrels, other, report_progress)
     replace_file(path, page.encode())
     return path

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Literal
 
 from lexicept.errors import require
-from lexicept.evaluation import plots
 from lexicept.evaluation import sweep as sweeping
+from lexicept.evaluation.effectiveness import JudgedQueries
 from lexicept.evaluation.sweep import Point, SweepGrid
 from lexicept.pipelines.arguments import checked_arguments
-from lexicept.pipelines.judged import read_judged
-from lexicept.pipelines.opened import IndexLike, reader_of
+from lexicept.pipelines.opened import IndexLike, read_judged, reader_of
 from lexicept.progress import Progress, reporting
 
 PLOT = "pareto.png"
@@ -27,7 +26,7 @@ class Sweep:
     points: list[Point]
     """A point per combination of settings."""
     front: list[Point]
-    """The Pareto front: the points that no other one beats in nDCG@10 and in QD-FLOPs."""
+    """The Pareto front of nDCG@10 and QD-FLOPs."""
     folder: Path
     """The folder of ``points.jsonl`` and the plot."""
 
@@ -90,17 +89,10 @@ def sweep(
     )
     reader, folder = reader_of(index), Path(out)
     queries, qrels = read_judged(reader, dataset, split)
-    with reporting(progress) as shown:
-        points = sweeping.sweep(
-            reader,
-            queries,
-            qrels,
-            grid,
-            folder,
-            vocabulary,
-            shown,
-            ignore_identical_ids=ignore_identical_ids,
-            restart=restart,
-        )
-        plots.write_sweep(points, folder / PLOT)
+    judged = JudgedQueries(queries, qrels, ignore_identical_ids=ignore_identical_ids)
+    with reporting(progress) as report:
+        points = sweeping.sweep(reader, judged, grid, folder, vocabulary, report, restart=restart)
+    from lexicept.reports.charts import write_sweep
+
+    write_sweep(points, folder / PLOT)
     return Sweep(points, sweeping.pareto_front(points), folder)

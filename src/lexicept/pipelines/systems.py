@@ -30,28 +30,28 @@ _NAMES = "words, concepts, both, bm25, bm25:k1=0.9,b=0.4"
 
 
 @dataclass(frozen=True)
-class Searched:
+class SearchedIndex:
     """An index to search, in one vocabulary or, for None, in all of them."""
 
     reader: IndexReader
     vocabulary: str | None
 
 
-Resolved: TypeAlias = Searched | BM25 | Run
+ResolvedSystem: TypeAlias = SearchedIndex | BM25 | Run
 
 
-class _Named(NamedTuple):
-    """A system, its name, and the whole name, for where several have the same."""
+class _NamedSystem(NamedTuple):
+    """A system with a name and a longer, unambiguous name."""
 
     name: str
-    whole: str
-    system: Resolved
+    path: str
+    system: ResolvedSystem
 
 
-def resolved(systems: Systems, index: IndexReader) -> dict[str, Resolved]:
-    """Return what each system searches, by its name; without any, all vocabularies of the index.
+def resolve_systems(systems: Systems, index: IndexReader) -> dict[str, ResolvedSystem]:
+    """Return a searchable object for each system by name; without any, all vocabularies.
 
-    A path is named by its last part, or as a whole where two have the same.
+    The name of a path is the last component, or the whole path where two last components are equal.
 
     Raises:
         InputError: no such system, a vocabulary that the index does not have, a malformed run, a
@@ -68,13 +68,13 @@ def resolved(systems: Systems, index: IndexReader) -> dict[str, Resolved]:
             else _resolve(system, index).system
             for name, system in systems.items()
         }
-        return named or resolved([], index)
-    found = [_resolve(system, index) for system in systems]
-    found = found or [_vocabulary(_all(index), index)]
-    count = Counter(one.name for one in found)
-    names = [one.name if count[one.name] == 1 else one.whole for one in found]
+        return named or resolve_systems([], index)
+    resolved = [_resolve(system, index) for system in systems]
+    resolved = resolved or [_vocabulary(_all(index), index)]
+    count = Counter(system.name for system in resolved)
+    names = [system.name if count[system.name] == 1 else system.path for system in resolved]
     check_different("system", names)
-    return {name: one.system for name, one in zip(names, found, strict=True)}
+    return {name: system.system for name, system in zip(names, resolved, strict=True)}
 
 
 def check_different(kind: str, names: Iterable[str]) -> None:
@@ -90,7 +90,7 @@ def needs_model(systems: Iterable[object]) -> bool:
     return not names or any(name in ("concepts", "both") for name in names)
 
 
-def _resolve(system: System, index: IndexReader) -> _Named:
+def _resolve(system: System, index: IndexReader) -> _NamedSystem:
     if isinstance(system, Mapping):
         raise InputError("a run in memory needs a name: systems={'name': run}")
     if not isinstance(system, str | os.PathLike):
@@ -99,7 +99,7 @@ def _resolve(system: System, index: IndexReader) -> _Named:
     if text in ("words", "concepts", "both"):
         return _vocabulary(text, index)
     if text.partition(":")[0] == "bm25":
-        return _Named(text, text, _bm25(text))
+        return _NamedSystem(text, text, _bm25(text))
     path = Path(text)
     if path.is_dir():
         return _index(IndexReader.open(path), index)
@@ -107,11 +107,11 @@ def _resolve(system: System, index: IndexReader) -> _Named:
         raise InputError(
             f"no system {text!r}: it is {_NAMES}, the folder of an index or the file of a TREC run"
         )
-    return _Named(path.name, text, read_run(path))
+    return _NamedSystem(path.name, text, read_run(path))
 
 
 def _in_memory(name: str, run: Run) -> Run:
-    """Return a run. Raises InputError for anything else, or what a TREC run can't hold."""
+    """Return a run. Raises InputError for ids or scores that a TREC run can't hold."""
     for query, documents in run.items():
         if not isinstance(documents, Mapping):
             raise InputError(f"run {name!r}: query {query!r} has no documents with scores")
@@ -125,10 +125,10 @@ def _in_memory(name: str, run: Run) -> Run:
     return run
 
 
-def _index(reader: IndexReader, like: IndexReader) -> _Named:
-    """Return another index, which is searched with the same query encoder."""
+def _index(reader: IndexReader, like: IndexReader) -> _NamedSystem:
+    """Return another index, with the query encoder of the first."""
     other = reader.using(like.query_encoder) if "concepts" in reader.settings else reader
-    return _Named(reader.path.name, str(reader.path), Searched(other, None))
+    return _NamedSystem(reader.path.name, str(reader.path), SearchedIndex(other, None))
 
 
 def _all(index: IndexReader) -> str:
@@ -136,26 +136,26 @@ def _all(index: IndexReader) -> str:
     return "both" if len(names) > 1 else names[0]
 
 
-def _vocabulary(name: str, index: IndexReader) -> _Named:
+def _vocabulary(name: str, index: IndexReader) -> _NamedSystem:
     present = [vocabulary.name for vocabulary in index.vocabularies]
-    for wanted in ("words", "concepts") if name == "both" else (name,):
-        if wanted not in present:
-            raise InputError(f"{index.path} has no {wanted}, only {', '.join(present)}")
+    for vocabulary in ("words", "concepts") if name == "both" else (name,):
+        if vocabulary not in present:
+            raise InputError(f"{index.path} has no {vocabulary}, only {', '.join(present)}")
     alone = None if name == "both" or len(present) == 1 else name
-    return _Named(name, name, Searched(index, alone))
+    return _NamedSystem(name, name, SearchedIndex(index, alone))
 
 
 def _bm25(text: str) -> BM25:
     """Read ``bm25`` or ``bm25:k1=NUMBER,b=NUMBER``, one of which may be left out."""
     values: dict[str, float] = {}
-    for part in filter(None, text.removeprefix("bm25").removeprefix(":").split(",")):
-        found = re.fullmatch(r"\s*(k1|b)\s*=\s*([0-9.eE+-]+)\s*", part)
+    for assignment in filter(None, text.removeprefix("bm25").removeprefix(":").split(",")):
+        match = re.fullmatch(r"\s*(k1|b)\s*=\s*([0-9.eE+-]+)\s*", assignment)
         try:
-            if found is None or found[1] in values:
+            if match is None or match[1] in values:
                 raise ValueError
-            values[found[1]] = float(found[2])
+            values[match[1]] = float(match[2])
         except ValueError:
             raise InputError(
-                f"system {text!r}: {part!r} is not k1=NUMBER or b=NUMBER, each at most once"
+                f"system {text!r}: {assignment!r} is not k1=NUMBER or b=NUMBER, each at most once"
             ) from None
     return BM25(**values)

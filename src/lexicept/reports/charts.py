@@ -1,424 +1,245 @@
-"""Charts as inline SVG, drawn by matplotlib, coloured by the page.
+"""Everything that matplotlib draws: SVG charts of reports, PNG plots of effectiveness against cost.
 
-Every function returns one ``<svg role="img">`` whose ``<title>`` names the chart. matplotlib writes
-inline styles, ids and references; they are replaced by attributes whose colours are the variables
-of the page's style sheet (``var(--series-0)``), so that light, dark and printed pages differ by CSS
-alone, the page's security policy holds, and equal data gives equal bytes.
+A report embeds an SVG chart as an image, so that matplotlib's inline styles pass the security
+policy of the page. Equal data gives equal bytes.
 """
 
 from __future__ import annotations
 
 import io
 import math
-import re
 import warnings
-from collections.abc import Iterator, Sequence
+from base64 import b64encode
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import pairwise
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
-from xml.etree import ElementTree
 
-from markupsafe import Markup
+import numpy as np
 
+from lexicept.evaluation.comparison import intervals
+from lexicept.evaluation.effectiveness import SystemResults
+from lexicept.evaluation.sweep import Point, pareto_front
+from lexicept.measures import NDCG, QD_FLOPS, RR, e2
 from lexicept.sanitize import one_line
+from lexicept.storage.files import replace_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-WIDTH, HEIGHT = 640, 300
-"""Size of a chart in CSS pixels; the page scales it."""
-
-LEAST = 1e-300
-"""Smallest number drawn: smaller floats have lost their digits."""
-
-SERIES = ("#2c6fbb", "#c2571a", "#2d8a4e", "#8a4fb5")
-INK, FAINT, GRID, RAISED = "#1d2025", "#596069", "#e6e8ec", "#ffffff"
-VARIABLES = {
-    **{colour: f"var(--series-{number})" for number, colour in enumerate(SERIES)},
-    **{INK: "var(--ink)", FAINT: "var(--faint)", GRID: "var(--grid)", RAISED: "var(--raised)"},
-}
-"""Colours of matplotlib's drawing, and the CSS variables that take their places."""
-
-DASHES: tuple[Any, ...] = ("-", "-", (0, (5, 3)), (0, (2, 2)))
-"""Line styles by series, so that lines differ without colour too."""
+    from matplotlib.figure import Figure
 
 STYLE = {
-    "svg.fonttype": "none",  # text as text
-    "svg.hashsalt": "lexicept",
-    "font.size": 12,
-    "axes.edgecolor": FAINT,
-    "axes.labelcolor": INK,
-    "axes.titlecolor": INK,
-    "axes.titlesize": 12,
-    "axes.titlelocation": "left",
-    "axes.spines.left": False,
+    "axes.axisbelow": True,
     "axes.spines.right": False,
     "axes.spines.top": False,
-    "axes.axisbelow": True,
-    "axes.unicode_minus": False,
-    "grid.color": GRID,
-    "grid.linewidth": 1,
-    "text.color": FAINT,
-    "text.parse_math": False,
-    "xtick.color": FAINT,
-    "ytick.color": FAINT,
-    "xtick.major.pad": 6,
-    "axes.titlepad": 8,
-    "xtick.major.size": 0,
-    "ytick.major.size": 0,
-    "xtick.minor.size": 0,
-    "ytick.minor.size": 0,
-    "path.simplify": False,  # a point is a line without length
+    "font.size": 9,
+    "grid.color": "0.9",
     "legend.frameon": False,
-    "legend.handlelength": 1.4,
+    "svg.fonttype": "none",  # text as text
+    "svg.hashsalt": "lexicept",  # the same ids in every run
+    "text.parse_math": False,  # a dollar sign in a name is a dollar sign
 }
 
-TIP = "tip:"
-"""Prefix of ids that carry the text shown when the pointer rests on a bar."""
+INCHES = 6.5, 3.0
+"""Width and height of a report's chart."""
 
-LABELLED = 12
-"""Most columns that have their values above them."""
 
-LINE = 15
-"""Pixels between the names of neighbouring marks."""
+@dataclass(frozen=True)
+class Chart:
+    """An SVG image and its title."""
 
-_SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+    title: str
+    svg: str
+
+    @property
+    def source(self) -> str:
+        """The image as a ``data:`` address."""
+        return f"data:image/svg+xml;base64,{b64encode(self.svg.encode()).decode()}"
 
 
 class Series(NamedTuple):
-    """The points of one line, or of one colour in a scatter plot."""
+    """A named line."""
 
     name: str
     x: Sequence[float]
     y: Sequence[float]
 
 
-class Mark(NamedTuple):
-    """A point of a scatter plot with its name beside it."""
-
-    x: float
-    y: float
-    label: str
-
-
-def compact(value: float) -> str:
-    """Return a number in few characters: ``12,000``, ``1.5M``, ``0.02``, ``10⁻⁶``."""
-    size = abs(value)
-    if size >= 1e6:
-        return f"{value / 1e6:.3g}M"
-    if size >= 999.5:
-        return f"{value:,.0f}"
-    if size >= 1e-3 or not size:
-        return f"{value:.3g}"
-    mantissa, exponent = f"{value:.0e}".split("e")
-    power = f"10{str(int(exponent)).translate(_SUPERSCRIPTS)}"
-    return power if mantissa == "1" else f"{mantissa}×{power}"
-
-
-def bars(title: str, labels: Sequence[str], values: Sequence[float], unit: str) -> Markup:
-    """Draw horizontal bars from 0, the first at the top, each with its value at its end."""
-    unit = one_line(unit)
-    with _chart(title, height=30 + 24 * len(labels)) as (chart, axes):
-        drawn = axes.barh(range(len(labels)), values, color=SERIES[0], height=0.7)
-        axes.set_yticks(range(len(labels)), [_cut(label, 30) for label in labels])
-        axes.bar_label(drawn, [f"{compact(v)} {unit}" for v in values], padding=4, fontsize=12)
-        for bar, label, value in zip(drawn, labels, values, strict=True):
-            bar.set_gid(_tip(label, f"{compact(value)} {unit}"))
+def bars(title: str, labels: Sequence[str], values: Sequence[float], unit: str) -> Chart:
+    """Draw horizontal bars from 0, the first at the top, each with its value at the end."""
+    with _figure(INCHES[0], 0.4 + 0.25 * len(labels)) as figure:
+        axes = figure.subplots()
+        names = [_short(label, 30) for label in labels]
+        drawn = axes.barh(range(len(labels)), values)
+        axes.bar_label(drawn, [f"{value:,.3g} {one_line(unit)}" for value in values], padding=4)
+        axes.set_yticks(range(len(labels)), names)
         axes.set(ylim=(len(labels) - 0.5, -0.5), xticks=[])
         axes.margins(x=0.12)
         axes.spines["bottom"].set_visible(False)
-    return chart.svg()
-
-
-def columns(
-    title: str,
-    labels: Sequence[str],
-    series: Sequence[tuple[str, Sequence[float]]],
-    x_label: str,
-    y_label: str,
-) -> Markup:
-    """Draw vertical bars from 0 at named places, side by side for several series."""
-    with _chart(title, x_label, y_label) as (chart, axes):
-        width = 0.84 / max(len(series), 1)
-        for number, (_, values) in enumerate(series):
-            places = [
-                place + (number - (len(series) - 1) / 2) * width for place in range(len(values))
-            ]
-            drawn = axes.bar(places, values, 0.94 * width, color=SERIES[number % 4])
-            if len(labels) * len(series) <= LABELLED:
-                axes.bar_label(drawn, [compact(value) for value in values], padding=2, fontsize=11)
-            for bar, label, value in zip(drawn, labels, values, strict=True):
-                bar.set_gid(_tip(label, compact(value)))
-        every = max(1, math.ceil(max(map(len, labels), default=1) * len(labels) / 80))
-        axes.set_xticks(
-            range(0, len(labels), every), [one_line(label) for label in labels[::every]]
-        )
-        _values_from_zero(axes, [v for _, values in series for v in values])
-        chart.legend([name for name, _ in series])
-    return chart.svg()
+        return _chart(title, figure)
 
 
 def histogram(
     title: str, edges: Sequence[float], counts: Sequence[float], x_label: str, y_label: str
-) -> Markup:
-    """Draw the counts between neighbouring edges; there is one edge more than counts."""
-    with _chart(title, x_label, y_label) as (chart, axes):
-        widths = [high - low for low, high in pairwise(edges)]
-        inner = [0.94 * width for width in widths]
-        lefts = [low + 0.03 * width for low, width in zip(edges, widths, strict=False)]
-        drawn = axes.bar(lefts, counts, inner, align="edge", color=SERIES[0])
-        for number, bar in enumerate(drawn):
-            ends = f"{compact(edges[number])} to {compact(edges[number + 1])}"
-            bar.set_gid(_tip(ends, compact(counts[number])))
+) -> Chart:
+    """Draw the counts between neighbouring edges [bins + 1]."""
+    with _figure(*INCHES) as figure:
+        axes = _labelled_axes(figure, x_label, y_label)
+        axes.bar(edges[:-1], counts, np.diff(edges), align="edge", edgecolor="white")
         axes.set_xlim(edges[0], edges[-1])
-        _values_from_zero(axes, counts)
-        _numbers(axes.xaxis)
-    return chart.svg()
+        return _chart(title, figure)
 
 
-def lines(
-    title: str,
-    series: Sequence[Series],
-    x_label: str,
-    y_label: str,
-    *,
-    log_x: bool = False,
-    steps: bool = False,
-) -> Markup:
-    """Draw lines through points, or with ``steps`` levels that hold until the next point."""
-    with _chart(title, x_label, y_label) as (chart, axes):
-        for number, (_, x, y) in enumerate(series):
-            kept = [(a, b) for a, b in zip(x, y, strict=True) if a > 0 or not log_x]
-            style = {"color": SERIES[number % 4], "linestyle": DASHES[number % 4], "linewidth": 2}
-            drawn = "steps-post" if steps else "default"
-            axes.plot([a for a, _ in kept], [b for _, b in kept], drawstyle=drawn, **style)
-        _scale(axes, "x", [v for one in series for v in one.x], log_x)
-        _values_from_zero(axes, [v for one in series for v in one.y])
-        chart.legend([one.name for one in series], axes.lines)
-    return chart.svg()
+def steps(title: str, series: Sequence[Series], x_label: str, y_label: str) -> Chart:
+    """Draw levels that hold until the next point, over a logarithmic axis of x above 0."""
+    with _figure(*INCHES) as figure:
+        axes = _labelled_axes(figure, x_label, y_label)
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter("{x:,g}")
+        for number, line in enumerate(series):
+            style = ("-", "--", ":", "-.")[number % 4]  # lines differ without colour too
+            name = _short(line.name, 40)
+            axes.plot(line.x, line.y, style, drawstyle="steps-post", label=name)
+        axes.set_ylim(bottom=0)
+        if len(series) > 1:
+            axes.legend()
+        return _chart(title, figure)
 
 
-def differences(title: str, values: Sequence[float], x_label: str, y_label: str) -> Markup:
+def differences(title: str, values: Sequence[float], x_label: str, y_label: str) -> Chart:
     """Draw sorted values side by side from 0: gains in one colour, losses in another."""
-    with _chart(title, x_label, y_label) as (chart, axes):
-        for colour, sign in zip(SERIES, (1, -1), strict=False):
-            shown = [value if value * sign > 0 else 0.0 for value in values]
-            axes.stairs(shown, range(len(values) + 1), fill=True, color=colour, alpha=0.75)
-        axes.axhline(0, color=FAINT, linewidth=1)
-        axes.spines["bottom"].set_visible(False)
+    with _figure(*INCHES) as figure:
+        axes = _labelled_axes(figure, x_label, y_label)
+        for gains in (np.maximum(values, 0), np.minimum(values, 0)):
+            axes.stairs(gains, np.arange(len(values) + 1), fill=True)
+        axes.axhline(0, color="0.3", linewidth=1)
         axes.set_xlim(0, len(values))
-        _values_from_zero(axes, values)
-        _numbers(axes.xaxis)
-    return chart.svg()
+        return _chart(title, figure)
 
 
-def scatter(
-    title: str,
-    series: Sequence[Series],
-    x_label: str,
-    y_label: str,
-    *,
-    log_x: bool = False,
-    log_y: bool = False,
-    diagonal: bool = False,
-    marks: Sequence[Mark] = (),
-) -> Markup:
-    """Draw points, some with names. ``diagonal`` adds the line x = y."""
-    with _chart(title, x_label, y_label, HEIGHT * 4 / 3) as (chart, axes):
-        _scale(axes, "x", [v for s in series for v in s.x] + [m.x for m in marks], log_x)
-        _scale(axes, "y", [v for s in series for v in s.y] + [m.y for m in marks], log_y)
-        for number, one in enumerate(series):
-            points = [
-                (a, b)
-                for a, b in zip(one.x, one.y, strict=True)
-                if (a > 0 or not log_x) and (b > 0 or not log_y)
-            ]
-            _dots(axes, points, SERIES[number % 4], 4, 0.5)
-        if diagonal:
-            axes.axline((1, 1), (2, 2), color=FAINT, linestyle=(0, (4, 4)), zorder=3)
-        chart.legend([one.name for one in series])
-        _name(axes, marks)
-    return chart.svg()
+def write_curves(
+    systems: Mapping[str, SystemResults], curves: Mapping[str, Sequence[Point]], path: Path
+) -> None:
+    """Plot nDCG@10 against QD-FLOPs as a PNG: a line for each pruning curve, a mark for each
+    system with a 95 % confidence interval, and a horizontal line for a system without a cost, such
+    as a run."""
+    with _figure(8, 5, legend_frame=True) as figure:
+        axes = figure.subplots()
+        axes.set_title("lines: pruned queries and documents; marks: as built, with 95 % intervals")
+        _cost_axis(axes, NDCG.title)
+        for number, (name, results) in enumerate(systems.items()):
+            colour, label = f"C{number % 10}", one_line(name)
+            points = [point for point in curves.get(name, ()) if point.qd_flops > 0]
+            costs = [point.qd_flops for point in points]
+            axes.plot(costs, [point.ndcg for point in points], color=colour, linewidth=1)
+            mean, cost = results.values[NDCG.name], results.values.get(QD_FLOPS.name)
+            if cost is None:
+                axes.axhline(mean, color=colour, linestyle="--", linewidth=1, label=label)
+            elif cost > 0:
+                low, high = intervals(results.per_query)[NDCG.name]
+                errors = None if math.isnan(low) else [[mean - low], [high - mean]]
+                axes.errorbar(cost, mean, errors, fmt="o", color=colour, capsize=3, label=label)
+        axes.legend(fontsize="small")
+        _save_png(figure, path)
 
 
-class _Chart:
-    """One figure with one pair of axes."""
+def write_sweep(points: Sequence[Point], path: Path) -> None:
+    """Plot nDCG@10 with its Pareto front, and RR@10 with lines of equal E², against QD-FLOPs, as a
+    PNG.
 
-    def __init__(self, title: str, x_label: str, y_label: str, height: float) -> None:
-        from matplotlib.figure import Figure
+    Points with 0 QD-FLOPs are left out: they find nothing, and a logarithmic axis has no 0.
+    """
+    points = [point for point in points if point.qd_flops > 0]
+    with _figure(13, 5, legend_frame=True) as figure:
+        left, right = figure.subplots(1, 2, sharex=True)
+        left.set_title("line: Pareto front")
+        right.set_title("lines: equal E²")
+        _cost_axis(left, NDCG.title)
+        _cost_axis(right, RR.title)
+        # One colour for each k and α, in the order of the points.
+        for name in dict.fromkeys(map(_series_name, points)):
+            series = [point for point in points if _series_name(point) == name]
+            costs = [point.qd_flops for point in series]
+            left.scatter(costs, [point.ndcg for point in series], s=18, label=name)
+            right.scatter(costs, [point.mrr for point in series], s=18)
+        front = pareto_front(points)
+        costs = [point.qd_flops for point in front]
+        style = {"color": "black", "linewidth": 1, "drawstyle": "steps-post"}
+        left.plot(costs, [point.ndcg for point in front], **style)
+        if points:
+            left.legend(fontsize="small")
+            costs = [point.qd_flops for point in points]
+            _draw_equal_e2(right, costs, [point.mrr for point in points])
+        _save_png(figure, path)
 
-        self._title, self._height = title, height
-        self.figure = Figure(figsize=(WIDTH / 72, height / 72), layout="constrained")
-        self.axes = self.figure.subplots()
-        self.axes.set_xlabel(one_line(x_label))  # below the axis
-        self.axes.set_title(one_line(y_label))  # above the upper end of the vertical axis
-        self._content = ""
 
-    def legend(self, names: Sequence[str], handles: Sequence[Any] = ()) -> None:
-        """Name several series in one row above the axes, with their colours or with handles."""
-        from matplotlib.patches import Patch
+def _series_name(point: Point) -> str:
+    k, alpha = point.setting.k, point.setting.alpha
+    return f"k {'own' if k is None else k}, {'no RRA' if alpha is None else f'α {alpha:g}'}"
 
-        if len(names) < 2:
-            return
-        shown = [_cut(name, 80 // len(names)) for name in names]
-        colours = [Patch(color=SERIES[number % 4]) for number in range(len(names))]
-        place = "outside upper left"
-        self.figure.legend(handles or colours, shown, loc=place, ncols=len(names))
 
-    def draw(self) -> None:
-        """Write the figure as SVG."""
-        for artist in self.figure.findobj():
-            artist.set_clip_on(False)
-        file = io.StringIO()
-        none = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-        with warnings.catch_warnings():
-            # Browsers have glyphs for more scripts than matplotlib's own font.
-            warnings.filterwarnings("ignore", "Glyph")
-            self.figure.savefig(file, format="svg", transparent=True, metadata=none)
-        self._content = file.getvalue()
+def _draw_equal_e2(axes: Any, costs: Sequence[float], mrr: Sequence[float]) -> None:
+    """Draw lines of equal E²: evenly spaced within a height of the panel, then ever fewer.
 
-    def svg(self) -> Markup:
-        """Return the SVG for a page."""
-        root = ElementTree.fromstring(self._content)
-        size = f"0 0 {WIDTH} {self._height:g}"
-        page = ElementTree.Element("svg", {"role": "img", "viewBox": size})
-        ElementTree.SubElement(page, "title").text = one_line(self._title)
-        for child in root:
-            page.extend(_cleaned(child))
-        return Markup(ElementTree.tostring(page, "unicode"))
+    E² falls fast beyond its threshold: evenly spaced lines would be all black there.
+    """
+    from matplotlib.ticker import MaxNLocator
+
+    margin = max(0.1 * (max(mrr) - min(mrr)), 0.01)
+    x = np.geomspace(min(costs) / 1.5, max(costs) * 1.5, 300)
+    y = np.linspace(min(mrr) - margin, max(mrr) + margin, 100)
+    values = y[:, None] + np.array([e2(0.0, cost) for cost in x])
+    step = float(np.diff(MaxNLocator(6).tick_values(y[0], y[-1]))[0])
+    levels = [math.floor(values.max() / step)]
+    while levels[-1] * step > values.min():
+        levels.append(levels[-1] - max(1, 2 ** (len(levels) - 6)))
+    heights = [level * step for level in levels[::-1]]
+    contours = axes.contour(x, y, values, heights, colors="0.6", linewidths=0.8)
+    axes.clabel(contours, fmt="%.3g", fontsize="small")
+
+
+def _cost_axis(axes: Axes, y_label: str) -> None:
+    """Label a logarithmic axis of QD-FLOPs and the axis of a measure."""
+    from matplotlib.ticker import LogFormatter
+
+    axes.set(xscale="log", xlabel=QD_FLOPS.title, ylabel=y_label)
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_formatter(LogFormatter())
+
+
+def _labelled_axes(figure: Figure, x_label: str, y_label: str) -> Axes:
+    axes = figure.subplots()
+    axes.set(xlabel=one_line(x_label), ylabel=one_line(y_label))
+    axes.grid(True, axis="y")
+    return axes
 
 
 @contextmanager
-def _chart(
-    title: str, x_label: str = "", y_label: str = "", height: float = HEIGHT
-) -> Iterator[tuple[_Chart, Axes]]:
-    """Yield a chart to draw on, whatever the user's settings of matplotlib are."""
+def _figure(width: float, height: float, *, legend_frame: bool = False) -> Iterator[Figure]:
+    """Yield a figure, in inches, whatever the user's settings of matplotlib are."""
     from matplotlib import style
+    from matplotlib.figure import Figure
 
-    with style.context(STYLE, after_reset=True):
-        chart = _Chart(title, x_label, y_label, height)
-        yield chart, chart.axes
-        chart.draw()
-
-
-def _cleaned(element: ElementTree.Element) -> list[ElementTree.Element]:
-    """Return the visible elements of one of matplotlib's, without its groups, for the page."""
-    tag = element.tag.rpartition("}")[2]
-    children = [inner for child in element for inner in _cleaned(child)]
-    if tag in ("metadata", "defs", "style") or (tag == "path" and not element.get("d")):
-        return []
-    name = element.get("id", "")
-    if tag == "g" and name.startswith(TIP):
-        for child in children:
-            ElementTree.SubElement(child, "title").text = name.removeprefix(TIP)
-    if tag == "g":
-        return children
-    cleaned = ElementTree.Element(tag)
-    cleaned.text = element.text if tag == "text" else None
-    for declaration in filter(None, element.get("style", "").split(";")):
-        key, _, value = (part.strip() for part in declaration.partition(":"))
-        if not key.startswith("font"):  # the page's own
-            cleaned.set(key, VARIABLES.get(value, value))
-    for key in ("d", "x", "y", "transform"):
-        value = element.get(key, "")
-        if value and not value.startswith("rotate(-0 "):
-            cleaned.set(key, _short(value))
-    cleaned.extend(children)
-    invisible = cleaned.get("fill") == "none" and "stroke" not in cleaned.attrib
-    return [] if invisible else [cleaned]
+    settings = STYLE | {"legend.frameon": legend_frame}
+    with style.context(settings, after_reset=True), warnings.catch_warnings():
+        # Browsers have glyphs for more scripts than matplotlib's own font.
+        warnings.filterwarnings("ignore", "Glyph")
+        yield Figure(figsize=(width, height), layout="constrained")
 
 
-def _short(coordinates: str) -> str:
-    """Round coordinates to a tenth of a pixel; a line of length 0 becomes ``h0``."""
-    rounded = re.sub(r"-?\d+\.\d+", lambda number: f"{float(number[0]):.1f}", coordinates)
-    rounded = re.sub(r"\s*([MLz])\s*", r"\1", rounded.replace(".0", "")).strip()
-    return re.sub(r"M([\d. -]+)L\1(?=M|$)", r"M\1h0", rounded)
+def _chart(title: str, figure: Figure) -> Chart:
+    content = io.StringIO()
+    figure.savefig(content, format="svg", metadata={"Date": None, "Creator": None})
+    return Chart(one_line(title), content.getvalue())
 
 
-def _values_from_zero(axes: Axes, values: Sequence[float]) -> None:
-    """Start the vertical axis at 0, unless values are below it, and draw grid lines."""
-    axes.set_ylim(*_around(values))
-    _numbers(axes.yaxis)
-    axes.yaxis.grid(True)
+def _save_png(figure: Figure, path: Path) -> None:
+    content = io.BytesIO()
+    figure.savefig(content, format="png", dpi=120)
+    replace_file(path, content.getvalue())
 
 
-def _around(values: Sequence[float]) -> tuple[float, float]:
-    """Return the ends of a linear axis that shows 0 and all values."""
-    low, high = min([*values, 0]), max([*values, 0])
-    return low * 1.05, high * 1.05 if high - low > LEAST else low + 1
-
-
-def _numbers(axis: Any) -> None:
-    """Label an axis at a few round numbers."""
-    from matplotlib.ticker import FuncFormatter, MaxNLocator
-
-    axis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: compact(value)))
-
-
-def _scale(axes: Axes, name: str, values: Sequence[float], log: bool) -> None:
-    """Scale an axis around values: linear from 0, or logarithmic between powers of ten."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
-
-    axis = getattr(axes, f"{name}axis")
-    set_limits = getattr(axes, f"set_{name}lim")
-    axis.grid(True)
-    if not log:
-        set_limits(*_around(values))
-        _numbers(axis)
-        return
-    shown = [max(value, LEAST) for value in values if value > 0] or [1]
-    low = math.floor(math.log10(min(shown)) + 1e-9)
-    high = max(math.ceil(math.log10(max(shown)) - 1e-9), low + 1)
-    getattr(axes, f"set_{name}scale")("log")
-    set_limits(10.0**low, 10.0**high)
-    axis.set_major_locator(LogLocator(numticks=9))
-    axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(FuncFormatter(lambda value, _: compact(value)))
-
-
-def _name(axes: Axes, marks: Sequence[Mark]) -> None:
-    """Draw marked points and their names; a name that would cover another moves down."""
-    taken: list[tuple[float, float, float]] = []
-    for x, y, label in marks:
-        name = _cut(label, 26)
-        across, up = axes.transAxes.inverted().transform(axes.transData.transform((x, y)))
-        left = across > 0.6
-        start = across * WIDTH - (7 * len(name) + 7 if left else -7)
-        end, line = start + 7 * len(name), -up * HEIGHT * 4 / 3
-        moved = 0.0
-        while any(abs(line + moved - at) < LINE and start < z and a < end for a, z, at in taken):
-            moved += 1
-        taken.append((start, end, line + moved))
-        _dots(axes, [(x, y)], INK, 7)
-        axes.annotate(
-            name,
-            (x, y),
-            (-7 if left else 7, -moved),
-            textcoords="offset points",
-            ha="right" if left else "left",
-            va="center",
-            color=INK,
-        )
-
-
-def _dots(
-    axes: Axes, points: Sequence[tuple[float, float]], colour: str, size: float, alpha: float = 1
-) -> None:
-    """Draw points as one path of lines without length: a tenth of the size of as many circles."""
-    from matplotlib.patches import PathPatch
-    from matplotlib.path import Path
-
-    ends = [point for point in points for _ in range(2)]
-    path = Path(ends or [(0, 0)], [Path.MOVETO, Path.LINETO] * len(points) or None)
-    style = {"edgecolor": colour, "linewidth": size, "capstyle": "round", "alpha": alpha}
-    axes.add_patch(PathPatch(path, fill=False, zorder=2, **style))
-
-
-def _tip(label: str, value: str) -> str:
-    return f"{TIP}{one_line(label)}: {value}"
-
-
-def _cut(text: str, most: int) -> str:
-    text = one_line(text)
-    return text if len(text) <= most else text[: most - 1] + "…"
+def _short(text: str, limit: int) -> str:
+    line = one_line(text)
+    return line if len(line) <= limit else line[: limit - 1] + "…"

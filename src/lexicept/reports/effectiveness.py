@@ -8,24 +8,32 @@ import numpy as np
 import scipy.sparse as sp
 
 from lexicept.evaluation.comparison import compare, intervals
-from lexicept.measures import e2
+from lexicept.measures import E2, NDCG, QD_FLOPS, RR, e2, measure_named
 from lexicept.reports import charts
-from lexicept.reports.cost import qd_flops
-from lexicept.reports.material import DEPTH, MEASURES, Subject, weights_of
-from lexicept.reports.page import Block, Column, Figure, Note, Section, Table, text_column
-from lexicept.reports.wording import count, cut, one, percent, three, two
+from lexicept.reports.measured import DEPTH, MEASURES, MeasuredIndex, weights_of
+from lexicept.reports.page import (
+    Block,
+    Column,
+    Figure,
+    Note,
+    Section,
+    Table,
+    count,
+    cut,
+    one_decimal,
+    percent,
+    text_column,
+)
 from lexicept.vectors import row_numbers
 
 TOP = 10
 FAILURES = 12
 
 
-def effectiveness(subject: Subject) -> Section:
-    """Write the section with measures, their spread over queries, and the worst queries."""
-    questions = subject.questions
-    assert questions is not None
+def effectiveness(measured: MeasuredIndex) -> Section:
+    """Write the section with measures, the spread over queries, and the worst queries."""
     blocks: list[Block] = []
-    if not questions.judged:
+    if not measured.queries.judged:
         blocks.append(
             Note(
                 "No judged queries were given. Random sentences of the documents replace them, "
@@ -34,15 +42,9 @@ def effectiveness(subject: Subject) -> Section:
                 "them only with one another."
             )
         )
-    searched: list[str | None] = [*subject.names] if len(subject.names) > 1 else []
-    searched.append(None)
-    values = {name: subject.measured(name) for name in searched}
-    blocks.append(_measures(subject, values))
-    if len(searched) > 1:
-        blocks.append(_chart(values))
-    blocks.append(_spread(values[None]["nDCG@10"]))
-    blocks.append(_composition(subject))
-    failures = _failures(subject, values[None]["nDCG@10"])
+    ndcg = measured.measured()[NDCG.name]
+    blocks += [_measures(measured), _ndcg_figure(ndcg), _composition(measured)]
+    failures = _failures(measured, ndcg)
     if failures.rows:
         blocks.append(failures)
     return Section(
@@ -51,141 +53,127 @@ def effectiveness(subject: Subject) -> Section:
         "nDCG@10 is 1 if the relevant documents come first, lower the deeper they rank, and 0 if "
         "none is among the first ten. R@100 is the share of the relevant documents among the "
         "first hundred. RR@10 is one over the rank of the first relevant document. "
-        f"Means over {questions.describe()}.",
+        f"Means over {measured.queries.describe()}.",
         blocks,
     )
 
 
-def _measures(subject: Subject, values: dict[str | None, dict[str, dict[str, float]]]) -> Table:
-    whole = {_title(subject, None): values[None]}
-    parts = {_title(subject, name): each for name, each in values.items() if name is not None}
-    tests = {one.system: one for one in compare({**whole, **parts}) if one.measure == "nDCG@10"}
-    rows = []
-    for name, measured in values.items():
-        means = [float(np.mean(list(measured[measure].values()))) for measure in MEASURES]
-        flops, (low, high) = qd_flops(subject, name), intervals(measured)["nDCG@10"]
-        title = _title(subject, name)
-        p = tests[title].p_holm if title in tests else float("nan")
-        rows.append((title, *means, flops, e2(means[2], flops), (high - low) / 2, p))
-    columns = [text_column("Searched"), *(Column(measure, three) for measure in MEASURES)]
-    columns += [Column("QD-FLOPs", two), Column("E²", three)]
-    columns.append(Column("nDCG@10 ±", lambda value: "" if np.isnan(value) else three(value)))
+def _measures(measured: MeasuredIndex) -> Table:
+    """Return the table of measures in all vocabularies together, and in each alone."""
+    names = {name: name for name in measured.vocabularies}
+    several = len(names) > 1
+    vocabularies: dict[str, str | None] = {"all together": None, **names} if several else {}
+    vocabularies = vocabularies or {measured.vocabularies[0]: None}
+    per_query = {name: measured.measured(v) for name, v in vocabularies.items()}
+    p_values = {
+        test.system: test.p_holm for test in compare(per_query) if test.measure == NDCG.name
+    }
+    cells = []
+    for name, values in per_query.items():
+        means = [float(np.mean(list(values[measure].values()))) for measure in MEASURES]
+        mrr, flops = means[MEASURES.index(RR.name)], measured.qd_flops(vocabularies[name])
+        low, high = intervals(values)[NDCG.name]
+        p_value = p_values.get(name, float("nan"))
+        cells.append([name, *means, flops, e2(mrr, flops), (high - low) / 2, p_value])
+    columns = [text_column("Searched"), *map(_measure_column, MEASURES)]
+    columns += [Column(measure.title, measure.format) for measure in (QD_FLOPS, E2)]
+    columns.append(Column("nDCG@10 ±", lambda value: "" if np.isnan(value) else f"{value:.3f}"))
     note = (
         "E² is RR@10 minus a penalty for QD-FLOPs (SAE-SPLADE): .01 for each, and much more beyond "
         "5. ±: 95 % confidence interval of the mean over the queries."
     )
-    if len(rows) > 1:
+    if several:
         columns.append(Column("p", lambda value: "" if np.isnan(value) else f"{value:.2g}"))
         note += (
             " p: paired t-test of nDCG@10 against that of all vocabularies, corrected for the "
             "number of tests (Holm)."
         )
-    return Table("Effectiveness and cost", columns, [row[: len(columns)] for row in rows], note)
+    cells = [line[: len(columns)] for line in cells]
+    return Table("Effectiveness and cost", columns, cells, note)
 
 
-def _title(subject: Subject, name: str | None) -> str:
-    return name or ("all together" if len(subject.names) > 1 else subject.names[0])
+def _measure_column(name: str) -> Column:
+    measure = measure_named(name)
+    return Column(measure.title, measure.format)
 
 
-def _chart(values: dict[str | None, dict[str, dict[str, float]]]) -> Figure:
-    series = [
-        (name or "all", [float(np.mean(list(measured[m].values()))) for m in MEASURES])
-        for name, measured in values.items()
-    ]
-    svg = charts.columns("Measures by vocabulary", MEASURES, series, "", "mean over the queries")
-    return Figure(svg, "Each vocabulary searched alone, and all in one search.")
-
-
-def _spread(ndcg: dict[str, float]) -> Figure:
-    edges = np.linspace(0, 1, 11)
-    values = np.array(list(ndcg.values()))
+def _ndcg_figure(ndcg: dict[str, float]) -> Figure:
+    edges, values = np.linspace(0, 1, 11), np.array(list(ndcg.values()))
     counts, _ = np.histogram(values, edges)
-    svg = charts.histogram(
-        "Queries by nDCG@10", edges.tolist(), counts.tolist(), "nDCG@10", "queries"
+    chart = charts.histogram(
+        "Queries by nDCG@10", edges.tolist(), counts.tolist(), NDCG.title, "queries"
     )
     caption = (
         f"Queries by nDCG@10, all vocabularies: {percent((values == 0).mean())} have nothing "
         f"relevant among the first ten, {percent((values >= 1 - 1e-9).mean())} are perfect."
     )
-    return Figure(svg, caption)
+    return Figure(chart, caption)
 
 
-def _composition(subject: Subject) -> Table:
-    """Return the table of each vocabulary's share of the first results' scores."""
-    index = subject.index
-    pairs = [(query, hit.number) for query, hits in enumerate(subject.hits()) for hit in hits[:TOP]]
-    queries, rows = (
-        np.array(side, np.int64) for side in (zip(*pairs, strict=True) if pairs else ((), ()))
-    )
-    weights = weights_of(index.engine, rows, slice(0, index.engine.num_dimensions))
-    products = sp.csr_array(subject.asked[queries].multiply(weights))
-    prior = index.engine.offsets[rows] * (subject.asked @ index.derived.background)[queries]
-    total = np.asarray(products.sum(axis=1)).ravel() + prior
-    entries: list[tuple[Any, ...]] = []
-    for name in subject.names:
-        span = subject.span(name)
+def _composition(measured: MeasuredIndex) -> Table:
+    """Return the table of each vocabulary's share of the scores of the first results."""
+    index, query_weights = measured.index, measured.query_weights
+    hits = [(query, hit) for query, hits in enumerate(measured.hits(None)) for hit in hits[:TOP]]
+    queries = np.array([query for query, _ in hits], np.int64)
+    documents = np.array([hit.number for _, hit in hits], np.int64)
+    weights = weights_of(index.engine, documents)
+    products = sp.csr_array(query_weights[queries].multiply(weights))
+    background = query_weights @ index.derived.background
+    prior = index.engine.offsets[documents] * background[queries]
+    scores = np.asarray(products.sum(axis=1)).ravel() + prior
+    cells: list[tuple[Any, ...]] = []
+    for name in measured.vocabularies:
+        span = index.span(name)
         inside = (products.indices >= span.start) & (products.indices < span.stop)
-        sums = np.bincount(
-            row_numbers(products)[inside], products.data[inside], minlength=len(pairs)
-        )
-        dimensions = inside.sum() / max(len(pairs), 1)
-        entries.append((name, _mean(sums, total), dimensions))
+        hit_numbers = row_numbers(products)[inside]
+        sums = np.bincount(hit_numbers, products.data[inside], minlength=len(hits))
+        cells.append((name, _mean_share(sums, scores), inside.sum() / max(len(hits), 1)))
     if index.rra is not None:
-        entries.append(("RRA's prior", _mean(prior, total), 1.0))
+        cells.append(("RRA's prior", _mean_share(prior, scores), 1.0))
     return Table(
         f"Parts of the scores of the first {TOP} results",
         [
             text_column("Part"),
             Column("Share of the score", percent),
-            Column("Dimensions per result", one),
+            Column("Dimensions per result", one_decimal),
         ],
-        entries,
-        f"Means over {len(pairs):,} results in all vocabularies. Dimensions: those that the query "
+        cells,
+        f"Means over {len(hits):,} results in all vocabularies. Dimensions: those that the query "
         "and the result share.",
     )
 
 
-def _mean(part: Any, total: Any) -> float:
-    shares = np.divide(part, total, out=np.zeros(len(total)), where=total > 0)
+def _mean_share(summands: Any, totals: Any) -> float:
+    shares = np.divide(summands, totals, out=np.zeros(len(totals)), where=totals > 0)
     return float(shares.mean()) if shares.size else 0.0
 
 
-def _failures(subject: Subject, ndcg: dict[str, float]) -> Table:
-    questions = subject.questions
-    assert questions is not None
+def _failures(measured: MeasuredIndex, ndcg: dict[str, float]) -> Table:
     relevant: dict[str, set[str]] = {}
-    for qrel in questions.qrels:
+    for qrel in measured.queries.qrels:
         if qrel.relevance > 0:
             relevant.setdefault(qrel.query_id, set()).add(qrel.document_id)
-    ranked = []
-    for query, hits in zip(questions.queries, subject.hits(), strict=True):
-        wanted = relevant.get(query.id, set())
-        ranks = [rank for rank, hit in enumerate(hits, 1) if hit.id in wanted]
-        if wanted and ndcg[query.id] < 1:
+    failures = []
+    for query, hits in zip(measured.queries.queries, measured.hits(None), strict=True):
+        if query.id in relevant and ndcg[query.id] < 1:
+            ranks = [n for n, hit in enumerate(hits, 1) if hit.id in relevant[query.id]]
             first = ranks[0] if ranks else DEPTH + 1
-            top = hits[0].id if hits else None
-            ranked.append((ndcg[query.id], -first, query, top, first))
-    worst = sorted(ranked, key=lambda row: row[:2])[:FAILURES]
-    rows = []
-    for value, _, query, top, first in worst:
-        best = "nothing" if top is None else f"{top}: {_shown(subject, top)}"
-        rows.append((cut(query.text), query.id, value, first, best))
+            best = f"{hits[0].id}: {_title(measured, hits[0].id)}" if hits else "nothing"
+            failures.append((cut(query.text), query.id, ndcg[query.id], first, best))
     return Table(
         "The queries with the lowest nDCG@10",
         [
             text_column("Query"),
             text_column("Id"),
-            Column("nDCG@10", three),
-            Column(
-                "First relevant at", lambda rank: count(rank) if rank <= DEPTH else f"> {DEPTH}"
-            ),
+            _measure_column(NDCG.name),
+            Column("First relevant at", lambda n: count(n) if n <= DEPTH else f"> {DEPTH}"),
             text_column("Found first"),
         ],
-        rows,
+        sorted(failures, key=lambda failure: (failure[2], -failure[3]))[:FAILURES],
         "Judgements are rarely complete: the first result may be relevant and not judged.",
     )
 
 
-def _shown(subject: Subject, document_id: str) -> str:
-    document = subject.index.document(document_id)
+def _title(measured: MeasuredIndex, document_id: str) -> str:
+    document = measured.index.document(document_id)
     return cut(document.title or document.text, 90)

@@ -1,12 +1,13 @@
-"""The parts of a report, and the template that makes one HTML file of them.
+"""The page of a report: blocks of a section, formats of cells, and the HTML template.
 
 Sections are Python objects: headings, paragraphs, numbers, tables and figures. The template escapes
-all text but ``Markup``: charts, meters and highlighted passages.
+all text but ``Markup``: meters and highlighted passages.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 from base64 import b64encode
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,10 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
-from lexicept.explanation.html import environment
+from lexicept.explanation.contributions import Span
+from lexicept.explanation.html import environment, highlighted
+from lexicept.reports.charts import Chart
+from lexicept.sanitize import around
 
 FOLDER = Path(__file__).parent
 
@@ -25,9 +29,15 @@ SORTABLE = 6
 LONG = 20
 """Most rows of a table that neither scrolls nor can be searched."""
 
+CONTEXT = 90
+"""Characters before and after the highlighted words of an example."""
+
+SHORT = 110
+"""Most characters of a query or a title in a table."""
+
 
 class Number(NamedTuple):
-    """One number with its name and meaning."""
+    """A number with a name and a meaning."""
 
     label: str
     value: str
@@ -64,7 +74,7 @@ class Paragraph(Block):
 
 @dataclass(frozen=True)
 class Note(Block):
-    """A caveat about what follows: a sample, a missing part."""
+    """A caveat, such as a sample or a missing component."""
 
     text: str
 
@@ -80,13 +90,13 @@ class Numbers(Block):
 class Figure(Block):
     """A chart with its caption."""
 
-    svg: Markup
+    chart: Chart
     caption: str
 
 
 @dataclass(frozen=True)
 class Table(Block):
-    """Rows of raw values, shown by their columns; the first column names the row."""
+    """Rows of raw values, formatted by the columns; the first column names the row."""
 
     caption: str
     columns: Sequence[Column]
@@ -112,7 +122,7 @@ class Passage(NamedTuple):
 
 
 class Link(NamedTuple):
-    """A name, and the id of its element on the page if it has one."""
+    """A name, and the id of an element on the page or None."""
 
     label: str
     target: str | None
@@ -120,7 +130,7 @@ class Link(NamedTuple):
 
 @dataclass(frozen=True)
 class Card:
-    """One concept with its facts, words and examples."""
+    """A concept with facts, words and examples."""
 
     id: str
     label: str
@@ -147,7 +157,7 @@ class Group(Block):
 
 @dataclass(frozen=True)
 class Section:
-    """A section of the report; ``id`` is its element's id."""
+    """A section of the report; ``id`` is the id of the HTML element."""
 
     id: str
     title: str
@@ -168,7 +178,8 @@ def render(page: Page) -> str:
     """Return the page as one HTML file that needs neither a network nor a script."""
     style, script = ((FOLDER / name).read_text("utf-8") for name in ("page.css", "page.js"))
     # Nothing but these two may run or be loaded, whatever a document's text holds.
-    policy = f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}"
+    sources = f"style-src {_hash(style)}; script-src {_hash(script)}; img-src data:"
+    policy = f"default-src 'none'; {sources}"
     template = environment(FOLDER).get_template("report.html")
     return template.render(page=page, policy=policy, style=Markup(style), script=Markup(script))
 
@@ -176,3 +187,55 @@ def render(page: Page) -> str:
 def _hash(content: str) -> str:
     """Return a content security policy's name of an inline script or style."""
     return f"'sha256-{b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
+
+
+def count(value: float) -> str:
+    """Format a whole number: ``12,345``."""
+    return f"{value:,.0f}"
+
+
+def percent(value: float) -> str:
+    """Format a share: ``12.3%``; small ones with two significant digits."""
+    if abs(value) >= 0.01 or not value:
+        return f"{value:.1%}"
+    return f"{100 * value:#.2g}%" if abs(value) >= 1e-6 else "< 0.0001%"
+
+
+def one_decimal(value: float) -> str:
+    return f"{value:,.1f}"
+
+
+def three_decimals(value: float) -> str:
+    return f"{value:.3f}"
+
+
+def signed(value: float) -> str:
+    """Format a difference of measures: ``+0.123``."""
+    return f"{value:+z.3f}"
+
+
+def megabytes(value: float) -> str:
+    """Format a number of bytes in megabytes."""
+    return f"{value / 1e6:,.1f} MB"
+
+
+def cut(text: str, limit: int = SHORT) -> str:
+    """Return a text in one line, shortened with an ellipsis."""
+    flat = " ".join(text.split())
+    return flat if len(flat) <= limit else flat[: limit - 1].rstrip() + "…"
+
+
+def passage(content: str, start: int, end: int) -> Markup:
+    """Return a highlighted span of a document, with whole words around the span."""
+    first, last = around(content, start, end, CONTEXT)
+    flat = re.sub(r"\s", " ", content[first:last])
+    marked = highlighted(flat, [Span(start - first, end - first)])
+    return ("… " if first else "") + marked + (" …" if last < len(content) else "")
+
+
+def metered(value: float, largest: float) -> Markup:
+    """Return a share for the cell of a table, after a bar that ``largest`` fills."""
+    width = 100 * min(max(value / largest, 0), 1) if largest > 0 else 0
+    cell: Any = environment(FOLDER).get_template("meter.html").module
+    html: Markup = cell.meter(width, percent(value))
+    return html
