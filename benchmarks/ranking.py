@@ -131,7 +131,7 @@ def lexicept_steps(model: Path, pairs: Pairs, trained: str, steps: int, work: Pa
         learns = Encoder.over_states(encoder.head)
     collator = Collator(Sampler(data, 0, 1.0, 0), data, source, (LENGTH, LENGTH))
     objective = Objective.from_config(learns, encoder.head, config)
-    return Trainer(learns, objective, collator, config, work, None, silent, ids.__getitem__)
+    return Trainer(learns, objective, collator, config, work, None, silent)
 
 
 def library_steps(

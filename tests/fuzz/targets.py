@@ -45,7 +45,7 @@ from lexicept.storage.workspace import Workspace
 from lexicept.training.candidates.lists import Lists
 from lexicept.training.config_file import load_config
 from lexicept.training.loop import Checkpoint, Loop
-from lexicept.training.report import read_metrics
+from lexicept.training.metrics import read_metrics
 from lexicept.training.sae.objectives import OBJECTIVES
 from lexicept.training.sae.settings import SAESettings
 from lexicept.training.sae.trainer import SAETask, initial_sae, resume

@@ -20,7 +20,7 @@ from lexicept.training.config import (
     TrainingConfig,
 )
 from lexicept.training.data import Collator, Sampler, TeacherScores, TrainingData
-from lexicept.training.objective import Objective
+from lexicept.training.objective import Objective, Regularizers
 from lexicept.training.settings import from_mapping
 from support.tiny import text, tiny_backbone
 
@@ -53,9 +53,11 @@ def make(
         model or nn.Identity(),
         size,
         LossSettings(**loss),
-        RegularizerSettings(**(query or {})),
-        RegularizerSettings(**(document or {})),
-        JointSettings(**(joint or {})),
+        Regularizers(
+            RegularizerSettings(**(query or {})),
+            RegularizerSettings(**(document or {})),
+            JointSettings(**(joint or {})),
+        ),
         cached,
         reconstruct,
     )

@@ -13,7 +13,14 @@ from lexicept.models.cached_states import CachedStates
 from lexicept.training.candidates import teacher_mining
 from lexicept.training.candidates.late_interaction import LateInteraction
 from lexicept.training.candidates.lists import CandidateList, write_lists
-from lexicept.training.data import Collator, Sample, Sampler, TeacherScores, TrainingData
+from lexicept.training.data import (
+    Collator,
+    Sample,
+    Sampler,
+    TeacherScores,
+    TrainingData,
+    WordWeights,
+)
 from support.tiny import text, tiny_backbone
 
 QUERIES = {"qa": text(1, 2), "qb": text(3), "qc": text(4, 5, 6)}
@@ -44,8 +51,7 @@ def with_words_and_teacher(folder, dense_weight=20.0, bm25_weight=0.5):
     documents = np.array([[0, 1.0], [1, 0], [0.8, 0.6], [-1, 0], [0.6, 0.8]], np.float16)
     return make_data(
         folder,
-        word_queries=word_queries,
-        word_documents=word_documents,
+        words=WordWeights(word_queries, word_documents),
         teacher=TeacherScores(queries, documents, dense_weight, bm25_weight),
     )
 

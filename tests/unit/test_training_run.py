@@ -222,15 +222,15 @@ def test_documents_are_counted_in_every_step(unbroken, places):
 
 
 class _Rows:
-    """As much of training data as a sampler needs; ids stand for rows."""
+    """As much of training data as a sampler needs; ids stand for numbers."""
 
     def __init__(self, lists):
         self.lists = lists
 
-    def query_row(self, name):
+    def query_number(self, name):
         return name
 
-    def document_rows(self, names):
+    def document_numbers(self, names):
         return list(names)
 
 

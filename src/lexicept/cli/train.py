@@ -37,7 +37,7 @@ def train(
     from accelerate import PartialState
 
     from lexicept.pipelines.train import train as run
-    from lexicept.training.report import saved_validation
+    from lexicept.training.metrics import saved_validation
 
     model = run(config, out, changes=changes or (), restart=restart, progress=True)
     if PartialState().is_main_process:

@@ -1,8 +1,7 @@
-"""Adaptation of a concept model to one collection, from its documents alone.
+"""Adaptation of a concept model to one collection, from the documents alone.
 
-The model's SAE is trained further to reconstruct token states, now those of the collection. The
-backbone does not change, so that the states, which are kept on disk, serve for training and for
-encoding.
+The model's SAE is trained further, on the collection's token states. The backbone does not change,
+so that the cached states serve for training and for encoding.
 """
 
 from __future__ import annotations
@@ -33,29 +32,29 @@ SAMPLE_TOKENS = 1_000_000
 """Most tokens of the sample of a collection: .8 GB on disk, while the index is built."""
 
 DESCRIBED_TOKENS = 200_000
-"""Most tokens of the sample that concepts which are not adapted are described from."""
+"""Most tokens of the sample for descriptions of unadapted concepts."""
 
 FEWEST_TOKENS = 50_000
-"""Tokens of a collection below which the model is not adapted: on 100 answers of MedQuAD, 31,000
-tokens, adaptation gained nothing; on 300 a little."""
+"""Smallest collection to adapt to, in tokens: on 100 answers of MedQuAD, 31,000 tokens, adaptation
+gained nothing; on 300 a little."""
 
 PASSES = 6
-"""Times that the sample is read, up to ``MOST_TOKENS`` in all; 3 were nearly as good, but costlier
-to search."""
+"""Passes over the sample, up to ``MOST_TOKENS`` in all; 3 were nearly as good, but costlier to
+search."""
 
 MOST_TOKENS = 1_000_000
-"""Most tokens that are trained on: half a minute to a minute on two cores."""
+"""Most training tokens: half a minute to a minute on two cores."""
 
 TRAINED_K = 8
 """Active latents per token in lexicept-mini's training; its ``HEAD`` uses fewer."""
 
 BUFFER_TOKENS = 2**17
-"""States that are shuffled together: 200 MB of memory."""
+"""States to shuffle together: 200 MB of memory."""
 
 SEED = 0
 
 EXEMPLARS = 4096
-"""Most texts of the sample that whole texts are compared with."""
+"""Most exemplars, the reference texts of whole texts."""
 
 HEAD = HeadSettings(
     "sqrt_sum",
@@ -79,35 +78,35 @@ class Effort:
     """Size of an adaptation."""
 
     tokens: int
-    """Tokens of the sample that it learned from."""
+    """Tokens of the sample."""
     steps: int
     """Optimiser steps."""
 
 
 class Adaptation(NamedTuple):
-    """Size of an adaptation, and the documents that it read."""
+    """Size of an adaptation, and the sampled documents."""
 
     effort: Effort | None
-    """None where the collection is too small, and the encoder was left as it was."""
+    """None for a collection too small to adapt to; the encoder is unchanged."""
     documents: list[int]
-    """Numbers of the documents of its sample, whose states ``Backbone.known`` has."""
+    """Numbers of the sampled documents, with states in ``Backbone.known``."""
     exemplars: Exemplars | None = None
-    """Exemplars made of the first of these documents; None for a model that was not adapted or that
-    keeps its own settings."""
+    """Exemplars from the first of these documents; None for an unadapted model or a model with its
+    own settings."""
 
 
 class Sample(NamedTuple):
     """Distinct texts of a collection."""
 
     documents: list[int]
-    """Their numbers."""
+    """Numbers of the documents."""
     texts: list[str]
     tokens: int
-    """The number of their tokens."""
+    """Number of tokens."""
 
 
 def check_adaptable(encoder: Encoder) -> None:
-    """Raise InputError for an encoder whose concepts can't be adapted."""
+    """Raise InputError for an encoder without adaptable concepts."""
     if not isinstance(encoder.head, SAEHead) or encoder.head.sae.k is None:
         raise InputError("only the concepts of an SAE with k can be adapted")
     if encoder.lookup is not None:
@@ -122,84 +121,86 @@ def adapt(
     *,
     configure: bool,
 ) -> Adaptation:
-    """Adapt an encoder to a collection, in place; an adapted one has no names. ``Backbone.known``
-    gets the states of a sample. A collection of fewer than ``FEWEST_TOKENS`` tokens adapts nothing.
+    """Adapt an encoder to a collection, in place; an adapted encoder has no names. A collection of
+    fewer than ``FEWEST_TOKENS`` tokens changes nothing but ``Backbone.known``, the states of a
+    sample.
 
-    Calling it again with the same arguments resumes an interrupted adaptation, and ends with the
-    same weights.
+    Calling it again with the same arguments resumes an interrupted adaptation, to the same weights.
 
     Args:
         texts: the collection's documents.
-        folder: keeps the states and the checkpoint.
-        configure: whether the encoder gets the settings ``HEAD`` and ``INDEX``, which suit
-            lexicept-mini, instead of keeping its own.
-
-    Returns:
-        The size of the adaptation, and the sample that it read.
+        folder: folder of states and checkpoint.
+        configure: give the encoder the settings ``HEAD`` and ``INDEX``, chosen for lexicept-mini.
     """
     head, backbone = encoder.head, encoder.backbone
     assert isinstance(head, SAEHead)
-    chosen = sample(backbone, texts, SAMPLE_TOKENS, encoder.prompt("document"))
-    states = CachedStates.build(folder / "states", backbone, chosen.texts, progress)
+    drawn = sample(backbone, texts, SAMPLE_TOKENS, encoder.prompt("document"))
+    states = CachedStates.build(folder / "states", backbone, drawn.texts, progress)
     backbone.known = states
-    if chosen.tokens < FEWEST_TOKENS:
-        return Adaptation(None, chosen.documents)
+    if drawn.tokens < FEWEST_TOKENS:
+        return Adaptation(None, drawn.documents)
     settings = SAESettings(
         num_latents=head.sae.num_latents,
         k=TRAINED_K if configure else head.settings.document_k or head.sae.k or 1,
-        tokens=min(PASSES * chosen.tokens, MOST_TOKENS),
+        tokens=min(PASSES * drawn.tokens, MOST_TOKENS),
         buffer_tokens=BUFFER_TOKENS,
         seed=SEED,
     )
     transform = None if head.inner is None else head.inner.transform
     device = backbone.model.device
-    reader = cached_reader([states], device, transform)
-    to = (settings, folder / "training", progress)
-    sae = train_on_states(reader, len(states), *to, start=head.sae, device=device)
+    sae = train_on_states(
+        cached_reader([states], device, transform),
+        len(states),
+        settings,
+        folder / "training",
+        progress,
+        start=head.sae,
+        device=device,
+    )
     sae.decoder = False  # an index needs the encoder alone
     encoder[1] = SAEHead(sae, HEAD if configure else head.settings, head.inner)
     if configure:
         encoder.index_settings = INDEX
     encoder.names = None
     exemplars = Exemplars.of(_means(states), EXEMPLARS) if configure else None
-    return Adaptation(Effort(chosen.tokens, settings.steps), chosen.documents, exemplars)
+    return Adaptation(Effort(drawn.tokens, settings.steps), drawn.documents, exemplars)
 
 
 def _means(states: CachedStates) -> Floats:
     """Return the mean states of all texts [n, d]."""
-    parts = []
+    blocks = []
     for start in range(0, len(states), READ):
         numbers = range(start, min(start + READ, len(states)))
-        own, text = states.read(numbers)
-        means = MeanStates(len(numbers), own.shape[1])
-        means.add(text, own)
-        parts.append(means.result())
-    return np.concatenate(parts)
+        token_states, text = states.read(numbers)
+        means = MeanStates(len(numbers), token_states.shape[1])
+        means.add(text, token_states)
+        blocks.append(means.result())
+    return np.concatenate(blocks)
 
 
 def read_to_describe(
     encoder: Encoder, texts: Sequence[str], folder: Path, progress: Progress = silent
 ) -> list[int]:
-    """Give ``Backbone.known`` the states of a sample of a collection, so that describing the
-    concepts does not compute them again; return the numbers of the sample's documents.
+    """Cache the states of a sample in ``Backbone.known``, for the description of concepts; return
+    the numbers of the sampled documents.
 
     Args:
-        folder: keeps the states.
+        folder: folder of the states.
     """
-    chosen = sample(encoder.backbone, texts, DESCRIBED_TOKENS, encoder.prompt("document"))
-    known = CachedStates.build(folder / "states", encoder.backbone, chosen.texts, progress)
-    encoder.backbone.known = known
-    return chosen.documents
+    drawn = sample(encoder.backbone, texts, DESCRIBED_TOKENS, encoder.prompt("document"))
+    states = CachedStates.build(folder / "states", encoder.backbone, drawn.texts, progress)
+    encoder.backbone.known = states
+    return drawn.documents
 
 
 def sample(backbone: Backbone, texts: Sequence[str], most: int, prompt: str = "") -> Sample:
-    """Draw distinct texts at random until they have ``most`` tokens.
+    """Draw distinct texts at random, up to ``most`` tokens.
 
     Args:
         prompt: put before every text.
     """
     order = np.random.default_rng(SEED).choice(len(texts), min(len(texts), most), replace=False)
-    chosen: dict[str, int] = {}
+    number_of: dict[str, int] = {}
     tokens = 0
     for start in range(0, len(order), READ):
         numbers = order[start : start + READ].tolist()
@@ -208,9 +209,9 @@ def sample(backbone: Backbone, texts: Sequence[str], most: int, prompt: str = ""
         for window in backbone.windows(block):
             counts[window.text] += window.left_out.count(0)
         for number, text, count in zip(numbers, block, counts.tolist(), strict=True):
-            if tokens < most and text not in chosen:
-                chosen[text] = number
+            if tokens < most and text not in number_of:
+                number_of[text] = number
                 tokens += count
         if tokens >= most:
             break
-    return Sample(list(chosen.values()), list(chosen), tokens)
+    return Sample(list(number_of.values()), list(number_of), tokens)

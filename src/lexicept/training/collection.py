@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -24,7 +24,7 @@ from lexicept.training.candidates.lists import CandidateList, Lists, joined, wri
 from lexicept.training.candidates.mining import mine
 from lexicept.training.candidates.teacher_mining import teacher_lists
 from lexicept.training.config import TrainingConfig
-from lexicept.training.data import TeacherScores, TrainingData
+from lexicept.training.data import TeacherScores, TrainingData, WordWeights
 from lexicept.training.run_folder import RunFolder
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
@@ -42,7 +42,7 @@ class HeldOut(NamedTuple):
 
 @dataclass(frozen=True)
 class Corpus:
-    """Documents on disk, and the index of their words where something reads it."""
+    """Documents on disk, with an index of their words if a run needs the index."""
 
     folder: Path
     """Folder of the stored documents; see ``StoredDocuments``."""
@@ -64,14 +64,14 @@ class Corpus:
 
     @property
     def words(self) -> IndexReader:
-        """The index of words. Raises InputError where the corpus was opened without it."""
+        """The index of words. Raises InputError for a corpus without the index."""
         if self.index is None:
             raise InputError(f"{self.folder}: these documents have no index of words")
         return self.index
 
 
 class RunData(NamedTuple):
-    """The data of a run, before any model encodes them."""
+    """The data of a run, before encoding."""
 
     documents: Corpus
     training: TrainingData
@@ -84,27 +84,27 @@ def read_run_data(run: RunFolder) -> RunData:
     Raises:
         InputError: data that do not fit together.
     """
-    # What is quick to refuse comes first: storing and indexing millions of documents takes minutes.
-    settings, judged, given = run.config.data, None, None
+    # Cheap checks come first: storing and indexing millions of documents takes minutes.
+    settings, judged, given_lists = run.config.data, None, None
     check_corpora(run.config)
     if settings.queries is not None:
         judged = _judged_queries(settings.queries, settings.split)
     if settings.lists is not None:
-        given = Lists.open(settings.lists)
+        given_lists = Lists.open(settings.lists)
     corpus = open_corpus(settings.corpus, run.prepared, run.progress, words=needs_words(run.config))
     queries, qrels = _training_queries(run, corpus, judged)
-    held, queries, qrels = _split(run, queries, qrels)
+    held_out, queries, qrels = _split(run, queries, qrels)
     data = _training_data(run, corpus, queries, qrels)
-    data.lists = _lists(run, corpus, queries, qrels, data, given)
+    data.lists = _lists(run, corpus, queries, qrels, data, given_lists)
     data.check_lists()
-    return RunData(corpus, data, held)
+    return RunData(corpus, data, held_out)
 
 
 def check_corpora(config: TrainingConfig) -> None:
-    """Read the first document, and the first query and judgement, of everything that a run names.
+    """Read the first document, query and judgement of every source of a run.
 
     Raises:
-        InputError: one is missing, empty or of no known format.
+        InputError: a source that is missing, empty or of no known format.
     """
     data, validation = config.data, config.validation
     for corpus in {data.corpus, validation.corpus or data.corpus}:
@@ -116,7 +116,7 @@ def check_corpora(config: TrainingConfig) -> None:
 
 
 def needs_words(config: TrainingConfig) -> bool:
-    """Return whether a run reads BM25 weights: to mine candidates, to teach, or in its score."""
+    """Return True for a run with BM25: to mine candidates, as a teacher, or in the score."""
     data = config.data
     judged_alone = not data.negatives and data.positive_share == 1
     mines = data.lists is None and data.mining != "teacher" and not judged_alone
@@ -126,14 +126,14 @@ def needs_words(config: TrainingConfig) -> bool:
 def open_corpus(
     corpus: str, folder: Path, progress: Progress, *, words: bool, prefix: str = ""
 ) -> Corpus:
-    """Return a corpus on disk, stored where it is absent or damaged.
+    """Return a corpus on disk; an absent or damaged corpus is stored first.
 
     Args:
-        folder: where to keep it, as ``<prefix>words`` or ``<prefix>documents``.
-        words: whether to index its words, which takes most of the time.
+        folder: parent folder of ``<prefix>words`` or ``<prefix>documents``.
+        words: also index the words, which takes most of the time.
 
     Raises:
-        InputError: no documents, or a bad one.
+        InputError: no documents, or a bad document.
     """
     if words:
         index = word_index(corpus, folder / f"{prefix}words", progress)
@@ -142,10 +142,10 @@ def open_corpus(
 
 
 def stored_documents(corpus: str, path: Path) -> Corpus:
-    """Return documents on disk, read and written one by one where they are absent or damaged.
+    """Return a corpus on disk without an index; absent or damaged documents are stored first.
 
     Raises:
-        InputError: no documents, or a bad one.
+        InputError: no documents, or a bad document.
     """
 
     def write() -> None:
@@ -162,7 +162,7 @@ def stored_documents(corpus: str, path: Path) -> Corpus:
 
 
 def word_index(corpus: str, path: Path, progress: Progress, language: str = "en") -> IndexReader:
-    """Return an index of the documents' words, built where it is absent or damaged."""
+    """Return an index of the documents' words; an absent or damaged index is built first."""
 
     def build() -> None:
         with IndexBuilder(path) as builder:
@@ -225,26 +225,23 @@ def _split(
     random = np.random.default_rng(run.config.data_seed)
     if settings.queries is not None:
         texts = {q.id: q.text for q in read_queries(settings.queries, settings.split)}
-        chosen = sorted(texts)
-        random.shuffle(chosen)
-        kept = {name: texts[name] for name in sorted(chosen[: settings.count])}
-        judged = [q for q in read_qrels(settings.queries, settings.split) if q.query_id in kept]
-        return HeldOut(kept, judged), queries, qrels
+        names = sorted(texts)
+        random.shuffle(names)
+        held_out = {name: texts[name] for name in sorted(names[: settings.count])}
+        judged = [q for q in read_qrels(settings.queries, settings.split) if q.query_id in held_out]
+        return HeldOut(held_out, judged), queries, qrels
     names = sorted(name for name in queries if name in qrels)
     random.shuffle(names)
-    held = set(names[: min(settings.count, len(names) // 10)])
-    kept = {name: queries[name] for name in sorted(held)}
-    judged = [Qrel(name, document, 1) for name in kept for document in qrels[name]]
-    if held and run.writes:
-        of_query = (
-            (Query(name, text), [Qrel(name, document, 1) for document in qrels[name]])
-            for name, text in kept.items()
-        )
-        pseudo_queries.write_judged(run.path / "held-out", "dev", of_query)
+    held_out_names = sorted(names[: min(settings.count, len(names) // 10)])
+    held_out = {name: queries[name] for name in held_out_names}
+    judgements = {name: [Qrel(name, document, 1) for document in qrels[name]] for name in held_out}
+    if held_out and run.writes:
+        by_query = ((Query(name, text), judgements[name]) for name, text in held_out.items())
+        pseudo_queries.write_judged(run.path / "held-out", "dev", by_query)
     return (
-        HeldOut(kept, judged),
-        {name: text for name, text in queries.items() if name not in held},
-        {name: documents for name, documents in qrels.items() if name not in held},
+        HeldOut(held_out, [qrel for judged in judgements.values() for qrel in judged]),
+        {name: text for name, text in queries.items() if name not in held_out},
+        {name: documents for name, documents in qrels.items() if name not in held_out},
     )
 
 
@@ -254,27 +251,27 @@ def _lists(
     queries: dict[str, str],
     qrels: Relevant,
     training: TrainingData,
-    given: Lists | None,
+    given_lists: Lists | None,
 ) -> Sequence[CandidateList]:
     data, path = run.config.data, run.prepared / "lists.jsonl"
     if data.lists is None and not data.negatives and data.positive_share == 1:
         return _judged_alone(training)
-    if given is not None and data.count is None and run.config.validation.queries is not None:
-        return given
+    if given_lists is not None and data.count is None and run.config.validation.queries is not None:
+        return given_lists
 
     def make() -> Lists:
-        if given is not None:  # some queries were left out, so that their lists are too
-            return write_lists(path, (one for one in given if one.query_id in queries))
+        if given_lists is not None:  # without the lists of queries outside the training set
+            return write_lists(path, (item for item in given_lists if item.query_id in queries))
         return _mined(run, corpus, queries, qrels, training)
 
     return cached(path, make, Lists.open)
 
 
 def _judged_alone(training: TrainingData) -> list[CandidateList]:
-    """Return a list of the relevant documents of each query that has some."""
-    judged = [one for one in training.lists if one.relevant]
-    for one in judged:  # an unknown document is found now, not when it is drawn
-        training.document_rows(one.documents)
+    """Return the lists with relevant documents."""
+    judged = [item for item in training.lists if item.relevant]
+    for item in judged:  # an unknown document is an error now, not when drawn
+        training.document_numbers(item.documents)
     if not judged:
         raise InputError("no training query has a relevant document")
     return judged
@@ -287,7 +284,7 @@ def _mined(
     qrels: Relevant,
     training: TrainingData,
 ) -> Lists:
-    """Write the candidates that words, the teacher or both find."""
+    """Mine candidates by words, the teacher or both."""
     depth, progress = run.config.data.mining_depth, run.progress
     path = run.prepared / "lists.jsonl"
 
@@ -301,29 +298,32 @@ def _mined(
         return by_words(path)
     if run.config.data.mining == "teacher":
         return by_teacher(path)
-    parts = []
+    lists = []
     for name, miner in (("words", by_words), ("teacher", by_teacher)):
         out = run.prepared / f"lists.{name}.jsonl"
-        parts.append(cached(out, partial(miner, out), Lists.open))
-    return write_lists(path, joined(*parts))
+        lists.append(cached(out, partial(miner, out), Lists.open))
+    by_word, by_score = lists
+    return write_lists(path, joined(by_word, by_score))
 
 
 def _training_data(
     run: RunFolder, corpus: Corpus, queries: dict[str, str], qrels: Relevant
 ) -> TrainingData:
-    """Return texts and teacher; until candidates are mined, lists hold relevant documents alone."""
+    """Return texts and teacher; before mining, lists have relevant documents alone."""
     texts = list(queries.values())
-    words: tuple[sp.csr_array | None, sp.csr_array | None] = (None, None)
+    words = None
     if run.config.teacher.bm25_weight or run.config.loss.words:
         index = corpus.words
-        words = (index.query_vectors(texts), sp.csr_array(index.document_vectors().weights))
-    known = [
+        document_words = sp.csr_array(index.document_vectors().weights)
+        words = WordWeights(index.query_vectors(texts), document_words)
+    lists = [
         CandidateList(query, tuple(qrels.get(query, ())), len(qrels.get(query, ())))
         for query in queries
     ]
     teacher = _teacher(run, texts, corpus.contents)
-    ids = (list(queries), corpus.ids)
-    return TrainingData(ids[0], texts, ids[1], corpus.contents, known, *words, teacher)
+    return TrainingData(
+        list(queries), texts, corpus.ids, corpus.contents, lists, words=words, teacher=teacher
+    )
 
 
 def _teacher(
@@ -332,11 +332,18 @@ def _teacher(
     teacher = run.config.teacher
     if not (teacher.dense or teacher.bm25_weight or teacher.max_sim):
         return None
-    vectors: tuple[Any, Any] = (None, None)
+    query_vectors = document_vectors = None
     if teacher.dense is not None:
         from lexicept.training.candidates.neural_teachers import embeddings
 
         folder, bf16 = run.prepared / "teacher", run.config.optimizer.bf16
-        vectors = embeddings(teacher.dense, queries, documents, folder, run.progress, bf16=bf16)
-    weights = (teacher.dense_weight, teacher.bm25_weight, teacher.max_sim)
-    return TeacherScores(*vectors, *weights)
+        query_vectors, document_vectors = embeddings(
+            teacher.dense, queries, documents, folder, run.progress, bf16=bf16
+        )
+    return TeacherScores(
+        query_vectors,
+        document_vectors,
+        teacher.dense_weight,
+        teacher.bm25_weight,
+        teacher.max_sim,
+    )

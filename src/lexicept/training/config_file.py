@@ -13,20 +13,19 @@ from lexicept.training.config import TrainingConfig
 from lexicept.training.settings import from_mapping, to_mapping
 
 ConfigSource = TrainingConfig | Mapping[str, Any] | str | os.PathLike[str]
-"""A configuration, nested mappings as its YAML file has them, or the file's path."""
+"""A configuration, nested mappings as in a YAML file, or the path of a YAML file."""
 
 
 def load_config(source: ConfigSource, changes: Sequence[str] = ()) -> TrainingConfig:
     """Read a configuration.
 
     Args:
-        source: a YAML file's path, a mapping, or a configuration.
-        changes: ``NAME=VALUE`` each, such as ``data.corpus=PATH``, with the value in YAML; they
-            replace the source's values.
+        changes: ``NAME=VALUE`` each, such as ``data.corpus=PATH``, with the value in YAML; a change
+            replaces the source's value.
 
     Raises:
-        InputError: no such file, not YAML, an unknown name, with the nearest known one, a value of
-            another type or out of range, or a change of another form.
+        InputError: no such file, not YAML, an unknown name, with the nearest name, a value of
+            another type or out of range, or a malformed change.
     """
     if isinstance(source, TrainingConfig):
         return _changed(to_mapping(source), changes)
@@ -50,12 +49,12 @@ def _change(content: Any, assignment: str) -> None:
     if not equals:
         raise InputError(f"{assignment!r} is not of the form data.corpus=PATH")
     *outer, last = name.split(".")
-    place = content
+    section = content
     for key in outer:
-        place = place.setdefault(key, {}) if isinstance(place, dict) else None
-    if not isinstance(place, dict):
+        section = section.setdefault(key, {}) if isinstance(section, dict) else None
+    if not isinstance(section, dict):
         raise InputError(f"{assignment!r}: there is no mapping {'.'.join(outer)!r}")
     try:
-        place[last] = parse_yaml(value)
+        section[last] = parse_yaml(value)
     except InputError as error:
         raise InputError(f"{assignment!r}: {error}") from None

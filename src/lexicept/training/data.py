@@ -1,4 +1,4 @@
-"""Batches of training: samples of candidate lists, read from disk when they are drawn."""
+"""Batches of training: samples of candidate lists, read from disk when drawn."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from lexicept.training.candidates.lists import CandidateList
 from lexicept.vectors import Floats
 
 CHECKED_LISTS = 1000
-"""Lists whose queries and documents are looked up before a training begins."""
+"""Lists with a look-up of queries and documents before training."""
 
 
 @dataclass(frozen=True)
 class TeacherScores:
-    """Teacher that scores any query with any document, from what is on disk."""
+    """Teacher for any query and any document, from embeddings and states on disk."""
 
     queries: Floats | None = None
     """Embeddings [queries, d], compared by dot product: of unit length for a cosine."""
@@ -39,7 +39,14 @@ class TeacherScores:
     max_sim_weight: float = 0.0
     """Weight of MaxSim."""
     late_interaction: LateInteraction | None = None
-    """Token states that MaxSim compares; None leaves it out."""
+    """Token states for MaxSim; None leaves MaxSim out."""
+
+
+class WordWeights(NamedTuple):
+    """BM25 weights of words, CSR [n, V]."""
+
+    queries: sp.csr_array
+    documents: sp.csr_array
 
 
 class TrainingData:
@@ -48,12 +55,11 @@ class TrainingData:
     Args:
         query_ids, queries: ids and texts.
         document_ids, documents: ids and texts.
-        lists: of queries and documents among these.
-        word_queries, word_documents: BM25 weights of their words, CSR [n, V], where a teacher or
-            the score needs them.
+        lists: lists of these queries and documents.
+        words: BM25 weights, for a teacher or a score with words.
 
     Raises:
-        InputError: no lists. Unknown queries and documents raise it when their list is drawn; see
+        InputError: no lists. Unknown queries and documents are errors when a list is drawn; see
             ``check_lists``.
     """
 
@@ -64,8 +70,7 @@ class TrainingData:
         document_ids: Sequence[str],
         documents: Sequence[str],
         lists: Sequence[CandidateList],
-        word_queries: sp.csr_array | None = None,
-        word_documents: sp.csr_array | None = None,
+        words: WordWeights | None = None,
         teacher: TeacherScores | None = None,
     ) -> None:
         if not len(lists):
@@ -73,37 +78,37 @@ class TrainingData:
         self.query_ids, self.queries = query_ids, queries
         self.document_ids, self.documents = document_ids, documents
         self.lists = lists
-        self.word_queries, self.word_documents = word_queries, word_documents
+        self.word_weights = words
         self.teacher = teacher
-        self._query_rows = NumberOf(query_ids)
-        self._document_rows = NumberOf(document_ids)
+        self._query_numbers = NumberOf(query_ids)
+        self._document_numbers = NumberOf(document_ids)
 
-    def query_row(self, query_id: str) -> int:
-        """Return a query's row. Raises InputError for an unknown id."""
-        return _row(self._query_rows, query_id, "query")
+    def query_number(self, query_id: str) -> int:
+        """Return a query's number. Raises InputError for an unknown id."""
+        return _number(self._query_numbers, query_id, "query")
 
-    def document_rows(self, document_ids: Sequence[str]) -> list[int]:
-        """Return documents' rows. Raises InputError for an unknown id."""
-        return [_row(self._document_rows, name, "document") for name in document_ids]
+    def document_numbers(self, document_ids: Sequence[str]) -> list[int]:
+        """Return documents' numbers. Raises InputError for an unknown id."""
+        return [_number(self._document_numbers, name, "document") for name in document_ids]
 
     def check_lists(self, count: int = CHECKED_LISTS) -> None:
-        """Look up the queries and documents of lists that are spread evenly over all.
+        """Look up the queries and documents of ``count`` evenly spaced lists.
 
         Raises:
-            InputError: an unknown one, which training would meet when it draws the list.
+            InputError: an unknown id, before minutes of training.
         """
         step = max(1, len(self.lists) // count)
         for number in range(0, len(self.lists), step):
-            one = self.lists[number]
-            self.query_row(one.query_id)
-            self.document_rows(one.documents)
+            candidates = self.lists[number]
+            self.query_number(candidates.query_id)
+            self.document_numbers(candidates.documents)
 
     def words(self, queries: Sequence[int], documents: Sequence[int]) -> Tensor:
         """Return BM25's score of every pair [queries, documents]. Raises InputError without BM25
         weights."""
-        if self.word_queries is None or self.word_documents is None:
+        if self.word_weights is None:
             raise InputError("these training data have no BM25 weights")
-        scores = self.word_queries[queries] @ self.word_documents[documents].T
+        scores = self.word_weights.queries[queries] @ self.word_weights.documents[documents].T
         return torch.from_numpy(scores.toarray()).float()
 
     def teach(self, queries: Sequence[int], documents: Sequence[int]) -> Tensor | None:
@@ -123,28 +128,28 @@ class TrainingData:
         return scores
 
 
-def _row(rows: NumberOf, name: str, kind: str) -> int:
-    row = rows.find(name)
-    if row is None:
+def _number(numbers: NumberOf, name: str, kind: str) -> int:
+    number = numbers.find(name)
+    if number is None:
         raise InputError(f"a candidate list names the {kind} {name!r}, which is unknown")
-    return row
+    return number
 
 
 class Sample(NamedTuple):
-    """A query of a step, with its candidates."""
+    """A query of a step, with candidates."""
 
     query: int
     documents: list[int]
-    """Rows of its candidates; the first is a relevant one where ``relevant`` is true."""
+    """Numbers of candidates; the first is relevant if ``relevant`` is true."""
     relevant: bool
     scores: list[float] | None
-    """Scores of the candidates, where the list has scores."""
+    """Scores of the candidates; None for a list without scores."""
     known: list[int]
-    """Rows of all documents that are known to be relevant."""
+    """Numbers of all known relevant documents."""
 
 
 class Sampler:
-    """Samples by number, a function of the seed, so that a resumed run sees the same.
+    """Samples by number: a function of the seed, for resumed runs.
 
     Every pass goes over all lists in a new order and draws new candidates.
     """
@@ -157,48 +162,49 @@ class Sampler:
         self._order: tuple[int, np.ndarray] = (-1, np.empty(0))
 
     def __getitem__(self, number: int) -> Sample:
-        epoch, place = divmod(number, len(self._data.lists))
+        epoch, position = divmod(number, len(self._data.lists))
         if self._order[0] != epoch:
             random = np.random.default_rng((self._seed, epoch))
             self._order = (epoch, random.permutation(len(self._data.lists)))
-        candidates = self._data.lists[int(self._order[1][place])]
+        candidates = self._data.lists[int(self._order[1][position])]
         random = np.random.default_rng((self._seed, 1, number))
-        chosen: list[int] = []
-        share = self._positive_share if len(candidates.documents) - candidates.relevant else 1.0
+        places: list[int] = []
+        negatives = len(candidates.documents) - candidates.relevant
+        share = self._positive_share if negatives else 1.0
         relevant = bool(candidates.relevant) and random.random() < share
         if relevant:
-            chosen.append(int(random.integers(candidates.relevant)))
-        rest = len(candidates.documents) - candidates.relevant
-        wanted = min(rest, self._negatives + (not relevant))
-        if wanted:
-            drawn = random.choice(rest, wanted, replace=False) + candidates.relevant
-            chosen.extend(int(n) for n in drawn)
+            places.append(int(random.integers(candidates.relevant)))
+        count = min(negatives, self._negatives + (not relevant))
+        if count:
+            drawn = random.choice(negatives, count, replace=False) + candidates.relevant
+            places.extend(int(n) for n in drawn)
         return Sample(
-            self._data.query_row(candidates.query_id),
-            self._data.document_rows([candidates.documents[n] for n in chosen]),
+            self._data.query_number(candidates.query_id),
+            self._data.document_numbers([candidates.documents[n] for n in places]),
             relevant,
-            None if candidates.scores is None else [candidates.scores[n] for n in chosen],
-            self._data.document_rows(candidates.documents[: candidates.relevant]),
+            None if candidates.scores is None else [candidates.scores[n] for n in places],
+            self._data.document_numbers(candidates.documents[: candidates.relevant]),
         )
 
 
 class Collator:
     """Sample numbers → one batch: features of queries and of distinct documents, and targets.
 
-    ``targets`` hold, for B queries, D distinct documents and lists of n: ``columns`` [B, n], the
-    place of each candidate among the documents, ``mask`` [B, n], real candidates, ``relevant``
-    [B], whether column 0 is a relevant one, ``known`` [B, D], known relevant documents,
-    ``queries`` [B], rows, and where they are needed ``scores`` [B, n], ``teacher`` [B, D] and
-    ``words`` [B, D].
+    ``targets`` for B queries, D distinct documents and lists of n:
+
+    - ``columns`` [B, n]: position of each candidate among the documents;
+    - ``mask`` [B, n]: True for candidates, False for padding;
+    - ``relevant`` [B]: True if column 0 is a relevant document;
+    - ``known`` [B, D]: known relevant documents;
+    - ``queries`` [B]: numbers of the queries;
+    - optionally ``scores`` [B, n], ``teacher`` [B, D] and ``words`` [B, D].
 
     Args:
-        sampler: gives a sample for a number.
-        data: texts and teachers.
-        source: a backbone, which then runs in the model, or caches for queries and documents.
-        lookup: what encodes queries without either.
-        max_tokens: of a query and a document; the rest is cut.
-        mini_batch: texts that go through the model at once; None for all.
-        words: whether the score needs BM25.
+        source: a backbone, to run in the model, or cached states of queries and documents.
+        max_tokens: limits of a query and a document, where texts are cut.
+        mini_batch: texts through the model at once; None for all.
+        words: True if the score needs BM25.
+        lookup: query encoder without a backbone.
     """
 
     def __init__(
@@ -216,59 +222,64 @@ class Collator:
         self._max_tokens, self.mini_batch, self._words = max_tokens, mini_batch, words
 
     def __call__(self, numbers: Sequence[dict[str, int]]) -> dict[str, Any]:
-        """Return a batch; ``numbers`` are rows of a ``datasets.Dataset``."""
-        samples = [self._sampler[row["number"]] for row in numbers]
+        """Return a batch for the items ``{"number": n}`` of a ``datasets.Dataset``."""
+        samples = [self._sampler[item["number"]] for item in numbers]
         queries = [sample.query for sample in samples]
-        documents = sorted({row for sample in samples for row in sample.documents})
+        documents = sorted({number for sample in samples for number in sample.documents})
         return {
             "query": self._features(0, queries),
             "document": self._features(1, documents),
             "targets": self._targets(samples, queries, documents),
         }
 
+    def query_id(self, number: int) -> str:
+        """Return the id of a query."""
+        return self._data.query_ids[number]
+
     def sample(
         self, side: int, count: int, size: int, share: tuple[int, int], seed: int
     ) -> Iterator[tuple[dict[str, Any], int]]:
-        """Yield parts of a sample of all queries (side 0) or documents (1): features, and the
-        number of texts that count, which are the first ones.
+        """Yield batches of a sample of all queries (side 0) or documents (1): features, and the
+        number of texts to count, from the first.
 
-        All shares have equally many parts and texts; those with fewer of their own repeat one.
+        All shares have equally many batches and texts; smaller shares repeat a text.
 
         Args:
-            count: texts of the sample, which the seed draws.
-            size: texts of a part.
-            share: a number and a total; only every such text of the sample is yielded.
+            count: size of the sample, drawn by the seed.
+            size: texts of a batch.
+            share: a process's number and the number of processes; each takes every such text.
         """
         texts = self._data.documents if side else self._data.queries
         random = np.random.default_rng((seed, 2, side))
-        chosen = random.choice(len(texts), min(count, len(texts)), replace=False)
-        rows = sorted(chosen.tolist())
-        own = rows[share[0] :: share[1]]
-        more = -(-len(rows) // share[1]) - len(own)
-        for start in range(0, len(own) + more, size):
-            part = [*own, *rows[:more]][start : start + size]
-            yield self._part(side, part), min(len(part), len(own) - start)
+        sample = sorted(random.choice(len(texts), min(count, len(texts)), replace=False).tolist())
+        process, processes = share
+        numbers = sample[process::processes]
+        padding = -(-len(sample) // processes) - len(numbers)
+        padded = [*numbers, *sample[:padding]]
+        for start in range(0, len(padded), size):
+            batch = padded[start : start + size]
+            yield self._texts(side, batch), min(len(batch), len(numbers) - start)
 
     def _targets(
         self, samples: Sequence[Sample], queries: list[int], documents: list[int]
     ) -> dict[str, Tensor]:
-        place = {row: column for column, row in enumerate(documents)}
+        column_of = {document: column for column, document in enumerate(documents)}
         longest = max(len(sample.documents) for sample in samples)
         columns = torch.zeros(len(samples), longest, dtype=torch.long)
         mask = torch.zeros(len(samples), longest, dtype=torch.bool)
         scores = torch.zeros(len(samples), longest)
-        known = torch.zeros(len(samples), len(documents), dtype=torch.bool)
+        relevant = torch.zeros(len(samples), len(documents), dtype=torch.bool)
         for number, sample in enumerate(samples):
             size = len(sample.documents)
-            columns[number, :size] = torch.tensor([place[row] for row in sample.documents])
+            columns[number, :size] = torch.tensor([column_of[n] for n in sample.documents])
             mask[number, :size] = True
             if sample.scores is not None:
                 scores[number, :size] = torch.tensor(sample.scores)
-            known[number, [place[row] for row in sample.known if row in place]] = True
+            relevant[number, [column_of[n] for n in sample.known if n in column_of]] = True
         targets = {
             "columns": columns,
             "mask": mask,
-            "known": known,
+            "known": relevant,
             "relevant": torch.tensor([sample.relevant for sample in samples]),
             "queries": torch.tensor(queries),
         }
@@ -281,18 +292,22 @@ class Collator:
             targets["words"] = self._data.words(queries, documents)
         return targets
 
-    def _features(self, side: int, rows: list[int]) -> list[dict[str, Any]]:
-        step = self.mini_batch or len(rows)
-        return [self._part(side, rows[start : start + step]) for start in range(0, len(rows), step)]
+    def _features(self, side: int, numbers: list[int]) -> list[dict[str, Any]]:
+        step = self.mini_batch or len(numbers)
+        return [
+            self._texts(side, numbers[start : start + step])
+            for start in range(0, len(numbers), step)
+        ]
 
-    def _part(self, side: int, rows: list[int]) -> dict[str, Any]:
+    def _texts(self, side: int, numbers: list[int]) -> dict[str, Any]:
+        """Return the features of texts by number."""
         limit = self._max_tokens[side]
         if self._lookup is not None and not side:
-            tokens = self._lookup.preprocess([self._data.queries[row] for row in rows])
+            tokens = self._lookup.preprocess([self._data.queries[number] for number in numbers])
             return {name: tokens[name][:, :limit] for name in ("input_ids", "attention_mask")}
         if isinstance(self._source, tuple):
             states = self._source[side]
             assert states is not None
-            return states.features(rows, limit)
+            return states.features(numbers, limit)
         texts = self._data.documents if side else self._data.queries
-        return self._source.preprocess([texts[row] for row in rows], max_length=limit)
+        return self._source.preprocess([texts[number] for number in numbers], max_length=limit)

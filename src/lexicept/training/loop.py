@@ -1,7 +1,7 @@
-"""The training loop that sparse autoencoders and masked pretraining share.
+"""The training loop of sparse autoencoders and masked pretraining.
 
 The loop has the optimiser (AdamW), the learning rate, gradient clipping, the check for losses that
-are not finite, checkpoints and progress. A task has the loss of a batch and what it trains.
+are not finite, checkpoints and progress. A task has the loss of a batch and the parameters.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ CHECKPOINT = "checkpoint.pt"
 MAX_GRAD_NORM = 1.0
 """Norm that the gradients of all parameters together are clipped to."""
 
-PIECE = 2**20
-"""Bytes that are read at once."""
+DIGEST_BLOCK = 2**20
+"""Bytes of a read for the checksum."""
 
 Batch = TypeVar("Batch")
 
@@ -44,7 +44,7 @@ class NotFiniteError(LexiceptError):
 
 
 class LoopSettings(Protocol):
-    """The settings that the loop reads; a dataclass, saved in every checkpoint."""
+    """The loop's settings; a dataclass, saved in every checkpoint."""
 
     @property
     def steps(self) -> int:
@@ -76,26 +76,26 @@ def learning_rate_at(settings: LoopSettings, step: int) -> float:
 
 
 class StepLoss(NamedTuple):
-    """The loss of a batch, whose gradients are computed."""
+    """The loss of a batch, after the backward pass."""
 
     loss: float
     tokens: int
-    """Tokens of the batch, for the speed that progress shows."""
+    """Tokens of the batch, for the speed in progress reports."""
 
 
 class Task(ABC, Generic[Batch]):
-    """A training objective, and the parameters that it trains."""
+    """A training objective and the parameters to train."""
 
     title: ClassVar[str]
     """The task's name in errors."""
     stage: ClassVar[str]
     """The task's name in progress reports."""
     advice: ClassVar[str] = "a lower learning rate may help"
-    """Advice in the error of a loss that is not finite."""
+    """Advice in the error of an infinite loss."""
     epsilon: ClassVar[float] = 1e-8
     """AdamW's ε."""
     settings: LoopSettings
-    """The settings of the training; a checkpoint belongs to these alone."""
+    """The settings of the training; a checkpoint fits no other settings."""
 
     @abstractmethod
     def groups(self) -> list[dict[str, Any]]:
@@ -103,7 +103,7 @@ class Task(ABC, Generic[Batch]):
 
     @abstractmethod
     def parameters(self) -> Iterable[nn.Parameter]:
-        """Return the parameters whose gradients are clipped together."""
+        """Return all parameters, for joint gradient clipping."""
 
     @abstractmethod
     def backward(self, batch: Batch, step: int) -> StepLoss:
@@ -111,23 +111,23 @@ class Task(ABC, Generic[Batch]):
 
     @abstractmethod
     def after_step(self) -> str:
-        """Update what the optimiser does not; return what progress shows of the step."""
+        """Update other state than the optimiser's; return details for progress."""
 
     @abstractmethod
     def done(self, steps: int) -> tuple[int, int]:
-        """Return how much of how much is done after some steps, in the task's unit."""
+        """Return the amounts of finished and total work after some steps, in the task's unit."""
 
     @abstractmethod
     def state(self) -> dict[str, Any]:
-        """Return the tensors and numbers that a checkpoint needs beside the optimiser's."""
+        """Return the task's tensors and numbers for a checkpoint."""
 
     @abstractmethod
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from ``state``. Raises InputError for that of another model."""
+        """Continue from ``state``. Raises InputError for the state of another model."""
 
 
 class Loop(Generic[Batch]):
-    """The optimiser of a task, and the steps it has taken."""
+    """The optimiser and the step count of a task."""
 
     def __init__(self, task: Task[Batch]) -> None:
         self.task = task
@@ -149,7 +149,7 @@ class Loop(Generic[Batch]):
         """Take the remaining steps.
 
         Args:
-            batches: each with the position in the stream after it, a tuple of numbers.
+            batches: pairs of the next position in the stream, a tuple of numbers, and a batch.
             checkpoints: folder of the checkpoint, written every ``CHECKPOINT_SECONDS`` and after
                 the last step.
 
@@ -174,7 +174,7 @@ class Loop(Generic[Batch]):
         raise InputError(f"{self.task.title}: the texts have no tokens")
 
     def step(self, batch: Batch) -> str:
-        """Take one optimiser step; return what progress shows.
+        """Take one optimiser step; return details for progress.
 
         Raises:
             NotFiniteError: the loss is not finite; no weight has changed.
@@ -195,12 +195,12 @@ class Loop(Generic[Batch]):
         detail = task.after_step()
         self.steps += 1
         speed = tokens / (time.perf_counter() - began)
-        # An exponential average, so that a person can read it.
+        # An exponential average, for a readable number.
         self._tokens_per_second = 0.9 * (self._tokens_per_second or speed) + 0.1 * speed
         return f"loss {loss:.3f}  {detail}  {self._tokens_per_second:,.0f} tokens/s"
 
     def save(self, path: Path, position: tuple[Any, ...]) -> None:
-        """Write a checkpoint atomically, and its SHA-256 after it."""
+        """Write a checkpoint atomically, followed by the SHA-256 of the content."""
         content = {
             "settings": to_mapping(self.task.settings),
             "position": list(position),
@@ -209,7 +209,7 @@ class Loop(Generic[Batch]):
             "optimizer": self.optimizer.state_dict(),
         }
         weights = sum(parameter.nbytes for parameter in self.task.parameters())
-        with replacing(path, 3 * weights) as file:  # AdamW has two more numbers for each
+        with replacing(path, 3 * weights) as file:  # AdamW has two moments for each weight
             torch.save(content, file)
             file.flush()
             file.write(_digest(Path(file.name), file.tell()))
@@ -218,7 +218,7 @@ class Loop(Generic[Batch]):
         """Continue from a checkpoint; return the position in the stream of batches.
 
         Raises:
-            InputError: a checkpoint that is damaged or of another model.
+            InputError: a damaged checkpoint, or a checkpoint of another model.
         """
         with checkpoint.reading() as content:
             self.task.restore(content["task"])
@@ -228,15 +228,14 @@ class Loop(Generic[Batch]):
 
 
 class Checkpoint:
-    """A checkpoint that ``Loop.save`` wrote.
+    """A checkpoint of ``Loop.save``.
 
     Args:
-        path: its file.
-        settings: those to train with, which must be the checkpoint's.
-        device: where its tensors are loaded to; by default where they were saved from.
+        settings: the settings of training, equal to the checkpoint's.
+        device: device of the loaded tensors; the saved device by default.
 
     Raises:
-        InputError: a file that can't be read, or a checkpoint of other settings.
+        InputError: an unreadable file, or a checkpoint of other settings.
     """
 
     def __init__(
@@ -253,8 +252,7 @@ class Checkpoint:
     def find(
         cls, folder: Path | None, settings: LoopSettings, device: torch.device | None = None
     ) -> Checkpoint | None:
-        """Return the checkpoint of a folder; None, with a warning, where it is damaged, and None
-        where there is none."""
+        """Return the checkpoint of a folder, or None; None with a warning for a damaged file."""
         if folder is None or not (folder / CHECKPOINT).exists():
             return None
         path = folder / CHECKPOINT
@@ -266,19 +264,19 @@ class Checkpoint:
 
     @contextmanager
     def reading(self) -> Iterator[dict[str, Any]]:
-        """Yield the content. Raises InputError, which names the file, for an error of the block."""
+        """Yield the content; turn errors of the block into InputError with the file's path."""
         try:
             yield self._content
         except InputError as error:
-            known = str(error).startswith(str(self.path))
-            raise error if known else InputError(f"{self.path}: {error}") from None
+            located = str(error).startswith(str(self.path))
+            raise error if located else InputError(f"{self.path}: {error}") from None
         except Exception as error:  # torch raises many kinds
             reason = " ".join(str(error).split())
             raise InputError(f"{self.path}: this checkpoint can't be read: {reason}") from None
 
 
 def _is_whole(path: Path) -> bool:
-    """Return whether a checkpoint ends with the SHA-256 of what comes before."""
+    """Return True if a checkpoint ends with the SHA-256 of the content."""
     size = path.stat().st_size - hashlib.sha256().digest_size
     if size < 0:
         return False
@@ -291,6 +289,6 @@ def _digest(path: Path, size: int) -> bytes:
     """Return the SHA-256 of a file's first ``size`` bytes."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
-        for start in range(0, size, PIECE):
-            digest.update(file.read(min(PIECE, size - start)))
+        for start in range(0, size, DIGEST_BLOCK):
+            digest.update(file.read(min(DIGEST_BLOCK, size - start)))
     return digest.digest()

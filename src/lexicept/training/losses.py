@@ -1,9 +1,9 @@
 """Ranking losses: scores of queries and documents → one number to minimise.
 
 A query's candidates are a row: scores [B, n], by convention the positive in column 0. Lists of
-unequal length are padded, and ``mask`` [B, n] (bool) marks the real candidates: whatever stands in
-the padding, NaN included, changes neither a loss nor a gradient. Results are scalars in the dtype
-of the scores; a batch in which nothing can be ranked gives 0 with zero gradients.
+unequal length are padded, and ``mask`` [B, n] (bool) marks the real candidates: values in the
+padding, NaN included, change neither a loss nor a gradient. Results are scalars in the dtype of the
+scores; a batch without anything to rank gives 0 with zero gradients.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ def kl_divergence(
 ) -> Tensor:
     """Return KL(softmax(teacher / teacher_temperature) ‖ softmax(scores / temperature)).
 
-    Summed over candidates, mean over the queries with at least 2 of them (SPLADE-v2 and -v3,
+    Summed over candidates, mean over the queries with at least 2 candidates (SPLADE-v2 and -v3,
     SAE-SPLADE; SPLARE equation 3 with temperatures 80, 50 and 10 for the student alone). Not
     multiplied by temperature², unlike Hinton's and sentence-transformers' distillation losses.
 
     Args:
         scores: the student's [B, n].
-        teacher: the teacher's [B, n], a constant: no gradient reaches it.
+        teacher: the teacher's [B, n], constant (no gradient).
 
     Raises:
-        InputError: shapes that differ, a temperature that is not positive, a mask of numbers.
+        InputError: different shapes, a temperature of 0 or below, a mask of numbers.
     """
     real = _real_candidates(scores, teacher, mask)
     counted = real.sum(dim=1) >= 2
@@ -50,8 +50,7 @@ def kl_divergence(
 def fraction_unexplained(x: Tensor, x_hat: Tensor) -> Tensor:
     """Return Σ ‖x̂ − x‖² / Σ ‖x − x̄‖² of token states x and their reconstructions x̂, both [n, d].
 
-    States are constants: no gradient reaches them, also not through their variance. 0 where they
-    have none.
+    States and their variance are constants (no gradient). 0 for states without variance.
     """
     if not len(x):
         return x_hat.sum()
@@ -64,14 +63,14 @@ def fraction_unexplained(x: Tensor, x_hat: Tensor) -> Tensor:
 def margin_mse(scores: Tensor, teacher: Tensor, *, mask: Tensor | None = None) -> Tensor:
     """Return ((s_pos − s_neg) − (t_pos − t_neg))², the mean over pairs of a query and a negative.
 
-    Hofstätter et al. 2020. A query whose positive, column 0, is padding has no pairs.
+    Hofstätter et al. 2020. A query with padding in column 0, the positive, has no pairs.
 
     Args:
         scores: the student's [B, n].
-        teacher: the teacher's [B, n], a constant: no gradient reaches it.
+        teacher: the teacher's [B, n], constant (no gradient).
 
     Raises:
-        InputError: shapes that differ, a mask of numbers.
+        InputError: different shapes, a mask of numbers.
     """
     real = _real_candidates(scores, teacher, mask)
     pairs = real[:, :1] & real[:, 1:]
@@ -94,12 +93,12 @@ def in_batch_softmax(
     Args:
         scores: every query with every document [B, D]; hard negatives are more columns.
         positives: the column of each query's positive [B].
-        excluded: documents to leave out of a query's denominator [B, D] (bool), such as others
-            known to be relevant; its own positive stays in even where it is marked.
+        excluded: documents to leave out of a query's denominator [B, D] (bool), such as further
+            relevant documents; the query's positive always stays in.
 
     Raises:
-        InputError: shapes that don't fit, a column that is not there, a temperature that is not
-            positive, an ``excluded`` of numbers.
+        InputError: wrong shapes, a column out of range, a temperature of 0 or below, an
+            ``excluded`` of numbers.
     """
     if scores.ndim != 2 or positives.shape != scores.shape[:1]:
         raise InputError(
@@ -112,8 +111,8 @@ def in_batch_softmax(
     logits = _cooled(scores, temperature)
     if excluded is not None:
         _check_bool("excluded", excluded, scores)
-        others = excluded.scatter(1, columns[:, None], False)
-        logits = logits.masked_fill(others, -torch.inf)
+        without_positives = excluded.scatter(1, columns[:, None], False)
+        logits = logits.masked_fill(without_positives, -torch.inf)
     return F.cross_entropy(logits, columns, reduction="sum") / max(len(scores), 1)
 
 
@@ -122,13 +121,13 @@ def mask_top_k(vectors: Tensor, k: int) -> Tensor:
 
     Args:
         vectors: [n, V], non-negative. Zeros are never among the k.
-        k: entries left; from V on, the vectors themselves are returned.
+        k: number of entries; at least V returns the vectors unchanged.
 
     Returns:
-        [n, V]; only the entries left have a gradient.
+        [n, V]; only the k entries have a gradient.
 
     Raises:
-        InputError: k below 1, or vectors that are no matrix.
+        InputError: k below 1, or vectors of another shape.
     """
     if vectors.ndim != 2:
         raise InputError(f"vectors must be [n, V], not {_shape(vectors)}")
@@ -150,8 +149,8 @@ def mask_divergence(
 ) -> Tensor:
     """Return the KL from the ranking of whole vectors to that of vectors cut by ``mask_top_k``.
 
-    The whole vectors are the teacher and get no gradient (ESPLADE's mask KL, after the
-    self-learning of Yang et al. 2021).
+    The whole vectors are the teacher, without gradient (ESPLADE's mask KL, after the self-learning
+    of Yang et al. 2021).
 
     Args:
         scores: of whole vectors [B, n].
@@ -167,7 +166,7 @@ def mask_divergence(
 
 
 def _real_candidates(scores: Tensor, teacher: Tensor, mask: Tensor | None) -> Tensor:
-    """Check two kinds of scores; return the mask [B, n], all True by default."""
+    """Check both kinds of scores; return the mask [B, n], all True by default."""
     if scores.ndim != 2 or teacher.shape != scores.shape:
         raise InputError(
             f"two kinds of scores [B, n] can't be {_shape(scores)} and {_shape(teacher)}"
@@ -179,7 +178,7 @@ def _real_candidates(scores: Tensor, teacher: Tensor, mask: Tensor | None) -> Te
 
 
 def _log_softmax(scores: Tensor, temperature: float, real: Tensor) -> Tensor:
-    """Return log-softmax over the real candidates [B, n]; values in the padding mean nothing."""
+    """Return log-softmax over the real candidates [B, n]; values in the padding are arbitrary."""
     logits = _cooled(scores, temperature).masked_fill(~real, -torch.inf)
     return torch.log_softmax(logits, dim=1)
 

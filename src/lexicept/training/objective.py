@@ -25,27 +25,48 @@ from lexicept.training.regularizers import DocumentFrequencies, Schedule
 Batch = dict[str, Any]
 
 
+class Regularizers(NamedTuple):
+    """Settings of the sparsity regularisers."""
+
+    query: RegularizerSettings = RegularizerSettings()
+    document: RegularizerSettings = RegularizerSettings()
+    joint: JointSettings = JointSettings()
+
+
 class _Outputs(NamedTuple):
-    """The model's outputs for a part of a batch."""
+    """The model's outputs for a mini-batch of texts."""
 
     vectors: Tensor
     """Vectors of the texts [texts, V]."""
     states: Tensor | None
-    """States of all tokens [n, d], where a loss needs them."""
+    """States of all tokens [n, d], for the reconstruction loss."""
+
+
+class _CachedStep(NamedTuple):
+    """A step of gradient caching between the two passes."""
+
+    mini_batches: list[tuple[str, dict[str, Any]]]
+    """Side and features of every mini-batch."""
+    random_states: list[Any]
+    vector_gradients: Sequence[Tensor | None]
+    """Gradients of the vectors of every mini-batch."""
+    parameters: list[nn.Parameter]
+    """Parameters with gradients outside the second pass."""
+    parameter_gradients: Sequence[Tensor | None]
+    repeats: int
+    """Extra passes, to keep step with other processes."""
 
 
 class Objective(nn.Module):
-    """Weighted losses of an encoder on a batch; training minimises their sum.
-
-    Its own state, the learnable scale and the document frequencies (df), is in ``own_state``.
+    """Weighted losses of an encoder on a batch; training minimises the sum.
 
     Args:
         model: the encoder.
         size: dimensions of the vocabulary.
-        cached: whether a batch goes through the model twice, in parts, so that only one part's
-            activations are in memory (Gao et al. 2021).
-        reconstruct: token states [n, d] to what an SAE reads and its reconstruction, both [n, d];
-            needed where ``loss.reconstruction`` is above 0.
+        cached: gradient caching: a batch goes through the model twice, in mini-batches, with the
+            activations of one mini-batch in memory (Gao et al. 2021).
+        reconstruct: token states [n, d] → input and output of an SAE, both [n, d]; required with
+            ``loss.reconstruction`` above 0.
     """
 
     def __init__(
@@ -53,9 +74,7 @@ class Objective(nn.Module):
         model: nn.Module,
         size: int,
         loss: LossSettings,
-        query: RegularizerSettings,
-        document: RegularizerSettings,
-        joint: JointSettings,
+        sparsity: Regularizers,
         cached: bool = False,
         reconstruct: Callable[[Tensor], tuple[Tensor, Tensor]] | None = None,
     ) -> None:
@@ -69,6 +88,7 @@ class Objective(nn.Module):
         self.word_weight = nn.Parameter(
             torch.tensor(float(loss.words)), requires_grad=learns and loss.words > 0
         )
+        query, document, joint = sparsity
         self.sides = {"query": query, "document": document}
         self._schedules = {
             side: Schedule(settings.schedule, settings.weight, settings.steps)
@@ -85,15 +105,15 @@ class Objective(nn.Module):
         self.step = 0
         """Number of optimiser steps so far; the trainer sets it."""
         self.rounds: Callable[[int], int] = int
-        """Own number of parts → that of every process, where they divide the model; see
-        ``sharding.Shards``."""
+        """Number of mini-batches → the largest number of any process of a divided model; see
+        ``sharding.Shards.rounds``."""
 
     @classmethod
     def from_config(cls, model: nn.Module, head: Head, config: TrainingConfig) -> Objective:
-        """Make the objective of a configuration, for a model that ends in a head.
+        """Make the objective of a configuration, for a model with this head.
 
         Raises:
-            InputError: the configuration reconstructs states, and the head has no SAE.
+            InputError: a reconstruction loss, and a head without an SAE.
         """
         if config.loss.reconstruction and not isinstance(head, SAEHead):
             raise InputError("loss.reconstruction requires a head over an SAE")
@@ -101,20 +121,20 @@ class Objective(nn.Module):
             model,
             head.size,
             config.loss,
-            config.query_regularizer,
-            config.document_regularizer,
-            config.joint_regularizer,
+            Regularizers(
+                config.query_regularizer, config.document_regularizer, config.joint_regularizer
+            ),
             config.optimizer.mini_batch is not None,
             head.reconstruct if isinstance(head, SAEHead) else None,
         )
 
     def own_state(self) -> dict[str, Tensor]:
-        """Return the state that a checkpoint needs besides the model."""
+        """Return the learnable factors and document frequencies, for a checkpoint."""
         state = self.state_dict()
         return {name: value for name, value in state.items() if not name.startswith("model.")}
 
     def load_own_state(self, state: dict[str, Tensor]) -> None:
-        """Continue from ``own_state``. Raises InputError for that of another objective."""
+        """Continue from ``own_state``. Raises InputError for the state of another objective."""
         missing, unexpected = self.load_state_dict(state, strict=False)
         lost = [name for name in missing if not name.startswith("model.")]
         if lost or unexpected:
@@ -122,7 +142,7 @@ class Objective(nn.Module):
 
     @property
     def query_scale(self) -> float:
-        """The factor on query weights that balances them with words of weight 1."""
+        """Factor on query weights beside words of weight 1."""
         if not self.settings.words:
             return 1.0
         scale = float(self.log_scale.detach().exp()) / self.settings.temperature
@@ -132,13 +152,13 @@ class Objective(nn.Module):
         """Compute the weighted losses of a batch of ``Collator``.
 
         Raises:
-            InputError: ``loss.kl`` or ``loss.margin_mse`` has neither a teacher nor scored lists.
+            InputError: ``loss.kl`` or ``loss.margin_mse`` without a teacher or scored lists.
         """
         if self.cached and torch.is_grad_enabled():
             return self._forward_cached(batch)
-        queries = torch.cat([self._run(part, "query").vectors for part in batch["query"]])
-        outputs = [self._run(part, "document") for part in batch["document"]]
-        documents = torch.cat([part.vectors for part in outputs])
+        queries = torch.cat([self._run(features, "query").vectors for features in batch["query"]])
+        outputs = [self._run(features, "document") for features in batch["document"]]
+        documents = torch.cat([output.vectors for output in outputs])
         terms = self.components(queries, documents, batch["targets"])
         return terms | self._reconstruction(outputs)
 
@@ -157,61 +177,64 @@ class Objective(nn.Module):
         scores = self.log_scale.exp() / self.settings.temperature * (queries @ documents.T)
         return scores + self.word_weight * targets["words"] if self.settings.words else scores
 
-    def _run(self, part: dict[str, Any], task: str) -> _Outputs:
-        features = self.model(dict(part), task=task)
+    def _run(self, features: dict[str, Any], task: str) -> _Outputs:
+        features = self.model(dict(features), task=task)
         vectors = features["sentence_embedding"]
         if self._reconstruct is None or task == "query":
             return _Outputs(vectors, None)
         return _Outputs(vectors, features["token_embeddings"][features["token_mask"]].detach())
 
-    def _reconstruction(self, parts: Sequence[_Outputs]) -> dict[str, Tensor]:
-        """Compute the fraction of the documents' states that the SAE leaves unexplained."""
+    def _reconstruction(self, outputs: Sequence[_Outputs]) -> dict[str, Tensor]:
+        """Compute the fraction of variance unexplained by the SAE on the documents' states."""
         if self._reconstruct is None:
             return {}
-        states = torch.cat([part.states for part in parts if part.states is not None])
+        states = torch.cat([output.states for output in outputs if output.states is not None])
         with torch.autocast(states.device.type, enabled=False):
             loss = losses.fraction_unexplained(*self._reconstruct(states.float()))
         return {"reconstruction": self.settings.reconstruction * loss}
 
-    def _reconstruction_by_parts(
-        self, parts: Sequence[_Outputs], learned: Sequence[nn.Parameter]
+    def _cached_reconstruction(
+        self, outputs: Sequence[_Outputs], learned: Sequence[nn.Parameter]
     ) -> tuple[Tensor, list[Tensor | None]]:
-        """Compute that loss and its gradients with the activations of one part in memory."""
+        """Compute the reconstruction loss and gradients, one mini-batch at a time.
+
+        Σ error and Σ variance add up over mini-batches; their ratio is taken at the end.
+        """
         assert self._reconstruct is not None
         gradients: list[Tensor | None] = [None] * len(learned)
         error, total, squared, count = 0.0, torch.zeros(()), 0.0, 0
-        for states in (part.states for part in parts if part.states is not None):
+        for states in (output.states for output in outputs if output.states is not None):
             with torch.autocast(states.device.type, enabled=False):
                 x, x_hat = self._reconstruct(states.float())
-                of_part = (x_hat - x).square().sum()
-            of_part_gradients = torch.autograd.grad(of_part, learned, allow_unused=True)
-            for place, gradient in enumerate(of_part_gradients):
+                squared_error = (x_hat - x).square().sum()
+            new_gradients = torch.autograd.grad(squared_error, learned, allow_unused=True)
+            for number, gradient in enumerate(new_gradients):
                 if gradient is not None:
-                    before = gradients[place]
-                    gradients[place] = gradient if before is None else before + gradient
-            error += float(of_part.detach())
+                    before = gradients[number]
+                    gradients[number] = gradient if before is None else before + gradient
+            error += float(squared_error.detach())
             total = total.to(x) + x.sum(dim=0)
             squared, count = squared + float(x.double().square().sum()), count + len(x)
         variance = squared - float(total.double().square().sum()) / max(count, 1)
         weight = self.settings.reconstruction / variance if variance > 0 else 0.0
         loss = total.new_tensor(weight * error)
-        return loss, [None if one is None else weight * one for one in gradients]
+        return loss, [None if gradient is None else weight * gradient for gradient in gradients]
 
     def _ranking_losses(
         self, queries: Tensor, documents: Tensor, targets: dict[str, Tensor]
     ) -> dict[str, Tensor]:
         q_top_k, d_top_k = self.settings.query_top_k, self.settings.document_top_k
-        whole = self.scores(queries, documents, targets)
+        scores = self.scores(queries, documents, targets)
         if q_top_k is None and d_top_k is None:
-            return self._rank(whole, targets)
+            return self._rank(scores, targets)
         masked_q = queries if q_top_k is None else losses.mask_top_k(queries, q_top_k)
         masked_d = documents if d_top_k is None else losses.mask_top_k(documents, d_top_k)
         masked = self.scores(masked_q, masked_d, targets)
         terms = {f"masked_{name}": loss for name, loss in self._rank(masked, targets).items()}
         if self.settings.dual:
-            terms |= self._rank(whole, targets)
+            terms |= self._rank(scores, targets)
         if self.settings.mask_divergence:
-            divergence = losses.mask_divergence(whole, masked)
+            divergence = losses.mask_divergence(scores, masked)
             terms["mask_divergence"] = self.settings.mask_divergence * divergence
         return terms
 
@@ -236,11 +259,11 @@ class Objective(nn.Module):
             pairs = mask & targets["relevant"][:, None]
             terms["margin_mse"] = settings.margin_mse * losses.margin_mse(lists, taught, mask=pairs)
         if settings.in_batch:
-            rows = torch.nonzero(targets["relevant"]).ravel()
+            judged = torch.nonzero(targets["relevant"]).ravel()
             terms["in_batch"] = settings.in_batch * losses.in_batch_softmax(
-                scores[rows],
-                targets["columns"][rows, 0],
-                excluded=None if settings.in_batch_known else targets["known"][rows],
+                scores[judged],
+                targets["columns"][judged, 0],
+                excluded=None if settings.in_batch_known else targets["known"][judged],
             )
         return terms
 
@@ -272,78 +295,91 @@ class Objective(nn.Module):
         return regularizers.flops(vectors) if settings.kind == "flops" else regularizers.l1(vectors)
 
     def recount(
-        self, side: Literal["query", "document"], parts: Iterable[tuple[dict[str, Any], int]]
+        self, side: Literal["query", "document"], batches: Iterable[tuple[dict[str, Any], int]]
     ) -> None:
-        """Replace the document frequencies of ``df_flops`` by those of some texts.
+        """Replace the document frequencies of ``df_flops`` by the frequencies in a sample.
 
         Args:
-            parts: features, and the number of texts that count, the first ones.
+            batches: features, and the number of texts to count, from the first.
         """
         training = self.model.training
         self.model.eval()  # no dropout, which would also use up random numbers
         try:
             with torch.no_grad():
                 self._df(side).recount(
-                    self._run(part, side).vectors[:count] for part, count in parts
+                    self._run(features, side).vectors[:count] for features, count in batches
                 )
         finally:
             self.model.train(training)
 
     def _forward_cached(self, batch: Batch) -> dict[str, Tensor]:
-        parts = [(side, part) for side in ("query", "document") for part in batch[side]]
-        repeats = self.rounds(len(parts)) - len(parts)
+        """Compute the losses with gradient caching.
+
+        First pass: vectors of all mini-batches without gradients, then the losses and their
+        gradients with respect to the vectors. The second pass (``_backward_cached``), when the
+        trainer goes backwards, runs every mini-batch again with these gradients.
+        """
+        mini_batches = [
+            (side, features) for side in ("query", "document") for features in batch[side]
+        ]
+        repeats = self.rounds(len(mini_batches)) - len(mini_batches)
         random_states, leaves, outputs = [], [], []
         with torch.no_grad():
-            for side, part in parts:
+            for side, features in mini_batches:
                 random_states.append(_random_state())
-                outputs.append(self._run(part, side))
+                outputs.append(self._run(features, side))
                 leaves.append(outputs[-1].vectors.detach().requires_grad_())
             for _ in range(repeats):
-                self._run(part, side)
+                self._run(features, side)
         count = len(batch["query"])
         queries, documents = torch.cat(leaves[:count]), torch.cat(leaves[count:])
         terms = self.components(queries, documents, batch["targets"])
-        own = [p for p in (self.log_scale, self.word_weight) if p.requires_grad]
+        parameters = [p for p in (self.log_scale, self.word_weight) if p.requires_grad]
         total = torch.stack(list(terms.values())).sum()
-        gradients: list[Tensor | None]
-        gradients = [*torch.autograd.grad(total, [*leaves, *own], allow_unused=True)]
+        gradients = torch.autograd.grad(total, [*leaves, *parameters], allow_unused=True)
+        parameter_gradients: list[Tensor | None] = [*gradients[len(leaves) :]]
         if self._reconstruct is not None:
             learned = [p for p in self.model.parameters() if p.requires_grad]
-            loss, more = self._reconstruction_by_parts(outputs, learned)
+            loss, learned_gradients = self._cached_reconstruction(outputs, learned)
             terms["reconstruction"] = loss
-            own, gradients = own + learned, gradients + more
+            parameters, parameter_gradients = (
+                parameters + learned,
+                parameter_gradients + learned_gradients,
+            )
         terms = {name: loss.detach() for name, loss in terms.items()}
-        # The trainer sums the losses and goes backwards from there: one of them carries the hook.
+        step = _CachedStep(
+            mini_batches,
+            random_states,
+            gradients[: len(leaves)],
+            parameters,
+            parameter_gradients,
+            repeats,
+        )
+        # The trainer sums the losses and goes backwards from the sum: one loss carries the hook.
         carrier = torch.zeros((), device=total.device, requires_grad=True)
-        back = partial(self._backward_cached, parts, random_states, own, gradients, repeats)
-        carrier.register_hook(back)
+        carrier.register_hook(partial(self._backward_cached, step))
         first = next(iter(terms))
         return terms | {first: terms[first] + carrier}
 
-    def _backward_cached(
-        self,
-        parts: Sequence[tuple[str, dict[str, Any]]],
-        states: Sequence[Any],
-        own: Sequence[nn.Parameter],
-        gradients: Sequence[Tensor | None],
-        repeats: int,
-        factor: Tensor,
-    ) -> None:
-        for parameter, gradient in zip(own, gradients[len(parts) :], strict=True):
+    def _backward_cached(self, step: _CachedStep, factor: Tensor) -> None:
+        """Add the gradients of a step times ``factor``: the second pass."""
+        for parameter, gradient in zip(step.parameters, step.parameter_gradients, strict=True):
             if gradient is not None:
                 add = gradient * factor
                 parameter.grad = add if parameter.grad is None else parameter.grad + add
         now = _random_state()
-        for (side, part), state, gradient in zip(parts, states, gradients, strict=False):
+        for (side, features), state, gradient in zip(
+            step.mini_batches, step.random_states, step.vector_gradients, strict=True
+        ):
             if gradient is None:
                 continue
             _restore_random_state(state)  # the same dropout as in the first pass
             with torch.enable_grad():
-                vectors = self._run(part, side).vectors
+                vectors = self._run(features, side).vectors
                 (vectors * (gradient * factor)).sum().backward()
-        for _ in range(repeats):  # the others go backwards through parts of their own
+        for _ in range(step.repeats):  # the other processes have more mini-batches
             with torch.enable_grad():
-                self._run(part, side).vectors[:0].sum().backward()
+                self._run(features, side).vectors[:0].sum().backward()
         _restore_random_state(now)
 
 

@@ -1,6 +1,7 @@
 """Sparsity regularisers: vectors [n, V], non-negative → one number to minimise.
 
-All but ``anti_zero`` are 0, with a zero gradient, for all-zero vectors and for none.
+All but ``anti_zero`` are 0, with a zero gradient, for all-zero vectors and for no vectors. Vectors
+of another shape raise InputError.
 """
 
 from __future__ import annotations
@@ -19,20 +20,12 @@ ScheduleKind = Literal["constant", "linear", "quadratic"]
 
 
 def flops(vectors: Tensor) -> Tensor:
-    """Return Σ_t (mean_b w_t)² (Paria et al. 2020; SPLADE).
-
-    Raises:
-        InputError: vectors that are no matrix.
-    """
+    """Return Σ_t (mean_b w_t)² (Paria et al. 2020; SPLADE)."""
     return _mean(vectors).square().sum()
 
 
 def l1(vectors: Tensor) -> Tensor:
-    """Return mean_b Σ_t |w_t|.
-
-    Raises:
-        InputError: vectors that are no matrix.
-    """
+    """Return mean_b Σ_t |w_t|."""
     return _mean(vectors.abs()).sum()
 
 
@@ -40,7 +33,7 @@ def joint_flops(queries: Tensor, documents: Tensor) -> Tensor:
     """Return ⟨mean_b w(q), mean_b w(d)⟩ (ESPLADE equation 3), from [B, V] and [D, V].
 
     Raises:
-        InputError: no matrices, or of different V.
+        InputError: different V.
     """
     query, document = _mean(queries), _mean(documents)
     if query.shape != document.shape:
@@ -58,7 +51,7 @@ def df_flops(vectors: Tensor, penalties: Tensor) -> Tensor:
         penalties: a [V], from ``df_penalties``.
 
     Raises:
-        InputError: no matrix, or penalties for another V.
+        InputError: penalties for another V.
     """
     mean = _mean(vectors)
     if penalties.shape != mean.shape:
@@ -73,7 +66,7 @@ def df_penalties(ratios: Tensor, alpha: float = 0.1, beta: float = 10.0) -> Tens
 
     Args:
         ratios: x, document frequencies divided by the number of documents; floats in [0, 1].
-        alpha: the share from which a dimension is frequent, between 0 and 1.
+        alpha: the share x with penalty 1/2, between 0 and 1.
         beta: steepness, positive.
 
     Returns:
@@ -94,15 +87,11 @@ def df_penalties(ratios: Tensor, alpha: float = 0.1, beta: float = 10.0) -> Tens
 
 
 def anti_zero(vectors: Tensor) -> Tensor:
-    """Return 1 / (1 + Σ of all weights)², which keeps a batch from collapsing to all-zero vectors.
+    """Return 1 / (1 + Σ of all weights)², against the collapse of a batch to all-zero vectors.
 
-    After naver/splade, which adds 1 / Σ² for queries and for documents and so is infinite where
-    everything is zero. With the 1, the loss is at most 1 and the gradient of a weight is
-    −2 / (1 + Σ)³: finite, and largest (−2) where everything is zero. Sums of a healthy batch are
-    in the hundreds, where the two forms agree.
-
-    Raises:
-        InputError: vectors that are no matrix.
+    naver/splade adds 1 / Σ² for queries and for documents, infinite for all-zero vectors. With the
+    1, the loss is at most 1 and the gradient of a weight is −2 / (1 + Σ)³, at most 2 in size. Both
+    forms agree for sums in the hundreds, as in a healthy batch.
     """
     return (1 + _matrix(vectors).sum()).pow(-2)
 
@@ -114,7 +103,7 @@ class Schedule:
     Args:
         kind: ``constant`` λ, ``linear`` λ·min(1, t/T) or ``quadratic`` λ·min(1, (t/T)²) (SPLADE).
         weight: λ, at least 0.
-        steps: T, at least 1; without a meaning for ``constant``.
+        steps: T, at least 1; unused by ``constant``.
 
     Raises:
         InputError: any argument outside its range.
@@ -133,11 +122,7 @@ class Schedule:
             raise InputError(f"a {self.kind} schedule needs at least 1 step, not {self.steps}")
 
     def at(self, step: int) -> float:
-        """Return the weight after ``step`` steps.
-
-        Raises:
-            InputError: a step below 0.
-        """
+        """Return the weight after ``step`` steps. Raises InputError for a step below 0."""
         if step < 0:
             raise InputError(f"step must be at least 0, not {step}")
         if self.kind == "constant":
@@ -149,10 +134,10 @@ class Schedule:
 class DocumentFrequencies(nn.Module):
     """Share of recent documents in which each dimension is active, for DF-FLOPS.
 
-    The exact share until ``window`` documents were seen, then an average in which n new documents
-    count n / window. Where several processes train together, all of their documents count. Both
-    buffers are in the state dict: ``ratios`` [V], 0 at first, to be kept in single precision (a
-    half can't count that far), and ``count``, the documents seen.
+    The exact share for the first ``window`` documents, then a running average with weight
+    n / window for n new documents. The documents of all processes count. Both buffers are in the
+    state dict: ``ratios`` [V], 0 at first, in single precision (a half can't count so far), and
+    ``count``, the number of documents so far.
 
     Args:
         num_dimensions: V.
@@ -194,7 +179,7 @@ class DocumentFrequencies(nn.Module):
         self.ratios.lerp_(active / documents.clamp(min=1), weight)
 
     def recount(self, batches: Iterable[Tensor]) -> None:
-        """Replace the shares by those of some documents [n, V], of all processes together."""
+        """Replace the shares by the shares in a sample [n, V], over all processes together."""
         counts = self.ratios.new_zeros(len(self.ratios) + 1, dtype=torch.int64)
         for vectors in batches:
             counts[:-1] += (vectors > 0).sum(dim=0)
@@ -216,5 +201,5 @@ def _matrix(vectors: Tensor) -> Tensor:
 
 
 def _mean(vectors: Tensor) -> Tensor:
-    """Return mean_b w [V]; 0 for no vectors."""
+    """Return mean_b w [V]; 0 without vectors."""
     return _matrix(vectors).sum(dim=0) / max(len(vectors), 1)

@@ -28,15 +28,15 @@ from lexicept.training.collection import RunData, open_corpus, read_run_data
 from lexicept.training.config import TrainingConfig
 from lexicept.training.data import Collator, Sampler, TrainingData
 from lexicept.training.initial_encoder import initial_encoder, load_models, set_trainable
+from lexicept.training.metrics import read_metrics, write_card, write_curves
 from lexicept.training.objective import Objective
-from lexicept.training.report import read_metrics, write_card, write_curves
 from lexicept.training.run_folder import RunFolder, claimed
 from lexicept.training.sharding import Shards
 from lexicept.training.trainer import Trainer
 from lexicept.training.validation import RetrievalEvaluator, Words
 
 PREPARATION = timedelta(weeks=1)
-"""Time that processes wait for the first one, which prepares what all of them read."""
+"""Longest wait of the other processes, while the first prepares the shared files."""
 
 
 def train(
@@ -47,29 +47,28 @@ def train(
     *,
     restart: bool = False,
 ) -> Path:
-    """Train an encoder; an interrupted run resumes from its last checkpoint.
+    """Train an encoder; an interrupted run resumes from the last checkpoint.
 
     The folder holds ``config.yaml``, ``metrics.jsonl``, ``curves.png`` and, at the end, ``model``
-    with a model card; ``work`` has what can be made again: data, states and checkpoints. Queries
-    that validation held out of training are in ``held-out``, the split ``dev`` of a BEIR folder.
-    Where low-rank adapters were trained, ``model`` has them added to its weights, and ``adapter``
-    is the same encoder as adapters and head alone.
+    with a model card; ``work`` has the reproducible files: data, states and checkpoints. Queries
+    held out for validation are in ``held-out``, the split ``dev`` of a BEIR folder. After training
+    of low-rank adapters, ``model`` has merged weights, and ``adapter`` the adapters and the head.
 
-    Under a launcher (``torchrun``) the first of its processes prepares and writes everything, and
-    a step is the mean of all processes' batches; a step of an SAE is one batch that they share.
-    With ``optimizer.sharded`` they divide the backbone; what is written is the same.
+    Under a launcher (``torchrun``) the first process prepares and writes everything. A step is the
+    mean over all processes' batches; a step of an SAE is one batch shared by all processes. With
+    ``optimizer.sharded`` the processes divide the backbone and write the same files.
 
     Args:
-        prepared: folder of data and states, in place of the run's ``work``: runs that differ in
-            neither may share them, one after another.
-        restart: whether to remove what an earlier run left in the folder.
+        prepared: folder of data and states, in place of the run's ``work``, for successive runs
+            with the same data and states.
+        restart: remove an earlier run in the folder.
 
     Returns:
         The folder of the trained encoder.
 
     Raises:
-        InputError: the folder holds a run of another configuration or a finished one, another
-            process works there, data that do not fit together, or nothing to distil from.
+        InputError: the folder holds a finished run or another configuration's, another process
+            works there, data that do not fit together, or no teacher for distillation.
         NotFiniteError: the loss is not finite; the message has the ids of the batch's queries.
     """
     path = Path(folder)
@@ -85,19 +84,27 @@ def train(
     with claimed(config, path, restart=restart) if writes else nullcontext():
         with processes.main_process_first():
             loaded = load_models(config)
-            everything = read_run_data(run)
+            data = read_run_data(run)
             if writes:
                 run.record()
-        encoder = initial_encoder(run, everything.training, loaded)  # all processes train its SAE
+        encoder = initial_encoder(run, data.training, loaded)  # all processes train its SAE
         with processes.main_process_first():
-            ready = _prepare(run, everything, encoder)
-        torch.manual_seed(config.optimizer.seed)  # whether or not an SAE was trained just now
+            ready = _prepare(run, data, encoder)
+        torch.manual_seed(config.optimizer.seed)  # with or without SAE training before
         set_trainable(ready.encoder, config)
         shards = None
         if config.optimizer.sharded and processes.num_processes > 1:
             shards = Shards(ready.encoder.backbone, processes.device)
             ready.objective.rounds = shards.rounds
-        _trainer(run, ready).fit()
+        Trainer(
+            ready.model,
+            ready.objective,
+            ready.collator,
+            config,
+            run.work,
+            ready.evaluator,
+            run.progress,
+        ).fit()
         if shards is not None:
             shards.gather()
         if writes:
@@ -107,19 +114,18 @@ def train(
 
 
 class _Prepared(NamedTuple):
-    """Data and models of a trainer; all processes read them from the same files."""
+    """Data and models of a trainer, read by all processes from the same files."""
 
-    data: TrainingData
     encoder: Encoder
     model: Encoder
-    """The part that learns: the encoder, or its head alone on cached states."""
+    """The encoder, or the encoder's head on cached states."""
     objective: Objective
     collator: Collator
     evaluator: RetrievalEvaluator | None
 
 
-def _prepare(run: RunFolder, everything: RunData, encoder: Encoder) -> _Prepared:
-    config, data = run.config, everything.training
+def _prepare(run: RunFolder, run_data: RunData, encoder: Encoder) -> _Prepared:
+    config, data = run.config, run_data.training
     backbone, head, lookup = encoder.backbone, encoder.head, encoder.lookup
     source: Backbone | tuple[CachedStates | None, CachedStates] = backbone
     model = encoder
@@ -134,7 +140,7 @@ def _prepare(run: RunFolder, everything: RunData, encoder: Encoder) -> _Prepared
             data.teacher, late_interaction=_late_interaction(run, backbone, data)
         )
     objective = Objective.from_config(model, head, config)
-    evaluator = _evaluator(run, everything, encoder, objective)
+    evaluator = _evaluator(run, run_data, encoder, objective)
     settings = config.data
     sampler = Sampler(data, settings.negatives, settings.positive_share, config.optimizer.seed)
     collator = Collator(
@@ -146,62 +152,50 @@ def _prepare(run: RunFolder, everything: RunData, encoder: Encoder) -> _Prepared
         words=config.loss.words > 0,
         lookup=lookup,
     )
-    return _Prepared(data, encoder, model, objective, collator, evaluator)
+    return _Prepared(encoder, model, objective, collator, evaluator)
 
 
 def _late_interaction(run: RunFolder, backbone: Backbone, data: TrainingData) -> LateInteraction:
-    """Return MaxSim over the states of a backbone that nothing has trained yet."""
+    """Return MaxSim over the states of the untrained backbone."""
     queries = run.states(backbone, data.queries, "queries")
     documents = run.states(backbone, data.documents, "documents")
     limits = (run.config.data.max_query_tokens, run.config.data.max_document_tokens)
     return LateInteraction(queries, documents, limits)
 
 
-def _trainer(run: RunFolder, ready: _Prepared) -> Trainer:
-    return Trainer(
-        ready.model,
-        ready.objective,
-        ready.collator,
-        run.config,
-        run.work,
-        ready.evaluator,
-        run.progress,
-        lambda row: ready.data.query_ids[row],
-    )
-
-
 def _evaluator(
     run: RunFolder, data: RunData, encoder: Encoder, objective: Objective
 ) -> RetrievalEvaluator | None:
-    """Return the evaluator of the held-out queries; None where there are none."""
+    """Return the evaluator of the held-out queries; None without held-out queries."""
     settings, corpus = run.config.validation, data.documents
     if not data.validation.queries:
         return None
     in_score = run.config.loss.words > 0
     if settings.corpus is not None:
-        to = (run.prepared, run.progress)
-        corpus = open_corpus(settings.corpus, *to, words=in_score, prefix="validation-")
+        corpus = open_corpus(
+            settings.corpus, run.prepared, run.progress, words=in_score, prefix="validation-"
+        )
     texts = list(data.validation.queries.values())
     ids: Sequence[str] = corpus.ids
     documents: Sequence[str] = corpus.contents
-    rows = None
+    numbers = None
     if settings.documents is not None:
-        rows = _drawn(ids, settings.documents, data.validation.qrels, run.config.data_seed)
-        ids, documents = [ids[n] for n in rows], [documents[n] for n in rows]
-    both = None
+        numbers = _draw(ids, settings.documents, data.validation.qrels, run.config.data_seed)
+        ids, documents = [ids[n] for n in numbers], [documents[n] for n in numbers]
+    words = None
     if in_score:
-        words = sp.csr_array(corpus.words.document_vectors().weights)
-        words = words if rows is None else words[rows]
-        both = Words(corpus.words.query_vectors(texts), words, lambda: objective.query_scale)
-    queries, read = _validation_texts(run, encoder, texts, documents)
+        weights = sp.csr_array(corpus.words.document_vectors().weights)
+        weights = weights if numbers is None else weights[numbers]
+        words = Words(corpus.words.query_vectors(texts), weights, lambda: objective.query_scale)
+    queries, contents = _validation_texts(run, encoder, texts, documents)
     return RetrievalEvaluator(
         list(data.validation.queries),
         queries,
         ids,
-        read,
+        contents,
         data.validation.qrels,
         settings,
-        both,
+        words,
         run.config.optimizer.bf16,
     )
 
@@ -209,7 +203,7 @@ def _evaluator(
 def _validation_texts(
     run: RunFolder, encoder: Encoder, queries: Sequence[str], documents: Sequence[str]
 ) -> tuple[Any, Any]:
-    """Return the texts, or their cached states where the backbone is frozen."""
+    """Return the texts or, for a frozen backbone, the texts' cached states."""
     if run.config.model.trained != "head":
         return queries, documents
     settings = run.config.validation
@@ -220,13 +214,13 @@ def _validation_texts(
     )
 
 
-def _drawn(ids: Sequence[str], count: int, qrels: Sequence[Qrel], seed: int) -> list[int]:
-    """Return the rows of some documents: the relevant ones first, then any."""
-    wanted = {qrel.document_id for qrel in qrels if qrel.relevance > 0}
-    relevant = np.fromiter((name in wanted for name in ids), bool, len(ids))
+def _draw(ids: Sequence[str], count: int, qrels: Sequence[Qrel], seed: int) -> list[int]:
+    """Draw ``count`` document numbers, relevant documents before all others."""
+    relevant_ids = {qrel.document_id for qrel in qrels if qrel.relevance > 0}
+    relevant = np.fromiter((name in relevant_ids for name in ids), bool, len(ids))
     order = np.random.default_rng(seed).permutation(len(ids))
-    chosen = np.concatenate([order[relevant[order]], order[~relevant[order]]])[:count]
-    return [int(row) for row in np.sort(chosen)]
+    drawn = np.concatenate([order[relevant[order]], order[~relevant[order]]])[:count]
+    return [int(number) for number in np.sort(drawn)]
 
 
 def _finish(run: RunFolder, encoder: Encoder, objective: Objective) -> None:

@@ -1,4 +1,4 @@
-"""The folder of a training run, which a run of the same configuration resumes."""
+"""The folder of a training run; a run of the same configuration resumes it."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from lexicept.training.settings import to_mapping
 
 @dataclass(frozen=True)
 class RunFolder:
-    """A run's configuration, and the folders that it reads and writes."""
+    """A run's configuration and folders."""
 
     config: TrainingConfig
     path: Path
     """Folder of the run."""
     prepared: Path
-    """Folder of data, teacher scores, cached states and SAE, which runs may share."""
+    """Folder of data, teacher scores, cached states and SAE; runs may share the folder."""
     progress: Progress
     writes: bool
-    """True if this process is the one that writes."""
+    """True in the writing process."""
 
     @property
     def work(self) -> Path:
@@ -38,10 +38,10 @@ class RunFolder:
         return self.path / "work"
 
     def states(self, backbone: Backbone, texts: Sequence[str], name: str) -> CachedStates:
-        """Return the cached token states of texts, computed where they are missing.
+        """Return the cached token states of texts; missing states are computed first.
 
         Args:
-            name: the cache's; that of queries ends in "queries".
+            name: name of the cache, for queries with the end "queries".
         """
         folder = self.prepared / "states" / name
         bf16 = self.config.optimizer.bf16
@@ -49,23 +49,21 @@ class RunFolder:
         return CachedStates.build(folder, backbone, texts, self.progress, bf16=bf16, task=task)
 
     def record(self) -> None:
-        """Write the configuration as ``config.yaml``, for people to read."""
+        """Write the configuration as ``config.yaml``, for readers."""
         content = yaml.safe_dump(to_mapping(self.config), sort_keys=False)
         replace_file(self.path / "config.yaml", content.encode())
 
 
 @contextmanager
 def claimed(config: TrainingConfig, path: Path, *, restart: bool) -> Iterator[None]:
-    """Hold a run's folder for this process while the block runs.
-
-    A block that fails before it has kept anything leaves no folder behind.
+    """Hold a run's folder for this process during a block; an early failure leaves no folder.
 
     Args:
-        restart: whether to discard an earlier run.
+        restart: discard an earlier run.
 
     Raises:
-        InputError: the folder holds a finished run, one of another configuration or other files,
-            or another process works there.
+        InputError: the folder holds a finished run, another configuration's run or other files, or
+            another process works there.
     """
     settings = {"config": to_mapping(config)}
     with Workspace(path, "train", settings, restart=restart, in_place=True) as work:

@@ -1,7 +1,8 @@
-"""Settings: frozen dataclasses that pydantic validates, read from YAML and from Python alike.
+"""Settings: frozen dataclasses, validated by pydantic, for Python, YAML and the command line.
 
-A field's type has its range: ``steps: Count = 1000`` is a whole number of at least 1. Whatever is
-wrong is one InputError of one line, which names the field's path, the value and what is allowed.
+A field is an option's only declaration: name, type with range, default and help, a docstring under
+the field. ``steps: Count = 1000`` is a whole number of at least 1. An error is an InputError of one
+line with the field's path, the value and the allowed values.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ Whole = Annotated[StrictInt, Field(ge=0)]
 Seed = Annotated[StrictInt, Field(ge=0, lt=2**32)]
 """A whole number of 32 bits."""
 Number = Annotated[FiniteFloat, Strict(), BeforeValidator(_number)]
-"""Any finite number; ``1e-3``, which YAML 1.1 reads as a text, is one too."""
+"""A finite number, also as text: YAML 1.1 reads ``1e-3`` as a text."""
 Positive = Annotated[Number, Field(gt=0)]
 """A number above 0."""
 NotNegative = Annotated[Number, Field(ge=0)]
@@ -65,28 +66,28 @@ NotNegative = Annotated[Number, Field(ge=0)]
 Share = Annotated[Number, Field(ge=0, le=1)]
 """A number from 0 to 1."""
 Items = Annotated[tuple[Item, ...], Strict(), BeforeValidator(_tuple)]
-"""A tuple; YAML's lists are read as such."""
+"""A tuple, also from a YAML list."""
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
 def settings(cls: type[T]) -> type[T]:
-    """Make a class a frozen dataclass that checks its values.
+    """Make a class a frozen dataclass with checked values.
 
-    What ``__post_init__`` raises as InputError is reported with the place of the settings. Making
-    one raises InputError for unknown names and for values of another type or out of range.
+    Construction raises InputError for unknown names and for values of another type or out of range.
+    InputErrors of ``__post_init__`` get the path of the settings.
     """
-    made: Any = validated(frozen=True, config=ConfigDict(extra="forbid"))(cls)
-    plain = made.__init__
+    checked: Any = validated(frozen=True, config=ConfigDict(extra="forbid"))(cls)
+    pydantic_init = checked.__init__
 
-    @functools.wraps(plain)
+    @functools.wraps(pydantic_init)
     def init(self: Any, *args: Any, **values: Any) -> None:
         try:
-            plain(self, *args, **values)
+            pydantic_init(self, *args, **values)
         except ValidationError as error:
-            raise InputError(_message(error, made, "")) from None
+            raise InputError(_message(error, checked, "")) from None
 
-    made.__init__ = init
-    return typing.cast(type[T], made)
+    checked.__init__ = init
+    return typing.cast(type[T], checked)
 
 
 @functools.cache
@@ -95,14 +96,14 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 
 def from_mapping(kind: type[T], content: Any, place: str = "") -> T:
-    """Return settings of a kind from nested mappings.
+    """Return settings from nested mappings.
 
     Args:
-        place: path of the mapping in its file, for errors.
+        place: path of the mapping in the file, for errors.
 
     Raises:
-        InputError: an unknown name, with the nearest known one, or a value of another type or out
-            of range; it names the path.
+        InputError: an unknown name, with the nearest name, or a value of another type or out of
+            range, with the path.
     """
     if not isinstance(content, Mapping):
         raise InputError(f"{place or 'the configuration'} must be a mapping, not {shown(content)}")
@@ -158,29 +159,29 @@ _PLAIN = {
 
 
 def _joined(place: str, path: tuple[int | str, ...]) -> str:
-    for part in path:
-        if isinstance(part, int):
-            place = f"{place}[{part}]"
+    for step in path:
+        if isinstance(step, int):
+            place = f"{place}[{step}]"
         else:
-            place = f"{place}.{part}" if place else part
+            place = f"{place}.{step}" if place else step
     return place
 
 
 def _unknown(place: str, loc: tuple[int | str, ...], kind: Any) -> str:
-    """Return the error of an unknown name, with the nearest of those that are known there."""
-    known = [field.name for field in dataclasses.fields(_kind_at(kind, loc[:-1]))]
+    """Return the error of an unknown name, with the nearest name."""
+    names = [field.name for field in dataclasses.fields(_kind_at(kind, loc[:-1]))]
     name = str(loc[-1])
     path = _joined(_joined(place, loc[:-1]), (name,))
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
     hint = f"; the nearest name is {near[0]!r}" if near else ""
-    return f"unknown key {path!r}{hint} (known: {', '.join(known)})"
+    return f"unknown key {path!r}{hint} (known: {', '.join(names)})"
 
 
 def _kind_at(kind: Any, path: tuple[int | str, ...]) -> Any:
     """Return the dataclass at a path of names and list places."""
-    for part in path:
-        if isinstance(part, str):
-            kind = typing.get_type_hints(kind)[part]
+    for step in path:
+        if isinstance(step, str):
+            kind = typing.get_type_hints(kind)[step]
         else:
             kind = typing.get_args(kind)[0]
         kind = _dataclass_in(kind)
@@ -188,7 +189,7 @@ def _kind_at(kind: Any, path: tuple[int | str, ...]) -> Any:
 
 
 def _dataclass_in(kind: Any) -> Any:
-    """Return the dataclass, or the tuple of them, in an optional type."""
+    """Return the dataclass, or the tuple of dataclasses, of an optional type."""
     options = [option for option in typing.get_args(kind) if option is not type(None)]
     if dataclasses.is_dataclass(kind) or typing.get_origin(kind) is tuple or not options:
         return kind

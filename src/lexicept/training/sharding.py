@@ -1,13 +1,12 @@
-"""A backbone that processes divide among them (fully sharded data parallelism, FSDP).
+"""A backbone divided among processes (fully sharded data parallelism, FSDP).
 
-The first dimension of every weight of the backbone is cut into as many parts as there are
-processes. A process keeps one part of the weight, of its gradient, and so of AdamW's moments. The
-weights of a block are gathered where it runs, forwards and backwards, and freed after it; gradients
-are averaged over the processes, each of which gets its part. Heads, lookups and factors are whole
-in every process.
+The first dimension of every backbone weight is cut into one shard for each process, and with it the
+gradient and AdamW's moments. A block's weights are gathered for the block's forward and backward
+pass and freed afterwards; gradients are averaged over the processes and divided again. Heads,
+lookups and factors are whole in every process.
 
-Checkpoints and models have whole tensors, as those of one process have. A pass through the backbone
-is something that all processes do together: see ``Shards.rounds``.
+Checkpoints and models have whole tensors, as in training with one process. All processes pass
+through the backbone together: see ``Shards.rounds``.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ from lexicept.models.blocks import find_blocks
 
 
 class Shards:
-    """The divided weights of a backbone; all processes make one, of equal backbones.
+    """The divided weights of a backbone; every process makes ``Shards`` of an equal backbone.
 
     Args:
-        device: where this process keeps its part. The whole weights are moved to the CPU first, and
-            the first process keeps them there.
+        device: device of this process's shards. The whole weights are moved to the CPU first, and
+            stay there in the first process.
     """
 
     def __init__(self, backbone: Backbone, device: torch.device) -> None:
@@ -49,19 +48,17 @@ class Shards:
         backbone.rounds = self.rounds
 
     def rounds(self, own: int) -> int:
-        """Return the number of passes that every process takes: the largest number of any.
+        """Return the number of passes of every process: the largest over all processes.
 
-        A process with fewer of its own repeats one and drops the result.
+        A process with fewer mini-batches repeats a pass and drops the result.
         """
         number = torch.tensor(own, device=self._device)
         dist.all_reduce(number, dist.ReduceOp.MAX)
         return int(number)
 
     def gather(self) -> None:
-        """Give the first process its backbone back, whole and on the CPU, as it was trained.
-
-        All processes call this; those of the others stay divided.
-        """
+        """Restore the first process's trained backbone, whole and on the CPU. All processes call
+        this; the other backbones stay divided."""
         for name, parameter in self._backbone.model.named_parameters():
             if parameter.requires_grad:
                 value = whole(parameter.detach())
@@ -73,21 +70,21 @@ class Shards:
 
 
 def whole(value: Tensor) -> Tensor:
-    """Return a tensor, whole where it is divided; all processes call this for the same tensor."""
+    """Gather a divided tensor, in all processes together; return other tensors as they are."""
     return value.full_tensor() if isinstance(value, DTensor) else value
 
 
 def divided_as(value: Tensor, other: Tensor) -> Tensor:
-    """Return a whole tensor, or this process's part of it where ``other`` is divided."""
+    """Return a whole tensor divided like ``other``."""
     if not isinstance(other, DTensor):
         return value
-    here = value.to(other.device)
-    return distribute_tensor(here, other.device_mesh, other.placements, src_data_rank=None)
+    local = value.to(other.device)
+    return distribute_tensor(local, other.device_mesh, other.placements, src_data_rank=None)
 
 
 def optimizer_state(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """Return an optimiser's state with whole tensors; all processes call this. Tensors that were
-    divided are on the CPU of the first process, and left out in the others."""
+    """Return an optimiser's state with whole tensors, in all processes together. Divided tensors
+    are gathered on the CPU of the first process, and left out in the other processes."""
     content = optimizer.state_dict()
     first = not dist.is_initialized() or dist.get_rank() == 0
     state: dict[int, dict[str, Any]] = {}
@@ -102,8 +99,8 @@ def optimizer_state(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
 
 
 def load_optimizer_state(optimizer: torch.optim.Optimizer, content: dict[str, Any]) -> None:
-    """Continue from what ``optimizer_state`` returned in the first process."""
-    parameters = [one for group in optimizer.param_groups for one in group["params"]]
+    """Continue from the first process's ``optimizer_state``."""
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
     state = {
         number: {
             name: divided_as(value, parameters[number]) if name != "step" else value
@@ -117,35 +114,29 @@ def load_optimizer_state(optimizer: torch.optim.Optimizer, content: dict[str, An
 def group_apart(
     groups: Sequence[dict[str, Any]], apart: Iterable[nn.Parameter]
 ) -> list[dict[str, Any]]:
-    """Return an optimiser's groups, each cut into those of some parameters and the others: a kernel
-    takes either divided tensors or whole ones."""
-    own = {id(parameter) for parameter in apart}
-    cut = []
+    """Split an optimiser's groups by membership in ``apart``, as a kernel takes either divided or
+    whole tensors."""
+    apart_ids = {id(parameter) for parameter in apart}
+    split = []
     for group in groups:
         for inside in (True, False):
-            some = [one for one in group["params"] if (id(one) in own) == inside]
-            if some:
-                cut.append({**group, "params": some})
-    return cut
+            parameters = [p for p in group["params"] if (id(p) in apart_ids) == inside]
+            if parameters:
+                split.append({**group, "params": parameters})
+    return split
 
 
 def clip_gradients(parameters: Iterable[nn.Parameter], most: float) -> Tensor:
-    """Clip the norm of all gradients together, some of them divided; return it as it was, 0 where
-    there are none."""
-    learned = [one for one in parameters if one.grad is not None]
-    if not learned:
+    """Clip the joint norm of divided and whole gradients; return the norm before, 0 without any."""
+    learned = [p for p in parameters if p.grad is not None]
+    divided = [p for p in learned if isinstance(p.grad, DTensor)]
+    undivided = [p for p in learned if not isinstance(p.grad, DTensor)]
+    kinds = [parameters for parameters in (divided, undivided) if parameters]
+    if not kinds:
         return torch.zeros(())
-    kinds = [
-        [one for one in learned if isinstance(one.grad, DTensor)],
-        [one for one in learned if not isinstance(one.grad, DTensor)],
-    ]
-    norms = [
-        whole(get_total_norm([one.grad for one in kind if one.grad is not None]))
-        for kind in kinds
-        if kind
-    ]
+    norms = [whole(get_total_norm([p.grad for p in kind if p.grad is not None])) for kind in kinds]
     total = norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms))
     if math.isfinite(most):
-        for kind in filter(None, kinds):
+        for kind in kinds:
             clip_grads_with_norm_(kind, most, total)
     return total

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -39,10 +38,10 @@ from lexicept.storage.files import (
     write_json,
 )
 from lexicept.storage.manifest import describe_files
-from lexicept.training.callbacks import Metrics, Patience
 from lexicept.training.config import TrainingConfig
 from lexicept.training.data import Collator
 from lexicept.training.loop import NotFiniteError
+from lexicept.training.metrics import Metrics, Patience
 from lexicept.training.objective import Objective
 from lexicept.training.sharding import (
     clip_gradients,
@@ -55,11 +54,11 @@ from lexicept.training.sharding import (
 from lexicept.training.validation import RetrievalEvaluator
 
 CHECKSUMS = "checksums.json"
-"""The file of a checkpoint that describes the others; a checkpoint without it is not whole."""
+"""Name of a checkpoint's list of files, written last; without it a checkpoint is incomplete."""
 
 CHECKPOINTS = 2
-"""Number of kept checkpoints: the newest, and the best or, where that is the newest, the one
-before."""
+"""Number of checkpoints on disk: the newest and the best or, if the best is the newest, the
+previous."""
 
 LOGGING_STEPS = 10
 """Largest number of steps that a line of metrics averages."""
@@ -68,21 +67,21 @@ SIDES: tuple[Literal["query", "document"], ...] = ("query", "document")
 """The two kinds of texts, in the order of a batch's features."""
 
 _SCHEDULES = {"linear": "linear", "cosine": "cosine", "constant": "constant_with_warmup"}
-"""Schedule → the library's name of it; its ``constant`` has no warm-up."""
+"""Schedule → the library's name; the library's ``constant`` has no warm-up."""
 
 
 class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
-    """The library's trainer; mixed precision, accumulation and schedules are as there.
+    """The library's trainer, with its mixed precision, accumulation and schedules; call ``fit``.
 
-    A batch is a function of its number alone (see ``Sampler``), and a checkpoint holds what learns
-    and the objective's own state, so that an interrupted run resumes to the same losses. Under a
-    launcher, batch i is process i's (modulo their number), and gradients are averaged over the
-    processes before a step: as many batches accumulated in one process would do the same. They may
-    divide the backbone (see ``sharding.Shards``), and write the same checkpoints. Call ``fit``.
+    A batch is a function of the batch's number alone (see ``Sampler``), and a checkpoint holds the
+    learned parameters and the objective's state, so that an interrupted run resumes to the same
+    losses. Under a launcher, batch i belongs to process i modulo the number of processes, and
+    gradients are averaged over the processes before a step, as in one process with as many
+    accumulated batches. Processes may divide the backbone (see ``sharding.Shards``) and write the
+    same checkpoints.
 
     Args:
-        folder: of ``checkpoints`` and ``metrics.jsonl``.
-        query_id: the id of a query's row, to name what made a loss NaN.
+        folder: parent of ``checkpoints`` and ``metrics.jsonl``.
     """
 
     def __init__(
@@ -94,13 +93,11 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
         folder: Path,
         evaluator: RetrievalEvaluator | None,
         progress: Progress,
-        query_id: Callable[[int], str],
     ) -> None:
         self.objective = objective
         self.collator = collator
         self._counted: dict[str, int] = {}
         """Step of each side's last count of document frequencies."""
-        self._query_id = query_id
         settings, validation = config.optimizer, config.validation
         self._sharded = settings.sharded
         self._keep_best = validation.checkpoint == "best"
@@ -134,7 +131,7 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
             report_to="none",
             disable_tqdm=True,
         )
-        # Several devices without a launcher would split a batch's tensors, whose rows are windows.
+        # Several devices without a launcher would split a batch's tensors of windows.
         arguments._n_gpu = min(arguments.n_gpu, 1)
         callbacks: list[TrainerCallback] = [Metrics(folder / "metrics.jsonl", progress)]
         if evaluator is not None and validation.patience is not None:
@@ -157,11 +154,11 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
         )
 
     def fit(self) -> None:
-        """Train, from the last checkpoint where there is one, and go back to the best one, unless
-        the last is wanted.
+        """Train from the last checkpoint, if any, and return to the best checkpoint unless
+        ``validation.checkpoint`` is ``last``.
 
         Raises:
-            NotFiniteError: a loss, with the ids of the batch's queries.
+            NotFiniteError: the loss is not finite; the message has the ids of the queries.
         """
         folder = Path(self.args.output_dir)
         self.train(resume_from_checkpoint=last_checkpoint(folder))
@@ -174,13 +171,13 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
             super()._run_epoch(**arguments)
 
     def _factors_rate(self, rate: float) -> dict[str, float]:
-        """Return the learning rate of the objective's own parameters, by pattern."""
-        own = {n: p for n, p in self.objective.named_parameters() if not n.startswith("model.")}
-        names = [name for name, parameter in own.items() if parameter.requires_grad]
+        """Return the learning rate of the objective's factors, by a pattern of names."""
+        factors = ((n, p) for n, p in self.objective.named_parameters() if p.requires_grad)
+        names = [name for name, _ in factors if not name.startswith("model.")]
         return {f"^({'|'.join(names)})$": rate} if names else {}
 
     def log(self, logs: dict[str, float], *arguments: Any, **named: Any) -> None:
-        """Log; add the factor on the student's scores and its learning rate to a line of losses."""
+        """Log, with the factor on the student's scores and the factor's learning rate."""
         if "loss" in logs:
             factor = self.objective.log_scale
             logs = {**logs, "scale": float(factor.detach().exp())}
@@ -190,15 +187,16 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
         super().log(logs, *arguments, **named)
 
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
-        """Make the optimiser; the weights that processes divide have groups of their own, also in
-        one process, which may resume what several began."""
-        made: torch.optim.Optimizer = super().create_optimizer(model)
+        """Make the optimiser, with separate groups for divided weights; also in one process, which
+        may resume a run of several."""
+        optimizer: torch.optim.Optimizer = super().create_optimizer(model)
         if self._sharded:
-            made.param_groups = group_apart(made.param_groups, self.model.backbone.parameters())
-        return made
+            backbone = self.model.backbone.parameters()
+            optimizer.param_groups = group_apart(optimizer.param_groups, backbone)
+        return optimizer
 
     def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
-        """Return the names of matrices: biases, norms and the objective's factors do not decay."""
+        """Return the names of matrices; biases, norms and the objective's factors do not decay."""
         return [name for name, value in model.named_parameters() if value.ndim > 1]
 
     @staticmethod
@@ -207,22 +205,22 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
         return int(arguments.max_steps * per_step * arguments.world_size)
 
     def get_train_dataloader(self) -> Any:
-        """Return batches in order: the collator's own sampler shuffles."""
+        """Return batches in order, as the collator's sampler shuffles."""
         sampler = SequentialSampler(self.train_dataset)
         batches = BatchSampler(sampler, self.args.train_batch_size, drop_last=True)
         workers = min(self.args.dataloader_num_workers, _cores())
-        more: dict[str, Any] = {}
+        options: dict[str, Any] = {}
         if workers:
-            # Forked, they share the texts and the tokenizer; a forked tokenizer's threads hang.
+            # Forked workers share the texts and the tokenizer; a forked tokenizer's threads hang.
             os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
-            more = {"multiprocessing_context": "fork", "worker_init_fn": _one_thread}
+            options = {"multiprocessing_context": "fork", "worker_init_fn": _one_thread}
         loader = DataLoader(
             self.train_dataset,
             batch_sampler=batches,
             collate_fn=self.data_collator,
             num_workers=workers,
             pin_memory=self.args.dataloader_pin_memory,
-            **more,
+            **options,
         )
         return self.accelerator.prepare(loader)
 
@@ -233,27 +231,23 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
         return_outputs: bool = False,
         num_items_in_batch: Any = None,
     ) -> Any:
-        """Return the sum of the objective's parts.
-
-        Raises:
-            NotFiniteError: with the ids of the batch's queries.
-        """
+        """Return the sum of the objective's losses. Raises NotFiniteError; see ``fit``."""
         self.objective.step = self.state.global_step
         self._count_frequencies()
         weighted = self.objective(inputs)
         total = torch.stack(list(weighted.values())).sum()
         if not math.isfinite(float(total.detach())):
-            ids = [self._query_id(row) for row in inputs["targets"]["queries"].tolist()]
-            parts = {name: float(loss.detach()) for name, loss in weighted.items()}
+            ids = [self.collator.query_id(n) for n in inputs["targets"]["queries"].tolist()]
+            terms = {name: float(loss.detach()) for name, loss in weighted.items()}
             raise NotFiniteError(
-                f"the loss is not finite at step {self.state.global_step}: {parts}; "
+                f"the loss is not finite at step {self.state.global_step}: {terms}; "
                 f"queries of the batch: {', '.join(ids)}"
             )
         self.track_loss_components(weighted)
         return (total, {}) if return_outputs else total
 
     def _count_frequencies(self) -> None:
-        """Count the sample of each side whose document frequencies are due at this step."""
+        """Recount the document frequencies of each side with a sample due at this step."""
         step, processes = self.state.global_step, self.accelerator.num_processes
         share = (self.accelerator.process_index, processes)
         for number, side in enumerate(SIDES):
@@ -262,20 +256,20 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
             if not sampled or step % settings.df_every or self._counted.get(side) == step:
                 continue
             size = self.collator.mini_batch or self.args.train_batch_size
-            parts = self.collator.sample(number, settings.df_texts, size, share, self.args.seed)
-            counted = ((self._prepare_inputs(part), count) for part, count in parts)
-            self.objective.recount(side, counted)
+            batches = self.collator.sample(number, settings.df_texts, size, share, self.args.seed)
+            prepared = ((self._prepare_inputs(texts), count) for texts, count in batches)
+            self.objective.recount(side, prepared)
             self._counted[side] = step
 
     def training_step(self, *arguments: Any, **named: Any) -> Tensor:
-        """Compute gradients, which are averaged over processes after the last batch of a step."""
+        """Compute gradients; after the last batch of a step, average over processes."""
         loss: Tensor = super().training_step(*arguments, **named)
         if self.accelerator.num_processes > 1 and self.accelerator.sync_gradients:
             for parameter in self.objective.parameters():
                 if parameter.requires_grad and not isinstance(parameter, DTensor):
-                    own = parameter.grad
-                    own = torch.zeros_like(parameter) if own is None else own
-                    parameter.grad = self.accelerator.reduce(own, "mean")
+                    gradient = parameter.grad
+                    gradient = torch.zeros_like(parameter) if gradient is None else gradient
+                    parameter.grad = self.accelerator.reduce(gradient, "mean")
         return loss
 
     def _clip_grad_norm(self, model: nn.Module) -> Tensor:
@@ -285,8 +279,8 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
         return clip_gradients(model.parameters(), math.inf) if grad_norm is None else grad_norm
 
     def evaluation_loop(self, *arguments: Any, **named: Any) -> Any:
-        """Validate; in all processes alike where they divide the backbone, in the first otherwise,
-        which is what the library does by this flag."""
+        """Validate in the first process or, with a divided backbone, in all processes: the library
+        does so by this flag."""
         self.is_fsdp_enabled = self._sharded
         try:
             return super().evaluation_loop(*arguments, **named)
@@ -294,11 +288,10 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
             self.is_fsdp_enabled = False
 
     def add_model_card_callback(self, default_args_dict: dict[str, Any]) -> None:
-        """Do nothing: a run writes its own card."""
+        """Do nothing; ``metrics.write_card`` writes the card."""
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
-        """Write a checkpoint and flush it to disk; ``CHECKSUMS`` is written last, and only then
-        are earlier checkpoints removed."""
+        """Write a checkpoint to disk, ``CHECKSUMS`` last, and then remove earlier checkpoints."""
         folder = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
         if self.args.should_save:
             remove(folder)
@@ -314,7 +307,7 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
             self._remove_earlier(folder)
 
     def _remove_earlier(self, newest: Path) -> None:
-        """Remove checkpoints: of ``CHECKPOINTS`` that stay, one is the newest and one the best."""
+        """Remove all checkpoints but the newest, the best, and others up to ``CHECKPOINTS``."""
         earlier = [path for _, path in checkpoints(newest.parent) if path != newest]
         best = newest.with_name(f"checkpoint-{self.state.best_global_step}")
         earlier.sort(key=best.__ne__)  # the best first, then from new to old
@@ -322,10 +315,10 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
             remove(path)
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        """Write what learns, and the objective's state; all processes gather it."""
+        """Write the learned parameters and the objective's state, gathered by all processes."""
         tensors = {f"model.{name}": value for name, value in self._learned().items()}
-        own = self.objective.own_state().items()
-        tensors |= {f"objective.{name}": value for name, value in own}
+        state = self.objective.own_state().items()
+        tensors |= {f"objective.{name}": value for name, value in state}
         gathered = {}
         for name, value in tensors.items():
             tensor = whole(value.detach()).cpu().contiguous()
@@ -342,14 +335,13 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
             tensors = load_file(path)
         except (OSError, SafetensorError) as error:
             raise InputError(f"{path}: this checkpoint can't be read: {error}") from None
-        learned = _part(tensors, "model.")
-        own = self._learned()
-        if learned.keys() != own.keys():
+        saved, learned = _with_prefix(tensors, "model."), self._learned()
+        if saved.keys() != learned.keys():
             raise InputError(f"{path}: a checkpoint of another model")
         with torch.no_grad():
-            for name, value in own.items():
-                value.copy_(divided_as(learned[name], value))
-        self.objective.load_own_state(_part(tensors, "objective."))
+            for name, value in learned.items():
+                value.copy_(divided_as(saved[name], value))
+        self.objective.load_own_state(_with_prefix(tensors, "objective."))
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
         state = optimizer_state(self.optimizer)
@@ -360,7 +352,7 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         if checkpoint is not None:
             folder = Path(checkpoint)
-            # Processes share the file's pages, and read the parts that are theirs.
+            # Processes share the mapped file and read their shards.
             state = torch.load(
                 folder / OPTIMIZER_NAME, map_location="cpu", weights_only=True, mmap=True
             )
@@ -373,7 +365,7 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
 
 
 def _cores() -> int:
-    """Return the number of cores that this process may use."""
+    """Return the number of cores available to this process."""
     allowed = getattr(os, "sched_getaffinity", None)  # not on macOS
     return len(allowed(0)) if allowed is not None else os.cpu_count() or 1
 
@@ -384,14 +376,14 @@ def _one_thread(_: int) -> None:
 
 
 def checkpoints(folder: Path) -> list[tuple[int, Path]]:
-    """Return the steps and folders of checkpoints, whole or not, from new to old."""
+    """Return the steps and folders of all checkpoints, from new to old."""
     paths = folder.glob("checkpoint-*")
     return sorted(((int(path.name.split("-")[1]), path) for path in paths), reverse=True)
 
 
 def last_checkpoint(folder: Path) -> str | None:
-    """Return the newest whole checkpoint; None where there is none. A warning names damaged ones;
-    those without ``CHECKSUMS``, whose writing was interrupted, are passed over."""
+    """Return the newest complete checkpoint, or None. Damaged checkpoints are skipped with a
+    warning, interrupted ones (without ``CHECKSUMS``) without."""
     for _, path in checkpoints(folder):
         if not (path / CHECKSUMS).exists():
             continue
@@ -405,5 +397,5 @@ def last_checkpoint(folder: Path) -> str | None:
     return None
 
 
-def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+def _with_prefix(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {n.removeprefix(prefix): value for n, value in tensors.items() if n.startswith(prefix)}

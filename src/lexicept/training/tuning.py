@@ -18,7 +18,7 @@ from lexicept.storage.files import read_json, replace_file, write_json
 from lexicept.storage.workspace import Workspace
 from lexicept.training.config_file import load_config
 from lexicept.training.loop import NotFiniteError
-from lexicept.training.report import read_metrics
+from lexicept.training.metrics import read_metrics
 from lexicept.training.run import train
 from lexicept.training.settings import to_mapping
 
@@ -31,13 +31,13 @@ _SHARING = re.compile(
 
 @dataclass(frozen=True)
 class Trial:
-    """A short training with some values, and its best validation."""
+    """A short training and its best validation."""
 
     changes: list[str]
-    """``NAME=VALUE``, as ``load_config`` takes them."""
+    """``NAME=VALUE`` each; see ``load_config``."""
     step: int = 0
     selection: float | None = None
-    """Value that validation selects by, larger is better; None where training diverged."""
+    """Validation's value to maximise; None for diverged training."""
     ndcg: float | None = None
     mrr: float | None = None
     qd_flops: float | None = None
@@ -57,50 +57,47 @@ def tune(
     restart: bool = False,
     prepared: Path | None = None,
 ) -> list[Trial]:
-    """Train with every combination of some values, for a few steps each.
+    """Train with every combination of values, for a few steps each.
 
-    The folder holds ``trials.json``, ``best.yaml``, which is the configuration with the best values
-    in place, and the configuration, metrics and curves of every trial. What trainings prepare is
-    shared where no value changes it. Interrupted tuning is resumed by calling it again; more values
-    may be added to finished tuning.
+    The folder holds ``trials.json``, ``best.yaml`` (the configuration with the best values), and
+    the configuration, metrics and curves of every trial. Trials share prepared data if no value
+    changes the data. Calling it again resumes interrupted tuning, or adds values.
 
     Args:
         config: a YAML file.
         vary: ``NAME=VALUE,VALUE,...`` each.
-        steps: of the optimiser, in place of the configuration's.
-        changes: of the configuration, ``NAME=VALUE`` each.
-        restart: discard the trials in ``out``, such as those of another configuration.
-        prepared: folder of what trainings share, in place of ``out/work``; other trainings may
-            have prepared it.
+        steps: optimiser steps of a trial.
+        changes: changes of the configuration, ``NAME=VALUE`` each.
+        restart: discard the trials in ``out``.
+        prepared: folder of shared data and states, in place of ``out/work``.
 
     Returns:
-        All trials, the best first, those that diverged last.
+        All trials, the best first, diverged trials last.
 
     Raises:
-        InputError: values that are not of this form or not known, a folder of another
-            configuration, another process there, no judged queries to validate with, or a loss
-            that is never finite.
+        InputError: malformed or unknown values, a folder of another configuration, another process
+            there, no judged queries for validation, or only infinite losses.
     """
     short = [*changes, f"optimizer.steps={steps}"]
-    names = [_values(one)[0] for one in vary]
+    names = [_values(assignment)[0] for assignment in vary]
     settings = {"config": to_mapping(load_config(config, short)), "vary": names}
     grid = list(_grid(vary))
     for assignments in grid:
         load_config(config, [*short, *assignments])  # before an hour is spent on the others
     with Workspace(out, "tune", settings, restart=restart, in_place=True):
         path = out / "trials.json"
-        known = _known(path)
+        trials = _read_trials(path)
         for number, assignments in enumerate(grid, 1):
             name = ",".join(assignments)
             progress("trials", number - 1, len(grid), name)
-            if name not in known:
+            if name not in trials:
                 shared = prepared or out / "work"
-                known[name] = _trial(config, short, assignments, out, progress, shared)
-                write_json(path, {"trials": [asdict(trial) for trial in known.values()]})
-                for rest in ("work", "model", "adapter"):
-                    shutil.rmtree(_folder(out, assignments) / rest, ignore_errors=True)
+                trials[name] = _trial(config, short, assignments, out, progress, shared)
+                write_json(path, {"trials": [asdict(trial) for trial in trials.values()]})
+                for large in ("work", "model", "adapter"):
+                    shutil.rmtree(_folder(out, assignments) / large, ignore_errors=True)
         progress("trials", len(grid), len(grid))
-        order = sorted(known.values(), key=_worse)  # the first of equals is the best
+        order = sorted(trials.values(), key=_worse)  # the first of equals is the best
         if order[0].selection is None:
             raise InputError(f"{out}: no trial has a finite loss; try lower rates or other values")
         best = to_mapping(load_config(config, [*changes, *order[0].changes]))
@@ -121,13 +118,13 @@ def _values(text: str) -> tuple[str, list[str]]:
 
 
 def _grid(vary: Sequence[str]) -> Iterator[list[str]]:
-    """Every combination of one value for each name."""
+    """Yield every combination of values."""
     named = [[f"{name}={value}" for value in values] for name, values in map(_values, vary)]
     return map(list, product(*named))
 
 
-def _known(path: Path) -> dict[str, Trial]:
-    """Return the trials of a folder by their changes; none where the file is damaged."""
+def _read_trials(path: Path) -> dict[str, Trial]:
+    """Return finished trials by their changes; nothing for a damaged file."""
     try:
         return {",".join(trial["changes"]): Trial(**trial) for trial in read_json(path)["trials"]}
     except (IndexFormatError, KeyError, TypeError):

@@ -24,7 +24,7 @@ from lexicept.vectors import stack_columns
 from lexicept.weighting import Unchanged
 
 BATCH = 64
-"""Number of texts whose cached states are pooled together."""
+"""Texts with cached states to pool together."""
 
 MEASURES = ("nDCG@10", "RR@10")
 """Measures of every validation."""
@@ -39,18 +39,16 @@ class Words:
     queries: sp.csr_array
     documents: sp.csr_array
     query_scale: Callable[[], float]
-    """Returns the factor on the other vocabulary's query weights, as learned so far."""
+    """Returns the current factor on the encoder's query weights."""
 
 
 class RetrievalEvaluator(BaseEvaluator):  # type: ignore[misc]
     """Encode all documents and queries, and search exactly.
 
     Args:
-        queries, documents: texts, or cached states of them.
-        query_ids, document_ids: their ids.
-        qrels: judgements.
-        words: searched together with the encoder's vocabulary, where given.
-        bf16: pool cached states in bfloat16, where the device has it.
+        queries, documents: texts or cached states, with ids.
+        words: words to search together with the encoder's vocabulary.
+        bf16: pool cached states in bfloat16, if the device supports bfloat16.
     """
 
     def __init__(
@@ -73,17 +71,16 @@ class RetrievalEvaluator(BaseEvaluator):  # type: ignore[misc]
         self.bf16 = bf16
 
     def __call__(self, model: Encoder, *_: Any, **__: Any) -> dict[str, float]:
-        """Return ``ndcg``, ``mrr``, ``qd_flops``, ``query_length``, ``document_length``, ``e2`` and
-        ``selection``, of which the largest is the best checkpoint, and the selecting measure under
-        its own name."""
+        """Return ``ndcg``, ``mrr``, ``qd_flops``, ``query_length``, ``document_length``, ``e2``,
+        ``selection``, the value to maximise, and the selecting measure by name."""
         documents = self.encode(model, self.documents, "document")
         queries = self.encode(model, self.queries, "query")
-        own = model.head.settings
+        head = model.head.settings
         limits = VocabularySettings(
             Unchanged(),
-            self.settings.query_max_active_dims or own.query_max_active_dims,
-            self.settings.document_max_active_dims or own.document_max_active_dims,
-            pruning=own.pruning,
+            self.settings.query_max_active_dims or head.query_max_active_dims,
+            self.settings.document_max_active_dims or head.document_max_active_dims,
+            pruning=head.pruning,
         )
         queries, documents = limits.prune(queries, documents)
         lengths = {
@@ -107,7 +104,7 @@ class RetrievalEvaluator(BaseEvaluator):  # type: ignore[misc]
         return report | {"selection": self.selection(report)}
 
     def selection(self, report: dict[str, float]) -> float:
-        """Return the value that is largest for the best checkpoint."""
+        """Return the value to maximise: ``select`` within the budget, else minus the excess."""
         select, budget = self.settings.select, self.settings.max_qd_flops
         if select == E2:
             return report["e2"]
@@ -124,12 +121,12 @@ class RetrievalEvaluator(BaseEvaluator):  # type: ignore[misc]
         head = model.head
         if not isinstance(texts, CachedStates):
             return model.encode_activations(texts, task)
-        parts = []
+        blocks = []
         device = head.rows.device
         for start in range(0, len(texts), BATCH):
             numbers = range(start, min(start + BATCH, len(texts)))
-            states, text = (part.to(device) for part in texts.read(numbers))
+            states, text = (tensor.to(device) for tensor in texts.read(numbers))
             with torch.inference_mode(), autocast(device, self.bf16):
-                part = head.finish(head.pool(states, text, len(numbers), task))
-            parts.append(sp.csr_array(part.float().cpu().numpy()))
-        return sp.csr_array(sp.vstack(parts, format="csr"))
+                pooled = head.finish(head.pool(states, text, len(numbers), task))
+            blocks.append(sp.csr_array(pooled.float().cpu().numpy()))
+        return sp.csr_array(sp.vstack(blocks, format="csr"))
